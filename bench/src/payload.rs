@@ -5,8 +5,8 @@
 //! answer without reading the argument again.
 //!
 //! [`fill`] and [`checksum`] are never inlined. Each copy of their loops would lie elsewhere in the
-//! program, and at 1 MiB the place of a loop alone has changed a call's time by a third: so one copy
-//! serves all systems.
+//! program, and at 1 MiB the place of a loop alone has changed a call's time by a third: so one
+//! copy serves all systems.
 
 use crate::case::BIG;
 

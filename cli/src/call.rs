@@ -17,8 +17,9 @@ const DECLARED: u8 = 3;
 ///
 /// More calls of the same session follow behind `+`; in them `_` stands for the last resource that was returned.
 ///
-/// Exits with 0 if all procedures did what was asked; with 3 if one returned an error that it declares,
-/// `err(...)`, which is printed, and then the calls behind it are not made; with 1 if a call failed.
+/// Exits with 0 if all procedures did what was asked; with 3 if one returned an error that it
+/// declares, `err(...)`, which is printed, and then the calls behind it are not made; with 1 if a
+/// call failed.
 #[derive(clap::Args)]
 #[command(after_help = "WAVE writes values as WIT types them: 1, true, 'c', \"text\", [1, 2], {a: 1}, some(1), ok(1).\n\n\
     Examples:\n  upcall call math.add 2 3\n  upcall call files.root\n  \

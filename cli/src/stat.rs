@@ -54,7 +54,8 @@ pub struct Args {
     /// Show only objects; with --json an object for each.
     #[arg(short, long, conflicts_with_all = ["procedures", "sizes", "total", "groups"])]
     objects: bool,
-    /// Show only what the clients of each server hold in it, and may hold; with --json an object for each kind.
+    /// Show only what the clients of each server hold in it, and may hold; with --json an object
+    /// for each kind.
     #[arg(long, conflicts_with_all = ["procedures", "sizes", "total", "groups", "objects", "interval"])]
     held: bool,
     /// Show for each object what each process has done that may write it.

@@ -313,7 +313,8 @@ fn check_header(word: impl Fn(usize) -> Option<u64>, shape: u64, length: u64) ->
 mod tests {
     use super::*;
 
-    /// What a home can hand over in place of the object, to those who write and to those who only read.
+    /// What a home can hand over in place of the object, to those who write and to those who only
+    /// read.
     #[test]
     fn memory_of_something_else_is_refused() {
         const SHAPE_HERE: u64 = 7;

@@ -93,7 +93,8 @@ pub enum FindError {
         /// What happened.
         why: String,
     },
-    /// This program does not accept its home: by default one of neither this user nor root. `expect` sets another policy.
+    /// This program does not accept its home: by default one of neither this user nor root.
+    /// `expect` sets another policy.
     WrongUser {
         /// The object.
         name: String,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use upcall_os::socket::Peer;
 use upcall_transfer::policy::Policy;
 
-/// Finds objects, as `H` has them, at homes that a policy accepts: [`Homed::expect`](crate::Homed::expect),
-/// [`Asked::expect`](crate::Asked::expect).
+/// Finds objects, as `H` has them, at homes that a policy accepts:
+/// [`Homed::expect`](crate::Homed::expect), [`Asked::expect`](crate::Asked::expect).
 pub struct Finder<H> {
     accepts: Arc<Policy>,
     find: fn(&str, Arc<Policy>) -> Result<H, FindError>,

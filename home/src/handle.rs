@@ -622,7 +622,8 @@ mod tests {
                     while begun.elapsed() < Duration::from_millis(300) {
                         let (turn, before) = (Instant::now(), thread_time());
                         had += u32::from(handle.access(|room| room.u64(0)).is_ok());
-                        // Waiting takes no processor time, and work that a hostile guest makes does.
+                        // Waiting takes no processor time, and work that a hostile guest makes
+                        // does.
                         let (took, worked) = (turn.elapsed(), thread_time() - before);
                         assert!(worked < Duration::from_secs(2), "seed {seed}: {worked:?} of processor time");
                         assert!(took < Duration::from_secs(60), "seed {seed}: {took:?}");

@@ -191,7 +191,8 @@ impl<V: 'static> Kept<V> {
         Self::make(Creating::new(name, 8).policy(move |peer| policy(peer).map(|()| Grant::Invoke)), value, errands)
     }
 
-    /// The same with a mode and a group of the home's socket, as [`Creating::mode`] and [`Creating::group`] say it: for programs of other users.
+    /// The same with a mode and a group of the home's socket, as [`Creating::mode`] and
+    /// [`Creating::group`] say it: for programs of other users.
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -273,7 +274,8 @@ impl<V: 'static> Asked<V> {
         Ok(Self { handle: Handle::find(name, KEPT)?, of: PhantomData })
     }
 
-    /// Finds what homes keep that `accepts` accepts, in place of those of this user and of root: see [`Homed::expect`].
+    /// Finds what homes keep that `accepts` accepts, in place of those of this user and of root:
+    /// see [`Homed::expect`].
     pub fn expect(accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Finder<Self> {
         Finder::new(accepts, |name, accepts| Ok(Self { handle: Handle::find_expecting(name, KEPT, accepts)?, of: PhantomData }))
     }

@@ -334,9 +334,9 @@ impl Inner {
         Some(number as u16 * 64 + bit as u16)
     }
 
-    /// Takes a place for a guest. All guests of one user, other than the home's own and root, have no
-    /// more places together than are left for others; those of its dead guests count until they are
-    /// free.
+    /// Takes a place for a guest. All guests of one user, other than the home's own and root, have
+    /// no more places together than are left for others; those of its dead guests count until they
+    /// are free.
     fn take_place_for(&mut self, user: u32) -> Result<u16, String> {
         if is_bounded(user) {
             let living = self.guests.iter().map(|known| &known.guest);
@@ -767,7 +767,8 @@ mod tests {
         assert!(touched <= SOME, "{touched} bytes");
     }
 
-    /// Every place is taken by a process that died while the lock was held, so no place is free yet.
+    /// Every place is taken by a process that died while the lock was held, so no place is free
+    /// yet.
     #[test]
     fn the_processes_of_one_user_leave_half_of_the_places() {
         let stranger = upcall_os::socket::own_user() + 1;

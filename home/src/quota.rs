@@ -2,12 +2,14 @@
 //!
 //! A guest connects before the home's policy is asked, and brings memory and bells when it invokes.
 //! All of that takes descriptors and addresses of the home's process. So one ledger counts what the
-//! guests of all homes in this process hold, by the rule of a server ([`upcall_transfer::ceilings`]):
-//! no process, and no user but the home's own and root, holds more than is left for others. What
-//! all of them may hold are a server's defaults. There is no other ceiling for one process: it may
-//! have as many handles as it likes, as long as others can have some.
+//! guests of all homes in this process hold, by the rule of a server
+//! ([`upcall_transfer::ceilings`]): no process, and no user but the home's own and root, holds more
+//! than is left for others. What all of them may hold are a server's defaults. There is no other
+//! ceiling for one process: it may have as many handles as it likes, as long as others can have
+//! some.
 //!
-//! The places of an object are divided by the same rule among users ([`Object`](crate::object::Object)).
+//! The places of an object are divided by the same rule among users
+//! ([`Object`](crate::object::Object)).
 
 use crate::lane;
 use std::sync::{Arc, LazyLock};

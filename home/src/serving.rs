@@ -1,11 +1,14 @@
 //! The home's side of invocations: it runs operations for others, at its own points.
 //!
-//! Source: Psyche, sections 2.1 and 3.1 (P1 to P3, P7 here). There an urgent invocation interrupts the home's processor, unless that masks it, and an ordinary one becomes a process there. Here one thread of the home serves an object. A virtual
-//! processor does so by itself, at its safe points ([`arrivals`](upcall_transfer::arrivals)); what may block is a thread there by that alone. An ordinary kernel thread does so where it says ([`Serving::poll`], [`Serving::run_until`]), and while it
-//! waits for an invocation of its own; it runs short operations only, and hands procedures to other
-//! threads ([`crew`]). While it [masks](Serving::mask) nothing is run; what has arrived waits in its
-//! lane, and is run at the end of that. What it computes can be interrupted for some of them, by
-//! signal ([`interrupts`]).
+//! Source: Psyche, sections 2.1 and 3.1 (P1 to P3, P7 here). There an urgent invocation interrupts
+//! the home's processor, unless that masks it, and an ordinary one becomes a process there. Here
+//! one thread of the home serves an object. A virtual processor does so by itself, at its safe
+//! points ([`arrivals`](upcall_transfer::arrivals)); what may block is a thread there by that
+//! alone. An ordinary kernel thread does so where it says ([`Serving::poll`],
+//! [`Serving::run_until`]), and while it waits for an invocation of its own; it runs short
+//! operations only, and hands procedures to other threads ([`crew`]). While it
+//! [masks](Serving::mask) nothing is run; what has arrived waits in its lane, and is run at the end
+//! of that. What it computes can be interrupted for some of them, by signal ([`interrupts`]).
 //!
 //! Who invokes has a lane of its own ([`lane`](crate::lane)), which the clerk takes in, and tells this thread of by news. Short operations take the object's lock as the home does, so they wait for those only who have it.
 

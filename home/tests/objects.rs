@@ -109,7 +109,8 @@ fn processor_time(thread: rustix::process::Pid) -> u64 {
     std::fs::read_to_string(path).unwrap().split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// The holder lets go once both waiters have taken little processor time for 400 ms. They never do if they spin.
+/// The holder lets go once both waiters have taken little processor time for 400 ms. They never do
+/// if they spin.
 #[test]
 fn who_waits_takes_no_processor() {
     const MOST: u64 = 60_000_000;

@@ -30,8 +30,9 @@
 //! `rust/`, `c/`, [`python`] (the generators), `print.rs` (WIT again), [`dynamic`], [`diff`].
 //!
 //! # Limits
-//! Of `tail` and `calls` the server's copy counts, which it tells its clients when they bind; of `string` and `list` each
-//! side's own; of `values` the server's: a call whose arguments take more is refused, and its procedure does not run.
+//! Of `tail` and `calls` the server's copy counts, which it tells its clients when they bind; of
+//! `string` and `list` each side's own; of `values` the server's: a call whose arguments take more
+//! is refused, and its procedure does not run.
 //!
 //! ```toml
 //! [limits]                  # for every interface of the package; each key may be left out

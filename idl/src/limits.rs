@@ -14,7 +14,8 @@ use toml::de::{DeString, DeTable, DeValue};
 
 /// Longest string (bytes) and list (elements) unless the TOML says otherwise: enough for 1 GiB in one call.
 pub const DEFAULT_LENGTH: u64 = 1 << 30;
-/// Bytes that a server holds at most for the arguments of one call as values of its own, unless the TOML says otherwise.
+/// Bytes that a server holds at most for the arguments of one call as values of its own, unless the
+/// TOML says otherwise.
 pub const DEFAULT_VALUES: u64 = 16 << 20;
 /// Room for a tail unless the TOML says otherwise, in bytes.
 pub const DEFAULT_TAIL: u32 = 1024;

@@ -1,4 +1,5 @@
-//! Interfaces that are written in Rust: what is refused, at which place and with which advice. What is accepted is compiled and called in `upcall/tests/written.rs`.
+//! Interfaces that are written in Rust: what is refused, at which place and with which advice. What
+//! is accepted is compiled and called in `upcall/tests/written.rs`.
 
 use proc_macro2::TokenStream;
 use std::str::FromStr;

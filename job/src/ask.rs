@@ -92,8 +92,9 @@ pub fn list() -> (Vec<Shown>, Vec<AskError>) {
     (shown, silent)
 }
 
-/// Suspends all members of a job. When this returns they run no more of their programs. On a busy machine the kernel may show
-/// one as running for some moments still: it stops when it has a processor next. A job that is stopped already stays so.
+/// Suspends all members of a job. When this returns they run no more of their programs. On a busy
+/// machine the kernel may show one as running for some moments still: it stops when it has a
+/// processor next. A job that is stopped already stays so.
 ///
 /// # Errors
 /// There is no such job, it is being ended, or its supervisor does not answer within 5 s.

@@ -27,8 +27,8 @@ pub enum Way {
     Signals,
 }
 
-/// Maximum wait for the kernel to suspend all of them. A member that has not stopped by then sleeps in the kernel, or has
-/// had no processor since; it runs no more of its program.
+/// Maximum wait for the kernel to suspend all of them. A member that has not stopped by then sleeps
+/// in the kernel, or has had no processor since; it runs no more of its program.
 const LONGEST_STOP: Duration = Duration::from_millis(50);
 
 /// Between two looks whether they have stopped.

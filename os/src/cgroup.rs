@@ -11,8 +11,8 @@ pub fn own() -> Option<PathBuf> {
     folder_of(path, &mounts)
 }
 
-/// The limit of memory of the control group of version 1 that this process is in, with those around it, and what the group
-/// uses of it, both in bytes; `None` where there is none.
+/// The limit of memory of the control group of version 1 that this process is in, with those around
+/// it, and what the group uses of it, both in bytes; `None` where there is none.
 pub fn memory() -> Option<(u64, u64)> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.split_once(":memory:")).map(|(_, path)| path)?;

@@ -1,13 +1,14 @@
 //! Closes what a peer has sent and nobody asked for.
 //!
-//! Closing a descriptor may take as long as its sender likes: a socket that lingers, a file of a file
-//! system that is a program. So descriptors that are neither memory files nor bells are closed by
-//! threads of their own, which no other thread waits for. There is one for each closing that waits,
-//! [`MOST`] at most, so a sender that holds up one does not hold up what others have sent.
+//! Closing a descriptor may take as long as its sender likes: a socket that lingers, a file of a
+//! file system that is a program. So descriptors that are neither memory files nor bells are closed
+//! by threads of their own, which no other thread waits for. There is one for each closing that
+//! waits, [`MOST`] at most, so a sender that holds up one does not hold up what others have sent.
 //!
-//! What is to be closed takes places in the descriptor table until then. So there is a bound for each user
-//! ([`is_crowded`]): from a user whose descriptors wait in such numbers nothing more is received, and its connections
-//! are [hung up](hang_up) with all that they carry. The process's own user and root have none: they can end it anyhow.
+//! What is to be closed takes places in the descriptor table until then. So there is a bound for
+//! each user ([`is_crowded`]): from a user whose descriptors wait in such numbers nothing more is
+//! received, and its connections are [hung up](hang_up) with all that they carry. The process's own
+//! user and root have none: they can end it anyhow.
 
 use crate::bell::is_eventfd;
 use crate::interrupt::{Interruptible, Promise, interruptible};
@@ -19,7 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Maximum number of threads that close. What is to be closed while all of them are held up stays open.
+/// Maximum number of threads that close. What is to be closed while all of them are held up stays
+/// open.
 pub(crate) const MOST: usize = 16;
 
 /// From so many descriptors of a user on that wait to be closed, nothing is received from it.
@@ -69,8 +71,8 @@ pub(crate) fn is_plain(fd: &OwnedFd) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok() || is_eventfd(fd)
 }
 
-/// Whether so many descriptors of a user wait to be closed that nothing more is to be received from it. `user` is not
-/// asked for where nothing waits.
+/// Whether so many descriptors of a user wait to be closed that nothing more is to be received from
+/// it. `user` is not asked for where nothing waits.
 pub(crate) fn is_crowded(user: impl FnOnce() -> u32) -> bool {
     if OPEN.load(Ordering::Relaxed) < CROWDED {
         return false;
@@ -145,9 +147,10 @@ fn hanging() -> MutexGuard<'static, Hanging> {
 
 /// Closes a connection with unread messages, beside the caller.
 ///
-/// The kernel closes what they bring. It does not ask a FUSE file system then, as it does when a process closes a
-/// descriptor. It waits for a socket that lingers until a signal comes: one is sent every [`PATIENCE`]. Where the program has a
-/// handler of its own for that signal, [`MOST`] such sockets hold up all connections that are to be hung up.
+/// The kernel closes what they bring. It does not ask a FUSE file system then, as it does when a
+/// process closes a descriptor. It waits for a socket that lingers until a signal comes: one is
+/// sent every [`PATIENCE`]. Where the program has a handler of its own for that signal, [`MOST`]
+/// such sockets hold up all connections that are to be hung up.
 pub(crate) fn hang_up(connection: OwnedFd) {
     let mut all = hanging();
     all.queue.push_back(connection);

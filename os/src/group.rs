@@ -7,7 +7,8 @@ use std::ptr;
 /// The largest record of a group that is read, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// The number of the group with this name, from where the system keeps its groups (nsswitch.conf(5)).
+/// The number of the group with this name, from where the system keeps its groups
+/// (nsswitch.conf(5)).
 ///
 /// # Errors
 /// There is no such group (`NotFound`), or the system's list of groups cannot be read.
@@ -20,8 +21,8 @@ pub fn number_of(name: &str) -> io::Result<u32> {
     loop {
         let mut group = libc::group { gr_name: ptr::null_mut(), gr_passwd: ptr::null_mut(), gr_gid: 0, gr_mem: ptr::null_mut() };
         let mut found = ptr::null_mut();
-        // SAFETY: `wanted` ends in a zero; `group`, `room` and `found` are valid for writes of the sizes
-        // that are passed.
+        // SAFETY: `wanted` ends in a zero; `group`, `room` and `found` are valid for writes of the
+        // sizes that are passed.
         let error = unsafe { libc::getgrnam_r(wanted.as_ptr(), &raw mut group, room.as_mut_ptr(), room.len(), &raw mut found) };
         match error {
             0 if found.is_null() => {

@@ -31,8 +31,8 @@ pub fn headroom() -> Option<Headroom> {
     machine.into_iter().chain(groups).min_by(|a, b| a.share().total_cmp(&b.share()))
 }
 
-/// The memory that this process can have, in bytes: the machine's, or the least of the limits of its control groups, of
-/// either version. What the kernel does not say is no limit.
+/// The memory that this process can have, in bytes: the machine's, or the least of the limits of
+/// its control groups, of either version. What the kernel does not say is no limit.
 pub fn limit() -> u64 {
     all().map(|headroom| headroom.of).min().unwrap_or(u64::MAX)
 }
@@ -54,8 +54,9 @@ fn of_machine(text: &str) -> Option<Headroom> {
     Some(Headroom { left: in_meminfo(text, "MemAvailable")?, of: in_meminfo(text, "MemTotal")? })
 }
 
-/// The bytes that this process can have without taking them from others: the machine's, or the least that its control
-/// groups have left, of either version. What the kernel does not say is no limit.
+/// The bytes that this process can have without taking them from others: the machine's, or the
+/// least that its control groups have left, of either version. What the kernel does not say is no
+/// limit.
 pub fn available() -> u64 {
     all().map(|headroom| headroom.left).min().unwrap_or(u64::MAX)
 }

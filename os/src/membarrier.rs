@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 /// process's threads have to make fences themselves.
 ///
 /// Returns at once in a process with one thread. In any other the first call waits until the kernel
-/// has seen all processors switch (`synchronize_rcu`): for 10 to 30 ms as a rule, and for 200 ms on a
-/// machine that starts and kills processes without a pause.
+/// has seen all processors switch (`synchronize_rcu`): for 10 to 30 ms as a rule, and for 200 ms on
+/// a machine that starts and kills processes without a pause.
 pub fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok() && everywhere())

@@ -5,11 +5,13 @@
 //! in any directory, and the kernel frees the pages with the last descriptor and mapping, also after `kill -9`.
 //!
 //! # Who pays for a page
-//! The kernel charges a page to the process that touches it first. A sealed file can still have holes, and its owner
-//! can punch more, so a receiver that uses such a file may pay for all of it. [`MemoryFile::adopt_filled`] accepts only
-//! files without holes, and makes holes impossible: the receiver maps the file and then adds `F_SEAL_FUTURE_WRITE`. With
-//! that seal `fallocate(PUNCH_HOLE)`, `MADV_REMOVE`, `write` and new writable mappings fail for all holders, through all
-//! descriptors and after any reopening, since seals belong to the file. The two mappings that exist stay writable.
+//! The kernel charges a page to the process that touches it first. A sealed file can still have
+//! holes, and its owner can punch more, so a receiver that uses such a file may pay for all of it.
+//! [`MemoryFile::adopt_filled`] accepts only files without holes, and makes holes impossible: the
+//! receiver maps the file and then adds `F_SEAL_FUTURE_WRITE`. With that seal
+//! `fallocate(PUNCH_HOLE)`, `MADV_REMOVE`, `write` and new writable mappings fail for all holders,
+//! through all descriptors and after any reopening, since seals belong to the file. The two
+//! mappings that exist stay writable.
 
 use crate::headroom;
 use crate::reaper::{self, PIECE, Waste};
@@ -101,8 +103,9 @@ impl MemoryFile {
         Ok(file)
     }
 
-    /// Makes a file of `len` bytes with memory for all of them, and maps it, for a peer that takes it by
-    /// [`MemoryFile::adopt_filled`]: only that peer can write it as well, and only if it maps it before it seals it.
+    /// Makes a file of `len` bytes with memory for all of them, and maps it, for a peer that takes
+    /// it by [`MemoryFile::adopt_filled`]: only that peer can write it as well, and only if it maps
+    /// it before it seals it.
     ///
     /// # Errors
     /// As [`MemoryFile::create`] and [`MemoryFile::allocate`].
@@ -168,22 +171,25 @@ impl MemoryFile {
         Self::adopt_with(fd, len, ONE_WRITES)
     }
 
-    /// Takes a file from a peer that [created it filled](Self::create_filled), and maps `len` bytes of it for reading and
-    /// writing. Afterwards the file has no hole and cannot get one, so no access can cost this process a page.
+    /// Takes a file from a peer that [created it filled](Self::create_filled), and maps `len` bytes
+    /// of it for reading and writing. Afterwards the file has no hole and cannot get one, so no
+    /// access can cost this process a page.
     ///
     /// # Errors
     /// See [`AdoptError`].
     ///
     /// # Blocking
-    /// Sealing waits for the file's lock in the kernel, which its owner can hold for as long as an `fallocate` takes.
+    /// Sealing waits for the file's lock in the kernel, which its owner can hold for as long as an
+    /// `fallocate` takes.
     pub fn adopt_filled(fd: OwnedFd, len: usize) -> Result<Mapping, AdoptError> {
         let kernel = |error: rustix::io::Errno| AdoptError::Kernel(error.into());
         let file = Self::adopt_with(fd, len, TO_BE_SEALED)?;
         // Mapped first, sealed then: the seal forbids later mappings that write.
         let map = Mapping::shared(&file).map_err(AdoptError::Kernel)?;
         fs::fcntl_add_seals(&file.fd, ONE_WRITES).map_err(kernel)?;
-        // Its owner may have allocated pages beyond the end (FALLOC_FL_KEEP_SIZE), which would be counted for holes within.
-        // To truncate a file to the length that it has removes these, and the seals permit it.
+        // Its owner may have allocated pages beyond the end (FALLOC_FL_KEEP_SIZE), which would be
+        // counted for holes within. To truncate a file to the length that it has removes these, and
+        // the seals permit it.
         let size = fs::fstat(&file.fd).map_err(kernel)?.st_size as u64;
         fs::ftruncate(&file.fd, size).map_err(kernel)?;
         let (found, expected) = (file.allocated(), size.next_multiple_of(rustix::param::page_size() as u64));
@@ -377,12 +383,13 @@ impl Mapping {
         self
     }
 
-    /// Enters all pages of the mapping in the page table, [piece](PIECE) by piece, so that no access faults later. Only
-    /// for files that have all their pages: this would allocate those that are missing.
+    /// Enters all pages of the mapping in the page table, [piece](PIECE) by piece, so that no
+    /// access faults later. Only for files that have all their pages: this would allocate those
+    /// that are missing.
     ///
     /// # Errors
-    /// The kernel's. Before Linux 5.14, and in a sandbox that refuses it, nothing is entered, and that is no error: the
-    /// first accesses fault.
+    /// The kernel's. Before Linux 5.14, and in a sandbox that refuses it, nothing is entered, and
+    /// that is no error: the first accesses fault.
     pub fn enter(&self) -> io::Result<()> {
         for at in (0..self.len).step_by(PIECE) {
             // SAFETY: `at < len`.
@@ -444,7 +451,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // The range was mapped by `map`, and no view of it outlives `self` (shm ties every view to the mapping's lifetime).
+        // The range was mapped by `map`, and no view of it outlives `self` (shm ties every view to
+        // the mapping's lifetime).
         let range = reaper::Range { start: self.start, len: self.len };
         if self.len > PIECE { reaper::take(Waste::Range(range, self.held.take())) } else { reaper::unmap(range) }
     }
@@ -460,8 +468,9 @@ pub fn returns_to_the_kernel(bytes: usize) -> bool {
     bytes > MOST_KEPT
 }
 
-/// Drops a list. Memory that [would return to the kernel](returns_to_the_kernel) as a whole returns `piece` bytes at
-/// a time: `mmap` in other threads waits for one piece at most. `between` gets the bytes of each piece.
+/// Drops a list. Memory that [would return to the kernel](returns_to_the_kernel) as a whole returns
+/// `piece` bytes at a time: `mmap` in other threads waits for one piece at most. `between` gets the
+/// bytes of each piece.
 pub fn free_in_pieces<T>(mut list: Vec<T>, piece: usize, mut between: impl FnMut(usize)) {
     list.clear();
     if !returns_to_the_kernel(list.capacity().saturating_mul(size_of::<T>())) {
@@ -485,8 +494,8 @@ pub fn merge_freed() {
     drop(hint::black_box(block));
 }
 
-/// Bytes of a request that makes the C library merge. A smaller one, of up to 1,032 bytes, could come
-/// from the cache of the thread.
+/// Bytes of a request that makes the C library merge. A smaller one, of up to 1,032 bytes, could
+/// come from the cache of the thread.
 const MERGES: usize = 4096;
 
 /// Gives the whole pages within `room` back to the kernel. They are allocated again when they are

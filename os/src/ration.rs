@@ -1,10 +1,10 @@
 //! An allocator that refuses one allocation, and counts what is held, for tests.
 //!
-//! A test's program has [`Rationed`] as its global allocator. [`refuse`] says which allocation fails:
-//! the n-th from then on of those that have at least a given number of bytes. Rust's collections
-//! abort where a small node of theirs cannot be had, so tests set a lower bound. [`held`] says how
-//! much the program has allocated and not freed: unlike the memory that the kernel counts, that is
-//! the same each time: pages that the system's allocator keeps do not count.
+//! A test's program has [`Rationed`] as its global allocator. [`refuse`] says which allocation
+//! fails: the n-th from then on of those that have at least a given number of bytes. Rust's
+//! collections abort where a small node of theirs cannot be had, so tests set a lower bound.
+//! [`held`] says how much the program has allocated and not freed: unlike the memory that the
+//! kernel counts, that is the same each time: pages that the system's allocator keeps do not count.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
@@ -56,8 +56,8 @@ pub struct Outcome {
     pub refused: bool,
 }
 
-/// Refuses the `nth` allocation (from 1) of at least `least` bytes, in any thread. Growing counts with
-/// the new size.
+/// Refuses the `nth` allocation (from 1) of at least `least` bytes, in any thread. Growing counts
+/// with the new size.
 pub fn refuse(nth: usize, least: usize) {
     lift();
     NTH.store(nth, Ordering::SeqCst);
@@ -81,8 +81,8 @@ fn is_refused(bytes: usize) -> bool {
     is_it
 }
 
-// SAFETY: each block comes from the system's allocator and goes back to it, with the layout that the
-// caller gave; a null pointer says that there is no memory, and no block was made or changed.
+// SAFETY: each block comes from the system's allocator and goes back to it, with the layout that
+// the caller gave; a null pointer says that there is no memory, and no block was made or changed.
 unsafe impl GlobalAlloc for Rationed {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_refused(layout.size()) {
@@ -104,7 +104,8 @@ unsafe impl GlobalAlloc for Rationed {
         if bytes > layout.size() && is_refused(bytes) {
             return ptr::null_mut();
         }
-        // SAFETY: `block` came from the system's allocator, with this layout; the caller promises the rest.
+        // SAFETY: `block` came from the system's allocator, with this layout; the caller promises
+        // the rest.
         count(unsafe { System.realloc(block, layout, bytes) }, 0, bytes as isize - layout.size() as isize)
     }
 

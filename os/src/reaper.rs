@@ -1,12 +1,13 @@
 //! Gives memory back on a thread that nothing waits for.
 //!
-//! To unmap or free 1 GiB takes the kernel up to 0.2 s, and how much there is was decided by a peer. So ranges
-//! beyond [`PIECE`] are unmapped by the reaper, a kernel thread that exists while there is something to unmap: in
-//! pieces, since `mmap` in other threads of the process waits for each. The descriptors of large memory files, and
-//! large values, go the same way, because the last holder frees the pages.
+//! To unmap or free 1 GiB takes the kernel up to 0.2 s, and how much there is was decided by a
+//! peer. So ranges beyond [`PIECE`] are unmapped by the reaper, a kernel thread that exists while
+//! there is something to unmap: in pieces, since `mmap` in other threads of the process waits for
+//! each. The descriptors of large memory files, and large values, go the same way, because the last
+//! holder frees the pages.
 //!
-//! The reaper is not the closer (`closer.rs`), which a peer's file system can hold up for ever. Freeing memory takes
-//! a time that is proportional to its size.
+//! The reaper is not the closer (`closer.rs`), which a peer's file system can hold up for ever.
+//! Freeing memory takes a time that is proportional to its size.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -17,8 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Maximum number of bytes that are unmapped or freed at once, by the thread that drops them.
 pub const PIECE: usize = 2 << 20;
 
-/// Maximum number of bytes of memory files that the thread frees that closes a message's descriptors.
-/// A clerk closes those of many messages in a row.
+/// Maximum number of bytes of memory files that the thread frees that closes a message's
+/// descriptors. A clerk closes those of many messages in a row.
 const FILES: usize = 256 << 10;
 
 /// From so many bytes on, pages leave the page table before their mapping goes.
@@ -103,10 +104,10 @@ fn let_go<T>(value: T) {
 
 /// Unmaps a range, [`PIECE`] by piece, the last one first.
 ///
-/// The kernel changes the map of a process under a lock for which `mmap` in its other threads waits.
-/// The reaper is less urgent than others, and while it has the lock it may have to wait for its
-/// processor. So it takes the pages out of the page table first, which since Linux 6.17 needs no
-/// lock of the whole map, and has the lock only for a moment.
+/// The kernel changes the map of a process under a lock for which `mmap` in its other threads
+/// waits. The reaper is less urgent than others, and while it has the lock it may have to wait for
+/// its processor. So it takes the pages out of the page table first, which since Linux 6.17 needs
+/// no lock of the whole map, and has the lock only for a moment.
 pub(crate) fn unmap(Range { start, len }: Range) {
     let mut left = len;
     while left > 0 {
@@ -118,13 +119,14 @@ pub(crate) fn unmap(Range { start, len }: Range) {
             // SAFETY: the owner of the mapping has given up the range, so no access to it follows.
             let _ = unsafe { rustix::mm::madvise(at, piece, rustix::mm::Advice::LinuxDontNeed) };
         }
-        // SAFETY: the owner of the mapping has given up the range, of which this part is mapped still.
+        // SAFETY: the owner of the mapping has given up the range, of which this part is mapped
+        // still.
         let _ = unsafe { rustix::mm::munmap(at, piece) };
     }
 }
 
-/// Drops `value`, which holds `bytes` of memory: here if they are few, else on the reaper. For values whose size a
-/// peer decided, and whose drop only frees memory.
+/// Drops `value`, which holds `bytes` of memory: here if they are few, else on the reaper. For
+/// values whose size a peer decided, and whose drop only frees memory.
 pub fn free<T: Send + 'static>(value: T, bytes: usize) {
     if bytes > PIECE {
         take(Waste::Value(Box::new(value)));
@@ -149,7 +151,8 @@ pub(crate) fn close(files: Vec<OwnedFd>) {
     }
 }
 
-/// Second descriptors of what a peer sent. While these are open, to close the first ones frees nothing.
+/// Second descriptors of what a peer sent. While these are open, to close the first ones frees
+/// nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(Vec<OwnedFd>);
 

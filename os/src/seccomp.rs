@@ -1,8 +1,8 @@
 //! System calls of one process that another process answers, for tests.
 //!
-//! A process calls [`listen`] and gives the listener to its supervisor. Each system call on the list
-//! then waits for the supervisor, which lets the kernel do the call or returns an error in its place.
-//! The kernel's name for this is `SECCOMP_RET_USER_NOTIF` (seccomp_unotify(2), Linux 5.5).
+//! A process calls [`listen`] and gives the listener to its supervisor. Each system call on the
+//! list then waits for the supervisor, which lets the kernel do the call or returns an error in its
+//! place. The kernel's name for this is `SECCOMP_RET_USER_NOTIF` (seccomp_unotify(2), Linux 5.5).
 //!
 //! The supervisor does not protect the kernel from the process: the process may change the memory
 //! that its arguments point to after the supervisor has answered.

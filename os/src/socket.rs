@@ -73,7 +73,8 @@ pub struct Message {
     pub descriptors: Vec<OwnedFd>,
     /// There were more, which are lost: the descriptor table is full.
     pub lost: bool,
-    /// Dropped last, so that the thread that handles the message does not free what the sender made.
+    /// Dropped last, so that the thread that handles the message does not free what the sender
+    /// made.
     _kept: Kept,
 }
 
@@ -233,7 +234,8 @@ impl Reserve {
         Loan { epoch: place.epoch }
     }
 
-    /// Says that a descriptor is closed for which [`Reserve::lend`] was called, and takes the place again.
+    /// Says that a descriptor is closed for which [`Reserve::lend`] was called, and takes the place
+    /// again.
     pub fn give_back(&self, loan: Loan) {
         let mut place = self.place();
         if loan.epoch == place.epoch {
@@ -322,9 +324,10 @@ impl Connection {
     /// Looks for a message. Never blocks.
     ///
     /// # Errors
-    /// A message longer than [`LONGEST`], with more descriptors than [`MOST_DESCRIPTORS`], or with one that is neither a memory file nor an eventfd: it is lost, and the connection is
-    /// of no more use. So it is where there is no memory for a message, and where many descriptors that the peer's user has
-    /// sent cannot be closed.
+    /// A message longer than [`LONGEST`], with more descriptors than [`MOST_DESCRIPTORS`], or with
+    /// a descriptor that is neither a memory file nor an eventfd: it is lost, and the connection is
+    /// of no more use. So it is where there is no memory for a message, and where many descriptors
+    /// that the peer's user has sent cannot be closed.
     pub fn receive(&self) -> io::Result<Received> {
         if self.is_crowded() {
             return Err(io::Error::other("descriptors that processes of its user have sent cannot be closed"));
@@ -414,9 +417,11 @@ impl Connection {
         }
     }
 
-    /// Returns `true` if a message waits, also one without a byte, which nothing else tells from the end of the connection.
+    /// Returns `true` if a message waits, also one without a byte, which nothing else tells from
+    /// the end of the connection.
     ///
-    /// From here on the kernel adds its sender's credentials to each message. There is no room for them here, which it reports.
+    /// From here on the kernel adds its sender's credentials to each message. There is no room for
+    /// them here, which it reports.
     fn has_unread(&self) -> bool {
         let _ = net::sockopt::set_socket_passcred(&*self.0, true);
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -537,8 +542,8 @@ impl Connection {
         self.peer_ends_within(Duration::ZERO)
     }
 
-    /// Returns `true` if the process at the other end has ended or ends within `patience`. A process
-    /// that is killed closes its connections some moments before it has ended.
+    /// Returns `true` if the process at the other end has ended or ends within `patience`. A
+    /// process that is killed closes its connections some moments before it has ended.
     ///
     /// # Blocking
     /// Blocks the kernel thread for as long as `patience` if the process lives.
@@ -583,7 +588,8 @@ impl Drop for Connection {
         self.shut_down();
         while self.has_unread() {
             if self.is_crowded() {
-                // SAFETY: the field is not used any more: `self` is being dropped, and this returns.
+                // SAFETY: the field is not used any more: `self` is being dropped, and this
+                // returns.
                 return closer::hang_up(unsafe { ManuallyDrop::take(&mut self.0) });
             }
             // Cut short, as it is meant to be here.

@@ -192,7 +192,8 @@ fn count(cell: &Cell<u64>) {
 /// Of a wait, before it is one of the group's.
 const LOOKS: u32 = 300;
 
-/// How long a message waits for room before the messages that wait here are taken: the receiver may wait for room here.
+/// How long a message waits for room before the messages that wait here are taken: the receiver may
+/// wait for room here.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Link {
@@ -215,7 +216,8 @@ impl Link {
         self.group.process(rank).map_or(0, |pid| pid as i32)
     }
 
-    /// Waits for [`PATIENCE`] if there is no room and no buffer may be had. The message, if it was not sent.
+    /// Waits for [`PATIENCE`] if there is no room and no buffer may be had. The message, if it was
+    /// not sent.
     pub(crate) fn send(&self, to: Rank, message: Message) -> Result<(), (SendError, Message)> {
         let parcel = Parcel(message, self.stamp());
         match self.group.send_within(to, self.parcel, &parcel, PATIENCE) {

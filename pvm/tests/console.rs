@@ -343,7 +343,8 @@ fn an_idle_console_takes_no_processor() {
         let mut console = place.start(words);
         console.type_in("spawn -2 ./states r\nspawn ./states s\n");
         place.settled(3);
-        // On a busy machine it may still end earlier work. A console that spins is never idle for 2 s.
+        // On a busy machine it may still end earlier work. A console that spins is never idle for 2
+        // s.
         within(|| {
             let before = processor_time(console.id());
             std::thread::sleep(Duration::from_secs(2));

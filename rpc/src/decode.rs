@@ -92,7 +92,8 @@ pub enum Malformed {
     },
 }
 
-/// What limits the memory that calls take in a server: their arguments as values, or their results until they are fetched.
+/// What limits the memory that calls take in a server: their arguments as values, or their results
+/// until they are fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
     /// The interface's limit for one call ([`Limits::values`]).
@@ -170,8 +171,9 @@ impl<'a> Decoder<'a> {
         Self { span, limits, budget, side, values: Cell::new(0), charged: Cell::new(0), pace }
     }
 
-    /// Counts `bytes` of memory that a value is about to take. On a server's side they count against the call, its client
-    /// and all clients, until the decoder is dropped: when the procedure has returned.
+    /// Counts `bytes` of memory that a value is about to take. On a server's side they count
+    /// against the call, its client and all clients, until the decoder is dropped: when the
+    /// procedure has returned.
     ///
     /// # Errors
     /// That is more than one of them may have.
@@ -211,8 +213,8 @@ impl<'a> Decoder<'a> {
         Ok(list)
     }
 
-    /// Takes note of `bytes` that were read or copied. On a server's virtual processor other threads and calls have a turn
-    /// when they are many.
+    /// Takes note of `bytes` that were read or copied. On a server's virtual processor other
+    /// threads and calls have a turn when they are many.
     #[inline]
     pub fn spent(&self, bytes: usize) {
         self.pace.spent(bytes);
@@ -254,7 +256,8 @@ impl<'a> Decoder<'a> {
 
     /// Claims what a descriptor that was read at `at` says; returns how many bytes that is.
     pub(crate) fn claim_read(&self, (start, len): (u64, u64), stride: usize, limit: u64, at: usize) -> Result<usize, Malformed> {
-        // Elements without bytes are bounded too: a count alone could keep the server busy for ever.
+        // Elements without bytes are bounded too: a count alone could keep the server busy for
+        // ever.
         let limit = if stride == 0 { limit.min(MOST_WITHOUT_BYTES) } else { limit };
         if len > limit {
             return Err(Malformed::TooLong { at, len, limit });

@@ -251,13 +251,15 @@ impl Server {
     /// Clients of other users also need the right to connect to the server's socket, which
     /// [`Server::mode`] and [`Server::group`] give, and a folder of names that both sides use.
     ///
-    /// A client on this machine is asked about when it connects, and for each binding: a client that the
-    /// policy admits no longer gets no other binding. [`Running::revoke`] takes back those that it has.
+    /// A client on this machine is asked about when it connects, and for each binding: a client
+    /// that the policy admits no longer gets no other binding. [`Running::revoke`] takes back those
+    /// that it has.
     ///
-    /// The policy is asked for `upcall ls` too, on threads of this library with 256 KiB of stack: the
-    /// clerk's for clients on this machine, and one for all that come by TCP to an address, when their
-    /// connection comes. Never by two threads at once, nor while another server of this process asks
-    /// its own. So a policy must not block: newcomers would wait, and clients that need the clerk.
+    /// The policy is asked for `upcall ls` too, on threads of this library with 256 KiB of stack:
+    /// the clerk's for clients on this machine, and one for all that come by TCP to an address,
+    /// when their connection comes. Never by two threads at once, nor while another server of this
+    /// process asks its own. So a policy must not block: newcomers would wait, and clients that
+    /// need the clerk.
     #[must_use]
     pub fn policy(mut self, policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.policy = Box::new(policy);

@@ -48,8 +48,8 @@ pub enum BindError {
         /// How long was waited.
         after: Duration,
     },
-    /// The client does not accept the server: by default a server that runs as neither this process's
-    /// user nor root. The client's `expect` sets another policy.
+    /// The client does not accept the server: by default a server that runs as neither this
+    /// process's user nor root. The client's `expect` sets another policy.
     WrongUser {
         /// The name.
         name: String,
@@ -247,7 +247,8 @@ pub enum CallError {
         /// The most permitted; see the TOML file beside the interface.
         limit: u64,
     },
-    /// The procedure has run, and the server did not keep its result, for which the client had brought too little room.
+    /// The procedure has run, and the server did not keep its result, for which the client had
+    /// brought too little room.
     ResultQuota {
         /// Bytes of the result.
         bytes: u64,
@@ -271,7 +272,8 @@ pub enum CallError {
     NoSuchProcedure,
     /// The result is not one of the procedure's type, or longer than the client's limits: these are stricter than the server's, or the server is faulty or hostile.
     BadReply(String),
-    /// The arguments take more memory as values in the server than it permits. The procedure did not run.
+    /// The arguments take more memory as values in the server than it permits. The procedure did
+    /// not run.
     Quota {
         /// Bytes that they would take, as far as they were read.
         bytes: u64,
@@ -280,9 +282,9 @@ pub enum CallError {
         /// Whose limit it is.
         of: Quota,
     },
-    /// There is no memory to carry the arguments or the result, or the server refused it, or did not map it within 5 s.
-    /// So it is for a result of more than 16 MiB that would take more than a quarter of the memory that this
-    /// process can have: its length is the server's word.
+    /// There is no memory to carry the arguments or the result, or the server refused it, or did
+    /// not map it within 5 s. So it is for a result of more than 16 MiB that would take more than a
+    /// quarter of the memory that this process can have: its length is the server's word.
     NoMemory {
         /// Bytes that were needed.
         bytes: u64,

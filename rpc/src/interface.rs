@@ -82,8 +82,9 @@ pub struct Limits {
     pub string: u64,
     /// Elements of a list.
     pub list: u64,
-    /// Bytes that the server may hold for the arguments of one call as values of its own: strings, and lists that are
-    /// copied. Bytes that are used where the client has written them do not count.
+    /// Bytes that the server may hold for the arguments of one call as values of its own: strings,
+    /// and lists that are copied. Bytes that are used where the client has written them do not
+    /// count.
     pub values: u64,
 }
 

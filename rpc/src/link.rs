@@ -128,7 +128,8 @@ impl Control {
             }
         }
         crate::names::sweep();
-        // A process with much memory takes longer to end. A process that has ended since then is not ending any more.
+        // A process with much memory takes longer to end. A process that has ended since then is
+        // not ending any more.
         let ends = || upcall_os::socket::is_ending(self.pid) || self.server.as_ref().is_some_and(upcall_os::socket::has_ended);
         if lives == Life::Lives && ends() { Life::Ended } else { lives }
     }

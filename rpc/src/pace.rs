@@ -1,8 +1,9 @@
 //! Turns for others while a server copies a large value.
 //!
-//! Before a procedure is entered and after it has returned, no code of the server's holds a lock. So between the pieces
-//! of a value the call gives way: to requests of other clients first, and then to the other threads of its virtual
-//! processor. A client's call of any size delays others by the time of one piece, some 50 µs.
+//! Before a procedure is entered and after it has returned, no code of the server's holds a lock.
+//! So between the pieces of a value the call gives way: to requests of other clients first, and
+//! then to the other threads of its virtual processor. A client's call of any size delays others by
+//! the time of one piece, some 50 µs.
 
 use crate::value::Layout;
 use std::cell::Cell;
@@ -21,8 +22,8 @@ pub(crate) const OF_ELEMENT: usize = 16;
 /// What it costs at least to write one text or list, likewise.
 pub(crate) const OF_WRITING: usize = 64;
 
-/// What it costs at least to make one text or list, likewise: an allocation, and its share of a page
-/// that the kernel has to make.
+/// What it costs at least to make one text or list, likewise: an allocation, and its share of a
+/// page that the kernel has to make.
 pub(crate) const OF_MAKING: usize = 256;
 
 /// Number of values that are freed before the C library is asked to merge their blocks.
@@ -184,7 +185,8 @@ mod tests {
         };
         let bytes = 65536 * 8;
         assert_eq!(Vec::<u64>::get(&reader(bytes - 1), 0), Err(Malformed::Quota { bytes, limit: bytes - 1, of: Quota::Call }));
-        // The account has 1 MiB, and half of it is free for one client as long as others have nothing.
+        // The account has 1 MiB, and half of it is free for one client as long as others have
+        // nothing.
         let first = reader(LIMITS.values);
         first.get::<Vec<u64>>(0).unwrap();
         let second = reader(LIMITS.values);

@@ -325,7 +325,8 @@ impl ClientPeer {
         self.reply(serial, answer.unwrap_or_else(Answer::Refused), &out)
     }
 
-    /// Answers a request. Returns `false` if the client has gone, or does not read its answers, which breaks the protocol.
+    /// Answers a request. Returns `false` if the client has gone, or does not read its answers,
+    /// which breaks the protocol.
     fn reply(&self, serial: u32, answer: Answer, descriptors: &[OwnedFd]) -> bool {
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         wire::pack(&ToClient { serial, answer }).is_ok_and(|bytes| self.connection.send(&bytes, &descriptors).is_ok())
@@ -448,8 +449,8 @@ impl ClientPeer {
         Ok(Some(Region::new(map).ok_or_else(|| protocol("read-only A-stacks"))?))
     }
 
-    /// Begins to map a segment, and has the request answered. The kernel takes as long for this as the client's own
-    /// operations on the file last, so it is not the clerk's to do.
+    /// Begins to map a segment, and has the request answered. The kernel takes as long for this as
+    /// the client's own operations on the file last, so it is not the clerk's to do.
     fn segment(self: &Arc<Self>, serial: u32, number: u16, len: u64, descriptors: Vec<OwnedFd>) -> Result<(), Refusal> {
         let len = usize::try_from(len).map_err(protocol)?;
         let fd = descriptors.into_iter().next().ok_or_else(|| protocol("a segment without memory"))?;

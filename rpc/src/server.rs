@@ -178,9 +178,9 @@ pub struct ClientBinding<'a> {
     pub pid: u32,
     /// The user of the client's process.
     pub uid: u32,
-    /// What tells the client's process apart from all others, also where its number is 0: the same as
-    /// [`Peer::process`](upcall_os::socket::Peer::process), which the policy has seen. `None` for a
-    /// client on another machine.
+    /// What tells the client's process apart from all others, also where its number is 0: the same
+    /// as [`Peer::process`](upcall_os::socket::Peer::process), which the policy has seen. `None`
+    /// for a client on another machine.
     pub process: Option<Identity>,
 }
 

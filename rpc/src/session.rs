@@ -129,7 +129,8 @@ impl Session {
         self.account.hold(Kind::Results, words.saturating_mul(size_of::<u64>()))
     }
 
-    /// Keeps a result, which was [counted](Self::count_result), until it is fetched. Returns its key.
+    /// Keeps a result, which was [counted](Self::count_result), until it is fetched. Returns its
+    /// key.
     pub(crate) fn hold(&self, block: Vec<u64>, counted: Holding) -> u64 {
         let mut state = self.state();
         if state.closed {

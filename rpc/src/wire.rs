@@ -37,7 +37,8 @@ pub(crate) enum ClientRequest<'a> {
     Unbind { id: u16 },
     /// Opens a lane. Descriptor: the bell, for a virtual processor's. No answer; if it cannot be opened, the server closes the connection.
     OpenLane { number: u16, vp: Option<u16> },
-    /// Gives a segment. Descriptor: its memory, which has no holes, and which the server seals once it has mapped it.
+    /// Gives a segment. Descriptor: its memory, which has no holes, and which the server seals once
+    /// it has mapped it.
     Segment { number: u16, len: u64 },
     /// Takes it back. No answer.
     DropSegment { number: u16 },
@@ -124,8 +125,8 @@ pub struct Exported {
     pub procedures: Vec<(String, String)>,
 }
 
-/// Reads the procedures that a client wants: no more than an interface has, and one more, and no more
-/// than there is memory for.
+/// Reads the procedures that a client wants: no more than an interface has, and one more, and no
+/// more than there is memory for.
 fn few<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Wanted<'de>>, D::Error> {
     struct Few;
     impl<'de> Visitor<'de> for Few {

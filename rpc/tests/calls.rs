@@ -321,7 +321,8 @@ fn many_results_are_kept_until_they_are_fetched() {
         // None of them has brought room for its result.
         let call = || {
             let binding = binding.clone();
-            // They wait for each other for a while: else each would be fetched before the next is kept.
+            // They wait for each other for a while: else each would be fetched before the next is
+            // kept.
             upcall_thread::spawn(move || assert_eq!(binding.call::<_, Vec<u8>>(9, &(CALLS, 700u64)).unwrap().len(), 100))
         };
         let threads: Vec<_> = (0..CALLS).map(|_| call()).collect();
@@ -344,7 +345,8 @@ fn a_client_may_bind_as_often_as_it_likes() {
 /// How many calls have A-stacks at once, and how large these are, the server tells who binds (LRPC, section 3.1); what the client was compiled with does not count.
 #[test]
 fn the_servers_list_decides() {
-    // Three calls come in together, or the third one waits until the first gives up waiting for it, after so many milliseconds.
+    // Three calls come in together, or the third one waits until the first gives up waiting for it,
+    // after so many milliseconds.
     let come_together = |server: (u16, u32), client: (u16, u32), patience: u64| {
         let name = unique(&format!("list-{}-{}", server.0, client.0));
         let things = Arc::new(AtomicU64::new(0));
@@ -551,7 +553,8 @@ fn a_threads_own_deadline_ends_its_calls() {
     let (_server, things) = serve(&name, Pacing::Adaptive);
     let binding = Binding::bind(&name, &TEST).unwrap();
     let check = || {
-        // The call returns an error; only what waits after it is left. A busy machine may be too late to send it.
+        // The call returns an error; only what waits after it is left. A busy machine may be too
+        // late to send it.
         let mut time = Duration::from_millis(20);
         loop {
             let soon = Instant::now() + time;

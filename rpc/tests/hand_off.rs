@@ -99,8 +99,9 @@ impl World {
         std::thread::sleep(Duration::from_millis(30));
     }
 
-    /// Pins the server's thread, which sleeps and last ran there by its own word, to processor 1. Only a caller that brings
-    /// it to another processor has its calls run elsewhere. Returns `false` where there is no processor 1.
+    /// Pins the server's thread, which sleeps and last ran there by its own word, to processor 1.
+    /// Only a caller that brings it to another processor has its calls run elsewhere. Returns
+    /// `false` where there is no processor 1.
     fn put_server_elsewhere(&self) -> bool {
         if processors() < 2 {
             eprintln!("skipped: processors 0 and 1 are needed");
@@ -165,7 +166,8 @@ fn sleeps() -> u64 {
     line().sleeps.load(upcall_os::atomic::Ordering::SeqCst)
 }
 
-/// How many processors this process may use. Its caller may be pinned, and an earlier test may have left the server so.
+/// How many processors this process may use. Its caller may be pinned, and an earlier test may have
+/// left the server so.
 fn processors() -> usize {
     allowed_by("/proc/self/status")
 }
@@ -212,8 +214,8 @@ fn an_idle_caller_gives_its_processor() {
             upcall_thread::spawn(move || binding.call::<_, u64>(WHERE, &()).unwrap()).join().unwrap()
         })
     };
-    // The caller is on processor 0. Now and then the server is awake for something of its own when the
-    // call comes.
+    // The caller is on processor 0. Now and then the server is awake for something of its own when
+    // the call comes.
     let given = (0..40).map(place).filter(|&place| place == 0).count();
     assert!(given >= 30, "of 40 calls {given} ran on the caller's processor");
 }
@@ -238,7 +240,8 @@ fn one_hand_off_serves_all_outstanding_calls() {
     };
     // One is the sleep that it goes to afterwards; another wake may come from what it does beside calls.
     let is_given = |(slept, _, places): &(u64, u64, Vec<u64>)| *slept <= 3 && places.iter().all(|place| *place == 0);
-    // Now and then the server is awake for something of its own when the calls come. They run there.
+    // Now and then the server is awake for something of its own when the calls come. They run
+    // there.
     let mut rounds = Vec::new();
     while rounds.iter().filter(|&round| is_given(round)).count() < 3 {
         assert!(rounds.len() < 20, "less than 3 of 20 rounds took one hand-off to the caller's processor: {rounds:?}");

@@ -1,5 +1,5 @@
-//! A server's policy is asked for each binding of a client on this machine, and for each connection by
-//! TCP, by one thread at a time.
+//! A server's policy is asked for each binding of a client on this machine, and for each connection
+//! by TCP, by one thread at a time.
 
 use std::borrow::Cow;
 use std::hint::black_box;
@@ -56,7 +56,8 @@ fn a_policy_is_asked_by_one_thread_at_a_time() {
     assert_eq!(MOST.load(Ordering::SeqCst), 1);
 }
 
-/// Its bindings stay until they are taken back, which goes by what the policy has seen of the client's process.
+/// Its bindings stay until they are taken back, which goes by what the policy has seen of the
+/// client's process.
 #[test]
 fn a_client_that_is_admitted_no_longer_gets_no_other_binding() {
     static ADMITS: AtomicBool = AtomicBool::new(true);

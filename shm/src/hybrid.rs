@@ -202,8 +202,8 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         self.lock.urgent.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns `true` if [`unlock`](Self::unlock) would now hand over to a party at the home. A party
-    /// needs the lock a moment before that.
+    /// Returns `true` if [`unlock`](Self::unlock) would now hand over to a party at the home. A
+    /// party needs the lock a moment before that.
     pub fn has_waiting_at_home(&self) -> bool {
         self.lock.home.waiting.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }

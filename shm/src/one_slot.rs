@@ -1,4 +1,7 @@
-//! One slot for all, as in the paper: an experiment. Nothing of ours uses it: each invoker has a lane of its own (`home/src/lane.rs`), and needs none of this. It is here, and not in the example that measures it (`home/examples/one_slot.rs`), so that a model checks the same lines (`tests/models/loom_one_slot.rs`).
+//! One slot for all, as in the paper: an experiment. Nothing of ours uses it: each invoker has a
+//! lane of its own (`home/src/lane.rs`), and needs none of this. It is here, and not in the example
+//! that measures it (`home/examples/one_slot.rs`), so that a model checks the same lines
+//! (`tests/models/loom_one_slot.rs`).
 //!
 //! Source: Psyche, section 2.1 (P7 here). Who requires an operation writes it to a buffer of its own, a pointer to that to the one location that the home has, and rings; then it waits for the mark *received*, and for *completed*. Another one may write its pointer over that: then the home serves the other, and who has waited for *received* for some time sends again,
 //! that is, writes its pointer anew. The home ignores a buffer that is marked as received. Ringing, waiting and the time are the program's: the home here is one that looks.

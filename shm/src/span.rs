@@ -45,8 +45,8 @@ pub fn copied() -> Option<u64> {
 
 /// Bytes that this process has read from spans as single numbers, in all its threads.
 ///
-/// The complement of [`copied`]: a copy made word by word shows here. Words that [`Span::words`] gives out count as read.
-/// `None` in builds without debug assertions, which do not count.
+/// The complement of [`copied`]: a copy made word by word shows here. Words that [`Span::words`]
+/// gives out count as read. `None` in builds without debug assertions, which do not count.
 pub fn read_singly() -> Option<u64> {
     #[cfg(debug_assertions)]
     return Some(READ_SINGLY.load(Relaxed));
@@ -239,7 +239,8 @@ impl<'a> Span<'a> {
         self.try_to_text(|_| {}).ok()
     }
 
-    /// The same, which also says why there is no text, and calls `copied` after each piece of at most 16 KiB with its length.
+    /// The same, which also says why there is no text, and calls `copied` after each piece of at
+    /// most 16 KiB with its length.
     ///
     /// # Errors
     /// See [`NoText`].

@@ -1,26 +1,29 @@
 //! The words in which a member of a group reports its barriers and reductions to another one.
 //!
-//! Source: UDM, section 3.3: control traffic has a second network, which data cannot block. Here each queue's memory has one
-//! set of these words, beside the messages, which the queue's sender alone writes. A word has a place of its own, so a report is never
-//! refused for want of room, however full the queue is. Each word grows, or is overwritten after its reader has used it. A report that is
-//! repeated changes nothing, so a step that was interrupted starts again.
+//! Source: UDM, section 3.3: control traffic has a second network, which data cannot block. Here
+//! each queue's memory has one set of these words, beside the messages, which the queue's sender
+//! alone writes. A word has a place of its own, so a report is never refused for want of room,
+//! however full the queue is. Each word grows, or is overwritten after its reader has used it. A
+//! report that is repeated changes nothing, so a step that was interrupted starts again.
 //!
 //! # Ordering
-//! A report is one release store, behind the words that belong to it; its reader acquires it first. The count of changes is stored last: a
-//! reader that finds the count as it was has seen all reports. The waking follows the rule of messages: the sender looks whether the reader
-//! sleeps after the report, and the reader looks at these words after it has announced its sleep.
+//! A report is one release store, behind the words that belong to it; its reader acquires it first.
+//! The count of changes is stored last: a reader that finds the count as it was has seen all
+//! reports. The waking follows the rule of messages: the sender looks whether the reader sleeps
+//! after the report, and the reader looks at these words after it has announced its sleep.
 //!
 //! # Peers
-//! The reader believes nothing but that its peer said so: a false report can make a step end too early or never, as a peer can anyway that
-//! reports too early or never. No word is used as an index.
+//! The reader believes nothing but that its peer said so: a false report can make a step end too
+//! early or never, as a peer can anyway that reports too early or never. No word is used as an
+//! index.
 //!
 //! `transfer/tests/models/loom_steps.rs` is the model of barriers that are made of these words.
 
 use crate::region::Cells;
 use upcall_os::atomic::{AtomicU64, Ordering};
 
-/// How far away in the ring of members the partners of a barrier are, round by round. No two of them
-/// are the same member.
+/// How far away in the ring of members the partners of a barrier are, round by round. No two of
+/// them are the same member.
 pub fn rounds(size: usize) -> impl Iterator<Item = usize> {
     (0..usize::BITS).map(|round| 1 << round).take_while(move |step| *step < size)
 }
@@ -56,8 +59,8 @@ pub struct Steps {
     missing: AtomicU64,
     /// The number of the last barrier.
     barrier: AtomicU64,
-    /// Messages that were sent before the last barrier of an even number, and of an odd one: a sender that has passed a barrier may be at the
-    /// next one before its reader has passed.
+    /// Messages that were sent before the last barrier of an even number, and of an odd one: a
+    /// sender that has passed a barrier may be at the next one before its reader has passed.
     before_barrier: [AtomicU64; 2],
     /// The number of the last reduction, the value for it, and the messages that were sent before.
     reduction: AtomicU64,
@@ -70,15 +73,16 @@ unsafe impl Cells for Steps {}
 
 /// For the sender.
 impl Steps {
-    /// Reports that the sender has reached the barrier of this number, after it has sent so many messages. The reader has passed the last but
-    /// one.
+    /// Reports that the sender has reached the barrier of this number, after it has sent so many
+    /// messages. The reader has passed the last but one.
     pub fn report_barrier(&self, number: u64, sent: u64) {
         self.before_barrier[(number % 2) as usize].store(sent, Ordering::Relaxed);
         self.barrier.store(number, Ordering::Release);
         self.count();
     }
 
-    /// Reports a value for the reduction of this number, after so many messages. The reader has used the one before.
+    /// Reports a value for the reduction of this number, after so many messages. The reader has
+    /// used the one before.
     pub fn report_value(&self, number: u64, value: u64, sent: u64) {
         self.before_value.store(sent, Ordering::Relaxed);
         self.value.store(value, Ordering::Relaxed);
@@ -113,7 +117,8 @@ impl Steps {
         came.then(|| self.before_barrier[(number % 2) as usize].load(Ordering::Relaxed))
     }
 
-    /// The value for the reduction of this number, if it was reported, and how many messages had been sent before.
+    /// The value for the reduction of this number, if it was reported, and how many messages had
+    /// been sent before.
     pub fn value(&self, number: u64) -> Option<(u64, u64)> {
         let came = self.reduction.load(Ordering::Acquire) >= number;
         came.then(|| (self.value.load(Ordering::Relaxed), self.before_value.load(Ordering::Relaxed)))

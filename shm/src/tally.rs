@@ -117,7 +117,8 @@ unsafe impl Cells for Head {}
 /// Kinds of what clients can hold, of which there may be fewer.
 pub const KINDS: usize = 8;
 
-/// What all clients of a server hold, by kind. The server's own account: it counts here, and others may read.
+/// What all clients of a server hold, by kind. The server's own account: it counts here, and others
+/// may read.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Holdings {
@@ -246,7 +247,8 @@ impl Tallies {
         Ok(Arc::new(Self { file, region, head, free, writers }))
     }
 
-    /// Where the server counts what its clients hold. `None`: the memory is too short, which it is not.
+    /// Where the server counts what its clients hold. `None`: the memory is too short, which it is
+    /// not.
     pub fn holdings(&self) -> Option<Shared<Holdings>> {
         self.region.view(HOLDINGS)
     }

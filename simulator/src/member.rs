@@ -157,7 +157,8 @@ impl<const S: u64> Member<S> {
         Some(self.links[to].as_ref()?.queue.most_directly())
     }
 
-    /// `Group::send`, which takes what comes while it waits; and with `waits` false `Group::try_send`.
+    /// `Group::send`, which takes what comes while it waits; and with `waits` false
+    /// `Group::try_send`.
     pub fn send(&mut self, to: Rank, len: usize, waits: bool) -> Sent {
         let (mut used, mut spin, mut paused) = (self.cpu.used(), SPIN, false);
         loop {

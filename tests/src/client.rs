@@ -299,7 +299,8 @@ pub fn copied_since(before: Option<u64>) -> Vec<String> {
     spent.iter().map(u64::to_string).collect()
 }
 
-/// Bytes that this process has read from shared memory as single numbers; nothing in builds that do not count.
+/// Bytes that this process has read from shared memory as single numbers; nothing in builds that do
+/// not count.
 pub fn read_singly() -> Vec<String> {
     upcall_shm::span::read_singly().iter().map(u64::to_string).collect()
 }
@@ -321,8 +322,9 @@ fn bind_time(name: &str, times: u64) -> Outcome {
     show([spent[spent.len() / 2], spent[spent.len() - 1]])
 }
 
-/// Binds `name` while so many others wait for `mute`, which does not answer. Says how many of these still waited when
-/// that was done, how long the longest of them waited, in milliseconds, and what became of them.
+/// Binds `name` while so many others wait for `mute`, which does not answer. Says how many of these
+/// still waited when that was done, how long the longest of them waited, in milliseconds, and what
+/// became of them.
 fn bind_beside(mute: &str, name: &str, others: u64) -> Outcome {
     let spent = |start: Instant| start.elapsed().as_millis() as u64;
     std::thread::scope(|scope| {
@@ -466,7 +468,8 @@ pub(crate) fn until(wanted: u64, found: impl Fn() -> Result<u64, CallError>) -> 
     Ok(())
 }
 
-/// Calls of the first `kinds` kinds from two kernel threads and four user-level ones for so long, each answer checked. Says how many there were and how long the longest took.
+/// Calls of the first `kinds` kinds from two kernel threads and four user-level ones for so long,
+/// each answer checked. Says how many there were and how long the longest took.
 fn honest(trial: &Trial, time: Duration, kinds: u64) -> Outcome {
     let end = Instant::now() + time;
     let (calls, worst, failed) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
@@ -624,7 +627,8 @@ fn endure(name: &str, time: Duration) -> Outcome {
     show([binds, calls, errors, worst])
 }
 
-/// A virtual processor that runs one thing after another. (Each that is started leaves some memory behind.)
+/// A virtual processor that runs one thing after another. (Each that is started leaves some memory
+/// behind.)
 struct OneProcessor {
     work: Option<mpsc::Sender<Box<dyn FnOnce() + Send>>>,
     thread: Option<std::thread::JoinHandle<io::Result<()>>>,
@@ -673,8 +677,9 @@ pub fn spare_descriptors(spare: u64) -> Outcome {
     static FILLERS: Mutex<Vec<std::fs::File>> = Mutex::new(Vec::new());
     let mut fillers = FILLERS.lock().unwrap_or_else(PoisonError::into_inner);
     fillers.clear();
-    // The limit is on numbers, not on their count. A descriptor with a number beyond it could be closed
-    // and not be opened again; so it is above all of them, and the free numbers below are filled.
+    // The limit is on numbers, not on their count. A descriptor with a number beyond it could be
+    // closed and not be opened again; so it is above all of them, and the free numbers below are
+    // filled.
     let is_open = |number: &u64| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok();
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 16);
     let highest = (0..limit).filter(is_open).max().unwrap_or(2);
@@ -688,8 +693,8 @@ pub fn spare_descriptors(spare: u64) -> Outcome {
     show([limit])
 }
 
-/// `refuse-memory NTH LEAST` refuses the n-th allocation of at least so many bytes; `permit-memory` ends
-/// that, and gives the number of such allocations and whether one was refused (1).
+/// `refuse-memory NTH LEAST` refuses the n-th allocation of at least so many bytes; `permit-memory`
+/// ends that, and gives the number of such allocations and whether one was refused (1).
 ///
 /// # Errors
 /// The words say something else.

@@ -91,7 +91,8 @@ impl Group {
         self.read(|names| names.usage)
     }
 
-    /// The most bytes that were charged to it at a time since [`Group::forget_peak`]; 0 without one.
+    /// The most bytes that were charged to it at a time since [`Group::forget_peak`]; 0 without
+    /// one.
     pub fn peak(&self) -> u64 {
         self.read(|names| names.peak)
     }

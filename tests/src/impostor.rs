@@ -16,8 +16,10 @@ use upcall_shm::ring::{Receiver, Sender, SingleServer};
 use upcall_shm::slot::{Image, Place};
 use upcall_shm::station::Station;
 
-/// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`, `other-version`, `few-descriptors`, `scribble`, `lies`,
-/// `blocks`, `boasts`, `snatches-TID` (says that it sleeps, and that its thread is TID, or `own`). With `-for-ever` after it, it does not hang up.
+/// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`,
+/// `other-version`, `few-descriptors`, `scribble`, `lies`, `blocks`, `boasts`, `snatches-TID` (says
+/// that it sleeps, and that its thread is TID, or `own`). With `-for-ever` after it, it does not
+/// hang up.
 pub fn run(name: &str, manner: &str) {
     let listener = listen(name);
     say(Ok(Vec::new()));

@@ -1,9 +1,13 @@
 //! Tests with real processes: crashes, hostile peers, bad input.
 //!
-//! What: the parts that the tests in `tests/` share. Every test has a folder of names of its own ([`place`]) and starts programs in it: servers and
-//! clients, which are the binary `upcall-party` told what to be ([`party`]). A client does what it is told line by line
-//! ([`client`]); an impostor is a server that does not keep to the protocol ([`impostor`]); [`speech`] is the protocol spoken by hand, for those who break it: among
-//! them the peers in [`hostile`]. [`member`] is a member of a group that sends and takes messages, [`job`] has jobs of such, [`sharer`] shares an object. [`shortage`] refuses system calls. [`shapes`] has values of chosen sizes. [`bad_input`] has the readers of a peer's bytes, to be fed with anything.
+//! What: the parts that the tests in `tests/` share. Every test has a folder of names of its own
+//! ([`place`]) and starts programs in it: servers and clients, which are the binary `upcall-party`
+//! told what to be ([`party`]). A client obeys its input, line by line ([`client`]); an
+//! impostor is a server that does not keep to the protocol ([`impostor`]); [`speech`] is the
+//! protocol spoken by hand, for those who break it: among them the peers in [`hostile`]. [`member`]
+//! is a member of a group that sends and takes messages, [`job`] has jobs of such, [`sharer`]
+//! shares an object. [`shortage`] refuses system calls. [`shapes`] has values of chosen sizes.
+//! [`bad_input`] has the readers of a peer's bytes, to be fed with anything.
 //!
 //! What not: the parts of one crate, which that crate tests itself.
 #![forbid(unsafe_code)]
@@ -48,7 +52,8 @@ pub mod interfaces {
     pub mod older {
         upcall::interface!("package upcall:tests@0.9.0; interface trial { add: func(a: u32, b: u32) -> u32; }");
     }
-    /// What clients can take of a server, with the limits that hold where an interface says nothing.
+    /// What clients can take of a server, with the limits that hold where an interface says
+    /// nothing.
     pub mod hoard {
         upcall::interface!(
             "package upcall:hoard@1.0.0;

@@ -145,7 +145,8 @@ impl Member {
         Ok(())
     }
 
-    /// Each round sends every other member several times what a queue holds. The members end after the same round.
+    /// Each round sends every other member several times what a queue holds. The members end after
+    /// the same round.
     fn work(&mut self, file: &Path) -> Outcome {
         const BURST: usize = 3000;
         let (own, size) = (self.group.rank(), self.group.size());

@@ -19,9 +19,9 @@ pub struct Place {
     program: &'static str,
 }
 
-/// Copies a program, so that other users can reach it. Another process makes the copy. If this process
-/// made it, a child started in another thread at that time would hold the copy open for writing, and
-/// the copy could not be run (ETXTBSY).
+/// Copies a program, so that other users can reach it. Another process makes the copy. If this
+/// process made it, a child started in another thread at that time would hold the copy open for
+/// writing, and the copy could not be run (ETXTBSY).
 ///
 /// # Panics
 /// It cannot be copied.
@@ -157,8 +157,8 @@ impl Place {
     }
 }
 
-/// Sets a flag when it is dropped, also by a failed check: threads of a scope that go on until it is set
-/// would otherwise keep the test from ending.
+/// Sets a flag when it is dropped, also by a failed check: threads of a scope that go on until it
+/// is set would otherwise keep the test from ending.
 #[derive(Debug)]
 pub struct AtLast<'a>(pub &'a AtomicBool);
 

@@ -70,7 +70,8 @@ fn live(name: &str) -> Outcome {
     // One is let go of at once, the other at the end.
     let kept = trial.open(8)?;
     same(trial.open(7)?.number()?, 7)?;
-    // Where this process does not run for a while, the nap is over before its caller sees the deadline.
+    // Where this process does not run for a while, the nap is over before its caller sees the
+    // deadline.
     let mut length = 25;
     loop {
         match trial.with_deadline(Some(Duration::from_millis(5))).nap(length) {

@@ -225,8 +225,8 @@ fn found(name: &str, serves: bool) -> Result<(Homed<u64>, Option<Background>), B
     Ok((home, Some(served)))
 }
 
-/// Finds the number again and again for so long, and uses it in each way. Values and errors are all the same to it. Says
-/// how often it was found, how many operations were done, and how many failed.
+/// Finds the number again and again for so long, and uses it in each way. Values and errors are all
+/// the same to it. Says how often it was found, how many operations were done, and how many failed.
 fn endure(name: &str, time: Duration) -> Outcome {
     /// What an operation waits for others.
     const PATIENCE: Duration = Duration::from_millis(20);

@@ -2,8 +2,8 @@
 //!
 //! A party that is started with the word `supervised` has its test answer each of its system calls
 //! that take memory, descriptors, threads or watches ([`upcall_os::seccomp`]). The test counts them
-//! and refuses one, as a kernel without that resource would; the kernel does the others. A test runs
-//! once for each number until a run ends before the number is reached.
+//! and refuses one, as a kernel without that resource would; the kernel does the others. A test
+//! runs once for each number until a run ends before the number is reached.
 //!
 //! Some calls are never refused. `brk`: its failure looks different, and `malloc` then uses `mmap`.
 //! A mapping of at most 32 KiB and a guard of one page in a new thread: they are the alternative

@@ -1,8 +1,9 @@
 //! A file system that is a program (FUSE), and answers when it likes.
 //!
-//! A network file system is one of these to its users: what the kernel asks it waits for an answer from elsewhere. This
-//! one has one file. Where one process closes a descriptor of it, the closing waits until [`SlowFiles`] is dropped: not
-//! even a kill ends that. Nothing can be made in its folder.
+//! A network file system is one of these to its users: what the kernel asks it waits for an answer
+//! from elsewhere. This one has one file. Where one process closes a descriptor of it, the closing
+//! waits until [`SlowFiles`] is dropped: not even a kill ends that. Nothing can be made in its
+//! folder.
 
 use fuser::{BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo};
 use fuser::{LockOwner, MountOption, ReplyAttr, ReplyEmpty, ReplyEntry, Request};
@@ -106,8 +107,8 @@ pub struct SlowFiles {
 }
 
 impl SlowFiles {
-    /// Mounts it, in a folder of its own. Closings by the process `of` wait. `None`, with a line that says so: the kernel has
-    /// no FUSE, or this process may not mount.
+    /// Mounts it, in a folder of its own. Closings by the process `of` wait. `None`, with a line
+    /// that says so: the kernel has no FUSE, or this process may not mount.
     pub fn mount(of: u32) -> Option<Self> {
         let mounted = Self::try_mount(of);
         mounted.inspect_err(|error| eprintln!("skipped: a file system that is a program: {error}")).ok()

@@ -161,8 +161,8 @@ impl Speaker {
         self.send(&bytes, descriptors)
     }
 
-    /// Sends bytes, which may be none, with more descriptors than a message of the protocol may have. Returns `false` if the
-    /// other end has hung up.
+    /// Sends bytes, which may be none, with more descriptors than a message of the protocol may
+    /// have. Returns `false` if the other end has hung up.
     ///
     /// # Panics
     /// More descriptors than the kernel lets through, 253.
@@ -214,7 +214,8 @@ pub struct Hold {
     pub stacks: usize,
 }
 
-/// The descriptors of the memory of a [`Hold`], which closes them as a rule once it has mapped them.
+/// The descriptors of the memory of a [`Hold`], which closes them as a rule once it has mapped
+/// them.
 pub struct Files {
     /// The channel's.
     pub channel: MemoryFile,

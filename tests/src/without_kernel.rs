@@ -10,9 +10,10 @@ use std::io::Write;
 use upcall::Pacing;
 use upcall_os::processor::Processors;
 
-/// Makes `calls` calls on a kernel thread that any system call kills, but for a `write` to standard output, by which the
-/// thread reports at the end. With `users` above 0 that many user-level threads call, and the kernel thread is their
-/// virtual processor. The process is of no use afterwards.
+/// Makes `calls` calls on a kernel thread that any system call kills, but for a `write` to standard
+/// output, by which the thread reports at the end. With `users` above 0 that many user-level
+/// threads call, and the kernel thread is their virtual processor. The process is of no use
+/// afterwards.
 pub(crate) fn without_kernel(trial: &Trial, calls: u64, users: usize) -> Outcome {
     trial.set_pacing(Pacing::Poll);
     let forbid = forbid_all_but_reports()?;
@@ -46,12 +47,14 @@ fn forbid_all_but_reports() -> Result<BpfProgram, Box<dyn Error>> {
     Ok(filter.try_into()?)
 }
 
-/// Lets the next system call of this kernel thread end the process, other than the call that gives back stacks.
+/// Lets the next system call of this kernel thread end the process, other than the call that gives
+/// back stacks.
 ///
 /// # Errors
 /// The filter is refused.
 pub(crate) fn forbid_here() -> Result<(), Box<dyn Error>> {
-    // The number of `madvise` on this machine: once a second idle workers give back what they used of their stacks.
+    // The number of `madvise` on this machine: once a second idle workers give back what they used
+    // of their stacks.
     const MADVISE: i64 = 28;
     let filter =
         SeccompFilter::new([(MADVISE, vec![])].into(), SeccompAction::KillProcess, SeccompAction::Allow, TargetArch::x86_64)?;
@@ -59,7 +62,8 @@ pub(crate) fn forbid_here() -> Result<(), Box<dyn Error>> {
     Ok(seccompiler::apply_filter(&filter)?)
 }
 
-/// Makes `calls` calls to a server whose virtual processor any further system call kills, with the whole process.
+/// Makes `calls` calls to a server whose virtual processor any further system call kills, with the
+/// whole process.
 pub(crate) fn to_server_without_kernel(trial: &Trial, calls: u64) -> Outcome {
     trial.set_pacing(Pacing::Poll);
     Processors::only(0).confine()?;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use upcall_tests::bad_input::{TARGETS, Target, bend};
 use upcall_tests::dice::Dice;
 
-/// A reader that computes for longer over some hundred bytes does not end, as far as its peer is concerned.
+/// A reader that computes for longer over some hundred bytes does not end, as far as its peer is
+/// concerned.
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// For how long this thread has had a processor.

@@ -37,8 +37,10 @@
 //!   blocking system call, or a lock of `std`, blocks the processor with all its threads: run it by [`blocking`].
 //! * `std`'s thread-locals and `std::thread::panicking` belong to the processor. A `RefCell` in one that stays borrowed across
 //!   a switch is borrowed for the other threads too. [`thread_local!`] of this crate gives each thread its own.
-//! * Stacks are 64 KiB by default, those of outside work (calls, handlers) 1 MiB, and do not grow. Overflow hits a guard page: a line with the thread's name and size on
-//!   standard error and SIGSEGV, never silent corruption; but a function of another language, compiled without stack probes, can jump over the page.
+//! * Stacks are 64 KiB by default, those of outside work (calls, handlers) 1 MiB, and do not grow.
+//!   Overflow hits a guard page: a line with the thread's name and size on standard error and
+//!   SIGSEGV, never silent corruption; but a function of another language, compiled without stack
+//!   probes, can jump over the page.
 //! * [`Mutex`], [`Condvar`], `join`, `park`, `sleep` also work on an ordinary kernel thread, and block it; so both kinds
 //!   may share data. [`spawn`] needs a virtual processor.
 //!
@@ -55,7 +57,8 @@ mod parker;
 mod shares;
 mod sync;
 
-/// The lock-free pieces by themselves, for the models under `tests/models/loom_*.rs`. Not an interface for anybody else.
+/// The lock-free pieces by themselves, for the models under `tests/models/loom_*.rs`. Not an
+/// interface for anybody else.
 #[cfg(loom)]
 pub mod model {
     pub use crate::fresh::{Fresh, Pop};

@@ -5,9 +5,10 @@
 //! and nobody starves. Uncontended, locking is a compare-and-swap and unlocking a subtraction that tells whether it was all.
 //!
 //! # Why no wake is lost
-//! `WAITING` is set, and a node added, in one opening of the list, and only while the lock is held or about to be handed over.
-//! It goes only when the holder finds the list empty, in an opening too. So whoever lets go of a lock behind which somebody is
-//! listed sees `WAITING` and opens the list after the node was added. `tests/models/loom_lock.rs` runs this.
+//! `WAITING` is set, and a node added, in one opening of the list, and only while the lock is held
+//! or about to be handed over. It goes only when the holder finds the list empty, in an opening
+//! too. So a thread that releases a lock with a listed waiter sees `WAITING`, and opens the list
+//! after the node was added. `tests/models/loom_lock.rs` runs this.
 
 use crate::list::{Node, WaitList, Waits};
 use crate::sync::{AtomicU32, Ordering};

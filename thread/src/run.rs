@@ -94,10 +94,12 @@ impl Processors {
 
     /// Makes the calling kernel thread virtual processor 0, starts the others, and runs `body` as the first thread.
     ///
-    /// `body` runs on the kernel thread's own stack. When it returns, so does this, as soon as each processor next
-    /// changes threads. Threads that have not ended by then never run again, as when a process ends: nothing they own is
-    /// dropped, their stacks are not reused, and a lock or a permit that is handed to one of them, because it was waiting for it, is lost. Join those that matter. Each call of `run` leaves about 1 KiB behind,
-    /// and as much for each processor, which a late waker might still look at.
+    /// `body` runs on the kernel thread's own stack. When it returns, so does this, as soon as each
+    /// processor next changes threads. Threads that have not ended by then never run again, as when
+    /// a process ends: nothing they own is dropped, their stacks are not reused, and a lock or a
+    /// permit that is handed to one of them, because it was waiting for it, is lost. Join those
+    /// that matter. Each call of `run` leaves about 1 KiB behind, and as much for each processor,
+    /// which a late waker might still look at.
     ///
     /// # Errors
     /// `InvalidInput` for a count outside of 1 to 64, a processor that does not exist, or a stack size above 256 MiB;

@@ -9,8 +9,9 @@
 //! with the list open; otherwise by a compare-and-swap.
 //!
 //! # Why no wake is lost
-//! `WAITING` is set, and a node added, in one opening of the list, by a compare-and-swap from a word that has too few shares. A giver whose
-//! shares came before made that fail; one who comes after sees `WAITING`, and opens the list. `tests/models/loom_shares.rs` runs this.
+//! `WAITING` is set, and a node added, in one opening of the list, by a compare-and-swap from a
+//! word that has too few shares. A giver whose shares came before made that fail; one who comes
+//! after sees `WAITING`, and opens the list. `tests/models/loom_shares.rs` runs this.
 
 use crate::list::{Node, Open, Taken, WaitList, Waits};
 use crate::lock::Entry;

@@ -191,9 +191,9 @@ impl Vp {
         busy < most
     }
 
-    /// Returns `true` if a piece of outside work that is found now can begin: there is a stack, or memory
-    /// for one. An [`Idle::poll`] that leaves work where it is otherwise keeps this processor from an
-    /// attempt without a stack, which would end the process.
+    /// Returns `true` if a piece of outside work that is found now can begin: there is a stack, or
+    /// memory for one. An [`Idle::poll`] that leaves work where it is otherwise keeps this
+    /// processor from an attempt without a stack, which would end the process.
     #[inline]
     pub fn can_begin_work(&self) -> bool {
         self.workers.is_ready() || self.has_made_worker()
@@ -559,13 +559,14 @@ impl Vp {
         timer.into_iter().chain(quiet).chain(trim).chain(self.workers.look_at()).min()
     }
 
-    /// When [`cool`](Self::cool) has something to do; `None` if it has nothing to do. This is no deadline: an
-    /// [`Idle`](crate::Idle) that does not block goes on as if there were none.
+    /// When [`cool`](Self::cool) has something to do; `None` if it has nothing to do. This is no
+    /// deadline: an [`Idle`](crate::Idle) that does not block goes on as if there were none.
     pub fn cools_at(&self) -> Option<Instant> {
         self.workers.cool_at()
     }
 
-    /// Gives back what idle workers used of their stacks, if it is time. For a processor that sleeps.
+    /// Gives back what idle workers used of their stacks, if it is time. For a processor that
+    /// sleeps.
     pub fn cool(&self) {
         self.workers.cool_asleep(self.current());
     }

@@ -151,9 +151,9 @@ impl Workers {
         self.worked.set(true);
     }
 
-    /// Gives back what idle workers used of their stacks, if it is time: of the workers in the list,
-    /// and of `me`, on whose stack the idle loop runs, if no work was done at all. `round` counts
-    /// the turns of the idle loop: the clock is not read while work comes fast.
+    /// Gives back what idle workers used of their stacks, if it is time: of the workers in the
+    /// list, and of `me`, on whose stack the idle loop runs, if no work was done at all. `round`
+    /// counts the turns of the idle loop: the clock is not read while work comes fast.
     #[inline(always)]
     pub(crate) fn cool(&self, round: u32, me: Rec) {
         match self.cool_at.get() {
@@ -168,8 +168,8 @@ impl Workers {
         }
     }
 
-    /// The same on a processor that sleeps, which takes no worker: all are cooled at once, so that it is woken once for
-    /// that. A wake costs more than a stack that is used again.
+    /// The same on a processor that sleeps, which takes no worker: all are cooled at once, so that
+    /// it is woken once for that. A wake costs more than a stack that is used again.
     pub(crate) fn cool_asleep(&self, me: Rec) {
         let now = Instant::now();
         match self.cool_at.get() {

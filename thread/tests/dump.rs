@@ -57,7 +57,8 @@ fn quit(child: &Child) {
     assert_eq!(unsafe { libc::kill(pid, libc::SIGQUIT) }, 0);
 }
 
-/// Starts `test` in a process of its own, sends SIGQUIT when it is ready until all threads wait, and returns what it said on standard error, and then on standard output.
+/// Starts `test` in a process of its own, sends SIGQUIT when it is ready until all threads wait,
+/// and returns what it said on standard error, and then on standard output.
 fn dumped(test: &str, are_there: impl Fn(&str) -> bool) -> (String, String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -75,7 +76,8 @@ fn dumped(test: &str, are_there: impl Fn(&str) -> bool) -> (String, String) {
     }
     let mut err = BufReader::new(child.stderr.take().unwrap());
     let begun = std::time::Instant::now();
-    // All of it comes in one write, and the busy thread goes on for ever, so the end shows by the last line, and that of the next dump follows the next signal.
+    // All of it comes in one write, and the busy thread goes on for ever, so the end shows by the
+    // last line, and that of the next dump follows the next signal.
     let (mut said, mut line) = (String::new(), String::new());
     quit(&child);
     while !line.contains("user-level threads") {

@@ -235,7 +235,8 @@ fn deep_stacks_and_large_closures() {
         let thread = Builder::new().stack_size(8 << 20).spawn(|| deep(4000)).unwrap();
         assert_eq!(thread.join().unwrap(), 4000);
         let large = [7_u8; 100_000];
-        // Each function on the way may have a copy of it on the stack, as clippy's driver compiles them.
+        // Each function on the way may have a copy of it on the stack, as clippy's driver compiles
+        // them.
         let thread = Builder::new().stack_size(8 << 20).spawn(move || large).unwrap();
         assert_eq!(thread.join().unwrap()[99_999], 7);
         #[repr(align(1024))]

@@ -1,7 +1,7 @@
 //! Work for a client that its own operations can prolong, on a kernel thread beside the clerk.
 //!
-//! Each account has one such thread at most, which exists while there is work, and does it in order: a client that
-//! holds up its own work delays nothing but that.
+//! Each account has one such thread at most, which exists while there is work, and does it in
+//! order: a client that holds up its own work delays nothing but that.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,7 +29,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Aside {
-    /// Runs `work` on the thread: after what was begun before, or on a new one. Where there can be none, the caller runs it.
+    /// Runs `work` on the thread: after what was begun before, or on a new one. Where there can be
+    /// none, the caller runs it.
     pub fn run(&self, work: Work) {
         let mut queue = locked(&self.0);
         if let Some(queue) = &mut *queue {
@@ -44,7 +45,8 @@ impl Aside {
         }
     }
 
-    /// Runs `work` after what was begun before; at once, and by the caller, if nothing is under way. For short work.
+    /// Runs `work` after what was begun before; at once, and by the caller, if nothing is under
+    /// way. For short work.
     pub fn after(&self, work: Work) {
         let mut queue = locked(&self.0);
         match &mut *queue {

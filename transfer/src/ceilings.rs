@@ -16,7 +16,8 @@
 //! they can end the server anyhow: its own, and root. Clients from the network without a known user
 //! are, too.
 //!
-//! Source: LRPC, sections 3.1 and 3.2, bounds A-stacks by the interface and E-stacks by their supply; the rest is ours.
+//! Source: LRPC, sections 3.1 and 3.2, bounds A-stacks by the interface and E-stacks by their
+//! supply; the rest is ours.
 
 use crate::aside::{Aside, Work};
 use crate::server::Owner;
@@ -34,28 +35,33 @@ use upcall_shm::tally::{self, Holdings};
 /// Bytes of the values of one call's arguments that an interface permits unless it says otherwise.
 pub const DEFAULT_VALUES: u64 = 16 << 20;
 
-/// Bytes that an object takes in a server, as the default ceilings count it: its handle, and a small value.
+/// Bytes that an object takes in a server, as the default ceilings count it: its handle, and a
+/// small value.
 const OBJECT: usize = 128;
 
 /// Amounts of what clients hold in a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amounts {
-    /// Descriptors: two for a connection, one for its channel, one for each of the client's virtual processors that calls.
+    /// Descriptors: two for a connection, one for its channel, one for each of the client's virtual
+    /// processors that calls.
     pub descriptors: usize,
     /// Mappings: two for a channel, one for the A-stacks of a binding, one for each segment.
     pub mappings: usize,
-    /// Bytes that are mapped. The pages are the client's as a rule: the server's are those that it writes to first.
+    /// Bytes that are mapped. The pages are the client's as a rule: the server's are those that it
+    /// writes to first.
     pub bytes: usize,
     /// Objects that clients have handles of.
     pub objects: usize,
-    /// Bytes of results that were larger than the client's room for them, and were not fetched yet. A client that has
-    /// none may leave a single longer result, if as much is left for others.
+    /// Bytes of results that were larger than the client's room for them, and were not fetched yet.
+    /// A client that has none may leave a single longer result, if as much is left for others.
     pub results: usize,
-    /// Bytes that the arguments of calls under way take as values of the server's own: strings, and lists that are copied.
-    /// What one call may take is said by the interface (`upcall::Limits::values`).
+    /// Bytes that the arguments of calls under way take as values of the server's own: strings, and
+    /// lists that are copied. What one call may take is said by the interface
+    /// (`upcall::Limits::values`).
     pub values: usize,
-    /// Bytes of shared memory that a client brought without a promise that it has pages for all of them: A-stacks, lanes,
-    /// stations. The server may be the first to touch such a page, and then pays for it.
+    /// Bytes of shared memory that a client brought without a promise that it has pages for all of
+    /// them: A-stacks, lanes, stations. The server may be the first to touch such a page, and then
+    /// pays for it.
     pub unfilled: usize,
 }
 
@@ -76,8 +82,9 @@ pub struct Amounts {
 /// | bytes of values that arguments become | half of all, 256 MiB at most | one eighth of memory |
 /// | bytes of shared memory that may have no pages yet | half of all, 64 MiB at most | one eighth of memory |
 ///
-/// Memory is that of the machine, or less if a control group of the process limits it. An eighth is 16 MiB at least.
-/// Where an interface permits larger values for one call, the two amounts of values are raised to once and twice that.
+/// Memory is that of the machine, or less if a control group of the process limits it. An eighth is
+/// 16 MiB at least. Where an interface permits larger values for one call, the two amounts of
+/// values are raised to once and twice that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ceilings {
     /// Calls that have begun in the server and not ended, of all clients. Each has a stack (an
@@ -122,8 +129,9 @@ impl Default for Ceilings {
 }
 
 impl Ceilings {
-    /// The same, with the amounts of values raised for an interface that permits `values` bytes for one call, if that is
-    /// more than the default. A server does this for the interfaces that it exports.
+    /// The same, with the amounts of values raised for an interface that permits `values` bytes for
+    /// one call, if that is more than the default. A server does this for the interfaces that it
+    /// exports.
     #[must_use]
     pub fn with_values(mut self, values: u64) -> Self {
         if values > DEFAULT_VALUES {
@@ -158,7 +166,8 @@ const KINDS: usize = 7;
 
 const _: () = assert!(KINDS <= tally::KINDS);
 
-/// What is counted of all clients, as `upcall stat` names it, in the order of `PeerTallies::holdings`.
+/// What is counted of all clients, as `upcall stat` names it, in the order of
+/// `PeerTallies::holdings`.
 pub const HELD: [&str; KINDS] =
     ["descriptors", "mappings", "mapped bytes", "objects", "unfetched result bytes", "value bytes", "unfilled bytes"];
 
@@ -336,7 +345,8 @@ impl Account {
         self.aside.run(work);
     }
 
-    /// Runs `work` after what was begun [aside](Self::aside) before: here, if nothing is under way there.
+    /// Runs `work` after what was begun [aside](Self::aside) before: here, if nothing is under way
+    /// there.
     pub fn after(&self, work: Work) {
         self.aside.after(work);
     }
@@ -358,7 +368,8 @@ impl Account {
         let most_of_all = kind.of(all);
         let left = most_of_all.saturating_sub(held);
         let first = kind == Kind::Results && before == 0;
-        // Two clients at the same time may each count the other's amount, and both be refused near a ceiling; never more is held than it says.
+        // Two clients at the same time may each count the other's amount, and both be refused near
+        // a ceiling; never more is held than it says.
         if (first || own <= most) && own <= left && of_user <= left {
             return Ok(());
         }

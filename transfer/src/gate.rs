@@ -5,12 +5,16 @@
 //! comes often and fast does not overtake.
 //!
 //! # Why nobody waits beside a free number
-//! Who finds none counts itself in, fences, takes the queue's lock and looks again before it enters the queue. Who gives a number back while nobody is counted
-//! puts it back, fences, and reads the count again. Either the second look finds the number, or the second reading finds the count: then the giver takes the
-//! lock, and if there is an entry and still a free number, it hands that out. A giver that finds the count at once takes the lock with the number in hand: either
-//! there is an entry to hand it to, or the one that counted itself has not got the lock yet and will find the number that is put back under it. Under the lock there is
-//! never an entry beside a free number, except for the time between a giver's return of it and that giver's second reading.
-//! `tests/models/loom_gate.rs` is the model. Both sides fence after an update, which costs nothing more on x86-64.
+//! A thread that finds none counts itself in, fences, takes the queue's lock and looks again before
+//! it enters the queue. A giver that sees a count of zero puts its number back, fences, and reads
+//! the count again. Either the second look finds the number, or the second reading finds the count:
+//! then the giver takes the lock, and if there is an entry and still a free number, it hands that
+//! out. A giver that finds the count at once takes the lock with the number in hand: either there
+//! is an entry to hand it to, or the thread that counted itself has not got the lock yet and will
+//! find the number that is put back under it. Under the lock there is never an entry beside a free
+//! number, except for the time between a giver's return of it and that giver's second reading.
+//! `tests/models/loom_gate.rs` is the model. Both sides fence after an update, which costs nothing
+//! more on x86-64.
 
 use std::collections::VecDeque;
 use upcall_os::atomic::{AtomicUsize, Ordering, fence_after_update};

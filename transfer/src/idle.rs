@@ -469,8 +469,9 @@ impl Processors {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             let left = if fenced { left } else { Some(left.unwrap_or(SHORT).min(SHORT)) };
             let heard = bed.set.wait_any(left, WATCH);
-            // A processor without others has no watch, so the key is that of the stacks' timer. It sleeps on: it is still
-            // announced as asleep, so a waker has rung or rings, and the next wait finds that.
+            // A processor without others has no watch, so the key is that of the stacks' timer. It
+            // sleeps on: it is still announced as asleep, so a waker has rung or rings, and the
+            // next wait finds that.
             if !heard.key || heard.others || !fenced || VIEW.with_borrow(|view| view.timer.is_some()) {
                 break heard;
             }

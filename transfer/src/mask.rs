@@ -14,7 +14,8 @@
 //!
 //! Who sleeps in an operation wakes unannounced. So the end of the operation serves also where nothing came and the thread is not announced.
 //!
-//! `tests/models/loom_mask.rs` is the model: there a signal may come before each access to these words.
+//! `tests/models/loom_mask.rs` is the model: there a signal may come before each access to these
+//! words.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 

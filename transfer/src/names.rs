@@ -462,7 +462,8 @@ pub fn process_of(socket: &Path) -> Option<u32> {
     (Some(space) == pid_namespace()).then_some(pid)
 }
 
-/// The process number in the name of a socket, and the PID namespace in which it holds, 0 if its process knew none.
+/// The process number in the name of a socket, and the PID namespace in which it holds, 0 if its
+/// process knew none.
 fn number_in(socket: &str) -> Option<(u32, u32)> {
     let mut parts = socket.split('.').skip(1);
     let (pid, space) = (parts.next()?.parse().ok()?, u32::from_str_radix(parts.next()?, 16).ok()?);

@@ -7,9 +7,12 @@
 //!   2  otherwise: confine it, remember that              c  announce
 //! ```
 //! # Why the memory does not deceive
-//! Who finds the server asleep sees what it did before it announced that: either it still is where the donor has confined it, or it has said b. So a donor's wake finds the server on the
-//! donor's own processor; unless it has woken up before and serves the call on another processor: then the wake is for nothing. With several donors the last one wins; an earlier donor does not know yet, and has its call served on the processor of the other. `tests/models/loom_donation.rs` is the
-//! model.
+//! A donor that finds the server asleep sees what it did before it announced that: either it still
+//! is where the donor has confined it, or it has said b. So a donor's wake finds the server on the
+//! donor's own processor; unless it has woken up before and serves the call on another processor:
+//! then the wake is for nothing. With several donors the last one wins; an earlier donor does not
+//! know yet, and has its call served on the processor of the other. `tests/models/loom_donation.rs`
+//! is the model.
 
 use upcall_os::atomic::{AtomicU64, Ordering};
 

@@ -1,7 +1,7 @@
 //! Ready-made policies: which users a server lets in, and which users' servers a client accepts.
 //!
-//! A policy is a function of a [`Peer`], whose fields are the kernel's word. It accepts the peer, or
-//! gives the reason why it does not. Both sides of a binding have one:
+//! A policy is a function of a [`Peer`], whose fields are the kernel's word. It accepts the peer,
+//! or gives the reason why it does not. Both sides of a binding have one:
 //!
 //! | side | set by | if none is set |
 //! |---|---|---|

@@ -76,12 +76,13 @@ pub enum NoReply {
 /// Maximum number of bytes of a value that are copied before others [have a turn](give_way).
 pub const PIECE: usize = 256 << 10;
 
-/// Lets requests that wait, and other threads of the virtual processor, have a turn; nothing on other kernel threads.
+/// Lets requests that wait, and other threads of the virtual processor, have a turn; nothing on
+/// other kernel threads.
 #[cold]
 pub fn give_way() {
     if upcall_thread::on_virtual_processor().is_some() {
-        // A yield alone would not look for requests while other threads are ready: two calls that give way to each other
-        // would shut them out.
+        // A yield alone would not look for requests while other threads are ready: two calls that
+        // give way to each other would shut them out.
         upcall_thread::safe_point();
         upcall_thread::yield_now();
     }

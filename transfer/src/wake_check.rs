@@ -15,8 +15,8 @@
 //! reply, the server reads 0, and the wake is lost.
 //!
 //! A caller could make the fence for both sides
-//! ([`announce_to_all`](crate::sleep::announce_to_all)). That would be a system call for each sleep,
-//! and a caller that hands its processor over sleeps in each call.
+//! ([`announce_to_all`](crate::sleep::announce_to_all)). That would be a system call for each
+//! sleep, and a caller that hands its processor over sleeps in each call.
 //!
 //! # The check that is put off
 //! A server with more requests in the lane will reply again, and leaves the fence out. The exact

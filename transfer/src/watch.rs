@@ -11,8 +11,10 @@
 //!   b  light fence                                   2  heavy fence
 //!   c  another sleeps and no timer is set: set it    3  another runs and no timer is set: set it
 //! ```
-//! c comes before each call that it runs. By the fences either c sees the sleeper or 3 sees the state (Dekker). `set` is taken back only by a processor that was woken by the timer, which
-//! looks at all lanes after that, and comes to 1 again before it sleeps. `tests/models/loom_watch.rs` is the model.
+//! c comes before each call that it runs. By the fences either c sees the sleeper or 3 sees the
+//! state (Dekker). `set` is taken back only by a processor that was woken by the timer, which looks
+//! at all lanes after that, and comes to 1 again before it sleeps. `tests/models/loom_watch.rs` is
+//! the model.
 //!
 //! # Not for nothing
 //! There is one timer for all. Each time that it brings nothing its interval is doubled, up to [`LONGEST`]; so a processor that runs for an hour, or many

@@ -1,9 +1,12 @@
 //! A word that is given once, and those who wait for it beside something else.
 //!
 //! # Why no word is missed
-//! Who waits enters itself under the lock under which the word is given, unless it has been given: so it is in the list that the giver takes, or is told at once and does not begin to wait. One that sleeps
-//! on a word of memory announces that after it has entered, and then looks whether the word was given: the giver fences between giving it and clearing the announcement, so either the announcement is
-//! there to be cleared, and the sleeper's futex does not wait on it, or the look finds the word (as in `sleep.rs`). `tests/models/loom_word.rs` is the model.
+//! A waiter enters itself under the lock under which the word is given, unless it has been given:
+//! so it is in the list that the giver takes, or finds the word and does not begin to wait. A
+//! waiter that sleeps on a word of memory announces that after it has entered, and then looks
+//! whether the word was given: the giver fences between giving it and clearing the announcement, so
+//! either the announcement is there to be cleared, and the sleeper's futex does not wait on it, or
+//! the look finds the word (as in `sleep.rs`). `tests/models/loom_word.rs` is the model.
 
 use upcall_os::atomic::{AtomicU32, Ordering, fence};
 

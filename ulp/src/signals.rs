@@ -51,13 +51,15 @@ impl Ulp {
         come != 0 && come & (!self.word(TABLE_BLOCKED) | self.word(TABLE_WAITED)) != 0
     }
 
-    /// Whether one of them is to be handled as soon as it may be: then it is to wait for nothing before. One that it waits for itself is not.
+    /// Whether one of them is to be handled as soon as it may be: then it is to wait for nothing
+    /// before. A signal that it waits for itself is not.
     pub fn handles(&self) -> bool {
         let come = self.word(TABLE_SIGNALS);
         come != 0 && come & !self.word(TABLE_BLOCKED) & !self.word(TABLE_WAITED) != 0
     }
 
-    /// Whether it does something of its own with any signal that may come: handles it, or waits for it.
+    /// Whether it does something of its own with any signal that may come: handles it, or waits for
+    /// it.
     pub fn expects_signals(&self) -> bool {
         self.word(TABLE_HANDLED) & !self.word(TABLE_BLOCKED) | self.word(TABLE_WAITED) != 0
     }

@@ -1,4 +1,5 @@
-//! Which processes are accepted at the other end of a binding: `upcall_policy` and `upcall_accepts`.
+//! Which processes are accepted at the other end of a binding: `upcall_policy` and
+//! `upcall_accepts`.
 
 use crate::error::Problem;
 use std::ffi::c_void;
@@ -30,12 +31,14 @@ struct Asked {
 
 // SAFETY: by the header it is asked on threads of the library.
 unsafe impl Send for Asked {}
-// SAFETY: a server asks on one thread at a time (`Endpoint::admits`), a client while it binds only, as the header says.
+// SAFETY: a server asks on one thread at a time (`Endpoint::admits`), a client while it binds only,
+// as the header says.
 unsafe impl Sync for Asked {}
 
 impl Asked {
     fn accepts(&self, peer: &Peer) -> Result<(), String> {
-        // SAFETY: by the header a function for this context, which lives as long as it may be asked.
+        // SAFETY: by the header a function for this context, which lives as long as it may be
+        // asked.
         match unsafe { (self.policy)(self.context, peer.uid, peer.gid, peer.pid) } {
             true => Ok(()),
             false => Err("its policy does not admit it".to_owned()),

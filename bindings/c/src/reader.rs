@@ -66,8 +66,8 @@ impl<'a> Reader<'a> {
         found.map_err(|fault| self.fail(fault)).ok()
     }
 
-    /// Zeroed memory, aligned for any type, which is counted as a value of the call's; null, and the reading fails, if
-    /// the values may not take so much, or there is none.
+    /// Zeroed memory, aligned for any type, which is counted as a value of the call's; null, and
+    /// the reading fails, if the values may not take so much, or there is none.
     fn allocate(&self, count: usize, size: usize) -> *mut c_void {
         let bytes = count.max(1).saturating_mul(size.max(1));
         if self.all_right(self.decoder.own(bytes)).is_none() {

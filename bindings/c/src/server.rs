@@ -333,8 +333,8 @@ pub unsafe extern "C" fn upcall_server_set_group_named(server: *mut CServer, gro
 /// Changes a server that is being set up by a text, which is `what`.
 ///
 /// # Safety
-/// The server is null or not in use by another thread, `given` is null or a C string, and `error` null
-/// or the caller's.
+/// The server is null or not in use by another thread, `given` is null or a C string, and `error`
+/// null or the caller's.
 unsafe fn set_text(
     server: *mut CServer,
     given: *const c_char,

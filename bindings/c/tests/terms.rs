@@ -89,7 +89,8 @@ const ONE: u32 = 61_001;
 const OTHER: u32 = 61_002;
 const THIRD: u32 = 61_003;
 
-/// A folder of names of user `ONE`, which other users may read, and the program, which they may run.
+/// A folder of names of user `ONE`, which other users may read, and the program, which they may
+/// run.
 struct Shared(TempDir);
 
 /// A server that serves until this is dropped.

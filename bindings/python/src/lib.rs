@@ -104,7 +104,8 @@ fn module_of_file(path: std::path::PathBuf) -> PyResult<String> {
     upcall_idl::generate_python(&path).map_err(|wrong| PyValueError::new_err(wrong.to_string()))
 }
 
-/// What the server of a name, if `expect` accepts it, says of it: the interface, its source, its limits.
+/// What the server of a name, if `expect` accepts it, says of it: the interface, its source, its
+/// limits.
 #[pyfunction]
 #[pyo3(signature = (name, expect = None))]
 fn learn(py: Python<'_>, name: &str, expect: Option<&Bound<'_, PyAny>>) -> PyResult<(String, String, String)> {

@@ -1,8 +1,9 @@
 //! A process that stands still: each of its kernel threads is held (see `upcall_os::trace`) until the [`Halted`] is dropped.
 //!
-//! New kernel threads may be started while the first are being stopped, so the list is read again until it has no new
-//! ones. A kernel thread may be in a system call that nothing interrupts. After [`PATIENCE`] it is not waited for: it
-//! runs none of the program's code before it stops. A kernel thread that could run gets more time ([`BUSY`]).
+//! New kernel threads may be started while the first are being stopped, so the list is read again
+//! until it has no new ones. A kernel thread may be in a system call that nothing interrupts. After
+//! [`PATIENCE`] it is not waited for: it runs none of the program's code before it stops. A kernel
+//! thread that could run gets more time ([`BUSY`]).
 
 use super::error::Error;
 use super::process::Process;
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 use upcall_os::trace::{Held, Hold, Registers};
 
 const PATIENCE: Duration = Duration::from_millis(200);
-/// The same for a kernel thread that could run: on a busy machine its turn comes late. The others stand still until
-/// then, so this is no longer than people wait for a program.
+/// The same for a kernel thread that could run: on a busy machine its turn comes late. The others
+/// stand still until then, so this is no longer than people wait for a program.
 const BUSY: Duration = Duration::from_secs(2);
 /// So long the processor is given away between looks, then slept.
 const SPIN: Duration = Duration::from_millis(1);

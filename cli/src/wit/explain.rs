@@ -53,7 +53,8 @@ struct Row {
     results: Block,
     travels: Travels,
     copies: String,
-    /// Bytes that a server holds at most for the arguments of one call as values of its own; 0 if it needs none.
+    /// Bytes that a server holds at most for the arguments of one call as values of its own; 0 if
+    /// it needs none.
     values_bytes: u64,
 }
 

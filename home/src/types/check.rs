@@ -4,12 +4,12 @@
 //! The home runs this walk over memory that a guest wrote before it died. The walk is bounded by
 //! the memory that the guest has touched and paid for, and not by the values in it:
 //!
-//! - **Only existing pages are read** ([`Pages`]). The kernel lists them. A read of any other page would allocate that
-//!   page, at the home's expense.
-//! - **No byte belongs to two blocks** ([`Claims`]). The walk of a cyclic list ends at the first repeated element,
-//!   because the second claim on the element fails.
-//! - **A budget bounds the rest.** The walk may read eight times as many bytes as exist. A sound object needs about
-//!   three times.
+//! - **Only existing pages are read** ([`Pages`]). The kernel lists them. A read of any other page
+//!   would allocate that page, at the home's expense.
+//! - **No byte belongs to two blocks** ([`Claims`]). The walk of a cyclic list ends at the first
+//!   repeated element, because the second claim on the element fails.
+//! - **A budget bounds the rest.** The walk may read eight times as many bytes as exist. A sound
+//!   object needs about three times.
 //!
 //! The walk needs two bits of memory for each 16 claimed bytes. It allocates them in pieces of 2
 //! KiB, each of which covers 128 KiB of the object, and only where a block begins or ends. So each

@@ -115,7 +115,8 @@ impl<'a> BlobAt<'a> {
 }
 
 impl<'a> BlobAt<'a> {
-    /// Claims the bytes for this place. The result is what was claimed, also if a hostile party changes the place now.
+    /// Claims the bytes for this place. The result is what was claimed, also if a hostile party
+    /// changes the place now.
     fn checked(self, check: &mut Check) -> Result<Span<'a>, DataError> {
         let (memory, at) = (self.0.memory(), self.0.word(0, BYTES)?);
         if at == 0 {

@@ -253,8 +253,8 @@ fn processor_time() -> u64 {
     text.split(' ').next().and_then(|time| time.parse().ok()).expect("a number")
 }
 
-/// Elements of types with some 5000 members, and of types with two. If each element had a walk over the members of its type,
-/// the first ones would take some hundred times as long.
+/// Elements of types with some 5000 members, and of types with two. If each element had a walk over
+/// the members of its type, the first ones would take some hundred times as long.
 #[test]
 fn a_type_is_laid_out_once_and_not_for_each_element() {
     const COUNT: usize = 1 << 20;
@@ -271,7 +271,8 @@ fn a_type_is_laid_out_once_and_not_for_each_element() {
     let time = |procedure: &str, count: usize, bytes: usize, begins: &str| {
         let begun = processor_time();
         let text = i.decode(i.procedure(procedure).unwrap(), &list_block(count as u64, bytes)).unwrap();
-        // The two brackets are as long as a comma and a space, which the last element does not have.
+        // The two brackets are as long as a comma and a space, which the last element does not
+        // have.
         assert!(text.starts_with(begins) && text.len() == count * (begins.len() - 1), "{procedure}: {} bytes", text.len());
         processor_time() - begun
     };

@@ -243,7 +243,8 @@ impl Module<'_> {
         self.display_if_error(&camel(&def.name), Some(&arms), &def.name);
     }
 
-    /// Whether a value may be taken apart. What the program has declared may have a drop of its own.
+    /// Whether a value may be taken apart. What the program has declared may have a drop of its
+    /// own.
     fn may_take_apart(&self, def: &Def, form: &Form) -> bool {
         form.side != Side::Declared && !self.is_declared(def)
     }

@@ -12,8 +12,8 @@ pub const VALUES: &str = "gives-back";
 /// The name of the one for types with objects.
 pub const OBJECTS: &str = "gives-objects";
 
-/// Nearly half of all code that is generated for the packages. Their types are like those of others, and
-/// are left to `make test-long`, which sets [`ALL`].
+/// Nearly half of all code that is generated for the packages. Their types are like those of
+/// others, and are left to `make test-long`, which sets [`ALL`].
 const LARGEST: [&str; 4] = ["wasi_0_2_cli", "wasi_0_2_filesystem", "wasi_0_2_http", "wasi_0_2_sockets"];
 
 /// The variable that says that no package is left out.
@@ -25,7 +25,8 @@ pub fn packages() -> Vec<(String, PathBuf)> {
     all_packages().into_iter().filter(|(name, _)| every || !LARGEST.contains(&name.as_str())).collect()
 }
 
-/// All packages: each folder, and each file that stands by itself; with a name that is an identifier in any language.
+/// All packages: each folder, and each file that stands by itself; with a name that is an
+/// identifier in any language.
 pub fn all_packages() -> Vec<(String, PathBuf)> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("idl/tests")).find(|t| t.is_dir());
     let tests = tests.expect("the tests of upcall-idl, above this crate or in it");

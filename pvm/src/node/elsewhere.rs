@@ -92,7 +92,8 @@ impl Node {
         {}
     }
 
-    /// Something could not be sent. Whether to try again: the other process may wait for room here, as this one does there, so what has come is taken, and heard later.
+    /// Something could not be sent. Whether to try again: the other process may wait for room here,
+    /// as this one does there, so what has arrived is taken, and handled later.
     fn makes_room(&mut self, error: &SendError, what: &str) -> bool {
         match error {
             // That is an event, too.

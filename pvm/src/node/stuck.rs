@@ -3,7 +3,11 @@
 //! In one process that is seen at once. In several a message may be under way; so the first process, when nothing has come to it for a second and all of its tasks wait for messages alone, asks all processes twice, one time after the other: do all tasks wait, how many messages were sent to other processes, how many were heard from them? If all wait both times, and as many had been heard at the first time as were sent until the second, then none is under way, and none can be sent any more.
 //! Source: Mattern, "Algorithms for distributed termination detection" (Distributed Computing, 1987), section 5: the four counters. A message that has been heard and not looked at yet is in the first time's number; what its task sends for it is in the second's only.
 //!
-//! Where it is not so the next question comes after twice the time, up to half a minute: a machine that waits for a terminal, or computes elsewhere, is asked twice a minute. What is counted here are no questions of this kind. Who has ended is not counted, nor what was sent to it. Only who asks from outside (`upcall pvm sig`) has a task run without a message: that goes through the first process, where all that is known is forgotten then.
+//! Where it is not so the next question comes after twice the time, up to half a minute: a machine
+//! that waits for a terminal, or computes elsewhere, is asked twice a minute. What is counted here
+//! are no questions of this kind. A task that has ended is not counted, nor is what was sent to it.
+//! Only who asks from outside (`upcall pvm sig`) has a task run without a message: that goes
+//! through the first process, where all that is known is forgotten then.
 
 use super::Node;
 use crate::remote::{Control, Count};

@@ -11,9 +11,10 @@ pub fn upcall() -> PathBuf {
     built("upcall", &["--package", "upcall-cli", "--bins"])
 }
 
-/// A program in the folder of the compilers, or below it. `tests/run.py` has built it already, and says so by
-/// `UPCALL_TESTS_BUILT`. Without that the program is built here if it is older than the newest source: to build it in
-/// any case would compile half of the workspace with the features of one package, and again with those of all.
+/// A program in the folder of the compilers, or below it. `tests/run.py` has built it already, and
+/// says so by `UPCALL_TESTS_BUILT`. Without that the program is built here if it is older than the
+/// newest source: to build it in any case would compile half of the workspace with the features of
+/// one package, and again with those of all.
 pub fn built(name: &str, what: &[&str]) -> PathBuf {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();

@@ -23,8 +23,9 @@ use upcall_transfer::clerk::STACK;
 use upcall_transfer::network::door::greeting;
 use upcall_transfer::network::{Account, Admit, Block, Door, Head, Kind, Wire};
 
-/// Maximum number of admitted connections of a server. One user, or one address of another machine, has no more of them
-/// than are left for others (see [`ceilings`](crate::ceilings)): alone it has half.
+/// Maximum number of admitted connections of a server. One user, or one address of another machine,
+/// has no more of them than are left for others (see [`ceilings`](crate::ceilings)): alone it has
+/// half.
 const MOST_GUESTS: usize = 256;
 
 /// An address that a server is to listen at.

@@ -211,7 +211,8 @@ impl Guest {
     fn reply(&self, call: u32, outcome: u16, results: Block) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         let head = Head { kind: Kind::Reply, call, binding: 0, number: outcome, left: None, len: 0 };
-        // Results are the server's to keep until the client takes them. An error in place of results is short.
+        // Results are the server's to keep until the client takes them. An error in place of
+        // results is short.
         let kept = if outcome == outcome::DONE && results.len > 0 {
             self.account.hold(Held::Results, results.len).map(Some)
         } else {

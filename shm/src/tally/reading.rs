@@ -139,7 +139,8 @@ impl PeerTallies {
         unsafe { head.as_ref() }
     }
 
-    /// What all clients of the domain hold, by kind: that, the most that they may, and how often more was refused.
+    /// What all clients of the domain hold, by kind: that, the most that they may, and how often
+    /// more was refused.
     pub fn holdings(&self) -> [[u64; 3]; KINDS] {
         // SAFETY: the head's page, which is mapped whole, has room for the holdings there.
         let holdings = unsafe { self.start.add(HOLDINGS) }.cast::<Holdings>();

@@ -178,8 +178,8 @@ impl Greedy<'_> {
         show([taken])
     }
 
-    /// Lanes and A-stacks without pages, of channel after channel. The server is the first to touch each of them, with
-    /// results. Says the bytes of the A-stacks.
+    /// Lanes and A-stacks without pages, of channel after channel. The server is the first to touch
+    /// each of them, with results. Says the bytes of the A-stacks.
     fn stacks(&mut self) -> Outcome {
         let mut taken = 0;
         loop {

@@ -148,7 +148,8 @@ fn a_client_holds_no_more_objects_than_it_may() {
     }
 }
 
-/// A result that the server does not keep, because others were to have as much room, is a typed error: the call has run.
+/// A result that the server does not keep, because others were to have as much room, is a typed
+/// error: the call has run.
 #[test]
 fn a_result_that_is_not_kept_says_so() {
     let _company = in_company();

@@ -124,7 +124,8 @@ fn sockets_of(pid: u32) -> Option<Vec<OwnedFd>> {
     numbers.map(|number| pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).ok()).collect()
 }
 
-/// A child or a friend of the client may keep its connection open. It does not keep the client alive.
+/// A child or a friend of the client may keep its connection open. It does not keep the client
+/// alive.
 #[test]
 fn a_dead_client_ends_though_another_process_has_its_socket() {
     let _company = in_company();

@@ -37,8 +37,8 @@ impl Paid {
 /// arenas, a thread that maps segments.
 const BEYOND: usize = 24;
 
-/// Processor time of a server for each byte that its client writes, and beyond that, in nanoseconds.
-/// A build without optimisation takes some 20 ns to read a byte of a list.
+/// Processor time of a server for each byte that its client writes, and beyond that, in
+/// nanoseconds. A build without optimisation takes some 20 ns to read a byte of a list.
 const TIME: (u64, u64) = (200, 2_000_000_000);
 
 /// What a server pays: bytes of memory that nothing else would pay for, descriptors, mappings, and
@@ -67,8 +67,8 @@ impl Ledger {
         ((all - shared) * 1024, self.group.charged())
     }
 
-    /// The server pays at most `most` bytes more than before, and of all else a multiple of what its
-    /// client has paid since then.
+    /// The server pays at most `most` bytes more than before, and of all else a multiple of what
+    /// its client has paid since then.
     #[track_caller]
     fn check(&self, what: &str, most: u64, paid: Paid) {
         let now = self.now();

@@ -80,8 +80,8 @@ fn a_busy_processor_of_a_server_holds_up_nobody_while_another_sleeps() {
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
     std::thread::sleep(Duration::from_millis(100));
-    // A call that waits for the busy processor ends no earlier than the long one. On a busy machine a call may take as
-    // long now and then, so three rounds of ten without one suffice.
+    // A call that waits for the busy processor ends no earlier than the long one. On a busy machine
+    // a call may take as long now and then, so three rounds of ten without one suffice.
     let mut good = 0;
     for round in 0..10 {
         let [calls, longest] = client.ask("beside-a-long-call 400").numbers("calls")[..] else { panic!("two numbers") };

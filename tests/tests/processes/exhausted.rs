@@ -41,8 +41,8 @@ fn a_full_descriptor_table_in_the_server() {
     let before = Usage::of(server.pid());
     // Returns the longest that a call of the bystander took, in nanoseconds.
     let mut round = |spare: u32| {
-        // The last client is gone from the server as well, which otherwise counts what is not free, or what will be in a
-        // moment.
+        // The last client is gone from the server as well, which otherwise counts what is not free,
+        // or what will be in a moment.
         eventually("the server has nobody but the honest client", || {
             let now = Usage::of(server.pid());
             if now.descriptors == before.descriptors { Ok(()) } else { Err(format!("{now:?}, before {before:?}")) }

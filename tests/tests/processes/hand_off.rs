@@ -54,7 +54,8 @@ fn a_caller_who_never_stops_leaves_room_for_others() {
     let [took, calls] = client.ask("nulls-beside-work 20").numbers("work beside calls")[..] else { panic!("two numbers") };
     println!("    20 ms of waiting took {took} ms beside {calls} calls");
     assert!(took >= 20, "20 ms took {took}");
-    // Another client. What else runs on this machine may stop it for as long as the first one's calls last, but not each time.
+    // Another client. What else runs on this machine may stop it for as long as the first one's
+    // calls last, but not each time.
     let had_its_turn = (0..20).any(|_| {
         client.say("nulls 200000");
         other.ask("bind trial").expect_ok("binding beside calls");

@@ -326,8 +326,8 @@ fn calls_to_what_is_not_there() {
     scene.close(before);
 }
 
-/// A virtual processor's lane has slots for so many calls. A client that sends one more without having an answer takes
-/// the slot of a call that is under way, and loses its channel.
+/// A virtual processor's lane has slots for so many calls. A client that sends one more without
+/// having an answer takes the slot of a call that is under way, and loses its channel.
 #[test]
 fn one_call_more_than_a_lane_has_slots() {
     let _company = in_company();
@@ -345,7 +345,8 @@ fn one_call_more_than_a_lane_has_slots() {
         ring.send(&long);
         std::sync::atomic::fence(Ordering::SeqCst);
         it.server_bell.ring();
-        // The server has taken each call before the next one is sent: what is lost is never a slot that it has not read.
+        // The server has taken each call before the next one is sent: what is lost is never a slot
+        // that it has not read.
         if call < channel::DEPTH {
             eventually("the server runs the call", || match begun() {
                 found if found > call as u64 => Ok(()),

@@ -1,8 +1,10 @@
-//! A home that breaks its protocol: its guests get errors or wrong values, but they neither crash nor hang.
+//! A home that breaks its protocol: its guests get errors or wrong values, but they neither crash
+//! nor hang.
 //!
-//! This process stands between guests and an honest home, and is the only home that the guests know. It passes on what
-//! the honest home says, or says something else. It writes over the memory that guests share with it, and hangs up
-//! after some milliseconds. The messages are those of `home/src/wire.rs`, written down a second time on purpose.
+//! This process stands between guests and an honest home, and is the only home that the guests
+//! know. It passes on what the honest home says, or says something else. It writes over the memory
+//! that guests share with it, and hangs up after some milliseconds. The messages are those of
+//! `home/src/wire.rs`, written down a second time on purpose.
 
 use crate::{in_company, place};
 use serde::{Deserialize, Serialize};

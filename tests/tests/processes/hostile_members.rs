@@ -100,7 +100,8 @@ fn kinds() -> Vec<(String, String)> {
         .into()
 }
 
-/// A wait that a hostile member prolongs without end takes longer than this; one on a busy machine does not.
+/// A wait that a hostile member prolongs without end takes longer than this; one on a busy machine
+/// does not.
 const LATE_MS: u64 = 10_000;
 
 fn place() -> Place {

@@ -61,7 +61,8 @@ fn a_server_whose_bell_blocks() {
     assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
 }
 
-/// The server has no memory for the result that it claims to have, and its client takes none for it.
+/// The server has no memory for the result that it claims to have, and its client takes none for
+/// it.
 #[test]
 fn a_server_that_claims_a_huge_result_has_its_client_take_no_memory() {
     let _company = in_company();
@@ -85,8 +86,9 @@ fn a_server_that_claims_a_huge_result_has_its_client_take_no_memory() {
 /// The kernel threads and user-level threads that call a hostile server with a deadline, of each.
 const CALLERS: usize = 3;
 
-/// Calls, with a deadline, a server that keeps all connections. All calls end while it lives. Returns how many were
-/// answered, with a value or an error, how many aborted after they were sent, and how many before.
+/// Calls, with a deadline, a server that keeps all connections. All calls end while it lives.
+/// Returns how many were answered, with a value or an error, how many aborted after they were sent,
+/// and how many before.
 fn call_with_a_deadline(manner: &str) -> [u64; 3] {
     let _company = in_company();
     let place = place();
@@ -94,7 +96,8 @@ fn call_with_a_deadline(manner: &str) -> [u64; 3] {
     impostor.hear().expect_ok("an impostor");
     let mut client = place.client();
     client.ask("bind other").expect_ok("binding");
-    // Each caller calls a second time without a deadline. So nothing but the deadline ends the first call.
+    // Each caller calls a second time without a deadline. So nothing but the deadline ends the
+    // first call.
     client.say(&format!("deadlines {CALLERS} {CALLERS} 200"));
     let numbers = client.hear().numbers("calls to an impostor");
     let [done, sent, unsent, longest] = numbers[..] else { panic!("{numbers:?}") };
@@ -127,7 +130,8 @@ fn processors_of(pid: u32) -> String {
     list.expect("a list of processors").trim().to_string()
 }
 
-/// A caller moves a server's sleeping thread to its own processor. If the server names the thread of another process, the caller moves nothing.
+/// A caller moves a server's sleeping thread to its own processor. If the server names the thread
+/// of another process, the caller moves nothing.
 #[test]
 fn a_server_that_names_a_strangers_thread_has_nobody_moved() {
     if Processors::allowed().is_ok_and(|allowed| allowed.count() < 2) {

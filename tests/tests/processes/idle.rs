@@ -39,7 +39,8 @@ fn hundred_clients(seconds: u64) {
     assert!(per_client(|m| m.0) < 64.0);
     let used = |pids: &[u32]| pids.iter().map(|&pid| (switches(pid), processor_time(pid))).collect::<Vec<_>>();
     let pids: Vec<u32> = std::iter::once(server.pid()).chain(clients.iter().map(upcall_tests::party::Party::pid)).collect();
-    // A machine that is busy may still end the binding; a process that does not rest fails each time.
+    // A machine that is busy may still end the binding; a process that does not rest fails each
+    // time.
     eventually("nobody is woken", || {
         let before = used(&pids);
         std::thread::sleep(Duration::from_secs(seconds));
@@ -52,7 +53,8 @@ fn hundred_clients(seconds: u64) {
             more[0].1 as f64 / 1e6,
             theirs as f64 / 1e8
         );
-        // A wake-up takes as long as the machine takes for it, so wake-ups are counted. A process that never sleeps has none.
+        // A wake-up takes as long as the machine takes for it, so wake-ups are counted. A process
+        // that never sleeps has none.
         let restless = pids.iter().zip(&more).find(|(_, (woken, time))| *woken > 2 * seconds || *time >= seconds * 100_000_000);
         restless.map_or(Ok(()), |(pid, (woken, time))| {
             Err(format!("process {pid} woke {woken} times and used {time} ns in {seconds} s"))

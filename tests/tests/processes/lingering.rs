@@ -20,8 +20,8 @@ const MOST: usize = 253;
 /// Maximum number of threads of a server that close.
 const THREADS: usize = 16;
 
-/// A socket whose last close waits for 200 s, because its other end does not read what it has still to
-/// send; and that other end.
+/// A socket whose last close waits for 200 s, because its other end does not read what it has still
+/// to send; and that other end.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let mut socket = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
@@ -42,8 +42,9 @@ fn nobody_waits(place: &Place, honest: &mut Party) {
     println!("    {:?}", start.elapsed());
 }
 
-/// With one message, with more of them than a message of the protocol has, and with messages that are not read before the
-/// connection ends; each with sockets of its own, and with bytes or without any.
+/// With one message, with more of them than a message of the protocol has, and with messages that
+/// are not read before the connection ends; each with sockets of its own, and with bytes or without
+/// any.
 #[test]
 fn descriptors_that_are_slow_to_close_hold_nobody_up() {
     let _company = in_company();
@@ -79,7 +80,8 @@ fn descriptors_that_are_slow_to_close_hold_nobody_up() {
     }
 }
 
-/// The same with files of a file system that is a program and does not answer, as on a network that is gone.
+/// The same with files of a file system that is a program and does not answer, as on a network that
+/// is gone.
 #[test]
 fn files_whose_file_system_does_not_answer_hold_nobody_up() {
     let _company = in_company();
@@ -115,7 +117,8 @@ fn connect_as_stranger(socket: &Path) -> io::Result<Speaker> {
     as_stranger(|| Speaker::connect(socket))
 }
 
-/// What cannot be closed takes places in the descriptor table: those of one user are bounded, and others are served.
+/// What cannot be closed takes places in the descriptor table: those of one user are bounded, and
+/// others are served.
 #[test]
 fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
     let _company = in_company();
@@ -161,8 +164,8 @@ fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
     });
 }
 
-/// The kernel keeps a killed process while it closes such a file. Callers learn of its end when the file system's program
-/// answers, or ends.
+/// The kernel keeps a killed process while it closes such a file. Callers learn of its end when the
+/// file system's program answers, or ends.
 #[test]
 fn a_server_that_is_killed_while_it_closes_such_a_file_ends_with_its_file_system() {
     let _company = in_company();

@@ -1,8 +1,8 @@
 //! Which tests of this program run at the same time.
 //!
-//! Most tests wait for other processes most of the time, so that more of them run at a time than there
-//! are processors. Tests that measure time run alone, and when no other test is left: they would
-//! hold up the tests behind them until the longest of those before them has ended.
+//! Most tests wait for other processes most of the time, so that more of them run at a time than
+//! there are processors. Tests that measure time run alone, and when no other test is left: they
+//! would hold up the tests behind them until the longest of those before them has ended.
 //!
 //! `tests/run.py` gives this program one thread for each test that runs alone, and some more.
 

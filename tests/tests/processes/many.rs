@@ -31,7 +31,8 @@ fn eight_clients_of_four_servers_share_the_processors() {
             "a client or a server starved: calls, and those to the server with the fewest: {made:?}"
         );
         for (n, client) in clients.iter_mut().enumerate() {
-            // Every other one calls from its kernel thread, the others from user-level threads, of which some have many.
+            // Every other one calls from its kernel thread, the others from user-level threads, of
+            // which some have many.
             let users = [0, 1, 0, 4, 0, 16, 0, 64][n % 8];
             client.say(&format!("everywhere {} {} {users}", names.join(","), TIME.as_millis()));
         }

@@ -31,7 +31,8 @@ fn group_with(place: &Place, size: usize, options: &str) -> Vec<Party> {
     members
 }
 
-/// Fills each member's queue to each other one. How many messages each holds, by sender and receiver.
+/// Fills each member's queue to each other one. How many messages each holds, by sender and
+/// receiver.
 fn fill(members: &mut [Party]) -> Vec<Vec<u64>> {
     let size = members.len();
     let mut filled = |from: usize, to: usize| match from == to {
@@ -136,7 +137,8 @@ fn a_group_that_is_not_complete_says_so() {
     end(&place, vec![again, third, second]);
 }
 
-/// Floods, barriers and reductions of four members, all of which are stopped again and again, once for longer than a second.
+/// Floods, barriers and reductions of four members, all of which are stopped again and again, once
+/// for longer than a second.
 #[test]
 fn a_group_that_is_stopped_as_a_whole_goes_on() {
     let _company = in_company();

@@ -65,8 +65,8 @@ fn all_count_and_nothing_is_left() {
     end(&place, others.into_iter().chain([home]));
 }
 
-/// A guest that connects and sends nothing takes descriptors of the home, before the policy is asked.
-/// This process is such a guest here.
+/// A guest that connects and sends nothing takes descriptors of the home, before the policy is
+/// asked. This process is such a guest here.
 #[test]
 fn a_process_that_connects_again_and_again_leaves_room_for_others() {
     let _company = in_company();
@@ -133,7 +133,8 @@ fn peak(party: &Party) -> u64 {
     1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
 }
 
-/// A guest makes an element of a list its own successor, and is killed. The list has room for 16 GiB.
+/// A guest makes an element of a list its own successor, and is killed. The list has room for 16
+/// GiB.
 #[test]
 fn a_guest_that_leaves_a_circle_costs_its_home_next_to_nothing() {
     let _company = in_company();

@@ -1,7 +1,8 @@
-//! Clients and servers in other namespaces, and of other users: they bind, call, and learn of each other's
-//! end as any others do, and are not taken for one another.
+//! Clients and servers in other namespaces, and of other users: they bind, call, and learn of each
+//! other's end as any others do, and are not taken for one another.
 //!
-//! These tests need root for other users, and `unshare` for namespaces. They say what they left out.
+//! These tests need root for other users, and `unshare` for namespaces. They say what they left
+//! out.
 
 use crate::in_company;
 use std::process::Command;
@@ -13,13 +14,15 @@ use upcall_tests::place::{Place, eventually};
 pub(crate) const ONE: u32 = 61_001;
 pub(crate) const OTHER: u32 = 61_002;
 
-/// Where a party runs: in this program's namespaces, but for one kind, or for all kinds that containers have of their own.
+/// Where a party runs: in this program's namespaces, but for one kind, or for all kinds that
+/// containers have of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Space {
     Same,
     /// In a PID namespace of its own, which this program's contains.
     Pid,
-    /// In a mount namespace of its own, where the folder of names is at another place, and nothing is at its place here.
+    /// In a mount namespace of its own, where the folder of names is at another place, and nothing
+    /// is at its place here.
     Mount,
     Network,
     Ipc,
@@ -45,7 +48,8 @@ impl Space {
         matches!(self, Self::Mount | Self::Container)
     }
 
-    /// The command that makes the namespaces, with a user namespace where this machine wants that for them; `None` if it refuses.
+    /// The command that makes the namespaces, with a user namespace where this machine wants that
+    /// for them; `None` if it refuses.
     fn unshare(self) -> Option<Vec<String>> {
         static REFUSED: Mutex<Vec<Space>> = Mutex::new(Vec::new());
         let commands =
@@ -204,8 +208,8 @@ fn scene(server_space: Space, client_space: Space, users: Users, pacing: &str) {
     lives(server, clients, users.bind, pacing);
 }
 
-/// The clients bind, and call from a kernel thread and from a user-level thread. Then one client is killed, and the server,
-/// each while calls of both kinds are under way.
+/// The clients bind, and call from a kernel thread and from a user-level thread. Then one client is
+/// killed, and the server, each while calls of both kinds are under way.
 fn lives(mut server: Party, mut clients: [Party; 2], bind: &str, pacing: &str) {
     for client in &mut clients {
         client.ask(bind).expect_ok("binding");
@@ -260,8 +264,8 @@ fn calls_cross_namespaces_and_users_parked() {
     table("sleep");
 }
 
-/// A server in a PID namespace of its own does not see its clients' numbers. Each client still has a
-/// share of its own, as where the server sees the numbers, and for all pairs of users.
+/// A server in a PID namespace of its own does not see its clients' numbers. Each client still has
+/// a share of its own, as where the server sees the numbers, and for all pairs of users.
 #[test]
 fn clients_without_a_visible_number_do_not_share_a_quota() {
     let _company = in_company();
@@ -380,7 +384,8 @@ fn a_second_binding_is_checked_by_its_own_policy() {
     assert_eq!(client.ask("add 2 3").numbers("a call through the first binding"), [5]);
 }
 
-/// A home says who may connect, and a guest whose home it accepts; both work on the object then, and learn of each other's end.
+/// A home says who may connect, and a guest whose home it accepts; both work on the object then,
+/// and learn of each other's end.
 #[test]
 fn an_object_is_shared_between_users() {
     if !may_change_users("objects of two users") {
@@ -424,7 +429,8 @@ fn an_object_is_shared_between_users() {
     home.hear().expect_error("Name.Resource", &["a socket in"]);
 }
 
-/// A process that calls itself root, or another user, in a user namespace of its own is who it is outside.
+/// A process that calls itself root, or another user, in a user namespace of its own is who it is
+/// outside.
 #[test]
 fn a_user_namespace_does_not_change_who_a_peer_is() {
     if !may_change_users("user namespaces") {
@@ -437,7 +443,8 @@ fn a_user_namespace_does_not_change_who_a_peer_is() {
     let mut liar = place.start_by(&other, "client");
     liar.ask("bind trial").expect_error("WrongUser", &["has no number in this user namespace"]);
     liar.ask("bind-expecting trial any").expect_error("Denied", &["the peer is user 61002"]);
-    // A server that has numbers for itself only sees all others under one number, which is no user's.
+    // A server that has numbers for itself only sees all others under one number, which is no
+    // user's.
     let place = Place::shared(program(), ONE);
     let _server = serve_by(&place, &one, "mode=666 admit=65534,61002");
     let mut client = client(&place, Space::Same, OTHER);
@@ -466,7 +473,8 @@ impl Numbers {
     }
 }
 
-/// A user namespace as a container manager makes one: root maps some users to the numbers from 0 on.
+/// A user namespace as a container manager makes one: root maps some users to the numbers from 0
+/// on.
 struct Container(Party);
 
 impl Container {
@@ -495,7 +503,8 @@ impl Container {
     }
 }
 
-/// The command that makes a user namespace in which `user` is root, with no number for any other; says so if it is refused.
+/// The command that makes a user namespace in which `user` is root, with no number for any other;
+/// says so if it is refused.
 fn alone_inside(user: u32) -> Option<Vec<String>> {
     alone_inside_as(0, user)
 }
@@ -511,8 +520,8 @@ fn alone_inside_as(number: u32, user: u32) -> Option<Vec<String>> {
     works.then_some(words)
 }
 
-/// A server in `server`, two clients in `client`, of one user or of two. Each side accepts the other by the number that it
-/// sees, or accepts any user where it sees none.
+/// A server in `server`, two clients in `client`, of one user or of two. Each side accepts the
+/// other by the number that it sees, or accepts any user where it sees none.
 fn scene_of_numbers(server: (Numbers, &[String]), client: (Numbers, &[String]), other: u32, pacing: &str) {
     println!("server {:?}, client {:?}, {} users, {pacing}", server.0, client.0, if other == ONE { "one" } else { "two" });
     let (options, bind) = match other {
@@ -531,8 +540,9 @@ fn scene_of_numbers(server: (Numbers, &[String]), client: (Numbers, &[String]), 
     lives(server, [(); 2].map(|()| place.start_by(client.1, "client")), &bind, pacing);
 }
 
-/// The server in another user namespace than this program, the client, or both in different ones: of one user with the
-/// policies that hold when nothing is said, and of two users with policies that name what each side sees.
+/// The server in another user namespace than this program, the client, or both in different ones:
+/// of one user with the policies that hold when nothing is said, and of two users with policies
+/// that name what each side sees.
 fn table_of_numbers(pacing: &str) {
     if !may_change_users("user namespaces") || alone_inside(ONE).is_none() {
         return;
@@ -582,8 +592,8 @@ fn alone_inside_with(space: Space, user: u32) -> Option<Vec<String>> {
     works.then_some(words)
 }
 
-/// A server and clients of one user, of which the server, the clients, or all have user namespaces of
-/// their own. Each contains a namespace of every other kind, and the user is root there. Where a
+/// A server and clients of one user, of which the server, the clients, or all have user namespaces
+/// of their own. Each contains a namespace of every other kind, and the user is root there. Where a
 /// machine refuses that, each contains a PID namespace only.
 fn row_of_nested_namespaces(pacing: &str) {
     if !may_change_users("namespaces within user namespaces") || alone_inside(ONE).is_none() {
@@ -615,8 +625,9 @@ fn calls_cross_namespaces_within_user_namespaces_parked() {
 /// The number that the kernel shows for users without one, unless the machine says otherwise.
 const OVERFLOW: u32 = 65_534;
 
-/// A program can have the overflow number in its user namespace, which stands for all users outside as
-/// well. None of them is taken for the program's own user: no policy does, and no bound exempts them.
+/// A program can have the overflow number in its user namespace, which stands for all users outside
+/// as well. None of them is taken for the program's own user: no policy does, and no bound exempts
+/// them.
 #[test]
 fn a_number_that_stands_for_many_users_is_not_a_programs_own() {
     if !may_change_users("a user namespace with the number of `nobody`") {
@@ -658,8 +669,8 @@ fn group_of(place: &Place, spaces: &[Space]) -> Vec<Party> {
     members
 }
 
-/// Members of a group in several PID namespaces form it, send each other messages, and learn of each other's end, also of
-/// members with which they have exchanged nothing.
+/// Members of a group in several PID namespaces form it, send each other messages, and learn of
+/// each other's end, also of members with which they have exchanged nothing.
 #[test]
 fn members_of_a_group_are_in_any_namespaces() {
     let _company = in_company();

@@ -12,7 +12,8 @@ use upcall_tests::usage::{Usage, open_descriptors};
 
 /// Every caller has to return within so many milliseconds, on a machine that does nothing else.
 const BAR: f64 = 100.0;
-/// Beyond that it may take so many times as long as another process takes to learn of the end from the kernel.
+/// Beyond that it may take so many times as long as another process takes to learn of the end from
+/// the kernel.
 const TIMES: f64 = 2.0;
 
 /// Waits for the end of a process in another thread, which returns when it learnt of that.
@@ -46,8 +47,8 @@ fn long_every_caller_returns() {
     killed_while_called(300);
 }
 
-/// Other programs may have the processors for a while: most rounds are in time. Of each round: milliseconds from the
-/// kill until the last caller returned, and until [`end_of`] returned.
+/// Other programs may have the processors for a while: most rounds are in time. Of each round:
+/// milliseconds from the kill until the last caller returned, and until [`end_of`] returned.
 pub(crate) fn in_time(rounds: &[(f64, f64)]) {
     let callers = median(rounds.iter().map(|round| round.0).collect());
     let kernel = median(rounds.iter().map(|round| round.1).collect());

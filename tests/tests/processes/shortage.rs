@@ -1,10 +1,11 @@
-//! Each system call that takes a resource fails in turn: in a server, a client, a member of a group,
-//! a home, and a guest.
+//! Each system call that takes a resource fails in turn: in a server, a client, a member of a
+//! group, a home, and a guest.
 //!
 //! What must come of it, each time: the process gets a typed error or does without, its peers
-//! notice no more than a typed error, and nothing is left over. The tests take every number, one after
-//! the other, until a run ends before the number is reached. `make test-long` repeats them with the
-//! errors of a machine that lacks the resource, and with all calls from a number on refused.
+//! notice no more than a typed error, and nothing is left over. The tests take every number, one
+//! after the other, until a run ends before the number is reached. `make test-long` repeats them
+//! with the errors of a machine that lacks the resource, and with all calls from a number on
+//! refused.
 
 use crate::{in_company, place};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -248,8 +249,9 @@ fn a_client_gets_a_typed_error_whichever_receipt_of_a_message_has_no_room_for_de
     a_client_gets_a_typed_error(Rule::Receipt);
 }
 
-/// Two members form a group and send; one of them lacks something. Both say what came of it, the one
-/// that lacks something first. Once there is enough, what was not sent can be sent, and nothing is lost.
+/// Two members form a group and send; one of them lacks something. Both say what came of it, first
+/// the member that lacks something. Once there is enough, what was not sent can be sent, and
+/// nothing is lost.
 fn two_members(place: &Place, rank: usize, rule: Rule, number: usize, within: &str) -> (Vec<Said>, Option<&'static str>) {
     let start = |rank: usize| format!("member g{number} 2 {rank} within={within}");
     let mut other = place.start(&start(1 - rank));
@@ -417,11 +419,12 @@ fn a_guest_gets_a_typed_error_whichever_call_is_refused() {
     a_guest_gets_a_typed_error(Rule::One);
 }
 
-/// Allocations of fewer bytes than this are not refused: nodes, names, and texts of errors, of which
-/// the standard library takes most, and aborts where it cannot have them.
+/// Allocations of fewer bytes than this are not refused: nodes, names, and texts of errors, of
+/// which the standard library takes most, and aborts where it cannot have them.
 const LEAST: usize = 1024;
 
-/// Values of sizes that a client chooses, in arguments and results, objects, and lists of procedures.
+/// Values of sizes that a client chooses, in arguments and results, objects, and lists of
+/// procedures.
 const STEPS: [&str; 11] = [
     "total 200",
     "total 100000",
@@ -505,7 +508,8 @@ fn a_server_goes_on_whichever_allocation_for_a_list_of_procedures_is_refused() {
     }
 }
 
-/// Calls that wait, more than one piece of memory has stacks for. Each server is a new one: stacks stay.
+/// Calls that wait, more than one piece of memory has stacks for. Each server is a new one: stacks
+/// stay.
 #[test]
 fn a_server_without_memory_for_another_stack_goes_on_with_those_it_has() {
     let _company = in_company();

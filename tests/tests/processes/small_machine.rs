@@ -14,7 +14,8 @@ const MACHINE: u64 = 512 * MIB;
 /// Processes of the second user that come later.
 const MORE: usize = 4;
 
-/// What a client takes, in this order. Calls that stay come after these, for they keep the client from being served.
+/// What a client takes, in this order. Calls that stay come after these, for they keep the client
+/// from being served.
 const KINDS: [&str; 6] = ["results", "values", "objects", "stacks", "segments", "connections"];
 
 /// The server's side of a scene.
@@ -45,8 +46,8 @@ impl Small<'_> {
     }
 }
 
-/// One client takes all that the quotas let it have, of all kinds together, then one of another user, and then more
-/// processes of that user.
+/// One client takes all that the quotas let it have, of all kinds together, then one of another
+/// user, and then more processes of that user.
 #[test]
 fn a_server_with_default_quotas_lives_in_half_a_gigabyte() {
     if !may_change_users("a server in 512 MiB") {

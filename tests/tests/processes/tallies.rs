@@ -182,8 +182,8 @@ fn calls_that_are_there_when_another_is_done_are_waits() {
     let _server = place.serve("trial");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    // A thread computes in the server during another one's call. Others follow, one at a time. On a busy machine one of these
-    // can come before the server has replied to the first.
+    // A thread computes in the server during another one's call. Others follow, one at a time. On a
+    // busy machine one of these can come before the server has replied to the first.
     let mut waits = || {
         let [.., waits, _] = came(&opened(&place), &mut client, "beside-a-long-call 200");
         assert!(waits > 0, "the call beside the long one did not wait");

@@ -6,7 +6,8 @@ use upcall_os::processor::Processors;
 use upcall_tests::party::Party;
 use upcall_tests::place::Place;
 
-/// Any system call kills the caller's thread (`seccomp`), but for its last report. The write that rings a doorbell too.
+/// Any system call kills the caller's thread (`seccomp`), but for its last report. The write that
+/// rings a doorbell too.
 #[test]
 fn calls_to_a_polling_server_make_no_system_call() {
     calls_make_no_system_call(0);
@@ -18,7 +19,8 @@ fn calls_of_user_level_threads_make_no_system_call() {
     calls_make_no_system_call(40);
 }
 
-/// A server that polls takes, runs and answers requests without the kernel. Any system call ends the server.
+/// A server that polls takes, runs and answers requests without the kernel. Any system call ends
+/// the server.
 #[test]
 fn a_polling_server_makes_no_system_call_for_a_request() {
     let Some(mut pair) = Pair::on_two_processors() else { return };

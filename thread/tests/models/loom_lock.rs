@@ -1,5 +1,5 @@
-//! The mutex's protocol: one holder at a time, and every waiter gets its turn, or gives up and holds up no other.
-//! `make models`
+//! The mutex's protocol: one holder at a time, and every waiter gets its turn, or gives up and
+//! holds up no other. `make models`
 use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

@@ -4,8 +4,8 @@
 //! The rule is that of dynamic thresholds (Choudhury and Hahne, 1998, for the buffers of a switch): who has as many as are free gets no more. So one that takes all it
 //! can get leaves half, two leave a third, and *n* one part in *n* + 1. While half are free the rule cannot forbid anything, and is not asked.
 //!
-//! The rule holds for each client. Where the server bounds users, it holds once more for all clients of
-//! a user together: a user can start many processes.
+//! The rule holds for each client. Where the server bounds users, it holds once more for all
+//! clients of a user together: a user can start many processes.
 //!
 //! A request that gets none stays in its lane. Nobody has to be woken for it: what lets it go on is the end of a call, and who ends one looks at the lanes again.
 

@@ -34,7 +34,8 @@ pub(super) struct View {
     pub(super) others: Vec<(usize, Range<usize>)>,
     /// The crew's timer, if it is in our bed.
     pub(super) timer: Option<Arc<Timer>>,
-    /// What wakes this processor to give back stacks of idle workers, and when it was last set to do so.
+    /// What wakes this processor to give back stacks of idle workers, and when it was last set to
+    /// do so.
     pub(super) cooling: Option<Timer>,
     pub(super) cools_at: Option<Instant>,
     /// It woke us, and nothing else did.
@@ -420,8 +421,9 @@ impl View {
         processor::Processors::allowed().is_ok_and(by_another)
     }
 
-    /// Sets the timer that wakes this processor to give back stacks of idle workers: once for each such time, since a
-    /// timeout would cost each sleep half a microsecond. It has the key of the watch, which asks for a glance as well.
+    /// Sets the timer that wakes this processor to give back stacks of idle workers: once for each
+    /// such time, since a timeout would cost each sleep half a microsecond. It has the key of the
+    /// watch, which asks for a glance as well.
     pub(super) fn wake_to_cool(&mut self, at: Option<Instant>, set: &PollSet) {
         let Some(at) = at.filter(|at| self.cools_at != Some(*at)) else { return };
         // Without a descriptor the stacks stay as they are until this processor wakes by itself.

@@ -1,7 +1,7 @@
 //! The kernel's part in models: a futex, a bell, and a [`Kernel`] for models of interrupts. The
-//! [`Kernel`] has the set of bells, which reports each ring to the sleeper and to the clerk, and the
-//! signal, which is kept until it can be delivered. It also has the words of the sleep protocol, and
-//! the senders that ring by it.
+//! [`Kernel`] has the set of bells, which reports each ring to the sleeper and to the clerk, and
+//! the signal, which is kept until it can be delivered. It also has the words of the sleep
+//! protocol, and the senders that ring by it.
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Condvar, Mutex};

@@ -1,14 +1,16 @@
 //! Measures what hostile clients of a server cost another client of it, the bystander.
 //!
 //! 1. One program: the supervisor ([`run`]) starts itself again, once for each role. A server
-//!    ([`serve`]) has the default quotas. The bystander ([`stand`]) calls or binds at a steady pace,
-//!    while hostile clients ([`load`]) make the most expensive requests that the quotas permit.
+//!    ([`serve`]) has the default quotas. The bystander ([`stand`]) calls or binds at a steady
+//!    pace, while hostile clients ([`load`]) make the most expensive requests that the quotas
+//!    permit.
 //! 2. A case is a load and an operation of the bystander. All cases take turns, round by round, the
 //!    one without a load among them, so that they see the same machine.
 //! 3. Two floors stand beside each case. `sleeper` is the time by which the kernel wakes the
 //!    bystander late from a sleep of its own between two operations. `bare` is a server without the
 //!    library, which answers a byte in a pipe between two pieces of a copy, beside programs that
-//!    compute as much as the clients of the case: what the kernel's choice of processes costs alone.
+//!    compute as much as the clients of the case: what the kernel's choice of processes costs
+//!    alone.
 //! 4. The memory that the server is charged with more than before comes from a control group where
 //!    the machine permits one, else from its own account.
 #![forbid(unsafe_code)]

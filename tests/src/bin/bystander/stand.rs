@@ -60,7 +60,8 @@ pub fn bare(length: Duration, what: What, to: &mut impl Write, from: &mut impl R
     })
 }
 
-/// Operates again and again for so long. What an operation made is dropped after its time was taken.
+/// Operates again and again for so long. What an operation made is dropped after its time was
+/// taken.
 fn samples<T, E>(length: Duration, mut operate: impl FnMut() -> Result<T, E>) -> Result<Vec<Sample>, E> {
     let end = now() + length.as_nanos() as u64;
     let mut samples = Vec::with_capacity(1 << 14);

@@ -47,8 +47,8 @@ pub enum Times {
     Calls,
     /// Urgent invocations.
     Urgent,
-    /// From the signal that kills a process to its end in the kernel. The kernel closes the process's
-    /// descriptors then, and peers learn of a death by those.
+    /// From the signal that kills a process to its end in the kernel. The kernel closes the
+    /// process's descriptors then, and peers learn of a death by those.
     Ending,
 }
 

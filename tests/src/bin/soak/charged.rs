@@ -32,8 +32,8 @@ impl Charged {
         Some(made)
     }
 
-    /// What the group is charged, without the pages of the `record`: it has words for each process number, and a long
-    /// run uses up very many of those.
+    /// What the group is charged, without the pages of the `record`: it has words for each process
+    /// number, and a long run uses up very many of those.
     pub fn memory(&self, record: impl AsFd) -> Option<Memory> {
         // A block is 512 bytes.
         let record = u64::try_from(rustix::fs::fstat(record).ok()?.st_blocks).ok()? / 2;

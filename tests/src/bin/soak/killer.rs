@@ -18,8 +18,9 @@ use upcall_tests::now;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::Place;
 
-/// Settings of the C library by which a process returns memory that it has freed. The client of the hostile server frees
-/// values of up to some MiB in many threads, and would keep up to 64 MiB in each arena: no leak would be seen beside that.
+/// Settings of the C library by which a process returns memory that it has freed. The client of the
+/// hostile server frees values of up to some MiB in many threads, and would keep up to 64 MiB in
+/// each arena: no leak would be seen beside that.
 const RETURNS_MEMORY: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "2"), ("MALLOC_TRIM_THRESHOLD_", "262144"), ("MALLOC_MMAP_THRESHOLD_", "262144")];
 

@@ -14,8 +14,8 @@ use upcall_tests::place::Place;
 use upcall_tests::usage::{Usage, memory, open_descriptors, processes};
 
 /// Growth of the memory of a process, and of all together, that is no leak, in KiB. Allocators keep
-/// what they once had: 15 callers may have 1 MiB of arguments and 1 MiB of a result each at the same
-/// time. Measured in runs of 75 s: up to 3.3 MiB in one process, 3.7 MiB in all together.
+/// what they once had: 15 callers may have 1 MiB of arguments and 1 MiB of a result each at the
+/// same time. Measured in runs of 75 s: up to 3.3 MiB in one process, 3.7 MiB in all together.
 const GROWTH: u64 = 32 << 10;
 
 /// Growth of what a process has allocated and not freed that is no leak, in bytes: collections keep
@@ -29,12 +29,12 @@ const FORMING: Duration = crate::member::FORMING;
 /// Looks for operations that do not return.
 ///
 /// The time of an operation is that of the [`FairClock`], without the time in which the killer had
-/// stopped one of the processes that take part, and without the time for which their threads
-/// waited for a processor, by the kernel's count. On a machine with time to spare both clocks are
-/// the wall's. It starts again when one of them dies, or another one takes its place: what a peer's
+/// stopped one of the processes that take part, and without the time for which their threads waited
+/// for a processor, by the kernel's count. On a machine with time to spare both clocks are the
+/// wall's. It starts again when one of them dies, or another one takes its place: what a peer's
 /// death ends is to end within the same time after the death. A death is the moment at which the
-/// kernel has ended a killed process. It closes that process's descriptors then, by which peers learn
-/// of the death ([`Times::Ending`](crate::book::Times::Ending)).
+/// kernel has ended a killed process. It closes that process's descriptors then, by which peers
+/// learn of the death ([`Times::Ending`](crate::book::Times::Ending)).
 pub struct Watchdog {
     clock: FairClock,
     patience: Duration,

@@ -68,7 +68,8 @@ fn strangers_are_shown_the_door() {
     assert_eq!(scene.honest[0].ask("about 3").expect_ok("one who did nothing").len(), 2);
 }
 
-/// The members take this process for one of them, so that its user alone is what they can turn it away for.
+/// The members take this process for one of them, so that its user alone is what they can turn it
+/// away for.
 #[test]
 fn another_user_at_the_door_is_turned_away() {
     let _company = in_company();
