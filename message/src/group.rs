@@ -599,7 +599,7 @@ impl Group {
 enum Woken {
     /// What was waited for, or a message.
     There,
-    /// A queue was refused, and nothing else has come.
+    /// A queue was refused, and nothing else is there.
     Refused,
     ByTime,
 }

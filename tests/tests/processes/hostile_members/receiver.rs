@@ -260,13 +260,13 @@ fn a_refused_queue_is_offered_again_while_its_sender_waits() {
     assert_eq!(sent(scene.honest[0].hear()), (1, String::new()), "it is taken again");
 }
 
-/// Sends three messages to hostile member 2, which refuses the queue when they were sent, after
-/// `meanwhile`.
-fn refused_late(scene: &mut Scene, lacks: &[u8], meanwhile: impl FnOnce(&mut Scene)) {
+/// Sends three messages to hostile member 2, does what is to be done before the refusal, and
+/// refuses the queue.
+fn refused_late(scene: &mut Scene, lacks: &[u8], before: impl FnOnce(&mut Scene)) {
     scene.honest[0].say("send 2 3");
     let taken = Taken::at(&scene.doors[0]);
     assert_eq!(sent(scene.honest[0].hear()), (3, String::new()));
-    meanwhile(scene);
+    before(scene);
     taken.connection.send(lacks, &[]).unwrap();
 }
 
@@ -309,7 +309,7 @@ fn a_refusal_ends_no_wait() {
             std::thread::sleep(Duration::from_millis(50));
         });
         assert_eq!(scene.honest[0].hear().expect_ok("a wait"), ["false", "true"], "{options}");
-        // It was offered meanwhile.
+        // The queue was offered during the wait.
         Taken::at(&scene.doors[0]);
     }
 }
