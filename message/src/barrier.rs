@@ -117,7 +117,8 @@ impl Group {
                 Ok(Way::Open(())) => return Ok(()),
                 // A member that has ended, and had passed already, needs no report: only the
                 // awaited member is missed.
-                Err(SendError::Ended { .. } | SendError::Violation { .. }) => return Ok(()),
+                Err(SendError::Ended { .. }) => return self.has_found_gone(to),
+                Err(SendError::Violation { .. }) => return Ok(()),
                 Err(error) => return Err(RunError::Unsent { rank: to, why: error.to_string() }),
                 Ok(Way::Crowded) => {}
             }
@@ -157,7 +158,7 @@ impl Group {
                     _ => {}
                 }
                 self.offer_reports()?;
-                self.wait_unless(None, || !matches!(look(), Found::Nothing) || self.keeps_reports_back().is_some());
+                self.wait_unless(None, self.ran(), || !matches!(look(), Found::Nothing) || self.keeps_reports_back().is_some());
                 if self.is_interrupted() {
                     return Err(RunError::Interrupted);
                 }
@@ -184,10 +185,19 @@ impl Group {
                     return Ok(());
                 }
                 // A report to a member that has ended is needed no more.
-                Err(SendError::Ended { .. }) => *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Ended),
+                Err(SendError::Ended { .. }) => self.has_found_gone(rank)?,
                 Err(error) => return Err(RunError::Unsent { rank, why: error.to_string() }),
             }
         }
+        Ok(())
+    }
+
+    /// Sends nothing more to a member that has ended, or has left. What it has sent comes before the
+    /// event, which ends a step that waits for it.
+    fn has_found_gone(&self, rank: Rank) -> Result<(), RunError> {
+        let told = if self.lost(rank).is_some() { Ok(()) } else { self.0.member.tell_clerk_of_end(rank, &self.0.roster) };
+        told.map_err(|error| RunError::Unsent { rank, why: error.to_string() })?;
+        *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Ended);
         Ok(())
     }
 

@@ -319,8 +319,9 @@ impl Watched for Guest {
 }
 
 /// The end of another member's process.
-pub(crate) struct AtEnd {
-    pub(crate) pidfd: OwnedFd,
+pub(crate) struct AtEnd<D> {
+    /// Readable once the member has ended.
+    pub(crate) descriptor: D,
     pub(crate) rank: Rank,
     pub(crate) process: Process,
     /// Of its door.
@@ -328,9 +329,9 @@ pub(crate) struct AtEnd {
     pub(crate) member: Weak<Member>,
 }
 
-impl Watched for AtEnd {
+impl<D: AsFd + Send + Sync> Watched for AtEnd<D> {
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_fd()
+        self.descriptor.as_fd()
     }
 
     fn happened(&self, _hung_up: bool) -> bool {

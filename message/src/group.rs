@@ -70,6 +70,8 @@ pub(crate) struct Inner {
     lost: RefCell<Vec<Event>>,
     barrier: Barrier,
     pub(crate) taken: Cell<u64>,
+    /// How often handlers have run to their end: those of a poll, or one in an interrupt.
+    pub(crate) ran: Cell<u64>,
     /// By those of whom nothing is taken any more.
     diversions: Cell<u64>,
     pub(crate) upcalls: Upcalls,
@@ -168,6 +170,7 @@ impl Group {
             lost: RefCell::default(),
             barrier,
             taken: Cell::new(0),
+            ran: Cell::new(0),
             diversions: Cell::new(0),
             upcalls: Upcalls::new(joining.upcalls),
             mask: Mask::default(),
@@ -271,6 +274,7 @@ impl Group {
                 Err(error) => self.unreadable(inbound, &error),
             }
         }
+        self.offer_again();
         Err(NothingThere)
     }
 
@@ -287,9 +291,7 @@ impl Group {
     pub fn poll(&self) -> usize {
         let _busy = self.busy();
         self.attend_if_there_is_news();
-        if self.0.offers.are_due() {
-            self.offer_again();
-        }
+        self.offer_again();
         let _more = Taken(self, self.taken());
         self.inbound().iter().map(|inbound| self.poll_one(inbound)).sum()
     }
@@ -388,17 +390,34 @@ impl Group {
     /// [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says,
     /// then blocks the kernel thread. Whether something is there.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
-        self.wait_unless(limit, || !self.0.events.borrow().is_empty())
+        self.wait_since(limit, self.ran())
     }
 
-    /// Waits until a message is there, or `met` is true, which news of other members may make.
-    pub(crate) fn wait_unless(&self, limit: Option<Duration>, met: impl Fn() -> bool) -> bool {
+    fn wait_since(&self, limit: Option<Duration>, ran: u64) -> bool {
+        self.wait_unless(limit, ran, || !self.0.events.borrow().is_empty())
+    }
+
+    /// How often handlers have run to their end: to be asked before a thread looks at what they
+    /// change, and then waits.
+    pub(crate) fn ran(&self) -> u64 {
+        self.0.ran.get()
+    }
+
+    /// Waits until a message is there, or handlers have run since `ran` was asked for, or `met` is
+    /// true, which news of other members may make.
+    ///
+    /// # Why no wait misses its end
+    /// A handler that runs by itself, on a worker or in an interrupt, counts when it has changed
+    /// what a thread waits for. The thread has asked for the count before it looked at that, so
+    /// either it has seen the change, or each look of the wait sees another count. Offers between
+    /// the looks change nothing of this.
+    pub(crate) fn wait_unless(&self, limit: Option<Duration>, ran: u64, met: impl Fn() -> bool) -> bool {
         let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let offer = self.offer_again();
             let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
             let is_cut = offer.is_some_and(|offer| left.is_none_or(|left| offer < left));
-            match self.wait_once(if is_cut { offer } else { left }, &met) {
+            match self.wait_once(if is_cut { offer } else { left }, ran, &met) {
                 Woken::There => return true,
                 // From now on the wait is no longer than until the offer.
                 Woken::Refused => {}
@@ -408,9 +427,9 @@ impl Group {
         }
     }
 
-    fn wait_once(&self, limit: Option<Duration>, met: impl Fn() -> bool) -> Woken {
+    fn wait_once(&self, limit: Option<Duration>, ran: u64, met: impl Fn() -> bool) -> Woken {
         let _busy = self.busy();
-        let knows_of_offers = self.0.offers.are_due();
+        let known = self.0.offers.next();
         for inbound in self.inbound().iter() {
             inbound.tell();
         }
@@ -420,17 +439,17 @@ impl Group {
             let met = || {
                 only_refused.set(false);
                 met() || {
-                    only_refused.set(!knows_of_offers && self.0.offers.are_due());
+                    only_refused.set(self.0.offers.are_sooner_than(known));
                     only_refused.get()
                 }
             };
-            self.wait_as_a_thread(limit, met)
+            self.wait_as_a_thread(limit, ran, met)
         } else {
             let there = || {
                 self.attend_if_there_is_news();
                 only_refused.set(false);
-                self.available() || met() || self.is_interrupted() || {
-                    only_refused.set(!knows_of_offers && self.0.offers.are_due());
+                self.available() || self.ran() != ran || met() || self.is_interrupted() || {
+                    only_refused.set(self.0.offers.are_sooner_than(known));
                     only_refused.get()
                 }
             };
@@ -455,8 +474,9 @@ impl Group {
                     return Err(RunError::Lost(event));
                 }
                 self.check_handlers(None)?;
+                let ran = self.ran();
                 if !done() {
-                    self.wait(None);
+                    self.wait_since(None, ran);
                     if self.is_interrupted() {
                         return Err(RunError::Interrupted);
                     }
@@ -610,6 +630,7 @@ struct Taken<'a>(&'a Group, u64);
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if self.0.taken() != self.1 {
+            self.0.0.ran.set(self.0.ran() + 1);
             self.0.0.upcalls.wake();
         }
     }

@@ -209,7 +209,7 @@ impl Link {
 
     /// Reads the receiver's answer in place of the clerk.
     pub(crate) fn hear(&self, member: &Member) {
-        self.brought.far.hear(member);
+        self.brought.far.hear(member, TO_END);
     }
 
     /// The receiver has said where it sleeps.
@@ -341,7 +341,7 @@ fn bring(
     };
     far.opening.store(false, Ordering::SeqCst);
     // While the queue was offered, the clerk left here what it was notified of.
-    far.hear(member);
+    far.hear(member, to_end);
     Ok(Some((brought, ringer)))
 }
 
@@ -453,7 +453,9 @@ impl FarEnd {
     }
 
     /// Reads all messages of the connection. Returns `false` if no more can follow.
-    fn hear(&self, member: &Member) -> bool {
+    ///
+    /// `to_end` is the wait for the end of a process that has hung up.
+    fn hear(&self, member: &Member, to_end: Duration) -> bool {
         loop {
             match self.next() {
                 Next::Answer(Answer::Reads(Some(ringer))) => member.tell(News::Reads(self.bringing, ringer)),
@@ -470,7 +472,7 @@ impl FarEnd {
                 }
                 Next::HungUp(after) => {
                     if !self.left.load(Ordering::Relaxed) {
-                        self.hung_up(member, after);
+                        self.hung_up(member, after, to_end);
                     }
                     return false;
                 }
@@ -481,9 +483,9 @@ impl FarEnd {
 
     /// The receiver has closed the connection, after this. Only the kernel's word and a closed door
     /// are an end.
-    fn hung_up(&self, member: &Member, after: Heard) {
+    fn hung_up(&self, member: &Member, after: Heard, to_end: Duration) {
         let has_ended = match self.connection.peer() {
-            Ok(Peer { pidfd: Some(pidfd), pid: 0, .. }) => ends_within(pidfd, TO_END),
+            Ok(Peer { pidfd: Some(pidfd), pid: 0, .. }) => ends_within(pidfd, to_end),
             Ok(Peer { pidfd: Some(pidfd), pid, .. }) => has_ended(pidfd) || is_ending(pid),
             // Before Linux 6.5 the kernel gives no pidfd, and the closed connection is all that is
             // known.
@@ -532,7 +534,7 @@ impl Watched for FarEnd {
     }
 
     fn happened(&self, _hung_up: bool) -> bool {
-        self.opening.load(Ordering::SeqCst) || self.member.upgrade().is_some_and(|member| self.hear(&member))
+        self.opening.load(Ordering::SeqCst) || self.member.upgrade().is_some_and(|member| self.hear(&member, TO_END))
     }
 
     fn failed(&self) -> bool {
@@ -621,22 +623,22 @@ mod tests {
         // A refusal and the end: read by one thread, or the end by another one later.
         let mut scene = Scene::new();
         scene.say(Some((&LACKS, &[])));
-        assert!(!scene.near.hear(&scene.member));
+        assert!(!scene.near.hear(&scene.member, TO_END));
         scene.say(None);
-        assert!(!scene.near.hear(&scene.member));
+        assert!(!scene.near.hear(&scene.member, TO_END));
         assert_eq!(scene.news(), ["lacks"]);
         // The end alone.
         let mut scene = Scene::new();
-        assert!(scene.near.hear(&scene.member));
+        assert!(scene.near.hear(&scene.member, TO_END));
         scene.say(None);
-        assert!(!scene.near.hear(&scene.member) && !scene.near.hear(&scene.member));
+        assert!(!scene.near.hear(&scene.member, TO_END) && !scene.near.hear(&scene.member, TO_END));
         assert_eq!(scene.news(), ["hung up"]);
         // The end after the queue was taken.
         let (mut scene, station) = (Scene::new(), Station::new().unwrap());
         scene.say(Some((&Opened::Yes { line: 0, makes_fences: true }, &[station.as_fd()])));
-        assert!(scene.near.hear(&scene.member));
+        assert!(scene.near.hear(&scene.member, TO_END));
         scene.say(None);
-        assert!(!scene.near.hear(&scene.member));
+        assert!(!scene.near.hear(&scene.member, TO_END));
         assert_eq!(scene.news(), ["reads", "for good"]);
     }
 
@@ -646,7 +648,7 @@ mod tests {
         for _ in 0..300 {
             let mut scene = Scene::new();
             thread::scope(|scope| {
-                let hear = || while scene.near.hear(&scene.member) {};
+                let hear = || while scene.near.hear(&scene.member, TO_END) {};
                 let far = scene.far.take().unwrap();
                 let readers = [scope.spawn(hear), scope.spawn(hear)];
                 far.send(&wire::pack(&LACKS).unwrap(), &[]).unwrap();

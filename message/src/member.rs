@@ -217,6 +217,18 @@ impl Member {
         self.tell(News::Ended(rank));
     }
 
+    /// Has the clerk learn that a member has ended or has left, which this thread has found.
+    ///
+    /// # Errors
+    /// There is no descriptor or no memory for that: nothing will be told.
+    pub(crate) fn tell_clerk_of_end(self: &Arc<Self>, rank: Rank, roster: &Roster) -> io::Result<()> {
+        let listed = &roster.members[rank];
+        let (process, socket, member) = (listed.process, self.folder().join(&listed.socket), Arc::downgrade(self));
+        let descriptor = Bell::new()?;
+        descriptor.ring();
+        self.watch(Arc::new(AtEnd { descriptor, rank, process, socket, member }))
+    }
+
     /// Those who have connected from a process.
     pub(crate) fn guests_of(&self, process: Process) -> Vec<Arc<Guest>> {
         // Processes without a number, too, which only `==` takes for the same.
@@ -249,7 +261,7 @@ impl Member {
             match seen {
                 Seen::Lives { pidfd, .. } => {
                     let process = listed.process;
-                    let end = AtEnd { pidfd, rank, process, socket, member: Arc::downgrade(self) };
+                    let end = AtEnd { descriptor: pidfd, rank, process, socket, member: Arc::downgrade(self) };
                     let _ = self.watch(Arc::new(end));
                 }
                 Seen::Ended => self.tell(News::Ended(rank)),

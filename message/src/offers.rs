@@ -2,7 +2,7 @@
 //!
 //! A receiver refuses a queue while it lacks memory or descriptors for it. The messages in the
 //! queue wait in the sender. The sender offers the queue again whenever it sends to that receiver.
-//! It also offers it by itself while it polls, waits for the group, waits for room in another
+//! It also offers it by itself while it polls, receives, waits for the group, waits for room in another
 //! queue, or is at a safe point of its virtual processor: the first time [`FIRST`] after the
 //! refusal, then after pauses that double, up to [`LONGEST`]. So these messages arrive once the
 //! receiver has what it lacked, also if their sender only waits for an answer to them.
@@ -69,7 +69,7 @@ impl Schedule {
 /// When the next refused queue is offered again.
 #[derive(Debug, Default)]
 pub(crate) struct Offers {
-    /// `None`: none is refused.
+    /// `None`: none is refused, as far as is known.
     next: Cell<Option<Instant>>,
 }
 
@@ -79,10 +79,15 @@ impl Offers {
         self.next.set(Some(self.next.get().map_or(due, |next| next.min(due))));
     }
 
-    /// Returns `true` if a queue is to be offered again at some time.
+    /// When that is; `None` if none is refused, as far as is known.
     #[inline]
-    pub(crate) fn are_due(&self) -> bool {
-        self.next.get().is_some()
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.next.get()
+    }
+
+    /// Returns `true` if an offer is to be made sooner than was known when the next one was at `known`.
+    pub(crate) fn are_sooner_than(&self, known: Option<Instant>) -> bool {
+        self.next().is_some_and(|next| known.is_none_or(|known| next < known))
     }
 }
 
@@ -90,7 +95,7 @@ impl Group {
     /// Offers a refused queue again if it is time for that. Returns the time until the next offer;
     /// `None` if none is refused.
     pub(crate) fn offer_again(&self) -> Option<Duration> {
-        let next = self.0.offers.next.get()?;
+        let next = self.0.offers.next()?;
         let left = next.saturating_duration_since(Instant::now());
         if !left.is_zero() {
             return Some(left);
@@ -124,8 +129,8 @@ impl Group {
         };
         match offered {
             Ok(()) => {}
-            // What it has sent comes before the news of its end.
-            Err(NotBrought::Ended) => self.0.member.has_ended(rank, self.0.roster.members[rank].process),
+            // If the clerk cannot be told, the next offer finds the same.
+            Err(NotBrought::Ended) => _ = self.0.member.tell_clerk_of_end(rank, &self.0.roster),
             Err(NotBrought::Refused(Refusal::ForGood(why))) => {
                 *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Refused(why));
             }
@@ -161,10 +166,12 @@ mod tests {
     #[test]
     fn the_queue_that_is_due_first_is_next() {
         let (offers, now) = (Offers::default(), Instant::now());
-        assert!(!offers.are_due());
+        assert!(offers.next().is_none() && !offers.are_sooner_than(None));
         for seconds in [3, 1, 2] {
             offers.refused(now + Duration::from_secs(seconds));
         }
-        assert_eq!(offers.next.get(), Some(now + Duration::from_secs(1)));
+        let at = |seconds| Some(now + Duration::from_secs(seconds));
+        assert_eq!(offers.next(), at(1));
+        assert_eq!([None, at(2), at(1), at(0)].map(|known| offers.are_sooner_than(known)), [true, true, false, false]);
     }
 }

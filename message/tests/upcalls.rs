@@ -360,3 +360,30 @@ fn a_group_outlives_its_virtual_processor() {
     drop(group);
     other.join().unwrap();
 }
+
+/// The wait looks again when the second handler has run, and the first one has not.
+#[test]
+fn a_wait_ends_when_a_handler_that_blocked_has_run() {
+    together(2, Pacing::Adaptive, |joining| {
+        let mut handlers = Handlers::new();
+        let (slow, quick) = (handlers.kind::<()>("slow"), handlers.kind::<()>("quick"));
+        let (done, passed) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+        let (ends, seen) = (done.clone(), passed.clone());
+        handlers.on(slow, move |_, _, ()| {
+            sleeps_until(|| seen.get());
+            upcall_thread::sleep(Duration::from_millis(5));
+            ends.set(true);
+        });
+        let passes = passed.clone();
+        handlers.on(quick, move |_, _, ()| passes.set(true));
+        let group = joining.join(handlers).unwrap();
+        if group.rank() == 0 {
+            group.run_until(|| done.get()).unwrap();
+            group.send(1, quick, &()).unwrap();
+        } else {
+            group.send(0, slow, &()).unwrap();
+            group.send(0, quick, &()).unwrap();
+            group.run_until(|| passed.get()).unwrap();
+        }
+    });
+}

@@ -8,6 +8,7 @@
 //     entries N PATTERN          waits until the mailboxes whose names match hold N entries
 //     tell K TEXT                sends a text to the K-th task started (the first is 1)
 //     kill K                     ends it
+//     wait K                     waits until it has ended
 //
 // At the end it waits for all. Compiled together with a program whose `main` was renamed (-Dmain=cast_program), it runs
 // that one instead of waiting, with the standard input and the rest of the arguments: a task that was spawned has no
@@ -70,10 +71,11 @@ static void entries(int wanted, char *pattern) {
     } while (found < wanted);
 }
 
-static int started_as(const char *word) {
+// The place of the K-th task started.
+static int place_of(const char *word) {
     int k = word ? atoi(word) : 0;
     if (k < 1 || k > count) fail("no such task", word ? word : "none");
-    return tids[k - 1];
+    return k - 1;
 }
 
 static void perform(char *line) {
@@ -92,13 +94,16 @@ static void perform(char *line) {
     } else if (!strcmp(words[0], "entries") && words[2]) {
         entries(atoi(words[1]), words[2]);
     } else if (!strcmp(words[0], "tell") && text) {
-        to = started_as(words[1]);
+        to = tids[place_of(words[1])];
         text[strcspn(text, "\n")] = 0;
         pvm_initsend(PvmDataDefault);
         pvm_pkstr(text);
         pvm_send(to, TOLD);
     } else if (!strcmp(words[0], "kill")) {
-        pvm_kill(started_as(words[1]));
+        pvm_kill(tids[place_of(words[1])]);
+    } else if (!strcmp(words[0], "wait")) {
+        k = place_of(words[1]);
+        await(k, k + 1);
     } else {
         fail("not understood", words[0]);
     }
