@@ -143,6 +143,7 @@ impl Group {
             Found::Never(error) => Found::Never(error),
         };
         loop {
+            let changes = self.changes();
             match look() {
                 Found::Came(report) => return Ok(report),
                 Found::Never((missed, error)) => return Err(self.is_missed(missed, error)),
@@ -158,7 +159,7 @@ impl Group {
                     _ => {}
                 }
                 self.offer_reports()?;
-                self.wait_unless(None, self.ran(), || !matches!(look(), Found::Nothing) || self.keeps_reports_back().is_some());
+                self.wait_unless(None, changes, || !matches!(look(), Found::Nothing) || self.keeps_reports_back().is_some());
                 if self.is_interrupted() {
                     return Err(RunError::Interrupted);
                 }
@@ -192,12 +193,16 @@ impl Group {
         Ok(())
     }
 
-    /// Sends nothing more to a member that has ended, or has left. What it has sent comes before the
-    /// event, which ends a step that waits for it.
+    /// Sends nothing more to a member that has ended, or has left. What it has sent comes before
+    /// the event, which ends a step that waits for it.
     fn has_found_gone(&self, rank: Rank) -> Result<(), RunError> {
-        let told = if self.lost(rank).is_some() { Ok(()) } else { self.0.member.tell_clerk_of_end(rank, &self.0.roster) };
-        told.map_err(|error| RunError::Unsent { rank, why: error.to_string() })?;
-        *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Ended);
+        // A closed queue means that its end is known.
+        if !matches!(*self.0.links[rank].borrow(), Outward::Closed(_)) {
+            let listed = &self.0.roster.members[rank];
+            let told = self.0.member.tell_clerk_of_end(rank, listed.process, self.0.member.folder().join(&listed.socket));
+            told.map_err(|error| RunError::Unsent { rank, why: error.to_string() })?;
+            *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Ended);
+        }
         Ok(())
     }
 

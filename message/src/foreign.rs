@@ -242,10 +242,11 @@ impl Group {
     /// # Errors
     /// [`RunError::Interrupted`].
     pub fn wait_foreign(&self, limit: Option<Duration>) -> Result<bool, RunError> {
+        let changes = self.changes();
         let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
-            let there = self.wait(left);
+            let there = self.wait_since(left, changes);
             if self.is_interrupted() {
                 return Err(RunError::Interrupted);
             }

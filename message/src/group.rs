@@ -70,8 +70,10 @@ pub(crate) struct Inner {
     lost: RefCell<Vec<Event>>,
     barrier: Barrier,
     pub(crate) taken: Cell<u64>,
-    /// How often handlers have run to their end: those of a poll, or one in an interrupt.
-    pub(crate) ran: Cell<u64>,
+    /// Counts what changes behind the back of a thread that waits: on a virtual processor each
+    /// handler that has run and each message that was received; elsewhere each handler that has run
+    /// in an interrupt.
+    pub(crate) changes: Cell<u64>,
     /// By those of whom nothing is taken any more.
     diversions: Cell<u64>,
     pub(crate) upcalls: Upcalls,
@@ -170,7 +172,7 @@ impl Group {
             lost: RefCell::default(),
             barrier,
             taken: Cell::new(0),
-            ran: Cell::new(0),
+            changes: Cell::new(0),
             diversions: Cell::new(0),
             upcalls: Upcalls::new(joining.upcalls),
             mask: Mask::default(),
@@ -227,6 +229,7 @@ impl Group {
             point(Point::MemberReads);
             arrived.dispose();
             self.0.taken.set(self.0.taken.get() + 1);
+            self.has_changed();
             taken
         })
     }
@@ -292,7 +295,6 @@ impl Group {
         let _busy = self.busy();
         self.attend_if_there_is_news();
         self.offer_again();
-        let _more = Taken(self, self.taken());
         self.inbound().iter().map(|inbound| self.poll_one(inbound)).sum()
     }
 
@@ -314,6 +316,7 @@ impl Group {
             let handled = match self.0.handlers.handlers.get(usize::from(kind)) {
                 Some(Some(handler)) => {
                     self.0.taken.set(self.0.taken.get() + 1);
+                    let _changed = Changed(self);
                     handler(self, inbound.from(), queue)
                 }
                 Some(None) => return done,
@@ -390,34 +393,48 @@ impl Group {
     /// [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says,
     /// then blocks the kernel thread. Whether something is there.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
-        self.wait_since(limit, self.ran())
+        self.wait_since(limit, self.changes())
     }
 
-    fn wait_since(&self, limit: Option<Duration>, ran: u64) -> bool {
-        self.wait_unless(limit, ran, || !self.0.events.borrow().is_empty())
+    /// The same, if nothing has [changed](Self::changes) since.
+    pub(crate) fn wait_since(&self, limit: Option<Duration>, changes: u64) -> bool {
+        self.wait_unless(limit, changes, || !self.0.events.borrow().is_empty())
     }
 
-    /// How often handlers have run to their end: to be asked before a thread looks at what they
-    /// change, and then waits.
-    pub(crate) fn ran(&self) -> u64 {
-        self.0.ran.get()
+    /// How often something has changed behind the back of a thread that waits: to be asked before
+    /// that looks at what may change, and then waits.
+    pub(crate) fn changes(&self) -> u64 {
+        let _busy = self.busy();
+        self.0.changes.get()
     }
 
-    /// Waits until a message is there, or handlers have run since `ran` was asked for, or `met` is
-    /// true, which news of other members may make.
+    /// Another thread of this virtual processor may wait for what has changed.
+    #[inline]
+    pub(crate) fn has_changed(&self) {
+        if self.blocks_a_thread() {
+            self.0.changes.set(self.0.changes.get() + 1);
+            self.0.upcalls.wake();
+        }
+    }
+
+    /// Waits until a message is there, or something has changed since `changes` was asked for, or
+    /// `met` is true, which news of other members may make.
     ///
     /// # Why no wait misses its end
-    /// A handler that runs by itself, on a worker or in an interrupt, counts when it has changed
-    /// what a thread waits for. The thread has asked for the count before it looked at that, so
-    /// either it has seen the change, or each look of the wait sees another count. Offers between
-    /// the looks change nothing of this.
-    pub(crate) fn wait_unless(&self, limit: Option<Duration>, ran: u64, met: impl Fn() -> bool) -> bool {
+    /// Each handler on a worker or in an interrupt counts a change at its own end, when it has
+    /// changed what a thread waits for; on a virtual processor it wakes the threads after that. A
+    /// thread that has asked for the count, looked, and then waits by it has either seen the
+    /// change, or each look of the wait sees another count. No thread runs between the last look
+    /// and the ticket, because all of them have one kernel thread. [`wait`](Self::wait) asks when
+    /// it is called. So an interrupt between the caller's look and that call is missed, unless the
+    /// caller holds a [section](Self::atomic). [`run_until`](Self::run_until) asks before it looks.
+    pub(crate) fn wait_unless(&self, limit: Option<Duration>, changes: u64, met: impl Fn() -> bool) -> bool {
         let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let offer = self.offer_again();
             let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
             let is_cut = offer.is_some_and(|offer| left.is_none_or(|left| offer < left));
-            match self.wait_once(if is_cut { offer } else { left }, ran, &met) {
+            match self.wait_once(if is_cut { offer } else { left }, changes, &met) {
                 Woken::There => return true,
                 // From now on the wait is no longer than until the offer.
                 Woken::Refused => {}
@@ -427,7 +444,7 @@ impl Group {
         }
     }
 
-    fn wait_once(&self, limit: Option<Duration>, ran: u64, met: impl Fn() -> bool) -> Woken {
+    fn wait_once(&self, limit: Option<Duration>, changes: u64, met: impl Fn() -> bool) -> Woken {
         let _busy = self.busy();
         let known = self.0.offers.next();
         for inbound in self.inbound().iter() {
@@ -443,12 +460,12 @@ impl Group {
                     only_refused.get()
                 }
             };
-            self.wait_as_a_thread(limit, ran, met)
+            self.wait_as_a_thread(limit, changes, met)
         } else {
             let there = || {
                 self.attend_if_there_is_news();
                 only_refused.set(false);
-                self.available() || self.ran() != ran || met() || self.is_interrupted() || {
+                self.available() || self.changes() != changes || met() || self.is_interrupted() || {
                     only_refused.set(self.0.offers.are_sooner_than(known));
                     only_refused.get()
                 }
@@ -474,9 +491,9 @@ impl Group {
                     return Err(RunError::Lost(event));
                 }
                 self.check_handlers(None)?;
-                let ran = self.ran();
+                let changes = self.changes();
                 if !done() {
-                    self.wait_since(None, ran);
+                    self.wait_since(None, changes);
                     if self.is_interrupted() {
                         return Err(RunError::Interrupted);
                     }
@@ -624,15 +641,12 @@ enum Woken {
     ByTime,
 }
 
-/// Tells threads that wait when more was taken than before, also if a handler panics.
-struct Taken<'a>(&'a Group, u64);
+/// The end of a handler, also if it panics.
+struct Changed<'a>(&'a Group);
 
-impl Drop for Taken<'_> {
+impl Drop for Changed<'_> {
     fn drop(&mut self) {
-        if self.0.taken() != self.1 {
-            self.0.0.ran.set(self.0.ran() + 1);
-            self.0.0.upcalls.wake();
-        }
+        self.0.has_changed();
     }
 }
 

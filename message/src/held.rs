@@ -121,6 +121,7 @@ impl Group {
             point(Point::MemberReads);
             if queue.dispose_of(kept) {
                 self.0.taken.set(self.0.taken.get() + 1);
+                self.has_changed();
             }
         }
         if inbound.ended.get() {

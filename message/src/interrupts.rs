@@ -181,7 +181,7 @@ impl Group {
             }
             arrived.dispose();
             self.0.taken.set(self.0.taken.get() + 1);
-            self.0.ran.set(self.0.ran.get() + 1);
+            self.0.changes.set(self.0.changes.get() + 1);
         }
         queue.tell();
     }

@@ -208,8 +208,8 @@ impl Link {
     }
 
     /// Reads the receiver's answer in place of the clerk.
-    pub(crate) fn hear(&self, member: &Member) {
-        self.brought.far.hear(member, TO_END);
+    pub(crate) fn hear(&self, member: &Arc<Member>) {
+        self.brought.far.hear(member, Reader::Thread(TO_END));
     }
 
     /// The receiver has said where it sleeps.
@@ -341,7 +341,7 @@ fn bring(
     };
     far.opening.store(false, Ordering::SeqCst);
     // While the queue was offered, the clerk left here what it was notified of.
-    far.hear(member, to_end);
+    far.hear(member, Reader::Thread(to_end));
     Ok(Some((brought, ringer)))
 }
 
@@ -424,6 +424,14 @@ impl Heard {
     }
 }
 
+/// The thread that reads the connection of a queue.
+#[derive(Clone, Copy, Debug)]
+enum Reader {
+    Clerk,
+    /// Another thread, which waits so long for the end of a process that has hung up.
+    Thread(Duration),
+}
+
 /// The next thing that the connection of a queue says.
 enum Next {
     Answer(Answer),
@@ -453,9 +461,7 @@ impl FarEnd {
     }
 
     /// Reads all messages of the connection. Returns `false` if no more can follow.
-    ///
-    /// `to_end` is the wait for the end of a process that has hung up.
-    fn hear(&self, member: &Member, to_end: Duration) -> bool {
+    fn hear(&self, member: &Arc<Member>, reader: Reader) -> bool {
         loop {
             match self.next() {
                 Next::Answer(Answer::Reads(Some(ringer))) => member.tell(News::Reads(self.bringing, ringer)),
@@ -472,7 +478,7 @@ impl FarEnd {
                 }
                 Next::HungUp(after) => {
                     if !self.left.load(Ordering::Relaxed) {
-                        self.hung_up(member, after, to_end);
+                        self.hung_up(member, after, reader);
                     }
                     return false;
                 }
@@ -483,7 +489,11 @@ impl FarEnd {
 
     /// The receiver has closed the connection, after this. Only the kernel's word and a closed door
     /// are an end.
-    fn hung_up(&self, member: &Member, after: Heard, to_end: Duration) {
+    fn hung_up(&self, member: &Arc<Member>, after: Heard, reader: Reader) {
+        let to_end = match reader {
+            Reader::Clerk => TO_END,
+            Reader::Thread(to_end) => to_end,
+        };
         let has_ended = match self.connection.peer() {
             Ok(Peer { pidfd: Some(pidfd), pid: 0, .. }) => ends_within(pidfd, to_end),
             Ok(Peer { pidfd: Some(pidfd), pid, .. }) => has_ended(pidfd) || is_ending(pid),
@@ -493,7 +503,14 @@ impl FarEnd {
             Err(error) => says_ended(&error),
         };
         if has_ended || has_left(&self.socket) {
-            member.has_ended(self.bringing.rank, self.process);
+            let rank = self.bringing.rank;
+            let is_told = match reader {
+                Reader::Clerk => false,
+                Reader::Thread(_) => member.tell_clerk_of_end(rank, self.process, self.socket.clone()).is_ok(),
+            };
+            if !is_told {
+                member.has_ended(rank, self.process);
+            }
             return;
         }
         let refusal = match after {
@@ -534,7 +551,7 @@ impl Watched for FarEnd {
     }
 
     fn happened(&self, _hung_up: bool) -> bool {
-        self.opening.load(Ordering::SeqCst) || self.member.upgrade().is_some_and(|member| self.hear(&member, TO_END))
+        self.opening.load(Ordering::SeqCst) || self.member.upgrade().is_some_and(|member| self.hear(&member, Reader::Clerk))
     }
 
     fn failed(&self) -> bool {
@@ -623,22 +640,22 @@ mod tests {
         // A refusal and the end: read by one thread, or the end by another one later.
         let mut scene = Scene::new();
         scene.say(Some((&LACKS, &[])));
-        assert!(!scene.near.hear(&scene.member, TO_END));
+        assert!(!scene.near.hear(&scene.member, Reader::Clerk));
         scene.say(None);
-        assert!(!scene.near.hear(&scene.member, TO_END));
+        assert!(!scene.near.hear(&scene.member, Reader::Clerk));
         assert_eq!(scene.news(), ["lacks"]);
         // The end alone.
         let mut scene = Scene::new();
-        assert!(scene.near.hear(&scene.member, TO_END));
+        assert!(scene.near.hear(&scene.member, Reader::Clerk));
         scene.say(None);
-        assert!(!scene.near.hear(&scene.member, TO_END) && !scene.near.hear(&scene.member, TO_END));
+        assert!(!scene.near.hear(&scene.member, Reader::Clerk) && !scene.near.hear(&scene.member, Reader::Clerk));
         assert_eq!(scene.news(), ["hung up"]);
         // The end after the queue was taken.
         let (mut scene, station) = (Scene::new(), Station::new().unwrap());
         scene.say(Some((&Opened::Yes { line: 0, makes_fences: true }, &[station.as_fd()])));
-        assert!(scene.near.hear(&scene.member, TO_END));
+        assert!(scene.near.hear(&scene.member, Reader::Clerk));
         scene.say(None);
-        assert!(!scene.near.hear(&scene.member, TO_END));
+        assert!(!scene.near.hear(&scene.member, Reader::Clerk));
         assert_eq!(scene.news(), ["reads", "for good"]);
     }
 
@@ -648,7 +665,7 @@ mod tests {
         for _ in 0..300 {
             let mut scene = Scene::new();
             thread::scope(|scope| {
-                let hear = || while scene.near.hear(&scene.member, TO_END) {};
+                let hear = || while scene.near.hear(&scene.member, Reader::Clerk) {};
                 let far = scene.far.take().unwrap();
                 let readers = [scope.spawn(hear), scope.spawn(hear)];
                 far.send(&wire::pack(&LACKS).unwrap(), &[]).unwrap();

@@ -217,14 +217,12 @@ impl Member {
         self.tell(News::Ended(rank));
     }
 
-    /// Has the clerk learn that a member has ended or has left, which this thread has found.
+    /// Tells the clerk that a member has ended or has left, as this thread has found.
     ///
     /// # Errors
-    /// There is no descriptor or no memory for that: nothing will be told.
-    pub(crate) fn tell_clerk_of_end(self: &Arc<Self>, rank: Rank, roster: &Roster) -> io::Result<()> {
-        let listed = &roster.members[rank];
-        let (process, socket, member) = (listed.process, self.folder().join(&listed.socket), Arc::downgrade(self));
-        let descriptor = Bell::new()?;
+    /// There is no descriptor or no memory for that.
+    pub(crate) fn tell_clerk_of_end(self: &Arc<Self>, rank: Rank, process: Process, socket: PathBuf) -> io::Result<()> {
+        let (descriptor, member) = (Bell::new()?, Arc::downgrade(self));
         descriptor.ring();
         self.watch(Arc::new(AtEnd { descriptor, rank, process, socket, member }))
     }

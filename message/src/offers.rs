@@ -2,10 +2,11 @@
 //!
 //! A receiver refuses a queue while it lacks memory or descriptors for it. The messages in the
 //! queue wait in the sender. The sender offers the queue again whenever it sends to that receiver.
-//! It also offers it by itself while it polls, receives, waits for the group, waits for room in another
-//! queue, or is at a safe point of its virtual processor: the first time [`FIRST`] after the
-//! refusal, then after pauses that double, up to [`LONGEST`]. So these messages arrive once the
-//! receiver has what it lacked, also if their sender only waits for an answer to them.
+//! It also offers it by itself while it polls, receives where nothing is there, waits for the
+//! group, waits for room in another queue, or is at a safe point of its virtual processor: the
+//! first time [`FIRST`] after the refusal, then after pauses that double, up to [`LONGEST`]. So
+//! these messages arrive once the receiver has what it lacked, also if their sender only waits for
+//! an answer to them.
 //!
 //! A hostile receiver can refuse for ever, late, or by hanging up. Each queue has pauses of its own
 //! that never become shorter. So such a receiver costs its sender about one offer a second, and
@@ -85,7 +86,8 @@ impl Offers {
         self.next.get()
     }
 
-    /// Returns `true` if an offer is to be made sooner than was known when the next one was at `known`.
+    /// Returns `true` if an offer is to be made sooner than was known when the next one was at
+    /// `known`.
     pub(crate) fn are_sooner_than(&self, known: Option<Instant>) -> bool {
         self.next().is_some_and(|next| known.is_none_or(|known| next < known))
     }
@@ -129,8 +131,12 @@ impl Group {
         };
         match offered {
             Ok(()) => {}
-            // If the clerk cannot be told, the next offer finds the same.
-            Err(NotBrought::Ended) => _ = self.0.member.tell_clerk_of_end(rank, &self.0.roster),
+            // A failure changes nothing: the next offer finds the same.
+            Err(NotBrought::Ended) => {
+                let listed = &self.0.roster.members[rank];
+                let socket = self.0.member.folder().join(&listed.socket);
+                let _ = self.0.member.tell_clerk_of_end(rank, listed.process, socket);
+            }
             Err(NotBrought::Refused(Refusal::ForGood(why))) => {
                 *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Refused(why));
             }

@@ -111,8 +111,9 @@ impl Group {
     /// ([`SendError::Refused`]). The first message waits for the receiver's answer for at most 5
     /// ms, so the refusal may come when messages were sent. They wait in this process. The next
     /// send, or report of a barrier, offers the queue again. So do [`poll`](Self::poll),
-    /// [`wait`](Self::wait), and a send that waits for room, after pauses of up to a second. If
-    /// this process ends before the queue is taken, they are lost.
+    /// [`wait`](Self::wait), a [`receive`](Self::receive) that finds nothing, and a send that waits
+    /// for room, after pauses of up to a second. If this process ends before the queue is taken,
+    /// they are lost.
     ///
     /// # Blocking
     /// Waits for room, not for the receiver. In the queue it waits no longer than the group's

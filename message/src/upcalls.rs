@@ -154,19 +154,19 @@ impl Group {
         self.0.upcalls.attended.get().is_some_and(Attended::is_here)
     }
 
-    /// Waits, on the virtual processor, for what upcalls do not take, until handlers have run since
-    /// `ran` was asked for, or until `met` is true, which is asked last.
-    pub(crate) fn wait_as_a_thread(&self, limit: Option<Duration>, ran: u64, met: impl Fn() -> bool) -> bool {
+    /// Waits, on the virtual processor, for what upcalls do not take, until something has changed
+    /// since `changes` was asked for, or until `met` is true, which is asked last.
+    pub(crate) fn wait_as_a_thread(&self, limit: Option<Duration>, changes: u64, met: impl Fn() -> bool) -> bool {
         let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             self.attend_if_there_is_news();
-            if self.ran() != ran || self.has_unclaimed() || met() {
+            if self.changes() != changes || self.has_unclaimed() || met() {
                 return true;
             }
             let waiting = &self.0.upcalls.waiting;
             if upcall_thread::block_until(ends, |ticket| waiting.borrow_mut().push(ticket)) == Waited::TimedOut {
                 waiting.borrow_mut().retain(|ticket| !ticket.is_over());
-                return self.ran() != ran || self.available() || met();
+                return self.changes() != changes || self.available() || met();
             }
         }
     }

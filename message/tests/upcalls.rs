@@ -387,3 +387,74 @@ fn a_wait_ends_when_a_handler_that_blocked_has_run() {
         }
     });
 }
+
+/// Both messages are taken by one worker, whose second handler waits for what the thread does after
+/// the first one.
+#[test]
+fn a_wait_ends_when_one_of_several_handlers_has_run() {
+    together(2, Pacing::Adaptive, |joining| {
+        let mut handlers = Handlers::new();
+        let (quick, slow) = (handlers.kind::<u32>("quick"), handlers.kind::<()>("slow"));
+        let (passed, gone) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (passes, seen, goes) = (passed.clone(), passed.clone(), gone.clone());
+        handlers.on(quick, move |_, _, round| passes.set(round));
+        handlers.on(slow, move |_, _, ()| sleeps_until(|| goes.get() == seen.get()));
+        let group = joining.join(handlers).unwrap();
+        for round in 1..=20 {
+            if group.rank() == 0 {
+                // A poll of its own could run the second handler on this thread.
+                while passed.get() != round {
+                    group.wait(None);
+                }
+                gone.set(round);
+                group.send(1, quick, &round).unwrap();
+            } else {
+                group.send(0, quick, &round).unwrap();
+                group.send(0, slow, &()).unwrap();
+                group.run_until(|| passed.get() == round).unwrap();
+            }
+        }
+        group.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_wait_ends_when_another_thread_has_received_the_message() {
+    together(2, Pacing::Adaptive, |joining| {
+        let mut handlers = Handlers::new();
+        let (begin, data) = (handlers.kind::<()>("begin"), handlers.kind::<()>("data"));
+        let (done, begun) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+        let ended = Rc::new(Cell::new(0));
+        let take = {
+            let (done, ended) = (done.clone(), ended.clone());
+            move |group: &Group| {
+                while !done.get() {
+                    group.wait(None);
+                    while group.receive(|_| ()).is_ok() {
+                        done.set(true);
+                    }
+                }
+                ended.set(ended.get() + 1);
+            }
+        };
+        let (takes, begins) = (take.clone(), begun.clone());
+        handlers.on(begin, move |group, from, ()| {
+            if group.rank() == 0 {
+                group.send(from, begin, &()).unwrap();
+                takes(group);
+            } else {
+                begins.set(true);
+            }
+        });
+        let group = joining.join(handlers).unwrap();
+        if group.rank() == 0 {
+            take(&group);
+            sleeps_until(|| ended.get() == 2);
+        } else {
+            group.send(0, begin, &()).unwrap();
+            group.run_until(|| begun.get()).unwrap();
+            group.send(0, data, &()).unwrap();
+        }
+        group.barrier().unwrap();
+    });
+}

@@ -46,6 +46,10 @@ fn folder(path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
 impl Node {
     /// Who waits for what has come can run. If `wait`, waits until there is somebody.
     pub(super) fn look_outside(&mut self, wait: bool) {
+        // A node that always has a task to run never waits.
+        if let Some(link) = self.link.as_ref().filter(|_| !wait) {
+            link.settle();
+        }
         let calls = self.aside_calls > 0;
         if calls && self.aside.as_ref().is_some_and(Aside::has_done) {
             return self.aside_done();
