@@ -56,7 +56,11 @@ impl Group {
         let _busy = self.busy();
         // So that the end of this announces the thread anew.
         mask.note();
-        self.poll()
+        let ran = self.poll();
+        if ran > 0 {
+            self.count_change();
+        }
+        ran
     }
 
     /// Whether senders can ring for this thread.

@@ -17,6 +17,7 @@
 //! A report that was made before the death counts.
 
 use crate::error::{RunError, SendError};
+use crate::group::Wants;
 use crate::link::Link;
 use crate::member::has_ended;
 use crate::reduction::Reduction;
@@ -159,7 +160,9 @@ impl Group {
                     _ => {}
                 }
                 self.offer_reports()?;
-                self.wait_unless(None, changes, || !matches!(look(), Found::Nothing) || self.keeps_reports_back().is_some());
+                self.wait_unless(None, changes, Wants::Of(from), || {
+                    !matches!(look(), Found::Nothing) || self.keeps_reports_back().is_some()
+                });
                 if self.is_interrupted() {
                     return Err(RunError::Interrupted);
                 }

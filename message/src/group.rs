@@ -72,7 +72,7 @@ pub(crate) struct Inner {
     pub(crate) taken: Cell<u64>,
     /// Counts what changes behind the back of a thread that waits: on a virtual processor each
     /// handler that has run and each message that was received; elsewhere each handler that has run
-    /// in an interrupt.
+    /// in an interrupt or at a safe point.
     pub(crate) changes: Cell<u64>,
     /// By those of whom nothing is taken any more.
     diversions: Cell<u64>,
@@ -398,7 +398,7 @@ impl Group {
 
     /// The same, if nothing has [changed](Self::changes) since.
     pub(crate) fn wait_since(&self, limit: Option<Duration>, changes: u64) -> bool {
-        self.wait_unless(limit, changes, || !self.0.events.borrow().is_empty())
+        self.wait_unless(limit, changes, Wants::Any, || !self.0.events.borrow().is_empty())
     }
 
     /// How often something has changed behind the back of a thread that waits: to be asked before
@@ -412,29 +412,34 @@ impl Group {
     #[inline]
     pub(crate) fn has_changed(&self) {
         if self.blocks_a_thread() {
-            self.0.changes.set(self.0.changes.get() + 1);
+            self.count_change();
             self.0.upcalls.wake();
         }
     }
 
-    /// Waits until a message is there, or something has changed since `changes` was asked for, or
-    /// `met` is true, which news of other members may make.
+    pub(crate) fn count_change(&self) {
+        self.0.changes.set(self.0.changes.get() + 1);
+    }
+
+    /// Waits until a wanted message is there, or something has changed since `changes` was asked
+    /// for, or `met` is true, which news of other members may make.
     ///
     /// # Why no wait misses its end
-    /// Each handler on a worker or in an interrupt counts a change at its own end, when it has
-    /// changed what a thread waits for; on a virtual processor it wakes the threads after that. A
-    /// thread that has asked for the count, looked, and then waits by it has either seen the
-    /// change, or each look of the wait sees another count. No thread runs between the last look
-    /// and the ticket, because all of them have one kernel thread. [`wait`](Self::wait) asks when
-    /// it is called. So an interrupt between the caller's look and that call is missed, unless the
-    /// caller holds a [section](Self::atomic). [`run_until`](Self::run_until) asks before it looks.
-    pub(crate) fn wait_unless(&self, limit: Option<Duration>, changes: u64, met: impl Fn() -> bool) -> bool {
+    /// Each handler on a worker, in an interrupt or at a safe point counts a change at its own end,
+    /// when it has changed what a thread waits for; on a virtual processor it wakes the threads
+    /// after that. A thread that has asked for the count, looked, and then waits by it has either
+    /// seen the change, or each look of the wait sees another count. No thread runs between the
+    /// last look and the ticket, because all of them have one kernel thread. [`wait`](Self::wait)
+    /// asks when it is called. So an interrupt between the caller's look and that call is missed,
+    /// unless the caller holds a [section](Self::atomic). [`run_until`](Self::run_until) asks
+    /// before it looks, and does not wait if a message was taken while it looked.
+    pub(crate) fn wait_unless(&self, limit: Option<Duration>, changes: u64, wants: Wants, met: impl Fn() -> bool) -> bool {
         let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let offer = self.offer_again();
             let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
             let is_cut = offer.is_some_and(|offer| left.is_none_or(|left| offer < left));
-            match self.wait_once(if is_cut { offer } else { left }, changes, &met) {
+            match self.wait_once(if is_cut { offer } else { left }, changes, wants, &met) {
                 Woken::There => return true,
                 // From now on the wait is no longer than until the offer.
                 Woken::Refused => {}
@@ -444,7 +449,7 @@ impl Group {
         }
     }
 
-    fn wait_once(&self, limit: Option<Duration>, changes: u64, met: impl Fn() -> bool) -> Woken {
+    fn wait_once(&self, limit: Option<Duration>, changes: u64, wants: Wants, met: impl Fn() -> bool) -> Woken {
         let _busy = self.busy();
         let known = self.0.offers.next();
         for inbound in self.inbound().iter() {
@@ -460,12 +465,12 @@ impl Group {
                     only_refused.get()
                 }
             };
-            self.wait_as_a_thread(limit, changes, met)
+            self.wait_as_a_thread(limit, changes, wants, met)
         } else {
             let there = || {
                 self.attend_if_there_is_news();
                 only_refused.set(false);
-                self.available() || self.changes() != changes || met() || self.is_interrupted() || {
+                self.has_wanted(wants) || self.changes() != changes || met() || self.is_interrupted() || {
                     only_refused.set(self.0.offers.are_sooner_than(known));
                     only_refused.get()
                 }
@@ -491,8 +496,9 @@ impl Group {
                     return Err(RunError::Lost(event));
                 }
                 self.check_handlers(None)?;
-                let changes = self.changes();
-                if !done() {
+                let (changes, taken) = (self.changes(), self.taken());
+                // A handler that runs within `done` can make true what `done` has found false.
+                if !done() && self.taken() == taken {
                     self.wait_since(None, changes);
                     if self.is_interrupted() {
                         return Err(RunError::Interrupted);
@@ -630,6 +636,14 @@ impl Group {
             None => self.happened(Event::Ended { rank }),
         }
     }
+}
+
+/// The messages that a thread waits for, of those that no upcall takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wants {
+    Any,
+    /// Those that a poll takes, and those of this member.
+    Of(Rank),
 }
 
 /// What has ended a wait.

@@ -181,7 +181,7 @@ impl Group {
             }
             arrived.dispose();
             self.0.taken.set(self.0.taken.get() + 1);
-            self.0.changes.set(self.0.changes.get() + 1);
+            self.count_change();
         }
         queue.tell();
     }

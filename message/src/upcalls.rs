@@ -11,7 +11,7 @@
 //! A section that keeps a message waiting for long loses the direct path (D8): its sender finds no room, waits for the atomicity timeout, and diverts ([`flow`](crate::flow)). The section goes on unharmed.
 
 use crate::Group;
-use crate::group::Inner;
+use crate::group::{Inner, Wants};
 use crate::inbound::Next;
 use crate::member::Member;
 use std::cell::{OnceCell, RefCell};
@@ -36,7 +36,7 @@ pub(crate) struct Upcalls {
     /// Handlers run by themselves.
     on: bool,
     /// User-level threads in [`Group::wait`].
-    waiting: RefCell<Vec<Ticket>>,
+    waiting: RefCell<Vec<(Ticket, Wants)>>,
 }
 
 impl Upcalls {
@@ -52,7 +52,7 @@ impl Upcalls {
     /// Has threads that wait for messages look again.
     pub(crate) fn wake(&self) {
         if !self.waiting.borrow().is_empty() {
-            for ticket in self.waiting.take() {
+            for (ticket, _) in self.waiting.take() {
                 ticket.wake();
             }
         }
@@ -156,17 +156,21 @@ impl Group {
 
     /// Waits, on the virtual processor, for what upcalls do not take, until something has changed
     /// since `changes` was asked for, or until `met` is true, which is asked last.
-    pub(crate) fn wait_as_a_thread(&self, limit: Option<Duration>, changes: u64, met: impl Fn() -> bool) -> bool {
+    pub(crate) fn wait_as_a_thread(&self, limit: Option<Duration>, changes: u64, wants: Wants, met: impl Fn() -> bool) -> bool {
         let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             self.attend_if_there_is_news();
-            if self.changes() != changes || self.has_unclaimed() || met() {
+            if self.changes() != changes || self.has_wanted(wants) || met() {
                 return true;
             }
             let waiting = &self.0.upcalls.waiting;
-            if upcall_thread::block_until(ends, |ticket| waiting.borrow_mut().push(ticket)) == Waited::TimedOut {
-                waiting.borrow_mut().retain(|ticket| !ticket.is_over());
-                return self.changes() != changes || self.available() || met();
+            if upcall_thread::block_until(ends, |ticket| waiting.borrow_mut().push((ticket, wants))) == Waited::TimedOut {
+                waiting.borrow_mut().retain(|(ticket, _)| !ticket.is_over());
+                let is_there = match wants {
+                    Wants::Any => self.available(),
+                    Wants::Of(_) => self.has_wanted(wants),
+                };
+                return self.changes() != changes || is_there || met();
             }
         }
     }
@@ -183,9 +187,28 @@ impl Group {
         self.any_next(|next| self.is_claimed(next))
     }
 
-    /// Whether one is that no upcall takes now.
-    fn has_unclaimed(&self) -> bool {
-        self.available() && (!self.upcalls_are_enabled() || self.any_next(|next| !self.is_claimed(next)))
+    /// Returns `true` if a message waits that no upcall takes now, and a thread that `wants` some
+    /// does.
+    pub(crate) fn has_wanted(&self, wants: Wants) -> bool {
+        if !self.available() {
+            return false;
+        }
+        // A group that outlives its virtual processor is polled.
+        let polls = !self.upcalls_are_enabled() || !self.blocks_a_thread();
+        match wants {
+            Wants::Any => polls || self.any_next(|next| !self.is_claimed(next)),
+            Wants::Of(from) => self.inbound().iter().filter(|inbound| inbound.waits()).any(|inbound| match inbound.next() {
+                Some(next) if !self.is_claimed(next) => inbound.from() == from,
+                // Nothing is seen behind many words that lead on: a poll goes on there.
+                Some(_) | None => polls,
+            }),
+        }
+    }
+
+    /// Returns `true` if a thread waits for what is there.
+    fn is_waited_for(&self) -> bool {
+        let waiting = self.0.upcalls.waiting.borrow();
+        !waiting.is_empty() && (self.barriers().has_reports() || waiting.iter().any(|(_, wants)| self.has_wanted(*wants)))
     }
 
     /// Whether upcalls take this: a message with a handler, or one that is none, for which its sender is forgotten.
@@ -218,8 +241,7 @@ impl Arrivals for Hook {
         let Some(group) = self.group.upgrade().map(Group) else { return Found::Nothing };
         group.attend_if_there_is_news();
         group.offer_again();
-        let waiting = !group.0.upcalls.waiting.borrow().is_empty();
-        if waiting && (group.has_unclaimed() || group.barriers().has_reports()) {
+        if group.is_waited_for() {
             group.barriers().look();
             group.0.upcalls.wake();
             return Found::Woke;
@@ -229,8 +251,7 @@ impl Arrivals for Hook {
 
     fn waits(&self) -> bool {
         let Some(group) = self.group.upgrade().map(Group) else { return false };
-        let waiting = !group.0.upcalls.waiting.borrow().is_empty();
-        self.member.has_news() || group.is_due() || waiting && (group.has_unclaimed() || group.barriers().has_reports())
+        self.member.has_news() || group.is_due() || group.is_waited_for()
     }
 
     fn falls_asleep(&self) {

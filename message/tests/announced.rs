@@ -184,3 +184,35 @@ fn what_has_no_handler_is_told_of_no_more_than_once_a_look() {
         group.barrier().unwrap();
     });
 }
+
+/// What the thread waits for comes true at a safe point within its look, which has found it false.
+#[test]
+fn a_wait_ends_by_what_was_heeded_within_the_look() {
+    both(|joining| {
+        let mut handlers = Handlers::new();
+        let (ball, seen) = (handlers.kind::<u64>("ball"), Rc::new(Cell::new(0)));
+        let own = seen.clone();
+        handlers.on(ball, move |_, _, round| own.set(round));
+        let (group, told) = (joining.join(handlers).unwrap(), Told::default());
+        let other = 1 - group.rank();
+        if group.rank() == 0 {
+            let _announced = group.announce(told.notify()).unwrap();
+            let looks = Cell::new(0);
+            let look = || {
+                looks.set(looks.get() + 1);
+                let found = seen.get() == 1;
+                // The first look is followed by a poll, the second one by the wait.
+                if looks.get() == 2 {
+                    group.send(other, ball, &1).unwrap();
+                    told.computes_until(&group, || seen.get() == 1);
+                }
+                found
+            };
+            group.run_until(look).unwrap();
+        } else {
+            group.run_until(|| seen.get() == 1).unwrap();
+            group.send(other, ball, &1).unwrap();
+        }
+        group.barrier().unwrap();
+    });
+}

@@ -603,3 +603,34 @@ fn who_leaves_at_once_has_sent_all_the_same() {
         });
     }
 }
+
+/// The message is received after the barrier. Member 1, which has sent it, is not awaited by member
+/// 0 itself.
+#[test]
+fn a_barrier_sleeps_beside_a_message_that_is_received_later() {
+    together(4, |joining| {
+        let mut handlers = Handlers::new();
+        let data = handlers.kind::<u32>("data");
+        let group = joining.join(handlers).unwrap();
+        let used = || {
+            let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+        };
+        match group.rank() {
+            0 => {
+                assert!(group.wait(Some(GUARD)), "nothing comes");
+                let before = used();
+                group.barrier().unwrap();
+                let spent = used() - before;
+                assert!(spent < Duration::from_millis(500), "the barrier took {spent:?} of processor time");
+                assert_eq!(group.receive(|message| message.get(data)).unwrap(), Some(7));
+            }
+            1 => {
+                group.send(0, data, &7).unwrap();
+                thread::sleep(Duration::from_secs(1));
+                group.barrier().unwrap();
+            }
+            _ => group.barrier().unwrap(),
+        }
+    });
+}

@@ -458,3 +458,37 @@ fn a_wait_ends_when_another_thread_has_received_the_message() {
         group.barrier().unwrap();
     });
 }
+
+/// The message is another thread's. The barrier waits for members that wait for the answer to it.
+#[test]
+fn a_barrier_leaves_messages_without_handlers_to_other_threads() {
+    together(4, Pacing::Adaptive, |joining| {
+        let mut handlers = Handlers::new();
+        let (begin, request, reply) =
+            (handlers.kind::<()>("begin"), handlers.kind::<()>("request"), handlers.kind::<()>("reply"));
+        let (begun, replied) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+        let (begins, replies) = (begun.clone(), replied.clone());
+        handlers.on(begin, move |group, _, ()| {
+            begins.set(true);
+            group.wait(None);
+            // The thread in the barrier has its turn.
+            upcall_thread::sleep(Duration::from_millis(5));
+            let from = group.receive(|message| message.from()).unwrap();
+            group.send(from, reply, &()).unwrap();
+        });
+        handlers.on(reply, move |_, _, ()| replies.set(true));
+        let group = joining.join(handlers).unwrap();
+        match group.rank() {
+            0 => {
+                group.send(0, begin, &()).unwrap();
+                sleeps_until(|| begun.get());
+            }
+            1 => {
+                group.send(0, request, &()).unwrap();
+                group.run_until(|| replied.get()).unwrap();
+            }
+            _ => {}
+        }
+        group.barrier().unwrap();
+    });
+}
