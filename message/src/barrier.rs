@@ -18,12 +18,14 @@
 
 use crate::error::{RunError, SendError};
 use crate::group::Wants;
+use crate::inbound::Inbound;
 use crate::link::Link;
 use crate::member::has_ended;
 use crate::reduction::Reduction;
 use crate::sending::{Outward, Way, Why};
 use crate::{Event, Group, Rank};
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use upcall_shm::region::Shared;
 use upcall_shm::steps::{self, Found, Steps};
 
@@ -161,7 +163,8 @@ impl Group {
                 }
                 self.offer_reports()?;
                 self.wait_unless(None, changes, Wants::Of(from), || {
-                    !matches!(look(), Found::Nothing) || self.keeps_reports_back().is_some()
+                    let is_false = || report().is_some_and(|(_, sent)| self.breaks_its_word(from, sent).is_some());
+                    !matches!(look(), Found::Nothing) || self.keeps_reports_back().is_some() || is_false()
                 });
                 if self.is_interrupted() {
                     return Err(RunError::Interrupted);
@@ -215,11 +218,15 @@ impl Group {
         inbound.is_none_or(|inbound| inbound.taken() >= count)
     }
 
-    /// A report comes behind the messages that its sender had sent before. So the report
-    /// is false if fewer are here, and none waits.
-    fn hold_to_its_word(&self, from: Rank, sent: u64) {
+    /// The queue of a member whose report is false. A report comes behind the messages that its
+    /// sender had sent before. So the report is false if fewer are here, and none waits.
+    fn breaks_its_word(&self, from: Rank, sent: u64) -> Option<Rc<Inbound>> {
         let inbound = self.inbound().iter().find(|inbound| inbound.from() == from).cloned();
-        if let Some(inbound) = inbound.filter(|inbound| inbound.is_drained() && inbound.taken() < sent) {
+        inbound.filter(|inbound| inbound.is_drained() && inbound.taken() < sent)
+    }
+
+    fn hold_to_its_word(&self, from: Rank, sent: u64) {
+        if let Some(inbound) = self.breaks_its_word(from, sent) {
             let what = format!("it reports that it had sent {sent} messages, of which {} are here", inbound.taken());
             self.forget(&inbound, Event::Violation { rank: from, what });
         }

@@ -316,6 +316,8 @@ impl Group {
             let handled = match self.0.handlers.handlers.get(usize::from(kind)) {
                 Some(Some(handler)) => {
                     self.0.taken.set(self.0.taken.get() + 1);
+                    // A barrier waits until this message is taken, not until the handler ends.
+                    self.0.upcalls.wake();
                     let _changed = Changed(self);
                     handler(self, inbound.from(), queue)
                 }
@@ -631,6 +633,8 @@ impl Group {
             Some(inbound) => {
                 inbound.ended.set(true);
                 self.nothing_there(&inbound);
+                // A barrier waits for it no longer, also if its messages are still to be taken.
+                self.0.upcalls.wake();
             }
             // It is told once.
             None => self.happened(Event::Ended { rank }),

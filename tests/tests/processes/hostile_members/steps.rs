@@ -3,6 +3,7 @@
 use super::{Brought, Scene};
 use crate::in_company;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use upcall_tests::dice::Dice;
 
 // What `shm/src/steps.rs` has, in words from the beginning of the file.
@@ -103,6 +104,26 @@ fn a_report_of_messages_that_were_never_sent_is_a_violation() {
             assert!(end.starts_with("Lost(Violation{rank:3,") || end.starts_with("GivenUp{"), "{end}");
         }
         scene.meanwhile("after it", |_| ());
+    }
+}
+
+/// The members wait in the barrier when the report comes, and nothing else wakes them.
+#[test]
+fn a_false_report_is_found_out_by_members_that_wait() {
+    let _company = in_company();
+    for options in ["", "virtual"] {
+        let mut scene = Scene::new(HONEST, 1, options);
+        let queues = Queues::bring(&scene);
+        step(&mut scene, "barrier");
+        std::thread::sleep(Duration::from_millis(50));
+        queues.write(&[(BEFORE, 5), (BEFORE + 1, 5), (BARRIER, 1)]);
+        for end in ends(&mut scene, "a barrier") {
+            let is_over = end == "held" || end.starts_with("Lost(Violation{rank:3,") || end.starts_with("GivenUp{");
+            assert!(is_over, "{options}: {end}");
+        }
+        for by in 0..HONEST - 1 {
+            scene.noticed(by, HONEST, "violation", "a false count");
+        }
     }
 }
 
