@@ -659,6 +659,28 @@ mod tests {
         assert_eq!(scene.news(), ["reads", "for good"]);
     }
 
+    /// A process without memory to map a station rings for each message. The test runs itself in a
+    /// process of its own, in which no other test needs memory.
+    #[test]
+    fn a_queue_is_kept_without_memory_for_the_station_of_its_receiver() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        const ALONE: &str = "UPCALL_TEST_WITHOUT_MEMORY";
+        if std::env::var_os(ALONE).is_none() {
+            let name = "link::tests::a_queue_is_kept_without_memory_for_the_station_of_its_receiver";
+            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+            let ended = alone.args([name, "--exact", "--test-threads=1"]).env(ALONE, "").output().unwrap();
+            return assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+        }
+        let (mut scene, station) = (Scene::new(), Station::new().unwrap());
+        scene.say(Some((&Opened::Yes { line: 0, makes_fences: true }, &[station.as_fd()])));
+        let Ok(Received::Message(message)) = scene.near.connection.receive() else { panic!("no answer") };
+        let before = getrlimit(Resource::As);
+        setrlimit(Resource::As, Rlimit { current: Some(0), ..before }).unwrap();
+        let answer = said(message);
+        setrlimit(Resource::As, before).unwrap();
+        assert!(matches!(answer, Ok(Answer::Reads(None))), "{:?}", answer.err());
+    }
+
     /// The clerk and the thread that sends.
     #[test]
     fn two_threads_that_read_at_once_hear_one_refusal() {
