@@ -424,9 +424,9 @@ fn a_wait_ends_when_another_thread_has_received_the_message() {
         let mut handlers = Handlers::new();
         let (begin, data) = (handlers.kind::<()>("begin"), handlers.kind::<()>("data"));
         let (done, begun) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
-        let ended = Rc::new(Cell::new(0));
+        let (ended, missed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let take = {
-            let (done, ended) = (done.clone(), ended.clone());
+            let (done, ended, missed) = (done.clone(), ended.clone(), missed.clone());
             move |group: &Group| {
                 while !done.get() {
                     group.wait(None);
@@ -435,6 +435,12 @@ fn a_wait_ends_when_another_thread_has_received_the_message() {
                     }
                 }
                 ended.set(ended.get() + 1);
+                // The end of a handler would wake the other thread.
+                let ends = Instant::now() + Duration::from_secs(20);
+                while ended.get() < 2 && Instant::now() < ends {
+                    upcall_thread::sleep(Duration::from_millis(1));
+                }
+                missed.set(missed.get() + u32::from(ended.get() < 2));
             }
         };
         let (takes, begins) = (take.clone(), begun.clone());
@@ -449,10 +455,12 @@ fn a_wait_ends_when_another_thread_has_received_the_message() {
         let group = joining.join(handlers).unwrap();
         if group.rank() == 0 {
             take(&group);
-            sleeps_until(|| ended.get() == 2);
+            assert_eq!(missed.get(), 0, "a thread waits for what the other one has received");
         } else {
             group.send(0, begin, &()).unwrap();
             group.run_until(|| begun.get()).unwrap();
+            // Both threads wait by then.
+            thread::sleep(Duration::from_millis(20));
             group.send(0, data, &()).unwrap();
         }
         group.barrier().unwrap();
