@@ -316,9 +316,11 @@ impl Group {
             let handled = match self.0.handlers.handlers.get(usize::from(kind)) {
                 Some(Some(handler)) => {
                     self.0.taken.set(self.0.taken.get() + 1);
-                    // A barrier waits until this message is taken, not until the handler ends.
-                    self.0.upcalls.wake();
-                    let _changed = Changed(self);
+                    let _changed = self.blocks_a_thread().then(|| {
+                        // A barrier waits until this message is taken, not until the handler ends.
+                        self.0.upcalls.wake();
+                        Changed(self)
+                    });
                     handler(self, inbound.from(), queue)
                 }
                 Some(None) => return done,
