@@ -75,10 +75,6 @@ pub(crate) struct Connected {
     pub(crate) process: Option<OwnedFd>,
 }
 
-fn has_hung_up(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset)
-}
-
 /// Asks the home of an object for something, if `accepts` accepts it.
 pub(crate) fn connect(
     name: &str,
@@ -102,11 +98,7 @@ pub(crate) fn connect(
         false => failed(error),
     })?;
     accepts(&peer).map_err(|reason| FindError::WrongUser { name: name.into(), found: peer.uid, reason })?;
-    match connection.send(&wire::pack(request).map_err(failed)?, descriptors) {
-        // It has hung up before it was asked. If it has said why, that can still be read.
-        Err(error) if has_hung_up(&error) => {}
-        sent => sent.map_err(failed)?,
-    }
+    connection.ask(&wire::pack(request).map_err(failed)?, descriptors).map_err(failed)?;
     point(Point::ObjectAsked);
     let message = match connection.receive_within(EAGER, PATIENCE) {
         Ok(Received::Message(message)) => message,

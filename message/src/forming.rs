@@ -277,7 +277,8 @@ impl Joining {
             kinds: handlers.kinds.clone(),
         };
         let resource = |error| JoinError::Resource { what: "asking to become a member".into(), error };
-        connection.send(&wire::pack(&hello).map_err(resource)?, &[]).map_err(resource)?;
+        point(Point::MemberFormsFinds);
+        connection.ask(&wire::pack(&hello).map_err(resource)?, &[]).map_err(resource)?;
         point(Point::MemberFormsAsked);
         loop {
             match connection.receive_within(Duration::ZERO, left.slice()) {

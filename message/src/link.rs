@@ -322,12 +322,7 @@ fn bring(
         _ => {}
     }
     point(Point::MemberBrings);
-    if let Err(error) = far.connection.send(&bytes, &[memory, bell]) {
-        return Err(match far.connection.receive() {
-            Ok(Received::Message(message)) => early(message),
-            _ => lost(&far.connection, error.into()),
-        });
-    }
+    far.connection.ask(&bytes, &[memory, bell])?;
     point(Point::MemberBrought);
     // Until the receiver has said where it sleeps each message would ring.
     let ringer = match far.connection.receive_within(EAGER, limit) {

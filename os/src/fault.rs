@@ -101,6 +101,8 @@ points! {
     MemberForms = "member-forms",
     /// It leads, and has the name.
     MemberFormsLeads = "member-forms-leads",
+    /// It has connected to the leader, and has not asked it.
+    MemberFormsFinds = "member-forms-finds",
     /// It has asked the leader.
     MemberFormsAsked = "member-forms-asked",
     /// All are there, and the leader has told nobody.

@@ -321,6 +321,20 @@ impl Connection {
         Ok(())
     }
 
+    /// Sends a request, whose answer is received next.
+    ///
+    /// The other end may have hung up before it has read the request. That is no error: what it has
+    /// said before, and then the end of the connection, is the answer.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), but for `EPIPE` and `ECONNRESET`.
+    pub fn ask(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        match self.send(bytes, descriptors) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
+            sent => sent,
+        }
+    }
+
     /// Looks for a message. Never blocks.
     ///
     /// # Errors
@@ -689,6 +703,23 @@ mod tests {
         drop(a);
         assert!(b.send(b"too late", &[]).is_err());
         assert!(matches!(b.receive().unwrap(), Received::Message(_)));
+    }
+
+    #[test]
+    fn one_that_hung_up_before_it_was_asked_has_answered() {
+        for words in [&[][..], &[b"it lacks a descriptor"]] {
+            let (a, b) = Connection::pair().unwrap();
+            words.iter().for_each(|word| a.send(*word, &[]).unwrap());
+            drop(a);
+            b.ask(b"a request", &[]).unwrap();
+            for word in words {
+                let Received::Message(message) = b.receive().unwrap() else { panic!("no message") };
+                assert_eq!(message.bytes, *word);
+            }
+            assert!(matches!(b.receive().unwrap(), Received::Closed));
+        }
+        let (_a, b) = Connection::pair().unwrap();
+        assert_eq!(b.ask(&vec![0; 1 << 24], &[]).unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
     }
 
     /// Whether this process has a memory file of this name open.

@@ -237,6 +237,31 @@ fn members_that_are_stopped_before_their_group_is_complete_go_on() {
     end(&place, first);
 }
 
+/// The member that follows has connected to the leader then.
+#[test]
+fn a_leader_that_ends_before_it_is_asked_is_one_of_no_group() {
+    let _company = in_company();
+    if !POINTS_ARE_THERE {
+        return println!("    skipped: points are in builds with debug assertions only");
+    }
+    let place = place();
+    let mut leader = member(&place, 2, 1, "within=60000");
+    let leads = || entered(&place.names(), "group.group").map(drop).ok_or("no member does".to_string());
+    eventually("a member leads", leads);
+    let fault = format!("{}:{}", Point::MemberFormsFinds, Act::Stop.name());
+    let follower = place.start_with("member group 2 0 within=60000", "UPCALL_FAULT", &fault);
+    stops(&follower);
+    leader.kill();
+    leader.ended();
+    let other = member(&place, 2, 1, "within=60000");
+    follower.signal(Signal::CONT);
+    let mut members = vec![follower, other];
+    for (rank, member) in members.iter_mut().enumerate() {
+        assert_eq!(member.hear_within(GUARD).numbers("joining"), [rank as u64]);
+    }
+    end(&place, members);
+}
+
 #[test]
 fn a_member_that_waits_takes_no_processor_time() {
     let _alone = alone();
@@ -270,7 +295,7 @@ fn a_member_that_ends_at_any_point_harms_no_other() {
             // Only who leads comes to some points, and only who follows to others.
             let leads = match point {
                 Point::MemberFormsLeads | Point::MemberFormsAll => true,
-                Point::MemberFormsAsked => false,
+                Point::MemberFormsFinds | Point::MemberFormsAsked => false,
                 _ => turn % 2 == 0,
             };
             a_faulty_member(point, act, forms, leads);
