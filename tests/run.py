@@ -61,6 +61,10 @@ LOW_STALL = 900
 # (tests/tests/processes/machine.rs). Each of those that run alone holds a thread until it can.
 THREADS = {"tests processes": 64}
 
+# Number of threads of each other test binary. On a machine with many processors libtest would run as many tests at
+# once, and together they would have more virtual processors than one process can. `.cargo/config.toml` says the same.
+os.environ.setdefault("RUST_TEST_THREADS", "2")
+
 # Test binaries that only compute: no test in them waits for another process, or measures time.
 COMPUTES = {
     "bindings/c values", "bindings/python packages", "bindings/python values", "idl (lib)", "idl c",

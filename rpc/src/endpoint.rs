@@ -442,8 +442,10 @@ impl Open {
         if let Some(bytes) = self.stack_size {
             processors = processors.stack_size(bytes).work_stack_size(bytes);
         }
+        let unable = |error| ServeError::Resource { what: "the virtual processors".into(), error };
         let served = processors.run(|| {
-            let entered = self.enter().and_then(|()| self.endpoint.doors.open(&self.endpoint));
+            let begun = self.endpoint.processors.check().map_err(unable);
+            let entered = begun.and_then(|()| self.enter()).and_then(|()| self.endpoint.doors.open(&self.endpoint));
             if entered.is_ok() {
                 ready();
                 self.endpoint.keeper.keep();
@@ -453,7 +455,7 @@ impl Open {
             self.endpoint.doors.finish();
             entered
         });
-        served.map_err(|error| ServeError::Resource { what: "the virtual processors".into(), error })?
+        served.map_err(unable)?
     }
 
     fn enter(&mut self) -> Result<(), ServeError> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use upcall_rpc::{
     BindError, Binding, Call, CallError, Decoder, Dispatch, Export, Extent, Get, HandOff, Handle, Interface, Layout, Limits,
-    Malformed, Pacing, Procedure, Replied, Running, Server,
+    Malformed, Pacing, Procedure, Replied, Running, ServeError, Server,
 };
 use upcall_transfer::Closed;
 
@@ -673,4 +673,27 @@ fn late_replies_outlive_the_scheduler_of_their_callers() {
 fn thousands_of_threads_fetch_large_results() {
     // More of them at once than a server keeps results, with 64 A-stacks; each result is longer than the last one, and so than what was brought for it.
     crowd(6000, |binding, n| assert_eq!(binding.call::<_, Vec<u8>>(12, &(5000 + u64::from(n),)), Ok(vec![7; 5000 + n as usize])));
+}
+
+/// In a process of its own: other tests need virtual processors, too.
+#[test]
+fn a_server_for_which_no_virtual_processor_is_left_is_refused() {
+    const CHILD: &str = "UPCALL_TEST_HAS_ALL_PROCESSORS";
+    if std::env::var_os(CHILD).is_none() {
+        let test = "a_server_for_which_no_virtual_processor_is_left_is_refused";
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let child = command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        return assert!(child.status.success(), "{child:?}");
+    }
+    let start = |name: &str| Server::new().export(name, Export::new(&TEST, Test(Arc::default()))).start();
+    let mut servers: Vec<_> = (0..32).map(|nth| start(&unique(&format!("one-of-{nth}"))).unwrap()).collect();
+    let name = unique("one-more");
+    let error = start(&name).unwrap_err();
+    assert!(matches!(error, ServeError::Resource { .. }), "{error:?}");
+    assert!(error.to_string().contains("at most 32 virtual processors"), "{error}");
+    let bound = Binding::bind(&name, &TEST);
+    assert!(matches!(bound, Err(BindError::NoSuchName { .. })), "its name is not there: {bound:?}");
+    servers.pop().unwrap().stop();
+    let _server = start(&name).unwrap();
+    assert_eq!(Binding::bind(&name, &TEST).unwrap().call::<_, u32>(1, &(2u32, 3u32)), Ok(5));
 }

@@ -43,6 +43,11 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The error of a virtual processor that finds all numbers taken.
+pub(crate) fn too_many() -> io::Error {
+    io::Error::other(format!("at most {MOST_PROCESSORS} virtual processors of one process can call or serve at once"))
+}
+
 impl Domain {
     /// This process's domain, made at the first use.
     ///
@@ -68,9 +73,7 @@ impl Domain {
     }
 
     pub(crate) fn bed(&self, vp: usize) -> io::Result<&Bed> {
-        let cell = self.beds.get(vp).ok_or_else(|| {
-            io::Error::other(format!("virtual processor {vp}: at most {MOST_PROCESSORS} of a domain can call or serve at once"))
-        })?;
+        let cell = self.beds.get(vp).ok_or_else(too_many)?;
         if let Some(bed) = cell.get() {
             return Ok(bed);
         }

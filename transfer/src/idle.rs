@@ -25,7 +25,7 @@ mod view;
 
 pub(crate) use self::posts::{attend, attend_no_more};
 use self::view::View;
-use crate::domain::{Domain, MOST_PROCESSORS};
+use crate::domain::{self, Domain, MOST_PROCESSORS};
 use crate::pacer::{LONGEST, Pacing, hand_back};
 use crate::placed::NOWHERE;
 use crate::post::SHORT;
@@ -94,6 +94,8 @@ struct Crew {
     lanes: Mutex<Vec<Arc<ServerLane>>>,
     /// By the scheduler's own numbering: the domain's number of each processor, plus one; 0 while it does not run.
     members: [AtomicUsize; MOST_PROCESSORS],
+    /// Why a processor could not begin.
+    hindrance: Mutex<Option<io::Error>>,
     homes: AtomicUsize,
     watch: Watch,
     /// Kept by the members: what a scheduler leaves behind has no descriptor.
@@ -112,6 +114,7 @@ impl Processors {
             pacing,
             lanes: Mutex::default(),
             members: [const { AtomicUsize::new(0) }; MOST_PROCESSORS],
+            hindrance: Mutex::default(),
             homes: AtomicUsize::new(0),
             watch: Watch::default(),
             timer: Mutex::default(),
@@ -121,6 +124,19 @@ impl Processors {
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.0.count
+    }
+
+    /// Checks that a processor serves. To be called by a thread of theirs.
+    ///
+    /// # Errors
+    /// None does: 32 virtual processors of this process call or serve already, or there was no
+    /// descriptor or memory for one.
+    pub fn check(&self) -> io::Result<()> {
+        if self.running().next().is_some() {
+            return Ok(());
+        }
+        let hindrance = self.0.hindrance.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Err(hindrance.unwrap_or_else(|| io::Error::other("no virtual processor has begun")))
     }
 
     /// The processor that the next channel is to be woken for, by its number in the domain. They take turns. `None` before any has begun.
@@ -235,10 +251,15 @@ pub(crate) fn is_stay_wanted() -> bool {
 impl Idle for Processors {
     fn begin(&self, vp: &Vp) {
         let domain = self.0.domain;
-        let Some(number) = self.0.members.get(vp.index()).and_then(|_| domain.take_number()) else { return };
+        let hindered = |error| *self.0.hindrance.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        let number = match self.0.members.get(vp.index()).and_then(|_| domain.take_number()) {
+            Some(number) => number,
+            None => return hindered(domain::too_many()),
+        };
         // Without a bed it could not be woken: then it neither serves nor calls by its own lane.
-        if domain.bed(number).is_err() {
-            return domain.give_number(number);
+        if let Err(error) = domain.bed(number) {
+            domain.give_number(number);
+            return hindered(error);
         }
         static LIVES: AtomicU64 = AtomicU64::new(0);
         LIFE.set(LIVES.fetch_add(1, Relaxed) + 1);

@@ -41,17 +41,32 @@ fn sockets_of(party: &Party) -> Vec<OwnedFd> {
     numbers.map(|number| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).expect("a descriptor")).collect()
 }
 
+/// Kills a process that has a name. Returns its sockets, which this one holds.
+fn kill(mut named: Party) -> Vec<OwnedFd> {
+    let held = sockets_of(&named);
+    assert!(!held.is_empty());
+    named.kill();
+    named.ended();
+    held
+}
+
+#[test]
+fn a_dead_homes_name_is_free_while_others_hold_its_socket() {
+    let _company = in_company();
+    let place = place();
+    let mut home = place.start("share object make");
+    home.hear().expect_ok("making an object");
+    let held = kill(home);
+    place.start("share object find").hear().expect_error("Unreachable", &["it has ended"]);
+    let mut home = place.start("share object make");
+    home.hear().expect_ok("making it anew");
+    drop((home, held));
+}
+
 #[test]
 fn a_dead_servers_name_is_free_while_others_hold_its_socket() {
     let _company = in_company();
     let place = place();
-    let kill = |mut server: Party| {
-        let held = sockets_of(&server);
-        assert!(!held.is_empty());
-        server.kill();
-        server.ended();
-        held
-    };
     // The first to notice is a binder.
     let mut client = place.client();
     let held = kill(place.serve("trial"));
@@ -65,14 +80,6 @@ fn a_dead_servers_name_is_free_while_others_hold_its_socket() {
     client.ask("null").expect_error("Failed.PeerEnded", &["bind again"]);
     place.expect_empty();
     drop(held);
-    // An object's home is one more that has a name.
-    let mut home = place.start("share object make");
-    home.hear().expect_ok("making an object");
-    let held = kill(home);
-    place.start("share object find").hear().expect_error("Unreachable", &["it has ended"]);
-    let mut home = place.start("share object make");
-    home.hear().expect_ok("making it anew");
-    drop((home, held));
     // Or a successor.
     let held = kill(place.serve("trial"));
     let _successor = place.serve("trial");
