@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use upcall_message::{Group, Handlers, Joining, Pacing};
+use upcall_message::{Group, Handlers, JoinError, Joining, Pacing};
 
 fn name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -499,4 +499,31 @@ fn a_barrier_leaves_messages_without_handlers_to_other_threads() {
         }
         group.barrier().unwrap();
     });
+}
+
+/// In a process of its own: other tests need virtual processors, too.
+#[test]
+fn a_virtual_processor_that_cannot_poll_is_not_taken_for_a_member() {
+    const CHILD: &str = "UPCALL_TEST_HAS_ALL_PROCESSORS";
+    if std::env::var_os(CHILD).is_none() {
+        let test = "a_virtual_processor_that_cannot_poll_is_not_taken_for_a_member";
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let child = command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        return assert!(child.status.success(), "{child:?}");
+    }
+    let join = || {
+        let joined = Joining::new(&name(), 1).join(Handlers::new());
+        joined.map(drop).map_err(|error| (matches!(error, JoinError::Resource { .. }), error.to_string()))
+    };
+    // The processor that runs `join` begins last, and 32 have begun by then.
+    let joined = on_a_processor(Pacing::Sleep, || {
+        let others = || {
+            let idle = Arc::new(upcall_transfer::Processors::new(32, Pacing::Sleep).unwrap());
+            upcall_thread::Processors::new().count(32).idle(idle).run(join).unwrap()
+        };
+        thread::scope(|scope| scope.spawn(others).join().unwrap())
+    });
+    let (is_resource, text) = joined.unwrap_err();
+    assert!(is_resource && text.contains("at most 32 virtual processors"), "{text}");
+    assert_eq!(on_a_processor(Pacing::Sleep, join), Ok(()));
 }

@@ -40,9 +40,10 @@ impl Attended {
     /// `None` on an ordinary kernel thread, and under a scheduler that does not poll.
     ///
     /// # Errors
-    /// No memory or no descriptor left.
+    /// No memory or no descriptor left; or the virtual processor of the caller was to poll, and
+    /// could not begin to: nothing would look for what arrives.
     pub fn begin(arrivals: Rc<dyn Arrivals>) -> io::Result<Option<Self>> {
-        let Some(processor) = idle::Processor::current() else { return Ok(None) };
+        let Some(processor) = idle::Processor::current() else { return idle::hindrance().map_or(Ok(None), Err) };
         idle::attend(processor.number, arrivals.clone())?;
         Ok(Some(Self { arrivals, life: processor.life }))
     }

@@ -94,8 +94,6 @@ struct Crew {
     lanes: Mutex<Vec<Arc<ServerLane>>>,
     /// By the scheduler's own numbering: the domain's number of each processor, plus one; 0 while it does not run.
     members: [AtomicUsize; MOST_PROCESSORS],
-    /// Why a processor could not begin.
-    hindrance: Mutex<Option<io::Error>>,
     homes: AtomicUsize,
     watch: Watch,
     /// Kept by the members: what a scheduler leaves behind has no descriptor.
@@ -114,7 +112,6 @@ impl Processors {
             pacing,
             lanes: Mutex::default(),
             members: [const { AtomicUsize::new(0) }; MOST_PROCESSORS],
-            hindrance: Mutex::default(),
             homes: AtomicUsize::new(0),
             watch: Watch::default(),
             timer: Mutex::default(),
@@ -126,17 +123,18 @@ impl Processors {
         self.0.count
     }
 
-    /// Checks that a processor serves. To be called by a thread of theirs.
+    /// Checks that all of them look for calls. To be called by the thread that its scheduler began
+    /// with: the other processors have begun before it.
     ///
     /// # Errors
-    /// None does: 32 virtual processors of this process call or serve already, or there was no
-    /// descriptor or memory for one.
+    /// One does not: 32 virtual processors of this process call or serve already, or there was no
+    /// descriptor or memory for it.
     pub fn check(&self) -> io::Result<()> {
-        if self.running().next().is_some() {
+        if self.running().count() == self.0.count {
             return Ok(());
         }
-        let hindrance = self.0.hindrance.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Err(hindrance.unwrap_or_else(|| io::Error::other("no virtual processor has begun")))
+        // The others had the same reason, as a rule.
+        Err(hindrance().unwrap_or_else(domain::too_many))
     }
 
     /// The processor that the next channel is to be woken for, by its number in the domain. They take turns. `None` before any has begun.
@@ -190,6 +188,26 @@ pub(crate) fn number() -> Option<usize> {
     NUMBER.get().checked_sub(1)
 }
 
+/// In place of an error number, where an error has none.
+const NO_MEMORY: i32 = rustix::io::Errno::NOMEM.raw_os_error();
+
+/// Why a virtual processor that was to poll does not.
+#[derive(Clone, Copy, Debug)]
+enum Hindrance {
+    /// All numbers of the domain are taken.
+    Full,
+    /// The kernel's error number.
+    Kernel(i32),
+}
+
+/// Why the virtual processor that the caller runs on does not poll, though its scheduler was to.
+pub(crate) fn hindrance() -> Option<io::Error> {
+    HINDRANCE.get().map(|hindrance| match hindrance {
+        Hindrance::Full => domain::too_many(),
+        Hindrance::Kernel(errno) => io::Error::from_raw_os_error(errno),
+    })
+}
+
 /// A virtual processor that polls channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processor {
@@ -237,6 +255,8 @@ thread_local! {
     static VIEW: RefCell<View> = RefCell::default();
     /// This processor's number in the domain, plus one.
     static NUMBER: Cell<usize> = const { Cell::new(0) };
+    /// Why it has none, though it was to poll.
+    static HINDRANCE: Cell<Option<Hindrance>> = const { Cell::new(None) };
     static LIFE: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -251,15 +271,13 @@ pub(crate) fn is_stay_wanted() -> bool {
 impl Idle for Processors {
     fn begin(&self, vp: &Vp) {
         let domain = self.0.domain;
-        let hindered = |error| *self.0.hindrance.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-        let number = match self.0.members.get(vp.index()).and_then(|_| domain.take_number()) {
-            Some(number) => number,
-            None => return hindered(domain::too_many()),
+        let Some(number) = self.0.members.get(vp.index()).and_then(|_| domain.take_number()) else {
+            return HINDRANCE.set(Some(Hindrance::Full));
         };
         // Without a bed it could not be woken: then it neither serves nor calls by its own lane.
         if let Err(error) = domain.bed(number) {
             domain.give_number(number);
-            return hindered(error);
+            return HINDRANCE.set(Some(Hindrance::Kernel(error.raw_os_error().unwrap_or(NO_MEMORY))));
         }
         static LIVES: AtomicU64 = AtomicU64::new(0);
         LIFE.set(LIVES.fetch_add(1, Relaxed) + 1);
@@ -277,6 +295,7 @@ impl Idle for Processors {
     }
 
     fn end(&self, vp: &Vp) {
+        HINDRANCE.set(None);
         if let Some(number) = number() {
             // The kernel thread is its owner's again, and so are its processors.
             VIEW.with_borrow(|view| {
