@@ -8,15 +8,16 @@ use crate::error::JoinError;
 use crate::flow;
 use crate::kinds::Handlers;
 use crate::member::{Member, Roster, locked};
-use crate::wire::{self, GroupId, Listed, Process, Request, VERSION, Welcome, shown};
+use crate::wire::{self, GroupId, Lacks, Listed, Process, Request, VERSION, Welcome, shown};
 use crate::{Group, Rank};
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom::{self, Headroom};
-use upcall_os::socket::{Connection, Received};
+use upcall_os::socket::{Connection, Received, is_shut};
 use upcall_shm::account::{self, Account};
 use upcall_transfer::Pacing;
 use upcall_transfer::domain::MOST_POSTS;
@@ -209,9 +210,9 @@ impl Joining {
         member.watch(door).map_err(unable("the clerk's thread"))?;
         point(Point::MemberForms);
         let roster = self.find_others(&member, &handlers)?;
+        member.watch_others(&roster).map_err(unable("what tells of the end of other members"))?;
         std::mem::forget(entered);
         member.account.formed(roster.rank, roster.number(), upcall_os::clock::stamp(Instant::now()));
-        member.watch_others(&roster);
         let group = Group::new(member, roster, handlers, &self);
         group.attend_here().map_err(unable("a bell for messages"))?;
         Ok(group)
@@ -227,18 +228,17 @@ impl Joining {
         loop {
             // Before the name is there: applicants may come as soon as they can find it.
             member.forming.begin_to_lead(self, handlers);
-            let roster = match names::lead_or_follow(&self.name, &member.socket)? {
-                Leader::Us => Some(self.lead(member, handlers, &mut left)?),
+            let followed = match names::lead_or_follow(&self.name, &member.socket)? {
+                Leader::Us => return self.lead(member, handlers, &mut left),
                 Leader::At(leader) => {
                     member.forming.begin_to_follow();
                     self.follow(member, handlers, &leader, &mut left)?
                 }
             };
-            if let Some(roster) = roster {
-                return Ok(roster);
-            }
-            if left.is_over(Instant::now()) {
-                return Err(self.incomplete("who takes in its members does not answer"));
+            match followed {
+                Followed::Formed(roster) => return Ok(roster),
+                Followed::Again(why) if left.is_over(Instant::now()) => return Err(self.incomplete(&why)),
+                Followed::Again(_) => std::thread::sleep(Duration::from_millis(1)),
             }
         }
     }
@@ -256,18 +256,16 @@ impl Joining {
         })
     }
 
-    /// `None`: who leads has ended, or leads no more.
-    fn follow(
-        &self,
-        member: &Arc<Member>,
-        handlers: &Handlers,
-        leader: &Path,
-        left: &mut Left,
-    ) -> Result<Option<Arc<Roster>>, JoinError> {
-        let Ok(connection) = Connection::connect(leader) else {
-            // It is just ending, or has a full queue.
-            std::thread::sleep(Duration::from_millis(1));
-            return Ok(None);
+    fn follow(&self, member: &Arc<Member>, handlers: &Handlers, leader: &Path, left: &mut Left) -> Result<Followed, JoinError> {
+        let again = |why: &str| Ok(Followed::Again(format!("the member that takes in the others {why}")));
+        let connection = match Connection::connect(leader) {
+            Ok(connection) => connection,
+            Err(error) if is_shut(&error) => return again("has ended, or leads no more"),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return again("lets nobody in: it is busy or stopped"),
+            Err(error) => {
+                let what = format!("asking at {} to become a member of the group {:?}", leader.display(), self.name);
+                return Err(JoinError::Resource { what, error });
+            }
         };
         let hello = Request::Hello {
             version: VERSION,
@@ -289,10 +287,8 @@ impl Joining {
                 Ok(Received::Nothing) if handlers.is_interrupted() => return Err(JoinError::Interrupted),
                 Ok(Received::Nothing) if !left.is_over(Instant::now()) => {}
                 Ok(Received::Nothing) => return Err(self.incomplete(&format!("not all of {} are there", self.size))),
-                Ok(Received::Closed) | Err(_) => {
-                    std::thread::sleep(Duration::from_millis(1));
-                    return Ok(None);
-                }
+                Ok(Received::Closed) => return again("has hung up without an answer"),
+                Err(error) => return again(&format!("has sent what cannot be read: {error}")),
             }
         }
     }
@@ -301,13 +297,11 @@ impl Joining {
         JoinError::Refused { name: self.name.clone(), reason }
     }
 
-    /// `None`: the leader lacks a resource.
-    fn welcomed(&self, member: &Member, welcome: Welcome) -> Result<Option<Arc<Roster>>, JoinError> {
+    fn welcomed(&self, member: &Member, welcome: Welcome) -> Result<Followed, JoinError> {
         match welcome {
             Welcome::Refused(reason) => Err(self.refused(reason)),
-            Welcome::Lacks(_) => {
-                std::thread::sleep(Duration::from_millis(1));
-                Ok(None)
+            Welcome::Lacks(Lacks { lack, .. }) => {
+                Ok(Followed::Again(format!("the member that takes in the others lacks {lack} for this one")))
             }
             Welcome::Formed { group, rank, members } => {
                 let rank = rank as usize;
@@ -319,10 +313,17 @@ impl Joining {
                     return Err(self.refused("a list of members that cannot be true".into()));
                 }
                 let roster = Roster { group, rank, members, pids: OnceLock::new() };
-                Ok(Some(member.forming.formed(roster, member)))
+                Ok(Followed::Formed(member.forming.formed(roster, member)))
             }
         }
     }
+}
+
+/// What comes of asking a leader.
+enum Followed {
+    Formed(Arc<Roster>),
+    /// Nothing, for this reason. Another member may lead soon, or the same one take this one in.
+    Again(String),
 }
 
 /// Leaves again, unless it is forgotten.

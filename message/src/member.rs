@@ -5,7 +5,7 @@ use crate::door::{ALL, AtDoor, AtEnd, Guest};
 use crate::forming::Forming;
 use crate::inbound::Inbound;
 use crate::link::Refusal;
-use crate::wire::{GroupId, Listed, Process};
+use crate::wire::{GroupId, Lacks, Listed, Process};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -245,7 +245,11 @@ impl Member {
     }
 
     /// Has the clerk see when other members end.
-    pub(crate) fn watch_others(self: &Arc<Self>, roster: &Roster) {
+    ///
+    /// # Errors
+    /// There is no descriptor or no memory for that. The end of a member that has sent nothing here
+    /// would not be noticed.
+    pub(crate) fn watch_others(self: &Arc<Self>, roster: &Roster) -> io::Result<()> {
         let own = roster.members[roster.rank].process;
         let mut pids = Vec::with_capacity(roster.members.len());
         for (rank, listed) in roster.members.iter().enumerate() {
@@ -254,13 +258,13 @@ impl Member {
                 continue;
             }
             let socket = self.folder().join(&listed.socket);
-            let seen = see(listed, &socket);
+            let seen = see(listed, &socket)?;
             pids.push(if let Seen::Lives { pid, .. } = &seen { *pid } else { roster.pid(rank) });
             match seen {
                 Seen::Lives { pidfd, .. } => {
                     let process = listed.process;
                     let end = AtEnd { descriptor: pidfd, rank, process, socket, member: Arc::downgrade(self) };
-                    let _ = self.watch(Arc::new(end));
+                    self.watch(Arc::new(end))?;
                 }
                 Seen::Ended => self.tell(News::Ended(rank)),
                 // It is known by its connections alone.
@@ -268,6 +272,7 @@ impl Member {
             }
         }
         let _ = roster.pids.set(pids);
+        Ok(())
     }
 
     /// Is done with those of a process that have hung up.
@@ -294,7 +299,7 @@ impl Member {
 /// Whether the kernel knows that the process of a member, whose socket this is, has ended or is
 /// about to. A process that cannot be seen counts as alive.
 pub(crate) fn has_ended(listed: &Listed, socket: &Path) -> bool {
-    match see(listed, socket) {
+    match see(listed, socket).unwrap_or(Seen::Nothing) {
         Seen::Lives { pidfd, pid } => upcall_os::socket::has_ended(&pidfd) || pid != 0 && upcall_os::socket::is_ending(pid),
         Seen::Ended => true,
         Seen::Nothing => false,
@@ -314,41 +319,50 @@ enum Seen {
 
 /// Looks at the process of a member: by its number if that is one of this PID namespace, else by
 /// its door.
-fn see(listed: &Listed, socket: &Path) -> Seen {
+///
+/// # Errors
+/// This process lacks a descriptor or memory for that.
+fn see(listed: &Listed, socket: &Path) -> io::Result<Seen> {
     let lives = |(pidfd, pid)| Seen::Lives { pidfd, pid };
-    match listed.process {
+    Ok(match listed.process {
         Process::Numbered(_, 0) => Seen::Nothing,
         Process::Numbered(pid, born) => match process::open(pid, born) {
             Ok(Some(pidfd)) => lives((pidfd, pid)),
             Ok(None) => Seen::Ended,
-            // It is known by its connections alone.
-            Err(_) => Seen::Nothing,
+            Err(error) => nothing_or_shortage(error)?,
         },
         Process::Pidfd(_) => match names::process_of(socket) {
-            Some(pid) => {
-                let Ok(pidfd) = process::open_any(pid) else { return Seen::Nothing };
-                let same = pidfd.filter(|fd| process::identity(fd).is_some_and(|found| listed.process == found.into()));
-                same.map_or(Seen::Ended, |pidfd| lives((pidfd, pid)))
-            }
-            None => see_by_door(listed, socket),
+            Some(pid) => match process::open_any(pid) {
+                Ok(pidfd) => {
+                    let same = pidfd.filter(|fd| process::identity(fd).is_some_and(|found| listed.process == found.into()));
+                    same.map_or(Seen::Ended, |pidfd| lives((pidfd, pid)))
+                }
+                Err(error) => nothing_or_shortage(error)?,
+            },
+            None => see_by_door(listed, socket)?,
         },
-    }
+    })
+}
+
+/// Without a shortage here, the member is known by its connections alone.
+fn nothing_or_shortage(error: io::Error) -> io::Result<Seen> {
+    if Lacks::of(&error).is_some() { Err(error) } else { Ok(Seen::Nothing) }
 }
 
 /// The same by a connection, for whose other end the kernel gives a pidfd in every namespace.
-fn see_by_door(listed: &Listed, socket: &Path) -> Seen {
+fn see_by_door(listed: &Listed, socket: &Path) -> io::Result<Seen> {
     let connection = match Connection::connect(socket) {
         Ok(connection) => connection,
-        Err(error) if is_shut(&error) => return Seen::Ended,
-        Err(_) => return Seen::Nothing,
+        Err(error) if is_shut(&error) => return Ok(Seen::Ended),
+        Err(error) => return nothing_or_shortage(error),
     };
-    match connection.peer() {
+    Ok(match connection.peer() {
         Ok(peer) if Process::of(&peer).is(listed.process) => {
             peer.pidfd.map_or(Seen::Nothing, |pidfd| Seen::Lives { pidfd, pid: peer.pid })
         }
         // Another process is there.
         Ok(_) => Seen::Ended,
         Err(error) if says_ended(&error) => Seen::Ended,
-        Err(_) => Seen::Nothing,
-    }
+        Err(error) => nothing_or_shortage(error)?,
+    })
 }

@@ -339,6 +339,35 @@ fn the_second_member_gets_a_typed_error_whichever_call_is_refused() {
     a_member_gets_a_typed_error(1, Rule::One);
 }
 
+/// A member that has joined learns of the end of another one, though that has sent it nothing.
+#[test]
+fn a_member_learns_of_every_end_whichever_call_is_refused() {
+    let _company = in_company();
+    let place = place();
+    let mut number = 0;
+    each("a member that is to learn of an end", Rule::One, |rule| {
+        number += 1;
+        let start = |rank: usize| format!("member e{number} 2 {rank} within=700");
+        let mut other = place.start(&start(1));
+        let (mut member, shortage) = Shortage::start(&place, &start(0), rule);
+        let what = format!("{rule:?}");
+        let said = member.hear_within(Duration::from_secs(60));
+        let came = member_outcome(&said, true, &what);
+        let joined = matches!(said, Said::Ok(_)) && matches!(other.hear_within(Duration::from_secs(60)), Said::Ok(_));
+        other.kill();
+        other.ended();
+        if joined {
+            member.say("end-of 1");
+            assert_eq!(member.hear_within(Duration::from_secs(60)).numbers(&what), [0], "{what}");
+        }
+        let refused = shortage.lift();
+        is_calm(&shortage, &what);
+        let status = member.ended();
+        assert!(status.success(), "{what}: {status}");
+        refused.map(|refused| (refused, came))
+    });
+}
+
 /// A home makes an object that a guest uses and leaves; the home lacks something.
 fn a_home_gets_a_typed_error(rule: fn(usize) -> Rule) {
     let _company = in_company();
