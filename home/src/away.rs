@@ -107,6 +107,9 @@ pub(crate) fn connect(
         Ok(Received::Closed) => return Err(unreachable("it lives, and has hung up without an answer".into())),
         Err(error) => return Err(failed(error)),
     };
+    if message.lost {
+        return Err(unreachable("no descriptor is left here for what came with its answer".into()));
+    }
     point(Point::ObjectOpened);
     match wire::unpack(&message.bytes).map_err(unreachable)? {
         Opened::No(why) => Err(FindError::Refused { name: name.into(), why }),

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use upcall_os::bell::Bell;
-use upcall_os::socket::{Connection, Listener, Message, Peer};
+use upcall_os::socket::{Connection, Listener, Message, Peer, says_ended};
 use upcall_shm::station::PeerStation;
 use upcall_transfer::Domain;
 use upcall_transfer::clerk::{self, TURN, Watched};
@@ -29,11 +29,15 @@ impl Watched for Door {
     fn happened(&self, _hung_up: bool) -> bool {
         let Some(object) = self.object.upgrade() else { return false };
         let admit = |connection: Connection| {
-            // Who has ended already is known no more, and of no use.
-            if let Ok(peer) = connection.peer()
-                && let Some(guest) = Guest::new(connection, peer, &object)
-            {
-                object.admit(guest);
+            match connection.peer() {
+                Ok(peer) => {
+                    if let Some(guest) = Guest::new(connection, peer, &object) {
+                        object.admit(guest);
+                    }
+                }
+                // A process that has ended already is known no more, and of no use.
+                Err(error) if says_ended(&error) => {}
+                Err(error) => _ = say(&connection, &Opened::No(format!("its home cannot see who asks: {error}")), &[]),
             }
         };
         clerk::let_in(&self.listener, TURN, |_| false, admit);
@@ -98,6 +102,10 @@ impl Guest {
 
     /// Does what it asks for. False to hang up.
     fn said(&self, object: &Arc<Object>, message: Message) -> bool {
+        if message.lost {
+            self.answer(&Opened::No("no descriptor is left in its home for what came with the request".into()), &[]);
+            return false;
+        }
         match wire::unpack(&message.bytes) {
             Ok(Request::Invoke { version, shape, line, makes_fences }) if !self.invokes.load(Ordering::Relaxed) => {
                 let answer = self.check(version).and_then(|()| self.lane(object, shape, line, makes_fences, message.descriptors));

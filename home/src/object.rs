@@ -411,7 +411,8 @@ impl Object {
         if let Some(known) = self.inner().guests.iter_mut().find(|known| Arc::ptr_eq(&known.guest, &guest)) {
             known.keys = [own, end];
         }
-        if own.is_none() {
+        // A child of the guest's can keep the connection open when the guest has ended.
+        if own.is_none() || end.is_none() && guest.peer().pidfd.is_some() {
             guest.turn_away("its home cannot watch the connection: no memory or no descriptor is left there");
             self.lost(&guest);
         }
