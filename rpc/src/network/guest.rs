@@ -200,7 +200,7 @@ impl Guest {
         match (bound, room, self.endpoint.upgrade()) {
             (_, None, _) => self.reply(call, outcome::REFUSED, server::text_block("too many bytes in the server")),
             (Some(bound), Some(room), Some(endpoint)) => {
-                let job = Job { guest: self.clone(), bound, frame, ends, room: Some(room), answered: false };
+                let job = Job { guest: self.clone(), bound, frame, ends, room: Some(room), stage: Stage::Waits };
                 endpoint.doors().take(job);
             }
             _ => self.reply(call, outcome::REVOKED, Block::default()),
@@ -228,8 +228,7 @@ impl Guest {
             Err(over) => (outcome::RESULT_QUOTA, server::unkept(results.len, over)),
         };
         server::free(results);
-        let why = Block { words: why.to_vec(), len: size_of_val(&why) };
-        self.wire.send(Head { number, ..head }.with(&why), None);
+        self.wire.send(Head { number, ..head }.with(&numbers(why)), None);
     }
 }
 
@@ -287,12 +286,26 @@ pub(crate) struct Job {
     frame: Frame,
     ends: Option<Instant>,
     room: Option<Holding>,
-    answered: bool,
+    stage: Stage,
+}
+
+/// The numbers that say more of an outcome.
+fn numbers(why: [u64; 3]) -> Block {
+    Block { words: why.to_vec(), len: size_of_val(&why) }
+}
+
+/// How far a [`Job`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Waits,
+    Runs,
+    Answered,
 }
 
 impl Job {
     pub(crate) fn run(mut self) {
         SERVES.with(|serves| serves.set(true));
+        self.stage = Stage::Runs;
         let (call, number) = (self.frame.head.call, self.frame.head.number);
         let args = mem::take(&mut self.frame.body);
         let (outcome, results) = if self.guest.ended.load(Ordering::SeqCst) {
@@ -302,15 +315,19 @@ impl Job {
         };
         server::free(args);
         self.room = None;
-        self.answered = true;
+        self.stage = Stage::Answered;
         self.guest.reply(call, outcome, results);
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        if !self.answered {
-            self.guest.reply(self.frame.head.call, outcome::UNANSWERED, Block::default());
+        let call = self.frame.head.call;
+        match self.stage {
+            // There was no memory for its thread.
+            Stage::Waits => self.guest.reply(call, outcome::NO_MEMORY, numbers([self.frame.body.len as u64, 0, 0])),
+            Stage::Runs => self.guest.reply(call, outcome::UNANSWERED, Block::default()),
+            Stage::Answered => {}
         }
     }
 }
