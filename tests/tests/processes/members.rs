@@ -3,6 +3,7 @@
 use crate::faults::state;
 use crate::{alone, in_company, place};
 use rustix::process::Signal;
+use std::fs;
 use std::time::Duration;
 use upcall_os::fault::{Act, POINTS_ARE_THERE, Point};
 use upcall_tests::party::{Party, Said};
@@ -281,6 +282,19 @@ fn stops(member: &Party) {
     eventually("it stops", || if state(member.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) });
 }
 
+/// Waits until a member has done this.
+fn comes_to(member: &Party, act: Act) {
+    eventually("it does what was asked for", || {
+        let name = fs::read_to_string(format!("/proc/{}/comm", member.pid())).unwrap_or_default();
+        let has_come = match act {
+            Act::Stop => state(member.pid()) == Some('T'),
+            Act::Exec => name == "sleep\n",
+            Act::Kill | Act::Exit | Act::Panic => matches!(state(member.pid()), None | Some('Z' | 'X')),
+        };
+        if has_come { Ok(()) } else { Err(format!("{name:?}, {:?}", state(member.pid()))) }
+    });
+}
+
 /// Each point with each act. The others exchange all of theirs, and what comes from the faulty one is the beginning of what it would have sent.
 #[test]
 fn a_member_that_ends_at_any_point_harms_no_other() {
@@ -306,20 +320,29 @@ fn a_member_that_ends_at_any_point_harms_no_other() {
 fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
     let place = place();
     let fault = format!("{point}:{}", act.name());
-    let options = "within=8000 timeout=100";
+    let options = "within=60000 timeout=100";
     let faulty = || place.start_with(&format!("member group 3 0 {options}"), "UPCALL_FAULT", &fault);
     let honest = |rank| member(&place, 3, rank, options);
     let settled = || std::thread::sleep(Duration::from_millis(50));
+    let a_member_leads = || {
+        let leads = || entered(&place.names(), "group.group").map(drop).ok_or("no member does".to_string());
+        eventually("a member leads", leads);
+    };
     let (mut faulty, mut members) = if leads {
         let faulty = faulty();
-        settled();
+        match point {
+            Point::MemberForms | Point::MemberFormsLeads => comes_to(&faulty, act),
+            _ => a_member_leads(),
+        }
         (faulty, [honest(1), honest(2)])
     } else {
         let one = honest(1);
-        settled();
+        a_member_leads();
         let faulty = faulty();
         // Who ends while the group forms is not one of it.
-        settled();
+        if forms {
+            comes_to(&faulty, act);
+        }
         (faulty, [one, honest(2)])
     };
     if forms {
