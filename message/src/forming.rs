@@ -20,6 +20,7 @@ use upcall_os::headroom::{self, Headroom};
 use upcall_os::socket::{Connection, Received, is_shut};
 use upcall_shm::account::{self, Account};
 use upcall_transfer::Pacing;
+use upcall_transfer::arrivals::Attended;
 use upcall_transfer::domain::MOST_POSTS;
 use upcall_transfer::names::{self, Leader, Whose};
 use upcall_transfer::post::Post;
@@ -199,6 +200,9 @@ impl Joining {
         }
         handlers.check_bytes()?;
         let unable = |what: &'static str| move |error| JoinError::Resource { what: what.into(), error };
+        if self.upcalls {
+            Attended::check().map_err(unable("a virtual processor that looks for messages"))?;
+        }
         let post = Post::take().map_err(unable("a place to wait for messages"))?;
         let account = Account::open(&self.name, self.size, self.share()).map_err(unable("memory to count in"))?;
         let own = Process::own().map_err(unable("a descriptor of this process"))?;
@@ -209,8 +213,16 @@ impl Joining {
         let _ = member.door.set(door.clone());
         member.watch(door).map_err(unable("the clerk's thread"))?;
         point(Point::MemberForms);
-        let roster = self.find_others(&member, &handlers)?;
-        member.watch_others(&roster).map_err(unable("what tells of the end of other members"))?;
+        let mut left = Left::new(self.patience);
+        let roster = self.find_others(&member, &handlers, &mut left)?;
+        let mut pids = Vec::new();
+        // The others count on this member now: a lack that passes does not end its membership.
+        while let Err(error) = member.watch_others(&roster, &mut pids) {
+            if left.is_over(Instant::now()) {
+                return Err(unable("what tells of the end of other members")(error));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         std::mem::forget(entered);
         member.account.formed(roster.rank, roster.number(), upcall_os::clock::stamp(Instant::now()));
         let group = Group::new(member, roster, handlers, &self);
@@ -223,21 +235,20 @@ impl Joining {
         flow::share(self.limit.unwrap_or_else(flow::default_limit), self.size)
     }
 
-    fn find_others(&self, member: &Arc<Member>, handlers: &Handlers) -> Result<Arc<Roster>, JoinError> {
-        let mut left = Left::new(self.patience);
+    fn find_others(&self, member: &Arc<Member>, handlers: &Handlers, left: &mut Left) -> Result<Arc<Roster>, JoinError> {
         loop {
             // Before the name is there: applicants may come as soon as they can find it.
             member.forming.begin_to_lead(self, handlers);
             let followed = match names::lead_or_follow(&self.name, &member.socket)? {
-                Leader::Us => return self.lead(member, handlers, &mut left),
+                Leader::Us => return self.lead(member, handlers, left),
                 Leader::At(leader) => {
                     member.forming.begin_to_follow();
-                    self.follow(member, handlers, &leader, &mut left)?
+                    self.follow(member, handlers, &leader, left)?
                 }
             };
             match followed {
                 Followed::Formed(roster) => return Ok(roster),
-                Followed::Again(why) if left.is_over(Instant::now()) => return Err(self.incomplete(&why)),
+                Followed::Again(error) if left.is_over(Instant::now()) => return Err(error),
                 Followed::Again(_) => std::thread::sleep(Duration::from_millis(1)),
             }
         }
@@ -257,14 +268,14 @@ impl Joining {
     }
 
     fn follow(&self, member: &Arc<Member>, handlers: &Handlers, leader: &Path, left: &mut Left) -> Result<Followed, JoinError> {
-        let again = |why: &str| Ok(Followed::Again(format!("the member that takes in the others {why}")));
+        let again = |why: &str| Ok(Followed::Again(self.incomplete(&format!("the member that takes in the others {why}"))));
         let connection = match Connection::connect(leader) {
             Ok(connection) => connection,
-            Err(error) if is_shut(&error) => return again("has ended, or leads no more"),
+            Err(error) if is_shut(&error) => return again("leads no more"),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return again("lets nobody in: it is busy or stopped"),
             Err(error) => {
                 let what = format!("asking at {} to become a member of the group {:?}", leader.display(), self.name);
-                return Err(JoinError::Resource { what, error });
+                return Ok(Followed::Again(JoinError::Resource { what, error }));
             }
         };
         let hello = Request::Hello {
@@ -301,7 +312,8 @@ impl Joining {
         match welcome {
             Welcome::Refused(reason) => Err(self.refused(reason)),
             Welcome::Lacks(Lacks { lack, .. }) => {
-                Ok(Followed::Again(format!("the member that takes in the others lacks {lack} for this one")))
+                let why = format!("the member that takes in the others lacks {lack} for this one");
+                Ok(Followed::Again(self.incomplete(&why)))
             }
             Welcome::Formed { group, rank, members } => {
                 let rank = rank as usize;
@@ -323,7 +335,7 @@ impl Joining {
 enum Followed {
     Formed(Arc<Roster>),
     /// Nothing, for this reason. Another member may lead soon, or the same one take this one in.
-    Again(String),
+    Again(JoinError),
 }
 
 /// Leaves again, unless it is forgotten.

@@ -244,22 +244,22 @@ impl Member {
         Ok(())
     }
 
-    /// Has the clerk see when other members end.
+    /// The clerk watches for the end of each other member. After an error the next call with these
+    /// `pids` goes on where this one has ended.
     ///
     /// # Errors
     /// There is no descriptor or no memory for that. The end of a member that has sent nothing here
     /// would not be noticed.
-    pub(crate) fn watch_others(self: &Arc<Self>, roster: &Roster) -> io::Result<()> {
+    pub(crate) fn watch_others(self: &Arc<Self>, roster: &Roster, pids: &mut Vec<u32>) -> io::Result<()> {
         let own = roster.members[roster.rank].process;
-        let mut pids = Vec::with_capacity(roster.members.len());
-        for (rank, listed) in roster.members.iter().enumerate() {
+        for (rank, listed) in roster.members.iter().enumerate().skip(pids.len()) {
             if rank == roster.rank || listed.process.is(own) {
                 pids.push(std::process::id());
                 continue;
             }
             let socket = self.folder().join(&listed.socket);
             let seen = see(listed, &socket)?;
-            pids.push(if let Seen::Lives { pid, .. } = &seen { *pid } else { roster.pid(rank) });
+            let pid = if let Seen::Lives { pid, .. } = &seen { *pid } else { roster.pid(rank) };
             match seen {
                 Seen::Lives { pidfd, .. } => {
                     let process = listed.process;
@@ -270,8 +270,9 @@ impl Member {
                 // It is known by its connections alone.
                 Seen::Nothing => {}
             }
+            pids.push(pid);
         }
-        let _ = roster.pids.set(pids);
+        let _ = roster.pids.set(std::mem::take(pids));
         Ok(())
     }
 

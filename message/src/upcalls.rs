@@ -106,6 +106,10 @@ impl Group {
 
     /// Has the virtual processor that this runs on look for messages, if it runs on one.
     pub(crate) fn attend_here(&self) -> io::Result<()> {
+        // A member without upcalls polls, or blocks its kernel thread.
+        if Attended::check().is_err() && !self.0.upcalls.on {
+            return Ok(());
+        }
         let hook = Hook { group: Rc::downgrade(&self.0), member: self.0.member.clone() };
         if let Some(attended) = Attended::begin(Rc::new(hook))? {
             let _ = self.0.upcalls.attended.set(attended);

@@ -13,14 +13,23 @@ use std::time::Duration;
 
 /// When a process began, in the kernel's ticks since the machine did. `None` if it has ended, or cannot be seen (/proc).
 pub fn born(pid: u32) -> Option<u64> {
-    stat(pid, 22)
+    stat(pid, BORN)
 }
+
+/// The place of a process's beginning in proc_pid_stat(5).
+const BORN: usize = 22;
 
 /// A number of proc_pid_stat(5), by its place there, from the fourth on.
 pub(crate) fn stat(pid: u32, place: usize) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    read_stat(pid, place).ok()?
+}
+
+/// The same, with the kernel's error.
+fn read_stat(pid: u32, place: usize) -> io::Result<Option<u64>> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The second word is the program's name in parentheses, which may hold anything; what follows begins with the third.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(place - 3)?.parse().ok()
+    let rest = stat.rsplit_once(')').map(|(_, rest)| rest);
+    Ok(rest.and_then(|rest| rest.split_ascii_whitespace().nth(place - 3)?.parse().ok()))
 }
 
 /// A descriptor that becomes readable when the process ends; `None` if that process, the one which began then, has ended already or cannot be seen.
@@ -30,10 +39,11 @@ pub(crate) fn stat(pid: u32, place: usize) -> Option<u64> {
 pub fn open(pid: u32, at: u64) -> io::Result<Option<OwnedFd>> {
     let Some(fd) = open_any(pid)? else { return Ok(None) };
     // Opened first, looked at then: whoever has the number now had it before.
-    match born(pid) {
-        Some(began) => Ok((began == at).then_some(fd)),
-        None if crate::socket::has_ended(&fd) => Ok(None),
-        None => Err(io::Error::other("when the process began cannot be read")),
+    match read_stat(pid, BORN) {
+        Ok(Some(began)) => Ok((began == at).then_some(fd)),
+        _ if crate::socket::has_ended(&fd) => Ok(None),
+        Ok(None) => Err(io::Error::other("when the process began cannot be read")),
+        Err(error) => Err(error),
     }
 }
 

@@ -694,6 +694,9 @@ fn a_server_for_which_no_virtual_processor_is_left_is_refused() {
     let bound = Binding::bind(&name, &TEST);
     assert!(matches!(bound, Err(BindError::NoSuchName { .. })), "its name is not there: {bound:?}");
     servers.pop().unwrap().stop();
+    // One processor of two would look for no calls.
+    let both = Server::new().export(&name, Export::new(&TEST, Test(Arc::default()))).processors(2);
+    assert!(matches!(both.start().unwrap_err(), ServeError::Resource { .. }));
     let _server = start(&name).unwrap();
     assert_eq!(Binding::bind(&name, &TEST).unwrap().call::<_, u32>(1, &(2u32, 3u32)), Ok(5));
 }

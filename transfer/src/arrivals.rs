@@ -37,13 +37,21 @@ pub struct Attended {
 }
 
 impl Attended {
+    /// Checks that [`begin`](Self::begin) would not fail for the sake of the virtual processor.
+    ///
+    /// # Errors
+    /// The virtual processor of the caller was to poll, and could not begin to.
+    pub fn check() -> io::Result<()> {
+        idle::hindrance().map_or(Ok(()), Err)
+    }
+
     /// `None` on an ordinary kernel thread, and under a scheduler that does not poll.
     ///
     /// # Errors
     /// No memory or no descriptor left; or the virtual processor of the caller was to poll, and
     /// could not begin to: nothing would look for what arrives.
     pub fn begin(arrivals: Rc<dyn Arrivals>) -> io::Result<Option<Self>> {
-        let Some(processor) = idle::Processor::current() else { return idle::hindrance().map_or(Ok(None), Err) };
+        let Some(processor) = idle::Processor::current() else { return Self::check().map(|()| None) };
         idle::attend(processor.number, arrivals.clone())?;
         Ok(Some(Self { arrivals, life: processor.life }))
     }

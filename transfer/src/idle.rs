@@ -36,7 +36,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
@@ -94,6 +94,8 @@ struct Crew {
     lanes: Mutex<Vec<Arc<ServerLane>>>,
     /// By the scheduler's own numbering: the domain's number of each processor, plus one; 0 while it does not run.
     members: [AtomicUsize; MOST_PROCESSORS],
+    /// Why a member could not begin, the first time.
+    hindrance: OnceLock<Hindrance>,
     homes: AtomicUsize,
     watch: Watch,
     /// Kept by the members: what a scheduler leaves behind has no descriptor.
@@ -112,6 +114,7 @@ impl Processors {
             pacing,
             lanes: Mutex::default(),
             members: [const { AtomicUsize::new(0) }; MOST_PROCESSORS],
+            hindrance: OnceLock::new(),
             homes: AtomicUsize::new(0),
             watch: Watch::default(),
             timer: Mutex::default(),
@@ -133,8 +136,7 @@ impl Processors {
         if self.running().count() == self.0.count {
             return Ok(());
         }
-        // The others had the same reason, as a rule.
-        Err(hindrance().unwrap_or_else(domain::too_many))
+        Err(self.0.hindrance.get().copied().unwrap_or(Hindrance::Full).into())
     }
 
     /// The processor that the next channel is to be woken for, by its number in the domain. They take turns. `None` before any has begun.
@@ -202,10 +204,16 @@ enum Hindrance {
 
 /// Why the virtual processor that the caller runs on does not poll, though its scheduler was to.
 pub(crate) fn hindrance() -> Option<io::Error> {
-    HINDRANCE.get().map(|hindrance| match hindrance {
-        Hindrance::Full => domain::too_many(),
-        Hindrance::Kernel(errno) => io::Error::from_raw_os_error(errno),
-    })
+    HINDRANCE.get().map(io::Error::from)
+}
+
+impl From<Hindrance> for io::Error {
+    fn from(hindrance: Hindrance) -> Self {
+        match hindrance {
+            Hindrance::Full => domain::too_many(),
+            Hindrance::Kernel(errno) => Self::from_raw_os_error(errno),
+        }
+    }
 }
 
 /// A virtual processor that polls channels.
@@ -271,13 +279,17 @@ pub(crate) fn is_stay_wanted() -> bool {
 impl Idle for Processors {
     fn begin(&self, vp: &Vp) {
         let domain = self.0.domain;
+        let hindered = |hindrance| {
+            HINDRANCE.set(Some(hindrance));
+            let _ = self.0.hindrance.set(hindrance);
+        };
         let Some(number) = self.0.members.get(vp.index()).and_then(|_| domain.take_number()) else {
-            return HINDRANCE.set(Some(Hindrance::Full));
+            return hindered(Hindrance::Full);
         };
         // Without a bed it could not be woken: then it neither serves nor calls by its own lane.
         if let Err(error) = domain.bed(number) {
             domain.give_number(number);
-            return HINDRANCE.set(Some(Hindrance::Kernel(error.raw_os_error().unwrap_or(NO_MEMORY))));
+            return hindered(Hindrance::Kernel(error.raw_os_error().unwrap_or(NO_MEMORY)));
         }
         static LIVES: AtomicU64 = AtomicU64::new(0);
         LIFE.set(LIVES.fetch_add(1, Relaxed) + 1);

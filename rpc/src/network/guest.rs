@@ -224,6 +224,7 @@ impl Guest {
                 server::free(results);
                 return self.wire.send(message, kept.map(|kept| Box::new(kept) as Kept));
             }
+            Ok((_, Err(_))) if outcome == outcome::NO_MEMORY => (outcome, [0; 3]),
             Ok((_, Err(_))) => (outcome::RESULT_NO_MEMORY, [results.len as u64, 0, 0]),
             Err(over) => (outcome::RESULT_QUOTA, server::unkept(results.len, over)),
         };
@@ -325,7 +326,10 @@ impl Drop for Job {
         let call = self.frame.head.call;
         match self.stage {
             // There was no memory for its thread.
-            Stage::Waits => self.guest.reply(call, outcome::NO_MEMORY, numbers([self.frame.body.len as u64, 0, 0])),
+            Stage::Waits => {
+                self.room = None;
+                self.guest.reply(call, outcome::NO_MEMORY, numbers([self.frame.body.len as u64, 0, 0]));
+            }
             Stage::Runs => self.guest.reply(call, outcome::UNANSWERED, Block::default()),
             Stage::Answered => {}
         }

@@ -347,7 +347,7 @@ fn a_member_learns_of_every_end_whichever_call_is_refused() {
     let mut number = 0;
     each("a member that is to learn of an end", Rule::One, |rule| {
         number += 1;
-        let start = |rank: usize| format!("member e{number} 2 {rank} within=700");
+        let start = |rank: usize| format!("member e{number} 2 {rank} within=60000");
         let mut other = place.start(&start(1));
         let (mut member, shortage) = Shortage::start(&place, &start(0), rule);
         let what = format!("{rule:?}");
@@ -361,6 +361,7 @@ fn a_member_learns_of_every_end_whichever_call_is_refused() {
             assert_eq!(member.hear_within(Duration::from_secs(60)).numbers(&what), [0], "{what}");
         }
         let refused = shortage.lift();
+        assert!(joined || refused.is_some(), "{what}: {came}");
         is_calm(&shortage, &what);
         let status = member.ended();
         assert!(status.success(), "{what}: {status}");
