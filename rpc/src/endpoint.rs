@@ -291,7 +291,8 @@ impl Server {
         self
     }
 
-    /// How many virtual processors run calls; at least one, at most 32.
+    /// How many virtual processors run calls; at least one, at most 32. All servers and callers of a
+    /// process together have 32: if fewer are left than this, the server does not start.
     #[must_use]
     pub fn processors(mut self, count: usize) -> Self {
         self.processors = count.clamp(1, upcall_transfer::domain::MOST_PROCESSORS);
