@@ -14,11 +14,14 @@ type Data = [u64; 4];
 
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// So long a member waits for what is to come.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Longest wait of a member for the others, and for what they send, if a test says nothing else (`within`, `patience`).
+/// The test itself waits for a minute, and is to hear what is missing.
+const PATIENCE: Duration = Duration::from_secs(50);
 
 struct Member {
     group: Group,
+    /// Longest wait for what is to come.
+    patience: Duration,
     data: Kind<Data>,
     /// By rank: the next number to send.
     next: Vec<u64>,
@@ -56,6 +59,7 @@ pub fn run(name: &str, size: &str, rank: &str, options: &[&str]) {
 impl Member {
     fn join(name: &str, size: usize, rank: Rank, options: &[&str]) -> Result<Self, Box<dyn std::error::Error>> {
         let mut joining = Joining::new(name, size).rank(rank).within(PATIENCE);
+        let mut patience = PATIENCE;
         for option in options {
             joining = match option.split_once('=').unwrap_or((option, "")) {
                 ("within", ms) => joining.within(Duration::from_millis(ms.parse()?)),
@@ -63,6 +67,10 @@ impl Member {
                 ("timeout", us) => joining.timeout(Some(Duration::from_micros(us.parse()?))),
                 ("limit", bytes) => joining.limit(bytes.parse()?),
                 ("sleep", _) => joining.pacing(Pacing::Sleep),
+                ("patience", ms) => {
+                    patience = Duration::from_millis(ms.parse()?);
+                    joining
+                }
                 _ => return Err(format!("unknown option {option:?}").into()),
             };
         }
@@ -81,7 +89,7 @@ impl Member {
             }
             seen.taken[from] += 1;
         });
-        Ok(Self { group: joining.join(handlers)?, data, next: vec![0; size], seen })
+        Ok(Self { group: joining.join(handlers)?, patience, data, next: vec![0; size], seen })
     }
 
     fn obey(&mut self, words: &[&str]) -> Outcome {
@@ -187,9 +195,9 @@ impl Member {
                     None => drop(self.group.wait(Some(Duration::from_secs(1)))),
                 }
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > self.patience {
                 let Seen { taken, ended, .. } = &*self.seen.borrow();
-                return Err(format!("nothing comes: taken {taken:?}, ended {ended:?}").into());
+                return Err(format!("nothing comes: in {:?} taken {taken:?}, ended {ended:?}", self.patience).into());
             }
         }
     }

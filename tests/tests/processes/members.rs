@@ -119,17 +119,17 @@ fn what_a_killed_member_has_sent_arrives() {
 fn a_group_that_is_not_complete_says_so() {
     let _company = in_company();
     let place = place();
-    let (mut first, mut second) = (member(&place, 3, 0, "within=300"), member(&place, 3, 2, "within=10000"));
+    let (mut first, mut second) = (member(&place, 3, 0, "within=300"), member(&place, 3, 2, "within=60000"));
     first.hear().expect_error("Incomplete", &["did not form within 300ms", "of 3"]);
     // The second one goes on by itself, and leads if the first one did.
-    let mut again = member(&place, 3, 0, "within=10000");
-    let mut third = member(&place, 3, 1, "within=10000");
+    let mut again = member(&place, 3, 0, "within=60000");
+    let mut third = member(&place, 3, 1, "within=60000");
     match second.hear() {
         Said::Ok(_) => again.hear().expect_ok("joining"),
         // It was told that not all came in time.
         Said::Error { text, .. } => {
             assert!(text.contains("of 3 came in time"), "{text}");
-            second = member(&place, 3, 2, "within=10000");
+            second = member(&place, 3, 2, "within=60000");
             second.hear().expect_ok("joining");
             again.hear().expect_ok("joining")
         }
@@ -389,7 +389,7 @@ fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
     }
     let whole = forms || act == Act::Stop;
     for (rank, member) in members.iter_mut().enumerate().map(|(at, member)| (at + 1, member)) {
-        let taken = member.hear().numbers("the life of an honest member");
+        let taken = member.hear().numbers(&format!("{fault}: the life of member {rank}"));
         assert_eq!(taken[3 - rank], LIFE, "{fault}: member {rank} of the other honest one: {taken:?}");
         assert!(taken[0] == LIFE || (!whole && taken[0] < LIFE), "{fault}: member {rank}: {taken:?}");
     }

@@ -253,7 +253,7 @@ fn a_client_gets_a_typed_error_whichever_receipt_of_a_message_has_no_room_for_de
 /// the member that lacks something. Once there is enough, what was not sent can be sent, and
 /// nothing is lost.
 fn two_members(place: &Place, rank: usize, rule: Rule, number: usize, within: &str) -> (Vec<Said>, Option<&'static str>) {
-    let start = |rank: usize| format!("member g{number} 2 {rank} within={within}");
+    let start = |rank: usize| format!("member g{number} 2 {rank} within={within} patience=15000");
     let mut other = place.start(&start(1 - rank));
     let (mut member, shortage) = Shortage::start(place, &start(rank), rule);
     let what = format!("{rule:?} in rank {rank}");
