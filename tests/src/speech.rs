@@ -2,11 +2,12 @@
 //!
 //! The messages are written down here a second time on purpose. They are what is on the wire, and a change to them that is not a change of the version shows.
 
+use crate::party::PATIENCE;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall::stub::Interface;
 use upcall_os::bell::Bell;
 use upcall_os::memory::{Mapping, MemoryFile};
@@ -136,11 +137,20 @@ pub struct Speaker(pub Connection);
 const LIMIT: Duration = Duration::from_secs(10);
 
 impl Speaker {
-    /// Connects to the domain with this socket.
+    /// Connects to the domain with this socket. Waits for a place in its queue of connections, as
+    /// clients do.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's; `EAGAIN`: the queue was full for a minute.
     pub fn connect(socket: &Path) -> io::Result<Self> {
+        Connection::connect_until(socket, Instant::now() + PATIENCE).map(Self)
+    }
+
+    /// The same without a wait, for hostile clients.
+    ///
+    /// # Errors
+    /// The kernel's; `EAGAIN`: the queue is full.
+    pub fn try_connect(socket: &Path) -> io::Result<Self> {
         Connection::connect(socket).map(Self)
     }
 

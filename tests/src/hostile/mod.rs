@@ -65,7 +65,7 @@ pub fn walk(socket: &Path, seed: u64, steps: u64) -> Outcome {
 
 /// A life without a channel. Returns its steps.
 fn strange(socket: &Path, goods: &Goods, dice: &mut Dice) -> u64 {
-    let Ok(speaker) = Speaker::connect(socket) else { return 0 };
+    let Ok(speaker) = Speaker::try_connect(socket) else { return 0 };
     let steps = dice.below(40);
     (0..steps).for_each(|_| words::say(&speaker, goods, dice.below(8) == 0, dice));
     steps

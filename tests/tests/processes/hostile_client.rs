@@ -435,12 +435,12 @@ fn messages_of_every_length() {
     scene.while_honest(3000, |socket| {
         let len = lengths[at % lengths.len()];
         at += 1;
-        let Ok(speaker) = Speaker::connect(socket) else { return std::thread::sleep(Duration::from_millis(1)) };
+        let Ok(speaker) = Speaker::try_connect(socket) else { return std::thread::sleep(Duration::from_millis(1)) };
         // Noise of this length, with descriptors or without; then whatever still stands gets a proper message, cut and bent.
         let fds = [memory(4096, proper())];
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).take(dice.below(2) as usize).collect();
         speaker.send(&dice.bytes(len), &fds);
-        let Ok(bent) = Speaker::connect(socket) else { return };
+        let Ok(bent) = Speaker::try_connect(socket) else { return };
         bent.send(&whole[..len.min(whole.len())], &fds);
         for _ in 0..4 {
             let place = dice.below(whole.len() as u64) as usize;
@@ -461,9 +461,9 @@ fn connections_that_say_nothing_and_answers_that_nobody_reads() {
     let mut held = Vec::new();
     scene.while_honest(1500, |socket| {
         if held.len() < 200 {
-            held.push(Speaker::connect(socket));
+            held.extend(Speaker::try_connect(socket));
         }
-        if let Ok(deaf) = Speaker::connect(socket) {
+        if let Ok(deaf) = Speaker::try_connect(socket) {
             let list = postcard::to_stdvec(&ToServer { serial: 1, request: Request::List }).expect("a message");
             for _ in 0..500 {
                 if deaf.0.send(&list, &[]).is_err_and(|error: io::Error| error.kind() != io::ErrorKind::WouldBlock) {
