@@ -14,8 +14,9 @@ type Data = [u64; 4];
 
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Longest wait of a member for the others, and for what they send, if a test says nothing else (`within`, `patience`).
-/// The test itself waits for a minute, and is to hear what is missing.
+/// Longest wait for the other members to join (`within`), and for what they send (`patience`), if a
+/// test sets no other. A test waits for a minute, so this is shorter: the member says what is
+/// missing before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 struct Member {

@@ -12,8 +12,8 @@ use upcall_tests::client::say;
 
 type Outcome = Result<Vec<String>, Box<dyn std::error::Error>>;
 
-/// Longest wait for the other members, and for the next number of one. The test itself waits for a minute, and is to
-/// hear what is missing.
+/// Longest wait for the other members to join, and for the next number of one. A test waits for a
+/// minute, so this is shorter: the member says what is missing before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 struct Honest {

@@ -133,8 +133,8 @@ fn a_dead_client_ends_though_another_process_has_its_socket() {
     let server = place.serve("trial");
     let mut observer = place.client();
     observer.ask("bind trial").expect_ok("binding");
-    // What the server uses when it rests. What it first needs some time, such as a way to ring for a
-    // client that sleeps, it keeps; what leaks grows with each client.
+    // What the server uses when it rests. It keeps what it once needed, such as a descriptor that
+    // wakes a sleeping client. So one client may add something; a leak grows with each client.
     let rest = || {
         let mut last = Usage::of(server.pid());
         eventually("the server rests", || {
