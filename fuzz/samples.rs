@@ -1,4 +1,5 @@
-//! Writes the good samples of every target to where `cargo fuzz` begins: `corpus/TARGET/`. Says the targets' names.
+//! Writes the good samples of every target to where `cargo fuzz` begins: `corpus/TARGET/`. Says the
+//! targets' names.
 
 use std::path::Path;
 

@@ -6,7 +6,8 @@ use std::{env, fs};
 
 include!("../ulp/library.rs");
 
-/// What each message takes: it leaves nothing half done, so handlers of signals may run in its midst, and lies beside the program's own code: with thousands of tasks each page counts.
+/// What each message takes: it leaves nothing half done, so handlers of signals may run in its
+/// midst, and lies beside the program's own code: with thousands of tasks each page counts.
 const OFTEN: [&str; 2] = ["image/doors.c", "image/receive.S"];
 
 fn main() {
@@ -16,10 +17,13 @@ fn main() {
     for line in ops.lines().filter_map(|line| line.strip_prefix("pub const ")) {
         let number = line.split_once(": u64 = ").or_else(|| line.split_once(": i64 = "));
         let Some((name, value)) = number else { continue };
-        writeln!(header, "#define UPVM_{name} ({})", value.trim_end_matches(';')).expect("a string");
+        writeln!(header, "#define UPVM_{name} ({})", value.trim_end_matches(';'))
+            .expect("a string");
     }
-    // What is shared works on what an image has, which may have been linked long ago: by this it is seen that both mean the same.
-    let meant = ["image/lib.h", "image/doors.h", "image/pack.h"].map(|path| fs::read_to_string(path).expect(path));
+    // What is shared works on what an image has, which may have been linked long ago: by this it is
+    // seen that both mean the same.
+    let meant = ["image/lib.h", "image/doors.h", "image/pack.h"]
+        .map(|path| fs::read_to_string(path).expect(path));
     let version = meant
         .iter()
         .chain([&ops])
@@ -32,12 +36,18 @@ fn main() {
     println!("cargo::rerun-if-changed=../ulp/library.rs");
     println!("cargo::rerun-if-changed=shared");
     println!("cargo::rerun-if-changed=include");
-    let mut sources = fs::read_dir("image").expect("image").map(|one| one.expect("image").path()).collect::<Vec<_>>();
+    let mut sources = fs::read_dir("image")
+        .expect("image")
+        .map(|one| one.expect("image").path())
+        .collect::<Vec<_>>();
     sources.retain(|path| path.extension().is_some_and(|end| end == "c" || end == "S"));
     sources.sort();
     let mut build = cc::Build::new();
     build.include(&out).include("image").include("include");
-    env::var("DEP_UPVM_INCLUDE").expect("crate ulp sets it").split(':').for_each(|folder| _ = build.include(folder));
+    env::var("DEP_UPVM_INCLUDE")
+        .expect("crate ulp sets it")
+        .split(':')
+        .for_each(|folder| _ = build.include(folder));
     // As the archive of crate `ulp`: it runs before there are thread-locals, too.
     build
         .opt_level(2)
@@ -50,7 +60,9 @@ fn main() {
         .debug(false);
     build.cargo_metadata(false);
     share(&build, &out);
-    let (often, rest) = sources.into_iter().partition::<Vec<_>, _>(|path| OFTEN.iter().any(|one| path.ends_with(one)));
+    let (often, rest) = sources
+        .into_iter()
+        .partition::<Vec<_>, _>(|path| OFTEN.iter().any(|one| path.ends_with(one)));
     let often = build.clone().files(often).compile_intermediates();
     let objects = library(build.files(rest));
     cc::Build::new().objects(often).objects(objects).cargo_metadata(false).compile("pvm3");
@@ -58,9 +70,16 @@ fn main() {
 
 /// Compiles what all tasks share, and links it as a file that lies anywhere, in one piece.
 fn share(build: &cc::Build, out: &Path) {
-    let objects = build.clone().file("shared/shared.c").pic(true).flag("-fPIC").compile_intermediates();
+    let objects =
+        build.clone().file("shared/shared.c").pic(true).flag("-fPIC").compile_intermediates();
     let mut linker = build.get_compiler().to_command();
-    linker.args(["-nostdlib", "-static", "-no-pie", "-Wl,-Ttext-segment=0,-e,0,--build-id=none,-z,noseparate-code", "-o"]);
+    linker.args([
+        "-nostdlib",
+        "-static",
+        "-no-pie",
+        "-Wl,-Ttext-segment=0,-e,0,--build-id=none,-z,noseparate-code",
+        "-o",
+    ]);
     let done = linker.arg(out.join("shared")).args(objects).status().expect("a linker");
     assert!(
         done.success(),

@@ -1,4 +1,5 @@
-//! Compiles the part of the runtime that is linked into images, and makes its header of the one definition of the layout.
+//! Compiles the part of the runtime that is linked into images, and makes its header of the one
+//! definition of the layout.
 
 use std::fmt::Write as _;
 use std::{env, fs};
@@ -6,8 +7,18 @@ use std::{env, fs};
 include!("library.rs");
 
 /// The archive's sources.
-const SOURCES: [&str; 10] =
-    ["start.c", "heap.c", "refuse.c", "wait.c", "clock.c", "descriptors.c", "ready.c", "sockets.c", "children.c", "signals.c"];
+const SOURCES: [&str; 10] = [
+    "start.c",
+    "heap.c",
+    "refuse.c",
+    "wait.c",
+    "clock.c",
+    "descriptors.c",
+    "ready.c",
+    "sockets.c",
+    "children.c",
+    "signals.c",
+];
 /// Those in whose midst handlers of signals may run.
 const OPEN: [&str; 3] = ["interrupted.S", "handlers.c", "process.c"];
 /// One that debuggers are to know the types of.
@@ -32,11 +43,22 @@ fn main() {
     let mut build = cc::Build::new();
     build.include(&out).include("image").opt_level(2).pic(false).flag("-fPIE");
     // It runs before there are thread-locals, in which the stack protector has its word.
-    build.flag("-fno-stack-protector").flag("-std=gnu11").flag("-Wall").flag("-Wextra").debug(false);
+    build
+        .flag("-fno-stack-protector")
+        .flag("-std=gnu11")
+        .flag("-Wall")
+        .flag("-Wextra")
+        .debug(false);
     // libc's other names for a function have no attributes of their own.
     build.flag("-Wno-missing-attributes").flag("-Wno-nonnull-compare");
     let known = build.clone().files([KNOWN]).debug(true).compile_intermediates();
-    let open = build.clone().files(OPEN.map(|name| format!("image/{name}"))).compile_intermediates();
+    let open =
+        build.clone().files(OPEN.map(|name| format!("image/{name}"))).compile_intermediates();
     let objects = library(build.files(SOURCES.map(|name| format!("image/{name}"))));
-    cc::Build::new().objects(objects).objects(open).objects(known).cargo_metadata(false).compile("upvm");
+    cc::Build::new()
+        .objects(objects)
+        .objects(open)
+        .objects(known)
+        .cargo_metadata(false)
+        .compile("upvm");
 }

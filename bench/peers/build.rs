@@ -1,5 +1,6 @@
-//! Makes what the peers call each other by: for tonic from a description in Rust, so that building takes no protobuf compiler;
-//! for gRPC's C++ library, if it is asked for, with the generators that come with it. And compiles what calls libraries in C.
+//! Makes what the peers call each other by: for tonic from a description in Rust, so that building
+//! takes no protobuf compiler; for gRPC's C++ library, if it is asked for, with the generators that
+//! come with it. And compiles what calls libraries in C.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -18,11 +19,15 @@ fn main() {
 fn in_c(file: &str, library: &str, package: &str) {
     println!("cargo:rerun-if-changed={file}");
     let found = pkg_config::Config::new().cargo_metadata(false).probe(library);
-    let library = found.unwrap_or_else(|error| panic!("{error}; install it (Debian: apt-get install {package})"));
+    let library = found
+        .unwrap_or_else(|error| panic!("{error}; install it (Debian: apt-get install {package})"));
     let mut build = cc::Build::new();
     build.std("c11").includes(&library.include_paths).file(file).compile("messages");
     // After what needs them, or the linker leaves them out.
-    library.link_paths.iter().for_each(|path| println!("cargo:rustc-link-search=native={}", path.display()));
+    library
+        .link_paths
+        .iter()
+        .for_each(|path| println!("cargo:rustc-link-search=native={}", path.display()));
     library.libs.iter().for_each(|name| println!("cargo:rustc-link-lib={name}"));
 }
 
@@ -59,8 +64,9 @@ fn grpc_cpp() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where generated files go"));
     // protoc takes a generator by its path only.
     let path = env::var_os("PATH").unwrap_or_default();
-    let plugin =
-        env::split_paths(&path).map(|folder| folder.join("grpc_cpp_plugin")).find(|file| fs::exists(file).unwrap_or(false));
+    let plugin = env::split_paths(&path)
+        .map(|folder| folder.join("grpc_cpp_plugin"))
+        .find(|file| fs::exists(file).unwrap_or(false));
     let plugin = plugin.expect("no grpc_cpp_plugin on the path; install it (Debian: apt-get install protobuf-compiler-grpc)");
     let mut protoc = Command::new("protoc");
     protoc.arg(format!("--plugin=protoc-gen-grpc={}", plugin.display()));
@@ -68,20 +74,32 @@ fn grpc_cpp() {
     for kind in ["cpp", "grpc"] {
         protoc.arg(format!("--{kind}_out={}", out.display()));
     }
-    let made = protoc.status().expect("no protoc; install it (Debian: apt-get install protobuf-compiler)");
+    let made =
+        protoc.status().expect("no protoc; install it (Debian: apt-get install protobuf-compiler)");
     assert!(made.success(), "{protoc:?}: {made}");
 
     let libraries = ["grpc++", "protobuf"].map(|name| {
         let found = pkg_config::Config::new().cargo_metadata(false).probe(name);
-        found.unwrap_or_else(|error| panic!("{error}; install it (Debian: apt-get install libgrpc++-dev libprotobuf-dev)"))
+        found.unwrap_or_else(|error| {
+            panic!("{error}; install it (Debian: apt-get install libgrpc++-dev libprotobuf-dev)")
+        })
     });
     let mut calls = cc::Build::new();
-    calls.cpp(true).std("c++17").includes(libraries.iter().flat_map(|library| &library.include_paths)).include(&out);
-    calls.file("grpc/calls.cpp").files(["calls.pb.cc", "calls.grpc.pb.cc"].map(|file| out.join(file)));
+    calls
+        .cpp(true)
+        .std("c++17")
+        .includes(libraries.iter().flat_map(|library| &library.include_paths))
+        .include(&out);
+    calls
+        .file("grpc/calls.cpp")
+        .files(["calls.pb.cc", "calls.grpc.pb.cc"].map(|file| out.join(file)));
     calls.flag("-Wno-unused-parameter").compile("calls");
     // After what needs them, or the linker leaves them out.
     for library in &libraries {
-        library.link_paths.iter().for_each(|path| println!("cargo:rustc-link-search=native={}", path.display()));
+        library
+            .link_paths
+            .iter()
+            .for_each(|path| println!("cargo:rustc-link-search=native={}", path.display()));
         library.libs.iter().for_each(|name| println!("cargo:rustc-link-lib={name}"));
     }
 }

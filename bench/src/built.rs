@@ -1,5 +1,6 @@
-//! Where the peers' programs come from: they are built from source when their peers are asked for, because what they depend on
-//! is heavy and nobody else needs it. Each is built by itself, so that nobody needs Go who asks for a library in Rust.
+//! Where the peers' programs come from: they are built from source when their peers are asked for,
+//! because what they depend on is heavy and nobody else needs it. Each is built by itself, so that
+//! nobody needs Go who asks for a library in Rust.
 
 use std::env;
 use std::fmt;
@@ -49,7 +50,10 @@ impl fmt::Display for PeersError {
                 )
             }
             PeersError::Missing { what, packages } => {
-                write!(f, "building the peers takes {what}; install it (Debian: apt-get install {packages}) or use --peers none")
+                write!(
+                    f,
+                    "building the peers takes {what}; install it (Debian: apt-get install {packages}) or use --peers none"
+                )
             }
             PeersError::Build { command, how } => {
                 write!(f, "the peers could not be built ({how}); to see more, run: {command}")
@@ -83,7 +87,10 @@ const GRPC_CPP: Need = Need {
     what: "a C++ compiler, and gRPC's C++ library with its generators",
     packages: "g++ pkg-config libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc",
     there: || {
-        let on_path = |name| env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(name).is_file());
+        let on_path = |name| {
+            env::split_paths(&env::var_os("PATH").unwrap_or_default())
+                .any(|folder| folder.join(name).is_file())
+        };
         works(&cxx(), &["--version"])
             && works(Path::new("pkg-config"), &["--exists", "grpc++", "protobuf"])
             && works(Path::new("protoc"), &["--version"])
@@ -110,9 +117,9 @@ const OPEN_MPI: Need = Need {
 
 const GO: Need = Need { what: "Go", packages: "golang-go", there: || works(&go(), &["version"]) };
 
-/// The path of an up-to-date `upcall-peers`, built now if need be. Building takes some minutes the first time; its
-/// progress goes to standard error. `own` is the running program, beside which a built one may lie when there are no
-/// sources.
+/// The path of an up-to-date `upcall-peers`, built now if need be. Building takes some minutes the
+/// first time; its progress goes to standard error. `own` is the running program, beside which a
+/// built one may lie when there are no sources.
 ///
 /// # Errors
 /// [`PeersError`], each saying what to do.
@@ -133,7 +140,12 @@ pub fn thread_peers(own: &Path) -> Result<PathBuf, PeersError> {
 /// # Errors
 /// As there.
 pub fn grpc_cpp(own: &Path) -> Result<PathBuf, PeersError> {
-    cargo(own, "upcall-grpc-cpp", &["--no-default-features", "--features", "grpc-cpp"], Some(&GRPC_CPP))
+    cargo(
+        own,
+        "upcall-grpc-cpp",
+        &["--no-default-features", "--features", "grpc-cpp"],
+        Some(&GRPC_CPP),
+    )
 }
 
 /// As [`peers`], for the libraries of messages in Rust.
@@ -157,7 +169,12 @@ pub fn ucx(own: &Path) -> Result<PathBuf, PeersError> {
 /// # Errors
 /// As there.
 pub fn open_mpi(own: &Path) -> Result<PathBuf, PeersError> {
-    cargo(own, "upcall-openmpi", &["--no-default-features", "--features", "openmpi"], Some(&OPEN_MPI))
+    cargo(
+        own,
+        "upcall-openmpi",
+        &["--no-default-features", "--features", "openmpi"],
+        Some(&OPEN_MPI),
+    )
 }
 
 /// As [`peers`], for Boost.Fiber.
@@ -180,8 +197,12 @@ pub fn boost_fiber(own: &Path) -> Result<PathBuf, PeersError> {
 pub fn goroutines(own: &Path) -> Result<PathBuf, PeersError> {
     compiled(own, "upcall-goroutines", "threads/goroutines.go", &GO, |source, program| {
         let mut compiler = Command::new(go());
-        // One file and the standard library: no module, no network, and nothing is left in the user's folders.
-        compiler.env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("GOCACHE", program.with_file_name("go-cache"));
+        // One file and the standard library: no module, no network, and nothing is left in the
+        // user's folders.
+        compiler
+            .env("GO111MODULE", "off")
+            .env("GOTOOLCHAIN", "local")
+            .env("GOCACHE", program.with_file_name("go-cache"));
         compiler.args(["build", "-o"]).arg(program).arg(source);
         compiler
     })
@@ -189,7 +210,9 @@ pub fn goroutines(own: &Path) -> Result<PathBuf, PeersError> {
 
 /// Where programs are built.
 fn release() -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| Path::new(SOURCES).join("target"), PathBuf::from).join("release")
+    env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(SOURCES).join("target"), PathBuf::from)
+        .join("release")
 }
 
 /// Without sources, a built program beside the running one.
@@ -199,7 +222,12 @@ fn without_sources(own: &Path, name: &str) -> Result<PathBuf, PeersError> {
 }
 
 /// A program of the package `upcall-peers`.
-fn cargo(own: &Path, name: &str, features: &[&str], need: Option<&Need>) -> Result<PathBuf, PeersError> {
+fn cargo(
+    own: &Path,
+    name: &str,
+    features: &[&str],
+    need: Option<&Need>,
+) -> Result<PathBuf, PeersError> {
     let manifest = Path::new(SOURCES).join("Cargo.toml");
     if !manifest.is_file() {
         return without_sources(own, name);
@@ -211,7 +239,11 @@ fn cargo(own: &Path, name: &str, features: &[&str], need: Option<&Need>) -> Resu
     }
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--release", "--locked", "--bin", name]).args(features);
-    cargo.arg("--manifest-path").arg(&manifest).arg("--target-dir").arg(release().with_file_name(""));
+    cargo
+        .arg("--manifest-path")
+        .arg(&manifest)
+        .arg("--target-dir")
+        .arg(release().with_file_name(""));
     build(cargo, &program)
 }
 
@@ -247,7 +279,9 @@ pub(crate) fn build(mut compiler: Command, program: &Path) -> Result<PathBuf, Pe
     match compiler.stdin(Stdio::null()).stdout(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(program.to_owned()),
         Ok(status) => Err(failed(status.to_string())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && program.is_file() => Ok(program.to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && program.is_file() => {
+            Ok(program.to_owned())
+        }
         Err(error) => Err(failed(error.to_string())),
     }
 }
@@ -263,11 +297,19 @@ fn cxx() -> PathBuf {
 /// On the path, or where its own documentation has it installed.
 fn go() -> PathBuf {
     const INSTALLED: &str = "/usr/local/go/bin/go";
-    if !works(Path::new("go"), &["version"]) && Path::new(INSTALLED).is_file() { INSTALLED.into() } else { "go".into() }
+    if !works(Path::new("go"), &["version"]) && Path::new(INSTALLED).is_file() {
+        INSTALLED.into()
+    } else {
+        "go".into()
+    }
 }
 
 pub(crate) fn works(program: &Path, args: &[&str]) -> bool {
-    Command::new(program).args(args).stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
+    Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .is_ok_and(|output| output.status.success())
 }
 
 /// Installs what is missing, where that is possible.
@@ -277,12 +319,23 @@ pub(crate) fn provide(need: &Need) -> Result<(), PeersError> {
     }
     if rustix::process::geteuid().is_root() && works(Path::new("apt-get"), &["--version"]) {
         eprintln!("installing Debian's {} …", need.packages);
-        let install = ["install", "-y", "-qq", "--no-install-recommends"].into_iter().chain(need.packages.split(' '));
+        let install = ["install", "-y", "-qq", "--no-install-recommends"]
+            .into_iter()
+            .chain(need.packages.split(' '));
         for args in [vec!["update", "-qq"], install.collect()] {
-            Command::new("apt-get").args(args).stdin(Stdio::null()).stdout(Stdio::null()).status().ok();
+            Command::new("apt-get")
+                .args(args)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .status()
+                .ok();
         }
     }
-    if (need.there)() { Ok(()) } else { Err(PeersError::Missing { what: need.what, packages: need.packages }) }
+    if (need.there)() {
+        Ok(())
+    } else {
+        Err(PeersError::Missing { what: need.what, packages: need.packages })
+    }
 }
 
 #[cfg(test)]
@@ -294,10 +347,13 @@ mod tests {
         let nowhere = PeersError::Nowhere { beside: PathBuf::from("/x/upcall-peers") }.to_string();
         assert!(nowhere.contains("/x/upcall-peers") && nowhere.contains("--peers none"));
         for need in [ZEROMQ, GRPC_CPP, UCX, OPEN_MPI, BOOST, GO] {
-            let missing = PeersError::Missing { what: need.what, packages: need.packages }.to_string();
+            let missing =
+                PeersError::Missing { what: need.what, packages: need.packages }.to_string();
             assert!(missing.contains(&format!("apt-get install {}", need.packages)), "{missing}");
         }
-        let failed = build(Command::new("/nowhere/c++"), Path::new("/nowhere/program")).unwrap_err().to_string();
+        let failed = build(Command::new("/nowhere/c++"), Path::new("/nowhere/program"))
+            .unwrap_err()
+            .to_string();
         assert!(failed.contains("run: /nowhere/c++"), "{failed}");
     }
 

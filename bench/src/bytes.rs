@@ -1,5 +1,6 @@
-//! Calls over systems that carry only bytes (sockets, ZeroMQ): a request is one byte of procedure and its arguments, a
-//! reply is the result. As little as will do, so that what is measured is the system and not this.
+//! Calls over systems that carry only bytes (sockets, ZeroMQ): a request is one byte of procedure
+//! and its arguments, a reply is the result. As little as will do, so that what is measured is the
+//! system and not this.
 
 use crate::case::BIG;
 use crate::child::{ClientSide, Outcome};
@@ -12,7 +13,8 @@ const BIG_IN_OUT: u8 = 3;
 
 /// Carries a request over and the reply back.
 pub trait Exchange {
-    /// Sends the concatenation of `head` and `body`, waits for the reply and puts it into `reply` (empty before).
+    /// Sends the concatenation of `head` and `body`, waits for the reply and puts it into `reply`
+    /// (empty before).
     ///
     /// # Errors
     /// When the other side is gone, or the system fails.
@@ -36,8 +38,9 @@ impl<E: Exchange> Bytes<E> {
     fn call<const N: usize>(&mut self, head: &[u8], body: &[u8]) -> Outcome<[u8; N]> {
         self.reply.clear();
         self.exchange.exchange(head, body, &mut self.reply)?;
-        <[u8; N]>::try_from(&self.reply[..])
-            .map_err(|_| format!("a reply of {} bytes where {N} are right", self.reply.len()).into())
+        <[u8; N]>::try_from(&self.reply[..]).map_err(|_| {
+            format!("a reply of {} bytes where {N} are right", self.reply.len()).into()
+        })
     }
 }
 
@@ -72,8 +75,8 @@ pub fn null_request() -> [u8; 1] {
     [NULL]
 }
 
-/// The server's answer to `request`, put into `reply` (empty before). A null call is answered by one byte, because a
-/// message of none cannot be told from none.
+/// The server's answer to `request`, put into `reply` (empty before). A null call is answered by
+/// one byte, because a message of none cannot be told from none.
 ///
 /// # Errors
 /// When the request is no such call.
@@ -81,7 +84,8 @@ pub fn serve(request: &[u8], reply: &mut Vec<u8>) -> Outcome<()> {
     match *request {
         [NULL] => reply.push(NULL),
         [ADD, a0, a1, a2, a3, b0, b1, b2, b3] => {
-            let (a, b) = (i32::from_le_bytes([a0, a1, a2, a3]), i32::from_le_bytes([b0, b1, b2, b3]));
+            let (a, b) =
+                (i32::from_le_bytes([a0, a1, a2, a3]), i32::from_le_bytes([b0, b1, b2, b3]));
             reply.extend_from_slice(&answer::add(a, b).to_le_bytes());
         }
         [BYTES_IN, ref data @ ..] => reply.extend_from_slice(&answer::bytes_in(data).to_le_bytes()),

@@ -1,5 +1,6 @@
-//! What is measured: the four tests of LRPC (Bershad et al., TOCS 1990, Table IV), three sizes of argument, and
-//! null calls from several callers at once; where the two processes run; and how the server waits.
+//! What is measured: the four tests of LRPC (Bershad et al., TOCS 1990, Table IV), three sizes of
+//! argument, and null calls from several callers at once; where the two processes run; and how the
+//! server waits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,7 +31,8 @@ pub enum Case {
 
 impl Case {
     /// Every case, in the order of the report.
-    pub const ALL: [Case; 7] = [Case::Null, Case::Add, Case::BigIn, Case::BigInOut, Case::In4k, Case::In64k, Case::In1m];
+    pub const ALL: [Case; 7] =
+        [Case::Null, Case::Add, Case::BigIn, Case::BigInOut, Case::In4k, Case::In64k, Case::In1m];
 
     /// The name in records and on the command line.
     pub fn name(self) -> &'static str {
@@ -60,7 +62,8 @@ impl Case {
 /// Numbers of calls outstanding at once in the throughput cases `null-tN`.
 pub const THREADS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// The name of the case of a bind that opens the channel between client and server, and of one that finds it open.
+/// The name of the case of a bind that opens the channel between client and server, and of one that
+/// finds it open.
 pub const BINDS: [&str; 2] = ["bind", "bind-further"];
 
 /// Where client and server run.
@@ -127,7 +130,12 @@ impl fmt::Display for UnknownName {
 
 impl std::error::Error for UnknownName {}
 
-fn find<T: Copy>(what: &'static str, all: &[T], name: fn(T) -> &'static str, found: &str) -> Result<T, UnknownName> {
+fn find<T: Copy>(
+    what: &'static str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+    found: &str,
+) -> Result<T, UnknownName> {
     all.iter().copied().find(|&x| name(x) == found).ok_or_else(|| UnknownName {
         what,
         found: found.to_owned(),
@@ -192,6 +200,9 @@ mod tests {
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
         let error = "in-2k".parse::<Case>().unwrap_err().to_string();
-        assert_eq!(error, "no case `in-2k`; known: null, add, bigin, biginout, in-4k, in-64k, in-1m");
+        assert_eq!(
+            error,
+            "no case `in-2k`; known: null, add, bigin, biginout, in-4k, in-64k, in-1m"
+        );
     }
 }

@@ -1,10 +1,12 @@
-//! The child's side: what a system under test has to provide, and the protocol that all of them speak.
+//! The child's side: what a system under test has to provide, and the protocol that all of them
+//! speak.
 //!
 //! ```text
 //! EXE bench-child SYSTEM server|client --cpus N,… --placement two-cores|one-core --mode polling|parked --dir DIR
 //! ```
-//! Each child confines itself to its processors (a client, and as a rule the server too, to one), connects or serves through files in DIR only, and prints `ready`. The server
-//! then serves until its standard input ends. The client reads commands, one a line, and answers each with one line:
+//! Each child confines itself to its processors (a client, and as a rule the server too, to one),
+//! connects or serves through files in DIR only, and prints `ready`. The server then serves until
+//! its standard input ends. The client reads commands, one a line, and answers each with one line:
 //!
 //! | command | answer |
 //! |---|---|
@@ -15,7 +17,8 @@
 //! | `halves COUNT` | `{"there":{…},"back":{…}}`, each as for `latency`, or `{"unsupported":true}` |
 //! | `quit` | none; the client ends |
 //!
-//! Any command may be answered `{"error":"…"}`. A child dies with the harness, whatever happens to the harness.
+//! Any command may be answered `{"error":"…"}`. A child dies with the harness, whatever happens to
+//! the harness.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -48,13 +51,14 @@ pub struct Place {
     pub placement: Placement,
     /// How the server waits.
     pub mode: Mode,
-    /// A directory of this pair alone, empty at the start and removed by the harness: sockets and the like go here.
+    /// A directory of this pair alone, empty at the start and removed by the harness: sockets and
+    /// the like go here.
     pub dir: PathBuf,
 }
 
 impl Place {
-    /// With what the names of files in /dev/shm must begin, for a system that has no other place for its shared memory.
-    /// The harness removes them with `dir`.
+    /// With what the names of files in /dev/shm must begin, for a system that has no other place
+    /// for its shared memory. The harness removes them with `dir`.
     pub fn shared_memory_prefix(&self) -> String {
         crate::pair::shared_memory_prefix(&self.dir)
     }
@@ -67,7 +71,8 @@ pub trait System {
     /// The client's side.
     type Client: ClientSide;
 
-    /// Serves. Announces itself by `ready` when clients may connect. Ends when [`Stop`] says so, or never.
+    /// Serves. Announces itself by `ready` when clients may connect. Ends when [`Stop`] says so, or
+    /// never.
     ///
     /// # Errors
     /// Whatever prevents serving.
@@ -96,8 +101,8 @@ pub trait ClientSide {
     /// `in-4k`, `in-64k`, `in-1m`: returns the checksum.
     fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64>;
 
-    /// Null calls by `callers` callers for about `time`, all on this child's processor; None if the system cannot have
-    /// that many calls outstanding.
+    /// Null calls by `callers` callers for about `time`, all on this child's processor; None if the
+    /// system cannot have that many calls outstanding.
     fn throughput(&mut self, callers: usize, time: Duration) -> Option<Outcome<Throughput>>
     where
         Self: Sized,
@@ -105,16 +110,22 @@ pub trait ClientSide {
         (callers == 1).then(|| Throughput::one_caller(self, time))
     }
 
-    /// Binds afresh `rounds` times: once while nothing stands between client and server, then some times more. None if the system does not tell the two
-    /// apart.
+    /// Binds afresh `rounds` times: once while nothing stands between client and server, then some
+    /// times more. None if the system does not tell the two apart.
     fn bind(&mut self, rounds: usize) -> Option<Outcome<Binds>> {
         let _ = rounds;
         None
     }
 
-    /// Null calls for about `time`, one at a time, to the server of this pair and those of others, by their directories: of 16 calls `first` are to this pair's server, the others to all in turn; None if the system does not
-    /// call several servers.
-    fn mix(&mut self, others: &[PathBuf], first: usize, time: Duration) -> Option<Outcome<Throughput>> {
+    /// Null calls for about `time`, one at a time, to the server of this pair and those of others,
+    /// by their directories: of 16 calls `first` are to this pair's server, the others to all in
+    /// turn; None if the system does not call several servers.
+    fn mix(
+        &mut self,
+        others: &[PathBuf],
+        first: usize,
+        time: Duration,
+    ) -> Option<Outcome<Throughput>> {
         let _ = (others, first, time);
         None
     }
@@ -148,7 +159,8 @@ impl Stop {
         self.0.flag.load(Relaxed)
     }
 
-    /// Blocks until then, for servers whose work is done by other threads. Uses no CPU, so that idle figures are theirs.
+    /// Blocks until then, for servers whose work is done by other threads. Uses no CPU, so that
+    /// idle figures are theirs.
     pub fn wait(&self) {
         let mut held = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
         while !self.requested() {
@@ -172,7 +184,8 @@ impl Ready {
         Ready(())
     }
 
-    /// Announces a server that has nothing to clean up: the process exits when its standard input ends.
+    /// Announces a server that has nothing to clean up: the process exits when its standard input
+    /// ends.
     pub fn announce(self) {
         announce();
         thread::spawn(|| {
@@ -181,7 +194,8 @@ impl Ready {
         });
     }
 
-    /// Announces a server that must clean up: when its standard input ends, it has 1.5 s to see `Stop` and return.
+    /// Announces a server that must clean up: when its standard input ends, it has 1.5 s to see
+    /// `Stop` and return.
     pub fn announce_stoppable(self) -> Stop {
         announce();
         let stop = Stop(Arc::default());
@@ -220,8 +234,8 @@ impl Entry {
     }
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-child`; `systems` is what this program
-/// can be. Errors go to standard error, which the harness shows.
+/// Runs this process as a child of the harness. `args` are those after `bench-child`; `systems` is
+/// what this program can be. Errors go to standard error, which the harness shows.
 pub fn child_main(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> ExitCode {
     exit(run(args, systems))
 }
@@ -264,27 +278,36 @@ struct Args {
     place: Place,
 }
 
-const USAGE: &str =
-    "bench-child SYSTEM server|client --cpus N,… --mode polling|parked --dir DIR [--placement two-cores|one-core]";
+const USAGE: &str = "bench-child SYSTEM server|client --cpus N,… --mode polling|parked --dir DIR [--placement two-cores|one-core]";
 
 impl Args {
     fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<Args> {
         let mut args = args.into_iter();
         let mut next = |what: &str| {
-            let arg: OsString = args.next().ok_or_else(|| format!("{what} is missing; usage: {USAGE}"))?;
+            let arg: OsString =
+                args.next().ok_or_else(|| format!("{what} is missing; usage: {USAGE}"))?;
             arg.into_string().map_err(|arg| format!("{}: {what} is not text", arg.display()))
         };
         let system = next("SYSTEM")?;
         let role = match next("server|client")?.as_str() {
             "server" => Role::Server,
             "client" => Role::Client,
-            other => return Err(format!("`{other}` is neither server nor client; usage: {USAGE}").into()),
+            other => {
+                return Err(
+                    format!("`{other}` is neither server nor client; usage: {USAGE}").into()
+                );
+            }
         };
         let (mut cpus, mut mode, mut dir, mut placement) = (None, None, None, Placement::TwoCores);
         while let Ok(flag) = next("") {
             let value = next(&flag)?;
             match flag.as_str() {
-                "--cpus" => cpus = Some(place::numbers(&value).ok_or_else(|| format!("--cpus {value}: not a list of numbers"))?),
+                "--cpus" => {
+                    cpus = Some(
+                        place::numbers(&value)
+                            .ok_or_else(|| format!("--cpus {value}: not a list of numbers"))?,
+                    )
+                }
                 "--mode" => mode = Some(value.parse()?),
                 "--placement" => placement = value.parse()?,
                 "--dir" => dir = Some(PathBuf::from(value)),
@@ -303,15 +326,21 @@ impl Args {
 }
 
 fn client<S: System>(place: &Place) -> Outcome<()> {
-    let mut driver = Driver { client: S::connect(place)?, clock: Clock::calibrated(), seed: 1, payload: Vec::new() };
+    let mut driver = Driver {
+        client: S::connect(place)?,
+        clock: Clock::calibrated(),
+        seed: 1,
+        payload: Vec::new(),
+    };
     announce();
     for line in io::stdin().lock().lines() {
         let line = line?;
         if line == "quit" {
             break;
         }
-        let answer =
-            driver.command(&line).unwrap_or_else(|error| serde_json::json!({ "error": format!("{line}: {error}") }).to_string());
+        let answer = driver.command(&line).unwrap_or_else(|error| {
+            serde_json::json!({ "error": format!("{line}: {error}") }).to_string()
+        });
         writeln!(io::stdout(), "{answer}")?;
     }
     Ok(())
@@ -360,9 +389,10 @@ impl<C: ClientSide> Driver<C> {
         }
     }
 
-    /// `count` calls with a time stamp each, then as many without; fewer if either takes longer than `most`, as it does
-    /// when other programs have the processors. Filling and checking are inside the measured time: they are part of the
-    /// exchange, and the same in every system.
+    /// `count` calls with a time stamp each, then as many without; fewer if either takes longer
+    /// than `most`, as it does when other programs have the processors. Filling and checking
+    /// are inside the measured time: they are part of the exchange, and the same in every
+    /// system.
     fn latency(&mut self, case: Case, count: usize, most: Duration) -> Outcome<Summary> {
         self.payload.clear();
         self.payload.resize(case.bytes(), 0);
@@ -381,10 +411,12 @@ impl<C: ClientSide> Driver<C> {
                 let out = client.big_in_out(big(data)?)?;
                 check(checksum(&out), expected(BIG, expected(BIG, seed)))
             }),
-            Case::In4k | Case::In64k | Case::In1m => self.measure(count, most, |client, data, seed| {
-                fill(data, seed);
-                check(client.bytes_in(data)?, expected(data.len(), seed))
-            }),
+            Case::In4k | Case::In64k | Case::In1m => {
+                self.measure(count, most, |client, data, seed| {
+                    fill(data, seed);
+                    check(client.bytes_in(data)?, expected(data.len(), seed))
+                })
+            }
         }
     }
 
@@ -413,10 +445,15 @@ impl<C: ClientSide> Driver<C> {
     }
 }
 
-/// Does 0 to `count` in parts, until all is done or `most` is over: the clock is looked at between parts only, which is
-/// too seldom to be seen in the figures. Says how much was done; the first part always is.
+/// Does 0 to `count` in parts, until all is done or `most` is over: the clock is looked at between
+/// parts only, which is too seldom to be seen in the figures. Says how much was done; the first
+/// part always is.
 #[inline(always)]
-fn in_parts(count: usize, most: Duration, mut run: impl FnMut(Range<usize>) -> Outcome<()>) -> Outcome<usize> {
+fn in_parts(
+    count: usize,
+    most: Duration,
+    mut run: impl FnMut(Range<usize>) -> Outcome<()>,
+) -> Outcome<usize> {
     const PARTS: usize = 64;
     let begun = Instant::now();
     let mut done = 0;
@@ -433,7 +470,11 @@ fn big(data: &[u8]) -> Outcome<&[u8; BIG]> {
 }
 
 fn check<T: PartialEq + std::fmt::Debug>(found: T, right: T) -> Outcome<()> {
-    if found == right { Ok(()) } else { Err(format!("a wrong answer: {found:?} where {right:?} is right").into()) }
+    if found == right {
+        Ok(())
+    } else {
+        Err(format!("a wrong answer: {found:?} where {right:?} is right").into())
+    }
 }
 
 #[cfg(test)]
@@ -447,11 +488,20 @@ mod tests {
 
     #[test]
     fn arguments_are_read() {
-        let args = parse("limit server --cpus 3,4 --mode parked --dir /tmp/x --placement one-core").unwrap();
+        let args = parse("limit server --cpus 3,4 --mode parked --dir /tmp/x --placement one-core")
+            .unwrap();
         assert_eq!((args.system.as_str(), args.role), ("limit", Role::Server));
-        let place = Place { cpus: vec![3, 4], placement: Placement::OneCore, mode: Mode::Parked, dir: PathBuf::from("/tmp/x") };
+        let place = Place {
+            cpus: vec![3, 4],
+            placement: Placement::OneCore,
+            mode: Mode::Parked,
+            dir: PathBuf::from("/tmp/x"),
+        };
         assert_eq!(args.place, place);
-        assert_eq!(parse("a client --cpus 0 --mode polling --dir d").unwrap().place.placement, Placement::TwoCores);
+        assert_eq!(
+            parse("a client --cpus 0 --mode polling --dir d").unwrap().place.placement,
+            Placement::TwoCores
+        );
     }
 
     #[test]
@@ -494,7 +544,12 @@ mod tests {
     }
 
     fn driver(error: u64) -> Driver<Direct> {
-        Driver { client: Direct { error }, clock: Clock::calibrated(), seed: 1, payload: Vec::new() }
+        Driver {
+            client: Direct { error },
+            clock: Clock::calibrated(),
+            seed: 1,
+            payload: Vec::new(),
+        }
     }
 
     #[test]

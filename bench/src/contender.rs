@@ -32,7 +32,15 @@ pub struct Contender {
 }
 
 const fn contender(name: &'static str, program: Program, polls: bool, parks: bool) -> Contender {
-    Contender { name, program, polls, parks, hand_off: false, outstanding: usize::MAX, binds: false }
+    Contender {
+        name,
+        program,
+        polls,
+        parks,
+        hand_off: false,
+        outstanding: usize::MAX,
+        binds: false,
+    }
 }
 
 const fn hand_off(name: &'static str) -> Contender {
@@ -49,7 +57,8 @@ pub const LIMITS: [Contender; 5] = [
 ];
 
 /// Ours.
-pub const UPCALL: Contender = Contender { binds: true, ..contender("upcall", Program::Own, true, true) };
+pub const UPCALL: Contender =
+    Contender { binds: true, ..contender("upcall", Program::Own, true, true) };
 
 /// The peers. A peer without a mode in which its server polls takes part in `parked` only.
 pub const PEERS: [Contender; 8] = [
@@ -82,7 +91,11 @@ impl Contender {
 
     /// The processors of server and client, from the run's first and second.
     pub fn processors(&self, placement: Placement, first: usize, second: usize) -> (usize, usize) {
-        if placement == Placement::OneCore || self.hand_off { (first, first) } else { (second, first) }
+        if placement == Placement::OneCore || self.hand_off {
+            (first, first)
+        } else {
+            (second, first)
+        }
     }
 }
 

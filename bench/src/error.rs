@@ -40,9 +40,14 @@ impl fmt::Display for RunError {
         match self {
             RunError::Interrupted => write!(f, "interrupted"),
             RunError::Peers(error) => error.fmt(f),
-            RunError::Unknown { what, found, known } => write!(f, "no {what} `{found}`; there are {}", known.join(", ")),
+            RunError::Unknown { what, found, known } => {
+                write!(f, "no {what} `{found}`; there are {}", known.join(", "))
+            }
             RunError::Nothing => {
-                write!(f, "nothing to measure: no system that takes part (see --peers) runs that part of the suite")
+                write!(
+                    f,
+                    "nothing to measure: no system that takes part (see --peers) runs that part of the suite"
+                )
             }
             RunError::File { path, error } => write!(f, "{}: {error}", path.display()),
             RunError::System(error) => error.fmt(f),
@@ -55,7 +60,11 @@ impl std::error::Error for RunError {}
 impl RunError {
     /// # Errors
     /// The first of `wished` that is not among `known`, each of which is `what`.
-    pub(crate) fn unless_known(what: &'static str, wished: &[String], known: Vec<String>) -> Result<(), RunError> {
+    pub(crate) fn unless_known(
+        what: &'static str,
+        wished: &[String],
+        known: Vec<String>,
+    ) -> Result<(), RunError> {
         match wished.iter().find(|name| !known.contains(name)) {
             Some(found) => Err(RunError::Unknown { what, found: found.clone(), known }),
             None => Ok(()),

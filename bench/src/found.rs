@@ -19,11 +19,16 @@ pub struct Halves {
 }
 
 impl Halves {
-    /// Takes the times of `count` calls by `call`, which returns what [`Clock::read`] said in the procedure.
+    /// Takes the times of `count` calls by `call`, which returns what [`Clock::read`] said in the
+    /// procedure.
     ///
     /// # Errors
     /// The first call that fails, or no call at all.
-    pub fn time(count: usize, clock: &Clock, mut call: impl FnMut() -> Outcome<u64>) -> Outcome<Halves> {
+    pub fn time(
+        count: usize,
+        clock: &Clock,
+        mut call: impl FnMut() -> Outcome<u64>,
+    ) -> Outcome<Halves> {
         if count == 0 {
             return Err("a count of 0 has no percentiles".into());
         }
@@ -52,8 +57,9 @@ pub struct Binds {
 }
 
 impl Binds {
-    /// Takes the times of `rounds` rounds; of fewer if they take longer than a second, as they do when other programs
-    /// have the processors. `bind` binds and returns what stands as long as it is kept.
+    /// Takes the times of `rounds` rounds; of fewer if they take longer than a second, as they do
+    /// when other programs have the processors. `bind` binds and returns what stands as long as
+    /// it is kept.
     ///
     /// # Errors
     /// The first bind that fails, or no round at all.
@@ -67,7 +73,8 @@ impl Binds {
             let begun = Instant::now();
             bind().map(|bound| (begun.elapsed().as_nanos() as u64, bound))
         };
-        let (mut first, mut further) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds * FURTHER));
+        let (mut first, mut further) =
+            (Vec::with_capacity(rounds), Vec::with_capacity(rounds * FURTHER));
         let begun = Instant::now();
         for round in 0..rounds {
             if round > 0 && begun.elapsed() > MOST {
@@ -85,7 +92,10 @@ impl Binds {
             // The server tidies up after the round; the next one finds it at rest.
             thread::sleep(Duration::from_millis(1));
         }
-        Ok(Binds { first: Summary::of_durations(&mut first), further: Summary::of_durations(&mut further) })
+        Ok(Binds {
+            first: Summary::of_durations(&mut first),
+            further: Summary::of_durations(&mut further),
+        })
     }
 }
 
@@ -119,8 +129,8 @@ impl Throughput {
         Ok(Throughput::new(calls, begun.elapsed()))
     }
 
-    /// `callers` kernel threads on this processor, each with a client of its own from `connect`. The clients are
-    /// connected before the time begins.
+    /// `callers` kernel threads on this processor, each with a client of its own from `connect`.
+    /// The clients are connected before the time begins.
     ///
     /// # Errors
     /// The first failed connection or call.
@@ -141,10 +151,14 @@ impl Throughput {
                 }
                 Ok(calls)
             };
-            let threads: Vec<_> = clients.into_iter().map(|client| scope.spawn(move || run(client))).collect();
+            let threads: Vec<_> =
+                clients.into_iter().map(|client| scope.spawn(move || run(client))).collect();
             thread::sleep(time);
             stop.store(true, Relaxed);
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a caller panicked".into()))).sum()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| Err("a caller panicked".into())))
+                .sum()
         });
         Ok(Throughput::new(calls?, begun.elapsed()))
     }

@@ -19,7 +19,8 @@ impl Interrupted {
     pub fn watch() -> io::Result<Interrupted> {
         let flag = Arc::new(AtomicBool::new(false));
         let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
-        let handlers = signals.into_iter().map(|signal| signal_hook::flag::register(signal, flag.clone()));
+        let handlers =
+            signals.into_iter().map(|signal| signal_hook::flag::register(signal, flag.clone()));
         Ok(Interrupted { handlers: handlers.collect::<io::Result<_>>()?, flag })
     }
 }

@@ -1,9 +1,13 @@
-//! The processes of a child that measures: who sends, and who receives; or an object's home, and those who use it.
+//! The processes of a child that measures: who sends, and who receives; or an object's home, and
+//! those who use it.
 //!
-//! The first one is the harness's child. It starts the others, which are the same program with the same task; all run [`Lab::both`] or [`Lab::all`] as often as the case says so, each its own side of it. What the others find they
-//! print as a line for the first one. Beside what is measured they share a page by which they take turns, and learn that another one has failed ([`Gate`]).
+//! The first one is the harness's child. It starts the others, which are the same program with the
+//! same task; all run [`Lab::both`] or [`Lab::all`] as often as the case says so, each its own side
+//! of it. What the others find they print as a line for the first one. Beside what is measured they
+//! share a page by which they take turns, and learn that another one has failed ([`Gate`]).
 //!
-//! Processes, as threads of one would pay for each other's mappings: a segment that one of them gives back interrupts the processor of the other.
+//! Processes, as threads of one would pay for each other's mappings: a segment that one of them
+//! gives back interrupts the processor of the other.
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -31,7 +35,8 @@ const OTHER: &str = "the other side has failed";
 
 /// What the processes of a lab are started for.
 pub trait Errand: Copy {
-    /// What follows the program's name where another process is started for the same, but for its place.
+    /// What follows the program's name where another process is started for the same, but for its
+    /// place.
     fn arguments(&self) -> Vec<String>;
 
     /// The first process.
@@ -61,7 +66,11 @@ impl Seat {
     /// As the first process says it.
     pub fn read(text: &str) -> Option<Seat> {
         let mut numbers = text.split('/');
-        let (group, number, rank) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+        let (group, number, rank) = (
+            numbers.next()?.parse().ok()?,
+            numbers.next()?.parse().ok()?,
+            numbers.next()?.parse().ok()?,
+        );
         numbers.next().is_none().then_some(Seat { group, number, rank })
     }
 
@@ -72,7 +81,9 @@ impl Seat {
     pub fn behind(rest: &[&str], usage: &str) -> Outcome<Option<Seat>> {
         match rest {
             [] => Ok(None),
-            ["--second", place] => Ok(Some(Seat::read(place).ok_or_else(|| format!("--second {place}; usage: {usage}"))?)),
+            ["--second", place] => Ok(Some(
+                Seat::read(place).ok_or_else(|| format!("--second {place}; usage: {usage}"))?,
+            )),
             _ => Err(format!("usage: {usage}").into()),
         }
     }
@@ -123,7 +134,8 @@ impl Other {
     }
 }
 
-/// All that a child does: it finds what it is asked for, and measures that; the first process tells what was found, as a line of JSON. It dies with who has started it.
+/// All that a child does: it finds what it is asked for, and measures that; the first process tells
+/// what was found, as a line of JSON. It dies with who has started it.
 ///
 /// # Errors
 /// Those of both, and of the lab.
@@ -152,7 +164,8 @@ impl<T: Errand> Lab<T> {
         let file = raw::create(PAGE)?;
         let number = file.as_raw_fd();
         let memory = Arc::new(Page::open(&path(task.group(), number))?);
-        let mut lab = Lab { task, role: Role::First { others: Vec::new(), _file: file }, memory, gates: 0 };
+        let mut lab =
+            Lab { task, role: Role::First { others: Vec::new(), _file: file }, memory, gates: 0 };
         for rank in 1..=task.others() {
             let other = Other::start(&task, Seat { group: task.group(), number, rank })?;
             if let Role::First { others, .. } = &mut lab.role {
@@ -181,7 +194,8 @@ impl<T: Errand> Lab<T> {
         Ok(Lab { task, role: Role::All, memory: Arc::new(memory), gates: 0 })
     }
 
-    /// Has the first process run `first`, on its processor, and the second one `second`, on its own. What they find, in the first one; `None` in the second. For tasks of one other process.
+    /// Has the first process run `first`, on its processor, and the second one `second`, on its
+    /// own. What they find, in the first one; `None` in the second. For tasks of one other process.
     ///
     /// # Errors
     /// A side has failed.
@@ -199,7 +213,8 @@ impl<T: Errand> Lab<T> {
         Ok(others.pop().map(|second| (first, second)))
     }
 
-    /// Has the first process run `first`, on its processor, and each of the others `other`, with its number from 1 on, on theirs. What they find, in the first one; `None` in the others.
+    /// Has the first process run `first`, on its processor, and each of the others `other`, with
+    /// its number from 1 on, on theirs. What they find, in the first one; `None` in the others.
     ///
     /// # Errors
     /// One has failed.
@@ -211,8 +226,11 @@ impl<T: Errand> Lab<T> {
         let gate = Gate { memory: self.memory.clone(), line: 2 + 2 * self.gates };
         self.gates += 1;
         let cpus = self.task.cpus();
-        let first = || gate.guard(|| place::pin(cpus[0]).map_err(Into::into).and_then(|()| first(&gate)));
-        let other = |rank| gate.guard(|| place::pin(cpus[1]).map_err(Into::into).and_then(|()| other(rank, &gate)));
+        let first =
+            || gate.guard(|| place::pin(cpus[0]).map_err(Into::into).and_then(|()| first(&gate)));
+        let other = |rank| {
+            gate.guard(|| place::pin(cpus[1]).map_err(Into::into).and_then(|()| other(rank, &gate)))
+        };
         match &mut self.role {
             Role::Other { rank } => {
                 println!("{}", serde_json::to_string(&other(*rank)?)?);
@@ -227,23 +245,34 @@ impl<T: Errand> Lab<T> {
                     lines.push(line);
                 }
                 let mine = mine?;
-                let theirs = lines.iter().map(|line| serde_json::from_str(line).map_err(|_| OTHER.into()));
+                let theirs =
+                    lines.iter().map(|line| serde_json::from_str(line).map_err(|_| OTHER.into()));
                 Ok(Some((mine, theirs.collect::<Outcome<Vec<B>>>()?)))
             }
             Role::All => {
                 let (mine, theirs) = thread::scope(|scope| {
                     let other = &other;
-                    let others: Vec<_> = (1..=self.task.others()).map(|rank| scope.spawn(move || other(rank))).collect();
+                    let others: Vec<_> = (1..=self.task.others())
+                        .map(|rank| scope.spawn(move || other(rank)))
+                        .collect();
                     let first = scope.spawn(first);
                     let panicked = || "a side panicked".to_owned().into();
-                    let theirs = others.into_iter().map(|other| other.join().unwrap_or_else(|_| Err(panicked())));
+                    let theirs = others
+                        .into_iter()
+                        .map(|other| other.join().unwrap_or_else(|_| Err(panicked())));
                     let theirs = theirs.collect::<Vec<_>>();
                     (first.join().unwrap_or_else(|_| Err(panicked())), theirs)
                 });
                 // Who fails first has a reason of its own.
-                let failed = mine.as_ref().err().into_iter().chain(theirs.iter().filter_map(|other| other.as_ref().err()));
+                let failed = mine
+                    .as_ref()
+                    .err()
+                    .into_iter()
+                    .chain(theirs.iter().filter_map(|other| other.as_ref().err()));
                 let reasons: Vec<String> = failed.map(ToString::to_string).collect();
-                if let Some(reason) = reasons.iter().find(|reason| *reason != OTHER).or(reasons.first()) {
+                if let Some(reason) =
+                    reasons.iter().find(|reason| *reason != OTHER).or(reasons.first())
+                {
                     return Err(reason.clone().into());
                 }
                 Ok(Some((mine?, theirs.into_iter().collect::<Outcome<Vec<B>>>()?)))
@@ -457,7 +486,10 @@ mod tests {
             Ok(rank)
         };
         assert_eq!(lab.all(first, other).unwrap(), Some((0, vec![1, 2, 3, 4, 5])));
-        let told = lab.all(|gate| gate.wait(1), |rank, gate| if rank == 3 { Err("the third".into()) } else { gate.wait(1) });
+        let told = lab.all(
+            |gate| gate.wait(1),
+            |rank, gate| if rank == 3 { Err("the third".into()) } else { gate.wait(1) },
+        );
         assert_eq!(told.unwrap_err().to_string(), "the third");
     }
 

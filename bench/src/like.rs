@@ -1,8 +1,10 @@
 //! Which turns of a case may be compared.
 //!
-//! The host of a virtual machine moves its processors about: a cache line there and back takes 100 ns now and 400 ns a second later, and calls with
-//! it. When that happens in the middle of a case, one contender may have had most of its turns near and another far, and their ratio says nothing. Then
-//! only the turns of one placement count, near or far: that in which the contender with the fewest turns has more. How long calls took has no say in it.
+//! The host of a virtual machine moves its processors about: a cache line there and back takes 100
+//! ns now and 400 ns a second later, and calls with it. When that happens in the middle of a case,
+//! one contender may have had most of its turns near and another far, and their ratio says nothing.
+//! Then only the turns of one placement count, near or far: that in which the contender with the
+//! fewest turns has more. How long calls took has no say in it.
 
 /// The turns that count, by the probes of the line before and after each.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,13 +28,16 @@ impl Like {
         let (near, far) = (Like { most: border, ..all }, Like { least: border, ..all });
         let kept = |like: Like| -> Vec<Vec<(f64, f64)>> {
             let with_turns = contenders.iter().filter(|turns| !turns.is_empty());
-            with_turns.map(|turns| turns.iter().copied().filter(|&turn| like.has(turn)).collect()).collect()
+            with_turns
+                .map(|turns| turns.iter().copied().filter(|&turn| like.has(turn)).collect())
+                .collect()
         };
         let (near, far) = (kept(near), kept(far));
         let fewest = |kept: &[Vec<(f64, f64)>]| kept.iter().map(Vec::len).min().unwrap_or(0);
         match (fewest(&near), fewest(&far)) {
             (0, 0) => all,
-            // One probe beside a busy program may have been so far off that both placements are on this side of it.
+            // One probe beside a busy program may have been so far off that both placements are on
+            // this side of it.
             (of_near, of_far) if of_near >= of_far => Like::of(&near),
             _ => Like::of(&far),
         }
@@ -54,9 +59,12 @@ impl Like {
         self.most > MOVED * self.least
     }
 
-    /// Whether a turn with these probes before and after it counts. Without probes (one processor) every one does.
+    /// Whether a turn with these probes before and after it counts. Without probes (one processor)
+    /// every one does.
     pub fn has(&self, (before, after): (f64, f64)) -> bool {
-        [before, after].into_iter().all(|probe| probe.is_nan() || (self.least..=self.most).contains(&probe))
+        [before, after]
+            .into_iter()
+            .all(|probe| probe.is_nan() || (self.least..=self.most).contains(&probe))
     }
 }
 

@@ -1,11 +1,12 @@
 //! The floors: what the machine charges for the same exchange with no system in between.
 //!
-//! * `limit` on two processors, polling: both sides look at one line of shared memory. Larger arguments are copied in by
-//!   the client and read in place by the server.
+//! * `limit` on two processors, polling: both sides look at one line of shared memory. Larger
+//!   arguments are copied in by the client and read in place by the server.
 //! * `limit` on one processor, polling: the same, with `sched_yield` after each look.
-//! * parked: a bare hand-off on one processor by the primitives that the kernel has for it: `limit-futex`,
-//!   `limit-eventfd`, `limit-pipe`, `limit-socket`. The harness takes the best of them as `limit`, in both placements,
-//!   because bringing the server's processor to the caller is open to everyone.
+//! * parked: a bare hand-off on one processor by the primitives that the kernel has for it:
+//!   `limit-futex`, `limit-eventfd`, `limit-pipe`, `limit-socket`. The harness takes the best of
+//!   them as `limit`, in both placements, because bringing the server's processor to the caller is
+//!   open to everyone.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::marker::PhantomData;
@@ -18,8 +19,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::pipe::pipe;
 use rustix::thread::{futex, sched_yield};
@@ -143,7 +144,8 @@ impl Carrier for Eventfd {
     const LEN: usize = 8;
 
     fn ends() -> Outcome<[[OwnedFd; 2]; 2]> {
-        let (to_client, to_server) = (eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?);
+        let (to_client, to_server) =
+            (eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?);
         let client = [to_server.try_clone()?, to_client.try_clone()?];
         Ok([[to_client, to_server], client])
     }
@@ -170,7 +172,8 @@ impl Carrier for Socket {
     const LEN: usize = 1;
 
     fn ends() -> Outcome<[[OwnedFd; 2]; 2]> {
-        let (server, client) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (server, client) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok([[server.try_clone()?, server], [client.try_clone()?, client]])
     }
 }
@@ -200,7 +203,8 @@ impl<C: Carrier> HandOff for Descriptors<C> {
     }
 
     fn open(_: &Place, descriptors: Vec<OwnedFd>) -> Outcome<Self> {
-        let count = |found: Vec<_>| format!("{} descriptors came where 2 were expected", found.len());
+        let count =
+            |found: Vec<_>| format!("{} descriptors came where 2 were expected", found.len());
         Ok(Self::of(descriptors.try_into().map_err(count)?))
     }
 
@@ -265,7 +269,12 @@ impl<H: HandOff> System for Limit<H> {
             return Err("the server sent no memory".into());
         }
         let memory = Memory::open(descriptors.remove(0))?;
-        Ok(Client { memory, hand_off: H::open(place, descriptors)?, turns: [0; SLOTS], several: H::NAME == Look::NAME })
+        Ok(Client {
+            memory,
+            hand_off: H::open(place, descriptors)?,
+            turns: [0; SLOTS],
+            several: H::NAME == Look::NAME,
+        })
     }
 }
 

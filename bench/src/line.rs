@@ -1,7 +1,8 @@
 //! The cache-line round trip: the unit in which calls between two processors are told.
 //!
-//! Two threads on two processors pass one line to and fro. On a virtual machine the host moves the processors about,
-//! and this figure with them (90 to 550 ns on the same machine), so it is probed beside every case.
+//! Two threads on two processors pass one line to and fro. On a virtual machine the host moves the
+//! processors about, and this figure with them (90 to 550 ns on the same machine), so it is probed
+//! beside every case.
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::thread;
@@ -19,10 +20,11 @@ const TRIPS: u64 = 250;
 /// Passed over at the start, while the second thread wakes up.
 const WARM_UP: u64 = 500;
 
-/// The round trip of a cache line between the two processors, in nanoseconds: the median over a few batches.
-/// Takes about 1 to 3 ms, both processors busy. NaN on a machine with one processor.
+/// The round trip of a cache line between the two processors, in nanoseconds: the median over a few
+/// batches. Takes about 1 to 3 ms, both processors busy. NaN on a machine with one processor.
 ///
-/// Other busy programs on these processors make it worse; a figure above 1 000 says that the two never ran together.
+/// Other busy programs on these processors make it worse; a figure above 1 000 says that the two
+/// never ran together.
 pub fn round_trip_ns(cpus: &Cpus) -> f64 {
     let Some(second) = cpus.second else { return f64::NAN };
     let line = Line(AtomicU64::new(0));

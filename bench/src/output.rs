@@ -1,4 +1,5 @@
-//! Where what a suite has found goes: a table on standard output, and records in a file, or in the table's place.
+//! Where what a suite has found goes: a table on standard output, and records in a file, or in the
+//! table's place.
 
 use std::env;
 use std::io::{self, IsTerminal, StdoutLock};
@@ -16,16 +17,21 @@ fn is_stdout(json: Option<&Path>) -> bool {
 ///
 /// # Errors
 /// Standard output cannot be written to.
-pub fn table(json: Option<&Path>, print: impl FnOnce(&mut StdoutLock<'_>, bool) -> io::Result<()>) -> Result<(), RunError> {
+pub fn table(
+    json: Option<&Path>,
+    print: impl FnOnce(&mut StdoutLock<'_>, bool) -> io::Result<()>,
+) -> Result<(), RunError> {
     if is_stdout(json) {
         return Ok(());
     }
     let out = io::stdout();
     let colour = out.is_terminal() && env::var_os("NO_COLOR").is_none();
-    print(&mut out.lock(), colour).map_err(|error| RunError::File { path: PathBuf::from("standard output"), error })
+    print(&mut out.lock(), colour)
+        .map_err(|error| RunError::File { path: PathBuf::from("standard output"), error })
 }
 
-/// Says on standard error what the table would, where there is none: records say nothing of what is not there.
+/// Says on standard error what the table would, where there is none: records say nothing of what is
+/// not there.
 pub fn asides(json: Option<&Path>, notes: &[String], failures: &[String]) {
     if is_stdout(json) {
         notes.iter().for_each(|note| eprintln!("note: {note}"));

@@ -21,9 +21,12 @@ const END: Duration = Duration::from_secs(3);
 /// Longest time for a command, over what it was asked to take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// With what the names of a pair's files in /dev/shm begin: its directory's name and that of the run's.
+/// With what the names of a pair's files in /dev/shm begin: its directory's name and that of the
+/// run's.
 pub fn shared_memory_prefix(dir: &Path) -> String {
-    let name = |path: Option<&Path>| path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+    let name = |path: Option<&Path>| {
+        path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
+    };
     format!("{}-{}-", name(dir.parent()), name(Some(dir)))
 }
 
@@ -72,7 +75,8 @@ enum Answer<T> {
 }
 
 impl<'a> Pair<'a> {
-    /// Starts a server and a client on each of the clients' processors, and waits until all are ready.
+    /// Starts a server and a client on each of the clients' processors, and waits until all are
+    /// ready.
     ///
     /// # Errors
     /// [`ChildError`]; nothing is left running.
@@ -86,11 +90,14 @@ impl<'a> Pair<'a> {
             let server = start(spec, "server", spec.cpus.0, interrupted)?;
             let client = |&cpu: &usize| start(spec, "client", &[cpu], interrupted);
             let (first, others) = spec.cpus.1.split_first().expect("a client has a processor");
-            let client_and_others = (client(first)?, others.iter().map(client).collect::<Result<_, _>>()?);
+            let client_and_others =
+                (client(first)?, others.iter().map(client).collect::<Result<_, _>>()?);
             Ok((client_and_others, server))
         };
         match started() {
-            Ok(((client, others), server)) => Ok(Pair { client, others, server, dir: spec.dir.clone(), interrupted }),
+            Ok(((client, others), server)) => {
+                Ok(Pair { client, others, server, dir: spec.dir.clone(), interrupted })
+            }
             Err(error) => {
                 fs::remove_dir_all(&spec.dir).ok();
                 Err(error)
@@ -102,16 +109,27 @@ impl<'a> Pair<'a> {
     ///
     /// # Errors
     /// [`ChildError`]; the pair is of no further use.
-    pub fn latency(&mut self, case: Case, count: u64, most: Duration) -> Result<Summary, ChildError> {
-        let summary = self.ask(&format!("latency {case} {count} {}", most.as_millis()), PATIENCE)?;
-        summary.ok_or_else(|| self.client.fault("does not support latency, which every system must"))
+    pub fn latency(
+        &mut self,
+        case: Case,
+        count: u64,
+        most: Duration,
+    ) -> Result<Summary, ChildError> {
+        let summary =
+            self.ask(&format!("latency {case} {count} {}", most.as_millis()), PATIENCE)?;
+        summary
+            .ok_or_else(|| self.client.fault("does not support latency, which every system must"))
     }
 
     /// Null calls by `callers` callers for `time`; None if the system does not support that many.
     ///
     /// # Errors
     /// [`ChildError`]; the pair is of no further use.
-    pub fn throughput(&mut self, callers: usize, time: Duration) -> Result<Option<Throughput>, ChildError> {
+    pub fn throughput(
+        &mut self,
+        callers: usize,
+        time: Duration,
+    ) -> Result<Option<Throughput>, ChildError> {
         self.ask(&format!("throughput null {callers} {}", time.as_millis()), time + PATIENCE)
     }
 
@@ -131,11 +149,15 @@ impl<'a> Pair<'a> {
         self.ask(&format!("halves {count}"), PATIENCE)
     }
 
-    /// Null calls by the clients of all these pairs at once, each from one caller, for `time`: what each of them did; None if a system does not support it.
+    /// Null calls by the clients of all these pairs at once, each from one caller, for `time`: what
+    /// each of them did; None if a system does not support it.
     ///
     /// # Errors
     /// [`ChildError`]; the pairs are of no further use.
-    pub fn together(pairs: &mut [Pair<'_>], time: Duration) -> Result<Option<Vec<Throughput>>, ChildError> {
+    pub fn together(
+        pairs: &mut [Pair<'_>],
+        time: Duration,
+    ) -> Result<Option<Vec<Throughput>>, ChildError> {
         let command = format!("throughput null 1 {}", time.as_millis());
         for pair in &mut *pairs {
             pair.clients().try_for_each(|client| client.say(&command))?;
@@ -144,17 +166,24 @@ impl<'a> Pair<'a> {
             let interrupted = pair.interrupted;
             pair.clients().map(move |client| (client, interrupted))
         });
-        answers.map(|(client, interrupted)| answer(client, &command, time + PATIENCE, interrupted)).collect()
+        answers
+            .map(|(client, interrupted)| answer(client, &command, time + PATIENCE, interrupted))
+            .collect()
     }
 
-    /// Null calls for `time` by the first pair's client to the servers of all of them, `first` of 16 to its own; None if the system does not call several servers.
+    /// Null calls for `time` by the first pair's client to the servers of all of them, `first` of
+    /// 16 to its own; None if the system does not call several servers.
     ///
     /// # Errors
     /// [`ChildError`]; the pairs are of no further use.
     ///
     /// # Panics
     /// There is no pair.
-    pub fn mix(pairs: &mut [Pair<'_>], first: usize, time: Duration) -> Result<Option<Throughput>, ChildError> {
+    pub fn mix(
+        pairs: &mut [Pair<'_>],
+        first: usize,
+        time: Duration,
+    ) -> Result<Option<Throughput>, ChildError> {
         let (own, others) = pairs.split_first_mut().expect("a pair whose client calls");
         let others: String = others.iter().map(|pair| format!(" {}", pair.dir.display())).collect();
         own.ask(&format!("mix {first} {}{others}", time.as_millis()), time + PATIENCE)
@@ -164,7 +193,11 @@ impl<'a> Pair<'a> {
         std::iter::once(&mut self.client).chain(&mut self.others)
     }
 
-    fn ask<T: for<'de> Deserialize<'de>>(&mut self, command: &str, limit: Duration) -> Result<Option<T>, ChildError> {
+    fn ask<T: for<'de> Deserialize<'de>>(
+        &mut self,
+        command: &str,
+        limit: Duration,
+    ) -> Result<Option<T>, ChildError> {
         self.client.say(command)?;
         answer(&mut self.client, command, limit, self.interrupted)
     }
@@ -184,7 +217,8 @@ impl<'a> Pair<'a> {
         Ok((self.server.cpu_ns()? - before) as f64 / begun.elapsed().as_secs_f64())
     }
 
-    /// Memory of server and client, in KiB (proportional set size: shared pages are divided among their users).
+    /// Memory of server and client, in KiB (proportional set size: shared pages are divided among
+    /// their users).
     ///
     /// # Errors
     /// [`ChildError`]; the pair is of no further use.
@@ -229,13 +263,22 @@ pub fn answer<T: for<'de> Deserialize<'de>>(
     match serde_json::from_str(&line) {
         Ok(Answer::Done(value)) => Ok(Some(value)),
         Ok(Answer::Unsupported { unsupported: true }) => Ok(None),
-        Ok(Answer::Error { error }) => Err(ChildError::Call { who: client.who.clone(), what: error }),
-        _ => Err(client.fault(&format!("answered `{command}` by `{line}`, which is no such answer"))),
+        Ok(Answer::Error { error }) => {
+            Err(ChildError::Call { who: client.who.clone(), what: error })
+        }
+        _ => {
+            Err(client.fault(&format!("answered `{command}` by `{line}`, which is no such answer")))
+        }
     }
 }
 
 /// One of them; it is ready.
-fn start(spec: &Spec<'_>, role: &str, cpus: &[usize], interrupted: &AtomicBool) -> Result<Process, ChildError> {
+fn start(
+    spec: &Spec<'_>,
+    role: &str,
+    cpus: &[usize],
+    interrupted: &AtomicBool,
+) -> Result<Process, ChildError> {
     let mut command = Command::new(spec.exe);
     command
         .args(["bench-child", spec.system, role, "--cpus", &place::list(cpus)])

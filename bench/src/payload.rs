@@ -1,8 +1,9 @@
-//! What the calls carry, and how it is checked: the same few functions for every system, so that their cost is too.
+//! What the calls carry, and how it is checked: the same few functions for every system, so that
+//! their cost is too.
 //!
-//! The client writes every byte of the argument afresh for each call, the server reads every byte into a checksum,
-//! and the client compares. Words in arithmetic progression have a sum in closed form, so the client knows the right
-//! answer without reading the argument again.
+//! The client writes every byte of the argument afresh for each call, the server reads every byte
+//! into a checksum, and the client compares. Words in arithmetic progression have a sum in closed
+//! form, so the client knows the right answer without reading the argument again.
 //!
 //! [`fill`] and [`checksum`] are never inlined. Each copy of their loops would lie elsewhere in the
 //! program, and at 1 MiB the place of a loop alone has changed a call's time by a third: so one
@@ -25,7 +26,8 @@ pub fn fill(buffer: &mut [u8], seed: u64) {
     rest.copy_from_slice(&value.to_le_bytes()[..rest.len()]);
 }
 
-/// Reads every byte of `bytes`: the wrapping sum of its little-endian words, the last one padded with zeros.
+/// Reads every byte of `bytes`: the wrapping sum of its little-endian words, the last one padded
+/// with zeros.
 #[inline(never)]
 pub fn checksum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();

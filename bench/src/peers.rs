@@ -33,7 +33,11 @@ pub struct UnknownPeer {
 impl fmt::Display for UnknownPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = self.known.join(", ");
-        write!(f, "no peer `{}`; give `none`, `all`, or some of {known} with commas between", self.found)
+        write!(
+            f,
+            "no peer `{}`; give `none`, `all`, or some of {known} with commas between",
+            self.found
+        )
     }
 }
 
@@ -48,7 +52,10 @@ impl<P: Peer> FromStr for Peers<P> {
             "all" => Ok(Peers::All),
             list => {
                 let find = |name: &str| P::ALL.iter().find(|peer| peer.name() == name).copied();
-                let unknown = |name: &str| UnknownPeer { found: name.to_owned(), known: P::ALL.iter().map(P::name).collect() };
+                let unknown = |name: &str| UnknownPeer {
+                    found: name.to_owned(),
+                    known: P::ALL.iter().map(P::name).collect(),
+                };
                 let peers = list.split(',').map(|name| find(name).ok_or_else(|| unknown(name)));
                 peers.collect::<Result<_, _>>().map(Peers::List)
             }

@@ -22,7 +22,8 @@ impl Cpus {
     /// When the kernel does not tell, or names none.
     pub fn allowed() -> io::Result<Cpus> {
         let mut cpus = allowed()?.into_iter();
-        let first = cpus.next().ok_or_else(|| io::Error::other("this process may run on no processor"))?;
+        let first =
+            cpus.next().ok_or_else(|| io::Error::other("this process may run on no processor"))?;
         Ok(Cpus { first, second: cpus.next() })
     }
 }
@@ -49,7 +50,12 @@ pub fn pin(cpu: usize) -> io::Result<()> {
 /// # Errors
 /// When one of them does not exist, or this process may use none of them.
 pub fn confine(cpus: &[usize]) -> io::Result<()> {
-    let refused = |why: &str| io::Error::other(format!("processor {}: {why}; see `taskset -p $$` for those allowed", list(cpus)));
+    let refused = |why: &str| {
+        io::Error::other(format!(
+            "processor {}: {why}; see `taskset -p $$` for those allowed",
+            list(cpus)
+        ))
+    };
     if cpus.iter().any(|&cpu| cpu >= CpuSet::MAX_CPU) {
         return Err(refused("no such processor"));
     }
@@ -67,7 +73,9 @@ pub(crate) fn confine_process(process: u32, cpus: &[usize]) -> io::Result<()> {
     cpus.iter().for_each(|&cpu| set.set(cpu));
     for task in fs::read_dir(format!("/proc/{process}/task"))? {
         // None would be this thread.
-        if let Some(thread) = task?.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?)) {
+        if let Some(thread) =
+            task?.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?))
+        {
             sched_setaffinity(Some(thread), &set)?;
         }
     }
@@ -84,7 +92,8 @@ pub(crate) fn list(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// What `body` returns, run on processor `cpu`; then the calling thread may go where it could before.
+/// What `body` returns, run on processor `cpu`; then the calling thread may go where it could
+/// before.
 ///
 /// # Errors
 /// As [`pin`]; and when the kernel does not tell where the thread may run.

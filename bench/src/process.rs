@@ -1,7 +1,7 @@
 //! One child process, and talking to it.
 //!
-//! Nothing may hang the harness or outlive it: every wait has a time limit and sees an interrupt, a child is killed on
-//! drop, and it asks the kernel to kill it when the harness dies.
+//! Nothing may hang the harness or outlive it: every wait has a time limit and sees an interrupt, a
+//! child is killed on drop, and it asks the kernel to kill it when the harness dies.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -48,8 +48,12 @@ impl fmt::Display for ChildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChildError::Interrupted => write!(f, "interrupted"),
-            ChildError::Start { exe, error } => write!(f, "cannot start {}: {error}", exe.display()),
-            ChildError::Child { who, what } | ChildError::Call { who, what } => write!(f, "{who}: {what}"),
+            ChildError::Start { exe, error } => {
+                write!(f, "cannot start {}: {error}", exe.display())
+            }
+            ChildError::Child { who, what } | ChildError::Call { who, what } => {
+                write!(f, "{who}: {what}")
+            }
         }
     }
 }
@@ -68,11 +72,16 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`, whose standard error goes to the file `errors`. Its input and output are the harness's to use.
+    /// Starts `command`, whose standard error goes to the file `errors`. Its input and output are
+    /// the harness's to use.
     ///
     /// # Errors
     /// [`ChildError::Start`].
-    pub fn start(mut command: Command, who: String, errors: PathBuf) -> Result<Process, ChildError> {
+    pub fn start(
+        mut command: Command,
+        who: String,
+        errors: PathBuf,
+    ) -> Result<Process, ChildError> {
         let exe = PathBuf::from(command.get_program());
         let failed = |error| ChildError::Start { exe: exe.clone(), error };
         let said = File::create(&errors).map_err(failed)?;
@@ -99,7 +108,12 @@ impl Process {
     ///
     /// # Errors
     /// When none comes before `deadline`.
-    pub fn line(&mut self, what: &str, deadline: Instant, interrupted: &AtomicBool) -> Result<String, ChildError> {
+    pub fn line(
+        &mut self,
+        what: &str,
+        deadline: Instant,
+        interrupted: &AtomicBool,
+    ) -> Result<String, ChildError> {
         loop {
             if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
@@ -111,9 +125,11 @@ impl Process {
             let mut piece = [0; 4096];
             match self.output.read(&mut piece) {
                 Ok(0) | Err(_) => {
-                    // How it ended says more than its silence. One that has not quite ended would not answer either.
+                    // How it ended says more than its silence. One that has not quite ended would
+                    // not answer either.
                     self.child.kill().ok();
-                    let how = self.child.wait().map_or(String::new(), |status| format!(" ({status})"));
+                    let how =
+                        self.child.wait().map_or(String::new(), |status| format!(" ({status})"));
                     return Err(self.fault(&format!("ended in answer to {what}{how}")));
                 }
                 Ok(n) => self.unread.extend_from_slice(&piece[..n]),
@@ -121,7 +137,11 @@ impl Process {
         }
     }
 
-    fn wait_for_output(&self, deadline: Instant, interrupted: &AtomicBool) -> Result<Waited, ChildError> {
+    fn wait_for_output(
+        &self,
+        deadline: Instant,
+        interrupted: &AtomicBool,
+    ) -> Result<Waited, ChildError> {
         loop {
             if interrupted.load(Relaxed) {
                 return Err(ChildError::Interrupted);
@@ -130,7 +150,8 @@ impl Process {
             if left.is_zero() {
                 return Ok(Waited::TimeUp);
             }
-            // An interrupt that comes between the test above and this wait is seen at the end of this wait.
+            // An interrupt that comes between the test above and this wait is seen at the end of
+            // this wait.
             let tick = Timespec { tv_sec: 0, tv_nsec: left.as_nanos().min(200_000_000) as i64 };
             match poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&tick)) {
                 Ok(1..) => return Ok(Waited::Output),
@@ -165,7 +186,8 @@ impl Process {
 
     /// Asks it to end, for one that has to tidy up after others. Whether it has ended.
     pub fn terminate(&mut self, within: Duration) -> bool {
-        if let (Ok(None), Some(id)) = (self.child.try_wait(), Pid::from_raw(self.child.id() as i32)) {
+        if let (Ok(None), Some(id)) = (self.child.try_wait(), Pid::from_raw(self.child.id() as i32))
+        {
             kill_process(id, Signal::TERM).ok();
         }
         let begun = Instant::now();
@@ -190,7 +212,11 @@ impl Process {
         let said = fs::read_to_string(&self.errors).unwrap_or_default();
         let last: Vec<_> = said.lines().rev().take(4).collect();
         let said: Vec<_> = last.into_iter().rev().collect();
-        let what = if said.is_empty() { what.to_owned() } else { format!("{what}; it said: {}", said.join(" / ")) };
+        let what = if said.is_empty() {
+            what.to_owned()
+        } else {
+            format!("{what}; it said: {}", said.join(" / "))
+        };
         ChildError::Child { who: self.who.clone(), what }
     }
 
@@ -204,7 +230,8 @@ impl Process {
     /// # Errors
     /// When it has ended, or there is none of these processors.
     pub fn confine(&self, cpus: &[usize]) -> Result<(), ChildError> {
-        place::confine_process(self.child.id(), cpus).map_err(|error| self.fault(&format!("cannot be confined: {error}")))
+        place::confine_process(self.child.id(), cpus)
+            .map_err(|error| self.fault(&format!("cannot be confined: {error}")))
     }
 
     /// CPU time of all of its threads so far.
@@ -212,7 +239,8 @@ impl Process {
     /// # Errors
     /// When it has ended.
     pub fn cpu_ns(&self) -> Result<u64, ChildError> {
-        cpu_ns(self.child.id()).map_err(|error| self.fault(&format!("no CPU time to be had: {error}")))
+        cpu_ns(self.child.id())
+            .map_err(|error| self.fault(&format!("no CPU time to be had: {error}")))
     }
 
     /// Its memory, in KiB (proportional set size).
@@ -220,7 +248,8 @@ impl Process {
     /// # Errors
     /// When it has ended.
     pub fn pss_kib(&self) -> Result<u64, ChildError> {
-        pss_kib(self.child.id()).map_err(|error| self.fault(&format!("no memory figures to be had: {error}")))
+        pss_kib(self.child.id())
+            .map_err(|error| self.fault(&format!("no memory figures to be had: {error}")))
     }
 }
 
@@ -244,7 +273,9 @@ pub fn cpu_ns(process: u32) -> io::Result<u64> {
 /// When it has ended.
 pub fn pss_kib(process: u32) -> io::Result<u64> {
     let rollup = fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
-    let pss = rollup.lines().find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let pss = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix(" kB")?.parse().ok());
     pss.ok_or_else(|| io::Error::other("smaps_rollup is not as documented"))
 }
 

@@ -17,7 +17,8 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// The programs of `contenders`, who lose those that can be done without: a library that this machine does not have keeps nobody else from being measured. `own` is the running program.
+    /// The programs of `contenders`, who lose those that can be done without: a library that this
+    /// machine does not have keeps nobody else from being measured. `own` is the running program.
     ///
     /// # Errors
     /// Why there is no program that most of them live in, or none for anybody.
@@ -34,8 +35,11 @@ impl Programs {
         own: &Path,
         build: impl Fn(Program) -> Result<PathBuf, PeersError>,
     ) -> Result<Programs, PeersError> {
-        let mut programs =
-            Programs { paths: HashMap::from([(Program::Own, own.to_owned())]), notes: Vec::new(), failures: Vec::new() };
+        let mut programs = Programs {
+            paths: HashMap::from([(Program::Own, own.to_owned())]),
+            notes: Vec::new(),
+            failures: Vec::new(),
+        };
         for contender in contenders.clone() {
             if programs.paths.contains_key(&contender.program) {
                 continue;
@@ -81,24 +85,40 @@ mod tests {
         let mut contenders = [&[UPCALL][..], &PEERS].concat();
         let all = contenders.len();
         let own = Path::new("/own");
-        let without = |program| if program == Program::GrpcCpp { Err(missing()) } else { Ok(PathBuf::from("/peers")) };
+        let without = |program| {
+            if program == Program::GrpcCpp { Err(missing()) } else { Ok(PathBuf::from("/peers")) }
+        };
         let programs = Programs::built_by(&mut contenders, own, without).unwrap();
-        assert_eq!((contenders.len(), programs.failures.len(), programs.notes.len()), (all - 1, 0, 1));
+        assert_eq!(
+            (contenders.len(), programs.failures.len(), programs.notes.len()),
+            (all - 1, 0, 1)
+        );
         assert!(contenders.iter().all(|contender| contender.name != "grpc-c++"));
         let note = &programs.notes[0];
-        assert!(note.starts_with("grpc-c++ takes no part") && note.contains("apt-get install lib-dev"), "{note}");
-        assert_eq!((programs.path(Program::Own), programs.path(Program::Peers)), (own, Path::new("/peers")));
+        assert!(
+            note.starts_with("grpc-c++ takes no part") && note.contains("apt-get install lib-dev"),
+            "{note}"
+        );
+        assert_eq!(
+            (programs.path(Program::Own), programs.path(Program::Peers)),
+            (own, Path::new("/peers"))
+        );
     }
 
     #[test]
     fn a_build_that_fails_is_a_failure() {
         let mut contenders = [&[UPCALL][..], &PEERS].concat();
         let fails = |program| match program {
-            Program::GrpcCpp => Err(PeersError::Build { command: "c++".into(), how: "status 1".into() }),
+            Program::GrpcCpp => {
+                Err(PeersError::Build { command: "c++".into(), how: "status 1".into() })
+            }
             _ => Ok(PathBuf::new()),
         };
         let programs = Programs::built_by(&mut contenders, Path::new("/own"), fails).unwrap();
-        assert!(programs.notes.is_empty() && programs.failures[0].contains("run: c++"), "{programs:?}");
+        assert!(
+            programs.notes.is_empty() && programs.failures[0].contains("run: c++"),
+            "{programs:?}"
+        );
     }
 
     #[test]

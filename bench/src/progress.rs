@@ -16,7 +16,8 @@ impl Progress {
         Progress { terminal: io::stderr().is_terminal(), percent: 0, last: String::new() }
     }
 
-    /// What is measured now: `what` is said once where the lines stay, `detail` only where they change.
+    /// What is measured now: `what` is said once where the lines stay, `detail` only where they
+    /// change.
     pub fn say(&mut self, what: &str, detail: &str) {
         if self.terminal {
             eprint!("\r\x1b[K{:3} %  {what}, {detail}", self.percent);

@@ -1,8 +1,10 @@
-//! Bare shared memory between processes that trust each other: the floor that calls are compared with, and a page by which
-//! those who measure take turns; and the bare time-stamp counter, the cheapest clock.
+//! Bare shared memory between processes that trust each other: the floor that calls are compared
+//! with, and a page by which those who measure take turns; and the bare time-stamp counter, the
+//! cheapest clock.
 //!
-//! `unsafe` is here, and in the floors of the suites that rest on this, because a floor must stand on nothing else. All
-//! sides are this program; nothing here defends against a hostile peer, and nothing else may use it.
+//! `unsafe` is here, and in the floors of the suites that rest on this, because a floor must stand
+//! on nothing else. All sides are this program; nothing here defends against a hostile peer, and
+//! nothing else may use it.
 //!
 //! ```text
 //! 0        slot 0: turn u32 | op u32 | a i32 | b i32 | len u64 | sum u64     one line of 64 bytes
@@ -10,10 +12,11 @@
 //! 16 KiB   argument of slot 0, 1 MiB
 //! then     result of slot 0, one page
 //! ```
-//! A slot belongs to the client while its `turn` is even and to the server while it is odd. Whoever has it may read
-//! and write the rest of the slot and its data, and gives it up by a Release store of the next turn, which the other's
-//! Acquire load sees. Every access below checks the turn first (a load of a line that is the caller's anyway); that
-//! check, made by both sides, is the invariant which the blocks rest on.
+//! A slot belongs to the client while its `turn` is even and to the server while it is odd. Whoever
+//! has it may read and write the rest of the slot and its data, and gives it up by a Release store
+//! of the next turn, which the other's Acquire load sees. Every access below checks the turn first
+//! (a load of a line that is the caller's anyway); that check, made by both sides, is the invariant
+//! which the blocks rest on.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -52,18 +55,23 @@ impl<const LEN: usize> Mapping<LEN> {
     /// When it is not there, or too small.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        Self::map(&file, MapFlags::empty()).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+        Self::map(&file, MapFlags::empty())
+            .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
     }
 
     fn map(file: &File, flags: MapFlags) -> io::Result<Self> {
         let found = file.metadata()?.len();
         if found < LEN as u64 {
-            return Err(io::Error::other(format!("shared memory of {found} bytes where {LEN} were expected")));
+            return Err(io::Error::other(format!(
+                "shared memory of {found} bytes where {LEN} were expected"
+            )));
         }
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | flags);
-        // SAFETY: no address is asked for, so no mapping in use is replaced; the mapping lives until drop.
+        // SAFETY: no address is asked for, so no mapping in use is replaced; the mapping lives
+        // until drop.
         let base = unsafe { mmap(std::ptr::null_mut(), LEN, access, flags, file, 0) }?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        let base =
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
         Ok(Self { base })
     }
 
@@ -91,7 +99,8 @@ impl<const LEN: usize> Drop for Mapping<LEN> {
     }
 }
 
-// SAFETY: a mapping is not bound to a thread; of what is in it, this gives out atomics and bare places.
+// SAFETY: a mapping is not bound to a thread; of what is in it, this gives out atomics and bare
+// places.
 unsafe impl<const LEN: usize> Send for Mapping<LEN> {}
 // SAFETY: as above.
 unsafe impl<const LEN: usize> Sync for Mapping<LEN> {}
@@ -130,8 +139,8 @@ struct Slot {
     call: Call,
 }
 
-/// What a call says besides its data. Each side writes only what it must: a null call is the turn alone, because a line
-/// that the other side is looking at should be written once.
+/// What a call says besides its data. Each side writes only what it must: a null call is the turn
+/// alone, because a line that the other side is looking at should be written once.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Call {
@@ -183,8 +192,8 @@ impl Memory {
     /// The word that says whose turn it is. Safe to look at and wait on at any time.
     #[inline]
     pub fn turn(&self, slot: usize) -> &AtomicU32 {
-        // SAFETY: the slot is inside the mapping, aligned (a line of a page-aligned mapping), and the memory is zero or
-        // holds a turn; it lives as long as `self`.
+        // SAFETY: the slot is inside the mapping, aligned (a line of a page-aligned mapping), and
+        // the memory is zero or holds a turn; it lives as long as `self`.
         let turn = unsafe { &raw const (*self.slot(slot).as_ptr()).turn };
         // SAFETY: as above; both sides access this word by atomics only.
         unsafe { &*turn }
@@ -210,8 +219,8 @@ impl Memory {
         self.check_own(slot);
         // SAFETY: inside the mapping and aligned, as in `turn`.
         let call = unsafe { &raw mut (*self.slot(slot).as_ptr()).call };
-        // SAFETY: the slot is the caller's by its turn until `pass`, for which the borrow must have ended; any bits are
-        // a Call.
+        // SAFETY: the slot is the caller's by its turn until `pass`, for which the borrow must have
+        // ended; any bits are a Call.
         unsafe { &mut *call }
     }
 
@@ -225,7 +234,8 @@ impl Memory {
         self.turn(slot).store(turn.wrapping_add(1), Release);
     }
 
-    /// Copies `data` to the argument of slot 0, which must be the caller's. This is the one copy of the floor.
+    /// Copies `data` to the argument of slot 0, which must be the caller's. This is the one copy of
+    /// the floor.
     ///
     /// # Panics
     /// If `data` is larger than 1 MiB, or slot 0 is not the caller's.
@@ -234,7 +244,8 @@ impl Memory {
         assert!(data.len() <= ARGUMENT_LEN);
         self.check_own(0);
         let place = self.mapping.at(ARGUMENT);
-        // SAFETY: the length was checked; `data` is private memory, so the two do not overlap; slot 0 is the caller's.
+        // SAFETY: the length was checked; `data` is private memory, so the two do not overlap; slot
+        // 0 is the caller's.
         unsafe { place.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
     }
 
@@ -247,8 +258,8 @@ impl Memory {
         assert!(len <= ARGUMENT_LEN as u64);
         self.check_own(0);
         let place = self.mapping.at(ARGUMENT);
-        // SAFETY: the length was checked, and the other side does not write while slot 0 is the caller's, which it
-        // stays until `pass`, for which the borrow must have ended.
+        // SAFETY: the length was checked, and the other side does not write while slot 0 is the
+        // caller's, which it stays until `pass`, for which the borrow must have ended.
         unsafe { NonNull::slice_from_raw_parts(place, len as usize).as_ref() }
     }
 
@@ -275,7 +286,8 @@ pub fn ticks() -> u64 {
     0
 }
 
-/// The time-stamp counter: 10 ns a reading where `clock_gettime` takes 30, and it holds up less of what runs beside it.
+/// The time-stamp counter: 10 ns a reading where `clock_gettime` takes 30, and it holds up less of
+/// what runs beside it.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn ticks() -> u64 {
@@ -293,7 +305,8 @@ pub fn ticks_in_order() -> u64 {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn ticks_in_order() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and it changes nothing that a program can see.
+    // SAFETY: every x86-64 processor has the instruction, and it changes nothing that a program can
+    // see.
     unsafe { std::arch::x86_64::_mm_lfence() };
     let ticks = ticks();
     // SAFETY: as above.

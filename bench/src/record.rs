@@ -12,25 +12,32 @@ use crate::stats::{Summary, median};
 
 /// One figure of the report: medians over the rounds.
 ///
-/// In the throughput cases `null-tN`, no call is timed by itself: `mean_ns` is the mean time that one of the N calls is
-/// outstanding (N × time ÷ calls), `p50_ns` the median of that over the rounds, and `p99_ns` its worst round.
-/// In `idle-N` of the suite `pvm` they are the processor time that N tasks that wait take, in nanoseconds a second, and `per_s` is 0.
-/// In `urpc` they are of the calls that one of the N threads times, while `per_s` is of all N while none does, and `mean_ns` is N ÷ `per_s`.
+/// In the throughput cases `null-tN`, no call is timed by itself: `mean_ns` is the mean time that
+/// one of the N calls is outstanding (N × time ÷ calls), `p50_ns` the median of that over the
+/// rounds, and `p99_ns` its worst round. In `idle-N` of the suite `pvm` they are the processor time
+/// that N tasks that wait take, in nanoseconds a second, and `per_s` is 0. In `urpc` they are of
+/// the calls that one of the N threads times, while `per_s` is of all N while none does, and
+/// `mean_ns` is N ÷ `per_s`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Which benchmark: `rpc`, `threads`, `urpc`, `lrpc`, `messages`, `homed`, `cache` or `pvm`.
     pub suite: String,
     /// Which call, which operation of threads, or which part of a call.
     pub case: String,
-    /// Who made it: `upcall`, `limit`, or a peer. In `urpc` also `upcall-polling` (see [`crate::urpc`]). In `homed` the way by which an operation was run ([`crate::homed::case::way`]).
+    /// Who made it: `upcall`, `limit`, or a peer. In `urpc` also `upcall-polling` (see
+    /// [`crate::urpc`]). In `homed` the way by which an operation was run
+    /// ([`crate::homed::case::way`]).
     pub system: String,
-    /// Where the two processes ran. In `threads`, and for the parts of a call in `urpc`, which have one process on one processor, always `one-core`; for the calls of
+    /// Where the two processes ran. In `threads`, and for the parts of a call in `urpc`, which
+    /// have one process on one processor, always `one-core`; for the calls of
     /// `urpc`, `one-core` where the server has no processor of its own.
     pub placement: Placement,
-    /// How the server waited. In `threads`, which has no server, always `polling`: nobody waits in the kernel for another process. In `urpc`, `parked` where the
-    /// server has no processor of its own, so that it sleeps whenever it has nothing to do.
+    /// How the server waited. In `threads`, which has no server, always `polling`: nobody waits in
+    /// the kernel for another process. In `urpc`, `parked` where the server has no processor
+    /// of its own, so that it sleeps whenever it has nothing to do.
     pub mode: Mode,
-    /// In `urpc`, for calls: the processors of client and server, as in `1,0` ([`crate::urpc::config::Config`]).
+    /// In `urpc`, for calls: the processors of client and server, as in `1,0`
+    /// ([`crate::urpc::config::Config`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     /// Median time of a call, or of an operation.
@@ -46,29 +53,38 @@ pub struct Record {
     pub per_s: f64,
     /// Calls measured, in all rounds; in `threads`, samples of several operations each.
     pub samples: u64,
-    /// Cache-line round trip between the two processors, probed before and after each turn; null on a machine with one.
+    /// Cache-line round trip between the two processors, probed before and after each turn; null
+    /// on a machine with one.
     pub line_ns: Option<f64>,
-    /// The most memory that the process had at a time, in KiB (VmHWM); in the cases `alive-…` only.
+    /// The most memory that the process had at a time, in KiB (VmHWM); in the cases `alive-…`
+    /// only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_kib: Option<u64>,
-    /// What a thread alive takes of memory, in bytes: what the process has more at its peak than before its system of threads began, divided by the number of threads; in the
-    /// cases `alive-…`. In `idle-…` of the suite `pvm` the proportional set sizes of all processes, a daemon's among them, divided by the number of tasks. Memory that the kernel keeps for itself is not in it.
+    /// What a thread alive takes of memory, in bytes: what the process has more at its peak than
+    /// before its system of threads began, divided by the number of threads; in the
+    /// cases `alive-…`. In `idle-…` of the suite `pvm` the proportional set sizes of all
+    /// processes, a daemon's among them, divided by the number of tasks. Memory that the kernel
+    /// keeps for itself is not in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_each: Option<f64>,
-    /// Median time of an operation the first time that the process did so many, when all its memory came from the kernel; in the cases
-    /// `alive-…` only, where the other times are those of doing it again.
+    /// Median time of an operation the first time that the process did so many, when all its
+    /// memory came from the kernel; in the cases `alive-…` only, where the other times are
+    /// those of doing it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_ns: Option<f64>,
-    /// How many of the messages were buffered, in all rounds; in `synth-…` and `tpuz-…` of the suite `messages` only.
+    /// How many of the messages were buffered, in all rounds; in `synth-…` and `tpuz-…` of the
+    /// suite `messages` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffered: Option<u64>,
-    /// The same message without writing and checking its payload, which are in the other figures. In `one-way-…` of the suite `pvm` only, as the next one.
+    /// The same message without writing and checking its payload, which are in the other figures.
+    /// In `one-way-…` of the suite `pvm` only, as the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bare_ns: Option<f64>,
     /// A copy of as many bytes that are in the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memcpy_ns: Option<f64>,
-    /// A sweep of the same blocks by one task, which copies their borders itself; in `laplace-…` of the suite `pvm` only.
+    /// A sweep of the same blocks by one task, which copies their borders itself; in `laplace-…`
+    /// of the suite `pvm` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_ns: Option<f64>,
 }
@@ -100,7 +116,9 @@ pub struct Label<'a> {
 impl Label<'_> {
     /// The record of a latency case.
     pub fn latency(&self, turns: &[Turn<Summary>]) -> Record {
-        let over = |figure: fn(&Summary) -> f64| median(&turns.iter().map(|t| figure(&t.found)).collect::<Vec<_>>());
+        let over = |figure: fn(&Summary) -> f64| {
+            median(&turns.iter().map(|t| figure(&t.found)).collect::<Vec<_>>())
+        };
         let mean_ns = over(|s| s.mean_ns);
         self.record(
             [over(|s| s.p50_ns), over(|s| s.p99_ns), mean_ns],
@@ -113,7 +131,8 @@ impl Label<'_> {
 
     /// The record of a throughput case of `callers` callers.
     pub fn throughput(&self, callers: usize, turns: &[Turn<crate::child::Throughput>]) -> Record {
-        let each: Vec<f64> = turns.iter().map(|t| t.found.elapsed_ns as f64 / t.found.calls.max(1) as f64).collect();
+        let each: Vec<f64> =
+            turns.iter().map(|t| t.found.elapsed_ns as f64 / t.found.calls.max(1) as f64).collect();
         let outstanding: Vec<f64> = each.iter().map(|ns| ns * callers as f64).collect();
         let mean = outstanding.iter().sum::<f64>() / outstanding.len() as f64;
         let worst = outstanding.iter().copied().fold(0.0, f64::max);
@@ -165,8 +184,8 @@ pub(crate) fn tenths(x: f64) -> f64 {
     (x * 10.0).round() / 10.0
 }
 
-/// In settings of parked servers the floor is the best hand-off: copies the `limit-*` record with the lowest median of
-/// each case under the name `limit`, where there is none yet.
+/// In settings of parked servers the floor is the best hand-off: copies the `limit-*` record with
+/// the lowest median of each case under the name `limit`, where there is none yet.
 pub fn name_best_limits(records: &mut Vec<Record>) {
     let mut best: BTreeMap<(String, Placement, Mode), &Record> = BTreeMap::new();
     for record in records.iter().filter(|record| record.system.starts_with("limit")) {
@@ -191,7 +210,11 @@ pub fn name_best_limits(records: &mut Vec<Record>) {
 pub fn write(records: &[Record], path: &Path) -> io::Result<()> {
     let lines: Result<Vec<_>, _> = records.iter().map(serde_json::to_string).collect();
     let text = format!("[\n{}\n]\n", lines?.join(",\n"));
-    if path == Path::new("-") { io::stdout().write_all(text.as_bytes()) } else { fs::write(path, text) }
+    if path == Path::new("-") {
+        io::stdout().write_all(text.as_bytes())
+    } else {
+        fs::write(path, text)
+    }
 }
 
 #[cfg(test)]
@@ -199,11 +222,22 @@ mod tests {
     use super::*;
     use crate::child::Throughput;
 
-    const LABEL: Label<'static> =
-        Label { suite: "rpc", case: "null", system: "limit", placement: Placement::TwoCores, mode: Mode::Polling };
+    const LABEL: Label<'static> = Label {
+        suite: "rpc",
+        case: "null",
+        system: "limit",
+        placement: Placement::TwoCores,
+        mode: Mode::Polling,
+    };
 
     fn turn(p50_ns: f64, line: f64) -> Turn<Summary> {
-        let found = Summary { p50_ns, p99_ns: 2.0 * p50_ns, p999_ns: 3.0 * p50_ns, mean_ns: p50_ns + 1.0, count: 10 };
+        let found = Summary {
+            p50_ns,
+            p99_ns: 2.0 * p50_ns,
+            p999_ns: 3.0 * p50_ns,
+            mean_ns: p50_ns + 1.0,
+            count: 10,
+        };
         Turn { found, lines: (line, line) }
     }
 
@@ -222,7 +256,10 @@ mod tests {
 
     #[test]
     fn throughput_counts_outstanding_time() {
-        let turn = |calls| Turn { found: Throughput { calls, elapsed_ns: 1_000_000 }, lines: (140.0, 140.0) };
+        let turn = |calls| Turn {
+            found: Throughput { calls, elapsed_ns: 1_000_000 },
+            lines: (140.0, 140.0),
+        };
         let record = LABEL.throughput(4, &[turn(1000), turn(2000), turn(1250)]);
         assert_eq!((record.p50_ns, record.p99_ns, record.per_s), (3200.0, 4000.0, 1_250_000.0));
         assert_eq!((record.samples, record.p999_ns), (4250, None));
@@ -230,10 +267,18 @@ mod tests {
 
     #[test]
     fn the_best_hand_off_is_the_limit() {
-        let of = |system: &'static str, p50| Label { system, mode: Mode::Parked, ..LABEL }.latency(&[turn(p50, 1.0)]);
-        let mut records = vec![of("limit-futex", 7.0), of("limit-pipe", 5.0), of("limit-eventfd", 6.0), of("upcall", 1.0)];
+        let of = |system: &'static str, p50| {
+            Label { system, mode: Mode::Parked, ..LABEL }.latency(&[turn(p50, 1.0)])
+        };
+        let mut records = vec![
+            of("limit-futex", 7.0),
+            of("limit-pipe", 5.0),
+            of("limit-eventfd", 6.0),
+            of("upcall", 1.0),
+        ];
         name_best_limits(&mut records);
-        let limits: Vec<_> = records.iter().filter(|r| r.system == "limit").map(|r| r.p50_ns).collect();
+        let limits: Vec<_> =
+            records.iter().filter(|r| r.system == "limit").map(|r| r.p50_ns).collect();
         assert_eq!(limits, [5.0]);
         name_best_limits(&mut records);
         assert_eq!(records.len(), 5);

@@ -15,7 +15,8 @@ pub struct Report {
 
 /// Says that other programs are running, if they are: both processors are needed.
 pub fn busy() -> Option<String> {
-    let load: f64 = std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()?;
+    let load: f64 =
+        std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()?;
     (load > 0.5)
         .then(|| format!("other programs were running when this began (load average {load:.1}): single figures may be far off"))
 }

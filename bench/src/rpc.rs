@@ -1,9 +1,9 @@
 //! The suite `rpc`: calls between two processes.
 //!
-//! For each setting (placement and mode) and case, the contenders take turns, A B C A B C …, each turn with a fresh
-//! server and client, and the cache line is probed between turns. What counts are medians over the rounds, so that a
-//! move of the processors by the host, or one unlucky layout of a process, decides nothing. Rounds go on until the
-//! case's share of the time is used.
+//! For each setting (placement and mode) and case, the contenders take turns, A B C A B C …, each
+//! turn with a fresh server and client, and the cache line is probed between turns. What counts are
+//! medians over the rounds, so that a move of the processors by the host, or one unlucky layout of
+//! a process, decides nothing. Rounds go on until the case's share of the time is used.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -32,7 +32,8 @@ use crate::socket::UnixSocket;
 use crate::stats::Summary;
 use crate::table;
 
-/// The systems of this crate, for the table of the program that runs the benchmark (see [`crate::child::child_main`]).
+/// The systems of this crate, for the table of the program that runs the benchmark (see
+/// [`crate::child::child_main`]).
 pub const SYSTEMS: [Entry; 6] = [
     Entry::of::<Limit<Look>>(),
     Entry::of::<Limit<Futex>>(),
@@ -48,7 +49,8 @@ pub type Peers = peers::Peers<Contender>;
 /// What to measure.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The program that answers to `bench-child` for `upcall`, the limits and `unix-socket`: normally this one.
+    /// The program that answers to `bench-child` for `upcall`, the limits and `unix-socket`:
+    /// normally this one.
     pub exe: PathBuf,
     /// Who else takes part.
     pub peers: Peers,
@@ -91,13 +93,21 @@ impl Only {
     /// A name of a case or a system that is none.
     fn check(&self) -> Result<(), RunError> {
         let cases = Measure::all().map(Measure::name).collect();
-        let systems = LIMITS.iter().chain([&UPCALL]).chain(&PEERS).map(|contender| contender.name.to_owned()).collect();
+        let systems = LIMITS
+            .iter()
+            .chain([&UPCALL])
+            .chain(&PEERS)
+            .map(|contender| contender.name.to_owned())
+            .collect();
         RunError::unless_known("case", &self.cases, cases)?;
         RunError::unless_known("system", &self.systems, systems)
     }
 
     fn is_all(&self) -> bool {
-        self.systems.is_empty() && self.cases.is_empty() && self.placements.is_empty() && self.modes.is_empty()
+        self.systems.is_empty()
+            && self.cases.is_empty()
+            && self.placements.is_empty()
+            && self.modes.is_empty()
     }
 }
 
@@ -148,12 +158,20 @@ impl Plan {
             Plan { total, turn: ms(12), warm_up: ms(3), idle: ms(200), most_rounds: 3, binds: 20 }
         } else {
             let total = ms(48_000) + ms(30_000) * peers as u32;
-            Plan { total, turn: ms(50), warm_up: ms(10), idle: ms(1000), most_rounds: 9, binds: 200 }
+            Plan {
+                total,
+                turn: ms(50),
+                warm_up: ms(10),
+                idle: ms(1000),
+                most_rounds: 9,
+                binds: 200,
+            }
         }
     }
 
-    /// The longest that calls counted for half a turn may take. Their count comes from the time that a few before them took;
-    /// while other programs have the processors, they may take many times as long.
+    /// The longest that calls counted for half a turn may take. Their count comes from the time
+    /// that a few before them took; while other programs have the processors, they may take
+    /// many times as long.
     fn most(&self) -> Duration {
         2 * self.turn
     }
@@ -188,9 +206,9 @@ enum Found {
     Binds(Binds),
 }
 
-/// Runs the suite, shows progress on standard error, prints a table on standard output and writes the records where
-/// `options` say. Takes at most about a minute without peers, and half a minute more for each peer; busies two
-/// processors meanwhile. Leaves no process and no file behind.
+/// Runs the suite, shows progress on standard error, prints a table on standard output and writes
+/// the records where `options` say. Takes at most about a minute without peers, and half a minute
+/// more for each peer; busies two processors meanwhile. Leaves no process and no file behind.
 ///
 /// # Errors
 /// [`RunError`]. A contender that fails is in the report's `failures` and does not stop the others.
@@ -199,14 +217,17 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     let cpus = Cpus::allowed().map_err(RunError::System)?;
     let wanted = |c: &Contender| options.only.system(c.name);
     let peers = options.peers.meant();
-    let mut contenders: Vec<Contender> = LIMITS.into_iter().chain([UPCALL]).chain(peers.iter().copied()).filter(wanted).collect();
+    let mut contenders: Vec<Contender> =
+        LIMITS.into_iter().chain([UPCALL]).chain(peers.iter().copied()).filter(wanted).collect();
     let programs = Programs::of(&mut contenders, &options.exe)?;
     let mut groups = Vec::new();
     for (placement, mode) in SETTINGS {
         if !options.only.setting(placement, mode) {
             continue;
         }
-        groups.extend(Measure::all().filter(|m| options.only.case(&m.name())).map(|m| (placement, mode, m)));
+        groups.extend(
+            Measure::all().filter(|m| options.only.case(&m.name())).map(|m| (placement, mode, m)),
+        );
     }
 
     let interrupted = Interrupted::watch().map_err(RunError::System)?;
@@ -219,7 +240,11 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
         scratch: &scratch,
         interrupted: &interrupted.flag,
         plan: &plan,
-        report: Report { notes: programs.notes.clone(), failures: programs.failures.clone(), ..Report::default() },
+        report: Report {
+            notes: programs.notes.clone(),
+            failures: programs.failures.clone(),
+            ..Report::default()
+        },
         line_ns: f64::NAN,
         pairs: 0,
         hurried: 0,
@@ -236,9 +261,13 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     let json = options.json.as_deref();
     output::asides(json, &report.notes, &report.failures);
     output::table(json, |out, colour| table::print(&report, out, colour))?;
-    // A file without a wish for certain cases has the suite's cases, and no others; binds are then in the table only.
-    let wished = |record: &Record| !BINDS.contains(&&*record.case) || options.only.cases.contains(&record.case.to_string());
-    let records: Vec<Record> = report.records.iter().filter(|record| wished(record)).cloned().collect();
+    // A file without a wish for certain cases has the suite's cases, and no others; binds are then
+    // in the table only.
+    let wished = |record: &Record| {
+        !BINDS.contains(&&*record.case) || options.only.cases.contains(&record.case.to_string())
+    };
+    let records: Vec<Record> =
+        report.records.iter().filter(|record| wished(record)).cloned().collect();
     output::records(json, &records)?;
     Ok(report)
 }
@@ -261,12 +290,20 @@ struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    fn suite(&mut self, groups: &[(Placement, Mode, Measure)], with_idle: bool) -> Result<(), RunError> {
+    fn suite(
+        &mut self,
+        groups: &[(Placement, Mode, Measure)],
+        with_idle: bool,
+    ) -> Result<(), RunError> {
         let begun = Instant::now();
         let weight = |(_, mode, measure): &(Placement, Mode, Measure)| {
-            let running = |binds: bool| self.contenders.iter().filter(|c| c.runs(*mode) && (c.binds || !binds)).count() as f64;
+            let running = |binds: bool| {
+                self.contenders.iter().filter(|c| c.runs(*mode) && (c.binds || !binds)).count()
+                    as f64
+            };
             match measure {
-                // What everything else is told in, and the shortest: its ratios need the most rounds.
+                // What everything else is told in, and the shortest: its ratios need the most
+                // rounds.
                 Measure::Latency(Case::Null) => 3.0 * running(false),
                 Measure::Latency(_) => running(false),
                 Measure::Throughput(_) => 0.5 * running(false),
@@ -282,13 +319,18 @@ impl<'a> Runner<'a> {
         }
         for (&(placement, mode, measure), weight) in groups.iter().zip(weights) {
             if placement == Placement::TwoCores && self.cpus.second.is_none() {
-                let note = "this process may use one processor only: nothing of two-cores was measured";
+                let note =
+                    "this process may use one processor only: nothing of two-cores was measured";
                 if !self.report.notes.iter().any(|n| n == note) {
                     self.report.notes.push(note.to_owned());
                 }
                 continue;
             }
-            let time = self.plan.total.saturating_sub(begun.elapsed()).mul_f64(weight / left.max(weight).max(1e-9));
+            let time = self
+                .plan
+                .total
+                .saturating_sub(begun.elapsed())
+                .mul_f64(weight / left.max(weight).max(1e-9));
             self.progress.percent = (100.0 * (1.0 - left / whole)) as u32;
             left -= weight;
             self.group(placement, mode, measure, time)?;
@@ -304,7 +346,13 @@ impl<'a> Runner<'a> {
     }
 
     /// The contenders of one group in turn, round by round, for about `time`.
-    fn group(&mut self, placement: Placement, mode: Mode, measure: Measure, time: Duration) -> Result<(), RunError> {
+    fn group(
+        &mut self,
+        placement: Placement,
+        mode: Mode,
+        measure: Measure,
+        time: Duration,
+    ) -> Result<(), RunError> {
         let case = measure.name();
         let mut contenders = self.in_group(placement, mode, measure);
         let mut latency: Vec<Vec<Turn<Summary>>> = vec![Vec::new(); contenders.len()];
@@ -316,7 +364,10 @@ impl<'a> Runner<'a> {
         while rounds < self.plan.most_rounds {
             for (at, place) in contenders.iter_mut().enumerate() {
                 let Some(contender) = *place else { continue };
-                self.progress.say(&format!("{placement}, {mode}: {case}"), &format!("round {} {}", rounds + 1, contender.name));
+                self.progress.say(
+                    &format!("{placement}, {mode}: {case}"),
+                    &format!("round {} {}", rounds + 1, contender.name),
+                );
                 let before = self.line_ns;
                 let found = self.turn(&contender, placement, mode, measure);
                 self.line_ns = line::round_trip_ns(&self.cpus);
@@ -326,7 +377,9 @@ impl<'a> Runner<'a> {
                 }
                 match found {
                     Ok(Some(Found::Latency(found))) => latency[at].push(Turn { found, lines }),
-                    Ok(Some(Found::Throughput(found))) => throughput[at].push(Turn { found, lines }),
+                    Ok(Some(Found::Throughput(found))) => {
+                        throughput[at].push(Turn { found, lines })
+                    }
                     Ok(Some(Found::Binds(Binds { first, further }))) => {
                         for (turns, found) in binds[at].iter_mut().zip([first, further]) {
                             turns.push(Turn { found, lines });
@@ -347,7 +400,11 @@ impl<'a> Runner<'a> {
             }
         }
         self.hurried += usize::from(rounds == 1);
-        let like = if placement == Placement::TwoCores { self.like(placement, mode, &case, &probes) } else { Like::all() };
+        let like = if placement == Placement::TwoCores {
+            self.like(placement, mode, &case, &probes)
+        } else {
+            Like::all()
+        };
         latency.iter_mut().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
         throughput.iter_mut().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
         binds.iter_mut().flatten().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
@@ -359,17 +416,27 @@ impl<'a> Runner<'a> {
                 self.report.records.push(label(contender.name).latency(&latency[at]));
             }
             if let (Measure::Throughput(callers), false) = (measure, throughput[at].is_empty()) {
-                self.report.records.push(label(contender.name).throughput(callers, &throughput[at]));
+                self.report
+                    .records
+                    .push(label(contender.name).throughput(callers, &throughput[at]));
             }
-            for (case, turns) in BINDS.into_iter().zip(&binds[at]).filter(|(_, turns)| !turns.is_empty()) {
+            for (case, turns) in
+                BINDS.into_iter().zip(&binds[at]).filter(|(_, turns)| !turns.is_empty())
+            {
                 self.report.records.push(named(case, contender.name).latency(turns));
             }
         }
         Ok(())
     }
 
-    /// Who takes part in a group. The bare hand-offs all run `null`; later only the best of them does.
-    fn in_group(&self, placement: Placement, mode: Mode, measure: Measure) -> Vec<Option<Contender>> {
+    /// Who takes part in a group. The bare hand-offs all run `null`; later only the best of them
+    /// does.
+    fn in_group(
+        &self,
+        placement: Placement,
+        mode: Mode,
+        measure: Measure,
+    ) -> Vec<Option<Contender>> {
         let best = self
             .report
             .records
@@ -384,7 +451,9 @@ impl<'a> Runner<'a> {
                 Measure::Bind if c.binds => 1,
                 Measure::Bind => return false,
             };
-            let beaten = c.hand_off && measure != Measure::Latency(Case::Null) && best.is_some_and(|best| best.system != c.name);
+            let beaten = c.hand_off
+                && measure != Measure::Latency(Case::Null)
+                && best.is_some_and(|best| best.system != c.name);
             c.runs(mode) && several <= c.outstanding && !beaten
         };
         self.contenders.iter().filter(runs).copied().map(Some).collect()
@@ -400,11 +469,17 @@ impl<'a> Runner<'a> {
         let mut pair = self.pair(contender, placement, mode)?;
         let found = match measure {
             Measure::Latency(case) => {
-                // The first calls bind, fault pages in and so on; the second few warm up and say how long a call is.
+                // The first calls bind, fault pages in and so on; the second few warm up and say
+                // how long a call is.
                 let most = self.plan.most();
                 let first = pair.latency(case, 4, most)?.mean_ns;
-                let warm = pair.latency(case, calls_in(self.plan.warm_up, first, 4, 2_000), most)?.mean_ns;
-                Found::Latency(pair.latency(case, calls_in(self.plan.turn, warm, 50, 300_000), most)?)
+                let warm =
+                    pair.latency(case, calls_in(self.plan.warm_up, first, 4, 2_000), most)?.mean_ns;
+                Found::Latency(pair.latency(
+                    case,
+                    calls_in(self.plan.turn, warm, 50, 300_000),
+                    most,
+                )?)
             }
             Measure::Throughput(callers) => {
                 let warm = pair.throughput(callers, self.plan.warm_up)?;
@@ -431,7 +506,8 @@ impl<'a> Runner<'a> {
 
     /// What each server costs while a client is bound and nobody calls.
     fn idle(&mut self) -> Result<(), RunError> {
-        let contenders: Vec<_> = self.contenders.iter().filter(|c| !c.name.starts_with("limit")).copied().collect();
+        let contenders: Vec<_> =
+            self.contenders.iter().filter(|c| !c.name.starts_with("limit")).copied().collect();
         for contender in contenders {
             for mode in [Mode::Polling, Mode::Parked] {
                 if !contender.runs(mode) {
@@ -449,7 +525,8 @@ impl<'a> Runner<'a> {
     }
 
     fn rest(&mut self, contender: &Contender, mode: Mode) -> Result<Idle, ChildError> {
-        let placement = if self.cpus.second.is_some() { Placement::TwoCores } else { Placement::OneCore };
+        let placement =
+            if self.cpus.second.is_some() { Placement::TwoCores } else { Placement::OneCore };
         let mut pair = self.pair(contender, placement, mode)?;
         pair.latency(Case::Null, 100, self.plan.most())?;
         let memory_kib = pair.memory_kib()?;
@@ -459,7 +536,12 @@ impl<'a> Runner<'a> {
         Ok(Idle { system: contender.name, mode, cpu_ns_per_s, memory_kib })
     }
 
-    fn pair(&mut self, contender: &Contender, placement: Placement, mode: Mode) -> Result<Pair<'a>, ChildError> {
+    fn pair(
+        &mut self,
+        contender: &Contender,
+        placement: Placement,
+        mode: Mode,
+    ) -> Result<Pair<'a>, ChildError> {
         self.pairs += 1;
         let second = self.cpus.second.unwrap_or(self.cpus.first);
         let (server, client) = contender.processors(placement, self.cpus.first, second);
@@ -474,8 +556,15 @@ impl<'a> Runner<'a> {
         Pair::start(&spec, self.interrupted)
     }
 
-    /// Which turns of a case count, if the host moved the processors meanwhile; says so in the report.
-    fn like(&mut self, placement: Placement, mode: Mode, case: &str, probes: &[Vec<(f64, f64)>]) -> Like {
+    /// Which turns of a case count, if the host moved the processors meanwhile; says so in the
+    /// report.
+    fn like(
+        &mut self,
+        placement: Placement,
+        mode: Mode,
+        case: &str,
+        probes: &[Vec<(f64, f64)>],
+    ) -> Like {
         let like = Like::of(probes);
         let turns = || probes.iter().flatten();
         let (all, counted) = (turns().count(), turns().filter(|turn| like.has(**turn)).count());
@@ -517,9 +606,13 @@ mod tests {
 
     #[test]
     fn a_part_of_the_suite() {
-        let only = Only { cases: vec!["null-t32".into()], modes: vec![Mode::Parked], ..Only::default() };
+        let only =
+            Only { cases: vec!["null-t32".into()], modes: vec![Mode::Parked], ..Only::default() };
         assert!(only.system("anyone") && only.case("null-t32") && !only.case("null"));
-        assert!(only.setting(Placement::OneCore, Mode::Parked) && !only.setting(Placement::OneCore, Mode::Polling));
+        assert!(
+            only.setting(Placement::OneCore, Mode::Parked)
+                && !only.setting(Placement::OneCore, Mode::Polling)
+        );
         assert!(!only.is_all() && Only::default().is_all());
         assert!(only.check().is_ok() && Only::default().check().is_ok());
     }
@@ -528,8 +621,14 @@ mod tests {
     fn names_that_are_none_are_told_with_those_that_are() {
         let told = |only: Only| only.check().unwrap_err().to_string();
         let case = told(Only { cases: vec!["null".into(), "nul".into()], ..Only::default() });
-        assert!(case.contains("no case `nul`") && case.contains("null-t32") && case.contains("in-1m"), "{case}");
+        assert!(
+            case.contains("no case `nul`") && case.contains("null-t32") && case.contains("in-1m"),
+            "{case}"
+        );
         let system = told(Only { systems: vec!["corba".into()], ..Only::default() });
-        assert!(system.contains("no system `corba`") && system.contains("upcall, unix-socket"), "{system}");
+        assert!(
+            system.contains("no system `corba`") && system.contains("upcall, unix-socket"),
+            "{system}"
+        );
     }
 }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::error::RunError;
 use crate::pair;
 
-/// A directory for the children, removed at the end. Its name carries this process's id, so that what a killed run has
-/// left is found and removed by the next. A system that cannot but put files elsewhere names them after it.
+/// A directory for the children, removed at the end. Its name carries this process's id, so that
+/// what a killed run has left is found and removed by the next. A system that cannot but put files
+/// elsewhere names them after it.
 pub struct Scratch {
     /// Where.
     pub dir: PathBuf,
@@ -40,7 +41,8 @@ fn names(dir: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// Removes a scratch directory, and shared memory that carries its name (iceoryx2 has no other place for it).
+/// Removes a scratch directory, and shared memory that carries its name (iceoryx2 has no other
+/// place for it).
 fn remove(dir: &Path) {
     fs::remove_dir_all(dir).ok();
     if let Some(name) = dir.file_name().and_then(|name| name.to_str()) {

@@ -1,5 +1,6 @@
-//! A bare Unix stream socket: what a program does today that has no system for calls. One thread a connection on each
-//! side; a request and a reply are a length and so many bytes, sent by one system call.
+//! A bare Unix stream socket: what a program does today that has no system for calls. One thread a
+//! connection on each side; a request and a reply are a length and so many bytes, sent by one
+//! system call.
 
 use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -28,7 +29,9 @@ impl System for UnixSocket {
                 // Ends when the client is gone, as every error here says.
                 while connection.receive(&mut request).is_ok() {
                     reply.clear();
-                    if bytes::serve(&request, &mut reply).is_err() || connection.send(&reply, &[]).is_err() {
+                    if bytes::serve(&request, &mut reply).is_err()
+                        || connection.send(&reply, &[]).is_err()
+                    {
                         break;
                     }
                 }
@@ -51,8 +54,8 @@ fn connect(path: &PathBuf) -> Outcome<Bytes<Connection>> {
     Ok(Bytes::new(Connection::new(UnixStream::connect(path)?)))
 }
 
-/// A connection of length-prefixed messages. Reading goes through a small buffer, so that a short message takes one
-/// system call; the body of a long one is read past it.
+/// A connection of length-prefixed messages. Reading goes through a small buffer, so that a short
+/// message takes one system call; the body of a long one is read past it.
 struct Connection {
     stream: BufReader<UnixStream>,
 }

@@ -31,8 +31,8 @@ impl Summary {
         Summary::of(samples, &Clock { ns_per_tick: None, cost: 0, in_order: false }, mean_ns)
     }
 
-    /// Summarises batches of `ops` operations each by their durations in nanoseconds (sorted here): every figure is of one
-    /// operation, averaged over its batch.
+    /// Summarises batches of `ops` operations each by their durations in nanoseconds (sorted here):
+    /// every figure is of one operation, averaged over its batch.
     ///
     /// # Panics
     /// If there are none.
@@ -56,21 +56,35 @@ impl Summary {
         samples.sort_unstable_by(f64::total_cmp);
         let at = |part: f64| samples[rank(part, samples.len())];
         let mean_ns = samples.iter().sum::<f64>() / samples.len() as f64;
-        Summary { p50_ns: at(0.5), p99_ns: at(0.99), p999_ns: at(0.999), mean_ns, count: samples.len() as u64 }
+        Summary {
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            mean_ns,
+            count: samples.len() as u64,
+        }
     }
 
-    /// Summarises single calls (`samples` of `clock`, sorted here) and a batch whose mean is `mean_ns`.
+    /// Summarises single calls (`samples` of `clock`, sorted here) and a batch whose mean is
+    /// `mean_ns`.
     ///
     /// # Panics
     /// If there are no samples.
     pub fn of(samples: &mut [u64], clock: &Clock, mean_ns: f64) -> Summary {
         samples.sort_unstable();
         let at = |part| clock.ns(percentile(samples, part));
-        Summary { p50_ns: at(0.5), p99_ns: at(0.99), p999_ns: at(0.999), mean_ns, count: samples.len() as u64 }
+        Summary {
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            mean_ns,
+            count: samples.len() as u64,
+        }
     }
 }
 
-/// The nearest-rank percentile of sorted samples: the smallest one that at least `part` of them do not exceed.
+/// The nearest-rank percentile of sorted samples: the smallest one that at least `part` of them do
+/// not exceed.
 ///
 /// # Panics
 /// If there are no samples.
@@ -94,8 +108,8 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The clock of single calls: the processor's time-stamp counter where it runs at one rate on all processors (as the
-/// kernel has found out, and uses it), else the system's monotonic clock.
+/// The clock of single calls: the processor's time-stamp counter where it runs at one rate on all
+/// processors (as the kernel has found out, and uses it), else the system's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     /// None: nanoseconds of the system's clock.
@@ -110,7 +124,8 @@ impl Clock {
     /// Chooses and calibrates; takes 10 ms.
     pub fn calibrated() -> Clock {
         let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-        let counter = raw::TICKS && std::fs::read_to_string(source).is_ok_and(|name| name.trim() == "tsc");
+        let counter =
+            raw::TICKS && std::fs::read_to_string(source).is_ok_and(|name| name.trim() == "tsc");
         let mut clock = Clock { ns_per_tick: counter.then(ns_per_tick), cost: 0, in_order: false };
         let mut samples = vec![1; 2_000];
         if clock.time_each(&mut samples, || Ok::<(), ()>(())).is_ok() {
@@ -120,7 +135,9 @@ impl Clock {
         clock
     }
 
-    /// One whose readings wait for all loads before them, and are waited for by those that follow: for short operations that fetch lines, as the processor would read the clock while they are still on their way.
+    /// One whose readings wait for all loads before them, and are waited for by those that follow:
+    /// for short operations that fetch lines, as the processor would read the clock while they are
+    /// still on their way.
     pub fn in_order() -> Clock {
         let mut clock = Clock { in_order: true, ..Clock::calibrated() };
         let between = |_| {
@@ -133,12 +150,17 @@ impl Clock {
         clock
     }
 
-    /// Fills `samples` with the ticks of one call each. One reading a call: the end of one is the start of the next.
+    /// Fills `samples` with the ticks of one call each. One reading a call: the end of one is the
+    /// start of the next.
     ///
     /// # Errors
     /// The first error of `call`.
     #[inline(always)]
-    pub fn time_each<E>(&self, samples: &mut [u64], mut call: impl FnMut() -> Result<(), E>) -> Result<(), E> {
+    pub fn time_each<E>(
+        &self,
+        samples: &mut [u64],
+        mut call: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
         if self.ns_per_tick.is_some() {
             let mut last = raw::ticks();
             for sample in samples {
@@ -182,7 +204,8 @@ fn ns_per_tick() -> f64 {
     ended.duration_since(begun).as_nanos() as f64 / last.wrapping_sub(first).max(1) as f64
 }
 
-/// Both clocks at nearly the same time: the closest of a few tries, as this thread may lose its processor between.
+/// Both clocks at nearly the same time: the closest of a few tries, as this thread may lose its
+/// processor between.
 fn both_clocks() -> (Instant, u64) {
     let tries = (0..20).map(|_| {
         let (before, now, after) = (raw::ticks(), Instant::now(), raw::ticks());
@@ -229,25 +252,36 @@ mod tests {
     #[test]
     fn durations_are_summarised_as_they_are() {
         let summary = Summary::of_durations(&mut [3000, 1000, 2000]);
-        assert_eq!((summary.p50_ns, summary.p99_ns, summary.mean_ns, summary.count), (2000.0, 3000.0, 2000.0, 3));
+        assert_eq!(
+            (summary.p50_ns, summary.p99_ns, summary.mean_ns, summary.count),
+            (2000.0, 3000.0, 2000.0, 3)
+        );
     }
 
     #[test]
     fn parts_of_nanoseconds_count() {
         let summary = Summary::of_nanoseconds(vec![2.5, 0.5, 1.5]);
-        assert_eq!((summary.p50_ns, summary.p99_ns, summary.mean_ns, summary.count), (1.5, 2.5, 1.5, 3));
+        assert_eq!(
+            (summary.p50_ns, summary.p99_ns, summary.mean_ns, summary.count),
+            (1.5, 2.5, 1.5, 3)
+        );
     }
 
     #[test]
     fn batches_are_divided_among_their_operations() {
         let summary = Summary::of_batches(&mut [3000, 1000, 2000], 100);
-        assert_eq!((summary.p50_ns, summary.p99_ns, summary.mean_ns, summary.count), (20.0, 30.0, 20.0, 3));
+        assert_eq!(
+            (summary.p50_ns, summary.p99_ns, summary.mean_ns, summary.count),
+            (20.0, 30.0, 20.0, 3)
+        );
     }
 
     #[test]
     fn the_clocks_agree() {
         let chosen = Clock::calibrated();
-        for clock in [chosen, Clock::in_order(), Clock { ns_per_tick: None, cost: 0, in_order: false }] {
+        for clock in
+            [chosen, Clock::in_order(), Clock { ns_per_tick: None, cost: 0, in_order: false }]
+        {
             let mut samples = [0; 5];
             let sleep = || {
                 std::thread::sleep(Duration::from_millis(2));

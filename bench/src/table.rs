@@ -19,7 +19,8 @@ const PLAIN: &str = "\x1b[0m";
 pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
     let paint = Paint { colour };
     for (placement, mode) in SETTINGS {
-        let records: Vec<&Record> = report.records.iter().filter(|r| (r.placement, r.mode) == (placement, mode)).collect();
+        let records: Vec<&Record> =
+            report.records.iter().filter(|r| (r.placement, r.mode) == (placement, mode)).collect();
         if records.is_empty() {
             continue;
         }
@@ -32,7 +33,12 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
 }
 
 /// What a reader should know, and what could not be measured.
-pub(crate) fn remarks(out: &mut impl Write, paint: &Paint, notes: &[String], failures: &[String]) -> io::Result<()> {
+pub(crate) fn remarks(
+    out: &mut impl Write,
+    paint: &Paint,
+    notes: &[String],
+    failures: &[String],
+) -> io::Result<()> {
     for note in notes {
         writeln!(out, "note: {note}")?;
     }
@@ -63,7 +69,8 @@ impl Paint {
 }
 
 fn latency(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let heads = ["p50 ns", "p99 ns", "p99.9 ns", "mean ns"].map(|head| format!("{head:>13}")).concat();
+    let heads =
+        ["p50 ns", "p99 ns", "p99.9 ns", "mean ns"].map(|head| format!("{head:>13}")).concat();
     let heads = format!("{heads}{:>9}{:>10}{:>9}", "/ limit", "/ upcall", "line ns");
     let mut headed = false;
     for case in Case::ALL.map(Case::name).into_iter().chain(BINDS) {
@@ -73,12 +80,20 @@ fn latency(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Resu
         let mut name = case;
         for record in ordered(&of_case) {
             if !headed {
-                writeln!(out, "{}", paint.text(DIM, &format!("{:<14}{:<16}{heads}", "call", "system")))?;
+                writeln!(
+                    out,
+                    "{}",
+                    paint.text(DIM, &format!("{:<14}{:<16}{heads}", "call", "system"))
+                )?;
                 headed = true;
             }
-            let times = [record.p50_ns, record.p99_ns, record.p999_ns.unwrap_or(f64::NAN), record.mean_ns];
+            let times =
+                [record.p50_ns, record.p99_ns, record.p999_ns.unwrap_or(f64::NAN), record.mean_ns];
             let times: String = times.iter().map(|&ns| format!("{:>13}", thousands(ns))).collect();
-            let ratios = [format!("{:>9}", ratio(record.p50_ns, limit)), format!("{:>10}", ratio(record.p50_ns, upcall))];
+            let ratios = [
+                format!("{:>9}", ratio(record.p50_ns, limit)),
+                format!("{:>10}", ratio(record.p50_ns, upcall)),
+            ];
             let line = thousands(record.line_ns.unwrap_or(f64::NAN));
             let all: Vec<&Record> = of_case.iter().map(|r| **r).collect();
             let system = match hand_off(record, &all).filter(|_| record.system == "limit") {
@@ -113,7 +128,9 @@ fn throughput(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::R
         records.iter().find(|r| r.system == system && r.case == case).map(|r| r.per_s / 1e3)
     };
     let mut systems: Vec<&str> = Vec::new();
-    for record in records.iter().filter(|r| r.case.starts_with("null-t") && !r.system.starts_with("limit-")) {
+    for record in
+        records.iter().filter(|r| r.case.starts_with("null-t") && !r.system.starts_with("limit-"))
+    {
         if !systems.contains(&record.system.as_str()) {
             systems.push(&record.system);
         }
@@ -123,10 +140,16 @@ fn throughput(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::R
         return Ok(());
     }
     let heads: String = THREADS.iter().map(|n| format!("{:>9}", format!("t{n}"))).collect();
-    writeln!(out, "{}", paint.text(DIM, &format!("{:<24}{heads}", "thousand null calls a second")))?;
+    writeln!(
+        out,
+        "{}",
+        paint.text(DIM, &format!("{:<24}{heads}", "thousand null calls a second"))
+    )?;
     for system in systems {
-        let figures: String =
-            THREADS.iter().map(|&n| format!("{:>9}", find(system, n).map_or("-".to_owned(), thousands))).collect();
+        let figures: String = THREADS
+            .iter()
+            .map(|&n| format!("{:>9}", find(system, n).map_or("-".to_owned(), thousands)))
+            .collect();
         writeln!(out, "{}", paint.row(system, &format!("{:<10}{system:<18}{figures}", "")))?;
     }
     Ok(())
@@ -137,7 +160,10 @@ fn idle(report: &Report, out: &mut impl Write, paint: &Paint) -> io::Result<()> 
         return Ok(());
     }
     writeln!(out, "\n{}", paint.text(BOLD, "one client bound, nobody calls"))?;
-    let heads = format!("{:<14}{:<10}{:>16}{:>16}{:>16}", "system", "server", "CPU µs/s", "server KiB", "client KiB");
+    let heads = format!(
+        "{:<14}{:<10}{:>16}{:>16}{:>16}",
+        "system", "server", "CPU µs/s", "server KiB", "client KiB"
+    );
     writeln!(out, "{}", paint.text(DIM, &heads))?;
     for idle in &report.idle {
         let cpu = format!("{:.1}", idle.cpu_ns_per_s / 1e3);
@@ -190,14 +216,24 @@ mod tests {
 
     fn record(system: &str, p50_ns: f64) -> Record {
         let found = Summary { p50_ns, p99_ns: p50_ns, p999_ns: p50_ns, mean_ns: p50_ns, count: 5 };
-        Label { suite: "rpc", case: "null", system, placement: Placement::TwoCores, mode: Mode::Polling }
-            .latency(&[Turn { found, lines: (140.0, 140.0) }])
+        Label {
+            suite: "rpc",
+            case: "null",
+            system,
+            placement: Placement::TwoCores,
+            mode: Mode::Polling,
+        }
+        .latency(&[Turn { found, lines: (140.0, 140.0) }])
     }
 
     #[test]
     fn the_table_compares_with_limit_and_upcall() {
         let report = Report {
-            records: vec![record("upcall", 150.0), record("limit", 100.0), record("iceoryx2", 1500.0)],
+            records: vec![
+                record("upcall", 150.0),
+                record("limit", 100.0),
+                record("iceoryx2", 1500.0),
+            ],
             failures: vec!["something".to_owned()],
             ..Report::default()
         };

@@ -1,4 +1,5 @@
-//! The harness with real children: this program is its own server and client, so it brings its own `main`.
+//! The harness with real children: this program is its own server and client, so it brings its own
+//! `main`.
 
 use std::fs;
 use std::io::Read;
@@ -28,7 +29,8 @@ fn main() -> ExitCode {
         ("threads_that_cannot_be_had_are_told", threads_that_cannot_be_had_are_told),
     ];
     let listing = args.iter().any(|arg| arg == "--list");
-    let filters: Vec<_> = args.iter().filter_map(|arg| arg.to_str()).filter(|arg| !arg.starts_with('-')).collect();
+    let filters: Vec<_> =
+        args.iter().filter_map(|arg| arg.to_str()).filter(|arg| !arg.starts_with('-')).collect();
     let mut passed = 0;
     for (name, test) in tests {
         if listing {
@@ -40,7 +42,10 @@ fn main() -> ExitCode {
         }
     }
     if !listing {
-        println!("\ntest result: ok. {passed} passed; 0 failed; 0 ignored; 0 measured; {} filtered out", tests.len() - passed);
+        println!(
+            "\ntest result: ok. {passed} passed; 0 failed; 0 ignored; 0 measured; {} filtered out",
+            tests.len() - passed
+        );
     }
     ExitCode::SUCCESS
 }
@@ -80,7 +85,8 @@ fn own_scratch() -> PathBuf {
 fn limits_and_the_socket_are_measured() {
     let json = std::env::temp_dir().join(format!("upcall-bench-test-{}.json", std::process::id()));
     let cases = ["null", "add", "biginout", "in-64k", "null-t1", "null-t8"];
-    let systems = ["limit", "limit-futex", "limit-eventfd", "limit-pipe", "limit-socket", "unix-socket"];
+    let systems =
+        ["limit", "limit-futex", "limit-eventfd", "limit-pipe", "limit-socket", "unix-socket"];
     let options = rpc::Options { json: Some(json.clone()), ..options(&systems, &cases) };
     let report = rpc::run(&options).unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);
@@ -91,7 +97,10 @@ fn limits_and_the_socket_are_measured() {
     let of = |case: &str, system: &str, placement, mode| {
         let found: Vec<_> = written
             .iter()
-            .filter(|r| (r.case.as_str(), r.system.as_str(), r.placement, r.mode) == (case, system, placement, mode))
+            .filter(|r| {
+                (r.case.as_str(), r.system.as_str(), r.placement, r.mode)
+                    == (case, system, placement, mode)
+            })
             .collect();
         assert!(found.len() < 2, "{case} of {system} is there twice");
         found.first().copied()
@@ -102,14 +111,25 @@ fn limits_and_the_socket_are_measured() {
             for case in cases {
                 let several = case == "null-t8";
                 let limit = of(case, "limit", placement, mode);
-                assert_eq!(limit.is_some(), there && (mode == Mode::Polling || !several), "{case}, {placement}, {mode}");
+                assert_eq!(
+                    limit.is_some(),
+                    there && (mode == Mode::Polling || !several),
+                    "{case}, {placement}, {mode}"
+                );
                 let socket = of(case, "unix-socket", placement, mode);
-                assert_eq!(socket.is_some(), there && mode == Mode::Parked, "{case}, {placement}, {mode}");
+                assert_eq!(
+                    socket.is_some(),
+                    there && mode == Mode::Parked,
+                    "{case}, {placement}, {mode}"
+                );
             }
         }
     }
     for record in &written {
-        assert!(record.p50_ns > 0.0 && record.p50_ns <= record.p99_ns && record.samples > 0, "{record:?}");
+        assert!(
+            record.p50_ns > 0.0 && record.p50_ns <= record.p99_ns && record.samples > 0,
+            "{record:?}"
+        );
         assert!(record.mean_ns > 0.0 && record.per_s > 0.0, "{record:?}");
         assert_eq!(record.line_ns.is_some(), two, "{record:?}");
     }
@@ -123,8 +143,13 @@ fn a_child_that_fails_is_reported() {
     let report = rpc::run(&options).unwrap();
     assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
     let failure = &report.failures[0];
-    assert!(failure.contains("upcall server") && failure.contains("no system `upcall`"), "{failure}");
-    assert!(report.records.iter().all(|record| record.system == "limit") && !report.records.is_empty());
+    assert!(
+        failure.contains("upcall server") && failure.contains("no system `upcall`"),
+        "{failure}"
+    );
+    assert!(
+        report.records.iter().all(|record| record.system == "limit") && !report.records.is_empty()
+    );
 
     options.exe = PathBuf::from("/nowhere/upcall");
     let report = rpc::run(&options).unwrap();
@@ -168,24 +193,40 @@ fn remains_of_a_killed_run_are_removed() {
 
 fn kernel_threads_are_measured() {
     let json = std::env::temp_dir().join(format!("upcall-bench-test-{}.json", std::process::id()));
-    let cases = ["procedure-call", "fork", "fork-join", "yield", "lock-unlock", "ping-pong", "alive-10"];
-    let options = threads::Options { json: Some(json.clone()), ..thread_options(&["limit", "pthread"], &cases) };
+    let cases =
+        ["procedure-call", "fork", "fork-join", "yield", "lock-unlock", "ping-pong", "alive-10"];
+    let options = threads::Options {
+        json: Some(json.clone()),
+        ..thread_options(&["limit", "pthread"], &cases)
+    };
     let report = threads::run(&options).unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     let written: Vec<Record> = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     fs::remove_file(&json).unwrap();
     assert_eq!(written, report.records);
     for case in cases {
-        let has = |system: &str| written.iter().filter(|r| (r.case.as_str(), r.system.as_str()) == (case, system)).count();
+        let has = |system: &str| {
+            written
+                .iter()
+                .filter(|r| (r.case.as_str(), r.system.as_str()) == (case, system))
+                .count()
+        };
         let bare = ["procedure-call", "lock-unlock"].contains(&case);
         assert_eq!((has("pthread"), has("limit")), (1, usize::from(bare)), "{case}");
     }
     for record in &written {
-        assert_eq!((record.suite.as_str(), record.placement, record.mode), ("threads", Placement::OneCore, Mode::Polling));
+        assert_eq!(
+            (record.suite.as_str(), record.placement, record.mode),
+            ("threads", Placement::OneCore, Mode::Polling)
+        );
         let alive = record.case == "alive-10";
         let samples = if alive { 1 } else { 10 };
-        assert!(record.p50_ns > 0.0 && record.p50_ns <= record.p99_ns && record.samples >= samples, "{record:?}");
-        let memory = [record.peak_kib.is_some(), record.bytes_each.is_some(), record.first_ns.is_some()];
+        assert!(
+            record.p50_ns > 0.0 && record.p50_ns <= record.p99_ns && record.samples >= samples,
+            "{record:?}"
+        );
+        let memory =
+            [record.peak_kib.is_some(), record.bytes_each.is_some(), record.first_ns.is_some()];
         assert_eq!(memory, [alive; 3], "{record:?}");
     }
     assert!(!own_scratch().exists());
@@ -195,12 +236,25 @@ fn threads_that_cannot_be_had_are_told() {
     // More than any machine of today permits, and a system that this program is not.
     let report = threads::run(&thread_options(&["upcall", "pthread"], &["alive-1m"])).unwrap();
     assert!(report.records.is_empty(), "{:?}", report.records);
-    assert!(report.notes.iter().any(|note| note.contains("alive-1m") && note.contains("not")), "{:?}", report.notes);
+    assert!(
+        report.notes.iter().any(|note| note.contains("alive-1m") && note.contains("not")),
+        "{:?}",
+        report.notes
+    );
     // Where there is no memory for so many, nobody is asked.
-    assert!(report.failures.iter().all(|failure| failure.contains("no system `upcall`")), "{:?}", report.failures);
+    assert!(
+        report.failures.iter().all(|failure| failure.contains("no system `upcall`")),
+        "{:?}",
+        report.failures
+    );
 
-    let options = threads::Options { exe: "/nowhere/upcall".into(), ..thread_options(&[], &["yield"]) };
+    let options =
+        threads::Options { exe: "/nowhere/upcall".into(), ..thread_options(&[], &["yield"]) };
     let report = threads::run(&options).unwrap();
-    assert!(report.failures.iter().all(|failure| failure.contains("cannot start /nowhere/upcall")), "{:?}", report.failures);
+    assert!(
+        report.failures.iter().all(|failure| failure.contains("cannot start /nowhere/upcall")),
+        "{:?}",
+        report.failures
+    );
     assert!(!own_scratch().exists());
 }

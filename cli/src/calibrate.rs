@@ -1,6 +1,9 @@
-//! `upcall calibrate`: what operations on objects take on this machine, for those that choose between the ways (`Homed::auto`).
+//! `upcall calibrate`: what operations on objects take on this machine, for those that choose
+//! between the ways (`Homed::auto`).
 //!
-//! Two threads of this process, each on a processor of the pair, are a home and one who uses its object: what moves between them moves between processes in the same way. Each figure is the median of several rounds, in turns.
+//! Two threads of this process, each on a processor of the pair, are a home and one who uses its
+//! object: what moves between them moves between processes in the same way. Each figure is the
+//! median of several rounds, in turns.
 
 use crate::told::json;
 use crate::{Done, FAINT, STRONG};
@@ -15,10 +18,14 @@ use upcall::home::costs::{self, Calibration, Costs, Pair};
 use upcall::home::{DataError, FindError, Homed, Operation, Operations, Place, Procedure};
 use upcall_os::processor::Processors;
 
-/// Measures what operations on objects take here: under the lock, by the home, and each line that has to move; and keeps it for all that choose between these (docs/objects.md).
+/// Measures what operations on objects take here: under the lock, by the home, and each line that
+/// has to move; and keeps it for all that choose between these (docs/objects.md).
 ///
-/// Without a calibration they begin with a guess. The table shows, in ns: an access to a line that is HERE, and to one that the other processor has changed (LINE); having the LOCK and giving it back, alone and where the other had it (FAR); an urgent
-/// invocation of a home that polls (URGENT) or sleeps (ASLEEP), and an ordinary one (INVOKE). EVEN is the number of lines from which on an invocation is cheaper than going there.
+/// Without a calibration they begin with a guess. The table shows, in ns: an access to a line that
+/// is HERE, and to one that the other processor has changed (LINE); having the LOCK and giving it
+/// back, alone and where the other had it (FAR); an urgent invocation of a home that polls (URGENT)
+/// or sleeps (ASLEEP), and an ordinary one (INVOKE). EVEN is the number of lines from which on an
+/// invocation is cheaper than going there.
 ///
 /// It takes about a second for each pair of processors, on which nothing else should run meanwhile.
 #[derive(clap::Args)]
@@ -26,7 +33,8 @@ use upcall_os::processor::Processors;
     after_help = "Examples:\n  upcall calibrate\n  upcall calibrate --show\n  upcall calibrate --pair 0,1 --pair 0,4 --json\n  UPCALL_COSTS=costs.json upcall calibrate"
 )]
 pub struct Args {
-    /// Measure between these two processors, in place of one pair of each kind (that share a core, a cache, a package or only the machine); may be repeated.
+    /// Measure between these two processors, in place of one pair of each kind (that share a core,
+    /// a cache, a package or only the machine); may be repeated.
     #[arg(long = "pair", value_name = "N,N", value_parser = pair)]
     pairs: Vec<[u32; 2]>,
     /// Measure nothing, and show what was measured.
@@ -38,7 +46,8 @@ pub struct Args {
 }
 
 fn pair(text: &str) -> Result<[u32; 2], String> {
-    let numbers: Option<Vec<u32>> = text.split(',').map(|number| number.trim().parse().ok()).collect();
+    let numbers: Option<Vec<u32>> =
+        text.split(',').map(|number| number.trim().parse().ok()).collect();
     match numbers.as_deref() {
         Some(&[first, second]) if first != second => Ok([first, second]),
         _ => Err("give two processors, such as 0,1".into()),
@@ -55,11 +64,17 @@ pub fn run(args: &Args) -> Done {
         return Ok(ExitCode::SUCCESS);
     }
     let allowed = Processors::allowed()?;
-    let pairs =
-        if args.pairs.is_empty() { kinds(&allowed.iter().map(|at| at as u32).collect::<Vec<_>>()) } else { args.pairs.clone() };
+    let pairs = if args.pairs.is_empty() {
+        kinds(&allowed.iter().map(|at| at as u32).collect::<Vec<_>>())
+    } else {
+        args.pairs.clone()
+    };
     if let Some(missing) = pairs.iter().flatten().find(|&&at| !allowed.contains(at as usize)) {
         let all = allowed.iter().map(|at| at.to_string()).collect::<Vec<_>>().join(", ");
-        return Err(format!("this process may not run on processor {missing}, but on {all}: choose of these").into());
+        return Err(format!(
+            "this process may not run on processor {missing}, but on {all}: choose of these"
+        )
+        .into());
     }
     if pairs.is_empty() {
         return Err("this process may run on one processor only, and objects are shared between two: there is nothing to measure. Without a calibration a guess is used".into());
@@ -76,7 +91,8 @@ pub fn run(args: &Args) -> Done {
             costs: between(first, second).map_err(|error| error.to_string())?,
         });
     }
-    let calibration = Calibration { machine: costs::machine(), checked: cfg!(debug_assertions), pairs: measured };
+    let calibration =
+        Calibration { machine: costs::machine(), checked: cfg!(debug_assertions), pairs: measured };
     let file = calibration.store()?;
     show(&calibration, args.json)?;
     if !args.json {
@@ -131,9 +147,14 @@ fn listed(text: &str) -> Vec<u32> {
 
 /// What two processors share, as the kernel says: the nearest.
 fn shares(first: u32, second: u32) -> &'static str {
-    let read = |path: &str| fs::read_to_string(format!("/sys/devices/system/cpu/cpu{first}/{path}")).unwrap_or_default();
+    let read = |path: &str| {
+        fs::read_to_string(format!("/sys/devices/system/cpu/cpu{first}/{path}")).unwrap_or_default()
+    };
     let together = |path: &str| listed(&read(path)).contains(&second);
-    let last_cache = (0..8).rev().map(|at| format!("cache/index{at}/shared_cpu_list")).find(|path| !read(path).is_empty());
+    let last_cache = (0..8)
+        .rev()
+        .map(|at| format!("cache/index{at}/shared_cpu_list"))
+        .find(|path| !read(path).is_empty());
     if together("topology/thread_siblings_list") {
         "core"
     } else if last_cache.is_some_and(|path| together(&path)) {
@@ -190,7 +211,8 @@ impl Procedure for Idle {
 }
 
 const ROUNDS: usize = 9;
-/// So many lines are changed at one processor, and then read at the other, each of which says where the next one is.
+/// So many lines are changed at one processor, and then read at the other, each of which says where
+/// the next one is.
 const LINES: usize = 256;
 /// Operations of a round. Tests look whether each is measured, not how well.
 const TIMES: u32 = if cfg!(test) { 200 } else { 2000 };
@@ -218,7 +240,8 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-/// The threads' turns: one of them does something, and then the other one, which finds what that has left.
+/// The threads' turns: one of them does something, and then the other one, which finds what that
+/// has left.
 struct Turns(AtomicU64);
 
 impl Turns {
@@ -240,7 +263,8 @@ impl Turns {
 
 /// Measures between two processors.
 fn between(first: u32, second: u32) -> Result<Costs, Failed> {
-    let home = Homed::<u64>::create(&format!("calibrate-{}", std::process::id())).with(|_| Ok(()))?;
+    let home =
+        Homed::<u64>::create(&format!("calibrate-{}", std::process::id())).with(|_| Ok(()))?;
     let name = home.name().to_string();
     let lines: Vec<Line> = (0..LINES).map(|_| Line::default()).collect();
     let both = [Turns(AtomicU64::new(0)), Turns(AtomicU64::new(0))];
@@ -265,7 +289,13 @@ fn between(first: u32, second: u32) -> Result<Costs, Failed> {
 }
 
 /// Returns what the lock takes alone.
-fn home_side(second: u32, home: &Homed<u64>, lines: &[Line], both: &[Turns; 2], ready: &Barrier) -> Result<f64, Failed> {
+fn home_side(
+    second: u32,
+    home: &Homed<u64>,
+    lines: &[Line],
+    both: &[Turns; 2],
+    ready: &Barrier,
+) -> Result<f64, Failed> {
     let [turns, over] = both;
     let begun = Processors::only(second as usize).confine();
     let serving = home.serve(Operations::new().operation::<Nothing>().procedure::<Idle>());
@@ -326,7 +356,13 @@ fn find(name: &str) -> Result<Homed<u64>, FindError> {
     (1..TRIES).find_map(|_| Homed::find(name).ok()).map_or_else(|| Homed::find(name), Ok)
 }
 
-fn caller_side(first: u32, name: &str, lines: &[Line], [turns, over]: &[Turns; 2], ready: &Barrier) -> Result<Costs, Failed> {
+fn caller_side(
+    first: u32,
+    name: &str,
+    lines: &[Line],
+    [turns, over]: &[Turns; 2],
+    ready: &Barrier,
+) -> Result<Costs, Failed> {
     let begun = Processors::only(first as usize).confine();
     let away = find(name);
     ready.wait();
@@ -382,7 +418,12 @@ mod tests {
         assert_eq!(listed("0-3,8\n"), [0, 1, 2, 3, 8]);
         assert_eq!((listed("7"), listed("")), (vec![7], vec![]));
         assert_eq!((pair("0,1"), pair("3, 2").unwrap()), (Ok([0, 1]), [3, 2]));
-        assert!(pair("0").is_err() && pair("1,1").is_err() && pair("0,1,2").is_err() && pair("a,b").is_err());
+        assert!(
+            pair("0").is_err()
+                && pair("1,1").is_err()
+                && pair("0,1,2").is_err()
+                && pair("a,b").is_err()
+        );
     }
 
     #[test]
@@ -393,7 +434,15 @@ mod tests {
         assert_eq!(pairs.is_empty(), allowed.len() < 2);
         for [first, second] in pairs {
             let costs = between(first, second).unwrap();
-            let all = [costs.hit, costs.line, costs.lock, costs.lock_far, costs.urgent, costs.asleep, costs.invoke];
+            let all = [
+                costs.hit,
+                costs.line,
+                costs.lock,
+                costs.lock_far,
+                costs.urgent,
+                costs.asleep,
+                costs.invoke,
+            ];
             assert!(all.iter().all(|ns| (0.1..1e9).contains(ns)), "{costs:?}");
         }
     }

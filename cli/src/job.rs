@@ -18,16 +18,20 @@ pub enum Suite {
     Stop(Named),
     /// Lets a stopped job go on: at once, or when its turn comes.
     Cont(Named),
-    /// Ends a job: SIGTERM, and after its period of grace SIGKILL. Returns when all members have ended.
+    /// Ends a job: SIGTERM, and after its period of grace SIGKILL. Returns when all members have
+    /// ended.
     Kill(Named),
 }
 
 /// Starts N processes that form one group, and stays until they have ended.
 ///
-/// Each is told its group, the group's size and its rank by UPCALL_GROUP, UPCALL_SIZE and UPCALL_RANK, and its limit by UPCALL_LIMIT; programs take them by `Joining::from_environment`. SIGINT, SIGTERM and SIGHUP are passed on; the second one ends the job, after
-/// the period of grace by force. If this command is killed the kernel kills the members.
+/// Each is told its group, the group's size and its rank by UPCALL_GROUP, UPCALL_SIZE and
+/// UPCALL_RANK, and its limit by UPCALL_LIMIT; programs take them by `Joining::from_environment`.
+/// SIGINT, SIGTERM and SIGHUP are passed on; the second one ends the job, after the period of grace
+/// by force. If this command is killed the kernel kills the members.
 ///
-/// The exit code is that of the first member that failed, or 128 and the signal by which it was killed.
+/// The exit code is that of the first member that failed, or 128 and the signal by which it was
+/// killed.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  upcall job run --group 4 -- ./sieve 1000000\n  upcall job run --group 2 --name night --schedule batch -- ./simulate\n  \
@@ -52,19 +56,24 @@ pub struct Run {
     /// Give the standard input to rank 0; otherwise no member has any.
     #[arg(long)]
     stdin: bool,
-    /// Take turns with this user's other jobs that do: each to its end (batch), in slices on all processors at once (gang), or in slices on demand (co).
+    /// Take turns with this user's other jobs that do: each to its end (batch), in slices on all
+    /// processors at once (gang), or in slices on demand (co).
     #[arg(short, long, value_name = "HOW")]
     schedule: Option<Schedule>,
     /// The length of its turns.
     #[arg(long, value_name = "MS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     slice: u64,
-    /// How much its group may buffer for members that do not take their messages: bytes, or with K, M, G or T behind the number units of 1024 each; without this a quarter of the machine's memory. Who has its share in use is stopped until there is room.
+    /// How much its group may buffer for members that do not take their messages: bytes, or with
+    /// K, M, G or T behind the number units of 1024 each; without this a quarter of the machine's
+    /// memory. Who has its share in use is stopped until there is room.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     limit: Option<u64>,
-    /// Do not confine each member to one processor (rank i to the i-th of those that may be used, and around).
+    /// Do not confine each member to one processor (rank i to the i-th of those that may be used,
+    /// and around).
     #[arg(long)]
     no_pin: bool,
-    /// How members are suspended; without this by the cgroup freezer where it can be had, else by signals.
+    /// How members are suspended; without this by the cgroup freezer where it can be had, else by
+    /// signals.
     #[arg(long, value_name = "WAY")]
     suspend: Option<Suspend>,
     /// The program and its arguments.
@@ -100,7 +109,9 @@ enum Suspend {
 
 /// Shows the jobs of this user: what each does, its members, and how it is suspended and scheduled.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  upcall job ls\n  upcall job ls --members\n  upcall job ls --json | jq '.[].members[].pid'")]
+#[command(
+    after_help = "Examples:\n  upcall job ls\n  upcall job ls --members\n  upcall job ls --json | jq '.[].members[].pid'"
+)]
 pub struct Ls {
     /// Show each member.
     #[arg(short, long)]
@@ -132,7 +143,11 @@ fn bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = text.split_at(end);
     let unit = unit.strip_suffix("iB").unwrap_or(unit);
     let power = ["", "K", "M", "G", "T"].iter().position(|known| *known == unit);
-    let bytes = number.parse::<u64>().ok().zip(power).and_then(|(number, power)| number.checked_mul(1 << (10 * power)));
+    let bytes = number
+        .parse::<u64>()
+        .ok()
+        .zip(power)
+        .and_then(|(number, power)| number.checked_mul(1 << (10 * power)));
     bytes.ok_or_else(|| "give bytes, or units of 1024 such as 512M or 2G".into())
 }
 
@@ -242,7 +257,12 @@ impl From<Shown> for Row {
             members: job
                 .members
                 .into_iter()
-                .map(|m| Member { rank: m.rank, pid: m.pid, processor: m.processor, suspended: m.suspended })
+                .map(|m| Member {
+                    rank: m.rank,
+                    pid: m.pid,
+                    processor: m.processor,
+                    suspended: m.suspended,
+                })
                 .collect(),
         }
     }
@@ -281,19 +301,28 @@ fn table(rows: &[Row], members: bool) -> String {
         ]
     };
     let cells: Vec<_> = rows.iter().map(cells).collect();
-    let heads = ["NAME", "STATE", "MEMBERS", "SCHEDULE", "SLICE", "SUSPENDED BY", "SUPERVISOR", "PROGRAM"];
-    let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0);
+    let heads =
+        ["NAME", "STATE", "MEMBERS", "SCHEDULE", "SLICE", "SUSPENDED BY", "SUPERVISOR", "PROGRAM"];
+    let width = |at: usize| {
+        cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0)
+    };
     let shown = |row: &[String; 8]| {
-        let parts = row.iter().enumerate().map(|(at, text)| format!("{text:width$}", width = width(at)));
+        let parts =
+            row.iter().enumerate().map(|(at, text)| format!("{text:width$}", width = width(at)));
         parts.collect::<Vec<_>>().join("  ").trim_end().to_string()
     };
     let mut out = format!("{STRONG}{}{STRONG:#}\n", shown(&heads.map(String::from)));
     for (row, cells) in rows.iter().zip(&cells) {
         out += &format!("{}\n", line(&shown(cells)));
         for member in row.members.iter().filter(|_| members) {
-            let processor = member.processor.map_or_else(|| "any processor".into(), |on| format!("processor {on}"));
+            let processor = member
+                .processor
+                .map_or_else(|| "any processor".into(), |on| format!("processor {on}"));
             let suspended = if member.suspended { ", suspended" } else { "" };
-            out += &format!("  {FAINT}{}  process {}, {processor}{suspended}{FAINT:#}\n", member.rank, member.pid);
+            out += &format!(
+                "  {FAINT}{}  process {}, {processor}{suspended}{FAINT:#}\n",
+                member.rank, member.pid
+            );
         }
     }
     out

@@ -8,7 +8,9 @@ use upcall::directory::{self, Exported};
 
 /// Shows who exports what: name, interface, process, bound clients.
 ///
-/// Without an address these are this user's servers on this machine. With one, what the server that listens there exports to those who come by it, under the names that they bind; whose process it is, is not known here.
+/// Without an address these are this user's servers on this machine. With one, what the server that
+/// listens there exports to those who come by it, under the names that they bind; whose process it
+/// is, is not known here.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  upcall ls\n  upcall ls --procedures\n  upcall ls --json | jq '.[].name'\n  upcall ls tcp://127.0.0.1:7000"
@@ -39,13 +41,17 @@ struct Row {
 }
 
 impl Row {
-    fn new(Exported { name, interface, clients, procedures, .. }: Exported, pid: Option<u32>) -> Self {
+    fn new(
+        Exported { name, interface, clients, procedures, .. }: Exported,
+        pid: Option<u32>,
+    ) -> Self {
         Self { name, interface, pid, program: pid.map(program), clients, procedures }
     }
 }
 
 fn program(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).map_or_else(|_| "?".into(), |name| name.trim().into())
+    std::fs::read_to_string(format!("/proc/{pid}/comm"))
+        .map_or_else(|_| "?".into(), |name| name.trim().into())
 }
 
 /// What this user's servers export; and what is wrong with those that do not say.
@@ -58,9 +64,11 @@ fn here() -> Result<(Vec<Row>, Vec<String>), directory::FolderError> {
     let (mut rows, mut silent) = (Vec::new(), Vec::new());
     for socket in directory::domains() {
         match directory::list(&socket) {
-            Ok((peer, exports)) => {
-                rows.extend(exports.into_iter().map(|exported| Row::new(exported, (peer.pid != 0).then_some(peer.pid))))
-            }
+            Ok((peer, exports)) => rows.extend(
+                exports
+                    .into_iter()
+                    .map(|exported| Row::new(exported, (peer.pid != 0).then_some(peer.pid))),
+            ),
             Err(error) => silent.push(error.to_string()),
         }
     }
@@ -91,7 +99,10 @@ pub fn run(args: &Args) -> Done {
     } else if !rows.is_empty() {
         anstream::print!("{}", table(&rows, args.procedures));
     } else if args.servers.is_empty() {
-        anstream::println!("{FAINT}nothing is exported in {}{FAINT:#}", directory::folder()?.display());
+        anstream::println!(
+            "{FAINT}nothing is exported in {}{FAINT:#}",
+            directory::folder()?.display()
+        );
     } else if silent.is_empty() {
         anstream::println!("{FAINT}nothing is exported at {}{FAINT:#}", args.servers.join(", "));
     }
@@ -109,9 +120,12 @@ fn table(rows: &[Row], procedures: bool) -> String {
     };
     let cells: Vec<_> = rows.iter().map(cells).collect();
     let heads = ["NAME", "INTERFACE", "PROCESS", "CLIENTS", "PROGRAM"];
-    let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0);
+    let width = |at: usize| {
+        cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0)
+    };
     let (name, interface) = (width(0), width(1));
-    let shown = |[a, b, c, d, e]: [&str; 5]| format!("{a:name$}  {b:interface$}  {c:>7}  {d:>7}  {e}");
+    let shown =
+        |[a, b, c, d, e]: [&str; 5]| format!("{a:name$}  {b:interface$}  {c:>7}  {d:>7}  {e}");
     let mut out = format!("{STRONG}{}{STRONG:#}\n", shown(heads));
     for (row, cells) in rows.iter().zip(&cells) {
         out += &format!("{}\n", shown(cells.each_ref().map(String::as_str)));
@@ -138,7 +152,11 @@ mod tests {
     /// The texts are those of any server. A width above 65535 is a panic of `format!`.
     #[test]
     fn long_texts_are_cut_before_they_widen_a_column() {
-        let rows = [row("files", "a:b/c"), row("long", &"é".repeat(100_000)), row("wide", &"é".repeat(WIDEST))];
+        let rows = [
+            row("files", "a:b/c"),
+            row("long", &"é".repeat(100_000)),
+            row("wide", &"é".repeat(WIDEST)),
+        ];
         let shown = table(&rows, false);
         assert!(shown.contains(&format!("long   {}…  ", "é".repeat(WIDEST - 1))), "{shown}");
         assert!(shown.contains(&format!("wide   {}  ", "é".repeat(WIDEST))), "{shown}");
@@ -147,7 +165,8 @@ mod tests {
 
     #[test]
     fn nothing_that_a_server_says_steers_the_terminal() {
-        let row = Row { procedures: vec![(STEERING.into(), STEERING.into())], ..row(STEERING, STEERING) };
+        let row =
+            Row { procedures: vec![(STEERING.into(), STEERING.into())], ..row(STEERING, STEERING) };
         let shown = anstream::adapter::strip_str(&table(&[row], true)).to_string();
         assert!(is_clean(&shown) && shown.matches("a?[2Jb?31mc?d?e?f?g?h").count() == 3, "{shown}");
     }

@@ -1,4 +1,5 @@
-//! `upcall`: who exports what, calls by hand, interface definitions, the threads of a process, jobs, benchmarks.
+//! `upcall`: who exports what, calls by hand, interface definitions, the threads of a process,
+//! jobs, benchmarks.
 #![deny(unsafe_code)]
 
 mod bench;
@@ -18,7 +19,8 @@ mod wit;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Calls between processes at memory speed: see who exports what, call it by hand, look at its threads, measure it.
+/// Calls between processes at memory speed: see who exports what, call it by hand, look at its
+/// threads, measure it.
 #[derive(Parser)]
 #[command(name = "upcall", version, propagate_version = true)]
 #[command(
@@ -78,7 +80,9 @@ fn main() -> ExitCode {
     if args.first().is_some_and(|first| first == "bench-pvm") {
         return bench::pvm_child(args.into_iter().skip(1));
     }
-    if let Some((first, rest)) = args.split_first().filter(|(first, _)| *first == "bench-job" || *first == "bench-member") {
+    if let Some((first, rest)) =
+        args.split_first().filter(|(first, _)| *first == "bench-job" || *first == "bench-member")
+    {
         return bench::own_jobs_child(first == "bench-job", rest);
     }
     if let Some((_, rest)) = args.split_first().filter(|(first, _)| *first == "pvm-member") {

@@ -1,6 +1,9 @@
-//! What members of groups do, for `upcall stat` and `upcall top`: messages sent and taken, what is buffered for whom, and who is stopped for it.
+//! What members of groups do, for `upcall stat` and `upcall top`: messages sent and taken, what is
+//! buffered for whom, and who is stopped for it.
 //!
-//! What a member has sent stands in its own account, what was taken of that in its receiver's: both together say what waits. Nothing that stands there is believed to be anything but numbers and names.
+//! What a member has sent stands in its own account, what was taken of that in its receiver's: both
+//! together say what waits. Nothing that stands there is believed to be anything but numbers and
+//! names.
 
 use crate::stat::share;
 use crate::told::cell;
@@ -15,7 +18,8 @@ use upcall::message::accounts::{self, AccountReading, PairReading, PeerAccount, 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Member {
     pub group: String,
-    /// A number that all members of the same group have, and those of another one of this name have not.
+    /// A number that all members of the same group have, and those of another one of this name
+    /// have not.
     pub id: String,
     /// None while it waits for the others.
     pub rank: Option<u64>,
@@ -35,7 +39,8 @@ pub struct Member {
     /// Memory that holds what it has sent and nobody has taken; and how much it may have so.
     pub held_bytes: u64,
     pub limit_bytes: u64,
-    /// How often it was stopped at its limit; and since how many seconds it is, because who does not take its messages.
+    /// How often it was stopped at its limit; and since how many seconds it is, because who does
+    /// not take its messages.
     pub stops: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_s: Option<f64>,
@@ -106,8 +111,9 @@ impl Members {
                 // It has ended.
                 Err(_) if !is_there(pid) => {}
                 Err(error) => {
-                    let error =
-                        format!("process {pid} is a member of a group, and cannot be looked at (/proc/{pid}/fd): {error}");
+                    let error = format!(
+                        "process {pid} is a member of a group, and cannot be looked at (/proc/{pid}/fd): {error}"
+                    );
                     self.silent.insert(pid, error);
                 }
             }
@@ -119,9 +125,13 @@ impl Members {
         self.read(&[], None);
     }
 
-    /// What members of these groups, or of all, have done: since the last such moment, so long ago, or since their groups formed. The next begins now.
+    /// What members of these groups, or of all, have done: since the last such moment, so long ago,
+    /// or since their groups formed. The next begins now.
     pub fn read(&mut self, names: &[String], interval: Option<Duration>) -> Vec<Member> {
-        let each = self.known.iter().flat_map(|(&pid, (_, accounts))| accounts.iter().map(move |account| (pid, account)));
+        let each = self
+            .known
+            .iter()
+            .flat_map(|(&pid, (_, accounts))| accounts.iter().map(move |account| (pid, account)));
         let read: Vec<_> = each.map(|(pid, account)| (pid, account.read())).collect();
         let mut rows = rows(&read, upcall::message::accounts::now());
         let mut now = HashMap::new();
@@ -134,7 +144,9 @@ impl Members {
         }
         self.before = now;
         rows.retain(|row| names.is_empty() || names.contains(&row.group));
-        rows.sort_by(|a, b| (&a.group, &a.id, a.rank, a.process).cmp(&(&b.group, &b.id, b.rank, b.process)));
+        rows.sort_by(|a, b| {
+            (&a.group, &a.id, a.rank, a.process).cmp(&(&b.group, &b.id, b.rank, b.process))
+        });
         rows
     }
 }
@@ -169,8 +181,11 @@ fn sum(counts: impl Iterator<Item = u64>) -> u64 {
 
 /// Of accounts that were read at about the same moment, each with its process by the kernel's word.
 fn rows(read: &[(u32, AccountReading)], now: u64) -> Vec<Member> {
-    let by_place: HashMap<_, _> = read.iter().filter_map(|(_, account)| Some((account.place?, account))).collect();
-    let other = |account: &AccountReading, rank: usize| by_place.get(&(rank as u64, account.place?.1)).copied();
+    let by_place: HashMap<_, _> =
+        read.iter().filter_map(|(_, account)| Some((account.place?, account))).collect();
+    let other = |account: &AccountReading, rank: usize| {
+        by_place.get(&(rank as u64, account.place?.1)).copied()
+    };
     let row = |(process, account): &(u32, AccountReading)| {
         let own = account.place.map_or(usize::MAX, |(rank, _)| rank as usize);
         let pair = |(to, pair): (usize, &PairReading)| {
@@ -183,10 +198,13 @@ fn rows(read: &[(u32, AccountReading)], now: u64) -> Vec<Member> {
                 diverted: pair.is_diverted,
                 taken: theirs.map(|theirs| theirs.taken),
                 waiting: theirs.map(|theirs| pair.sent.saturating_sub(theirs.taken)),
-                held_bytes: theirs.map(|theirs| pair.segments.saturating_sub(theirs.left).saturating_mul(SEGMENT)),
+                held_bytes: theirs.map(|theirs| {
+                    pair.segments.saturating_sub(theirs.left).saturating_mul(SEGMENT)
+                }),
             }
         };
-        let pairs: Vec<_> = account.pairs.iter().enumerate().map(pair).filter(|pair| pair.sent > 0).collect();
+        let pairs: Vec<_> =
+            account.pairs.iter().enumerate().map(pair).filter(|pair| pair.sent > 0).collect();
         let senders = account.pairs.iter().enumerate().filter_map(|(from, pair)| {
             let sent = other(account, from)?.pairs.get(own)?.sent;
             Some(sent.saturating_sub(pair.taken))
@@ -194,7 +212,8 @@ fn rows(read: &[(u32, AccountReading)], now: u64) -> Vec<Member> {
         let held_bytes = sum(pairs.iter().filter_map(|pair| pair.held_bytes));
         // Who is stopped and does not try again has room by now, perhaps.
         let full = held_bytes.saturating_add(2 * SEGMENT) > account.share;
-        let stopped = account.stopped.filter(|stopped| full || stopped.memory_is_low && held_bytes > 0);
+        let stopped =
+            account.stopped.filter(|stopped| full || stopped.memory_is_low && held_bytes > 0);
         let Before { sent, taken, buffered, diversions, stops, refused } = Before::of(account);
         Member {
             group: account.name.clone(),
@@ -248,13 +267,19 @@ impl Member {
             let why = if self.memory_is_low { ", and memory is low" } else { "" };
             return format!("stopped for {seconds:.0} s: {rank} takes too little{why}");
         }
-        let diverted: Vec<_> = self.pairs.iter().filter(|pair| pair.diverted).map(|pair| pair.to.to_string()).collect();
+        let diverted: Vec<_> = self
+            .pairs
+            .iter()
+            .filter(|pair| pair.diverted)
+            .map(|pair| pair.to.to_string())
+            .collect();
         if diverted.is_empty() { "-".into() } else { format!("diverts to {}", listed(diverted)) }
     }
 
     /// That it is stopped at its limit, or was within the interval (UDM, section 5: overflow).
     pub fn overflow(&self) -> Option<String> {
-        let who = format!("member {} of {} (process {})", self.rank?, cell(&self.group), self.process);
+        let who =
+            format!("member {} of {} (process {})", self.rank?, cell(&self.group), self.process);
         let limit = size(self.limit_bytes);
         let held = size(self.held_bytes);
         match (self.stopped_s, self.stopped_for) {
@@ -264,20 +289,25 @@ impl Member {
             (Some(seconds), Some(rank)) => Some(format!(
                 "overflow: {who} is stopped for {seconds:.0} s: it has buffered all of its {limit}, and member {rank} takes too little"
             )),
-            _ if self.sent_per_s.is_some() && self.stops > 0 => {
-                Some(format!("overflow: {who} was stopped {} times: it had buffered all that it may", self.stops))
-            }
+            _ if self.sent_per_s.is_some() && self.stops > 0 => Some(format!(
+                "overflow: {who} was stopped {} times: it had buffered all that it may",
+                self.stops
+            )),
             _ => None,
         }
     }
 }
 
 /// The columns, of which the first and the last are texts.
-pub const HEADS: [&str; 12] =
-    ["GROUP", "RANK", "PROCESS", "SENT", "TAKEN", "WAITING", "BUFFERED", "HELD", "LIMIT", "STOPS", "REFUSED", "STATE"];
+pub const HEADS: [&str; 12] = [
+    "GROUP", "RANK", "PROCESS", "SENT", "TAKEN", "WAITING", "BUFFERED", "HELD", "LIMIT", "STOPS",
+    "REFUSED", "STATE",
+];
 
 pub fn cells(row: &Member) -> [String; 12] {
-    let count = |all: u64, rate: Option<f64>| rate.map_or_else(|| all.to_string(), |rate| format!("{rate:.0}"));
+    let count = |all: u64, rate: Option<f64>| {
+        rate.map_or_else(|| all.to_string(), |rate| format!("{rate:.0}"))
+    };
     [
         cell(&row.group),
         row.rank.map_or_else(|| "-".into(), |rank| rank.to_string()),
@@ -296,9 +326,17 @@ pub fn cells(row: &Member) -> [String; 12] {
 
 /// With an interval, messages are those of a second.
 pub fn table(rows: &[Member], with_pairs: bool, each_second: bool) -> String {
-    let heads = HEADS.map(|head| if each_second && matches!(head, "SENT" | "TAKEN") { format!("{head}/S") } else { head.into() });
+    let heads = HEADS.map(|head| {
+        if each_second && matches!(head, "SENT" | "TAKEN") {
+            format!("{head}/S")
+        } else {
+            head.into()
+        }
+    });
     let cells: Vec<_> = rows.iter().map(cells).collect();
-    let width = |at: usize| cells.iter().chain([&heads]).map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let width = |at: usize| {
+        cells.iter().chain([&heads]).map(|row| row[at].chars().count()).max().unwrap_or(0)
+    };
     let widths: [usize; HEADS.len()] = std::array::from_fn(width);
     let line = |row: &[String; HEADS.len()]| {
         let cells = row.iter().zip(widths).enumerate().map(|(at, (text, width))| match at {
@@ -345,11 +383,28 @@ mod tests {
     fn account(rank: Option<u64>, pairs: Vec<PairReading>) -> AccountReading {
         let place = rank.map(|rank| (rank, 0xabc));
         let (name, share) = ("flood".into(), 4 * SEGMENT);
-        AccountReading { name, pid: 1, place, formed: 1, share, refused: 2, stops: 0, stopped: None, pairs }
+        AccountReading {
+            name,
+            pid: 1,
+            place,
+            formed: 1,
+            share,
+            refused: 2,
+            stops: 0,
+            stopped: None,
+            pairs,
+        }
     }
 
     fn sent(sent: u64, segments: u64) -> PairReading {
-        PairReading { sent, buffered: sent / 2, diversions: 1, is_diverted: segments > 0, segments, ..PairReading::default() }
+        PairReading {
+            sent,
+            buffered: sent / 2,
+            diversions: 1,
+            is_diverted: segments > 0,
+            segments,
+            ..PairReading::default()
+        }
     }
 
     fn took(taken: u64, left: u64) -> PairReading {
@@ -358,7 +413,8 @@ mod tests {
 
     fn two() -> Vec<(u32, AccountReading)> {
         let mut first = account(Some(0), vec![PairReading::default(), sent(1000, 5)]);
-        (first.stops, first.stopped) = (3, Some(Stopped { since: 1_000_000_000, rank: 1, memory_is_low: false }));
+        (first.stops, first.stopped) =
+            (3, Some(Stopped { since: 1_000_000_000, rank: 1, memory_is_low: false }));
         vec![(70, first), (71, account(Some(1), vec![took(400, 2), PairReading::default()]))]
     }
 
@@ -366,17 +422,35 @@ mod tests {
     fn both_sides_together_tell_what_waits() {
         let rows = rows(&two(), 8_000_000_000);
         let [first, second] = rows.as_slice() else { panic!("{rows:?}") };
-        assert_eq!((first.sent, first.held_bytes, first.waiting, first.buffered), (1000, 3 * SEGMENT, 0, 500));
-        assert_eq!((second.taken, second.waiting, second.held_bytes, second.refused), (400, 600, 0, 2));
+        assert_eq!(
+            (first.sent, first.held_bytes, first.waiting, first.buffered),
+            (1000, 3 * SEGMENT, 0, 500)
+        );
+        assert_eq!(
+            (second.taken, second.waiting, second.held_bytes, second.refused),
+            (400, 600, 0, 2)
+        );
         assert_eq!(first.pairs[0].waiting, Some(600));
-        assert_eq!((first.state().as_str(), second.state().as_str()), ("stopped for 7 s: 1 takes too little", "-"));
+        assert_eq!(
+            (first.state().as_str(), second.state().as_str()),
+            ("stopped for 7 s: 1 takes too little", "-")
+        );
         let said = first.overflow().unwrap();
-        assert!(said.contains("member 0 of flood (process 70) is stopped for 7 s") && said.contains("4 MiB"), "{said}");
+        assert!(
+            said.contains("member 0 of flood (process 70) is stopped for 7 s")
+                && said.contains("4 MiB"),
+            "{said}"
+        );
         assert_eq!(second.overflow(), None);
         let text = anstream::adapter::strip_str(&table(&rows, true, false)).to_string();
-        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let words: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0], HEADS);
-        assert_eq!(words[1][..13], ["flood", "0", "70", "1000", "0", "0", "50%", "3", "MiB", "4", "MiB", "3", "2"], "{text}");
+        assert_eq!(
+            words[1][..13],
+            ["flood", "0", "70", "1000", "0", "0", "50%", "3", "MiB", "4", "MiB", "3", "2"],
+            "{text}"
+        );
         assert!(
             text.contains("to 1: 1000 sent, 500 of them by the buffer in 1 diversions; 400 taken, 600 wait, 3 MiB held; diverts")
         );
@@ -387,16 +461,24 @@ mod tests {
         let mut read = two();
         read[1].1.pairs[0].left = 5;
         let rows = rows(&read, 8_000_000_000);
-        assert_eq!((rows[0].stopped_s, rows[0].stops, rows[0].state().as_str()), (None, 3, "diverts to 1"));
+        assert_eq!(
+            (rows[0].stopped_s, rows[0].stops, rows[0].state().as_str()),
+            (None, 3, "diverts to 1")
+        );
     }
 
     #[test]
     fn low_memory_is_told_in_place_of_the_limit() {
         let mut read = two();
-        (read[0].1.share, read[0].1.stopped) = (1 << 40, Some(Stopped { since: 0, rank: 1, memory_is_low: true }));
+        (read[0].1.share, read[0].1.stopped) =
+            (1 << 40, Some(Stopped { since: 0, rank: 1, memory_is_low: true }));
         let row = &rows(&read, 1_000_000_000)[0];
         assert_eq!(row.state(), "stopped for 1 s: 1 takes too little, and memory is low");
-        assert!(row.overflow().unwrap().contains("little memory is left, it has buffered 3 MiB, and member 1"));
+        assert!(
+            row.overflow()
+                .unwrap()
+                .contains("little memory is left, it has buffered 3 MiB, and member 1")
+        );
     }
 
     #[test]
@@ -422,13 +504,24 @@ mod tests {
     #[test]
     fn nonsense_is_shown_as_some_numbers_and_steers_nothing() {
         let most = u64::MAX;
-        let wild = PairReading { sent: most, buffered: most, segments: most, taken: most, left: 3, ..PairReading::default() };
+        let wild = PairReading {
+            sent: most,
+            buffered: most,
+            segments: most,
+            taken: most,
+            left: 3,
+            ..PairReading::default()
+        };
         let mut account = account(Some(most), vec![wild; 3]);
         account.name = STEERING.into();
         account.stopped = Some(Stopped { since: most, rank: most, memory_is_low: true });
         let other = AccountReading { place: Some((1, 0xabc)), ..account.clone() };
         let rows = rows(&[(1, account), (2, other)], 5);
         let text = anstream::adapter::strip_str(&table(&rows, true, false)).to_string();
-        assert!(is_clean(&text) && rows.iter().all(|row| row.overflow().is_none_or(|said| is_clean(&said))), "{text}");
+        assert!(
+            is_clean(&text)
+                && rows.iter().all(|row| row.overflow().is_none_or(|said| is_clean(&said))),
+            "{text}"
+        );
     }
 }

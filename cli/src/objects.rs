@@ -1,6 +1,8 @@
-//! What was done with objects, for `upcall stat` and `upcall top`: operations, the ways that were chosen for them, and what the others would have taken.
+//! What was done with objects, for `upcall stat` and `upcall top`: operations, the ways that were
+//! chosen for them, and what the others would have taken.
 //!
-//! It stands in the objects' memory, which whoever may write them may have written: it is believed to be numbers and nothing else.
+//! It stands in the objects' memory, which whoever may write them may have written: it is believed
+//! to be numbers and nothing else.
 
 use crate::members::is_there;
 use crate::stat::share;
@@ -85,14 +87,21 @@ impl Ways {
         let chosen = Each::of(counts.chosen);
         let all = chosen.all();
         let would = counts.would.map(|ns| ns as f64 / all as f64);
-        Self { urgent: counts.urgent, invoked: counts.invoked, chosen, would_ns: (all > 0).then(|| Each::of(would)) }
+        Self {
+            urgent: counts.urgent,
+            invoked: counts.invoked,
+            chosen,
+            would_ns: (all > 0).then(|| Each::of(would)),
+        }
     }
 
     /// How many `auto` has run, the shares of each way, and what each would take.
     pub fn cells(&self) -> [String; 7] {
         let Each { lock, look, urgent } = self.chosen;
         let all = self.chosen.all();
-        let ns = |of: fn(&Each<f64>) -> f64| self.would_ns.as_ref().map_or_else(|| "-".into(), |each| format!("{:.0}", of(each)));
+        let ns = |of: fn(&Each<f64>) -> f64| {
+            self.would_ns.as_ref().map_or_else(|| "-".into(), |each| format!("{:.0}", of(each)))
+        };
         [
             all.to_string(),
             share(lock, all),
@@ -123,7 +132,8 @@ impl Objects {
     /// Looks who is there. Asks nothing of homes, which may be stopped.
     pub fn renew(&mut self) {
         let there = accounts::objects();
-        let is_same = |name: &String, named: &Named| there.get(name) == Some(named) && is_there(named.home);
+        let is_same =
+            |name: &String, named: &Named| there.get(name) == Some(named) && is_there(named.home);
         self.known.retain(|name, known| is_same(name, &known.named));
         self.silent.retain(|name, (named, _)| is_same(name, named));
         for (name, named) in there {
@@ -155,11 +165,17 @@ impl Objects {
         self.read(&[], None);
     }
 
-    /// What was done with those of these names, or all: since the last such moment, so long ago, or since they were made. The next begins now.
+    /// What was done with those of these names, or all: since the last such moment, so long ago, or
+    /// since they were made. The next begins now.
     pub fn read(&mut self, names: &[String], interval: Option<Duration>) -> Vec<Object> {
         let rows = self.known.iter_mut().map(|(name, known)| {
             let now = known.object.read();
-            let row = row(name, known.named.home, &now, interval.map(|interval| (&known.before, interval)));
+            let row = row(
+                name,
+                known.named.home,
+                &now,
+                interval.map(|interval| (&known.before, interval)),
+            );
             known.before = now;
             row
         });
@@ -175,9 +191,16 @@ impl Object {
     }
 }
 
-fn row(name: &str, home: u32, now: &ObjectReading, since: Option<(&ObjectReading, Duration)>) -> Object {
+fn row(
+    name: &str,
+    home: u32,
+    now: &ObjectReading,
+    since: Option<(&ObjectReading, Duration)>,
+) -> Object {
     let (changes, counts) = match since {
-        Some((before, _)) => (now.changes.saturating_sub(before.changes), now.all().since(before.all())),
+        Some((before, _)) => {
+            (now.changes.saturating_sub(before.changes), now.all().since(before.all()))
+        }
         None => (now.changes, now.all()),
     };
     let interval = since.map(|(_, interval)| interval);
@@ -195,13 +218,17 @@ fn row(name: &str, home: u32, now: &ObjectReading, since: Option<(&ObjectReading
         changes_per_s: interval.map(|interval| (changes as f64 / interval.as_secs_f64()).round()),
         interval,
         done: Ways::of(counts),
-        holds: now.holds.iter().map(|(process, counts)| Hold { process: *process, done: Ways::of(*counts) }).collect(),
+        holds: now
+            .holds
+            .iter()
+            .map(|(process, counts)| Hold { process: *process, done: Ways::of(*counts) })
+            .collect(),
     }
 }
 
 const HEADS: [&str; 14] = [
-    "OBJECT", "HOME", "HOLDS", "SIZE", "CHANGES", "URGENT", "INVOKED", "AUTO", "%LOCK", "%LOOK", "%URG", "LOCK-NS", "LOOK-NS",
-    "URG-NS",
+    "OBJECT", "HOME", "HOLDS", "SIZE", "CHANGES", "URGENT", "INVOKED", "AUTO", "%LOCK", "%LOOK",
+    "%URG", "LOCK-NS", "LOOK-NS", "URG-NS",
 ];
 
 /// A line for each object, and, where it is wanted, one for each hold.
@@ -212,16 +239,28 @@ pub fn table(rows: &[Object], with_holds: bool) -> String {
         head => head.into(),
     });
     let widths: Vec<usize> = (0..HEADS.len())
-        .map(|at| cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0))
+        .map(|at| {
+            cells
+                .iter()
+                .map(|row| row[at].chars().count())
+                .chain([heads[at].len()])
+                .max()
+                .unwrap_or(0)
+        })
         .collect();
-    let line = |row: &[String]| {
-        let cells = row.iter().zip(&widths).enumerate();
-        let cells = cells.map(|(at, (text, &width))| if at == 0 { format!("{text:width$}") } else { format!("{text:>width$}") });
-        cells.collect::<Vec<_>>().join("  ")
-    };
+    let line =
+        |row: &[String]| {
+            let cells = row.iter().zip(&widths).enumerate();
+            let cells = cells.map(|(at, (text, &width))| {
+                if at == 0 { format!("{text:width$}") } else { format!("{text:>width$}") }
+            });
+            cells.collect::<Vec<_>>().join("  ")
+        };
     let mut out = format!("{STRONG}{}  STATE{STRONG:#}\n", line(&heads));
     for (row, cells) in rows.iter().zip(&cells) {
-        let held = row.holder.map_or_else(String::new, |process| format!(", in an operation of {process}"));
+        let held = row
+            .holder
+            .map_or_else(String::new, |process| format!(", in an operation of {process}"));
         out += &format!("{}  {}{held}\n", line(cells), row.state);
         for hold in row.holds.iter().filter(|_| with_holds) {
             let [all, lock, look, urgent, ..] = hold.done.cells();
@@ -279,10 +318,22 @@ mod tests {
         objects.renew();
         let own = [name.clone()];
         let [row] = &objects.read(&own, None)[..] else { panic!("{:?}", objects.silent) };
-        assert!((row.home, row.state, row.holds.len()) == (std::process::id(), "whole", 2), "{row:?}");
-        assert!(row.changes >= 10_000 && row.done.chosen.lock > 1000 && row.done.would_ns.unwrap().lock >= 1.0, "{row:?}");
-        let text = anstream::adapter::strip_str(&table(std::slice::from_ref(row), true)).to_string();
-        assert!(text.contains("100%") && text.contains("by lock") && text.contains(" whole"), "{text}");
+        assert!(
+            (row.home, row.state, row.holds.len()) == (std::process::id(), "whole", 2),
+            "{row:?}"
+        );
+        assert!(
+            row.changes >= 10_000
+                && row.done.chosen.lock > 1000
+                && row.done.would_ns.unwrap().lock >= 1.0,
+            "{row:?}"
+        );
+        let text =
+            anstream::adapter::strip_str(&table(std::slice::from_ref(row), true)).to_string();
+        assert!(
+            text.contains("100%") && text.contains("by lock") && text.contains(" whole"),
+            "{text}"
+        );
         assert!(json(row).unwrap().contains("\"would_ns\""));
         objects.begin();
         (0..5).for_each(|_| _ = home.auto::<Add>(1).unwrap());
@@ -311,19 +362,27 @@ mod tests {
     fn a_stopped_home_is_asked_nothing_and_one_that_was_killed_is_forgotten() {
         let name = format!("stopped-{}", std::process::id());
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["objects::tests::a_home_in_an_operation", "--exact", "--nocapture"]).env(HOME_OF, &name);
+        command
+            .args(["objects::tests::a_home_in_an_operation", "--exact", "--nocapture"])
+            .env(HOME_OF, &name);
         let mut home = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(home.stdout.take().unwrap()).lines().map_while(Result::ok);
         assert!(lines.any(|line| line == "is in it"));
-        let stopped = Command::new("kill").args(["-STOP", &home.id().to_string()]).status().unwrap();
+        let stopped =
+            Command::new("kill").args(["-STOP", &home.id().to_string()]).status().unwrap();
         assert!(stopped.success());
         let mut objects = Objects::default();
         let own = [name];
         objects.renew();
         let [row] = &objects.read(&own, None)[..] else { panic!("{:?}", objects.silent) };
-        assert!(row.changes >= 99 && (row.home, row.holder) == (home.id(), Some(home.id())), "{row:?}");
+        assert!(
+            row.changes >= 99 && (row.home, row.holder) == (home.id(), Some(home.id())),
+            "{row:?}"
+        );
         objects.renew();
-        let [row] = &objects.read(&own, Some(Duration::from_secs(2)))[..] else { panic!("{:?}", objects.silent) };
+        let [row] = &objects.read(&own, Some(Duration::from_secs(2)))[..] else {
+            panic!("{:?}", objects.silent)
+        };
         assert_eq!((row.changes, row.per_s(row.changes), row.per_s(10)), (0, 0.0, 5.0));
         home.kill().unwrap();
         home.wait().unwrap();

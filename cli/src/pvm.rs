@@ -31,9 +31,13 @@ enum Suite {
 
 /// PVM's console, on a machine of its own: `help` lists its commands.
 ///
-/// It reads ~/.pvmrc, then the standard input, and prompts if that is a terminal. Output of tasks that are spawned goes to the error stream, each line with its task's id, or with `spawn -> ...` here, with the number of the job as well. They have nothing to read on their standard input.
+/// It reads ~/.pvmrc, then the standard input, and prompts if that is a terminal. Output of tasks
+/// that are spawned goes to the error stream, each line with its task's id, or with `spawn -> ...`
+/// here, with the number of the job as well. They have nothing to read on their standard input.
 ///
-/// Other than PVM's, this console has its machine in its own process: `quit`, and the end of the input, let the tasks that are left go on, and the machine ends with the last of them; `halt` ends it at once. From another shell: upcall pvm ps, kill, sig and halt.
+/// Other than PVM's, this console has its machine in its own process: `quit`, and the end of the
+/// input, let the tasks that are left go on, and the machine ends with the last of them; `halt`
+/// ends it at once. From another shell: upcall pvm ps, kill, sig and halt.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  upcall pvm\n  echo 'spawn -4 -> ./hello' | upcall pvm\n  upcall pvm console --procs 2 < script\n\nCommands of the console:\n  conf   ps -a   ps -s   spawn -3 -> ./worker 100   kill t40002   sig 15 t40002\n  jobs   names   reset   alias x kill   setenv NAME VALUE   export NAME   halt   quit"
@@ -49,10 +53,13 @@ struct Shape {
     /// In how many processes tasks are to run: one for each processor, at most.
     #[arg(short, long, value_name = "P", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     procs: u32,
-    /// Which task runs in which process: neighbours together (block), one here and the next one there (interleave), or as a file says, which has the number of a process, from 0, for each task.
+    /// Which task runs in which process: neighbours together (block), one here and the next one
+    /// there (interleave), or as a file says, which has the number of a process, from 0, for each
+    /// task.
     #[arg(long, value_name = "block|interleave|FILE", default_value = "block", value_parser = place)]
     place: Place,
-    /// Each task in a process of its own, of which there are so many (32 if this says no more): for debuggers.
+    /// Each task in a process of its own, of which there are so many (32 if this says no more):
+    /// for debuggers.
     #[arg(long, value_name = "MOST", num_args = 0..=1, require_equals = true, default_missing_value = "32", conflicts_with_all = ["procs", "place"], value_parser = clap::value_parser!(u32).range(1..=255))]
     as_processes: Option<u32>,
     /// A folder to look for programs in before all others; may be repeated.
@@ -62,7 +69,10 @@ struct Shape {
 
 /// Shows the machines of this user, and what each of their tasks does.
 ///
-/// A task is in the queue (it runs when its turn comes), waits for a message, at a barrier or for a descriptor, or sleeps. HELD is what it holds of messages, RESIDENT what memory of its own addresses is there, of which program text is shared among tasks of the same program (own_kib in JSON leaves that out).
+/// A task is in the queue (it runs when its turn comes), waits for a message, at a barrier or for a
+/// descriptor, or sleeps. HELD is what it holds of messages, RESIDENT what memory of its own
+/// addresses is there, of which program text is shared among tasks of the same program (own_kib in
+/// JSON leaves that out).
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  upcall pvm ps\n  upcall pvm ps --json | jq '.[].tasks[] | select(.state == \"receives\") | .tid'"
@@ -108,18 +118,26 @@ struct Halt {
 
 #[derive(clap::Args)]
 struct Which {
-    /// The machine, by the number of its first process, as `upcall pvm ps` shows it; need not be said if only one can be meant.
+    /// The machine, by the number of its first process, as `upcall pvm ps` shows it; need not be
+    /// said if only one can be meant.
     #[arg(short, long, value_name = "NUMBER")]
     machine: Option<u32>,
 }
 
 /// Runs a PVM program, and what it spawns, many tasks in one process.
 ///
-/// The program is compiled by `upvmcc` (upvmc++, upvmf77, upvmf90), and unchanged otherwise. With -n, so many copies of it are started together: they have no parent, and `pvm_siblings` tells them of each other.
+/// The program is compiled by `upvmcc` (upvmc++, upvmf77, upvmf90), and unchanged otherwise. With
+/// -n, so many copies of it are started together: they have no parent, and `pvm_siblings` tells
+/// them of each other.
 ///
-/// What the program and its copies print goes where `upcall` prints; lines of tasks that they spawn go to its error stream with their task's number, where nobody catches them (`pvm_catchout`). Ends when all tasks have ended, with the worst status of those it was started with: 128 and the signal's number for one that has crashed.
+/// What the program and its copies print goes where `upcall` prints; lines of tasks that they spawn
+/// go to its error stream with their task's number, where nobody catches them (`pvm_catchout`).
+/// Ends when all tasks have ended, with the worst status of those it was started with: 128 and the
+/// signal's number for one that has crashed.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  upvmcc hello.c -o hello && upcall pvm run ./hello\n  upcall pvm run -n 24 ./ring 1000")]
+#[command(
+    after_help = "Examples:\n  upvmcc hello.c -o hello && upcall pvm run ./hello\n  upcall pvm run -n 24 ./ring 1000"
+)]
 struct Run {
     /// How many copies to start together.
     #[arg(short = 'n', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=14_336))]
@@ -137,9 +155,12 @@ fn place(text: &str) -> Result<Place, String> {
         "interleave" => return Ok(Place::Interleave),
         _ => {}
     }
-    let file = std::fs::read_to_string(text)
-        .map_err(|error| format!("neither block nor interleave, nor a file that can be read: {error}"))?;
-    let number = |word: &str| word.parse::<usize>().map_err(|_| format!("{word:?} is no number of a process"));
+    let file = std::fs::read_to_string(text).map_err(|error| {
+        format!("neither block nor interleave, nor a file that can be read: {error}")
+    })?;
+    let number = |word: &str| {
+        word.parse::<usize>().map_err(|_| format!("{word:?} is no number of a process"))
+    };
     let list = file.split_whitespace().map(number).collect::<Result<Vec<_>, _>>()?;
     if list.is_empty() { Err("the file names no process".into()) } else { Ok(Place::List(list)) }
 }
@@ -185,7 +206,9 @@ pub fn run(args: Args) -> Done {
 }
 
 fn tid(text: &str) -> Result<upcall_pvm::Tid, String> {
-    upcall_pvm::tid(text).ok_or_else(|| format!("{text:?} is no task's id: give one as `upcall pvm ps` shows it, such as t40002"))
+    upcall_pvm::tid(text).ok_or_else(|| {
+        format!("{text:?} is no task's id: give one as `upcall pvm ps` shows it, such as t40002")
+    })
 }
 
 fn ended(status: i32) -> Done {

@@ -1,4 +1,5 @@
-//! `upcall stat`: what the bindings of this user's servers have done, the members of its groups, and those who use its objects, by their own count.
+//! `upcall stat`: what the bindings of this user's servers have done, the members of its groups,
+//! and those who use its objects, by their own count.
 
 use crate::members::{self, Members};
 use crate::objects::{self, Objects};
@@ -12,24 +13,35 @@ use std::process::ExitCode;
 use std::time::Duration;
 use upcall::directory::{self, PeerTallies, Reading};
 
-/// Shows what each binding has done: calls, errors, bytes, time in the server, and how the server came to them; what each member of a group has, and what was done with each object.
+/// Shows what each binding has done: calls, errors, bytes, time in the server, and how the server
+/// came to them; what each member of a group has, and what was done with each object.
 ///
-/// SPIN, DONATE, HAND, WAKE, WAIT and NET are shares of the calls: those that the server found by looking, on a processor of its own or on one that the caller gave it; those that woke it, on the caller's processor or
-/// elsewhere; those that waited for others to be served; and those that came from another machine. With --json they are numbers of calls: all six together are the calls.
+/// SPIN, DONATE, HAND, WAKE, WAIT and NET are shares of the calls: those that the server found by
+/// looking, on a processor of its own or on one that the caller gave it; those that woke it, on the
+/// caller's processor or elsewhere; those that waited for others to be served; and those that came
+/// from another machine. With --json they are numbers of calls: all six together are the calls.
 ///
-/// Calls that came from another machine (NET) are remote, all others local; the last line says how many of each there are in all (LRPC's Table I). Of a client on another machine CLIENT is the address that it comes from, as the
-/// server sees it: of a tunnel, the end on its machine.
+/// Calls that came from another machine (NET) are remote, all others local; the last line says how
+/// many of each there are in all (LRPC's Table I). Of a client on another machine CLIENT is the
+/// address that it comes from, as the server sees it: of a tunnel, the end on its machine.
 ///
 /// Exits with 1 if a NAME that was given is not found, or a server does not answer.
 ///
-/// Servers count in memory that others can only read; looking there asks nothing of them, once they have given it. Times are those of one call in 64, and
-/// known to a power of two; they begin when the server takes the request, and end when its reply is sent.
+/// Servers count in memory that others can only read; looking there asks nothing of them, once they
+/// have given it. Times are those of one call in 64, and known to a power of two; they begin when
+/// the server takes the request, and end when its reply is sent.
 ///
-/// Members of groups (docs/messages.md) come below: messages SENT and TAKEN, and those that are WAITING to be taken; which share of those sent went by a buffer (BUFFERED), the memory that is HELD by them still, and the member's
-/// share of what its group may buffer (LIMIT); how often it was stopped there (STOPS); and connections, queues and messages that it has REFUSED. This asks nothing of them, so it shows those that are stopped, too.
+/// Members of groups (docs/messages.md) come below: messages SENT and TAKEN, and those that are
+/// WAITING to be taken; which share of those sent went by a buffer (BUFFERED), the memory that is
+/// HELD by them still, and the member's share of what its group may buffer (LIMIT); how often it
+/// was stopped there (STOPS); and connections, queues and messages that it has REFUSED. This asks
+/// nothing of them, so it shows those that are stopped, too.
 ///
-/// Objects (docs/objects.md) come at last: CHANGES are operations under the lock, in whatever way they came; URGENT and INVOKED are invocations of the home; AUTO are operations for which the way was chosen by what it takes: under the lock, by a
-/// look without it, or urgent; and what one would take each way, in ns (LOCK-NS, LOOK-NS, URG-NS), as it was measured last. Holds count in steps of some hundreds; those that may only look or invoke are not counted.
+/// Objects (docs/objects.md) come at last: CHANGES are operations under the lock, in whatever way
+/// they came; URGENT and INVOKED are invocations of the home; AUTO are operations for which the way
+/// was chosen by what it takes: under the lock, by a look without it, or urgent; and what one would
+/// take each way, in ns (LOCK-NS, LOOK-NS, URG-NS), as it was measured last. Holds count in steps
+/// of some hundreds; those that may only look or invoke are not counted.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  upcall stat\n  upcall stat files --procedures\n  upcall stat --interval 1\n  upcall stat --sizes\n  \
@@ -37,7 +49,8 @@ use upcall::directory::{self, PeerTallies, Reading};
     upcall stat --groups --json | jq '.[] | select(.stopped_s) | {group, rank, stopped_for}'"
 )]
 pub struct Args {
-    /// Only bindings to these names, of this machine's servers; members of groups with these names; and objects.
+    /// Only bindings to these names, of this machine's servers; members of groups with these
+    /// names; and objects.
     names: Vec<String>,
     /// Show the calls of each procedure.
     #[arg(short, long)]
@@ -45,7 +58,8 @@ pub struct Args {
     /// Show how many calls carried how many bytes, of all bindings together (LRPC's Figure 1).
     #[arg(short, long)]
     sizes: bool,
-    /// Show local and remote calls of all bindings together, in place of each binding; with --json one object.
+    /// Show local and remote calls of all bindings together, in place of each binding; with --json
+    /// one object.
     #[arg(short, long, conflicts_with_all = ["procedures", "sizes"])]
     total: bool,
     /// Show only the members of groups; with --json an object for each.
@@ -64,10 +78,12 @@ pub struct Args {
     /// Show for each member of a group what it has sent to whom.
     #[arg(long, conflicts_with = "total")]
     pairs: bool,
-    /// Count for so many seconds, and show that in place of what was done since the binding was made.
+    /// Count for so many seconds, and show that in place of what was done since the binding was
+    /// made.
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<Duration>,
-    /// Print a JSON array with one object for each binding; with --groups for each member of a group, with --objects for each object.
+    /// Print a JSON array with one object for each binding; with --groups for each member of a
+    /// group, with --objects for each object.
     #[arg(long)]
     json: bool,
 }
@@ -98,7 +114,8 @@ pub struct Row {
     pub refused: u64,
     pub panicked: u64,
     pub unknown: u64,
-    /// How the server came to the calls: see `upcall::directory::Came`. With the remote ones they are the calls.
+    /// How the server came to the calls: see `upcall::directory::Came`. With the remote ones they
+    /// are the calls.
     pub spins: u64,
     pub donations: u64,
     pub hand_offs: u64,
@@ -169,8 +186,10 @@ fn held(server: &Server, names: &[String]) -> Vec<Held> {
 }
 
 fn held_table(rows: &[Held]) -> String {
-    let mut out =
-        format!("{FAINT}{:>8}  {:24}{:>16}{:>22}{:>10}  NAMES{FAINT:#}\n", "SERVER", "KIND", "HELD", "AT MOST", "REFUSED");
+    let mut out = format!(
+        "{FAINT}{:>8}  {:24}{:>16}{:>22}{:>10}  NAMES{FAINT:#}\n",
+        "SERVER", "KIND", "HELD", "AT MOST", "REFUSED"
+    );
     for Held { server, names, kind, held, most, refused } in rows {
         let names = plain(&names.join(", "));
         out += &format!("{server:>8}  {kind:24}{held:>16}{most:>22}{refused:>10}  {names}\n");
@@ -193,7 +212,8 @@ impl Server {
         self.before = self.tallies.read();
     }
 
-    /// What each binding has done since the last such moment, or since it was made. The next begins now, with the same reading: nothing falls between.
+    /// What each binding has done since the last such moment, or since it was made. The next begins
+    /// now, with the same reading: nothing falls between.
     fn take(&mut self) -> Vec<Reading> {
         let now = self.tallies.read();
         let before = std::mem::replace(&mut self.before, now.clone());
@@ -205,7 +225,8 @@ impl Server {
     }
 }
 
-/// Calls of several bindings, by where they came from (LRPC, Table I: operations that cross machine boundaries).
+/// Calls of several bindings, by where they came from (LRPC, Table I: operations that cross machine
+/// boundaries).
 #[derive(Serialize)]
 pub struct Total {
     bindings: usize,
@@ -223,26 +244,37 @@ impl Total {
         let (local, remote) = (all(|row| row.local), all(|row| row.remote));
         let calls = local.saturating_add(remote);
         let part = |of: u64| (calls > 0).then(|| of as f64 / calls as f64);
-        Self { bindings: rows.len(), calls, local, remote, local_share: part(local), remote_share: part(remote) }
+        Self {
+            bindings: rows.len(),
+            calls,
+            local,
+            remote,
+            local_share: part(local),
+            remote_share: part(remote),
+        }
     }
 
     /// `97% local, 3% remote`.
     pub fn shares(&self) -> String {
-        let [local, remote] = [self.local, self.remote].map(|calls| match share(calls, self.calls) {
-            none if none == "-" => "none".into(),
-            some => some,
-        });
+        let [local, remote] =
+            [self.local, self.remote].map(|calls| match share(calls, self.calls) {
+                none if none == "-" => "none".into(),
+                some => some,
+            });
         format!("{local} local, {remote} remote")
     }
 }
 
-/// That a name is of this machine: what a server counts is in memory, which other machines do not share.
+/// That a name is of this machine: what a server counts is in memory, which other machines do not
+/// share.
 ///
 /// # Errors
 /// It is not.
 pub fn is_here(names: &[String], command: &str) -> Result<(), String> {
     let far = |name: &String| {
-        name.split_once("://").map(|(_, rest)| (name.clone(), rest.split_once('/').map_or("", |(_, own)| own).to_string()))
+        name.split_once("://").map(|(_, rest)| {
+            (name.clone(), rest.split_once('/').map_or("", |(_, own)| own).to_string())
+        })
     };
     let Some((name, own)) = names.iter().find_map(far) else { return Ok(()) };
     let there = format!("upcall {command} {own}");
@@ -256,7 +288,8 @@ pub fn run(args: &Args) -> Done {
     is_here(&args.names, "stat")?;
     let folder = directory::folder()?;
     directory::sweep();
-    let (mut silent, mut servers, mut members, mut objects) = (Vec::new(), Vec::new(), Members::default(), Objects::default());
+    let (mut silent, mut servers, mut members, mut objects) =
+        (Vec::new(), Vec::new(), Members::default(), Objects::default());
     if args.shows_groups() {
         members.renew();
     }
@@ -274,7 +307,10 @@ pub fn run(args: &Args) -> Done {
         if args.json {
             println!("{}", json(&rows)?);
         } else if rows.is_empty() {
-            anstream::println!("{FAINT}no server is in {}{FAINT:#}", directory::folder()?.display());
+            anstream::println!(
+                "{FAINT}no server is in {}{FAINT:#}",
+                directory::folder()?.display()
+            );
         } else {
             anstream::print!("{}", held_table(&rows));
         }
@@ -289,8 +325,11 @@ pub fn run(args: &Args) -> Done {
     }
     let members_rows = members.read(&args.names, args.interval);
     let objects_rows = objects.read(&args.names, args.interval);
-    silent.extend(members.silent.into_values().chain(objects.silent.into_values().map(|(_, error)| error)));
-    let mut rows: Vec<Row> = servers.iter_mut().flat_map(|server| rows(server, &args.names, args.interval)).collect();
+    silent.extend(
+        members.silent.into_values().chain(objects.silent.into_values().map(|(_, error)| error)),
+    );
+    let mut rows: Vec<Row> =
+        servers.iter_mut().flat_map(|server| rows(server, &args.names, args.interval)).collect();
     rows.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
     if args.groups && args.json {
         println!("{}", json(&members_rows)?);
@@ -307,15 +346,27 @@ pub fn run(args: &Args) -> Done {
                 sizes(&rows);
             }
         } else if args.groups && members_rows.is_empty() {
-            anstream::println!("{FAINT}nobody is a member of a group in {}{FAINT:#}", folder.display());
+            anstream::println!(
+                "{FAINT}nobody is a member of a group in {}{FAINT:#}",
+                folder.display()
+            );
         } else if args.objects && objects_rows.is_empty() {
-            anstream::println!("{FAINT}nobody is the home of an object in {}{FAINT:#}", folder.display());
+            anstream::println!(
+                "{FAINT}nobody is the home of an object in {}{FAINT:#}",
+                folder.display()
+            );
         } else if members_rows.is_empty() && objects_rows.is_empty() {
-            anstream::println!("{FAINT}nobody is bound to anything in {}{FAINT:#}", folder.display());
+            anstream::println!(
+                "{FAINT}nobody is bound to anything in {}{FAINT:#}",
+                folder.display()
+            );
         }
         if !members_rows.is_empty() {
             let between = if rows.is_empty() { "" } else { "\n" };
-            anstream::print!("{between}{}", members::table(&members_rows, args.pairs, args.interval.is_some()));
+            anstream::print!(
+                "{between}{}",
+                members::table(&members_rows, args.pairs, args.interval.is_some())
+            );
         }
         if !objects_rows.is_empty() {
             let between = if rows.is_empty() && members_rows.is_empty() { "" } else { "\n" };
@@ -323,7 +374,11 @@ pub fn run(args: &Args) -> Done {
         }
     }
     for server in servers.iter().filter(|server| server.tallies.uncounted() > 0) {
-        eprintln!("upcall stat: process {} has made {} bindings that it does not count", server.pid, server.tallies.uncounted());
+        eprintln!(
+            "upcall stat: process {} has made {} bindings that it does not count",
+            server.pid,
+            server.tallies.uncounted()
+        );
     }
     for error in &silent {
         eprintln!("upcall stat: {}", plain(error));
@@ -369,16 +424,29 @@ impl Args {
 pub fn look(socket: PathBuf) -> Result<Server, upcall::BindError> {
     let (peer, tallies) = directory::tallies(&socket)?;
     let (_, exports) = directory::list(&socket)?;
-    let names = |export: directory::Exported| (export.name, export.procedures.into_iter().map(|(name, _)| name).collect());
-    Ok(Server { pid: peer.pid, tallies, procedures: exports.into_iter().map(names).collect(), before: Vec::new() })
+    let names = |export: directory::Exported| {
+        (export.name, export.procedures.into_iter().map(|(name, _)| name).collect())
+    };
+    Ok(Server {
+        pid: peer.pid,
+        tallies,
+        procedures: exports.into_iter().map(names).collect(),
+        before: Vec::new(),
+    })
 }
 
-/// What its bindings to these names, or to all, have done: since the last such moment ([`Server::begin`]), so long ago, or since they were made.
+/// What its bindings to these names, or to all, have done: since the last such moment
+/// ([`Server::begin`]), so long ago, or since they were made.
 pub fn rows(server: &mut Server, names: &[String], interval: Option<Duration>) -> Vec<Row> {
     let wanted = |read: &Reading| names.is_empty() || names.contains(&read.name);
     let rows = server.take().into_iter().filter(wanted).map(|since| {
         let named = server.procedures.get(&since.name);
-        let name = |at: usize| named.and_then(|names| names.get(at)).cloned().unwrap_or_else(|| format!("procedure {at}"));
+        let name = |at: usize| {
+            named
+                .and_then(|names| names.get(at))
+                .cloned()
+                .unwrap_or_else(|| format!("procedure {at}"))
+        };
         let [_, refused, panicked, unknown] = since.outcomes;
         let [spins, donations, hand_offs, wakes, waits, remote] = since.came;
         let calls = since.calls();
@@ -469,15 +537,15 @@ fn table(rows: &[Row], args: &Args) -> String {
         "NET",
     ];
     let cells: Vec<[String; 15]> = rows.iter().map(cells).collect();
-    let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0);
+    let width = |at: usize| {
+        cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0)
+    };
     let widths: [usize; 15] = std::array::from_fn(width);
     let padded = |row: [&str; 15]| {
         // The name to the left, numbers to the right.
-        let cells = row
-            .iter()
-            .zip(widths)
-            .enumerate()
-            .map(|(at, (text, width))| if at == 0 { format!("{text:width$}") } else { format!("{text:>width$}") });
+        let cells = row.iter().zip(widths).enumerate().map(|(at, (text, width))| {
+            if at == 0 { format!("{text:width$}") } else { format!("{text:>width$}") }
+        });
         cells.collect::<Vec<_>>().join("  ")
     };
     let mut out = format!("{STRONG}{}{STRONG:#}\n", padded(heads));
@@ -486,14 +554,17 @@ fn table(rows: &[Row], args: &Args) -> String {
         if args.procedures {
             let mut procedures: Vec<_> = row.procedures.iter().collect();
             procedures.sort_by_key(|(name, calls)| (std::cmp::Reverse(**calls), *name));
-            procedures.iter().for_each(|(name, calls)| out += &format!("  {FAINT}{calls:>12}  {}{FAINT:#}\n", line(name)));
+            procedures.iter().for_each(|(name, calls)| {
+                out += &format!("  {FAINT}{calls:>12}  {}{FAINT:#}\n", line(name))
+            });
         }
     }
     out + &format!("{FAINT}{}{FAINT:#}\n", Total::of(rows).shares())
 }
 
 fn cells(row: &Row) -> [String; 15] {
-    let [spins, donations, hand_offs, wakes, waits, remote] = row.came().map(|calls| share(calls, row.calls));
+    let [spins, donations, hand_offs, wakes, waits, remote] =
+        row.came().map(|calls| share(calls, row.calls));
     let calls = row.calls_per_s.map_or_else(|| row.calls.to_string(), |rate| format!("{rate:.0}"));
     [
         cell(&row.name),
@@ -537,7 +608,11 @@ pub fn time(ns: u64) -> String {
 fn sizes(rows: &[Row]) {
     let most = rows.iter().map(|row| row.sizes.len()).max().unwrap_or(0);
     let counts: Vec<u64> = (0..most)
-        .map(|at| rows.iter().filter_map(|row| row.sizes.get(at)).fold(0, |sum: u64, &calls| sum.saturating_add(calls)))
+        .map(|at| {
+            rows.iter()
+                .filter_map(|row| row.sizes.get(at))
+                .fold(0, |sum: u64, &calls| sum.saturating_add(calls))
+        })
         .collect();
     let all = sum(&counts).max(1);
     let top = counts.iter().copied().max().unwrap_or(0).max(1);
@@ -545,9 +620,14 @@ fn sizes(rows: &[Row]) {
     let mut seen = 0_u64;
     for (at, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         seen = seen.saturating_add(count);
-        let bytes = if at == 0 { "none".to_string() } else { format!("< {}", crate::size(1 << at)) };
+        let bytes =
+            if at == 0 { "none".to_string() } else { format!("< {}", crate::size(1 << at)) };
         let bar = "#".repeat((count as f64 / top as f64 * 40.0).ceil() as usize);
-        println!("{bytes:>10}  {:5.1} %  {:5.1} %  {bar}", count as f64 / all as f64 * 100.0, seen as f64 / all as f64 * 100.0);
+        println!(
+            "{bytes:>10}  {:5.1} %  {:5.1} %  {bar}",
+            count as f64 / all as f64 * 100.0,
+            seen as f64 / all as f64 * 100.0
+        );
     }
 }
 
@@ -566,7 +646,8 @@ mod tests {
 
     #[test]
     fn shares_of_calls_are_told_in_whole_parts_of_a_hundred() {
-        let all = [(0, 0), (0, 9), (1, 1000), (1, 100), (999, 1000), (7, 7)].map(|(part, all)| share(part, all));
+        let all = [(0, 0), (0, 9), (1, 1000), (1, 100), (999, 1000), (7, 7)]
+            .map(|(part, all)| share(part, all));
         assert_eq!(all, ["-", "-", "<1%", "1%", "99%", "100%"]);
     }
 
@@ -593,11 +674,15 @@ mod tests {
     #[test]
     fn names_on_other_machines_are_refused_with_the_way_out() {
         assert_eq!(is_here(&["files".into(), "a.b-c".into()], "stat"), Ok(()));
-        for (name, command, way) in
-            [("tcp://far:7000/files", "stat", "`upcall stat files` there"), ("tcp://far:7000", "top", "`upcall top` there")]
-        {
+        for (name, command, way) in [
+            ("tcp://far:7000/files", "stat", "`upcall stat files` there"),
+            ("tcp://far:7000", "top", "`upcall top` there"),
+        ] {
             let error = is_here(&["math".into(), name.into()], command).unwrap_err();
-            assert!(error.contains(name) && error.contains(way) && error.contains("memory"), "{error}");
+            assert!(
+                error.contains(name) && error.contains(way) && error.contains("memory"),
+                "{error}"
+            );
         }
     }
 
@@ -606,19 +691,34 @@ mod tests {
     fn nonsense_is_shown_as_some_numbers() {
         let most = u64::MAX;
         let far = Row { calls: 3, local: 0, remote: most, ..Row::default() };
-        assert_eq!(Total::of(&[far.clone(), Row { local: most, ..far.clone() }]).shares(), "100% local, 100% remote");
+        assert_eq!(
+            Total::of(&[far.clone(), Row { local: most, ..far.clone() }]).shares(),
+            "100% local, 100% remote"
+        );
         assert_eq!(cells(&far)[14], "99%");
-        let row = Row { refused: most, panicked: most, unknown: 1, calls: 3, spins: most, bytes_in: most, ..Row::default() };
+        let row = Row {
+            refused: most,
+            panicked: most,
+            unknown: 1,
+            calls: 3,
+            spins: most,
+            bytes_in: most,
+            ..Row::default()
+        };
         assert_eq!(row.errors(), most);
         assert_eq!(below(&[most; 32], 0.99), Some(1));
         assert_eq!((cells(&row)[9].as_str(), cells(&row)[5].as_str()), ("99%", "16 EiB"));
-        sizes(&[Row { sizes: vec![most; 32], ..Row::default() }, Row { sizes: vec![most; 32], ..Row::default() }]);
+        sizes(&[
+            Row { sizes: vec![most; 32], ..Row::default() },
+            Row { sizes: vec![most; 32], ..Row::default() },
+        ]);
     }
 
     #[test]
     fn nothing_that_a_server_says_steers_the_terminal() {
         let procedures = BTreeMap::from([(STEERING.to_string(), 3)]);
-        let row = Row { name: STEERING.into(), interface: STEERING.into(), procedures, ..Row::default() };
+        let row =
+            Row { name: STEERING.into(), interface: STEERING.into(), procedures, ..Row::default() };
         let args = Args {
             names: Vec::new(),
             procedures: true,
@@ -632,11 +732,14 @@ mod tests {
             interval: None,
             json: false,
         };
-        let shown = anstream::adapter::strip_str(&table(std::slice::from_ref(&row), &args)).to_string();
+        let shown =
+            anstream::adapter::strip_str(&table(std::slice::from_ref(&row), &args)).to_string();
         assert!(is_clean(&shown) && shown.matches("a?[2Jb?31mc?d?e?f?g?h").count() == 2, "{shown}");
         let text = json(&[row]).unwrap();
         assert!(
-            is_clean(&text) && serde_json::from_str::<serde_json::Value>(&text).unwrap()[0]["interface"] == STEERING,
+            is_clean(&text)
+                && serde_json::from_str::<serde_json::Value>(&text).unwrap()[0]["interface"]
+                    == STEERING,
             "{text}"
         );
     }

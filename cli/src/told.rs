@@ -1,11 +1,13 @@
-//! What others say, for a terminal: their names, their errors, their source. It may be anybody's, and must neither steer the terminal nor hide or move what stands there.
+//! What others say, for a terminal: their names, their errors, their source. It may be anybody's,
+//! and must neither steer the terminal nor hide or move what stands there.
 
 use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter, PrettyFormatter, Serializer};
 use std::io::{self, Write};
 use upcall_idl::steers;
 
-/// Without what terminals take for commands, and without what is not seen or changes the order of what is. Lines stay.
+/// Without what terminals take for commands, and without what is not seen or changes the order of
+/// what is. Lines stay.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if steers(c) && c != '\n' { '?' } else { c }).collect()
 }
@@ -15,7 +17,8 @@ pub fn line(text: &str) -> String {
     plain(text).replace('\n', " ")
 }
 
-/// A cell has so many characters at most: a server chooses its texts, and the longest would make all rows as wide.
+/// A cell has so many characters at most: a server chooses its texts, and the longest would make
+/// all rows as wide.
 pub const WIDEST: usize = 80;
 
 /// The same in a column.
@@ -27,7 +30,8 @@ pub fn cell(text: &str) -> String {
     }
 }
 
-/// Writes a value as JSON over several lines, in which the same characters are escaped: who reads it gets them as they are.
+/// Writes a value as JSON over several lines, in which the same characters are escaped: who reads
+/// it gets them as they are.
 pub fn write_json(out: impl Write, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut Serializer::with_formatter(out, Escaping(PrettyFormatter::new())))
 }
@@ -43,7 +47,11 @@ pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
 struct Escaping(PrettyFormatter<'static>);
 
 impl Formatter for Escaping {
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
         let mut rest = fragment;
         while let Some(at) = rest.find(steers) {
             let (before, found) = rest.split_at(at);
@@ -57,7 +65,11 @@ impl Formatter for Escaping {
         out.write_all(rest.as_bytes())
     }
 
-    fn write_char_escape<W: ?Sized + Write>(&mut self, out: &mut W, escape: CharEscape) -> io::Result<()> {
+    fn write_char_escape<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        escape: CharEscape,
+    ) -> io::Result<()> {
         self.0.write_char_escape(out, escape)
     }
 
@@ -103,7 +115,8 @@ pub mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Escapes of ASCII and of C1, DEL, a turn of direction, a space of no width, a letter of no sight outside the first plane.
+    /// Escapes of ASCII and of C1, DEL, a turn of direction, a space of no width, a letter of no
+    /// sight outside the first plane.
     pub const STEERING: &str = "a\u{1b}[2Jb\u{9b}31mc\u{7f}d\u{202e}e\u{200b}f\u{e0041}g\rh";
 
     pub fn is_clean(text: &str) -> bool {
@@ -118,9 +131,13 @@ pub mod tests {
 
     #[test]
     fn json_has_it_escaped_and_gives_it_back() {
-        let value = BTreeMap::from([(STEERING, vec![STEERING, "é\"\\\n漢🎈", ""]), ("none", vec![])]);
+        let value =
+            BTreeMap::from([(STEERING, vec![STEERING, "é\"\\\n漢🎈", ""]), ("none", vec![])]);
         let text = json(&value).unwrap();
-        assert!(is_clean(&text) && text.contains("\\u007fd\\u202ee\\u200bf\\udb40\\udc41g\\rh"), "{text}");
+        assert!(
+            is_clean(&text) && text.contains("\\u007fd\\u202ee\\u200bf\\udb40\\udc41g\\rh"),
+            "{text}"
+        );
         let back: BTreeMap<String, Vec<String>> = serde_json::from_str(&text).unwrap();
         assert_eq!(serde_json::to_value(back).unwrap(), serde_json::to_value(&value).unwrap());
         // Otherwise it is laid out as ever.

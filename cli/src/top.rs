@@ -1,6 +1,8 @@
 //! `upcall top`: the same as `upcall stat`, live.
 //!
-//! Bindings, members of groups and objects have pictures of their own. What is shown is what was done within the last interval, read from memory that servers have given once and count in anyway; only new servers are asked for theirs, and members and homes not at all.
+//! Bindings, members of groups and objects have pictures of their own. What is shown is what was
+//! done within the last interval, read from memory that servers have given once and count in
+//! anyway; only new servers are asked for theirs, and members and homes not at all.
 
 mod objects;
 
@@ -23,16 +25,23 @@ use upcall::directory;
 
 /// Shows live what each binding does: calls, errors and bytes a second, time in the server.
 ///
-/// The second picture tells how servers came to the calls (see `upcall stat --help`): by looking (SPIN), by looking on the caller's processor (DONATE), by being woken there (HAND) or elsewhere (WAKE), after
-/// others (WAIT), or from another machine (NET). Clients on other machines are shown by their addresses, and the first line says which share of the calls is theirs.
+/// The second picture tells how servers came to the calls (see `upcall stat --help`): by looking
+/// (SPIN), by looking on the caller's processor (DONATE), by being woken there (HAND) or elsewhere
+/// (WAKE), after others (WAIT), or from another machine (NET). Clients on other machines are shown
+/// by their addresses, and the first line says which share of the calls is theirs.
 ///
-/// The third picture shows the members of groups: messages sent and taken a second, those that wait, and what is buffered (see `upcall stat --help`). A member that is stopped because it has buffered all that it may, or was within the
-/// interval, is told of in the second line of each picture.
+/// The third picture shows the members of groups: messages sent and taken a second, those that
+/// wait, and what is buffered (see `upcall stat --help`). A member that is stopped because it has
+/// buffered all that it may, or was within the interval, is told of in the second line of each
+/// picture.
 ///
-/// The fourth picture shows objects with their homes (see `upcall stat --help`): operations under the lock (CHANGES), urgent and ordinary invocations, and those for which `auto` has chosen the way, a second; the shares of these ways; and
-/// the process that is in an operation just now (HOLDER). Homes that are stopped are shown like others, for nothing is asked of them.
+/// The fourth picture shows objects with their homes (see `upcall stat --help`): operations under
+/// the lock (CHANGES), urgent and ordinary invocations, and those for which `auto` has chosen the
+/// way, a second; the shares of these ways; and the process that is in an operation just now
+/// (HOLDER). Homes that are stopped are shown like others, for nothing is asked of them.
 ///
-/// Keys: arrows to the left and right choose the column to sort by, `r` turns the order, tab shows the next picture, arrows up and down scroll, space holds the picture, `q` ends.
+/// Keys: arrows to the left and right choose the column to sort by, `r` turns the order, tab shows
+/// the next picture, arrows up and down scroll, space holds the picture, `q` ends.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  upcall top\n  upcall top files --interval 0.5")]
 pub struct Args {
@@ -46,7 +55,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Done {
     stat::is_here(&args.names, "top")?;
     if !std::io::stdout().is_terminal() {
-        return Err("top needs a terminal: for scripts there is `upcall stat --interval 1 --json`".into());
+        return Err(
+            "top needs a terminal: for scripts there is `upcall stat --interval 1 --json`".into()
+        );
     }
     let mut screen = Screen::default();
     let mut watched = Watched::default();
@@ -77,7 +88,8 @@ pub fn run(args: &Args) -> Done {
 #[derive(Default)]
 struct Watched {
     servers: BTreeMap<PathBuf, Server>,
-    /// Those that did not give their tallies: they are not asked again, since a stopped one would hold us up each time.
+    /// Those that did not give their tallies: they are not asked again, since a stopped one would
+    /// hold us up each time.
     silent: Vec<PathBuf>,
     members: Members,
     objects: Objects,
@@ -111,7 +123,11 @@ impl Watched {
         let seen = Seen {
             members: self.members.read(names, interval),
             objects: self.objects.read(names, interval),
-            rows: self.servers.values_mut().flat_map(|server| stat::rows(server, names, interval)).collect(),
+            rows: self
+                .servers
+                .values_mut()
+                .flat_map(|server| stat::rows(server, names, interval))
+                .collect(),
             silent: self.silent.len() + self.members.silent.len(),
             unseen: self.objects.silent.len(),
         };
@@ -134,12 +150,14 @@ struct Seen {
 }
 
 const HEADS: [&str; 15] = [
-    "NAME", "CLIENT", "SERVER", "CALLS/S", "ERRORS", "IN/S", "OUT/S", "P50", "P99", "SPIN", "DONATE", "HAND", "WAKE", "WAIT",
-    "NET",
+    "NAME", "CLIENT", "SERVER", "CALLS/S", "ERRORS", "IN/S", "OUT/S", "P50", "P99", "SPIN",
+    "DONATE", "HAND", "WAKE", "WAIT", "NET",
 ];
 const WIDTHS: [u16; 15] = [16, 8, 8, 12, 7, 10, 10, 9, 9, 6, 7, 6, 6, 6, 5];
-const MEMBERS: [&str; 12] =
-    ["GROUP", "RANK", "PROCESS", "SENT/S", "TAKEN/S", "WAITING", "BUFFERED", "HELD", "LIMIT", "STOPS", "REFUSED", "STATE"];
+const MEMBERS: [&str; 12] = [
+    "GROUP", "RANK", "PROCESS", "SENT/S", "TAKEN/S", "WAITING", "BUFFERED", "HELD", "LIMIT",
+    "STOPS", "REFUSED", "STATE",
+];
 const MEMBERS_WIDTHS: [u16; 12] = [16, 5, 8, 11, 11, 9, 9, 9, 9, 6, 8, 36];
 const _: () = assert!(members::HEADS.len() == MEMBERS.len());
 const NAME: usize = 0;
@@ -155,7 +173,8 @@ enum Of {
     Objects,
 }
 
-/// One for each that can be looked at: what calls carry and take, and how the server came to them; what members of groups do; and what is done with objects.
+/// One for each that can be looked at: what calls carry and take, and how the server came to them;
+/// what members of groups do; and what is done with objects.
 struct Picture {
     of: Of,
     heads: &'static [&'static str],
@@ -165,9 +184,24 @@ struct Picture {
 }
 
 static PICTURES: [Picture; 4] = [
-    Picture { of: Of::Bindings, heads: &HEADS, widths: &WIDTHS, columns: &[0, 1, 2, MOST, 4, 5, 6, 7, 8] },
-    Picture { of: Of::Bindings, heads: &HEADS, widths: &WIDTHS, columns: &[0, 1, 2, MOST, 9, 10, 11, 12, 13, 14] },
-    Picture { of: Of::Members, heads: &MEMBERS, widths: &MEMBERS_WIDTHS, columns: &[0, 1, 2, MOST, 4, 5, 6, 7, 8, 9, 10, 11] },
+    Picture {
+        of: Of::Bindings,
+        heads: &HEADS,
+        widths: &WIDTHS,
+        columns: &[0, 1, 2, MOST, 4, 5, 6, 7, 8],
+    },
+    Picture {
+        of: Of::Bindings,
+        heads: &HEADS,
+        widths: &WIDTHS,
+        columns: &[0, 1, 2, MOST, 9, 10, 11, 12, 13, 14],
+    },
+    Picture {
+        of: Of::Members,
+        heads: &MEMBERS,
+        widths: &MEMBERS_WIDTHS,
+        columns: &[0, 1, 2, MOST, 4, 5, 6, 7, 8, 9, 10, 11],
+    },
     Picture {
         of: Of::Objects,
         heads: &objects::HEADS,
@@ -243,12 +277,17 @@ impl Screen {
                 8 => b.p99_below_ns.cmp(&a.p99_below_ns),
                 // By shares, as they are shown.
                 way => {
-                    let part = |of: &Row, calls: u64| u128::from(of.came()[way - 9]) * u128::from(calls.max(1));
+                    let part = |of: &Row, calls: u64| {
+                        u128::from(of.came()[way - 9]) * u128::from(calls.max(1))
+                    };
                     part(b, a.calls).cmp(&part(a, b.calls))
                 }
             };
             let order = if turned { order.reverse() } else { order };
-            order.then_with(|| (&a.name, a.client, a.address, a.server).cmp(&(&b.name, b.client, b.address, b.server)))
+            order.then_with(|| {
+                (&a.name, a.client, a.address, a.server)
+                    .cmp(&(&b.name, b.client, b.address, b.server))
+            })
         });
     }
 
@@ -265,14 +304,19 @@ impl Screen {
                 5 => b.waiting.cmp(&a.waiting),
                 // By shares, as they are shown.
                 6 => {
-                    let part = |of: &Member, sent: u64| u128::from(of.buffered) * u128::from(sent.max(1));
+                    let part =
+                        |of: &Member, sent: u64| u128::from(of.buffered) * u128::from(sent.max(1));
                     part(b, a.sent).cmp(&part(a, b.sent))
                 }
                 7 => b.held_bytes.cmp(&a.held_bytes),
                 8 => b.limit_bytes.cmp(&a.limit_bytes),
                 9 => b.stops.cmp(&a.stops),
                 10 => b.refused.cmp(&a.refused),
-                _ => b.stopped_s.unwrap_or(0.0).total_cmp(&a.stopped_s.unwrap_or(0.0)).then_with(|| b.state().cmp(&a.state())),
+                _ => b
+                    .stopped_s
+                    .unwrap_or(0.0)
+                    .total_cmp(&a.stopped_s.unwrap_or(0.0))
+                    .then_with(|| b.state().cmp(&a.state())),
             };
             let order = if turned { order.reverse() } else { order };
             order.then_with(|| place(a).cmp(&place(b)))
@@ -303,7 +347,8 @@ impl Screen {
         false
     }
 
-    /// Of the columns that are shown. Addresses are longer than processes' numbers, and are of no use if they are cut: where there is no room, names give it.
+    /// Of the columns that are shown. Addresses are longer than processes' numbers, and are of no
+    /// use if they are cut: where there is no room, names give it.
     fn widths(&self, room: u16) -> impl Iterator<Item = u16> + use<> {
         let Picture { of, widths, columns, .. } = self.picture();
         let mut widths = widths.to_vec();
@@ -348,9 +393,13 @@ impl Screen {
             more => format!(", {more} objects cannot be looked at"),
         };
         // Where all calls are local nothing is to be said.
-        let far =
-            if rows.iter().any(|row| row.address.is_some()) { format!(", {}", Total::of(rows).shares()) } else { String::new() };
-        let messages = members.iter().filter_map(|member| member.sent_per_s).fold(0.0, |sum, rate| sum + rate);
+        let far = if rows.iter().any(|row| row.address.is_some()) {
+            format!(", {}", Total::of(rows).shares())
+        } else {
+            String::new()
+        };
+        let messages =
+            members.iter().filter_map(|member| member.sent_per_s).fold(0.0, |sum, rate| sum + rate);
         let groups = match members.len() {
             0 => String::new(),
             all => format!("; {all} members of groups, {messages:.0} messages a second"),
@@ -361,7 +410,10 @@ impl Screen {
             all => format!("; {all} objects, {changes:.0} changes a second"),
         };
         let bindings = format!("{} bindings, {calls:.0} calls a second", rows.len());
-        frame.render_widget(Line::from(format!("{bindings}{far}{groups}{homes}{silent}{unseen}{held}")), head);
+        frame.render_widget(
+            Line::from(format!("{bindings}{far}{groups}{homes}{silent}{unseen}{held}")),
+            head,
+        );
         if let Some(first) = overflows.first() {
             let more = match overflows.len() - 1 {
                 0 => String::new(),
@@ -390,11 +442,15 @@ impl Screen {
             Of::Members => members.iter().map(|member| members::cells(member).to_vec()).collect(),
             Of::Objects => objects.iter().map(|object| objects::cells(object).to_vec()).collect(),
         };
-        let rows = rows
-            .into_iter()
-            .map(|cells| Shown::new(columns.iter().map(|&at| self.cell(at, cells[at].clone())).collect::<Vec<_>>()));
+        let rows = rows.into_iter().map(|cells| {
+            Shown::new(
+                columns.iter().map(|&at| self.cell(at, cells[at].clone())).collect::<Vec<_>>(),
+            )
+        });
         let widths = self.widths(body.width).map(Constraint::Length);
-        let table = Table::new(rows.collect::<Vec<_>>(), widths).header(Shown::new(heads.collect::<Vec<_>>())).column_spacing(1);
+        let table = Table::new(rows.collect::<Vec<_>>(), widths)
+            .header(Shown::new(heads.collect::<Vec<_>>()))
+            .column_spacing(1);
         frame.render_stateful_widget(table, body, &mut self.at);
         frame.render_widget(
             Line::from("left/right: sort by   r: turn   tab: next picture   up/down: scroll   space: hold   q: end")
@@ -405,10 +461,13 @@ impl Screen {
 }
 
 fn cells(row: &Row) -> [String; 15] {
-    let [spins, donations, hand_offs, wakes, waits, remote] = row.came().map(|calls| share(calls, row.calls));
+    let [spins, donations, hand_offs, wakes, waits, remote] =
+        row.came().map(|calls| share(calls, row.calls));
     let calls = row.calls_per_s.unwrap_or(0.0);
     // Bytes of the interval, as bytes a second.
-    let each = |bytes: u64| size(if row.calls == 0 { 0 } else { (bytes as f64 * calls / row.calls as f64) as u64 });
+    let each = |bytes: u64| {
+        size(if row.calls == 0 { 0 } else { (bytes as f64 * calls / row.calls as f64) as u64 })
+    };
     let below = |ns: Option<u64>| ns.map_or_else(|| "-".to_string(), time);
     [
         told::cell(&row.name),
@@ -437,7 +496,15 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     fn row(name: &str, calls: u64, bytes_in: u64) -> Row {
-        Row { name: name.into(), client: 7, server: 8, calls, calls_per_s: Some(calls as f64 * 2.0), bytes_in, ..Row::default() }
+        Row {
+            name: name.into(),
+            client: 7,
+            server: 8,
+            calls,
+            calls_per_s: Some(calls as f64 * 2.0),
+            bytes_in,
+            ..Row::default()
+        }
     }
 
     /// The lines of the picture, without the spaces at their ends.
@@ -469,29 +536,50 @@ mod tests {
         press(&mut screen, KeyCode::Tab);
         let lines = shown(&mut screen);
         let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
-        assert_eq!(words(&lines[1]), ["NAME", "CLIENT", "SERVER", "CALLS/Sv", "SPIN", "DONATE", "HAND", "WAKE", "WAIT", "NET"]);
+        assert_eq!(
+            words(&lines[1]),
+            [
+                "NAME", "CLIENT", "SERVER", "CALLS/Sv", "SPIN", "DONATE", "HAND", "WAKE", "WAIT",
+                "NET"
+            ]
+        );
         assert_eq!(words(&lines[2]), ["polled", "7", "8", "2000", "99%", "-", "-", "-", "1%", "-"]);
         assert_eq!(words(&lines[3]), ["handed", "7", "8", "200", "-", "40%", "60%", "-", "-", "-"]);
         (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Right));
-        assert!(shown(&mut screen)[1].contains("HANDv") && shown(&mut screen)[2].starts_with("handed"));
+        assert!(
+            shown(&mut screen)[1].contains("HANDv") && shown(&mut screen)[2].starts_with("handed")
+        );
         (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Left));
         (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Tab));
-        assert!(shown(&mut screen)[1].contains("CALLS/Sv") && shown(&mut screen)[1].contains("P99"));
+        assert!(
+            shown(&mut screen)[1].contains("CALLS/Sv") && shown(&mut screen)[1].contains("P99")
+        );
     }
 
     #[test]
     fn clients_on_other_machines_are_shown_by_their_addresses() {
         let mut screen = Screen::default();
         let near = Row { local: 300, spins: 300, ..row("near", 300, 0) };
-        let far = Row { client: 0, address: Some("192.0.2.100:54321".parse().unwrap()), remote: 100, ..row("far", 100, 0) };
+        let far = Row {
+            client: 0,
+            address: Some("192.0.2.100:54321".parse().unwrap()),
+            remote: 100,
+            ..row("far", 100, 0)
+        };
         screen.renew(Seen { rows: vec![near.clone(), far], ..Seen::default() });
         let lines = shown(&mut screen);
         assert_eq!(lines[0], "2 bindings, 800 calls a second, 75% local, 25% remote");
-        assert!(lines[3].starts_with("far") && lines[3].contains(" 192.0.2.100:54321 "), "{lines:?}");
+        assert!(
+            lines[3].starts_with("far") && lines[3].contains(" 192.0.2.100:54321 "),
+            "{lines:?}"
+        );
         press(&mut screen, KeyCode::Tab);
         (0..6).for_each(|_| _ = press(&mut screen, KeyCode::Right));
         let lines = shown(&mut screen);
-        assert!(lines[1].ends_with("NETv") && lines[2].starts_with("far") && lines[2].ends_with("100%"), "{lines:?}");
+        assert!(
+            lines[1].ends_with("NETv") && lines[2].starts_with("far") && lines[2].ends_with("100%"),
+            "{lines:?}"
+        );
         screen.renew(Seen { rows: vec![near], ..Seen::default() });
         assert_eq!(shown(&mut screen)[0], "1 bindings, 600 calls a second");
     }
@@ -499,11 +587,20 @@ mod tests {
     #[test]
     fn the_busiest_come_first_and_keys_sort_otherwise() {
         let mut screen = Screen::default();
-        screen.renew(Seen { rows: vec![row("slow", 10, 5000), row("quick", 1000, 0)], silent: 1, ..Seen::default() });
+        screen.renew(Seen {
+            rows: vec![row("slow", 10, 5000), row("quick", 1000, 0)],
+            silent: 1,
+            ..Seen::default()
+        });
         let lines = shown(&mut screen);
         assert_eq!(lines[0], "2 bindings, 2020 calls a second, 1 server does not answer");
         assert!(lines[1].starts_with("NAME") && lines[1].contains("CALLS/Sv"), "{lines:?}");
-        assert!(lines[2].starts_with("quick") && lines[2].contains(" 2000 ") && lines[3].contains("9.8 KiB"), "{lines:?}");
+        assert!(
+            lines[2].starts_with("quick")
+                && lines[2].contains(" 2000 ")
+                && lines[3].contains("9.8 KiB"),
+            "{lines:?}"
+        );
         // Two columns on: by bytes in.
         assert!(!press(&mut screen, KeyCode::Right) && !press(&mut screen, KeyCode::Right));
         assert!(shown(&mut screen)[2].starts_with("slow"));
@@ -531,11 +628,19 @@ mod tests {
             limit_bytes: 4 << 20,
             ..Member::default()
         };
-        let stopped = Member { stopped_s: Some(3.0), stopped_for: Some(1), held_bytes: 4 << 20, ..member(0, 10) };
+        let stopped = Member {
+            stopped_s: Some(3.0),
+            stopped_for: Some(1),
+            held_bytes: 4 << 20,
+            ..member(0, 10)
+        };
         let mut screen = Screen::default();
         screen.renew(Seen { members: vec![stopped.clone(), member(1, 500)], ..Seen::default() });
         let lines = shown(&mut screen);
-        assert_eq!(lines[0], "0 bindings, 0 calls a second; 2 members of groups, 510 messages a second");
+        assert_eq!(
+            lines[0],
+            "0 bindings, 0 calls a second; 2 members of groups, 510 messages a second"
+        );
         let said = "overflow: member 0 of flood (process 70) is stopped for 3 s: it has buffered all of its 4 MiB, and member";
         assert!(lines[1].starts_with(&said[..100]) && lines[2].starts_with("NAME"), "{lines:?}");
         (0..2).for_each(|_| _ = press(&mut screen, KeyCode::Tab));
@@ -564,7 +669,8 @@ mod tests {
             holds: vec![Hold::default(); 2],
             ..Object::default()
         };
-        let held = Object { holder: Some(71), ..object("held", 10, Each { lock: 6, look: 2, urgent: 0 }) };
+        let held =
+            Object { holder: Some(71), ..object("held", 10, Each { lock: 6, look: 2, urgent: 0 }) };
         let busy = object("busy", 400, Each { lock: 0, look: 0, urgent: 40 });
         let mut screen = Screen::default();
         screen.renew(Seen { objects: vec![held, busy], unseen: 1, ..Seen::default() });
@@ -574,15 +680,24 @@ mod tests {
         let lines = shown_wide(&mut screen, 120);
         let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
         assert!(lines[1].starts_with("OBJECT") && lines[1].contains(" CHANGES/Sv "), "{lines:?}");
-        assert_eq!(words(&lines[2]), ["busy", "70", "2", "800", "80", "6", "80", "-", "-", "100%", "-", "whole"]);
-        assert_eq!(words(&lines[3]), ["held", "70", "2", "20", "80", "6", "16", "75%", "25%", "-", "71", "whole"]);
+        assert_eq!(
+            words(&lines[2]),
+            ["busy", "70", "2", "800", "80", "6", "80", "-", "-", "100%", "-", "whole"]
+        );
+        assert_eq!(
+            words(&lines[3]),
+            ["held", "70", "2", "20", "80", "6", "16", "75%", "25%", "-", "71", "whole"]
+        );
         // By what was done under the lock, of what `auto` has run; and by who holds it.
         (0..4).for_each(|_| _ = press(&mut screen, KeyCode::Right));
         assert!(shown(&mut screen)[2].starts_with("held"));
         press(&mut screen, KeyCode::Char('r'));
         assert!(shown(&mut screen)[2].starts_with("busy"));
         (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Right));
-        assert!(shown_wide(&mut screen, 120)[1].contains("HOLDER^") && shown(&mut screen)[2].starts_with("busy"));
+        assert!(
+            shown_wide(&mut screen, 120)[1].contains("HOLDER^")
+                && shown(&mut screen)[2].starts_with("busy")
+        );
         press(&mut screen, KeyCode::Tab);
         assert!(shown(&mut screen)[1].contains("CALLS/S^"));
     }

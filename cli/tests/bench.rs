@@ -1,4 +1,5 @@
-//! `upcall bench` as a user types it: within its time, in the agreed form, and nothing is left of it.
+//! `upcall bench` as a user types it: within its time, in the agreed form, and nothing is left of
+//! it.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,15 +36,21 @@ fn records(suite: &str, text: &str) -> BTreeMap<[String; 4], Value> {
     let mut by_name = BTreeMap::new();
     for record in all {
         assert_eq!(record["suite"], suite, "{record}");
-        let name = ["case", "system", "placement", "mode"].map(|key| record[key].as_str().expect("a name").to_string());
-        // What is told as the time above a direct message's, or above a quiet time's, may be none, where that was held up more.
-        let above = name[0].starts_with("divert") || name[0].starts_with("slowdown") && !name[0].ends_with("caller");
+        let name = ["case", "system", "placement", "mode"]
+            .map(|key| record[key].as_str().expect("a name").to_string());
+        // What is told as the time above a direct message's, or above a quiet time's, may be none,
+        // where that was held up more.
+        let above = name[0].starts_with("divert")
+            || name[0].starts_with("slowdown") && !name[0].ends_with("caller");
         for key in ["p50_ns", "p99_ns", "mean_ns", "per_s"].into_iter().filter(|_| !above) {
             assert!(record[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {record}");
         }
         assert!(record["p50_ns"].as_f64() <= record["p99_ns"].as_f64(), "{record}");
         assert!(record["samples"].as_u64().is_some_and(|count| count > 0), "{record}");
-        assert!(record.get("line_ns").is_some_and(|line| line.is_null() || line.as_f64() > Some(0.0)), "{record}");
+        assert!(
+            record.get("line_ns").is_some_and(|line| line.is_null() || line.as_f64() > Some(0.0)),
+            "{record}"
+        );
         assert!(by_name.insert(name, record.clone()).is_none(), "twice: {record}");
     }
     by_name
@@ -61,7 +68,8 @@ fn long_the_suite_without_peers_takes_less_than_a_minute() {
     command.env("TMPDIR", &scratch).env("UPCALL_DIR", &names).env_remove("XDG_RUNTIME_DIR");
 
     let begun = Instant::now();
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
     let pid = child.id();
     let output = child.wait_with_output().expect("its end");
     let took = begun.elapsed();
@@ -75,7 +83,9 @@ fn long_the_suite_without_peers_takes_less_than_a_minute() {
     let mut wanted = BTreeSet::new();
     for placement in if two { &["two-cores", "one-core"][..] } else { &["one-core"] } {
         for mode in ["polling", "parked"] {
-            let mut want = |case: &str, system: &str| wanted.insert([case, system, placement, mode].map(String::from));
+            let mut want = |case: &str, system: &str| {
+                wanted.insert([case, system, placement, mode].map(String::from))
+            };
             for case in CALLS {
                 want(case, "upcall");
                 want(case, "limit");
@@ -89,8 +99,13 @@ fn long_the_suite_without_peers_takes_less_than_a_minute() {
             }
         }
     }
-    // The bare hand-offs, the best of which is `limit` where the server is parked, are there under their own names too.
-    let found = records.keys().filter(|[_, system, ..]| !system.starts_with("limit-")).cloned().collect::<BTreeSet<_>>();
+    // The bare hand-offs, the best of which is `limit` where the server is parked, are there under
+    // their own names too.
+    let found = records
+        .keys()
+        .filter(|[_, system, ..]| !system.starts_with("limit-"))
+        .cloned()
+        .collect::<BTreeSet<_>>();
     assert_eq!(found, wanted);
     assert!(
         records.values().all(|record| record["line_ns"].is_null() != two),
@@ -102,22 +117,43 @@ fn long_the_suite_without_peers_takes_less_than_a_minute() {
     assert_eq!(names_in(&names), BTreeSet::new(), "names that are left");
     let own = format!("upcall-bench-{pid}-");
     let shared = names_in(Path::new("/dev/shm"));
-    assert!(!shared.iter().any(|name| name.starts_with(&own)), "shared memory that is left: {shared:?}");
-    assert_eq!(names_in(place.path()), ["names", "records.json", "scratch"].map(String::from).into());
+    assert!(
+        !shared.iter().any(|name| name.starts_with(&own)),
+        "shared memory that is left: {shared:?}"
+    );
+    assert_eq!(
+        names_in(place.path()),
+        ["names", "records.json", "scratch"].map(String::from).into()
+    );
 }
 
 #[test]
 #[ignore = "long: builds a peer in C++"]
 fn long_grpcs_library_for_cpp_is_measured_or_said_to_be_missing() {
     let cases = ["null", "add", "biginout", "in-1m", "null-t1", "null-t32"];
-    let wish =
-        ["--quick", "--peers", "grpc-c++", "--system", "grpc-c++", "--system", "limit-pipe", "--mode", "parked", "--json", "-"];
+    let wish = [
+        "--quick",
+        "--peers",
+        "grpc-c++",
+        "--system",
+        "grpc-c++",
+        "--system",
+        "limit-pipe",
+        "--mode",
+        "parked",
+        "--json",
+        "-",
+    ];
     let wish = [&wish[..], &cases.map(|case| ["--case", case]).concat()].concat();
     let (done, said, errors) = calls("rpc", &wish);
     assert!(done, "{errors}");
     let records = records("rpc", &said);
     if let Some(note) = errors.lines().find(|line| line.contains("grpc-c++ takes no part")) {
-        assert!(note.contains("apt-get install") && records.keys().all(|[_, system, ..]| system != "grpc-c++"), "{note}");
+        assert!(
+            note.contains("apt-get install")
+                && records.keys().all(|[_, system, ..]| system != "grpc-c++"),
+            "{note}"
+        );
         println!("skipped: {note}");
         return;
     }
@@ -144,7 +180,8 @@ fn suite(suite: &str, arguments: &[&str], scratch: &Path) -> (bool, String, Stri
 fn threads_are_measured() {
     let scratch = TempDir::new().expect("a folder");
     let measure = |case| {
-        let (done, said, errors) = threads(&["--peers", "none", "--quick", "--case", case, "--json", "-"], scratch.path());
+        let (done, said, errors) =
+            threads(&["--peers", "none", "--quick", "--case", case, "--json", "-"], scratch.path());
         assert!(done, "{errors}");
         records("threads", &said)
     };
@@ -152,7 +189,10 @@ fn threads_are_measured() {
     // The floor of a yield is in the peers' program, that of a call in this one.
     assert_eq!(measure("yield").into_keys().collect::<Vec<_>>(), [one("yield", "upcall")]);
     let calls = measure("procedure-call");
-    assert_eq!(calls.into_keys().collect::<Vec<_>>(), [one("procedure-call", "limit"), one("procedure-call", "upcall")]);
+    assert_eq!(
+        calls.into_keys().collect::<Vec<_>>(),
+        [one("procedure-call", "limit"), one("procedure-call", "upcall")]
+    );
     assert_eq!(processes_with(scratch.path()), [""; 0], "processes that are left");
     assert_eq!(names_in(scratch.path()), BTreeSet::new(), "files that are left");
 }
@@ -164,11 +204,16 @@ fn growth_of_threads_is_drawn() {
     let into = folder.to_str().expect("a path in Unicode");
     let cases = ["yield", "yield-10", "alive-1", "alive-20"];
     let wish: Vec<&str> = cases.iter().flat_map(|case| ["--case", case]).collect();
-    let wish = [&["--peers", "none", "--quick", "--alive", "1,20", "--plot", into], &wish[..]].concat();
+    let wish =
+        [&["--peers", "none", "--quick", "--alive", "1,20", "--plot", into], &wish[..]].concat();
     let (done, said, errors) = threads(&wish, place.path());
-    assert!(done && cases.iter().all(|case| said.contains(case)) && said.contains("alive-20, KiB each"), "{said}{errors}");
+    assert!(
+        done && cases.iter().all(|case| said.contains(case)) && said.contains("alive-20, KiB each"),
+        "{said}{errors}"
+    );
     let files = names_in(&folder);
-    let figures = ["threads-alive.svg", "threads-memory.svg", "threads-table.svg", "threads-yield.svg"];
+    let figures =
+        ["threads-alive.svg", "threads-memory.svg", "threads-table.svg", "threads-yield.svg"];
     assert_eq!(files, figures.map(String::from).into());
     for file in files {
         let figure = fs::read_to_string(folder.join(&file)).expect("a figure");
@@ -202,9 +247,18 @@ fn wishes_for_threads_that_are_none_are_told() {
         errors
     };
     let case = told(&["--peers", "none", "--case", "fork-bomb"]);
-    assert!(case.contains("no case `fork-bomb`") && case.contains("fork-join") && case.contains("alive-1m"), "{case}");
+    assert!(
+        case.contains("no case `fork-bomb`")
+            && case.contains("fork-join")
+            && case.contains("alive-1m"),
+        "{case}"
+    );
     let system = told(&["--system", "green"]);
-    assert!(system.contains("no system `green`") && system.contains("boost-fiber, may, tokio, go, pthread"), "{system}");
+    assert!(
+        system.contains("no system `green`")
+            && system.contains("boost-fiber, may, tokio, go, pthread"),
+        "{system}"
+    );
     let peer = told(&["--peers", "green"]);
     assert!(peer.contains("no peer `green`") && peer.contains("boost-fiber"), "{peer}");
     let nothing = told(&["--peers", "none", "--system", "go"]);
@@ -215,14 +269,18 @@ fn wishes_for_threads_that_are_none_are_told() {
 fn an_interrupt_ends_a_run_of_threads_and_its_child() {
     let scratch = TempDir::new().expect("a folder");
     let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
-    command.args(["bench", "threads", "--peers", "pthread", "--case", "ping-pong"]).env("TMPDIR", scratch.path());
-    let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
+    command
+        .args(["bench", "threads", "--peers", "pthread", "--case", "ping-pong"])
+        .env("TMPDIR", scratch.path());
+    let mut run =
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
     let begun = Instant::now();
     while processes_with(scratch.path()).len() < 2 {
         assert!(begun.elapsed() < Duration::from_secs(60), "no child");
         std::thread::sleep(Duration::from_millis(1));
     }
-    let interrupt = Command::new("kill").args(["-INT", &run.id().to_string()]).status().expect("kill");
+    let interrupt =
+        Command::new("kill").args(["-INT", &run.id().to_string()]).status().expect("kill");
     assert!(interrupt.success() && !run.wait().expect("its end").success());
     assert!(begun.elapsed() < Duration::from_secs(80), "it went on");
     assert_eq!(processes_with(scratch.path()), [""; 0], "processes that are left");
@@ -234,15 +292,24 @@ fn urpc(arguments: &[&str]) -> (bool, String, String) {
     calls("urpc", arguments)
 }
 
-/// A suite with these arguments, in a folder of its own: whether it succeeded, its output and its errors. Nothing is left of it.
+/// A suite with these arguments, in a folder of its own: whether it succeeded, its output and its
+/// errors. Nothing is left of it.
 fn calls(suite: &str, arguments: &[&str]) -> (bool, String, String) {
     let place = TempDir::new().expect("a folder");
     let names = place.path().join("names");
     let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
-    command.args(["bench", suite]).args(arguments).env("TMPDIR", place.path()).env("UPCALL_DIR", &names);
+    command
+        .args(["bench", suite])
+        .args(arguments)
+        .env("TMPDIR", place.path())
+        .env("UPCALL_DIR", &names);
     let output = command.env_remove("XDG_RUNTIME_DIR").output().expect("the command starts");
     assert_eq!(processes_with(place.path()), [""; 0], "processes that are left");
-    assert!(names_in(place.path()).is_subset(&["names".to_string()].into()), "files that are left: {:?}", names_in(place.path()));
+    assert!(
+        names_in(place.path()).is_subset(&["names".to_string()].into()),
+        "files that are left: {:?}",
+        names_in(place.path())
+    );
     assert_eq!(names_in(&names), BTreeSet::new(), "names that are left");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (output.status.success(), text(output.stdout), text(output.stderr))
@@ -250,24 +317,34 @@ fn calls(suite: &str, arguments: &[&str]) -> (bool, String, String) {
 
 #[test]
 fn calls_by_several_threads_are_measured() {
-    let (done, said, errors) =
-        urpc(&["--quick", "--config", "1,0", "--case", "null-t1", "--case", "null-t4", "--case", "null-t32", "--json", "-"]);
+    let (done, said, errors) = urpc(&[
+        "--quick", "--config", "1,0", "--case", "null-t1", "--case", "null-t4", "--case",
+        "null-t32", "--json", "-",
+    ]);
     assert!(done, "{errors}");
     let records = records("urpc", &said);
     let of = |case: &str, system: &str| [case, system, "one-core", "parked"].map(String::from);
-    let limits = ["limit", "limit-eventfd", "limit-futex", "limit-pipe", "limit-socket"].map(|limit| of("null-t1", limit));
+    let limits = ["limit", "limit-eventfd", "limit-futex", "limit-pipe", "limit-socket"]
+        .map(|limit| of("null-t1", limit));
     let ours = ["null-t1", "null-t32", "null-t4"].map(|case| of(case, "upcall"));
-    assert_eq!(records.keys().cloned().collect::<BTreeSet<_>>(), limits.into_iter().chain(ours).collect());
+    assert_eq!(
+        records.keys().cloned().collect::<BTreeSet<_>>(),
+        limits.into_iter().chain(ours).collect()
+    );
     assert!(records.values().all(|record| record["config"] == "1,0"), "{said}");
 }
 
 #[test]
 fn both_ways_of_waiting_are_measured_where_the_server_has_a_processor() {
-    let (done, said, errors) = urpc(&["--quick", "--config", "1,1", "--case", "null-t2", "--json", "-"]);
+    let (done, said, errors) =
+        urpc(&["--quick", "--config", "1,1", "--case", "null-t2", "--json", "-"]);
     assert!(done, "{errors}");
     if std::thread::available_parallelism().is_ok_and(|count| count.get() > 1) {
         let of = |system: &str| ["null-t2", system, "two-cores", "polling"].map(String::from);
-        assert_eq!(records("urpc", &said).into_keys().collect::<Vec<_>>(), [of("upcall"), of("upcall-polling")]);
+        assert_eq!(
+            records("urpc", &said).into_keys().collect::<Vec<_>>(),
+            [of("upcall"), of("upcall-polling")]
+        );
     } else {
         assert!(errors.contains("C,S = 1,1 was not run: it takes 2 processors"), "{errors}");
     }
@@ -279,12 +356,14 @@ fn lrpcs_experiments_are_measured() {
     assert!(done, "{errors}");
     // Those with a configuration have one name in several of them.
     let all: Vec<Value> = serde_json::from_str(&said).expect("a JSON array");
-    let (configured, plain): (Vec<Value>, Vec<Value>) = all.into_iter().partition(|record| record["config"].is_string());
+    let (configured, plain): (Vec<Value>, Vec<Value>) =
+        all.into_iter().partition(|record| record["config"].is_string());
     let two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     let mut wanted = BTreeSet::new();
     for test in ["null", "add", "bigin", "biginout"] {
-        let mut want =
-            |system: &str, placement: &str, mode: &str| wanted.insert([test, system, placement, mode].map(String::from));
+        let mut want = |system: &str, placement: &str, mode: &str| {
+            wanted.insert([test, system, placement, mode].map(String::from))
+        };
         want("limit", "one-core", "polling");
         want("upcall", "one-core", "parked");
         want("unix-socket", "one-core", "parked");
@@ -301,12 +380,20 @@ fn lrpcs_experiments_are_measured() {
     }
     let plain = records("lrpc", &serde_json::to_string(&plain).expect("text"));
     assert_eq!(plain.into_keys().collect::<BTreeSet<_>>(), wanted);
-    for config in ["one-server", "pairs", "no-spare", "one-spare"].into_iter().take(if two { 4 } else { 3 }) {
-        let of: Vec<Value> = configured.iter().filter(|record| record["config"] == config).cloned().collect();
-        let cases: BTreeSet<String> =
-            records("lrpc", &serde_json::to_string(&of).expect("text")).into_keys().map(|[case, ..]| case).collect();
+    for config in
+        ["one-server", "pairs", "no-spare", "one-spare"].into_iter().take(if two { 4 } else { 3 })
+    {
+        let of: Vec<Value> =
+            configured.iter().filter(|record| record["config"] == config).cloned().collect();
+        let cases: BTreeSet<String> = records("lrpc", &serde_json::to_string(&of).expect("text"))
+            .into_keys()
+            .map(|[case, ..]| case)
+            .collect();
         let mixes = ["null-s4-even", "null-s4-mostly"].map(String::from).into();
-        assert!(if config.ends_with("spare") { cases == mixes } else { cases.contains("null-p1") }, "{config}: {cases:?}");
+        assert!(
+            if config.ends_with("spare") { cases == mixes } else { cases.contains("null-p1") },
+            "{config}: {cases:?}"
+        );
     }
 }
 
@@ -317,10 +404,22 @@ fn long_messages_are_measured() {
     assert!(done, "{errors}");
     let two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     let on_the_way = ["one-way-0", "one-way-8", "one-way-1000", "one-way-10000"];
-    let sides = ["send-0", "send-1", "send-2", "send-4", "send-8", "send-16", "send-0-polled", "receive-0", "rate-8"];
+    let sides = [
+        "send-0",
+        "send-1",
+        "send-2",
+        "send-4",
+        "send-8",
+        "send-16",
+        "send-0-polled",
+        "receive-0",
+        "rate-8",
+    ];
     let mut wanted = BTreeSet::new();
     for system in ["limit", "upcall"] {
-        let mut want = |case: &str, placement: &str| wanted.insert([case, system, placement, "polling"].map(String::from));
+        let mut want = |case: &str, placement: &str| {
+            wanted.insert([case, system, placement, "polling"].map(String::from))
+        };
         for case in on_the_way {
             want(case, "one-core");
         }
@@ -343,27 +442,39 @@ fn long_messages_are_measured() {
     if two {
         for case in of_the_paper() {
             let record = &records[&[&case, "upcall", "two-cores", "polling"].map(String::from)];
-            assert!(record["buffered"].as_u64() <= record["samples"].as_u64().map(|all| 2 * all), "{record}");
+            assert!(
+                record["buffered"].as_u64() <= record["samples"].as_u64().map(|all| 2 * all),
+                "{record}"
+            );
         }
-        // On virtual clocks it is the same each time: a sender that is too quick for its receiver is buffered.
+        // On virtual clocks it is the same each time: a sender that is too quick for its receiver
+        // is buffered.
         let share = |case: &str| {
             let record = &records[&[case, "upcall", "two-cores", "polling"].map(String::from)];
-            record["buffered"].as_f64().expect("a count") / record["samples"].as_f64().expect("a count")
+            record["buffered"].as_f64().expect("a count")
+                / record["samples"].as_f64().expect("a count")
         };
-        assert!(share("synth-simulated-1000-500") > 0.5 && share("synth-simulated-1000-2000") < 0.02);
+        assert!(
+            share("synth-simulated-1000-500") > 0.5 && share("synth-simulated-1000-2000") < 0.02
+        );
         assert!(records[&["tpuz-null-co", "upcall", "two-cores", "polling"].map(String::from)]["samples"].as_u64() > Some(500));
     }
 }
 
 /// The cases of the second part of the suite `messages`.
 fn of_ours_alone() -> Vec<String> {
-    let of = |case: &str, parts: &[&str]| parts.iter().map(|part| format!("{case}{part}")).collect::<Vec<_>>();
+    let of = |case: &str, parts: &[&str]| {
+        parts.iter().map(|part| format!("{case}{part}")).collect::<Vec<_>>()
+    };
     let sides = ["", "-sender", "-receiver"];
     [
         of("section", &["-1", "-7", "-30"]),
         of("available", &["-1", "-7", "-30"]),
         of("poll-0", &["", "-by-receive"]),
-        ["direct-0", "direct-4", "buffered-0", "buffered-4"].iter().flat_map(|case| of(case, &sides)).collect(),
+        ["direct-0", "direct-4", "buffered-0", "buffered-4"]
+            .iter()
+            .flat_map(|case| of(case, &sides))
+            .collect(),
         of("divert", &["", "-take", "-home", "-leave", "-and-back"]),
         of("stopped", &["-nothing", "-buffered"]),
         of("upcall", &["-polled", "-idle", "-asleep", "-busy", "-computing", "-signal"]),
@@ -377,13 +488,22 @@ fn of_ours_alone() -> Vec<String> {
 fn of_the_paper() -> Vec<String> {
     let mut all = Vec::new();
     for group in ["10", "100", "1000", "simulated-10", "simulated-100", "simulated-1000"] {
-        all.extend([250, 500, 750, 1000, 1250, 1500, 2000, 3000].map(|interval| format!("synth-{group}-{interval}")));
+        all.extend(
+            [250, 500, 750, 1000, 1250, 1500, 2000, 3000]
+                .map(|interval| format!("synth-{group}-{interval}")),
+        );
     }
     for tpuz in ["tpuz", "tpuz-simulated"] {
         all.push(format!("{tpuz}-alone"));
         for schedule in ["batch", "gang", "co"] {
-            all.extend(["null", "tpuz", "synth-100", "synth-10"].map(|other| format!("{tpuz}-{other}-{schedule}")));
-            all.extend(["tpuz", "synth-100", "synth-10"].map(|other| format!("{tpuz}-{other}-{schedule}-other")));
+            all.extend(
+                ["null", "tpuz", "synth-100", "synth-10"]
+                    .map(|other| format!("{tpuz}-{other}-{schedule}")),
+            );
+            all.extend(
+                ["tpuz", "synth-100", "synth-10"]
+                    .map(|other| format!("{tpuz}-{other}-{schedule}-other")),
+            );
         }
     }
     all
@@ -395,45 +515,92 @@ fn long_the_papers_experiments_are_told_and_drawn() {
     let place = TempDir::new().expect("a folder");
     let folder = place.path().join("figures");
     let into = folder.to_str().expect("a path in Unicode");
-    let cases = ["--case", "synth-1000", "--case", "synth-simulated", "--case", "tpuz", "--case", "tpuz-simulated"];
-    let (done, said, errors) = calls("messages", &[&["--quick", "--peers", "none", "--plot", into], &cases[..]].concat());
+    let cases = [
+        "--case",
+        "synth-1000",
+        "--case",
+        "synth-simulated",
+        "--case",
+        "tpuz",
+        "--case",
+        "tpuz-simulated",
+    ];
+    let (done, said, errors) =
+        calls("messages", &[&["--quick", "--peers", "none", "--plot", into], &cases[..]].concat());
     assert!(done, "{said}{errors}");
     if std::thread::available_parallelism().is_ok_and(|count| count.get() > 1) {
-        for row in ["synth-1000, simulated", "Tpuz alone", "Tpuz beside synth-10 ", "Tpuz beside synth-10, sim. ", "1.377"] {
+        for row in [
+            "synth-1000, simulated",
+            "Tpuz alone",
+            "Tpuz beside synth-10 ",
+            "Tpuz beside synth-10, sim. ",
+            "1.377",
+        ] {
             assert!(said.contains(row), "{row}: {said}");
         }
-        assert_eq!(names_in(&folder), ["messages-figure-7.svg", "messages-table-6.svg"].map(String::from).into());
+        assert_eq!(
+            names_in(&folder),
+            ["messages-figure-7.svg", "messages-table-6.svg"].map(String::from).into()
+        );
     }
 }
 
 #[test]
 fn ours_alone_is_told_in_a_table() {
-    let (done, said, errors) =
-        calls("messages", &["--quick", "--case", "section", "--case", "exactly-once", "--messages", "30000"]);
+    let (done, said, errors) = calls(
+        "messages",
+        &["--quick", "--case", "section", "--case", "exactly-once", "--messages", "30000"],
+    );
     assert!(done, "{said}{errors}");
     if std::thread::available_parallelism().is_ok_and(|count| count.get() > 1) {
-        assert!(said.contains("upcall alone, two-cores") && said.contains("atomic section") && said.contains("≤ 2.0"), "{said}");
         assert!(
-            said.contains("diverted") && !said.contains("words (medians)") && errors.contains("ours alone, round 2"),
+            said.contains("upcall alone, two-cores")
+                && said.contains("atomic section")
+                && said.contains("≤ 2.0"),
+            "{said}"
+        );
+        assert!(
+            said.contains("diverted")
+                && !said.contains("words (medians)")
+                && errors.contains("ours alone, round 2"),
             "{said}{errors}"
         );
     }
-    let (done, _, errors) = calls("messages", &["--quick", "--peers", "none", "--system", "limit", "--case", "section"]);
+    let (done, _, errors) = calls(
+        "messages",
+        &["--quick", "--peers", "none", "--system", "limit", "--case", "section"],
+    );
     assert!(!done && errors.contains("nothing to measure"), "{errors}");
 }
 
 #[test]
 fn messages_are_told_in_a_table() {
-    let wish = ["--quick", "--peers", "none", "--system", "upcall", "--case", "one-way-0", "--placement", "one-core"];
+    let wish = [
+        "--quick",
+        "--peers",
+        "none",
+        "--system",
+        "upcall",
+        "--case",
+        "one-way-0",
+        "--placement",
+        "one-core",
+    ];
     let (done, said, errors) = calls("messages", &wish);
-    assert!(done && said.contains("one-core: ns on the way") && said.contains("upcall"), "{said}{errors}");
+    assert!(
+        done && said.contains("one-core: ns on the way") && said.contains("upcall"),
+        "{said}{errors}"
+    );
     let told = |arguments: &[&str]| {
         let (done, said, errors) = calls("messages", arguments);
         assert!(!done && said.is_empty(), "{said}");
         errors
     };
     let case = told(&["--peers", "none", "--case", "send-3"]);
-    assert!(case.contains("no case `send-3`") && case.contains("send-16") && case.contains("rate-8"), "{case}");
+    assert!(
+        case.contains("no case `send-3`") && case.contains("send-16") && case.contains("rate-8"),
+        "{case}"
+    );
     let system = told(&["--peers", "none", "--system", "corba"]);
     assert!(system.contains("no system `corba`") && system.contains("upcall, ucx-am"), "{system}");
     let peer = told(&["--peers", "mpich"]);
@@ -445,14 +612,28 @@ fn messages_are_told_in_a_table() {
 #[test]
 #[ignore = "long: builds peers in C and in Rust"]
 fn long_peers_of_messages_are_measured_or_said_to_be_missing() {
-    let wish = ["--quick", "--peers", "all", "--case", "send-4", "--case", "one-way-1000", "--case", "rate-8", "--json", "-"];
+    let wish = [
+        "--quick",
+        "--peers",
+        "all",
+        "--case",
+        "send-4",
+        "--case",
+        "one-way-1000",
+        "--case",
+        "rate-8",
+        "--json",
+        "-",
+    ];
     let (done, said, errors) = calls("messages", &wish);
     assert!(done, "{errors}");
     let records = records("messages", &said);
     for peer in ["ucx-am", "ucx-tag", "openmpi", "iceoryx2"] {
-        let measured = records.contains_key(&["one-way-1000", peer, "one-core", "polling"].map(String::from));
-        let missing =
-            errors.lines().any(|line| line.contains(peer) && line.contains("no part") && line.contains("apt-get install"));
+        let measured =
+            records.contains_key(&["one-way-1000", peer, "one-core", "polling"].map(String::from));
+        let missing = errors.lines().any(|line| {
+            line.contains(peer) && line.contains("no part") && line.contains("apt-get install")
+        });
         assert!(measured != missing, "{peer}: {said}{errors}");
     }
 }
@@ -463,12 +644,16 @@ fn of_homed() -> BTreeSet<[String; 4]> {
     let mut want = |case: &str, ways: &[&str]| {
         for way in ways {
             let mode = if way.ends_with("background") { "parked" } else { "polling" };
-            assert!(all.insert([case, way, "two-cores", mode].map(String::from)), "twice: {case} {way}");
+            assert!(
+                all.insert([case, way, "two-cores", mode].map(String::from)),
+                "twice: {case} {way}"
+            );
         }
     };
     let finds = ["find-last-5", "find-last-10", "find-last-100", "find-last-1000"];
     for case in finds.into_iter().chain(["enqueue-dequeue", "create-segment"]) {
-        let remote = ["access", "access-unlocked", "bulk", "urgent", "auto", "urgent-computing", "invoke"];
+        let remote =
+            ["access", "access-unlocked", "bulk", "urgent", "auto", "urgent-computing", "invoke"];
         let plain = ["bare", "local", "local-unlocked", "urgent-background", "invoke-background"];
         let dirty = format!("{case}-dirty");
         want(case, &[&plain[..], &remote].concat());
@@ -485,17 +670,31 @@ fn of_homed() -> BTreeSet<[String; 4]> {
     for hot in ["counter", "queue"] {
         want(&format!("throughput-{hot}-alone"), &["local", "pthread-mutex", "spin-lock"]);
         for callers in [1, 2, 4, 8] {
-            want(&format!("throughput-{hot}-{callers}"), &["access", "urgent", "pthread-mutex", "spin-lock"]);
+            want(
+                &format!("throughput-{hot}-{callers}"),
+                &["access", "urgent", "pthread-mutex", "spin-lock"],
+            );
         }
     }
     for op in ["enqueue-dequeue", "find-last-10"] {
-        let urgent = ["urgent-computing", "urgent-computing-paused", "urgent-signal", "urgent-signal-paused"];
+        let urgent = [
+            "urgent-computing",
+            "urgent-computing-paused",
+            "urgent-signal",
+            "urgent-signal-paused",
+        ];
         want(&format!("slowdown-{op}"), &[&["access", "invoke"][..], &urgent].concat());
         want(&format!("slowdown-{op}-caller"), &[&["access", "invoke"][..], &urgent].concat());
-        want(&format!("slowdown-{op}-quiet"), &["bare", "urgent-computing", "urgent-signal", "invoke"]);
+        want(
+            &format!("slowdown-{op}-quiet"),
+            &["bare", "urgent-computing", "urgent-signal", "invoke"],
+        );
     }
     for lines in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512] {
-        want(&format!("chain-{lines}"), &["local", "access", "read", "bulk", "urgent", "auto", "invoke"]);
+        want(
+            &format!("chain-{lines}"),
+            &["local", "access", "read", "bulk", "urgent", "auto", "invoke"],
+        );
     }
     all
 }
@@ -517,7 +716,16 @@ fn objects_are_told_and_drawn_beside_the_papers() {
     let place = TempDir::new().expect("a folder");
     let folder = place.path().join("figures");
     let into = folder.to_str().expect("a path in Unicode");
-    let cases = ["--case", "find-last-5", "--case", "throughput-counter", "--case", "break-even", "--case", "slowdown"];
+    let cases = [
+        "--case",
+        "find-last-5",
+        "--case",
+        "throughput-counter",
+        "--case",
+        "break-even",
+        "--case",
+        "slowdown",
+    ];
     let two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     let plot = if two { &["--plot", into][..] } else { &[] };
     let (done, said, errors) = calls("homed", &[&["--quick"], plot, &cases].concat());
@@ -541,36 +749,68 @@ fn objects_are_told_and_drawn_beside_the_papers() {
         assert!(said.contains("one processor only"), "{said}");
     }
     let (done, said, errors) = calls("homed", &["--case", "find-last-7"]);
-    assert!(!done && said.is_empty() && errors.contains("no case `find-last-7`") && errors.contains("break-even"), "{errors}");
+    assert!(
+        !done
+            && said.is_empty()
+            && errors.contains("no case `find-last-7`")
+            && errors.contains("break-even"),
+        "{errors}"
+    );
 }
 
 #[test]
 fn a_table_that_processes_share_is_measured() {
-    let wish = ["--quick", "--entries", "500", "--peers", "all", "--case", "get", "--case", "put-16", "--json", "-"];
+    let wish = [
+        "--quick",
+        "--entries",
+        "500",
+        "--peers",
+        "all",
+        "--case",
+        "get",
+        "--case",
+        "put-16",
+        "--json",
+        "-",
+    ];
     let (done, said, errors) = calls("cache", &wish);
     assert!(done, "{errors}");
     let records = records("cache", &said);
-    let of = |case: &str, system: &str, mode: &str| records.contains_key(&[case, system, "one-core", mode].map(String::from));
-    for (way, mode) in
-        [("read", "polling"), ("access", "polling"), ("urgent", "parked"), ("invoke", "parked"), ("auto", "polling")]
-    {
+    let of = |case: &str, system: &str, mode: &str| {
+        records.contains_key(&[case, system, "one-core", mode].map(String::from))
+    };
+    for (way, mode) in [
+        ("read", "polling"),
+        ("access", "polling"),
+        ("urgent", "parked"),
+        ("invoke", "parked"),
+        ("auto", "polling"),
+    ] {
         let system = format!("upcall-{way}");
-        assert!(of("get", &system, mode) && !of("put-16", &system, mode), "{system}: {said}{errors}");
+        assert!(
+            of("get", &system, mode) && !of("put-16", &system, mode),
+            "{system}: {said}{errors}"
+        );
     }
     for peer in ["redis", "memcached"] {
         let measured = of("get", peer, "parked") && of("put-16", peer, "parked");
-        let missing =
-            errors.lines().any(|line| line.contains(peer) && line.contains("no part") && line.contains("apt-get install"));
+        let missing = errors.lines().any(|line| {
+            line.contains(peer) && line.contains("no part") && line.contains("apt-get install")
+        });
         assert!(measured != missing, "{peer}: {said}{errors}");
     }
     let (done, said, errors) = calls("cache", &["--peers", "none", "--case", "got"]);
-    assert!(!done && said.is_empty() && errors.contains("no case `got`") && errors.contains("put-16"), "{errors}");
+    assert!(
+        !done && said.is_empty() && errors.contains("no case `got`") && errors.contains("put-16"),
+        "{errors}"
+    );
 }
 
 #[test]
 fn pvm_programs_are_measured() {
     let place = TempDir::new().expect("a folder");
-    let [scratch, plots, file] = ["scratch", "plots", "records.json"].map(|name| place.path().join(name));
+    let [scratch, plots, file] =
+        ["scratch", "plots", "records.json"].map(|name| place.path().join(name));
     fs::create_dir(&scratch).expect("a folder");
     let cases = [
         "procedure-call",
@@ -587,26 +827,54 @@ fn pvm_programs_are_measured() {
     let mut wish: Vec<&str> = cases.iter().flat_map(|case| ["--case", case]).collect();
     wish.extend(["--case", "laplace-1", "--case", "idle-24", "--quick", "--peers", "none"]);
     let [into, json] = [&plots, &file].map(|path| path.to_str().expect("a path in Unicode"));
-    let (done, said, errors) = suite("pvm", &[&wish[..], &["--plot", into, "--json", json]].concat(), &scratch);
+    let (done, said, errors) =
+        suite("pvm", &[&wish[..], &["--plot", into, "--json", json]].concat(), &scratch);
     assert!(done && names_in(&scratch).is_empty(), "{said}{errors}");
     let text = fs::read_to_string(&file).expect("the records");
     // Tasks that wait take no time, which is no figure of an operation.
-    let (idle, others): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.contains("\"idle-24\""));
+    let (idle, others): (Vec<&str>, Vec<&str>) =
+        text.lines().partition(|line| line.contains("\"idle-24\""));
     let records = records("pvm", &others.join("").replace(",]", "]"));
     let two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     let of = |case: &str, system: &str, placement: &str| {
-        records.keys().any(|[own, who, place, _]| (own.as_str(), who.as_str(), place.as_str()) == (case, system, placement))
+        records.keys().any(|[own, who, place, _]| {
+            (own.as_str(), who.as_str(), place.as_str()) == (case, system, placement)
+        })
     };
-    for case in ["switch-1", "switch-16", "one-way-0", "one-way-1000", "ring-2", "ring-8", "start-1", "laplace-1"] {
+    for case in [
+        "switch-1",
+        "switch-16",
+        "one-way-0",
+        "one-way-1000",
+        "ring-2",
+        "ring-8",
+        "start-1",
+        "laplace-1",
+    ] {
         assert!(of(case, "upcall", "one-core"), "{case}: {said}{errors}");
     }
-    assert!(of("switch-process", "limit", "one-core") && of("procedure-call", "limit", "one-core"), "{errors}");
-    assert_eq!(of("call-one-way", "upcall", "two-cores") && of("one-way-0", "upcall-2", "two-cores"), two, "{errors}");
+    assert!(
+        of("switch-process", "limit", "one-core") && of("procedure-call", "limit", "one-core"),
+        "{errors}"
+    );
+    assert_eq!(
+        of("call-one-way", "upcall", "two-cores") && of("one-way-0", "upcall-2", "two-cores"),
+        two,
+        "{errors}"
+    );
     assert_eq!(of("ring-8", "upcall-2-interleave", "two-cores"), two, "{errors}");
     let idle: Value = serde_json::from_str(idle[0].trim_end_matches(',')).expect("a record");
     assert!(idle["system"] == "upcall" && idle["bytes_each"].as_f64() > Some(10e3), "{idle}");
-    assert!(said.contains("Figures 5 and 6") && said.contains("what is aimed at") && said.contains("1994: UPVM"), "{said}");
-    assert_eq!(names_in(&plots), ["pvm-switch.svg", "pvm-one-way.svg", "pvm-ring.svg"].map(String::from).into());
+    assert!(
+        said.contains("Figures 5 and 6")
+            && said.contains("what is aimed at")
+            && said.contains("1994: UPVM"),
+        "{said}"
+    );
+    assert_eq!(
+        names_in(&plots),
+        ["pvm-switch.svg", "pvm-one-way.svg", "pvm-ring.svg"].map(String::from).into()
+    );
 
     let told = |arguments: &[&str]| {
         let (done, said, errors) = suite("pvm", arguments, &scratch);
@@ -621,26 +889,51 @@ fn pvm_programs_are_measured() {
 #[ignore = "long: PVM, Open MPI and MPICH, which it installs where it may"]
 fn long_peers_of_pvm_are_measured_or_said_to_be_missing() {
     let scratch = TempDir::new().expect("a folder");
-    let wish = ["--quick", "--case", "one-way-1000", "--case", "ring-2", "--case", "idle-24", "--json", "-"];
+    let wish = [
+        "--quick",
+        "--case",
+        "one-way-1000",
+        "--case",
+        "ring-2",
+        "--case",
+        "idle-24",
+        "--json",
+        "-",
+    ];
     let (done, said, errors) = suite("pvm", &wish, scratch.path());
     assert!(done && names_in(scratch.path()).is_empty(), "{said}{errors}");
     for peer in ["pvm", "pvm-direct", "openmpi", "openmpi-yield", "mpich"] {
         let measured = said.contains(&format!("\"one-way-1000\",\"system\":\"{peer}\""));
-        let missing = errors.lines().any(|line| line.contains(peer) && line.contains("apt-get install"));
+        let missing =
+            errors.lines().any(|line| line.contains(peer) && line.contains("apt-get install"));
         assert!(measured != missing, "{peer}: {said}{errors}");
     }
 }
 
 #[test]
 fn the_parts_of_a_call_are_measured() {
-    let names = ["procedure-call", "send-client", "receive-client", "dispatch-client", "poll-server", "dispatch-server"];
-    let wish: Vec<&str> = names.iter().flat_map(|name| ["--case", name]).chain(["--quick"]).collect();
+    let names = [
+        "procedure-call",
+        "send-client",
+        "receive-client",
+        "dispatch-client",
+        "poll-server",
+        "dispatch-server",
+    ];
+    let wish: Vec<&str> =
+        names.iter().flat_map(|name| ["--case", name]).chain(["--quick"]).collect();
     let (done, said, errors) = urpc(&[&wish[..], &["--json", "-"]].concat());
     assert!(done, "{errors}");
-    let found: BTreeSet<String> = records("urpc", &said).into_keys().map(|[case, ..]| case).collect();
+    let found: BTreeSet<String> =
+        records("urpc", &said).into_keys().map(|[case, ..]| case).collect();
     assert_eq!(found, names.map(String::from).into());
     let (done, said, errors) = urpc(&wish);
-    assert!(done && said.contains("dispatch") && said.contains("a procedure call:") && !said.contains("T \\"), "{said}{errors}");
+    assert!(
+        done && said.contains("dispatch")
+            && said.contains("a procedure call:")
+            && !said.contains("T \\"),
+        "{said}{errors}"
+    );
 }
 
 #[test]
@@ -648,10 +941,15 @@ fn figures_are_drawn() {
     let place = TempDir::new().expect("a folder");
     let folder = place.path().join("figures");
     let into = folder.to_str().expect("a path in Unicode");
-    let (done, said, errors) = urpc(&["--quick", "--config", "1,0", "--case", "null-t1", "--case", "null-t2", "--plot", into]);
+    let (done, said, errors) = urpc(&[
+        "--quick", "--config", "1,0", "--case", "null-t1", "--case", "null-t2", "--plot", into,
+    ]);
     assert!(done && said.contains("latency to hand-off"), "{said}{errors}");
     let files = names_in(&folder);
-    assert_eq!(files, ["urpc-latency.svg", "urpc-relative.svg", "urpc-throughput.svg"].map(String::from).into());
+    assert_eq!(
+        files,
+        ["urpc-latency.svg", "urpc-relative.svg", "urpc-throughput.svg"].map(String::from).into()
+    );
     for file in files {
         let figure = fs::read_to_string(folder.join(&file)).expect("a figure");
         assert!(figure.starts_with("<svg") && figure.trim_end().ends_with("</svg>"), "{figure}");
@@ -670,9 +968,17 @@ fn wishes_for_calls_that_are_none_are_told() {
         errors
     };
     let case = told(&["--case", "null-t5"]);
-    assert!(case.contains("no case `null-t5`") && case.contains("null-t6") && case.contains("dispatch-server"), "{case}");
+    assert!(
+        case.contains("no case `null-t5`")
+            && case.contains("null-t6")
+            && case.contains("dispatch-server"),
+        "{case}"
+    );
     let config = told(&["--config", "9,9"]);
-    assert!(config.contains("no configuration `9,9`") && config.contains("1,0 1,1 1,2"), "{config}");
+    assert!(
+        config.contains("no configuration `9,9`") && config.contains("1,0 1,1 1,2"),
+        "{config}"
+    );
     let nothing = told(&["--config", "1,1", "--case", "null-t32"]);
     assert!(nothing.contains("nothing to measure"), "{nothing}");
 }

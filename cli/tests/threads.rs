@@ -1,6 +1,8 @@
-//! `upcall threads` beside programs that wait: what it says of each thread, and that they go on unharmed.
+//! `upcall threads` beside programs that wait: what it says of each thread, and that they go on
+//! unharmed.
 //!
-//! The programs are this file itself, run again as [`program`]; what they do is `thread/examples/waiting.rs`.
+//! The programs are this file itself, run again as [`program`]; what they do is
+//! `thread/examples/waiting.rs`.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -83,8 +85,11 @@ impl Program {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = loop {
             match command.spawn() {
-                // A file that was written just now may still be open in a child of another test, for a moment.
-                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                // A file that was written just now may still be open in a child of another test,
+                // for a moment.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                    std::thread::yield_now()
+                }
                 started => break started.expect("the program starts"),
             }
         };
@@ -99,7 +104,11 @@ impl Program {
         let mut line = String::new();
         while !line.contains(what) {
             line.clear();
-            assert_ne!(self.out.read_line(&mut line).expect("text"), 0, "the program ended without saying {what:?}");
+            assert_ne!(
+                self.out.read_line(&mut line).expect("text"),
+                0,
+                "the program ended without saying {what:?}"
+            );
         }
     }
 
@@ -130,12 +139,14 @@ fn command(arguments: &[&str]) -> Command {
 
 /// Its output, and whether it succeeded.
 fn threads(arguments: &[&str]) -> (bool, String, String) {
-    let Output { status, stdout, stderr } = command(arguments).output().expect("the command starts");
+    let Output { status, stdout, stderr } =
+        command(arguments).output().expect("the command starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (status.success(), text(stdout), text(stderr))
 }
 
-/// What it prints. `None`: this machine permits nobody to trace, which is said, and then there is nothing to test.
+/// What it prints. `None`: this machine permits nobody to trace, which is said, and then there is
+/// nothing to test.
 fn listed(arguments: &[&str]) -> Option<String> {
     let (done, said, error) = threads(arguments);
     if ["read the memory of", "stop the kernel threads of"]
@@ -199,21 +210,39 @@ fn every_state_and_every_wait() {
             let first = functions[0].trim_start_matches('<');
             assert!(first.starts_with("upcall_thread::") && first.contains(waits_in), "{thread}");
         }
-        assert!(functions.iter().all(|known| !known.contains("trampoline") && !known.contains("run_packet")), "{thread}");
+        assert!(
+            functions
+                .iter()
+                .all(|known| !known.contains("trampoline") && !known.contains("run_packet")),
+            "{thread}"
+        );
     }
     assert_eq!(threads["join"]["waits_for"]["thread"], threads["parked"]["number"]);
     assert_eq!(threads["mutex"]["waits_for"]["object"], threads["kernel"]["waits_for"]["object"]);
     let calls = threads["parked"]["backtrace"].as_array().expect("a list");
-    let own =
-        calls.iter().find(|call| call["function"].as_str().is_some_and(|name| name.contains("parks"))).expect("the function");
-    assert!(own["file"].as_str().is_some_and(|file| file.ends_with("waiting.rs")) && own["line"].as_u64() > Some(0), "{own}");
+    let own = calls
+        .iter()
+        .find(|call| call["function"].as_str().is_some_and(|name| name.contains("parks")))
+        .expect("the function");
+    assert!(
+        own["file"].as_str().is_some_and(|file| file.ends_with("waiting.rs"))
+            && own["line"].as_u64() > Some(0),
+        "{own}"
+    );
     assert_eq!(whole["processors"][0]["thread"], threads["computing"]["number"]);
-    assert_eq!((&whole["processors"][0]["idle"], &whole["notes"]), (&Value::Bool(false), &Value::Array(Vec::new())));
+    assert_eq!(
+        (&whole["processors"][0]["idle"], &whole["notes"]),
+        (&Value::Bool(false), &Value::Array(Vec::new()))
+    );
 
     // As people read it, and with the scheduler's calls.
     let text = listed(&[&program.pid()]).expect("as before");
-    for part in ["\"computing\" runs on processor 0", "\"asleep\" sleeps", "\"parked\" is parked", "waits for the end of thread"]
-    {
+    for part in [
+        "\"computing\" runs on processor 0",
+        "\"asleep\" sleeps",
+        "\"parked\" is parked",
+        "waits for the end of thread",
+    ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
     assert!(!text.contains('\u{1b}'), "colours only on a terminal: {text:?}");
@@ -231,30 +260,55 @@ fn every_state_and_every_wait() {
 fn processors_that_idle() {
     let program = Program::start("idle");
     let Some(whole) = json(&[&program.pid()]) else { return };
-    let (processors, threads) = (&whole["processors"], whole["threads"].as_array().expect("a list"));
-    assert_eq!((processors[0]["idle"].as_bool(), processors[1]["idle"].as_bool()), (Some(true), Some(true)), "{whole}");
-    let on = |index: usize| threads.iter().find(|thread| thread["number"] == processors[index]["thread"]).expect("its thread");
-    assert_eq!((&on(0)["state"], &on(0)["waits_for"]["kind"]), (&"waiting".into(), &"unpark".into()), "{whole}");
+    let (processors, threads) =
+        (&whole["processors"], whole["threads"].as_array().expect("a list"));
+    assert_eq!(
+        (processors[0]["idle"].as_bool(), processors[1]["idle"].as_bool()),
+        (Some(true), Some(true)),
+        "{whole}"
+    );
+    let on = |index: usize| {
+        threads
+            .iter()
+            .find(|thread| thread["number"] == processors[index]["thread"])
+            .expect("its thread")
+    };
+    assert_eq!(
+        (&on(0)["state"], &on(0)["waits_for"]["kind"]),
+        (&"waiting".into(), &"unpark".into()),
+        "{whole}"
+    );
     assert_eq!(on(1)["waits_for"]["kind"], "end-of-run", "{whole}");
-    assert!(functions(on(0))[0].ends_with("::park") && functions(on(0)).iter().any(|name| name.contains("idle")), "{whole}");
+    assert!(
+        functions(on(0))[0].ends_with("::park")
+            && functions(on(0)).iter().any(|name| name.contains("idle")),
+        "{whole}"
+    );
     let text = listed(&[&program.pid()]).expect("as before");
     assert!(text.contains("is parked; processor 0 idles on its stack"), "{text}");
     program.ends_well(0);
 }
 
-/// Most of the time its processors are in the middle of a switch, where neither registers nor records are the whole truth.
+/// Most of the time its processors are in the middle of a switch, where neither registers nor
+/// records are the whole truth.
 #[test]
 fn threads_that_switch() {
     let program = Program::start("switching");
     for _ in 0..10 {
         let Some(whole) = json(&[&program.pid()]) else { return };
         let threads = whole["threads"].as_array().expect("a list");
-        let own = threads.iter().filter(|thread| functions(thread).iter().any(|name| name.contains("gives_way")));
+        let own = threads
+            .iter()
+            .filter(|thread| functions(thread).iter().any(|name| name.contains("gives_way")));
         assert_eq!(own.count(), 100, "{whole}");
         for thread in threads {
             assert_eq!(thread["cut"], Value::Null, "{thread}");
             let state = thread["state"].as_str().expect("a state");
-            let expected = if thread["name"].is_null() { ["ready", "running"] } else { ["waiting", "running"] };
+            let expected = if thread["name"].is_null() {
+                ["ready", "running"]
+            } else {
+                ["waiting", "running"]
+            };
             assert!(expected.contains(&state), "{thread}");
         }
     }
@@ -272,7 +326,8 @@ fn ten_thousand_threads() {
     assert!(text.contains("10000 threads wait for the mutex at 0x"), "{text}");
     assert!(text.lines().count() < 150, "{text}");
     let whole = json(&[&program.pid()]).expect("as before");
-    let waiting = |thread: &&Value| functions(thread).iter().any(|name| name.contains("waits_for_mutex"));
+    let waiting =
+        |thread: &&Value| functions(thread).iter().any(|name| name.contains("waits_for_mutex"));
     assert_eq!(whole["threads"].as_array().expect("a list").iter().filter(waiting).count(), 10_002);
     program.ends_well(10_010);
 }
@@ -282,8 +337,11 @@ fn ten_thousand_threads() {
 fn a_killed_command_does_no_harm() {
     let program = Program::start("1000");
     for after in 0..30 {
-        let mut looking =
-            command(&[&program.pid()]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
+        let mut looking = command(&[&program.pid()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the command starts");
         std::thread::sleep(Duration::from_millis(after));
         let _ = looking.kill();
         looking.wait().expect("it was started here");
@@ -293,9 +351,16 @@ fn a_killed_command_does_no_harm() {
 
 #[test]
 fn mistakes_are_told() {
-    let other = Command::new("sleep").arg("100").stdin(Stdio::null()).spawn().expect("`sleep` is there");
+    let other =
+        Command::new("sleep").arg("100").stdin(Stdio::null()).spawn().expect("`sleep` is there");
     let out = BufReader::new(
-        Command::new("true").stdout(Stdio::piped()).spawn().expect("`true` is there").stdout.take().expect("a pipe"),
+        Command::new("true")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("`true` is there")
+            .stdout
+            .take()
+            .expect("a pipe"),
     );
     let other = Program { child: other, out };
     for (pid, part) in [
@@ -314,12 +379,20 @@ fn mistakes_are_told() {
 #[test]
 fn other_versions_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut bytes = std::fs::read(std::env::current_exe().expect("its own path")).expect("it can be read");
+    let mut bytes =
+        std::fs::read(std::env::current_exe().expect("its own path")).expect("it can be read");
     // Magic, version, size; this text itself is not followed by these.
     let beacon = [b"upcall threads\0\0".as_slice(), &[1, 0, 0, 0], &[104, 0, 0, 0]].concat();
-    let places: Vec<_> = bytes.windows(beacon.len()).enumerate().filter(|(_, part)| *part == beacon).map(|(at, _)| at).collect();
+    let places: Vec<_> = bytes
+        .windows(beacon.len())
+        .enumerate()
+        .filter(|(_, part)| *part == beacon)
+        .map(|(at, _)| at)
+        .collect();
     let [place] = places[..] else { panic!("{} beacons in the program", places.len()) };
-    for (at, value, part) in [(16, 7, "by version 7, and this command reads version 1"), (20, 99, "99 bytes")] {
+    for (at, value, part) in
+        [(16, 7, "by version 7, and this command reads version 1"), (20, 99, "99 bytes")]
+    {
         let before = std::mem::replace(&mut bytes[place + at], value);
         let file = folder.path().join(format!("changed-{at}"));
         write_program(&file, &bytes);
@@ -335,7 +408,10 @@ fn other_versions_are_refused() {
     let program = Program::start_file(&file, "0");
     std::fs::remove_file(&file).expect("it is there");
     if let Some(whole) = json(&[&program.pid()]) {
-        assert!(functions(by_name(&whole)["mutex"]).iter().any(|name| name.contains("waits_for_mutex")), "{whole}");
+        assert!(
+            functions(by_name(&whole)["mutex"]).iter().any(|name| name.contains("waits_for_mutex")),
+            "{whole}"
+        );
     }
     program.ends_well(10);
 }

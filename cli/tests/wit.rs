@@ -28,7 +28,10 @@ impl Files {
         let Output { status, stdout, stderr } = command.output().expect("the command starts");
         let text = |bytes| String::from_utf8(bytes).expect("text");
         let (stdout, stderr) = (text(stdout), text(stderr));
-        assert!(!stdout.contains('\u{1b}') && !stderr.contains('\u{1b}'), "colours only on a terminal: {stdout}{stderr}");
+        assert!(
+            !stdout.contains('\u{1b}') && !stderr.contains('\u{1b}'),
+            "colours only on a terminal: {stdout}{stderr}"
+        );
         (status.code().expect("an exit code"), stdout, stderr)
     }
 }
@@ -42,8 +45,16 @@ const OLD: &str = "package a:b@1.0.0; interface i {
 fn diff_says_what_breaks_whom() {
     let files = Files::new(&[
         ("old.wit", OLD),
-        ("added.wit", &OLD.replace("gone: func();", "gone: func(); more: func();").replace("1.0.0", "1.1.0")),
-        ("new.wit", &OLD.replace("y: s32", "y: s32, z: s32").replace("gone: func();", "").replace("1.0.0", "2.0.0")),
+        (
+            "added.wit",
+            &OLD.replace("gone: func();", "gone: func(); more: func();").replace("1.0.0", "1.1.0"),
+        ),
+        (
+            "new.wit",
+            &OLD.replace("y: s32", "y: s32, z: s32")
+                .replace("gone: func();", "")
+                .replace("1.0.0", "2.0.0"),
+        ),
         ("tight/old.wit", OLD),
         ("tight/old.toml", "[limits]\nstring = 100\n"),
         ("wrong.wit", "package a:b; interface i { f: func( }"),
@@ -84,7 +95,10 @@ fn diff_says_what_breaks_whom() {
 
     let (code, said, _) = files.run("diff old.wit tight/old.wit");
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("name: strings of more bytes than 100 in the arguments are refused"), "{said}");
+    assert!(
+        said.contains("name: strings of more bytes than 100 in the arguments are refused"),
+        "{said}"
+    );
     let (code, said, _) = files.run("diff tight/old.wit old.wit");
     assert_eq!(code, 0, "a larger limit breaks new clients of old servers only: {said}");
 
@@ -103,7 +117,11 @@ fn diff_is_for_scripts_too() {
     let interface = &said["interfaces"][0];
     assert_eq!(interface["old_client_new_server"]["outcome"], "mismatch");
     assert_eq!(interface["old_client_new_server"]["procedures"][0], "move");
-    let changed = interface["procedures"].as_array().expect("procedures").iter().find(|p| p["change"] == "changed");
+    let changed = interface["procedures"]
+        .as_array()
+        .expect("procedures")
+        .iter()
+        .find(|p| p["change"] == "changed");
     let changed = changed.expect("a changed one");
     assert_eq!(changed["reasons"][0]["place"], "record point, field `y`");
     assert_eq!(changed["reasons"][0]["change"], "was s32, is s64");
@@ -111,12 +129,16 @@ fn diff_is_for_scripts_too() {
 
 #[test]
 fn generate_writes_what_the_macro_expands_to() {
-    let files =
-        Files::new(&[("old.wit", OLD), ("out/.keep", ""), ("bad.wit", "package a:b; interface i { f: func() -> stream<u8>; }")]);
+    let files = Files::new(&[
+        ("old.wit", OLD),
+        ("out/.keep", ""),
+        ("bad.wit", "package a:b; interface i { f: func() -> stream<u8>; }"),
+    ]);
     let stubs = upcall_idl::generate(files.path("old.wit")).expect("stubs").code;
     let (code, said, error) = files.run("generate old.wit --lang rust");
     assert_eq!((code, said), (0, stubs.clone()), "{error}");
-    for (output, file) in [("out", "out/old.rs"), ("out/", "out/old.rs"), ("other.rs", "other.rs")] {
+    for (output, file) in [("out", "out/old.rs"), ("out/", "out/old.rs"), ("other.rs", "other.rs")]
+    {
         let (code, said, error) = files.run(&format!("generate old.wit -o {output}"));
         assert_eq!((code, said.trim()), (0, file), "{error}");
         assert_eq!(std::fs::read_to_string(files.path(file)).expect("the stubs"), stubs);
@@ -124,7 +146,10 @@ fn generate_writes_what_the_macro_expands_to() {
     let (code, _, error) = files.run("generate old.wit --lang ada");
     assert!(code != 0 && error.contains("[possible values: rust, c, python]"), "{error}");
     let (code, _, error) = files.run("generate old.wit -o nowhere/old.rs");
-    assert!(code != 0 && error.contains("cannot write nowhere/old.rs: No such file or directory"), "{error}");
+    assert!(
+        code != 0 && error.contains("cannot write nowhere/old.rs: No such file or directory"),
+        "{error}"
+    );
     let (code, _, error) = files.run("generate bad.wit");
     assert!(code != 0 && error.contains("bad.wit:1:41: `stream` is not supported"), "{error}");
 }
@@ -132,13 +157,21 @@ fn generate_writes_what_the_macro_expands_to() {
 #[test]
 fn generate_writes_two_files_for_c() {
     let files = Files::new(&[("old.wit", OLD), ("out/.keep", "")]);
-    for (output, stem, said) in [("out", "old", "out/old.h\nout/old.c\n"), ("other.c", "other", "other.h\nother.c\n")] {
+    for (output, stem, said) in
+        [("out", "old", "out/old.h\nout/old.c\n"), ("other.c", "other", "other.h\nother.c\n")]
+    {
         let stubs = upcall_idl::generate_c(files.path("old.wit"), stem).expect("stubs");
         let (code, found, error) = files.run(&format!("generate old.wit --lang c -o {output}"));
         assert_eq!((code, found.as_str()), (0, said), "{error}");
         let names: Vec<&str> = said.lines().collect();
-        assert_eq!(std::fs::read_to_string(files.path(names[0])).expect("the header"), stubs.header);
-        assert_eq!(std::fs::read_to_string(files.path(names[1])).expect("the source"), stubs.source);
+        assert_eq!(
+            std::fs::read_to_string(files.path(names[0])).expect("the header"),
+            stubs.header
+        );
+        assert_eq!(
+            std::fs::read_to_string(files.path(names[1])).expect("the source"),
+            stubs.source
+        );
     }
 }
 
@@ -177,11 +210,24 @@ fn check_tells_all_that_is_wrong() {
     let (code, said, _) = files.run("check good.wit");
     assert_eq!((code, said.as_str()), (0, "good.wit: a:b@1.0.0\n  1 interface, 3 procedures\n"));
     let (code, _, error) = files.run("check good.wit bad.wit broken.wit clash.wit");
-    let places: Vec<&str> =
-        error.lines().filter_map(|line| line.strip_prefix("upcall: ")).filter_map(|l| l.split(": ").next()).collect();
+    let places: Vec<&str> = error
+        .lines()
+        .filter_map(|line| line.strip_prefix("upcall: "))
+        .filter_map(|l| l.split(": ").next())
+        .collect();
     assert_eq!(
         (code, places),
-        (1, vec!["bad.wit:3:16", "bad.wit:4:16", "bad.wit:8:11", "broken.wit:3:11", "clash.wit:3:10", "clash.wit:7:10"]),
+        (
+            1,
+            vec![
+                "bad.wit:3:16",
+                "bad.wit:4:16",
+                "bad.wit:8:11",
+                "broken.wit:3:11",
+                "clash.wit:3:10",
+                "clash.wit:7:10"
+            ]
+        ),
         "{error}"
     );
 }
@@ -214,7 +260,8 @@ fn explain_says_where_values_travel_and_what_that_takes() {
     let (code, said, _) = files.run("explain i.wit --json");
     let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!((code, &json[0]["astacks"][0]["bytes"]), (0, &2048.into()));
-    let values: Vec<_> = (0..2).map(|at| json[0]["procedures"][at]["values_bytes"].as_u64()).collect();
+    let values: Vec<_> =
+        (0..2).map(|at| json[0]["procedures"][at]["values_bytes"].as_u64()).collect();
     assert_eq!(values, [Some(0), Some(16 << 20)]);
     let (code, _, complaint) = files.run("explain bad.wit");
     assert_eq!(code, 1);
@@ -224,14 +271,20 @@ fn explain_says_where_values_travel_and_what_that_takes() {
 #[test]
 fn explain_shows_the_quotas_of_a_server_and_how_the_limits_raise_them() {
     let wit = "package a:b; interface i { put: func(name: string) -> u64; }";
-    let files = Files::new(&[("i.wit", wit), ("large.wit", wit), ("large.toml", "[i.put]\nvalues = \"1024GiB\"\n")]);
+    let files = Files::new(&[
+        ("i.wit", wit),
+        ("large.wit", wit),
+        ("large.toml", "[i.put]\nvalues = \"1024GiB\"\n"),
+    ]);
     for (file, values) in [("i.wit", 16 << 20), ("large.wit", 1 << 40)] {
         let (code, said, error) = files.run(&format!("explain {file} --json"));
         assert_eq!(code, 0, "{error}");
         let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
         assert_eq!(json[0]["procedures"][0]["values_bytes"], values, "{said}");
-        let upcall::Ceilings { calls, client, all, .. } = upcall::Ceilings::default().with_values(values);
-        let shown = |name: &str| json[0]["server_ceilings"][name].as_u64().map(|number| number as usize);
+        let upcall::Ceilings { calls, client, all, .. } =
+            upcall::Ceilings::default().with_values(values);
+        let shown =
+            |name: &str| json[0]["server_ceilings"][name].as_u64().map(|number| number as usize);
         assert_eq!(shown("calls"), Some(calls), "{said}");
         for (whose, amounts) in [("client", client), ("all", all)] {
             let upcall::Amounts { objects, bytes, results, values, unfilled, .. } = amounts;
@@ -243,14 +296,27 @@ fn explain_shows_the_quotas_of_a_server_and_how_the_limits_raise_them() {
                 ("unfilled_bytes", unfilled),
             ];
             for (what, amount) in expected {
-                assert_eq!(shown(&format!("{whose}_{what}")), Some(amount), "{whose} {what}: {said}");
+                assert_eq!(
+                    shown(&format!("{whose}_{what}")),
+                    Some(amount),
+                    "{whose} {what}: {said}"
+                );
             }
         }
     }
     let (_, said, _) = files.run("explain large.wit");
-    let line = |start: &str| said.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_default();
-    assert!(line("at most 1 TiB of values in the server for one call: put").ends_with("put"), "{said}");
-    assert!(line("one client").ends_with("1 TiB of values") && line("all clients").ends_with("2 TiB of values"), "{said}");
+    let line = |start: &str| {
+        said.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_default()
+    };
+    assert!(
+        line("at most 1 TiB of values in the server for one call: put").ends_with("put"),
+        "{said}"
+    );
+    assert!(
+        line("one client").ends_with("1 TiB of values")
+            && line("all clients").ends_with("2 TiB of values"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -282,7 +348,12 @@ fn emit_writes_the_wit_of_a_rust_file() {
     assert_eq!(std::fs::read_to_string(files.path("wit/sums.wit")).expect("a file"), sums);
     // It is what it is for: the limits count, and stubs are made.
     assert!(files.run("generate wit/sums.wit --lang c").1.contains(" sums_total("));
-    assert!(files.run("generate wit/sums.wit --lang c --long-names").1.contains(" demo_sums_sums_total("));
+    assert!(
+        files
+            .run("generate wit/sums.wit --lang c --long-names")
+            .1
+            .contains(" demo_sums_sums_total(")
+    );
     assert_eq!(files.run("check wit/sums.wit").0, 0);
     for (arguments, expected) in [
         ("emit wrong.rs", "wrong.rs:3:22: its size is a matter of the machine"),

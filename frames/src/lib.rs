@@ -1,21 +1,27 @@
-//! From a stack to the calls that are under way on it, by the call frame information in `.eh_frame`, which compilers write for all code on x86-64, and Rust programs always have.
+//! From a stack to the calls that are under way on it, by the call frame information in
+//! `.eh_frame`, which compilers write for all code on x86-64, and Rust programs always have.
 //!
-//! Why not the crate framehop: it knows three registers and guesses where there is no information; this knows all sixteen, and would rather end a backtrace than guess. The parser (gimli) is needed for lines in any case.
+//! Why not the crate framehop: it knows three registers and guesses where there is no information;
+//! this knows all sixteen, and would rather end a backtrace than guess. The parser (gimli) is
+//! needed for lines in any case.
 //!
-//! Whose stack, and whose code, is the caller's matter: it reads words of the one, and says how to unwind from an address of the other ([`Table::row`]).
+//! Whose stack, and whose code, is the caller's matter: it reads words of the one, and says how to
+//! unwind from an address of the other ([`Table::row`]).
 
 #![forbid(unsafe_code)]
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, EvaluationResult, Format, LittleEndian, ParsedEhFrameHdr,
-    Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, EvaluationResult, Format,
+    LittleEndian, ParsedEhFrameHdr, Register, RegisterRule, UnwindContext, UnwindExpression,
+    UnwindSection, Value,
 };
 use std::borrow::Borrow;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 const MOST_STEPS: u32 = 1000;
-/// Registers in the order of DWARF on x86-64 (System V ABI, figure 3.36): rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, and the instruction pointer.
+/// Registers in the order of DWARF on x86-64 (System V ABI, figure 3.36): rax, rdx, rcx, rbx, rsi,
+/// rdi, rbp, rsp, r8 to r15, and the instruction pointer.
 pub const REGISTERS: usize = 17;
 /// Where rbx is in that order.
 pub const RBX: usize = 3;
@@ -50,7 +56,8 @@ pub struct Table<'a> {
 pub struct Row<'a> {
     cfa: CfaRule<usize>,
     registers: Vec<(Register, RegisterRule<usize>)>,
-    /// The kernel put this frame here for a signal, so its caller did not call: it was interrupted.
+    /// The kernel put this frame here for a signal, so its caller did not call: it was
+    /// interrupted.
     signal: bool,
     section: EhFrame<Slice<'a>>,
 }
@@ -131,7 +138,8 @@ pub struct Calls {
     pub cut: Option<String>,
 }
 
-/// Follows the calls from `place`, so many at most, on a `stack` of which words can be read; `rows` says how to unwind from an instruction.
+/// Follows the calls from `place`, so many at most, on a `stack` of which words can be read; `rows`
+/// says how to unwind from an instruction.
 pub fn unwind<'a, R: Borrow<Row<'a>>, E: ToString>(
     rows: impl Fn(u64) -> Result<R, E>,
     mut place: Place,
@@ -146,7 +154,8 @@ pub fn unwind<'a, R: Borrow<Row<'a>>, E: ToString>(
         }
         calls.at.push((address, place.returns));
         // The address behind a call may belong to the next function, or to other rows.
-        let row = rows(address.wrapping_sub(u64::from(place.returns))).map_err(|why| why.to_string());
+        let row =
+            rows(address.wrapping_sub(u64::from(place.returns))).map_err(|why| why.to_string());
         match row.and_then(|row| step(row.borrow(), address, &place, stack)) {
             Ok(caller) => place = caller,
             Err(why) => {
@@ -159,7 +168,12 @@ pub fn unwind<'a, R: Borrow<Row<'a>>, E: ToString>(
 }
 
 /// From a frame to its caller's. A caller without an address: there is none.
-fn step(row: &Row<'_>, address: u64, place: &Place, stack: &impl Fn(u64) -> Option<u64>) -> Result<Place, String> {
+fn step(
+    row: &Row<'_>,
+    address: u64,
+    place: &Place,
+    stack: &impl Fn(u64) -> Option<u64>,
+) -> Result<Place, String> {
     let frame = Frame { row, place, stack };
     let cfa = match &row.cfa {
         CfaRule::RegisterAndOffset { register, offset } => {
@@ -183,11 +197,15 @@ fn step(row: &Row<'_>, address: u64, place: &Place, stack: &impl Fn(u64) -> Opti
             RegisterRule::Offset(offset) => stack(cfa.wrapping_add_signed(*offset)),
             RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(*offset)),
             RegisterRule::Register(other) => frame.register(*other),
-            RegisterRule::Expression(expression) => frame.evaluate(expression, Some(cfa)).and_then(stack),
+            RegisterRule::Expression(expression) => {
+                frame.evaluate(expression, Some(cfa)).and_then(stack)
+            }
             RegisterRule::ValExpression(expression) => frame.evaluate(expression, Some(cfa)),
             RegisterRule::Constant(value) => Some(*value),
         };
-        let lost = usize::from(register.0) == RIP && known.is_none() && !matches!(rule, RegisterRule::Undefined);
+        let lost = usize::from(register.0) == RIP
+            && known.is_none()
+            && !matches!(rule, RegisterRule::Undefined);
         if lost {
             return Err(format!("what the call of 0x{address:x} returns to was not read"));
         }
@@ -230,9 +248,9 @@ impl<S: Fn(u64) -> Option<u64>> Frame<'_, S> {
                     let mask = u64::MAX >> (64 - 8 * u32::from(size.clamp(1, 8)));
                     evaluation.resume_with_memory(Value::Generic(word & mask)).ok()?
                 }
-                EvaluationResult::RequiresRegister { register, .. } => {
-                    evaluation.resume_with_register(Value::Generic(self.register(register)?)).ok()?
-                }
+                EvaluationResult::RequiresRegister { register, .. } => evaluation
+                    .resume_with_register(Value::Generic(self.register(register)?))
+                    .ok()?,
                 _ => return None,
             };
         }

@@ -1,10 +1,14 @@
-//! What an operation on an object takes where it is, beside a plain spin lock, one that its home runs, and one on a map of a million entries: `cargo run --release -p upcall-home --example access`.
+//! What an operation on an object takes where it is, beside a plain spin lock, one that its home
+//! runs, and one on a map of a million entries: `cargo run --release -p upcall-home --example
+//! access`.
 
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use upcall_home::{Blob, Creating, DataError, Handle, Homed, Map, Operation, Operations, Place, Text};
+use upcall_home::{
+    Blob, Creating, DataError, Handle, Homed, Map, Operation, Operations, Place, Text,
+};
 
 const ROUNDS: u32 = 1_000_000;
 
@@ -28,7 +32,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let away = Handle::find(&name, 1)?;
     let lock = AtomicBool::new(false);
     let spin = time(|| {
-        while black_box(&lock).compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while black_box(&lock)
+            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             std::hint::spin_loop();
         }
         black_box(&lock);
@@ -75,11 +82,14 @@ fn urgently(name: &str) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A map of a million entries of 100 bytes, whose keys come in no order, and one of the standard library in private memory.
+/// A map of a million entries of 100 bytes, whose keys come in no order, and one of the standard
+/// library in private memory.
 fn table(name: &str) -> Result<(), Box<dyn std::error::Error>> {
     let key = |number: u64| format!("key {}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let keys = (0..ENTRIES).map(key).collect::<Vec<_>>();
-    let map = Homed::<Map<Text, Blob>>::create(&format!("{name}-table")).room(1 << 30).with(|_| Ok(()))?;
+    let map = Homed::<Map<Text, Blob>>::create(&format!("{name}-table"))
+        .room(1 << 30)
+        .with(|_| Ok(()))?;
     let each = |begun: Instant| begun.elapsed().as_nanos() as f64 / ENTRIES as f64;
     let (mut longest, value, begun) = (std::time::Duration::ZERO, [7; 100], Instant::now());
     for key in &keys {
@@ -97,7 +107,8 @@ fn table(name: &str) -> Result<(), Box<dyn std::error::Error>> {
         got += read.len() as u64;
     }
     let get = each(begun);
-    let private = keys.iter().map(|key| (key.clone(), vec![7; 100])).collect::<HashMap<String, Vec<u8>>>();
+    let private =
+        keys.iter().map(|key| (key.clone(), vec![7; 100])).collect::<HashMap<String, Vec<u8>>>();
     let begun = Instant::now();
     for number in 0..ENTRIES {
         read.clear();

@@ -1,7 +1,12 @@
-//! What an urgent invocation takes there and back, of a home that polls and of one that computes and is interrupted for it, one right after the other or after pauses, beside a line there and back; and what keeping interrupts off takes: `cargo run --release -p upcall-home --example interrupts`.
+//! What an urgent invocation takes there and back, of a home that polls and of one that computes
+//! and is interrupted for it, one right after the other or after pauses, beside a line there and
+//! back; and what keeping interrupts off takes: `cargo run --release -p upcall-home --example
+//! interrupts`.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::thread;
 use std::time::{Duration, Instant};
 use upcall_home::{DataError, Homed, Operation, Operations, Place, Promise};
@@ -98,7 +103,8 @@ fn sparsely(operation: impl Fn(u64)) -> f64 {
     times[times.len() / 2]
 }
 
-/// Asks a home that does one or the other meanwhile. Returns what each takes, and what each costs what the home computes, in ns.
+/// Asks a home that does one or the other meanwhile. Returns what each takes, and what each costs
+/// what the home computes, in ns.
 fn asked(name: &str, computes: bool, pauses: bool) -> Result<[f64; 2], Box<dyn std::error::Error>> {
     let rounds = if pauses { SPARSE } else { EACH };
     let home = Homed::<u64>::create(name).with(|_| Ok(()))?;
@@ -120,7 +126,8 @@ fn asked(name: &str, computes: bool, pauses: bool) -> Result<[f64; 2], Box<dyn s
             let body = || compute(|| over.load(Relaxed));
             // SAFETY: the operation that is registered for interrupts adds to a number.
             let steps = serving.interruptible(unsafe { Promise::given() }, body)?;
-            lost = (begun.elapsed().as_nanos() as f64 - alone * steps as f64) / (rounds + rounds / 10) as f64;
+            lost = (begun.elapsed().as_nanos() as f64 - alone * steps as f64)
+                / (rounds + rounds / 10) as f64;
         } else {
             while !over.load(Relaxed) {
                 serving.poll();
@@ -133,11 +140,14 @@ fn asked(name: &str, computes: bool, pauses: bool) -> Result<[f64; 2], Box<dyn s
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = format!("interrupts-{}", std::process::id());
-    let [mut lines, mut polled, mut signalled, mut lost, mut sparse, mut sparsely_lost] = [const { Vec::new() }; 6];
+    let [mut lines, mut polled, mut signalled, mut lost, mut sparse, mut sparsely_lost] =
+        [const { Vec::new() }; 6];
     for _ in 0..TURNS {
         lines.push(line());
         polled.push(asked(&name, false, false)?[0] / 1000.0);
-        for (pauses, taken, lost) in [(false, &mut signalled, &mut lost), (true, &mut sparse, &mut sparsely_lost)] {
+        for (pauses, taken, lost) in
+            [(false, &mut signalled, &mut lost), (true, &mut sparse, &mut sparsely_lost)]
+        {
             let [each, own] = asked(&name, true, pauses)?;
             taken.push(each / 1000.0);
             lost.push(own / 1000.0);
@@ -145,8 +155,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("a line there and back, ns: {}", told(lines));
     println!("an urgent addition there and back, µs: its home polls {}", told(polled));
-    println!("it is interrupted: one after the other {}, of what it computes each takes {}", told(signalled), told(lost));
-    println!("after pauses: {}, of what it computes each takes {}", told(sparse), told(sparsely_lost));
+    println!(
+        "it is interrupted: one after the other {}, of what it computes each takes {}",
+        told(signalled),
+        told(lost)
+    );
+    println!(
+        "after pauses: {}, of what it computes each takes {}",
+        told(sparse),
+        told(sparsely_lost)
+    );
     let home = Homed::<u64>::create(&name).with(|_| Ok(()))?;
     let serving = home.serve(Operations::new().on_interrupt::<Add>())?;
     let measure = || {

@@ -1,13 +1,21 @@
-//! The paper's one slot for all requesters, beside lanes of ours: what a request takes there and back, and how often it has to be sent again.
+//! The paper's one slot for all requesters, beside lanes of ours: what a request takes there and
+//! back, and how often it has to be sent again.
 //!
-//! Psyche's home has one location for a pointer to a request; who finds that his was overwritten sends again after a time-out (`shm/src/one_slot.rs`). With us each requester has a line of his own, and nothing is ever sent again. Measured are the slot with several time-outs, our lines in the same way (*lane*), and all of an urgent invocation (*urgent*, with its
-//! lock, its encoding and its sleep), by threads of one process: a home that looks, alone on its processor, and requesters on the others. `one_slot --help` says what may be said; docs/objects-bench.md has figures.
+//! Psyche's home has one location for a pointer to a request; who finds that his was overwritten
+//! sends again after a time-out (`shm/src/one_slot.rs`). With us each requester has a line of his
+//! own, and nothing is ever sent again. Measured are the slot with several time-outs, our lines in
+//! the same way (*lane*), and all of an urgent invocation (*urgent*, with its lock, its encoding
+//! and its sleep), by threads of one process: a home that looks, alone on its processor, and
+//! requesters on the others. `one_slot --help` says what may be said; docs/objects-bench.md has
+//! figures.
 #![forbid(unsafe_code)]
 
 use serde_json::json;
 use std::error::Error;
 use std::io::{IsTerminal, Write, stderr};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,15 +51,19 @@ impl Way {
     }
 }
 
-/// All requests of a requester are numbered, whichever way they go; the home finds each one once, and in order, or counts it as wrong.
+/// All requests of a requester are numbered, whichever way they go; the home finds each one once,
+/// and in order, or counts it as wrong.
 struct Once {
     asked: [AtomicU64; MOST],
     done: [AtomicU64; MOST],
     wrong: AtomicU64,
 }
 
-static ONCE: Once =
-    Once { asked: [const { AtomicU64::new(0) }; MOST], done: [const { AtomicU64::new(0) }; MOST], wrong: AtomicU64::new(0) };
+static ONCE: Once = Once {
+    asked: [const { AtomicU64::new(0) }; MOST],
+    done: [const { AtomicU64::new(0) }; MOST],
+    wrong: AtomicU64::new(0),
+};
 
 impl Once {
     /// The next one of a requester.
@@ -85,7 +97,10 @@ impl Once {
         if each && wrong == 0 {
             Ok(asked)
         } else {
-            Err(format!("of {asked} requests {done} were run, and {wrong} more than once or out of turn").into())
+            Err(format!(
+                "of {asked} requests {done} were run, and {wrong} more than once or out of turn"
+            )
+            .into())
         }
     }
 }
@@ -96,7 +111,10 @@ impl Operation for Once {
     type Reply = u64;
     const NAME: &'static str = "once";
 
-    fn run(number: Place<'_, u64>, (requester, turn, ns): (usize, u64, u64)) -> Result<u64, DataError> {
+    fn run(
+        number: Place<'_, u64>,
+        (requester, turn, ns): (usize, u64, u64),
+    ) -> Result<u64, DataError> {
         number.update(|number| number + 1)?;
         Ok(ONCE.run(requester, turn, ns))
     }
@@ -195,8 +213,11 @@ impl Turn {
 
     /// The home: looks until nobody asks any more.
     fn serve(&self, home: &Homed<u64>, begin: &Barrier) -> Outcome<()> {
-        let servers = self.lanes.iter().map(|lane| SingleServer::new(lane.clone())).collect::<Vec<_>>();
-        let serving = (self.way == Way::Urgent).then(|| home.serve(Operations::new().operation::<Once>())).transpose();
+        let servers =
+            self.lanes.iter().map(|lane| SingleServer::new(lane.clone())).collect::<Vec<_>>();
+        let serving = (self.way == Way::Urgent)
+            .then(|| home.serve(Operations::new().operation::<Once>()))
+            .transpose();
         // Whoever cannot begin does not keep the others waiting.
         begin.wait();
         let serving = serving?;
@@ -409,8 +430,12 @@ impl Plan {
         while let Some(word) = words.next() {
             let mut numbers = |least: u64| -> Outcome<Vec<u64>> {
                 let said = words.next().unwrap_or_default();
-                let said = said.split(',').map(|number| number.parse().ok().filter(|number| *number >= least));
-                said.collect::<Option<_>>().ok_or_else(|| format!("{word} takes numbers from {least} on; see --help").into())
+                let said = said
+                    .split(',')
+                    .map(|number| number.parse().ok().filter(|number| *number >= least));
+                said.collect::<Option<_>>().ok_or_else(|| {
+                    format!("{word} takes numbers from {least} on; see --help").into()
+                })
             };
             match word.as_str() {
                 "--ms" => plan.time = Duration::from_millis(numbers(1)?[0]),
@@ -430,7 +455,8 @@ impl Plan {
         let ways = ways.chain([Way::Lane, Way::Urgent]).collect::<Vec<_>>();
         let of = |work| REQUESTERS.into_iter().flat_map(move |requesters| [(work, requesters)]);
         let all = self.works.iter().flat_map(|&work| of(work));
-        all.flat_map(|(work, requesters)| ways.iter().map(move |&way| (work, requesters, way))).collect()
+        all.flat_map(|(work, requesters)| ways.iter().map(move |&way| (work, requesters, way)))
+            .collect()
     }
 }
 
@@ -449,14 +475,20 @@ fn main() -> Outcome<()> {
         println!("{HELP}");
         return Ok(());
     };
-    let home = Homed::<u64>::create(&format!("one-slot-{}", std::process::id())).with(|_| Ok(()))?;
+    let home =
+        Homed::<u64>::create(&format!("one-slot-{}", std::process::id())).with(|_| Ok(()))?;
     let cases = plan.cases();
-    let (mut found, mut lines) = (cases.iter().map(|_| Found::default()).collect::<Vec<_>>(), Vec::new());
+    let (mut found, mut lines) =
+        (cases.iter().map(|_| Found::default()).collect::<Vec<_>>(), Vec::new());
     for round in 0..plan.rounds {
         say(round, plan.rounds, "");
         lines.push(line()?);
         for (found, &(work, requesters, way)) in found.iter_mut().zip(&cases) {
-            say(round, plan.rounds, &format!(": {work} ns, {requesters} requesters, {}", way.name()));
+            say(
+                round,
+                plan.rounds,
+                &format!(": {work} ns, {requesters} requesters, {}", way.name()),
+            );
             found.add(Turn::of(way, requesters, work, home.name()).go(&home, plan.time)?);
         }
         lines.push(line()?);
@@ -476,21 +508,29 @@ fn main() -> Outcome<()> {
         );
     }
     for (found, (work, requesters, way)) in found.iter().zip(cases) {
-        let (median_ns, p99, per_s) = (found.quantile(50), found.quantile(99), median(&found.per_s));
+        let (median_ns, p99, per_s) =
+            (found.quantile(50), found.quantile(99), median(&found.per_s));
         let again = found.again as f64 * 1000.0 / found.ns.len().max(1) as f64;
         if plan.json {
-            let after = if let Way::Slot(after) = way { Some(after.as_micros() as u64) } else { None };
+            let after =
+                if let Way::Slot(after) = way { Some(after.as_micros() as u64) } else { None };
             let name = if after.is_some() { "slot".into() } else { way.name() };
             records.push(json!({
                 "work_ns": work, "requesters": requesters, "way": name, "after_us": after, "requests": found.ns.len(), "median_ns": median_ns,
                 "p99_ns": p99, "requests_per_s": per_s, "resends_per_1000": again,
             }));
         } else {
-            println!("{work:>8} {requesters:>10} {:13} {median_ns:>10} {p99:>10} {per_s:>12.0} {again:>12.2}", way.name());
+            println!(
+                "{work:>8} {requesters:>10} {:13} {median_ns:>10} {p99:>10} {per_s:>12.0} {again:>12.2}",
+                way.name()
+            );
         }
     }
     if plan.json {
-        println!("{:#}", json!({ "line_ns": line, "requests": all, "each_was_run_once": true, "cases": records }));
+        println!(
+            "{:#}",
+            json!({ "line_ns": line, "requests": all, "each_was_run_once": true, "cases": records })
+        );
     } else {
         println!("each of {all} requests was run once");
     }

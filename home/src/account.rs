@@ -1,6 +1,9 @@
-//! What each hold on an object has done, in a line of the object's memory that is its own: for people and programs that look on.
+//! What each hold on an object has done, in a line of the object's memory that is its own: for
+//! people and programs that look on.
 //!
-//! Nothing is counted where an operation is run on the object itself: the lock's sequence counts those of all. A line is written by its party, and read by whoever has the object mapped; what stands there is believed to be numbers and nothing else.
+//! Nothing is counted where an operation is run on the object itself: the lock's sequence counts
+//! those of all. A line is written by its party, and read by whoever has the object mapped; what
+//! stands there is believed to be numbers and nothing else.
 
 use crate::body::Body;
 use std::cell::Cell;
@@ -18,7 +21,8 @@ impl Way {
     pub(crate) const ALL: [Self; 3] = [Self::Access, Self::Look, Self::Urgent];
 }
 
-/// What one hold has done, or several together. Times are those of the operations that were run by [`auto`](crate::Homed::auto), all together, as far as they were measured.
+/// What one hold has done, or several together. Times are those of the operations that were run by
+/// [`auto`](crate::Homed::auto), all together, as far as they were measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -28,7 +32,9 @@ pub struct Counts {
     pub urgent: u64,
     /// So many ordinary ones.
     pub invoked: u64,
-    /// How many ns all that were run by `auto` would have taken if each had been run under the lock, by looks where they only look, and by urgent invocations. What cannot be done so counts as under the lock.
+    /// How many ns all that were run by `auto` would have taken if each had been run under the
+    /// lock, by looks where they only look, and by urgent invocations. What cannot be done so
+    /// counts as under the lock.
     pub would: [u64; 3],
 }
 
@@ -76,7 +82,8 @@ impl Counts {
 pub(crate) struct Account(Cell<Counts>);
 
 impl Account {
-    /// Counts something, and shows it where the hold has a line for that: one that may only look, or invoke, has none.
+    /// Counts something, and shows it where the hold has a line for that: one that may only look,
+    /// or invoke, has none.
     pub(crate) fn count(&self, line: Option<Room<'_>>, what: impl FnOnce(&mut Counts)) {
         let mut counts = self.0.get();
         what(&mut counts);
@@ -87,7 +94,8 @@ impl Account {
     }
 }
 
-/// At home: a party has left, and its place will be another's. What it has counted is kept in place 0.
+/// At home: a party has left, and its place will be another's. What it has counted is kept in place
+/// 0.
 pub(crate) fn keep(body: &Body, place: u16) {
     let (Some(kept), Some(line)) = (body.account(0), body.account(place)) else { return };
     let read = |line: &Room<'_>| Counts::read(|at| line.u64(at));
@@ -104,7 +112,9 @@ mod tests {
         let body = Body::create("accounts", 7, 64, false).unwrap();
         let (first, second) = (Account::default(), Account::default());
         first.count(body.account(3), |counts| counts.urgent += 5);
-        second.count(body.account(255), |counts| (counts.chosen, counts.would) = ([1, 2, 3], [10, 20, u64::MAX]));
+        second.count(body.account(255), |counts| {
+            (counts.chosen, counts.would) = ([1, 2, 3], [10, 20, u64::MAX])
+        });
         assert!(body.account(256).is_none());
         let read = |place| Counts::read(|at| body.account(place).unwrap().u64(at));
         assert_eq!((read(3).urgent, read(255).chosen), (5, [1, 2, 3]));

@@ -1,6 +1,8 @@
 //! What was done with the objects of this user, for people and programs that look on.
 //!
-//! All of it stands in the objects' memory, before their data, and who looks takes it from the kernel, by `/proc`: that asks nothing of a home, which may be stopped or busy. Whoever may write an object may have written it, so it is believed to be numbers and nothing else.
+//! All of it stands in the objects' memory, before their data, and who looks takes it from the
+//! kernel, by `/proc`: that asks nothing of a home, which may be stopped or busy. Whoever may write
+//! an object may have written it, so it is believed to be numbers and nothing else.
 
 use crate::account::Counts;
 use crate::body::{Front, NAMED, State};
@@ -11,7 +13,8 @@ use upcall_os::memory;
 use upcall_shm::hybrid::PLACES;
 use upcall_transfer::names;
 
-/// Where an object's name leads. Two are equal if it is the same object, and not another one that has the name now.
+/// Where an object's name leads. Two are equal if it is the same object, and not another one that
+/// has the name now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// The process that is its home.
@@ -20,9 +23,13 @@ pub struct Named {
     socket: PathBuf,
 }
 
-/// The objects that processes of this user are the homes of. From the folder of names; one whose home was killed may be among them still.
+/// The objects that processes of this user are the homes of. From the folder of names; one whose
+/// home was killed may be among them still.
 pub fn objects() -> BTreeMap<String, Named> {
-    names::objects().into_iter().map(|(name, (home, socket))| (name, Named { home, socket })).collect()
+    names::objects()
+        .into_iter()
+        .map(|(name, (home, socket))| (name, Named { home, socket }))
+        .collect()
 }
 
 /// An object, to look on.
@@ -70,10 +77,12 @@ impl ObjectReading {
     }
 }
 
-/// The object of this name, whose home is this process. Takes some µs for each descriptor that the process has. `None`: it has let go of it, or it is of another version.
+/// The object of this name, whose home is this process. Takes some µs for each descriptor that the
+/// process has. `None`: it has let go of it, or it is of another version.
 ///
 /// # Errors
-/// The process has ended, or may not be looked into: it has made itself unreadable (`PR_SET_DUMPABLE`), or is in another namespace.
+/// The process has ended, or may not be looked into: it has made itself unreadable
+/// (`PR_SET_DUMPABLE`), or is in another namespace.
 pub fn of(pid: u32, name: &str) -> io::Result<Option<PeerObject>> {
     for file in memory::files_of(pid, &format!("{NAMED}{name}"))? {
         if let Some(front) = Front::join(file)? {

@@ -1,7 +1,9 @@
 //! The other side of invocations: it has the home run an operation, and waits for that.
 //!
-//! Who waits spins for some microseconds and then sleeps at a post; on a virtual processor other threads run meanwhile, and it looks again and again, in pauses that grow with the time that has passed. If the kernel thread serves objects itself it
-//! sleeps at the post where others ring for that, and runs the short operations that they wait for; so homes can invoke each other (P2).
+//! Who waits spins for some microseconds and then sleeps at a post; on a virtual processor other
+//! threads run meanwhile, and it looks again and again, in pauses that grow with the time that has
+//! passed. If the kernel thread serves objects itself it sleeps at the post where others ring for
+//! that, and runs the short operations that they wait for; so homes can invoke each other (P2).
 
 use crate::away::{Far, connect};
 use crate::error::FindError;
@@ -101,14 +103,20 @@ impl Asking {
         let post = here.map_or_else(own_post, Ok).map_err(failed)?;
         post.add(&own).map_err(failed)?;
         let station = Domain::current().map_err(failed)?.station();
-        let request = Request::Invoke { version: VERSION, shape, line: post.line(), makes_fences: Post::makes_fences() };
+        let request = Request::Invoke {
+            version: VERSION,
+            shape,
+            line: post.line(),
+            makes_fences: Post::makes_fences(),
+        };
         let descriptors = [lane.as_fd(), theirs.as_fd(), own.as_fd(), station.as_fd()];
         let connected = connect(name, accepts, &request, &descriptors)?;
         let Opened::Invokes { line, makes_fences, operations } = connected.answer else {
             return Err(unreachable("it has answered something else".into()));
         };
         let station = connected.descriptors.into_iter().next();
-        let station = station.ok_or_else(|| unreachable("no station came with its answer".into()))?;
+        let station =
+            station.ok_or_else(|| unreachable("no station came with its answer".into()))?;
         let station = PeerStation::join(station).map_err(|error| unreachable(error.to_string()))?;
         let (far, key) = Far::watch(connected.connection, Some(post.clone())).map_err(failed)?;
         let numbered = operations.into_iter().enumerate();
@@ -178,14 +186,22 @@ impl Asking {
     #[inline]
     fn number(&mut self, name: &'static str, kind: Kind) -> Result<u16, InvokeError> {
         let found = self.last.filter(|last| std::ptr::eq(last.0, name)).map(|last| last.1);
-        let Some((number, registered)) = found.or_else(|| self.operations.get(name).copied()) else {
-            return Err(InvokeError::Unknown { name, known: self.operations.keys().cloned().collect() });
+        let Some((number, registered)) = found.or_else(|| self.operations.get(name).copied())
+        else {
+            return Err(InvokeError::Unknown {
+                name,
+                known: self.operations.keys().cloned().collect(),
+            });
         };
         self.last = Some((name, (number, registered)));
         if registered == kind { Ok(number) } else { Err(InvokeError::Kind { name }) }
     }
 
-    fn send_and_wait(&mut self, message: &Image, patience: Option<Duration>) -> Result<Image, InvokeError> {
+    fn send_and_wait(
+        &mut self,
+        message: &Image,
+        patience: Option<Duration>,
+    ) -> Result<Image, InvokeError> {
         self.caller.send(message);
         point(Point::InvocationSent);
         match self.clapper {
@@ -194,7 +210,8 @@ impl Asking {
         }
         // Most replies come soon, and without a look at the clock.
         let foresight = &mut self.foresight[usize::from(message.tag()) % FORESIGHTS];
-        let soon = upcall_thread::on_virtual_processor().is_none() && foresight.await_answer(LOOKS, || self.caller.waits());
+        let soon = upcall_thread::on_virtual_processor().is_none()
+            && foresight.await_answer(LOOKS, || self.caller.waits());
         let mut reply = Image::new(0, 0, NO_ASTACK);
         if soon && self.caller.take(&mut reply) {
             return Ok(reply);

@@ -1,10 +1,16 @@
 //! Operations in the way that is cheapest just now ([`Homed::auto`]).
 //!
-//! Source: Psyche, sections 3.3 and 4 (P8 here): the choice is between a remote access and an invocation, by what they cost. What it depends on (lines that have to move, who else is at it, what the home is doing) changes while programs run, so it is found by doing:
-//! now and then some operations in a row are measured, as a rule in the way that is cheapest so far; and in another one when the time that this may waste is a 128th of what was spent since (at first an eighth: what is believed of it may be wrong). So a hold that works for long loses some two per cent to looking around, and notices what changes.
-//! It begins with what `upcall calibrate` has measured on this machine ([`costs`](crate::costs)).
+//! Source: Psyche, sections 3.3 and 4 (P8 here): the choice is between a remote access and an
+//! invocation, by what they cost. What it depends on (lines that have to move, who else is at it,
+//! what the home is doing) changes while programs run, so it is found by doing: now and then some
+//! operations in a row are measured, as a rule in the way that is cheapest so far; and in another
+//! one when the time that this may waste is a 128th of what was spent since (at first an eighth:
+//! what is believed of it may be wrong). So a hold that works for long loses some two per cent to
+//! looking around, and notices what changes. It begins with what `upcall calibrate` has measured on
+//! this machine ([`costs`](crate::costs)).
 //!
-//! Each hold has its own record of each operation: it is used by one thread, and others may be on processors from which everything costs otherwise.
+//! Each hold has its own record of each operation: it is used by one thread, and others may be on
+//! processors from which everything costs otherwise.
 
 use crate::account::{Counts, Way};
 use crate::costs::{self, Costs};
@@ -18,7 +24,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// So many in a row are measured: one that finds the data elsewhere, one that may be an outlier, and the rest.
+/// So many in a row are measured: one that finds the data elsewhere, one that may be an outlier,
+/// and the rest.
 const BURST: usize = 8;
 
 /// At first so many: a lane is opened, and both sides learn when to look.
@@ -27,13 +34,15 @@ const ACQUAINTED: usize = 2 * BURST;
 /// The share of the time that may go to each other way than the best.
 const SHARE: f64 = 1.0 / 128.0;
 
-/// What was never tried is tried when that takes this share of what was spent so far: what is believed of it may be of another time, or a guess.
+/// What was never tried is tried when that takes this share of what was spent so far: what is
+/// believed of it may be of another time, or a guess.
 const EARLY: f64 = 1.0 / 8.0;
 
 /// A hold's first invocation opens its lane, which takes so many ns.
 const LANE: f64 = 300_000.0;
 
-/// Measuring takes so many ns a burst, which are to be a hundredth of the time between two; so many operations at least and at most.
+/// Measuring takes so many ns a burst, which are to be a hundredth of the time between two; so many
+/// operations at least and at most.
 const BURST_NS: f64 = 600.0;
 const FEWEST: f64 = 64.0;
 const MOST: f64 = 4096.0;
@@ -43,7 +52,8 @@ const SOON: u32 = 16;
 /// Another way has to be cheaper by so much.
 const CLEARLY: f64 = 0.97;
 
-/// An operation that takes so many times as long as was to be expected ends its burst, unless it is the best way.
+/// An operation that takes so many times as long as was to be expected ends its burst, unless it is
+/// the best way.
 const TOO_LONG: f64 = 16.0;
 
 /// What cannot be done now is tried again when so many ns may be wasted.
@@ -100,7 +110,14 @@ impl Record {
             Known { cost, measured: false, budget: 0.0 }
         };
         let fixed = can.into_iter().filter(|can| *can).count() < 2;
-        let mut new = Self { best: Way::Access, fixed, ways: Way::ALL.map(known), ran: 0, spent: 0.0, burst: None };
+        let mut new = Self {
+            best: Way::Access,
+            fixed,
+            ways: Way::ALL.map(known),
+            ran: 0,
+            spent: 0.0,
+            burst: None,
+        };
         new.best = new.cheapest();
         new
     }
@@ -114,7 +131,8 @@ impl Record {
         self.ways[way as usize].cost
     }
 
-    /// The way to measure now; and, at the beginning of a burst, what has been done since the last one.
+    /// The way to measure now; and, at the beginning of a burst, what has been done since the last
+    /// one.
     fn begin(&mut self) -> (Way, Option<Counts>) {
         if let Some(burst) = &self.burst {
             return (burst.way, None);
@@ -146,9 +164,11 @@ impl Record {
         let ran = u64::from(self.ran);
         let mut counts = Counts::default();
         counts.chosen[self.best as usize] = ran;
-        let otherwise = self.cost(if self.cost(Way::Access).is_finite() { Way::Access } else { self.best });
+        let otherwise =
+            self.cost(if self.cost(Way::Access).is_finite() { Way::Access } else { self.best });
         for (would, known) in counts.would.iter_mut().zip(self.ways) {
-            *would = (ran as f64 * if known.cost.is_finite() { known.cost } else { otherwise }) as u64;
+            *would =
+                (ran as f64 * if known.cost.is_finite() { known.cost } else { otherwise }) as u64;
         }
         counts
     }
@@ -176,7 +196,8 @@ impl Record {
         let cost = if too_long {
             found.into_iter().fold(took, f64::min)
         } else {
-            // Without the first, which found the data where another way had left them, and the longest.
+            // Without the first, which found the data where another way had left them, and the
+            // longest.
             found.drain(..(found.len() + 1).saturating_sub(BURST).min(found.len() - 1));
             found.sort_by(f64::total_cmp);
             found.pop();
@@ -192,7 +213,8 @@ impl Record {
             self.best = cheapest;
             return SOON;
         }
-        let untried = Way::ALL.into_iter().filter(|way| *way != best && !self.ways[*way as usize].measured);
+        let untried =
+            Way::ALL.into_iter().filter(|way| *way != best && !self.ways[*way as usize].measured);
         let tries = untried.map(|way| (self.affordable_after(way) - self.spent) / self.cost(best));
         tries.fold(100.0 * BURST_NS / self.cost(best), f64::min).clamp(FEWEST, MOST) as u32
     }
@@ -200,8 +222,10 @@ impl Record {
     /// It cannot be done so now; it is tried again some time.
     fn cannot(&mut self, way: Way) {
         self.burst = None;
-        // However dear the others are, because they wait for somebody: this is not to be chosen instead.
-        let others = Way::ALL.into_iter().filter(|other| *other != way).map(|other| self.cost(other));
+        // However dear the others are, because they wait for somebody: this is not to be chosen
+        // instead.
+        let others =
+            Way::ALL.into_iter().filter(|other| *other != way).map(|other| self.cost(other));
         let dearest = others.filter(|cost| cost.is_finite()).fold(AGAIN / BURST as f64, f64::max);
         self.ways[way as usize] = Known { cost: 2.0 * dearest, measured: true, budget: 0.0 };
         if self.best == way {
@@ -231,7 +255,12 @@ impl Choices {
         Some(choice.way.get())
     }
 
-    fn with<R>(&self, of: TypeId, new: impl FnOnce() -> Record, then: impl FnOnce(&Choice, &mut Record) -> R) -> R {
+    fn with<R>(
+        &self,
+        of: TypeId,
+        new: impl FnOnce() -> Record,
+        then: impl FnOnce(&Choice, &mut Record) -> R,
+    ) -> R {
         let at = self.0.borrow().iter().position(|choice| choice.of == of);
         let at = at.unwrap_or_else(|| {
             let record = RefCell::new(new());
@@ -261,15 +290,26 @@ impl Choices {
 fn is_elsewhere(error: &InvokeError) -> bool {
     matches!(
         error,
-        InvokeError::NotServed(_) | InvokeError::Unknown { .. } | InvokeError::Kind { .. } | InvokeError::Ended { asked: false }
+        InvokeError::NotServed(_)
+            | InvokeError::Unknown { .. }
+            | InvokeError::Kind { .. }
+            | InvokeError::Ended { asked: false }
     )
 }
 
 impl<T: Shared> Homed<T> {
-    /// Runs an operation in the way that is cheapest just now: where the object is, under its lock ([`perform`](Self::perform)); there, without the lock, if it [only looks](Operation::LOOKS); or at the home ([`urgent`](Self::urgent)). As far as the home has granted these, and serves the object.
+    /// Runs an operation in the way that is cheapest just now: where the object is, under its lock
+    /// ([`perform`](Self::perform)); there, without the lock, if it [only looks](Operation::LOOKS);
+    /// or at the home ([`urgent`](Self::urgent)). As far as the home has granted these, and serves
+    /// the object.
     ///
-    /// What is cheapest is measured, by this hold and for this operation: some of them in a row take some 50 ns more each, one in a hundred or less; and now and then they go another way, which takes a 128th of the time for each of these. It begins with what `upcall calibrate` has found on this machine.
-    /// `upcall stat` shows what was chosen, and what the others would have taken. Otherwise it is as the way that was chosen: it may block for as long as that, with the hold's [patience](Self::patience), and a home that is stopped is waited for if it was asked.
+    /// What is cheapest is measured, by this hold and for this operation: some of them in a row
+    /// take some 50 ns more each, one in a hundred or less; and now and then they go another way,
+    /// which takes a 128th of the time for each of these. It begins with what `upcall calibrate`
+    /// has found on this machine. `upcall stat` shows what was chosen, and what the others
+    /// would have taken. Otherwise it is as the way that was chosen: it may block for as long as
+    /// that, with the hold's [patience](Self::patience), and a home that is stopped is waited for
+    /// if it was asked.
     ///
     /// # Errors
     /// See [`InvokeError`].
@@ -291,7 +331,10 @@ impl<T: Shared> Homed<T> {
     }
 
     #[track_caller]
-    fn auto_urgent<O: Operation<Of = T>>(&self, args: O::Args<'_>) -> Result<O::Reply, InvokeError> {
+    fn auto_urgent<O: Operation<Of = T>>(
+        &self,
+        args: O::Args<'_>,
+    ) -> Result<O::Reply, InvokeError> {
         if self.grant() == Grant::Invoke {
             return self.urgent::<O>(args);
         }
@@ -313,7 +356,10 @@ impl<T: Shared> Homed<T> {
 
     #[cold]
     #[track_caller]
-    fn auto_measured<O: Operation<Of = T>>(&self, args: O::Args<'_>) -> Result<O::Reply, InvokeError> {
+    fn auto_measured<O: Operation<Of = T>>(
+        &self,
+        args: O::Args<'_>,
+    ) -> Result<O::Reply, InvokeError> {
         let (way, counts) = self.known::<O, _>(|_, record| record.begin());
         if let Some(counts) = counts {
             self.handle().count(|own| *own = own.and(counts));
@@ -338,7 +384,8 @@ impl<T: Shared> Homed<T> {
     fn known<O: Operation<Of = T>, R>(&self, then: impl FnOnce(&Choice, &mut Record) -> R) -> R {
         let new = || {
             let grant = self.grant();
-            let can = [grant == Grant::ReadWrite, O::LOOKS && grant != Grant::Invoke, !self.is_home()];
+            let can =
+                [grant == Grant::ReadWrite, O::LOOKS && grant != Grant::Invoke, !self.is_home()];
             Record::new(&costs::usual(), can)
         };
         self.handle().choices.with(TypeId::of::<O>(), new, then)
@@ -349,11 +396,23 @@ impl<T: Shared> Homed<T> {
 mod tests {
     use super::*;
 
-    const COSTS: Costs =
-        Costs { hit: 1.0, line: 100.0, lock: 10.0, lock_far: 150.0, urgent: 500.0, asleep: 9000.0, invoke: 1500.0 };
+    const COSTS: Costs = Costs {
+        hit: 1.0,
+        line: 100.0,
+        lock: 10.0,
+        lock_far: 150.0,
+        urgent: 500.0,
+        asleep: 9000.0,
+        invoke: 1500.0,
+    };
 
-    /// Runs so many, each of which takes as long as `cost` says; returns how long all took, and how often each way was gone.
-    fn run(record: &mut Record, times: u32, mut cost: impl FnMut(Way, u32) -> f64) -> (f64, [u32; 3]) {
+    /// Runs so many, each of which takes as long as `cost` says; returns how long all took, and how
+    /// often each way was gone.
+    fn run(
+        record: &mut Record,
+        times: u32,
+        mut cost: impl FnMut(Way, u32) -> f64,
+    ) -> (f64, [u32; 3]) {
         let (mut left, mut all, mut ways) = (0, 0.0, [0; 3]);
         for at in 0..times {
             let way = if left > 0 { record.best } else { record.begin().0 };
@@ -373,7 +432,9 @@ mod tests {
     #[test]
     fn the_cheapest_is_found_whichever_it_is_and_looking_around_takes_little() {
         for cheap in Way::ALL {
-            for (cheapest, others) in [(20.0, 1000.0), (100.0, 130.0), (500.0, 50_000.0), (10_000.0, 100_000.0)] {
+            for (cheapest, others) in
+                [(20.0, 1000.0), (100.0, 130.0), (500.0, 50_000.0), (10_000.0, 100_000.0)]
+            {
                 let mut record = Record::new(&COSTS, [true; 3]);
                 let cost = |way, _| if way == cheap { cheapest } else { others };
                 run(&mut record, 10_000, cost);
@@ -396,7 +457,8 @@ mod tests {
         }
         for believed in [5.0, 500.0] {
             let mut record = Record::new(&Costs { urgent: believed, ..COSTS }, [true, false, true]);
-            let (all, _) = run(&mut record, 10_000, |way, _| if way == Way::Access { 100.0 } else { 2000.0 });
+            let (all, _) =
+                run(&mut record, 10_000, |way, _| if way == Way::Access { 100.0 } else { 2000.0 });
             assert_eq!(record.best, Way::Access, "believed to take {believed}");
             assert!(all < 1.1 * 10_000.0 * 100.0, "believed to take {believed}: {all:.0}");
         }
@@ -408,7 +470,8 @@ mod tests {
         run(&mut record, 100_000, |way, _| if way == Way::Access { 100.0 } else { 600.0 });
         assert_eq!(record.best, Way::Access);
         // Others come, and the lock is waited for.
-        let (_, ways) = run(&mut record, 100_000, |way, _| if way == Way::Access { 1500.0 } else { 600.0 });
+        let (_, ways) =
+            run(&mut record, 100_000, |way, _| if way == Way::Access { 1500.0 } else { 600.0 });
         assert_eq!(record.best, Way::Urgent);
         assert!(ways[0] < 10_000, "{ways:?}");
         // They go again: that is found when it is tried.
@@ -426,14 +489,16 @@ mod tests {
     #[test]
     fn a_way_that_takes_for_ever_is_tried_once_and_then_seldom() {
         let mut record = Record::new(&COSTS, [true, false, true]);
-        let (_, ways) = run(&mut record, 1_000_000, |way, _| if way == Way::Access { 100.0 } else { 1e6 });
+        let (_, ways) =
+            run(&mut record, 1_000_000, |way, _| if way == Way::Access { 100.0 } else { 1e6 });
         assert!((1..=2).contains(&ways[2]), "{ways:?}");
     }
 
     #[test]
     fn what_cannot_be_done_is_never_tried_and_what_cannot_now_seldom() {
         let mut record = Record::new(&COSTS, [true, false, true]);
-        let (_, ways) = run(&mut record, 100_000, |way, _| if way == Way::Urgent { 10.0 } else { 1e5 });
+        let (_, ways) =
+            run(&mut record, 100_000, |way, _| if way == Way::Urgent { 10.0 } else { 1e5 });
         assert_eq!((ways[1], record.best), (0, Way::Urgent));
         let mut record = Record::new(&Costs { urgent: 50.0, ..COSTS }, [true, false, true]);
         assert_eq!(record.best, Way::Urgent);

@@ -62,7 +62,10 @@ pub(crate) struct Far {
 
 impl fmt::Debug for Away {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Away").field("name", &self.name).field("has_ended", &self.has_ended()).finish_non_exhaustive()
+        f.debug_struct("Away")
+            .field("name", &self.name)
+            .field("has_ended", &self.has_ended())
+            .finish_non_exhaustive()
     }
 }
 
@@ -85,26 +88,43 @@ pub(crate) fn connect(
     let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
     let failed = |error: std::io::Error| unreachable(error.to_string());
     let socket = names::find_object(name)?;
-    let connection = Connection::connect_until(&socket, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
-        _ if is_shut(&error) => unreachable("it has ended".into()),
-        std::io::ErrorKind::PermissionDenied => {
-            let own = upcall_os::socket::own_user();
-            unreachable(format!("user {own} may not connect to {}, which its home's mode and group decide", socket.display()))
-        }
-        _ => failed(error),
-    })?;
+    let connection = Connection::connect_until(&socket, Instant::now() + PATIENCE).map_err(
+        |error| match error.kind() {
+            _ if is_shut(&error) => unreachable("it has ended".into()),
+            std::io::ErrorKind::PermissionDenied => {
+                let own = upcall_os::socket::own_user();
+                unreachable(format!(
+                    "user {own} may not connect to {}, which its home's mode and group decide",
+                    socket.display()
+                ))
+            }
+            _ => failed(error),
+        },
+    )?;
     let peer = connection.peer().map_err(|error| match says_ended(&error) {
         true => unreachable("it has ended".into()),
         false => failed(error),
     })?;
-    accepts(&peer).map_err(|reason| FindError::WrongUser { name: name.into(), found: peer.uid, reason })?;
+    accepts(&peer).map_err(|reason| FindError::WrongUser {
+        name: name.into(),
+        found: peer.uid,
+        reason,
+    })?;
     connection.ask(&wire::pack(request).map_err(failed)?, descriptors).map_err(failed)?;
     point(Point::ObjectAsked);
     let message = match connection.receive_within(EAGER, PATIENCE) {
         Ok(Received::Message(message)) => message,
-        Ok(Received::Nothing) => return Err(unreachable(format!("it has not answered for {PATIENCE:?}: is it stopped?"))),
-        Ok(Received::Closed) if connection.peer_ends_within(TO_END) => return Err(unreachable("it has ended".into())),
-        Ok(Received::Closed) => return Err(unreachable("it lives, and has hung up without an answer".into())),
+        Ok(Received::Nothing) => {
+            return Err(unreachable(format!(
+                "it has not answered for {PATIENCE:?}: is it stopped?"
+            )));
+        }
+        Ok(Received::Closed) if connection.peer_ends_within(TO_END) => {
+            return Err(unreachable("it has ended".into()));
+        }
+        Ok(Received::Closed) => {
+            return Err(unreachable("it lives, and has hung up without an answer".into()));
+        }
         Err(error) => return Err(failed(error)),
     };
     if message.lost {
@@ -113,13 +133,22 @@ pub(crate) fn connect(
     point(Point::ObjectOpened);
     match wire::unpack(&message.bytes).map_err(unreachable)? {
         Opened::No(why) => Err(FindError::Refused { name: name.into(), why }),
-        answer => Ok(Connected { connection, answer, descriptors: message.descriptors, process: peer.pidfd }),
+        answer => Ok(Connected {
+            connection,
+            answer,
+            descriptors: message.descriptors,
+            process: peer.pidfd,
+        }),
     }
 }
 
 impl Far {
-    /// Has the clerk look for its end, and rouse who waits for something of it. Gives what the clerk knows it by, too.
-    pub(crate) fn watch(connection: Connection, post: Option<Arc<Post>>) -> std::io::Result<(Arc<Self>, u64)> {
+    /// Has the clerk look for its end, and rouse who waits for something of it. Gives what the
+    /// clerk knows it by, too.
+    pub(crate) fn watch(
+        connection: Connection,
+        post: Option<Arc<Post>>,
+    ) -> std::io::Result<(Arc<Self>, u64)> {
         let far = Arc::new(Self { connection, ended: AtomicBool::new(false), post });
         let key = Clerk::current()?.watch(far.clone(), Report::WhileReadable)?;
         Ok((far, key))
@@ -149,10 +178,20 @@ impl Away {
         let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
         let failed = |error: std::io::Error| unreachable(error.to_string());
         let request = Request::Open { version: VERSION, shape };
-        let Connected { connection, answer, descriptors, process } = connect(name, &*accepts, &request, &[])?;
+        let Connected { connection, answer, descriptors, process } =
+            connect(name, &*accepts, &request, &[])?;
         let done = |connection, memory| {
             let (far, key) = Far::watch(connection, None).map_err(failed)?;
-            Ok(Self { name: name.into(), shape, accepts, memory, far, process, swept: Cell::new(false), key })
+            Ok(Self {
+                name: name.into(),
+                shape,
+                accepts,
+                memory,
+                far,
+                process,
+                swept: Cell::new(false),
+                key,
+            })
         };
         match answer {
             Opened::ToInvoke => done(connection, Memory::None),
@@ -164,7 +203,8 @@ impl Away {
                     None => Memory::View(View::join(memory, sealed, shape, length).map_err(wrong)?),
                     Some(place) => {
                         let body = Body::join(memory, shape, length).map_err(wrong)?;
-                        let no_such = || unreachable(format!("it has given place {place}, which is none"));
+                        let no_such =
+                            || unreachable(format!("it has given place {place}, which is none"));
                         let party = body.party(place).ok_or_else(no_such)?;
                         Memory::Body(body, party)
                     }
@@ -181,8 +221,9 @@ impl Away {
         self.far.has_ended()
     }
 
-    /// Takes out of the folder of names what a home that was killed has left there. It closes its connections some moments before the socket that its names lead to: this waits for those moments; not long, for it may also have let go of the object
-    /// and live.
+    /// Takes out of the folder of names what a home that was killed has left there. It closes its
+    /// connections some moments before the socket that its names lead to: this waits for those
+    /// moments; not long, for it may also have let go of the object and live.
     #[cold]
     pub(crate) fn sweep(&self) {
         if self.swept.replace(true) {

@@ -89,14 +89,23 @@ pub(crate) struct View {
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Body").field("length", &self.length).field("state", &self.state()).finish_non_exhaustive()
+        f.debug_struct("Body")
+            .field("length", &self.length)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
     }
 }
 
 impl Body {
-    /// Memory for so many bytes, all zero, in which nothing is yet. If it is `sealed` nobody else will ever be able to write it.
+    /// Memory for so many bytes, all zero, in which nothing is yet. If it is `sealed` nobody else
+    /// will ever be able to write it.
     pub(crate) fn create(name: &str, shape: u64, length: u64, sealed: bool) -> io::Result<Self> {
-        let too_long = || io::Error::new(io::ErrorKind::InvalidInput, format!("{length} bytes: an object has 1 to {MOST}"));
+        let too_long = || {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{length} bytes: an object has 1 to {MOST}"),
+            )
+        };
         if length == 0 || length > MOST {
             return Err(too_long());
         }
@@ -135,7 +144,11 @@ impl Body {
 
     /// To hand over to one who may write, or only read.
     pub(crate) fn descriptor(&self, writes: bool) -> io::Result<OwnedFd> {
-        if writes || self.sealed { self.file.as_fd().try_clone_to_owned() } else { self.file.for_readers() }
+        if writes || self.sealed {
+            self.file.as_fd().try_clone_to_owned()
+        } else {
+            self.file.for_readers()
+        }
     }
 
     pub(crate) fn is_sealed(&self) -> bool {
@@ -210,9 +223,18 @@ impl Readable for Body {
 
 impl View {
     /// The memory that came from a home, which is to have this shape.
-    pub(crate) fn join(file: OwnedFd, sealed: bool, shape: u64, length: u64) -> Result<Self, NotAnObject> {
+    pub(crate) fn join(
+        file: OwnedFd,
+        sealed: bool,
+        shape: u64,
+        length: u64,
+    ) -> Result<Self, NotAnObject> {
         let all = whole(length)?;
-        let file = if sealed { MemoryFile::adopt_read_only(file, all) } else { MemoryFile::adopt(file, all) };
+        let file = if sealed {
+            MemoryFile::adopt_read_only(file, all)
+        } else {
+            MemoryFile::adopt(file, all)
+        };
         let file = file.map_err(NotAnObject::Memory)?;
         let mapping = Mapping::read_only(&file).map_err(NotAnObject::Kernel)?;
         let view = Self { file, seen: Seen::new(mapping), length: length as usize };
@@ -249,22 +271,30 @@ impl Readable for View {
 }
 
 fn pages_of(file: &MemoryFile, length: usize) -> Result<Pages, DataError> {
-    Pages::of(file, DATA..DATA + length).map_err(|_| DataError::Unchecked { why: "the kernel does not say what is in use" })
+    Pages::of(file, DATA..DATA + length)
+        .map_err(|_| DataError::Unchecked { why: "the kernel does not say what is in use" })
 }
 
 /// The bytes of an object with so many of data, if there can be one.
 fn whole(length: u64) -> Result<usize, NotAnObject> {
-    if (1..=MOST).contains(&length) { Ok(DATA + length as usize) } else { Err(NotAnObject::Length { found: length }) }
+    if (1..=MOST).contains(&length) {
+        Ok(DATA + length as usize)
+    } else {
+        Err(NotAnObject::Length { found: length })
+    }
 }
 
-/// What stands before the data, as one sees it who only looks on: it may be of any object, of any length.
+/// What stands before the data, as one sees it who only looks on: it may be of any object, of any
+/// length.
 pub(crate) struct Front(Seen);
 
 impl Front {
     /// Of memory that nobody has handed over. `None`: it is no object of this version.
     pub(crate) fn join(file: OwnedFd) -> io::Result<Option<Self>> {
         let again = file.try_clone()?;
-        let Ok(file) = MemoryFile::adopt(file, DATA).or_else(|_| MemoryFile::adopt_read_only(again, DATA)) else {
+        let Ok(file) =
+            MemoryFile::adopt(file, DATA).or_else(|_| MemoryFile::adopt_read_only(again, DATA))
+        else {
             return Ok(None);
         };
         let front = Self(Seen::new(Mapping::read_only(&file)?));
@@ -293,13 +323,18 @@ impl Front {
     /// The process of who is in a place, by its own word; and what it has done.
     pub(crate) fn party(&self, place: u16) -> (Option<u32>, Counts) {
         let (stand, line) = (STANDS + usize::from(place) * 64, ACCOUNTS + usize::from(place) * 64);
-        let process = u32::try_from(self.0.word(stand + Stand::PROCESS)).ok().filter(|&process| process != 0);
+        let process =
+            u32::try_from(self.0.word(stand + Stand::PROCESS)).ok().filter(|&process| process != 0);
         (process, Counts::read(|at| Some(self.0.word(line + at))))
     }
 }
 
 /// Whether an object of this shape and length begins so.
-fn check_header(word: impl Fn(usize) -> Option<u64>, shape: u64, length: u64) -> Result<(), NotAnObject> {
+fn check_header(
+    word: impl Fn(usize) -> Option<u64>,
+    shape: u64,
+    length: u64,
+) -> Result<(), NotAnObject> {
     if word(0) != Some(MAGIC) || word(LENGTH) != Some(length) {
         return Err(NotAnObject::Header);
     }
@@ -321,12 +356,19 @@ mod tests {
         const LENGTH_HERE: u64 = 4096;
         let body = Body::create("header", SHAPE_HERE, LENGTH_HERE, false).unwrap();
         let memory = || body.descriptor(true).unwrap();
-        let join = |shape, length| [Body::join(memory(), shape, length).err(), View::join(memory(), false, shape, length).err()];
+        let join = |shape, length| {
+            [
+                Body::join(memory(), shape, length).err(),
+                View::join(memory(), false, shape, length).err(),
+            ]
+        };
         let all = |errors: [Option<NotAnObject>; 2], is: fn(&NotAnObject) -> bool| {
             assert!(errors.iter().flatten().filter(|error| is(error)).count() == 2, "{errors:?}");
         };
         assert!(join(SHAPE_HERE, LENGTH_HERE).iter().all(Option::is_none));
-        all(join(SHAPE_HERE + 1, LENGTH_HERE), |error| matches!(error, NotAnObject::Shape { found: 7, expected: 8 }));
+        all(join(SHAPE_HERE + 1, LENGTH_HERE), |error| {
+            matches!(error, NotAnObject::Shape { found: 7, expected: 8 })
+        });
         for length in [0, MOST + 1, u64::MAX] {
             all(join(SHAPE_HERE, length), |error| matches!(error, NotAnObject::Length { .. }));
         }

@@ -1,6 +1,8 @@
 //! Bulk transfer: an operation on a copy, which is copied back ([`Homed::bulk`]).
 //!
-//! Source: Psyche, section 1, which names it beside remote access and invocation (P1 here), for operations that go over all of some data many times. What is copied is as much of the object as was ever in use, into memory of the hold's own, which is kept for the next time.
+//! Source: Psyche, section 1, which names it beside remote access and invocation (P1 here), for
+//! operations that go over all of some data many times. What is copied is as much of the object as
+//! was ever in use, into memory of the hold's own, which is kept for the next time.
 
 use crate::error::AccessError;
 use crate::homed::Homed;
@@ -35,8 +37,12 @@ impl Scratch {
 }
 
 impl<T: Shared> Homed<T> {
-    /// Runs an operation on a copy of the object, while nobody else works on it, and copies that back when it is done (bulk transfer). For what goes over much of the data several times, so that each line moves once each way; and for what is to be done as a whole or not at all:
-    /// if it returns an error, or panics, nothing has changed. Takes the time to copy all that was ever in use, twice, some 0.1 ms a MiB, and as much memory. Otherwise as [`access`](Self::access).
+    /// Runs an operation on a copy of the object, while nobody else works on it, and copies that
+    /// back when it is done (bulk transfer). For what goes over much of the data several times, so
+    /// that each line moves once each way; and for what is to be done as a whole or not at all:
+    /// if it returns an error, or panics, nothing has changed. Takes the time to copy all that was
+    /// ever in use, twice, some 0.1 ms a MiB, and as much memory. Otherwise as
+    /// [`access`](Self::access).
     ///
     /// # Errors
     /// See [`AccessError`]. [`DataError::Full`]: there is no memory for the copy.
@@ -44,7 +50,10 @@ impl<T: Shared> Homed<T> {
     /// # Panics
     /// If the operation does.
     #[track_caller]
-    pub fn bulk<R>(&self, operation: impl FnOnce(T::At<'_>) -> Result<R, DataError>) -> Result<R, AccessError> {
+    pub fn bulk<R>(
+        &self,
+        operation: impl FnOnce(T::At<'_>) -> Result<R, DataError>,
+    ) -> Result<R, AccessError> {
         let (here, at_home) = (Location::caller(), self.is_home());
         rules::access(at_home, here).map_err(|broken| AccessError::Rule(Box::new(broken)))?;
         if self.grant() != Grant::ReadWrite {
@@ -52,14 +61,21 @@ impl<T: Shared> Homed<T> {
         }
         let length = self.handle().length();
         let scratch = &self.handle().scratch;
-        let copy = scratch.open(length).ok_or(AccessError::Data(DataError::Full { asked: length as u64 }))?;
-        let copy = copy.room(0, length).ok_or(AccessError::Data(DataError::Full { asked: length as u64 }))?;
+        let copy = scratch
+            .open(length)
+            .ok_or(AccessError::Data(DataError::Full { asked: length as u64 }))?;
+        let copy = copy
+            .room(0, length)
+            .ok_or(AccessError::Data(DataError::Full { asked: length as u64 }))?;
         let done = self.handle().access(|room| {
             let _holds = rules::hold(at_home, here);
             let outside = || DataError::Corrupt { what: "the end of what is in use", at: 0 };
             let there = touched(Memory::of::<T>(room))?;
             let before = scratch.fills(length);
-            room.part(0, there).zip(copy.within(0, there)).and_then(|(from, to)| from.copy_to(to)).ok_or_else(outside)?;
+            room.part(0, there)
+                .zip(copy.within(0, there))
+                .and_then(|(from, to)| from.copy_to(to))
+                .ok_or_else(outside)?;
             if before > there {
                 Memory::of::<T>(copy).spot(there).zero(before - there, "the copy")?;
             }
@@ -71,7 +87,10 @@ impl<T: Shared> Homed<T> {
             };
             let now = touched(memory)?;
             scratch.fills(now);
-            copy.part(0, now).zip(room.within(0, now)).and_then(|(from, to)| from.copy_to(to)).ok_or_else(outside)?;
+            copy.part(0, now)
+                .zip(room.within(0, now))
+                .and_then(|(from, to)| from.copy_to(to))
+                .ok_or_else(outside)?;
             Ok(Ok(result))
         })?;
         done.map_err(AccessError::Data)?.map_or_else(|panic| resume_unwind(panic), Ok)

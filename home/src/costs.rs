@@ -1,7 +1,10 @@
-//! What operations on objects take on this machine: measured once by `upcall calibrate`, and read by each process that lets [`auto`](crate::Homed::auto) choose.
+//! What operations on objects take on this machine: measured once by `upcall calibrate`, and read
+//! by each process that lets [`auto`](crate::Homed::auto) choose.
 //!
-//! Source: Psyche, section 3.3 and 4 (P8 here): a remote access takes R times as long as a local one, an invocation as long as C of those, so n remote accesses are cheaper while (R − 1)·n < C. What moves today is lines of the cache, and a lock is one of
-//! them. These are where `auto` begins; then it goes by what it finds.
+//! Source: Psyche, section 3.3 and 4 (P8 here): a remote access takes R times as long as a local
+//! one, an invocation as long as C of those, so n remote accesses are cheaper while (R − 1)·n < C.
+//! What moves today is lines of the cache, and a lock is one of them. These are where `auto`
+//! begins; then it goes by what it finds.
 
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -30,12 +33,21 @@ pub struct Costs {
 impl Default for Costs {
     /// A guess: two cores of one processor of 2020.
     fn default() -> Self {
-        Self { hit: 1.0, line: 100.0, lock: 12.0, lock_far: 150.0, urgent: 500.0, asleep: 10_000.0, invoke: 1500.0 }
+        Self {
+            hit: 1.0,
+            line: 100.0,
+            lock: 12.0,
+            lock_far: 150.0,
+            urgent: 500.0,
+            asleep: 10_000.0,
+            invoke: 1500.0,
+        }
     }
 }
 
 impl Costs {
-    /// So many lines that the home has changed are found as fast by going there oneself, under the lock, as by an urgent invocation; with fewer it is faster to go there (P8, P12).
+    /// So many lines that the home has changed are found as fast by going there oneself, under the
+    /// lock, as by an urgent invocation; with fewer it is faster to go there (P8, P12).
     pub fn even(&self) -> f64 {
         ((self.urgent + self.lock - self.lock_far) / (self.line - self.hit).max(0.1) + 1.0).max(0.0)
     }
@@ -64,7 +76,8 @@ pub struct Pair {
 pub struct Calibration {
     /// Which: its processors' model, and how many there are.
     pub machine: String,
-    /// By a build with debug assertions, in which everything takes several times as long; such builds go by such measurements, and others by others.
+    /// By a build with debug assertions, in which everything takes several times as long; such
+    /// builds go by such measurements, and others by others.
     pub checked: bool,
     /// One pair at least of each kind.
     pub pairs: Vec<Pair>,
@@ -81,7 +94,8 @@ pub enum NoCalibration {
     File(PathBuf, io::Error),
     /// It is no calibration.
     Malformed(PathBuf, String),
-    /// It was measured by a build with debug assertions and this one has none, or the other way round.
+    /// It was measured by a build with debug assertions and this one has none, or the other way
+    /// round.
     Build {
         /// The file.
         file: PathBuf,
@@ -102,14 +116,25 @@ pub enum NoCalibration {
 impl fmt::Display for NoCalibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::None(file) => write!(f, "nothing was measured yet ({} is missing): run `upcall calibrate`", file.display()),
-            Self::Nowhere => f.write_str("there is no place for it: set HOME, XDG_CACHE_HOME or UPCALL_COSTS"),
+            Self::None(file) => write!(
+                f,
+                "nothing was measured yet ({} is missing): run `upcall calibrate`",
+                file.display()
+            ),
+            Self::Nowhere => {
+                f.write_str("there is no place for it: set HOME, XDG_CACHE_HOME or UPCALL_COSTS")
+            }
             Self::File(file, error) => write!(f, "{}: {error}", file.display()),
             Self::Malformed(file, error) => {
-                write!(f, "{} is no calibration: {error}. Make it anew with `upcall calibrate`", file.display())
+                write!(
+                    f,
+                    "{} is no calibration: {error}. Make it anew with `upcall calibrate`",
+                    file.display()
+                )
             }
             Self::Build { file, checked } => {
-                let (theirs, own) = if *checked { ("with", "without") } else { ("without", "with") };
+                let (theirs, own) =
+                    if *checked { ("with", "without") } else { ("without", "with") };
                 write!(
                     f,
                     "{} was measured by a build {theirs} debug assertions, and this one is {own}: run its own `upcall calibrate`",
@@ -135,16 +160,23 @@ impl std::error::Error for NoCalibration {}
 /// [`NoCalibration::Nowhere`].
 pub fn file() -> Result<PathBuf, NoCalibration> {
     let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = || given("XDG_CACHE_HOME").or_else(|| given("HOME").map(|home| home.join(".cache")));
-    let own = given("UPCALL_COSTS").or_else(|| cache().map(|cache| cache.join("upcall/costs.json")));
+    let cache =
+        || given("XDG_CACHE_HOME").or_else(|| given("HOME").map(|home| home.join(".cache")));
+    let own =
+        given("UPCALL_COSTS").or_else(|| cache().map(|cache| cache.join("upcall/costs.json")));
     own.ok_or(NoCalibration::Nowhere)
 }
 
 /// Which machine this is.
 pub fn machine() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let value = |key: &str| text.lines().find(|line| line.starts_with(key)).and_then(|line| line.split_once(':'));
-    let model = ["model name", "CPU part", "uarch"].into_iter().find_map(value).map_or("unknown", |(_, model)| model.trim());
+    let value = |key: &str| {
+        text.lines().find(|line| line.starts_with(key)).and_then(|line| line.split_once(':'))
+    };
+    let model = ["model name", "CPU part", "uarch"]
+        .into_iter()
+        .find_map(value)
+        .map_or("unknown", |(_, model)| model.trim());
     let all = fs::read_to_string("/sys/devices/system/cpu/present").unwrap_or_default();
     format!("{model}, processors {}", all.trim())
 }
@@ -164,7 +196,8 @@ impl Calibration {
             _ => NoCalibration::File(file.into(), error),
         })?;
         let malformed = |why: String| NoCalibration::Malformed(file.into(), why);
-        let read: Self = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
+        let read: Self =
+            serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
         if read.pairs.is_empty() || !read.pairs.iter().all(|pair| pair.costs.is_sound()) {
             return Err(malformed("its times are none".into()));
         }
@@ -202,10 +235,13 @@ impl Calibration {
     }
 }
 
-/// What it takes between two processors that are near each other, as far as this process knows: what had been measured when it asked first, else a guess.
+/// What it takes between two processors that are near each other, as far as this process knows:
+/// what had been measured when it asked first, else a guess.
 pub(crate) fn usual() -> Costs {
     static READ: OnceLock<Costs> = OnceLock::new();
-    *READ.get_or_init(|| Calibration::load().map_or_else(|_| Costs::default(), |read| read.pairs[0].costs))
+    *READ.get_or_init(|| {
+        Calibration::load().map_or_else(|_| Costs::default(), |read| read.pairs[0].costs)
+    })
 }
 
 #[cfg(test)]
@@ -213,7 +249,8 @@ mod tests {
     use super::*;
 
     fn file(name: &str) -> PathBuf {
-        env::temp_dir().join(format!("upcall-costs-{}-{name}/deeper/costs.json", std::process::id()))
+        env::temp_dir()
+            .join(format!("upcall-costs-{}-{name}/deeper/costs.json", std::process::id()))
     }
 
     #[test]
@@ -241,14 +278,21 @@ mod tests {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         let checked = cfg!(debug_assertions);
         let other = Calibration { machine: "a PDP-11".into(), checked, pairs: vec![] };
-        let with = |costs| Calibration { pairs: vec![Pair { processors: [0, 1], share: "core".into(), costs }], ..other.clone() };
+        let with = |costs| Calibration {
+            pairs: vec![Pair { processors: [0, 1], share: "core".into(), costs }],
+            ..other.clone()
+        };
         let cases = [
             ("{".to_string(), "no calibration"),
             (serde_json::to_string(&other).unwrap(), "its times are none"),
-            (serde_json::to_string(&with(Costs { line: -1.0, ..Costs::default() })).unwrap(), "its times are none"),
+            (
+                serde_json::to_string(&with(Costs { line: -1.0, ..Costs::default() })).unwrap(),
+                "its times are none",
+            ),
             (serde_json::to_string(&with(Costs::default())).unwrap(), "another machine (a PDP-11"),
             (
-                serde_json::to_string(&Calibration { checked: !checked, ..with(Costs::default()) }).unwrap(),
+                serde_json::to_string(&Calibration { checked: !checked, ..with(Costs::default()) })
+                    .unwrap(),
                 "run its own `upcall calibrate`",
             ),
         ];
@@ -262,7 +306,14 @@ mod tests {
 
     #[test]
     fn the_break_even_is_where_both_take_as_long() {
-        let costs = Costs { hit: 1.0, line: 101.0, lock: 10.0, lock_far: 110.0, urgent: 500.0, ..Costs::default() };
+        let costs = Costs {
+            hit: 1.0,
+            line: 101.0,
+            lock: 10.0,
+            lock_far: 110.0,
+            urgent: 500.0,
+            ..Costs::default()
+        };
         // Going there: 110, and 100 for each of 4 more lines; invoking: 500 + 10, and 1 for each.
         assert!((costs.even() - 5.0).abs() < 1e-9, "{}", costs.even());
     }

@@ -67,10 +67,16 @@ pub enum NotAnObject {
 impl fmt::Display for NotAnObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length { found } => write!(f, "it is said to have {found} bytes, and an object has 1 to {}", crate::MOST),
+            Self::Length { found } => write!(
+                f,
+                "it is said to have {found} bytes, and an object has 1 to {}",
+                crate::MOST
+            ),
             Self::Memory(error) => error.fmt(f),
             Self::Kernel(error) => write!(f, "its memory cannot be mapped: {error}"),
-            Self::Header => f.write_str("its memory does not begin as an object of this version does"),
+            Self::Header => {
+                f.write_str("its memory does not begin as an object of this version does")
+            }
             Self::Shape { found, expected } => write!(
                 f,
                 "it is of another type: its shape is {found:016x}, and here it would be {expected:016x}. Both programs are to be built with the same definition"
@@ -123,9 +129,14 @@ impl fmt::Display for FindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(error) => error.fmt(f),
-            Self::Unreachable { name, why } => write!(f, "the home of {name:?} cannot be reached: {why}"),
+            Self::Unreachable { name, why } => {
+                write!(f, "the home of {name:?} cannot be reached: {why}")
+            }
             Self::WrongUser { name, reason, .. } => {
-                write!(f, "this program does not accept the home of {name:?}: {reason}; `expect` sets which it accepts")
+                write!(
+                    f,
+                    "this program does not accept the home of {name:?}: {reason}; `expect` sets which it accepts"
+                )
             }
             Self::Refused { name, why } => write!(f, "the home of {name:?} refuses: {why}"),
             Self::NotAnObject { name, error } => write!(f, "{name:?}: {error}"),
@@ -141,12 +152,14 @@ impl From<NotFound> for FindError {
     }
 }
 
-/// Why an operation was not run. It has changed nothing then, unless it was run and returned [`Data`](Self::Data), or has [blocked](Self::Blocked).
+/// Why an operation was not run. It has changed nothing then, unless it was run and returned
+/// [`Data`](Self::Data), or has [blocked](Self::Blocked).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessError {
     /// The home has ended, or has let go of the object: find it again, or make it anew.
     Ended,
-    /// Somebody ended in the middle of an operation, and the home could not repair the object. It is to be made anew.
+    /// Somebody ended in the middle of an operation, and the home could not repair the object. It
+    /// is to be made anew.
     Poisoned,
     /// Others had it for so long.
     Busy {
@@ -155,21 +168,22 @@ pub enum AccessError {
         /// The process of who has it, if that can be told.
         holder: Option<u32>,
     },
-    /// This handle is in an operation already: within it, or in another thread of this virtual processor that waits.
+    /// This handle is in an operation already: within it, or in another thread of this virtual
+    /// processor that waits.
     Nested,
     /// It may only be read here, or only be invoked.
     NotGranted,
     /// Two that do this can wait for each other for ever. In builds with debug assertions only.
     Rule(Box<Broken>),
-    /// An operation by name ([`perform`](crate::Homed::perform)) was run, and has blocked. In builds with debug assertions only.
+    /// An operation by name ([`perform`](crate::Homed::perform)) was run, and has blocked. In
+    /// builds with debug assertions only.
     Blocked(Box<Blocked>),
     /// What the operation has returned.
     Data(DataError),
 }
 
 /// In the words of [`AccessError::Poisoned`].
-pub(crate) const POISONED: &str =
-    "a process ended in the middle of an operation, and its home could not repair it: it has to be made anew";
+pub(crate) const POISONED: &str = "a process ended in the middle of an operation, and its home could not repair it: it has to be made anew";
 
 impl fmt::Display for AccessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -37,7 +37,13 @@ impl Watched for Door {
                 }
                 // A process that has ended already is known no more, and of no use.
                 Err(error) if says_ended(&error) => {}
-                Err(error) => _ = say(&connection, &Opened::No(format!("its home cannot see who asks: {error}")), &[]),
+                Err(error) => {
+                    _ = say(
+                        &connection,
+                        &Opened::No(format!("its home cannot see who asks: {error}")),
+                        &[],
+                    )
+                }
             }
         };
         clerk::let_in(&self.listener, TURN, |_| false, admit);
@@ -70,7 +76,9 @@ pub(crate) struct Guest {
 impl Guest {
     /// `None`: its process or its user has too many connections already. The answer says so.
     fn new(connection: Connection, peer: Peer, object: &Arc<Object>) -> Option<Arc<Self>> {
-        let quota = Quota::of_connection(&peer).map_err(|over| say(&connection, &Opened::No(over.to_string()), &[])).ok()?;
+        let quota = Quota::of_connection(&peer)
+            .map_err(|over| say(&connection, &Opened::No(over.to_string()), &[]))
+            .ok()?;
         Some(Arc::new(Self {
             connection,
             peer,
@@ -103,12 +111,21 @@ impl Guest {
     /// Does what it asks for. False to hang up.
     fn said(&self, object: &Arc<Object>, message: Message) -> bool {
         if message.lost {
-            self.answer(&Opened::No("no descriptor is left in its home for what came with the request".into()), &[]);
+            self.answer(
+                &Opened::No(
+                    "no descriptor is left in its home for what came with the request".into(),
+                ),
+                &[],
+            );
             return false;
         }
         match wire::unpack(&message.bytes) {
-            Ok(Request::Invoke { version, shape, line, makes_fences }) if !self.invokes.load(Ordering::Relaxed) => {
-                let answer = self.check(version).and_then(|()| self.lane(object, shape, line, makes_fences, message.descriptors));
+            Ok(Request::Invoke { version, shape, line, makes_fences })
+                if !self.invokes.load(Ordering::Relaxed) =>
+            {
+                let answer = self.check(version).and_then(|()| {
+                    self.lane(object, shape, line, makes_fences, message.descriptors)
+                });
                 match (answer, Domain::current()) {
                     (Ok(yes), Ok(domain)) => self.answer(&yes, &[domain.station().as_fd()]),
                     (Ok(_), Err(_)) => false,
@@ -126,7 +143,11 @@ impl Guest {
                     }
                     Ok(Some((place, memory))) => {
                         let _ = self.place.set(place);
-                        let yes = Opened::Yes { place, length: object.body.length() as u64, sealed: object.body.is_sealed() };
+                        let yes = Opened::Yes {
+                            place,
+                            length: object.body.length() as u64,
+                            sealed: object.body.is_sealed(),
+                        };
                         self.answer(&yes, &[memory.as_fd()])
                     }
                     Err(why) => {
@@ -147,7 +168,9 @@ impl Guest {
         if version == VERSION {
             return Ok(());
         }
-        Err(format!("it speaks version {VERSION} of the protocol, and this process version {version}"))
+        Err(format!(
+            "it speaks version {VERSION} of the protocol, and this process version {version}"
+        ))
     }
 
     /// Has the thread that serves the object take a lane in.
@@ -160,7 +183,8 @@ impl Guest {
         descriptors: Vec<OwnedFd>,
     ) -> Result<Opened, String> {
         object.may(self, shape)?;
-        let desk = object.desk().ok_or("it runs no operations for others now: its home is to serve it")?;
+        let desk =
+            object.desk().ok_or("it runs no operations for others now: its home is to serve it")?;
         let Ok([lane, own, bell, station]) = <[OwnedFd; 4]>::try_from(descriptors) else {
             return Err("a lane comes with four descriptors".into());
         };
@@ -177,10 +201,15 @@ impl Guest {
         };
         desk.take_in(end).map_err(|error| said(&error))?;
         self.invokes.store(true, Ordering::Relaxed);
-        Ok(Opened::Invokes { line: desk.post.line(), makes_fences: Post::makes_fences(), operations: desk.names.clone() })
+        Ok(Opened::Invokes {
+            line: desk.post.line(),
+            makes_fences: Post::makes_fences(),
+            operations: desk.names.clone(),
+        })
     }
 
-    /// By which the thread that serves knows it: no other one lives at its address, as long as it does.
+    /// By which the thread that serves knows it: no other one lives at its address, as long as it
+    /// does.
     pub(crate) fn number(&self) -> u64 {
         std::ptr::from_ref(self).addr() as u64
     }

@@ -26,7 +26,9 @@ use upcall_shm::sequence::{self, Changing};
 use upcall_shm::span::{Room, Span};
 use upcall_transfer::policy::{self, Policy};
 
-/// See the module. Used by one thread at a time: others have handles of their own ([`try_clone`](Self::try_clone)). An object has 255 of them at a time, of all processes together.
+/// See the module. Used by one thread at a time: others have handles of their own
+/// ([`try_clone`](Self::try_clone)). An object has 255 of them at a time, of all processes
+/// together.
 pub struct Handle {
     side: Side,
     /// The home's lane, once it was asked for something.
@@ -59,7 +61,8 @@ impl fmt::Debug for Handle {
 /// Why an operation is not run in an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotNow {
-    /// Somebody has the lock for long, or the home has to decide first. That is over some time, and nobody tells.
+    /// Somebody has the lock for long, or the home has to decide first. That is over some time, and
+    /// nobody tells.
     Held,
     /// See [`AccessError::Poisoned`].
     Poisoned,
@@ -118,7 +121,8 @@ impl Handle {
         Some(Self::new(Side::Home(object, party)))
     }
 
-    /// Finds the object of a name, which is to have this shape. Takes some 0.1 ms, and up to 5 s if its home is stopped.
+    /// Finds the object of a name, which is to have this shape. Takes some 0.1 ms, and up to 5 s if
+    /// its home is stopped.
     ///
     /// # Errors
     /// See [`FindError`].
@@ -151,7 +155,8 @@ impl Handle {
     /// # Errors
     /// All places of the object are taken, or, elsewhere than at home, as [`find`](Self::find).
     pub fn try_clone(&self) -> Result<Self, FindError> {
-        let full = || FindError::Refused { name: self.name().into(), why: "no more can use it".into() };
+        let full =
+            || FindError::Refused { name: self.name().into(), why: "no more can use it".into() };
         let mut new = match &self.side {
             Side::Home(object, _) => Self::at_home(object.clone()).ok_or_else(full)?,
             Side::Away(away) => Self::find_expecting(&away.name, away.shape, away.accepts.clone())?,
@@ -160,7 +165,8 @@ impl Handle {
         Ok(new)
     }
 
-    /// The same, with operations that wait so long at most for others; for ever, if nothing else is said. Who waits takes no processor, and one that dies is not waited for.
+    /// The same, with operations that wait so long at most for others; for ever, if nothing else is
+    /// said. Who waits takes no processor, and one that dies is not waited for.
     #[must_use]
     pub fn patience(mut self, patience: Option<Duration>) -> Self {
         self.patience = patience;
@@ -216,12 +222,17 @@ impl Handle {
         let Side::Away(away) = &self.side else { return Err(InvokeError::Ended { asked: false }) };
         let _kept_off = keep_off();
         let mut asking = self.asking.borrow_mut();
-        if asking.as_ref().is_some_and(|asking| !asking.is_of_this_thread() || !asking.is_free() || asking.has_ended()) {
+        if asking.as_ref().is_some_and(|asking| {
+            !asking.is_of_this_thread() || !asking.is_free() || asking.has_ended()
+        }) {
             *asking = None;
         }
         let asking = match &mut *asking {
             Some(asking) => asking,
-            none => none.insert(Asking::open(&away.name, away.shape, &*away.accepts).map_err(InvokeError::NotServed)?),
+            none => none.insert(
+                Asking::open(&away.name, away.shape, &*away.accepts)
+                    .map_err(InvokeError::NotServed)?,
+            ),
         };
         let done = asking.ask(name, kind, args, self.patience);
         self.count(|counts| match kind {
@@ -233,7 +244,8 @@ impl Handle {
 
     /// Counts something that it has done.
     pub(crate) fn count(&self, what: impl FnOnce(&mut Counts)) {
-        self.account.count(self.writing().and_then(|(party, body)| body.account(party.place())), what);
+        self.account
+            .count(self.writing().and_then(|(party, body)| body.account(party.place())), what);
     }
 
     /// What its home has granted.
@@ -265,10 +277,13 @@ impl Handle {
         }
     }
 
-    /// Runs an operation on the object where it is, while nobody else does (Psyche's remote access; at its home, a local one). It is not to block, for others wait for it; and what it reads may have been written by any program that uses the
-    /// object. Waits until others have done, and blocks the thread for that.
+    /// Runs an operation on the object where it is, while nobody else does (Psyche's remote access;
+    /// at its home, a local one). It is not to block, for others wait for it; and what it reads may
+    /// have been written by any program that uses the object. Waits until others have done, and
+    /// blocks the thread for that.
     ///
-    /// If it panics, the home decides what becomes of the object, as if this process had ended there.
+    /// If it panics, the home decides what becomes of the object, as if this process had ended
+    /// there.
     ///
     /// # Errors
     /// See [`AccessError`]. The operation was not run then.
@@ -285,7 +300,10 @@ impl Handle {
     /// The same for an operation that only reads. It leaves the sequence number as it is, so that
     /// reads without the lock stay valid. A panic in it leaves the object whole.
     #[inline]
-    pub(crate) fn access_to_look<R>(&self, operation: impl FnOnce(Span<'_>) -> R) -> Result<R, AccessError> {
+    pub(crate) fn access_to_look<R>(
+        &self,
+        operation: impl FnOnce(Span<'_>) -> R,
+    ) -> Result<R, AccessError> {
         let _busy = self.enter()?;
         let Some((party, body)) = self.writing() else { return Err(AccessError::NotGranted) };
         // Until the lock is free again.
@@ -312,9 +330,16 @@ impl Handle {
         result
     }
 
-    /// The same in an interrupt, at home: neither blocks nor allocates, and waits for some microseconds at most.
-    pub(crate) fn access_at_once<R>(&self, does: Does, operation: impl FnOnce(Room<'_>) -> R) -> Result<R, NotNow> {
-        let (Side::Home(object, party), Ok(_busy)) = (&self.side, self.enter()) else { return Err(NotNow::Held) };
+    /// The same in an interrupt, at home: neither blocks nor allocates, and waits for some
+    /// microseconds at most.
+    pub(crate) fn access_at_once<R>(
+        &self,
+        does: Does,
+        operation: impl FnOnce(Room<'_>) -> R,
+    ) -> Result<R, NotNow> {
+        let (Side::Home(object, party), Ok(_busy)) = (&self.side, self.enter()) else {
+            return Err(NotNow::Held);
+        };
         if !waiting::lock_at_once(party, |place| object.may_be_known(place)) {
             return Err(NotNow::Held);
         }
@@ -322,7 +347,9 @@ impl Handle {
         if state == State::Whole {
             return Ok(match does {
                 Does::Changes => self.work(party, &object.body, operation),
-                Does::Looks => Self::look_under_lock(party, &object.body, |_| operation(object.body.data())),
+                Does::Looks => {
+                    Self::look_under_lock(party, &object.body, |_| operation(object.body.data()))
+                }
             });
         }
         party.unlock();
@@ -334,8 +361,12 @@ impl Handle {
         if self.busy.replace(true) { Err(AccessError::Nested) } else { Ok(Busy(&self.busy)) }
     }
 
-    /// Runs an operation that only looks at the object where it is, and without the lock, so that any number can at once: it writes nothing that others see. If somebody has changed something meanwhile it is run again, so it may be run several times,
-    /// and what it finds then may be of both; what it returns is of one state. A panic of it is a panic, also then. Where changes leave no time for a look this waits for the lock like any other, if it may. Waits for changes under way, and blocks the thread for that.
+    /// Runs an operation that only looks at the object where it is, and without the lock, so that
+    /// any number can at once: it writes nothing that others see. If somebody has changed something
+    /// meanwhile it is run again, so it may be run several times, and what it finds then may be
+    /// of both; what it returns is of one state. A panic of it is a panic, also then. Where changes
+    /// leave no time for a look this waits for the lock like any other, if it may. Waits for
+    /// changes under way, and blocks the thread for that.
     ///
     /// # Errors
     /// See [`AccessError`].
@@ -345,16 +376,24 @@ impl Handle {
         let tried = match &self.side {
             Side::Home(object, _) => Self::try_read(&object.body, &mut operation),
             Side::Away(away) if away.has_ended() => return Err(Self::ended(away)),
-            Side::Away(Away { memory: Memory::Body(body, _), .. }) => Self::try_read(body, &mut operation),
-            Side::Away(Away { memory: Memory::View(view), .. }) => Self::try_read(view, &mut operation),
+            Side::Away(Away { memory: Memory::Body(body, _), .. }) => {
+                Self::try_read(body, &mut operation)
+            }
+            Side::Away(Away { memory: Memory::View(view), .. }) => {
+                Self::try_read(view, &mut operation)
+            }
             Side::Away(Away { memory: Memory::None, .. }) => return Err(AccessError::NotGranted),
         };
         tried.map_or_else(|| self.read_at_last(busy, operation), Ok)
     }
 
-    /// One look. `None`: somebody is changing something, or has meanwhile, or the object is not whole.
+    /// One look. `None`: somebody is changing something, or has meanwhile, or the object is not
+    /// whole.
     #[inline]
-    fn try_read<R>(memory: &(impl Readable + ?Sized), operation: &mut impl FnMut(Span<'_>) -> R) -> Option<R> {
+    fn try_read<R>(
+        memory: &(impl Readable + ?Sized),
+        operation: &mut impl FnMut(Span<'_>) -> R,
+    ) -> Option<R> {
         let began = sequence::look(memory.word())?;
         if memory.state() != State::Whole {
             return None;
@@ -364,7 +403,11 @@ impl Handle {
     }
 
     #[cold]
-    fn read_at_last<R>(&self, busy: Busy<'_>, mut operation: impl FnMut(Span<'_>) -> R) -> Result<R, AccessError> {
+    fn read_at_last<R>(
+        &self,
+        busy: Busy<'_>,
+        mut operation: impl FnMut(Span<'_>) -> R,
+    ) -> Result<R, AccessError> {
         let mut looks = |memory: &dyn Readable| {
             (0..LOOKS).find_map(|_| {
                 std::hint::spin_loop();
@@ -420,7 +463,11 @@ impl Handle {
             Side::Home(..) => (party.try_lock_at_home(), true),
             Side::Away(away) => (party.try_lock(), !away.has_ended()),
         };
-        if had && goes_on && body.state() == State::Whole { Ok(()) } else { self.begin_at_last(had, party, body) }
+        if had && goes_on && body.state() == State::Whole {
+            Ok(())
+        } else {
+            self.begin_at_last(had, party, body)
+        }
     }
 
     /// The same where the lock was not free, or the object is not as it should be.
@@ -428,13 +475,19 @@ impl Handle {
     fn begin_at_last(&self, had: bool, party: &Ours, body: &Body) -> Result<(), AccessError> {
         match &self.side {
             Side::Home(object, _) => {
-                if !had && !waiting::lock_at_home(party, self.patience, |place| object.is_known(place)) {
+                if !had
+                    && !waiting::lock_at_home(party, self.patience, |place| object.is_known(place))
+                {
                     return Err(self.was_busy(party));
                 }
             }
             Side::Away(away) => {
                 if !had && !waiting::lock(party, self.patience, || away.has_ended()) {
-                    return Err(if away.has_ended() { Self::ended(away) } else { self.was_busy(party) });
+                    return Err(if away.has_ended() {
+                        Self::ended(away)
+                    } else {
+                        self.was_busy(party)
+                    });
                 }
                 if away.has_ended() {
                     party.unlock();
@@ -524,7 +577,10 @@ mod tests {
 
     impl Random {
         fn next(&mut self) -> u64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 32) * (self.0 >> 13 & 3)
         }
     }
@@ -572,11 +628,16 @@ mod tests {
     fn a_thread_of_the_home_that_works_in_a_loop_takes_turns_with_urgent_work_from_outside() {
         const TURNS: u64 = 300;
         let guard = Some(Duration::from_secs(60));
-        let home = Homed::<u64>::create(&format!("loop-{}", std::process::id())).with(|_| Ok(())).unwrap().patience(guard);
+        let home = Homed::<u64>::create(&format!("loop-{}", std::process::id()))
+            .with(|_| Ok(()))
+            .unwrap()
+            .patience(guard);
         let _serving = home.serve_in_background(Operations::new().operation::<Add>()).unwrap();
         let away = Homed::<u64>::find(home.name()).unwrap().patience(guard);
         std::thread::scope(|scope| {
-            scope.spawn(move || (1..=TURNS).for_each(|turn| assert_eq!(away.urgent::<Add>(()).unwrap(), turn)));
+            scope.spawn(move || {
+                (1..=TURNS).for_each(|turn| assert_eq!(away.urgent::<Add>(()).unwrap(), turn))
+            });
             let (mut last, mut in_a_row, mut most) = (0, 0, 0);
             while last < TURNS {
                 let now = home.access(|number| {
@@ -611,7 +672,8 @@ mod tests {
             let repair = |_: Room<'_>, _| Verdict::Keep;
             let home = Creating::new(&name, 4096).repair(repair).create(7, |_| ()).unwrap();
             let home = home.patience(Some(Duration::from_millis(20)));
-            let (hostile, other) = (Handle::find(&name, 7).unwrap(), Handle::find(&name, 7).unwrap());
+            let (hostile, other) =
+                (Handle::find(&name, 7).unwrap(), Handle::find(&name, 7).unwrap());
             let other = other.patience(Some(Duration::from_millis(20)));
             let over = AtomicBool::new(false);
             std::thread::scope(|scope| {
@@ -625,7 +687,10 @@ mod tests {
                         // Waiting takes no processor time, and work that a hostile guest makes
                         // does.
                         let (took, worked) = (turn.elapsed(), thread_time() - before);
-                        assert!(worked < Duration::from_secs(2), "seed {seed}: {worked:?} of processor time");
+                        assert!(
+                            worked < Duration::from_secs(2),
+                            "seed {seed}: {worked:?} of processor time"
+                        );
                         assert!(took < Duration::from_secs(60), "seed {seed}: {took:?}");
                     }
                     had

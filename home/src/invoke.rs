@@ -1,4 +1,5 @@
-//! Operations that the home runs for others ([`Homed::urgent`], [`Homed::invoke`]), and those that are named and run where the object is ([`Homed::perform`]).
+//! Operations that the home runs for others ([`Homed::urgent`], [`Homed::invoke`]), and those that
+//! are named and run where the object is ([`Homed::perform`]).
 
 use crate::error::{AccessError, FindError};
 use crate::homed::Homed;
@@ -12,7 +13,8 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-/// Why an invocation has no reply. What it says of whether the operation was run is meant so: a home that ended may have run it.
+/// Why an invocation has no reply. What it says of whether the operation was run is meant so: a
+/// home that ended may have run it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InvokeError {
@@ -60,7 +62,8 @@ pub enum InvokeError {
     NotRun(String),
     /// It panicked at the home, which decides what becomes of the object.
     Panicked,
-    /// What the home has sent is no reply to this: both programs are to be built with the same definition.
+    /// What the home has sent is no reply to this: both programs are to be built with the same
+    /// definition.
     Malformed(String),
     /// This hold is in an operation already.
     Nested,
@@ -75,10 +78,12 @@ pub enum InvokeError {
 impl fmt::Display for InvokeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ended { asked: true } => f.write_str("the home has ended, or serves it no more; it may have run the operation"),
-            Self::Ended { asked: false } => {
-                f.write_str("the home has ended, or serves it no more: find the object again when it is there")
-            }
+            Self::Ended { asked: true } => f.write_str(
+                "the home has ended, or serves it no more; it may have run the operation",
+            ),
+            Self::Ended { asked: false } => f.write_str(
+                "the home has ended, or serves it no more: find the object again when it is there",
+            ),
             Self::NotServed(error) => error.fmt(f),
             Self::Unknown { name, known } => {
                 write!(
@@ -94,7 +99,10 @@ impl fmt::Display for InvokeError {
                 )
             }
             Self::TooLong { bytes } => {
-                write!(f, "its arguments have {bytes} bytes, and {LONGEST} can be sent: send them in parts")
+                write!(
+                    f,
+                    "its arguments have {bytes} bytes, and {LONGEST} can be sent: send them in parts"
+                )
             }
             Self::Busy { waited } => {
                 write!(
@@ -103,17 +111,24 @@ impl fmt::Display for InvokeError {
                 )
             }
             Self::Data(error) => error.fmt(f),
-            Self::Corrupt { what, at } => write!(f, "at home {what} was to be at byte {at} of the object, and something else is"),
+            Self::Corrupt { what, at } => write!(
+                f,
+                "at home {what} was to be at byte {at} of the object, and something else is"
+            ),
             Self::Said(words) => f.write_str(words),
             Self::NotRun(why) => write!(f, "its home did not run it: {why}"),
-            Self::Panicked => f.write_str("it panicked at its home, which decides what becomes of the object"),
+            Self::Panicked => {
+                f.write_str("it panicked at its home, which decides what becomes of the object")
+            }
             Self::Malformed(error) => {
                 write!(
                     f,
                     "what its home has sent is no reply to it: {error}. Both programs are to be built with the same definition"
                 )
             }
-            Self::Nested => f.write_str("this hold is in an operation already: end that first, or use one of your own"),
+            Self::Nested => f.write_str(
+                "this hold is in an operation already: end that first, or use one of your own",
+            ),
             Self::Access(error) => error.fmt(f),
             Self::Rule(broken) => broken.fmt(f),
             Self::Blocked(blocked) => blocked.fmt(f),
@@ -134,9 +149,11 @@ impl InvokeError {
             Failure::Said(words) => Self::Said(words.into_owned()),
             Failure::NotRun(why) => Self::NotRun(why.into_owned()),
             Failure::Panicked => Self::Panicked,
-            Failure::Blocked { file, line } => {
-                Self::Blocked(Blocked { name, here: Location::caller(), registered: Some(format!("{file}:{line}")) })
-            }
+            Failure::Blocked { file, line } => Self::Blocked(Blocked {
+                name,
+                here: Location::caller(),
+                registered: Some(format!("{file}:{line}")),
+            }),
         }
     }
 }
@@ -165,10 +182,14 @@ impl<T: Shared> Homed<T> {
     /// Runs an operation on the object where it is: [`access`](Self::access) by name.
     ///
     /// # Errors
-    /// See [`AccessError`]. In builds with debug assertions [`AccessError::Blocked`], if it was run and has blocked.
+    /// See [`AccessError`]. In builds with debug assertions [`AccessError::Blocked`], if it was run
+    /// and has blocked.
     #[inline]
     #[track_caller]
-    pub fn perform<O: Operation<Of = T>>(&self, args: O::Args<'_>) -> Result<O::Reply, AccessError> {
+    pub fn perform<O: Operation<Of = T>>(
+        &self,
+        args: O::Args<'_>,
+    ) -> Result<O::Reply, AccessError> {
         let mut has_blocked = false;
         let run = |object: T::At<'_>| {
             let (result, blocked) = rules::watched(|| O::run(object, args));
@@ -183,9 +204,14 @@ impl<T: Shared> Homed<T> {
         done
     }
 
-    /// Has the home run a short operation as soon as it can, in between whatever else it does, and waits for that (Psyche's urgent invocation). It is run once; if it cannot be known whether it was, the error says so. At home it is run by the caller.
+    /// Has the home run a short operation as soon as it can, in between whatever else it does, and
+    /// waits for that (Psyche's urgent invocation). It is run once; if it cannot be known whether
+    /// it was, the error says so. At home it is run by the caller.
     ///
-    /// The home runs it where it serves the object ([`serve`](Self::serve)): on a virtual processor at safe points, on another thread where that polls or waits, or in between whatever that computes ([`Serving::interruptible`](crate::Serving::interruptible)). Waits as long as the hold's [patience](Self::patience) lasts, spinning for some µs and blocking the thread then.
+    /// The home runs it where it serves the object ([`serve`](Self::serve)): on a virtual processor
+    /// at safe points, on another thread where that polls or waits, or in between whatever that
+    /// computes ([`Serving::interruptible`](crate::Serving::interruptible)). Waits as long as the
+    /// hold's [patience](Self::patience) lasts, spinning for some µs and blocking the thread then.
     ///
     /// # Errors
     /// See [`InvokeError`].
@@ -214,7 +240,12 @@ impl<T: Shared> Homed<T> {
     }
 
     #[track_caller]
-    fn ask<R: DeserializeOwned>(&self, name: &'static str, kind: Kind, args: &impl Serialize) -> Result<R, InvokeError> {
+    fn ask<R: DeserializeOwned>(
+        &self,
+        name: &'static str,
+        kind: Kind,
+        args: &impl Serialize,
+    ) -> Result<R, InvokeError> {
         self.handle().ask(name, kind, args)
     }
 }

@@ -1,7 +1,11 @@
-//! Values that are only ever invoked ([`Kept`]): of any type, in the home's own memory, and without a lock.
+//! Values that are only ever invoked ([`Kept`]): of any type, in the home's own memory, and without
+//! a lock.
 //!
-//! Source: Psyche, section 3.1 (P4 here): where an object is only touched by invocations, that these run one after the other at its home is all the synchronisation that it needs. The types keep it so: nobody but the thread that keeps a value gets at it, and others have an [`Asked`], by which nothing can be done but ask. The object behind it
-//! has no data, and its memory is handed over to nobody.
+//! Source: Psyche, section 3.1 (P4 here): where an object is only touched by invocations, that
+//! these run one after the other at its home is all the synchronisation that it needs. The types
+//! keep it so: nobody but the thread that keeps a value gets at it, and others have an [`Asked`],
+//! by which nothing can be done but ask. The object behind it has no data, and its memory is handed
+//! over to nobody.
 
 use crate::error::{CreateError, FindError};
 use crate::finder::Finder;
@@ -22,7 +26,8 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::time::Duration;
 use upcall_os::socket::Peer;
 
-/// What others can have done with a value: short, for it runs in between what the thread that keeps it does; it does not block, and invokes nothing.
+/// What others can have done with a value: short, for it runs in between what the thread that keeps
+/// it does; it does not block, and invokes nothing.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -99,7 +104,8 @@ struct Value<V> {
     torn: Cell<bool>,
 }
 
-const TORN: &str = "an errand has panicked in the midst of it, and its home has not put it right yet";
+const TORN: &str =
+    "an errand has panicked in the midst of it, and its home has not put it right yet";
 
 impl<V: 'static> Errands<V> {
     /// None yet.
@@ -107,19 +113,23 @@ impl<V: 'static> Errands<V> {
         Self::default()
     }
 
-    /// With one more. In builds with debug assertions who asks for one that blocks is told of it, and of this place ([`InvokeError::Blocked`]).
+    /// With one more. In builds with debug assertions who asks for one that blocks is told of it,
+    /// and of this place ([`InvokeError::Blocked`]).
     #[track_caller]
     pub fn errand<E: Errand<Of = V>>(self) -> Self {
         let registered = Location::caller();
         let run = move |state: &State, args: &[u8]| {
             let not_run = |why: &'static str| Failure::NotRun(why.into());
-            let kept = state.downcast_ref::<Value<V>>().ok_or_else(|| not_run("nothing is kept there"))?;
+            let kept =
+                state.downcast_ref::<Value<V>>().ok_or_else(|| not_run("nothing is kept there"))?;
             if kept.torn.get() {
                 return Err(not_run(TORN));
             }
-            let args = postcard::from_bytes::<E::Args<'_>>(args).map_err(|_| not_run("its arguments cannot be read"))?;
+            let args = postcard::from_bytes::<E::Args<'_>>(args)
+                .map_err(|_| not_run("its arguments cannot be read"))?;
             let mut value = kept.value.try_borrow_mut().map_err(|_| not_run("it is in use"))?;
-            let done = catch_unwind(AssertUnwindSafe(|| rules::watched(|| E::run(&mut value, args))));
+            let done =
+                catch_unwind(AssertUnwindSafe(|| rules::watched(|| E::run(&mut value, args))));
             let (done, blocked) = done.map_err(|_| {
                 kept.torn.set(true);
                 Failure::Panicked
@@ -136,7 +146,9 @@ impl<V: 'static> Errands<V> {
 /// Tells what is kept apart from objects.
 const KEPT: u64 = shape("kept 1", &[]);
 
-/// A value that this thread keeps, and does errands with for others, as long as this lives. On a virtual processor they are done by themselves, at safe points; elsewhere where this thread [polls](Self::poll), or waits.
+/// A value that this thread keeps, and does errands with for others, as long as this lives. On a
+/// virtual processor they are done by themselves, at safe points; elsewhere where this thread
+/// [polls](Self::poll), or waits.
 #[must_use = "nothing is kept any more when this is dropped"]
 pub struct Kept<V> {
     serving: Serving<u64>,
@@ -170,7 +182,8 @@ impl fmt::Display for KeepError {
 impl std::error::Error for KeepError {}
 
 impl<V: 'static> Kept<V> {
-    /// Keeps a value under a name, for programs of the same user. Blocks for some 0.1 ms, and up to 5 s while a process that had the name before is just ending.
+    /// Keeps a value under a name, for programs of the same user. Blocks for some 0.1 ms, and up to
+    /// 5 s while a process that had the name before is just ending.
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -178,7 +191,8 @@ impl<V: 'static> Kept<V> {
         Self::make(Creating::new(name, 8), value, errands)
     }
 
-    /// The same for those that `policy` lets ask. What it says when it refuses is told. It runs on the domain's clerk, and may not block.
+    /// The same for those that `policy` lets ask. What it says when it refuses is told. It runs on
+    /// the domain's clerk, and may not block.
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -188,7 +202,11 @@ impl<V: 'static> Kept<V> {
         errands: Errands<V>,
         policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, KeepError> {
-        Self::make(Creating::new(name, 8).policy(move |peer| policy(peer).map(|()| Grant::Invoke)), value, errands)
+        Self::make(
+            Creating::new(name, 8).policy(move |peer| policy(peer).map(|()| Grant::Invoke)),
+            value,
+            errands,
+        )
     }
 
     /// The same with a mode and a group of the home's socket, as [`Creating::mode`] and
@@ -200,10 +218,16 @@ impl<V: 'static> Kept<V> {
         Self::make(creating.length(8), value, errands)
     }
 
-    fn make(creating: Creating, value: V, Errands(operations, _): Errands<V>) -> Result<Self, KeepError> {
+    fn make(
+        creating: Creating,
+        value: V,
+        Errands(operations, _): Errands<V>,
+    ) -> Result<Self, KeepError> {
         let handle = creating.only_to_invoke().create(KEPT, |_| ()).map_err(KeepError::Create)?;
         let value = Value { value: RefCell::new(value), torn: Cell::new(false) };
-        let serving = Homed::<u64>::of(handle).serve_with(operations, Box::new(value)).map_err(KeepError::Serve)?;
+        let serving = Homed::<u64>::of(handle)
+            .serve_with(operations, Box::new(value))
+            .map_err(KeepError::Serve)?;
         Ok(Self { serving, of: PhantomData })
     }
 
@@ -211,7 +235,8 @@ impl<V: 'static> Kept<V> {
         self.serving.state().downcast_ref().expect("what was kept")
     }
 
-    /// Its home's own turn. No errand is done meanwhile; the thread invokes nothing in it ([`Serving::mask`]).
+    /// Its home's own turn. No errand is done meanwhile; the thread invokes nothing in it
+    /// ([`Serving::mask`]).
     ///
     /// # Panics
     /// In a turn of the same thread, or in an errand.
@@ -221,7 +246,8 @@ impl<V: 'static> Kept<V> {
         turn(&mut self.kept().value.borrow_mut())
     }
 
-    /// Whether an errand has panicked. Then none is done, and who asks is told so, until its home has [put it right](Self::mend).
+    /// Whether an errand has panicked. Then none is done, and who asks is told so, until its home
+    /// has [put it right](Self::mend).
     pub fn is_torn(&self) -> bool {
         self.kept().torn.get()
     }
@@ -276,8 +302,12 @@ impl<V: 'static> Asked<V> {
 
     /// Finds what homes keep that `accepts` accepts, in place of those of this user and of root:
     /// see [`Homed::expect`].
-    pub fn expect(accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Finder<Self> {
-        Finder::new(accepts, |name, accepts| Ok(Self { handle: Handle::find_expecting(name, KEPT, accepts)?, of: PhantomData }))
+    pub fn expect(
+        accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Finder<Self> {
+        Finder::new(accepts, |name, accepts| {
+            Ok(Self { handle: Handle::find_expecting(name, KEPT, accepts)?, of: PhantomData })
+        })
     }
 
     /// The same, which waits so long at most for a reply; for ever, if nothing else is said.
@@ -286,7 +316,8 @@ impl<V: 'static> Asked<V> {
         Self { handle: self.handle.patience(patience), of: PhantomData }
     }
 
-    /// Has an errand done, as soon as the thread that keeps the value can, and waits for that: as [`Homed::urgent`]. It is done once; if it cannot be known whether it was, the error says so.
+    /// Has an errand done, as soon as the thread that keeps the value can, and waits for that: as
+    /// [`Homed::urgent`]. It is done once; if it cannot be known whether it was, the error says so.
     ///
     /// # Errors
     /// See [`InvokeError`].

@@ -5,10 +5,14 @@
 //!     4096  arguments that do not fit there                        who invokes
 //!  1052672  results that do not fit there                          the home
 //! ```
-//! Who invokes brings it, with a bell for each side. Both sleep at posts of theirs ([`upcall_transfer::post`]). One invocation is under way at a time, so neither the buffer nor the line is ever overwritten by another one: a request is
-//! there when the slot is on its lap, is taken once, and answered once (P7; the one slot for all senders that the paper has needs resending for that: `shm/src/one_slot.rs`, an experiment).
+//! Who invokes brings it, with a bell for each side. Both sleep at posts of theirs
+//! ([`upcall_transfer::post`]). One invocation is under way at a time, so neither the buffer nor
+//! the line is ever overwritten by another one: a request is there when the slot is on its lap, is
+//! taken once, and answered once (P7; the one slot for all senders that the paper has needs
+//! resending for that: `shm/src/one_slot.rs`, an experiment).
 //!
-//! Neither side believes the other: what is in the slot is copied and then used, what lies behind it is copied by a length that was looked at.
+//! Neither side believes the other: what is in the slot is copied and then used, what lies behind
+//! it is copied by a length that was looked at.
 
 use postcard::ser_flavors::Flavor;
 use serde::Serialize;
@@ -62,7 +66,8 @@ impl Lane {
     }
 
     fn map(file: MemoryFile) -> io::Result<Self> {
-        let region = Region::new(Mapping::shared(&file)?).ok_or_else(|| io::Error::other("a lane cannot be written"))?;
+        let region = Region::new(Mapping::shared(&file)?)
+            .ok_or_else(|| io::Error::other("a lane cannot be written"))?;
         Ok(Self { file, region })
     }
 
@@ -74,9 +79,15 @@ impl Lane {
         self.region.view(0).expect("a lane begins with a slot")
     }
 
-    /// A message with this tag and value, encoded in the slot or, if that has no room for it, in the lane's own. Nothing is sent.
+    /// A message with this tag and value, encoded in the slot or, if that has no room for it, in
+    /// the lane's own. Nothing is sent.
     #[inline]
-    pub(crate) fn message(&self, tag: u16, value: &impl Serialize, way: Way) -> Result<Image, Unsent> {
+    pub(crate) fn message(
+        &self,
+        tag: u16,
+        value: &impl Serialize,
+        way: Way,
+    ) -> Result<Image, Unsent> {
         let mut image = Image::new(0, tag, NO_ASTACK);
         let mut short = [0; INLINE];
         match postcard::to_slice(value, &mut short).map(|used| used.len()) {
@@ -87,7 +98,9 @@ impl Lane {
                 }
                 image.place(Place::Inline, 0, length as u32);
             }
-            Err(postcard::Error::SerializeBufferFull) => image.place(Place::Segment, 0, self.write(value, way)? as u32),
+            Err(postcard::Error::SerializeBufferFull) => {
+                image.place(Place::Segment, 0, self.write(value, way)? as u32)
+            }
             Err(error) => return Err(Unsent::Unencodable(error)),
         }
         Ok(image)
@@ -105,10 +118,16 @@ impl Lane {
 
     /// The bytes of a message, copied to `copy`. `None`: it cannot be one.
     #[inline]
-    pub(crate) fn bytes<'a>(&self, image: &Image, way: Way, copy: &'a mut Bytes) -> Option<&'a [u8]> {
+    pub(crate) fn bytes<'a>(
+        &self,
+        image: &Image,
+        way: Way,
+        copy: &'a mut Bytes,
+    ) -> Option<&'a [u8]> {
         match image.values_in()? {
             Place::Inline if image.len() <= INLINE => {
-                for (bytes, value) in copy.short.as_chunks_mut::<8>().0.iter_mut().zip(image.values) {
+                for (bytes, value) in copy.short.as_chunks_mut::<8>().0.iter_mut().zip(image.values)
+                {
                     *bytes = value.to_le_bytes();
                 }
                 Some(&copy.short[..image.len()])
@@ -188,7 +207,10 @@ mod tests {
             for way in [Way::There, Way::Back] {
                 let image = lane.message(7, &value, way).unwrap();
                 let bytes = lane.bytes(&image, way, &mut copy).unwrap();
-                assert!(postcard::from_bytes::<Vec<u8>>(bytes).unwrap() == value && image.tag() == 7, "{length}");
+                assert!(
+                    postcard::from_bytes::<Vec<u8>>(bytes).unwrap() == value && image.tag() == 7,
+                    "{length}"
+                );
             }
         }
         let image = lane.message(7, &(), Way::There).unwrap();
@@ -200,11 +222,15 @@ mod tests {
         let lane = Lane::create().unwrap();
         for value in [vec![7_u8; LONGEST - 2], vec![7; LONGEST], vec![7; 3 * LONGEST]] {
             match lane.message(7, &value, Way::There) {
-                Err(Unsent::TooLong { bytes }) => assert!(bytes == value.len() + 3 || bytes == value.len() + 4, "{bytes}"),
+                Err(Unsent::TooLong { bytes }) => {
+                    assert!(bytes == value.len() + 3 || bytes == value.len() + 4, "{bytes}")
+                }
                 other => panic!("{:?}", other.map(|image| image.len())),
             }
             let text = "x".repeat(value.len());
-            assert!(matches!(lane.message(7, &text, Way::Back), Err(Unsent::TooLong { bytes }) if bytes > LONGEST));
+            assert!(
+                matches!(lane.message(7, &text, Way::Back), Err(Unsent::TooLong { bytes }) if bytes > LONGEST)
+            );
         }
     }
 
@@ -212,9 +238,12 @@ mod tests {
     fn what_cannot_be_a_message_is_none() {
         let (lane, mut copy) = (Lane::create().unwrap(), Bytes::with(Vec::new()));
         let mut image = Image::new(0, 1, NO_ASTACK);
-        for (place, length) in
-            [(Place::Inline, 49), (Place::Segment, LONGEST as u32 + 1), (Place::AStack, 1), (Place::Segment, u32::MAX)]
-        {
+        for (place, length) in [
+            (Place::Inline, 49),
+            (Place::Segment, LONGEST as u32 + 1),
+            (Place::AStack, 1),
+            (Place::Segment, u32::MAX),
+        ] {
             image.place(place, 0, length);
             assert!(lane.bytes(&image, Way::There, &mut copy).is_none());
         }

@@ -1,7 +1,10 @@
-//! Objects with a home: state that several processes share, in memory that one of them is responsible for.
+//! Objects with a home: state that several processes share, in memory that one of them is
+//! responsible for.
 //!
-//! What: an object lives in memory of its own, which its home has made, and is found by name ([`Homed`]). It is of types that can live there ([`types`]). Others work on it where it is, under its lock: remote access. When one dies in the middle of an operation
-//! its home learns of it, and decides whether the object can still be used.
+//! What: an object lives in memory of its own, which its home has made, and is found by name
+//! ([`Homed`]). It is of types that can live there ([`types`]). Others work on it where it is,
+//! under its lock: remote access. When one dies in the middle of an operation its home learns of
+//! it, and decides whether the object can still be used.
 //!
 //! ```
 //! use upcall_home::{Homed, Map, Text};
@@ -18,9 +21,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Or the home runs operations for them ([`Operation`], [`Procedure`], [`Serving`]): in between whatever it does, at points of its own or by signal, or as threads.
+//! Or the home runs operations for them ([`Operation`], [`Procedure`], [`Serving`]): in between
+//! whatever it does, at points of its own or by signal, or as threads.
 //!
-//! Which of these is cheapest depends on the operation, the machine and what others do; [`Homed::auto`] finds out by measuring ([`costs`] is where it begins).
+//! Which of these is cheapest depends on the operation, the machine and what others do;
+//! [`Homed::auto`] finds out by measuring ([`costs`] is where it begins).
 //!
 //! Source: Psyche (P1 to P3, P5 to P8 here).
 #![forbid(unsafe_code)]
@@ -66,7 +71,8 @@ pub use reference::{NotAReference, Reference};
 pub use rules::{Blocked, Broken};
 pub use serving::{Background, Masked, ServeError, Serving};
 pub use types::{
-    Blob, Check, DataError, Init, Link, List, ListAt, Map, MapAt, Place, Plain, Queue, QueueAt, Shared, Spot, Text, Value, With,
+    Blob, Check, DataError, Init, Link, List, ListAt, Map, MapAt, Place, Plain, Queue, QueueAt,
+    Shared, Spot, Text, Value, With,
 };
 #[doc(hidden)]
 pub use types::{after, larger, shape};

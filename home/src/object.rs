@@ -1,4 +1,5 @@
-//! An object at its home: who may use it, in which place, and what becomes of it when one of them dies.
+//! An object at its home: who may use it, in which place, and what becomes of it when one of them
+//! dies.
 //!
 //! The clerk takes over the locks and places of dead processes. It does not need the home's own
 //! threads for that. So the waiters for a dead holder's lock wait for the clerk only.
@@ -61,7 +62,8 @@ pub enum Torn {
 pub enum Verdict {
     /// It is as it should be, or was made so.
     Keep,
-    /// It is of no use any more: all operations fail from now on ([`AccessError::Poisoned`](crate::AccessError::Poisoned)).
+    /// It is of no use any more: all operations fail from now on
+    /// ([`AccessError::Poisoned`](crate::AccessError::Poisoned)).
     Poison,
 }
 
@@ -102,12 +104,16 @@ pub struct Creating {
 
 impl fmt::Debug for Creating {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Creating").field("name", &self.name).field("length", &self.length).finish_non_exhaustive()
+        f.debug_struct("Creating")
+            .field("name", &self.name)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
     }
 }
 
 impl Creating {
-    /// One of this name, with `length` bytes of data, all zero at first, of which only those take memory that are touched.
+    /// One of this name, with `length` bytes of data, all zero at first, of which only those take
+    /// memory that are touched.
     pub fn new(name: &str, length: u64) -> Self {
         let accepts = upcall_transfer::policy::own_user();
         let same_user = move |peer: &Peer| accepts(peer).map(|()| Grant::ReadWrite);
@@ -130,16 +136,26 @@ impl Creating {
     /// Sets the function that repairs the data after an operation ended in the middle. It runs on a
     /// thread of its own under the object's lock, and all operations on the object wait for it. If
     /// it panics, or if there is no such function, the object is poisoned.
-    pub fn repair(self, mut repair: impl FnMut(Room<'_>, Torn) -> Verdict + Send + 'static) -> Self {
+    pub fn repair(
+        self,
+        mut repair: impl FnMut(Room<'_>, Torn) -> Verdict + Send + 'static,
+    ) -> Self {
         self.repair_damaged(move |damaged, torn| repair(damaged.room, torn))
     }
 
-    pub(crate) fn repair_damaged(self, repair: impl FnMut(Damaged<'_>, Torn) -> Verdict + Send + 'static) -> Self {
+    pub(crate) fn repair_damaged(
+        self,
+        repair: impl FnMut(Damaged<'_>, Torn) -> Verdict + Send + 'static,
+    ) -> Self {
         Self { repair: Box::new(repair), ..self }
     }
 
-    /// Has this decide who may do what with the object, in place of: everything, who runs as the same user. What it says when it refuses is told. It runs on the clerk, and may not block.
-    pub fn policy(self, policy: impl Fn(&Peer) -> Result<Grant, String> + Send + Sync + 'static) -> Self {
+    /// Has this decide who may do what with the object, in place of: everything, who runs as the
+    /// same user. What it says when it refuses is told. It runs on the clerk, and may not block.
+    pub fn policy(
+        self,
+        policy: impl Fn(&Peer) -> Result<Grant, String> + Send + Sync + 'static,
+    ) -> Self {
         Self { policy: Box::new(policy), ..self }
     }
 
@@ -162,12 +178,14 @@ impl Creating {
         Self { policy: Box::new(move |peer| policy(peer).map(|_| Grant::Invoke)), ..self }
     }
 
-    /// Only its home can ever write it: its memory is sealed, so that the kernel refuses every other writer, whoever it runs as. Others may read, whatever else the policy grants.
+    /// Only its home can ever write it: its memory is sealed, so that the kernel refuses every
+    /// other writer, whoever it runs as. Others may read, whatever else the policy grants.
     pub fn only_home_writes(self) -> Self {
         Self { sealed: true, ..self }
     }
 
-    /// Makes it, with data that `init` writes before anybody else finds it. Blocks for some 0.1 ms, and up to 5 s while a process that had the name before is just ending.
+    /// Makes it, with data that `init` writes before anybody else finds it. Blocks for some 0.1 ms,
+    /// and up to 5 s while a process that had the name before is just ending.
     ///
     /// # Errors
     /// See [`CreateError`].
@@ -188,12 +206,22 @@ impl Creating {
         init: impl FnOnce(Room<'_>) -> Result<(), DataError>,
     ) -> Result<Handle, CreateError> {
         let unable = |what| move |error| CreateError::Resource { what, error };
-        names::check(&self.name).map_err(|why| names::NotEntered::BadName { name: self.name.clone(), why })?;
-        let body = Body::create(&self.name, shape, self.length, self.sealed).map_err(unable("memory for the object"))?;
+        names::check(&self.name)
+            .map_err(|why| names::NotEntered::BadName { name: self.name.clone(), why })?;
+        let body = Body::create(&self.name, shape, self.length, self.sealed)
+            .map_err(unable("memory for the object"))?;
         init(body.data()).map_err(CreateError::Data)?;
-        let no_place = || CreateError::Resource { what: "a place in the object", error: std::io::Error::other("none is left") };
+        let no_place = || CreateError::Resource {
+            what: "a place in the object",
+            error: std::io::Error::other("none is left"),
+        };
         let clerks = body.party(CLERKS).ok_or_else(no_place)?;
-        let group = self.group.as_ref().map(Group::number).transpose().map_err(unable("the group of its socket"))?;
+        let group = self
+            .group
+            .as_ref()
+            .map(Group::number)
+            .transpose()
+            .map_err(unable("the group of its socket"))?;
         let (socket, listener) = names::listen_as(Whose::Home, Access { mode: self.mode, group })?;
         let object = Arc::new(Object {
             name: self.name,
@@ -210,8 +238,9 @@ impl Creating {
             handles: AtomicUsize::new(0),
         });
         let door = Arc::new(Door { listener, object: Arc::downgrade(&object) });
-        let key =
-            Clerk::current().and_then(|clerk| clerk.watch(door, Report::WhileReadable)).map_err(unable("the clerk's thread"))?;
+        let key = Clerk::current()
+            .and_then(|clerk| clerk.watch(door, Report::WhileReadable))
+            .map_err(unable("the clerk's thread"))?;
         let _ = object.door.set(key);
         point(Point::ObjectMade);
         names::enter_object(&object.name, &object.socket)?;
@@ -328,7 +357,8 @@ fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 
 impl Inner {
     fn take_place(&mut self) -> Option<u16> {
-        let (number, word) = self.places.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
+        let (number, word) =
+            self.places.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
         let bit = word.trailing_ones();
         *word |= 1 << bit;
         Some(number as u16 * 64 + bit as u16)
@@ -340,8 +370,11 @@ impl Inner {
     fn take_place_for(&mut self, user: u32) -> Result<u16, String> {
         if is_bounded(user) {
             let living = self.guests.iter().map(|known| &known.guest);
-            let living = living.filter(|guest| guest.peer().uid == user && matches!(guest.place.get(), Some(Some(_))));
-            let theirs = living.count() + self.dead.iter().filter(|dead| dead.user == user).count() + 1;
+            let living = living.filter(|guest| {
+                guest.peer().uid == user && matches!(guest.place.get(), Some(Some(_)))
+            });
+            let theirs =
+                living.count() + self.dead.iter().filter(|dead| dead.user == user).count() + 1;
             let taken: u32 = self.places.iter().map(|word| word.count_ones()).sum();
             let left = usize::from(PLACES).saturating_sub(taken as usize + 1);
             if theirs > left {
@@ -390,30 +423,38 @@ impl Object {
     pub(crate) fn is_known(&self, place: u64) -> bool {
         let word = usize::try_from(place / 64).ok();
         let inner = self.inner();
-        word.and_then(|word| inner.places.get(word)).is_some_and(|word| word >> (place % 64) & 1 != 0)
+        word.and_then(|word| inner.places.get(word))
+            .is_some_and(|word| word >> (place % 64) & 1 != 0)
     }
 
-    /// The same in an interrupt, which waits for nobody: true also if somebody is taking or giving a place just now.
+    /// The same in an interrupt, which waits for nobody: true also if somebody is taking or giving
+    /// a place just now.
     pub(crate) fn may_be_known(&self, place: u64) -> bool {
         let word = usize::try_from(place / 64).ok();
         let Ok(inner) = self.inner.try_lock() else { return true };
-        word.and_then(|word| inner.places.get(word)).is_some_and(|word| word >> (place % 64) & 1 != 0)
+        word.and_then(|word| inner.places.get(word))
+            .is_some_and(|word| word >> (place % 64) & 1 != 0)
     }
 
     /// Lets in one who has connected.
     pub(crate) fn admit(self: &Arc<Self>, guest: Arc<Guest>) {
         let Ok(clerk) = Clerk::current() else { return };
-        let end: Option<Arc<dyn Watched>> =
-            guest.end().map(|process| Arc::new(End { process, guest: Arc::downgrade(&guest) }) as Arc<dyn Watched>);
+        let end: Option<Arc<dyn Watched>> = guest.end().map(|process| {
+            Arc::new(End { process, guest: Arc::downgrade(&guest) }) as Arc<dyn Watched>
+        });
         self.inner().guests.push(Known { guest: guest.clone(), keys: [None; 2] });
         let own = clerk.watch(guest.clone(), Report::WhileReadable).ok();
         let end = end.and_then(|end| clerk.watch(end, Report::WhileReadable).ok());
-        if let Some(known) = self.inner().guests.iter_mut().find(|known| Arc::ptr_eq(&known.guest, &guest)) {
+        if let Some(known) =
+            self.inner().guests.iter_mut().find(|known| Arc::ptr_eq(&known.guest, &guest))
+        {
             known.keys = [own, end];
         }
         // A child of the guest's can keep the connection open when the guest has ended.
         if own.is_none() || end.is_none() && guest.peer().pidfd.is_some() {
-            guest.turn_away("its home cannot watch the connection: no memory or no descriptor is left there");
+            guest.turn_away(
+                "its home cannot watch the connection: no memory or no descriptor is left there",
+            );
             self.lost(&guest);
         }
     }
@@ -447,12 +488,20 @@ impl Object {
     /// Nobody does any more: who has brought a lane is told, by the end of its connection.
     pub(crate) fn is_served_no_more(&self) {
         *locked(&self.desk) = None;
-        let guests = self.inner().guests.iter().map(|known| known.guest.clone()).collect::<Vec<_>>();
-        guests.iter().filter(|guest| guest.invokes.load(Ordering::Relaxed)).for_each(|guest| guest.hang_up());
+        let guests =
+            self.inner().guests.iter().map(|known| known.guest.clone()).collect::<Vec<_>>();
+        guests
+            .iter()
+            .filter(|guest| guest.invokes.load(Ordering::Relaxed))
+            .for_each(|guest| guest.hang_up());
     }
 
     /// Gives one who asks the memory, and a place, if it may write.
-    pub(crate) fn open(&self, guest: &Guest, shape: u64) -> Result<Option<(Option<u16>, OwnedFd)>, String> {
+    pub(crate) fn open(
+        &self,
+        guest: &Guest,
+        shape: u64,
+    ) -> Result<Option<(Option<u16>, OwnedFd)>, String> {
         let grant = self.may(guest, shape)?;
         let writes = grant == Grant::ReadWrite && !self.body.is_sealed();
         if self.body.state() == State::Poisoned {
@@ -463,7 +512,10 @@ impl Object {
         if grant == Grant::Invoke {
             return Ok(None);
         }
-        let memory = self.body.descriptor(writes).map_err(|error| format!("its memory cannot be handed over: {error}"))?;
+        let memory = self
+            .body
+            .descriptor(writes)
+            .map_err(|error| format!("its memory cannot be handed over: {error}"))?;
         if !writes {
             return Ok(Some((None, memory)));
         }
@@ -495,7 +547,12 @@ impl Object {
         let Some(Some(place)) = place else { return };
         let Some(party) = self.body.party(CLERKS) else { return };
         let waited = party.bury(place);
-        self.inner().dead.push(Dead { place, pid: guest.peer().pid, user: guest.peer().uid, waited });
+        self.inner().dead.push(Dead {
+            place,
+            pid: guest.peer().pid,
+            user: guest.peer().uid,
+            waited,
+        });
         self.settle();
     }
 
@@ -512,7 +569,10 @@ impl Object {
         }
         let (weak, stir) = (Arc::downgrade(self), self.stir.clone());
         let heir = move || Self::inherits(&weak, &stir);
-        let begun = std::thread::Builder::new().name("upcall-heir".into()).stack_size(256 << 10).spawn(heir);
+        let begun = std::thread::Builder::new()
+            .name("upcall-heir".into())
+            .stack_size(256 << 10)
+            .spawn(heir);
         if begun.is_err() {
             // No thread is left. The next death tries again, but a repair might never come: no
             // operation waits for it.
@@ -621,14 +681,19 @@ impl Object {
             }));
             let verdict = judged.unwrap_or(Verdict::Poison);
             self.inner().torn_by = None;
-            self.body.set_state(if verdict == Verdict::Keep { State::Whole } else { State::Poisoned });
+            self.body.set_state(if verdict == Verdict::Keep {
+                State::Whole
+            } else {
+                State::Poisoned
+            });
             party.sequence().end(changing);
         }
         party.unlock();
         self.left(&self.inner())
     }
 
-    /// Has the lock, from one of the dead or otherwise; and then the process that has left it in the middle of an operation, if one has. `None`: another one has it.
+    /// Has the lock, from one of the dead or otherwise; and then the process that has left it in
+    /// the middle of an operation, if one has. `None`: another one has it.
     fn inherit(&self, party: &Ours, dead: &[Dead]) -> Option<Option<u32>> {
         for one in dead {
             match party.inherit(one.place, one.waited) {
@@ -642,7 +707,8 @@ impl Object {
 
     /// Takes the lock if it is free, or if it names a place that no party is in.
     fn has_lock(&self, party: &Ours) -> bool {
-        party.try_lock_at_home() || party.holder().is_some_and(|holder| !self.is_known(holder) && party.seize(holder))
+        party.try_lock_at_home()
+            || party.holder().is_some_and(|holder| !self.is_known(holder) && party.seize(holder))
     }
 }
 
@@ -731,12 +797,15 @@ mod tests {
     #[test]
     fn a_list_that_leads_back_into_itself_ends_where_it_does() {
         // The root is 64 bytes with the list; its element is far behind, and is its own successor.
-        let words = [(0, FAR), (8, FAR), (16, 1), (FAR - 8, 32), (FAR, FAR), (FAR + 8, 0), (FAR + 16, 7)];
+        let words =
+            [(0, FAR), (8, FAR), (16, 1), (FAR - 8, 32), (FAR, FAR), (FAR + 8, 0), (FAR + 16, 7)];
         let (found, touched) = left_behind::<List<u64>>(&words);
         assert_eq!(found, Err(AccessError::Poisoned));
         assert!(touched <= SOME, "{touched} bytes");
         // The same without that is whole.
-        let (found, touched) = left_behind::<List<u64>>(&words.map(|(at, word)| (at, if at == FAR { 0 } else { word })));
+        let (found, touched) = left_behind::<List<u64>>(
+            &words.map(|(at, word)| (at, if at == FAR { 0 } else { word })),
+        );
         assert_eq!(found, Ok(()));
         assert!(touched <= SOME, "{touched} bytes");
     }
@@ -751,7 +820,8 @@ mod tests {
         // An honest party writes all of an entry, a key and a text. One that does not exist is
         // corrupt.
         let bucket = (FAR + 8).next_multiple_of(64);
-        let entries = (1..8).map(|slot| (bucket + slot * 8, FAR * 4 + slot * 4096)).collect::<Vec<_>>();
+        let entries =
+            (1..8).map(|slot| (bucket + slot * 8, FAR * 4 + slot * 4096)).collect::<Vec<_>>();
         let (found, touched) = left_behind::<Map<u64, u64>>(&[&map[..], &entries].concat());
         assert_eq!(found, Err(AccessError::Poisoned));
         assert!(touched <= SOME, "{touched} bytes");
@@ -763,7 +833,12 @@ mod tests {
         let (found, touched) = left_behind::<Queue<u64>>(&queue);
         assert_eq!(found, Err(AccessError::Poisoned));
         assert!(touched <= SOME, "{touched} bytes");
-        let (found, touched) = left_behind::<Queue<()>>(&[(0, FAR), (FAR - 8, 64), (FAR, 1 << 60), (FAR + 16, 1 << 60)]);
+        let (found, touched) = left_behind::<Queue<()>>(&[
+            (0, FAR),
+            (FAR - 8, 64),
+            (FAR, 1 << 60),
+            (FAR + 16, 1 << 60),
+        ]);
         assert_eq!(found, Ok(()));
         assert!(touched <= SOME, "{touched} bytes");
     }
@@ -786,7 +861,10 @@ mod tests {
             };
             let theirs = inner.dead.iter().filter(|dead| dead.user == user).count();
             assert_eq!(theirs, left / 2, "{why}");
-            assert!(why.contains(&format!("user {user}")) && why.contains("left for others"), "{why}");
+            assert!(
+                why.contains(&format!("user {user}")) && why.contains("left for others"),
+                "{why}"
+            );
             taken += theirs;
         }
         // The home's own user may take what is left.
@@ -806,9 +884,14 @@ mod tests {
             may_go_on.recv_timeout(GUARD).unwrap();
             Verdict::Keep
         };
-        let home = Creating::new(&name("long"), 64).repair(repair).create(7, |_| ()).unwrap().patience(Some(GUARD));
+        let home = Creating::new(&name("long"), 64)
+            .repair(repair)
+            .create(7, |_| ())
+            .unwrap()
+            .patience(Some(GUARD));
         let other = Creating::new(&name("beside"), 64).create(7, |_| ()).unwrap();
-        let (guest, lasting) = (Handle::find(&name("long"), 7).unwrap(), Handle::find(&name("long"), 7).unwrap());
+        let (guest, lasting) =
+            (Handle::find(&name("long"), 7).unwrap(), Handle::find(&name("long"), 7).unwrap());
         tear(&guest, |room| room.put_u64(0, 1).unwrap());
         assert_eq!(begins.recv_timeout(GUARD), Ok((Torn::Panicked, Some("upcall-heir".into()))));
         // A guest leaves, and another one comes.
@@ -830,7 +913,11 @@ mod tests {
             assert!(matches!(torn, Torn::Died { .. }), "{torn:?}");
             Verdict::Keep
         };
-        let home = Creating::new(&name("holder"), 64).repair(repair).create(7, |_| ()).unwrap().patience(Some(GUARD));
+        let home = Creating::new(&name("holder"), 64)
+            .repair(repair)
+            .create(7, |_| ())
+            .unwrap()
+            .patience(Some(GUARD));
         let [holder, other] = [(); 2].map(|()| Handle::find(&name("holder"), 7).unwrap());
         let object = home.object().unwrap();
         object.stir.is_endless.store(true, Ordering::Relaxed);

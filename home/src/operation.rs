@@ -1,4 +1,5 @@
-//! What is run at the home for others: operations and procedures, by name. Closures never travel; their names and arguments do.
+//! What is run at the home for others: operations and procedures, by name. Closures never travel;
+//! their names and arguments do.
 
 use crate::homed::Homed;
 use crate::lane::{LONGEST, Lane, Unsent, Way};
@@ -14,7 +15,9 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use upcall_shm::slot::Image;
 use upcall_shm::span::Room;
 
-/// A short operation: it is run by one at a time, does not block, and invokes nothing. So it can be run where the object is ([`Homed::perform`]), or at the home in between whatever that does ([`Homed::urgent`]).
+/// A short operation: it is run by one at a time, does not block, and invokes nothing. So it can be
+/// run where the object is ([`Homed::perform`]), or at the home in between whatever that does
+/// ([`Homed::urgent`]).
 ///
 /// ```
 /// use upcall_home::{DataError, Map, MapAt, Operation, Shared, Text};
@@ -51,10 +54,14 @@ pub trait Operation: 'static {
     ///
     /// # Errors
     /// See [`DataError`]. What it has done before stays.
-    fn run(on: <Self::Of as Shared>::At<'_>, args: Self::Args<'_>) -> Result<Self::Reply, DataError>;
+    fn run(
+        on: <Self::Of as Shared>::At<'_>,
+        args: Self::Args<'_>,
+    ) -> Result<Self::Reply, DataError>;
 }
 
-/// What may block and take long, and do several operations: it is run at the home as a thread ([`Homed::invoke`]).
+/// What may block and take long, and do several operations: it is run at the home as a thread
+/// ([`Homed::invoke`]).
 pub trait Procedure: 'static {
     /// The object's type.
     type Of: Shared;
@@ -124,7 +131,8 @@ impl From<DataError> for Failure {
 pub(crate) type State = dyn Any;
 
 /// Runs it with the arguments of these bytes. Gives the reply, which is yet to be sent.
-pub(crate) type Run<T> = Box<dyn Fn(&Homed<T>, &State, &[u8], &Lane) -> Result<Image, Failure> + Send>;
+pub(crate) type Run<T> =
+    Box<dyn Fn(&Homed<T>, &State, &[u8], &Lane) -> Result<Image, Failure> + Send>;
 
 /// Runs a procedure with the arguments of these bytes, on any thread.
 pub(crate) type RunProcedure<T> = fn(&Homed<T>, &[u8], &Lane) -> Result<Image, Failure>;
@@ -135,7 +143,8 @@ pub(crate) enum How<T> {
     MayBlock(RunProcedure<T>),
 }
 
-/// How one is run in an interrupt, by who has the lock. Gives the reply, which is yet to be sent. Allocates nothing but what the operation, or its arguments or reply, do.
+/// How one is run in an interrupt, by who has the lock. Gives the reply, which is yet to be sent.
+/// Allocates nothing but what the operation, or its arguments or reply, do.
 #[derive(Clone, Copy)]
 pub(crate) struct RunInInterrupt {
     run: fn(Room<'_>, &[u8], &Lane, &'static Location<'static>) -> Result<Image, Failure>,
@@ -194,13 +203,16 @@ impl<T> fmt::Debug for Operations<T> {
 }
 
 fn unpack<'a, A: Deserialize<'a>>(bytes: &'a [u8]) -> Result<A, Failure> {
-    postcard::from_bytes(bytes).map_err(|error| Failure::NotRun(format!("its arguments cannot be read: {error}").into()))
+    postcard::from_bytes(bytes)
+        .map_err(|error| Failure::NotRun(format!("its arguments cannot be read: {error}").into()))
 }
 
 /// The reply of an operation that has come to its end.
 fn pack(value: &impl Serialize, lane: &Lane) -> Result<Image, Failure> {
     lane.message(DONE, value, Way::Back).map_err(|unsent| match unsent {
-        Unsent::TooLong { bytes } => Failure::Said(format!("its result has {bytes} bytes, and {LONGEST} can be sent").into()),
+        Unsent::TooLong { bytes } => {
+            Failure::Said(format!("its result has {bytes} bytes, and {LONGEST} can be sent").into())
+        }
         Unsent::Unencodable(error) => Failure::Said(error.to_string().into()),
     })
 }
@@ -211,7 +223,8 @@ impl<T: Shared> Operations<T> {
         Self::default()
     }
 
-    /// With a short one. In builds with debug assertions who asks for one that blocks is told of it, and of this place ([`InvokeError::Blocked`](crate::InvokeError::Blocked)).
+    /// With a short one. In builds with debug assertions who asks for one that blocks is told of
+    /// it, and of this place ([`InvokeError::Blocked`](crate::InvokeError::Blocked)).
     #[track_caller]
     pub fn operation<O: Operation<Of = T>>(mut self) -> Self {
         let registered = Location::caller();
@@ -243,10 +256,14 @@ impl<T: Shared> Operations<T> {
         self
     }
 
-    /// With a short one that may also interrupt what its home computes, while that is [interruptible](crate::Serving::interruptible): so it has to be fit for a handler of a signal, which [`Promise`](crate::Promise) tells of. Its arguments are to be such that to read and to drop them allocates and frees
-    /// nothing (numbers, `&str`, `&[u8]`, arrays and tuples of those), and so is its reply. An error that it returns is told as ever.
+    /// With a short one that may also interrupt what its home computes, while that is
+    /// [interruptible](crate::Serving::interruptible): so it has to be fit for a handler of a
+    /// signal, which [`Promise`](crate::Promise) tells of. Its arguments are to be such that to
+    /// read and to drop them allocates and frees nothing (numbers, `&str`, `&[u8]`, arrays and
+    /// tuples of those), and so is its reply. An error that it returns is told as ever.
     ///
-    /// In an interrupt it is run only if its arguments have no more than 4 KiB, as postcard encodes them; with more it waits until its home polls.
+    /// In an interrupt it is run only if its arguments have no more than 4 KiB, as postcard encodes
+    /// them; with more it waits until its home polls.
     #[track_caller]
     pub fn on_interrupt<O: Operation<Of = T>>(self) -> Self {
         let run = |room: Room<'_>, args: &[u8], lane: &Lane, registered| {
@@ -261,7 +278,9 @@ impl<T: Shared> Operations<T> {
             let value = value?;
             let said = |words| Failure::Said(Cow::Borrowed(words));
             lane.message(DONE, &value, Way::Back).map_err(|unsent| match unsent {
-                Unsent::TooLong { .. } => said("its result has more bytes than can be sent, which are 1 MiB"),
+                Unsent::TooLong { .. } => {
+                    said("its result has more bytes than can be sent, which are 1 MiB")
+                }
                 Unsent::Unencodable(_) => said("its result cannot be encoded"),
             })
         };
@@ -286,15 +305,24 @@ impl<T: Shared> Operations<T> {
 
     /// With one that may block.
     pub fn procedure<P: Procedure<Of = T>>(mut self) -> Self {
-        self.0.push(Entry { name: P::NAME, run: How::MayBlock(run_procedure::<P>), in_interrupt: None });
+        self.0.push(Entry {
+            name: P::NAME,
+            run: How::MayBlock(run_procedure::<P>),
+            in_interrupt: None,
+        });
         self
     }
 }
 
-fn run_procedure<P: Procedure>(on: &Homed<P::Of>, args: &[u8], lane: &Lane) -> Result<Image, Failure> {
+fn run_procedure<P: Procedure>(
+    on: &Homed<P::Of>,
+    args: &[u8],
+    lane: &Lane,
+) -> Result<Image, Failure> {
     let args = unpack::<P::Args<'_>>(args)?;
     let own = on.try_clone().map_err(|error| Failure::NotRun(error.to_string().into()))?;
     let done = catch_unwind(AssertUnwindSafe(|| P::run(&own, args)));
-    let value = done.map_err(|_| Failure::Panicked)?.map_err(|words| Failure::Said(words.into()))?;
+    let value =
+        done.map_err(|_| Failure::Panicked)?.map_err(|words| Failure::Said(words.into()))?;
     pack(&value, lane)
 }

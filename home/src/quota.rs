@@ -77,7 +77,11 @@ mod tests {
         let lanes: Vec<OfLane> = std::iter::from_fn(|| quota.of_lane().ok()).collect();
         let all = Ceilings::default().all;
         let most = (all.descriptors / OF_LANE).min(all.unfilled / (lane::ALL - lane::LONGEST)) / 2;
-        assert!((1..=most).contains(&lanes.len()), "{} lanes, at most {most} were permitted", lanes.len());
+        assert!(
+            (1..=most).contains(&lanes.len()),
+            "{} lanes, at most {most} were permitted",
+            lanes.len()
+        );
         let why = quota.of_lane().unwrap_err().to_string();
         assert!(why.contains("more than would be left"), "{why}");
         // A lane that is refused counts nothing.

@@ -1,4 +1,5 @@
-//! What leads to an object ([`Reference`]): it goes through a call or a message, as a text, to whoever is to use the object there.
+//! What leads to an object ([`Reference`]): it goes through a call or a message, as a text, to
+//! whoever is to use the object there.
 
 use crate::error::FindError;
 use crate::homed::{Homed, shape_of};
@@ -8,7 +9,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// Leads to an object of type `T`: its name, and what it is taken for. It gives no rights: who has it finds the object as if by its name, as far as the home grants that, and only as long as it is there. As a text it is `NAME@SHAPE`, with the shape in hexadecimal digits; so also in serde's formats.
+/// Leads to an object of type `T`: its name, and what it is taken for. It gives no rights: who has
+/// it finds the object as if by its name, as far as the home grants that, and only as long as it is
+/// there. As a text it is `NAME@SHAPE`, with the shape in hexadecimal digits; so also in serde's
+/// formats.
 pub struct Reference<T> {
     name: String,
     of: PhantomData<fn() -> T>,
@@ -108,7 +112,8 @@ impl<T: Shared> FromStr for Reference<T> {
         if name.is_empty() || name.len() > 64 || !digits {
             return Err(malformed());
         }
-        let (found, expected) = (u64::from_str_radix(shape, 16).map_err(|_| malformed())?, shape_of::<T>());
+        let (found, expected) =
+            (u64::from_str_radix(shape, 16).map_err(|_| malformed())?, shape_of::<T>());
         if found != expected {
             return Err(NotAReference::Shape { name: name.into(), found, expected });
         }
@@ -135,22 +140,39 @@ mod tests {
 
     #[test]
     fn a_text_leads_to_the_object_it_was_made_for_and_no_other() {
-        let home = Homed::<List<Text>>::create(&format!("referred-{}", std::process::id())).with(|_| Ok(())).unwrap();
+        let home = Homed::<List<Text>>::create(&format!("referred-{}", std::process::id()))
+            .with(|_| Ok(()))
+            .unwrap();
         let text = home.reference().to_string();
         let found = text.parse::<Reference<List<Text>>>().unwrap().find().unwrap();
         found.access(|list| list.push_back("there").map(drop)).unwrap();
         assert_eq!(home.access(|list| list.len()).unwrap(), 1);
         let packed = postcard::to_stdvec(&home.reference()).unwrap();
-        assert_eq!(postcard::from_bytes::<Reference<List<Text>>>(&packed).unwrap(), home.reference());
+        assert_eq!(
+            postcard::from_bytes::<Reference<List<Text>>>(&packed).unwrap(),
+            home.reference()
+        );
         assert!(postcard::from_bytes::<Reference<List<u64>>>(&packed).is_err());
         let other = text.parse::<Reference<u64>>().unwrap_err();
-        assert!(matches!(&other, NotAReference::Shape { name, .. } if name == home.name()), "{other}");
+        assert!(
+            matches!(&other, NotAReference::Shape { name, .. } if name == home.name()),
+            "{other}"
+        );
     }
 
     #[test]
     fn what_is_none_is_said() {
         let long = format!("{}@{:016x}", "n".repeat(65), 7);
-        for text in ["", "a", "@0000000000000000", "a@", "a@7", "a@+000000000000007", "a@000000000000000g", &long] {
+        for text in [
+            "",
+            "a",
+            "@0000000000000000",
+            "a@",
+            "a@7",
+            "a@+000000000000007",
+            "a@000000000000000g",
+            &long,
+        ] {
             let error = text.parse::<Reference<u64>>().unwrap_err();
             assert!(matches!(error, NotAReference::Malformed(_)), "{text}: {error}");
         }

@@ -1,14 +1,28 @@
-//! The order of things, in builds with debug assertions (P6; Psyche, section 3.1): who masks, or has an object's lock, invokes nothing; and who has the lock of an object at home takes none elsewhere. Otherwise two homes could wait for each other for ever.
+//! The order of things, in builds with debug assertions (P6; Psyche, section 3.1): who masks, or
+//! has an object's lock, invokes nothing; and who has the lock of an object at home takes none
+//! elsewhere. Otherwise two homes could wait for each other for ever.
 //!
-//! And a short operation does not block (P2), for others wait for it, whatever it is. That it did is found when it has: the kernel counts how often a thread lets go of its processor to wait, and the count is read right before and right after the operation's own code ([`watched`]), behind the lock, for which it may wait.
+//! And a short operation does not block (P2), for others wait for it, whatever it is. That it did
+//! is found when it has: the kernel counts how often a thread lets go of its processor to wait, and
+//! the count is read right before and right after the operation's own code ([`watched`]), behind
+//! the lock, for which it may wait.
 //!
 //! # What becomes of one that has blocked
-//! It was run, so nobody is told that it was not; what it has done stays, for it has come to its end, and the object is whole. But who has asked for it gets an error in place of its result ([`Blocked`]), once it is over: who tests a program is to find it, and would not find a line on the home's standard error. A panic would be the home's, and take it from others
-//! who have done nothing wrong.
+//! It was run, so nobody is told that it was not; what it has done stays, for it has come to its
+//! end, and the object is whole. But who has asked for it gets an error in place of its result
+//! ([`Blocked`]), once it is over: who tests a program is to find it, and would not find a line on
+//! the home's standard error. A panic would be the home's, and take it from others who have done
+//! nothing wrong.
 //!
 //! # What is not found, or without need
-//! Nobody is to be told of what he has not done. So an operation that has touched memory which was on a disk is let go, and for each page that was not mapped yet it may have waited once; what blocks for itself is found at the next time, when its memory is there. But the kernel counts alike when a thread is stopped (a debugger, SIGSTOP) in the midst of an operation: then
-//! it is reported without need. An operation that has its user-level thread wait, and not its kernel thread, is found only if the virtual processor had nothing else to do, and slept; it is not refused before. Closures that are run by [`access`](crate::Homed::access) are the program's own, and nobody else waits for a processor meanwhile: they are not looked at.
+//! Nobody is to be told of what he has not done. So an operation that has touched memory which was
+//! on a disk is let go, and for each page that was not mapped yet it may have waited once; what
+//! blocks for itself is found at the next time, when its memory is there. But the kernel counts
+//! alike when a thread is stopped (a debugger, SIGSTOP) in the midst of an operation: then
+//! it is reported without need. An operation that has its user-level thread wait, and not its
+//! kernel thread, is found only if the virtual processor had nothing else to do, and slept; it is
+//! not refused before. Closures that are run by [`access`](crate::Homed::access) are the program's
+//! own, and nobody else waits for a processor meanwhile: they are not looked at.
 
 use std::fmt;
 use std::panic::Location;
@@ -36,7 +50,11 @@ impl fmt::Display for Broken {
     }
 }
 
-/// A short operation has blocked: it slept, or waited for a lock, a descriptor or another thread (P2). It was run, and what it has done stays; its result is lost. In builds with debug assertions only: others do it, and all who want something of the object, or of the home's thread, wait for it. (A program that was stopped in the midst of an operation, by a debugger for example, is told the same.)
+/// A short operation has blocked: it slept, or waited for a lock, a descriptor or another thread
+/// (P2). It was run, and what it has done stays; its result is lost. In builds with debug
+/// assertions only: others do it, and all who want something of the object, or of the home's
+/// thread, wait for it. (A program that was stopped in the midst of an operation, by a debugger for
+/// example, is told the same.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     /// The operation.
@@ -81,8 +99,12 @@ mod checked {
         MASKED.set(None);
     }
 
-    /// The lock of an object is held, until this is dropped. To be said once it was had: who waits for it may let other threads have the processor.
-    pub(crate) struct Holds(&'static std::thread::LocalKey<Place>, Option<&'static Location<'static>>);
+    /// The lock of an object is held, until this is dropped. To be said once it was had: who waits
+    /// for it may let other threads have the processor.
+    pub(crate) struct Holds(
+        &'static std::thread::LocalKey<Place>,
+        Option<&'static Location<'static>>,
+    );
 
     impl Drop for Holds {
         fn drop(&mut self) {
@@ -97,7 +119,10 @@ mod checked {
 
     /// Before an operation.
     pub(crate) fn access(at_home: bool, here: &'static Location<'static>) -> Result<(), Broken> {
-        let all = [(&AT_HOME, "within an operation on an object at home"), (&MASKED, "while what others invoke is masked")];
+        let all = [
+            (&AT_HOME, "within an operation on an object at home"),
+            (&MASKED, "while what others invoke is masked"),
+        ];
         match all.into_iter().find_map(|(place, against)| Some((place.get()?, against))) {
             Some((begun, against)) if !at_home => {
                 Err(Broken { what: "an operation on an object elsewhere", here, against, begun })

@@ -10,7 +10,9 @@
 //! [masks](Serving::mask) nothing is run; what has arrived waits in its lane, and is run at the end
 //! of that. What it computes can be interrupted for some of them, by signal ([`interrupts`]).
 //!
-//! Who invokes has a lane of its own ([`lane`](crate::lane)), which the clerk takes in, and tells this thread of by news. Short operations take the object's lock as the home does, so they wait for those only who have it.
+//! Who invokes has a lane of its own ([`lane`](crate::lane)), which the clerk takes in, and tells
+//! this thread of by news. Short operations take the object's lock as the home does, so they wait
+//! for those only who have it.
 
 mod crew;
 pub(crate) mod interrupts;
@@ -126,7 +128,8 @@ impl Desk {
         Ok(())
     }
 
-    /// Looks at the lanes that the thread has not taken in yet; at none if somebody is bringing one, who rings then. Allocates nothing.
+    /// Looks at the lanes that the thread has not taken in yet; at none if somebody is bringing
+    /// one, who rings then. Allocates nothing.
     fn look_at_lanes(&self, mut look: impl FnMut(&Served)) {
         if self.has_news.load(Ordering::Acquire)
             && let Ok(news) = self.news.try_lock()
@@ -160,9 +163,15 @@ pub enum ServeError {
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Elsewhere => f.write_str("only its home can run operations for others: serve it where it was made"),
-            Self::Served => f.write_str("a thread serves it already: have that do so, or end it there first"),
-            Self::Twice(name) => write!(f, "two operations are called {name:?}: give one of them another name"),
+            Self::Elsewhere => f.write_str(
+                "only its home can run operations for others: serve it where it was made",
+            ),
+            Self::Served => {
+                f.write_str("a thread serves it already: have that do so, or end it there first")
+            }
+            Self::Twice(name) => {
+                write!(f, "two operations are called {name:?}: give one of them another name")
+            }
             Self::Resource(error) => write!(f, "it cannot be served: {error}"),
         }
     }
@@ -269,7 +278,9 @@ pub(crate) fn post_here() -> Option<Arc<Post>> {
 }
 
 impl<T: Shared> Homed<T> {
-    /// Has this thread run operations on the object for others, until what this gives is dropped; at its home. On a virtual processor they run by themselves, at safe points; elsewhere where this thread [polls](Serving::poll), or waits.
+    /// Has this thread run operations on the object for others, until what this gives is dropped;
+    /// at its home. On a virtual processor they run by themselves, at safe points; elsewhere where
+    /// this thread [polls](Serving::poll), or waits.
     ///
     /// Elsewhere than on a virtual processor, procedures run on threads of their own: 64 of them at
     /// a time, at most. Dropping the result waits for procedures that are under way.
@@ -281,12 +292,21 @@ impl<T: Shared> Homed<T> {
     }
 
     /// The same, with something beside the object.
-    pub(crate) fn serve_with(&self, operations: Operations<T>, state: Box<State>) -> Result<Serving<T>, ServeError> {
+    pub(crate) fn serve_with(
+        &self,
+        operations: Operations<T>,
+        state: Box<State>,
+    ) -> Result<Serving<T>, ServeError> {
         let object = self.handle().object().ok_or(ServeError::Elsewhere)?;
         let _kept_off = keep_off();
         let Operations(operations) = operations;
-        let mut names = operations.iter().map(|entry| (entry.name.to_string(), entry.kind())).collect::<Vec<_>>();
-        if let Some(at) = (1..names.len()).find(|&at| names[..at].iter().any(|(name, _)| *name == names[at].0)) {
+        let mut names = operations
+            .iter()
+            .map(|entry| (entry.name.to_string(), entry.kind()))
+            .collect::<Vec<_>>();
+        if let Some(at) =
+            (1..names.len()).find(|&at| names[..at].iter().any(|(name, _)| *name == names[at].0))
+        {
             return Err(ServeError::Twice(names.swap_remove(at).0));
         }
         let resource = |error: io::Error| ServeError::Resource(error.to_string());
@@ -295,7 +315,12 @@ impl<T: Shared> Homed<T> {
             Some(post) => post,
             None => Arc::new(Post::take().map_err(resource)?),
         };
-        let desk = Arc::new(Desk { post, names, news: Mutex::default(), has_news: AtomicBool::new(false) });
+        let desk = Arc::new(Desk {
+            post,
+            names,
+            news: Mutex::default(),
+            has_news: AtomicBool::new(false),
+        });
         let on = self.try_clone().map_err(|error| ServeError::Resource(error.to_string()))?;
         let inner = Rc::new(Inner {
             on,
@@ -310,8 +335,11 @@ impl<T: Shared> Homed<T> {
             foresight: Cell::default(),
             rooms: RefCell::default(),
         });
-        let attended =
-            Attended::begin(Rc::new(Hook { inner: Rc::downgrade(&inner), desk: inner.desk.clone() })).map_err(resource)?;
+        let attended = Attended::begin(Rc::new(Hook {
+            inner: Rc::downgrade(&inner),
+            desk: inner.desk.clone(),
+        }))
+        .map_err(resource)?;
         if !inner.object.is_served_by(&inner.desk) {
             return Err(ServeError::Served);
         }
@@ -320,7 +348,8 @@ impl<T: Shared> Homed<T> {
         Ok(Serving { inner, attended })
     }
 
-    /// Has a kernel thread of its own run operations on the object for others, until what this gives is dropped; at its home. Idle, it sleeps.
+    /// Has a kernel thread of its own run operations on the object for others, until what this
+    /// gives is dropped; at its home. Idle, it sleeps.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -338,7 +367,8 @@ impl<T: Shared> Homed<T> {
         };
         let thread = std::thread::Builder::new().name("upcall-home".into()).spawn(serve);
         let thread = thread.map_err(|error| ServeError::Resource(error.to_string()))?;
-        let desk = begins.recv().map_err(|_| ServeError::Resource("its thread has ended".into()))??;
+        let desk =
+            begins.recv().map_err(|_| ServeError::Resource("its thread has ended".into()))??;
         Ok(Background { over, desk, thread: Some(thread) })
     }
 }
@@ -373,13 +403,16 @@ impl<T: Shared> Serving<T> {
         &*self.inner.state
     }
 
-    /// Runs what others wait for. Returns how many. Nothing is run while this thread [masks](Self::mask).
+    /// Runs what others wait for. Returns how many. Nothing is run while this thread
+    /// [masks](Self::mask).
     pub fn poll(&self) -> usize {
         let _kept_off = keep_off();
         self.inner.serve(true)
     }
 
-    /// Serves, with all else that this thread serves, until `done` is true, which is asked after each turn, and after others have come or gone. Spins first, then blocks the kernel thread; on a virtual processor others run meanwhile.
+    /// Serves, with all else that this thread serves, until `done` is true, which is asked after
+    /// each turn, and after others have come or gone. Spins first, then blocks the kernel thread;
+    /// on a virtual processor others run meanwhile.
     pub fn run_until(&self, mut done: impl FnMut() -> bool) {
         while !done() {
             if serve_here(true) == 0 && !done() {
@@ -388,11 +421,14 @@ impl<T: Shared> Serving<T> {
         }
     }
 
-    /// Waits until somebody waits for something that this thread serves, at most as long as `limit`. Whether somebody does. May return before, when others have come or gone.
+    /// Waits until somebody waits for something that this thread serves, at most as long as
+    /// `limit`. Whether somebody does. May return before, when others have come or gone.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         if self.attended.as_ref().is_some_and(Attended::is_here) {
             // What comes is run by itself.
-            upcall_thread::sleep(limit.unwrap_or(Duration::from_millis(1)).min(Duration::from_millis(1)));
+            upcall_thread::sleep(
+                limit.unwrap_or(Duration::from_millis(1)).min(Duration::from_millis(1)),
+            );
             return has_work_here();
         }
         let _kept_off = keep_off();
@@ -406,7 +442,9 @@ impl<T: Shared> Serving<T> {
         self.inner.desk.post.wait(Pacing::Adaptive, limit, has_work_here)
     }
 
-    /// Nothing is run for others until what this gives is dropped. What comes meanwhile waits, and is run then (P2). Takes about a nanosecond; may be nested. Who masks is not to invoke: in builds with debug assertions that is an error, which names both places.
+    /// Nothing is run for others until what this gives is dropped. What comes meanwhile waits, and
+    /// is run then (P2). Takes about a nanosecond; may be nested. Who masks is not to invoke: in
+    /// builds with debug assertions that is an error, which names both places.
     #[inline]
     #[track_caller]
     pub fn mask(&self) -> Masked<'_, T> {
@@ -505,7 +543,9 @@ impl<T: Shared> Inner<T> {
             self.crew.run(&self.on, Order { served: served.clone(), image, run: *run });
             return true;
         }
-        let reply = self.run(entry, &served.end.lane, &image).unwrap_or_else(|failure| failed(&served.end.lane, &failure));
+        let reply = self
+            .run(entry, &served.end.lane, &image)
+            .unwrap_or_else(|failure| failed(&served.end.lane, &failure));
         point(Point::InvocationRan);
         served.answer(&reply);
         true
@@ -521,7 +561,9 @@ impl<T: Shared> Inner<T> {
         let entry = entry.ok_or_else(|| not_run("there is no such operation"))?;
         // What runs may have others run meanwhile: they find no memory there, and bring their own.
         let mut copy = Bytes::with(self.long.take());
-        let args = lane.bytes(image, Way::There, &mut copy).ok_or_else(|| not_run("its arguments are none"))?;
+        let args = lane
+            .bytes(image, Way::There, &mut copy)
+            .ok_or_else(|| not_run("its arguments are none"))?;
         let reply = match &entry.run {
             How::Short(run) => run(&self.on, &*self.state, args, lane),
             How::MayBlock(run) => run(&self.on, args, lane),

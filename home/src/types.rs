@@ -1,7 +1,10 @@
 //! Types that live in shared memory, and are worked with where they lie.
 //!
-//! A value there has no address that holds in another process, and may change while one looks. So there are no references into it. A type says how many bytes it takes, and what it is worked with by: a *place* ([`Shared::At`]), which reads and
-//! writes by copies, and gives the places of its parts. What grows takes memory from an arena in the same object, and is found by offsets from its beginning (`arena.rs`).
+//! A value there has no address that holds in another process, and may change while one looks. So
+//! there are no references into it. A type says how many bytes it takes, and what it is worked with
+//! by: a *place* ([`Shared::At`]), which reads and writes by copies, and gives the places of its
+//! parts. What grows takes memory from an arena in the same object, and is found by offsets from
+//! its beginning (`arena.rs`).
 //!
 //! | type | what it is |
 //! |---|---|
@@ -15,14 +18,19 @@
 //! All of them begin as zeros: that is 0, `None`, the first of an enum, or nothing.
 //!
 //! # What may be written there by others
-//! Whoever may write to an object may write anything, at any time. Whatever is found is checked before it is used: offsets for lying within, texts for being UTF-8, tags for being one of those that there are; what is wrong is [`DataError::Corrupt`], and
-//! never more than that. No walk is longer than the object has room for. What a value *means* nobody can check but who knows.
+//! Whoever may write to an object may write anything, at any time. Whatever is found is checked
+//! before it is used: offsets for lying within, texts for being UTF-8, tags for being one of those
+//! that there are; what is wrong is [`DataError::Corrupt`], and never more than that. No walk is
+//! longer than the object has room for. What a value *means* nobody can check but who knows.
 //!
 //! # What ends in the middle
-//! An operation that ends at any instruction leaves each text as it was or as it was to be, and each list, queue and map with or without the element: what others see changes by one store. What may be left are elements that nobody finds, counts that are
-//! off, and an arena whose own lists are not whole. [`Check`] finds what can be found, and puts all of that right.
+//! An operation that ends at any instruction leaves each text as it was or as it was to be, and
+//! each list, queue and map with or without the element: what others see changes by one store. What
+//! may be left are elements that nobody finds, counts that are off, and an arena whose own lists
+//! are not whole. [`Check`] finds what can be found, and puts all of that right.
 //!
-//! Source: Psyche leaves its data structures to the kernel's C++; these are for its section 2.1 (data "mapped into the address space of each"), and for UPVM's lack of such.
+//! Source: Psyche leaves its data structures to the kernel's C++; these are for its section 2.1
+//! (data "mapped into the address space of each"), and for UPVM's lack of such.
 
 pub(crate) mod arena;
 pub(crate) mod check;
@@ -45,7 +53,8 @@ mod tests;
 use std::fmt;
 use upcall_shm::span::{Room, Span};
 
-/// Why an operation on data in an object did not come to its end. It has changed nothing then, but where that is said.
+/// Why an operation on data in an object did not come to its end. It has changed nothing then, but
+/// where that is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DataError {
@@ -54,7 +63,8 @@ pub enum DataError {
         /// So many were asked for.
         asked: u64,
     },
-    /// What was found there cannot be: a program that may write to the object has written something else, or ended in the middle.
+    /// What was found there cannot be: a program that may write to the object has written something
+    /// else, or ended in the middle.
     Corrupt {
         /// What was looked for.
         what: &'static str,
@@ -81,13 +91,18 @@ impl fmt::Display for DataError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full { asked } => {
-                write!(f, "no room is left in the object for {asked} bytes: make it with more, or take something out")
+                write!(
+                    f,
+                    "no room is left in the object for {asked} bytes: make it with more, or take something out"
+                )
             }
             Self::Corrupt { what, at } => write!(
                 f,
                 "{what} was to be at byte {at} of the object, and something else is: a program that may write to it has done so, or ended in the middle. Its home can check it, and mend or poison it"
             ),
-            Self::ReadOnly => f.write_str("an operation that only reads was to write: use `access` for it"),
+            Self::ReadOnly => {
+                f.write_str("an operation that only reads was to write: use `access` for it")
+            }
             Self::Unchecked { why } => write!(f, "the object was not checked to its end: {why}"),
         }
     }
@@ -157,7 +172,8 @@ pub(crate) const fn room_for<T: Shared>() -> usize {
     after(0, T::SIZE, 64)
 }
 
-/// A place in an object's memory, where something of some type is. It may lie outside; then nothing can be read or written there.
+/// A place in an object's memory, where something of some type is. It may lie outside; then nothing
+/// can be read or written there.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot<'a> {
     memory: Memory<'a>,
@@ -210,12 +226,18 @@ impl<'a> Spot<'a> {
     }
 
     #[inline]
-    pub(crate) fn put_word(self, offset: usize, word: u64, what: &'static str) -> Result<(), DataError> {
+    pub(crate) fn put_word(
+        self,
+        offset: usize,
+        word: u64,
+        what: &'static str,
+    ) -> Result<(), DataError> {
         let at = self.at.wrapping_add(offset);
         self.to_write()?.put_u64(at, word).ok_or_else(|| DataError::corrupt(what, at))
     }
 
-    /// Asks for so many bytes from here on, which are to be read soon, and changes nothing. What lies outside is left out.
+    /// Asks for so many bytes from here on, which are to be read soon, and changes nothing. What
+    /// lies outside is left out.
     #[inline]
     pub(crate) fn prefetch(self, length: usize) {
         let within = self.memory.len().saturating_sub(self.at).min(length);
@@ -239,7 +261,9 @@ impl<'a> Spot<'a> {
     pub(crate) fn zero(self, length: usize, what: &'static str) -> Result<(), DataError> {
         const ZEROS: [u8; 4096] = [0; 4096];
         self.bytes(length, what)?;
-        (0..length).step_by(ZEROS.len()).try_for_each(|at| self.part(at).write(&ZEROS[..ZEROS.len().min(length - at)], what))
+        (0..length)
+            .step_by(ZEROS.len())
+            .try_for_each(|at| self.part(at).write(&ZEROS[..ZEROS.len().min(length - at)], what))
     }
 }
 
@@ -250,7 +274,8 @@ pub(crate) fn stores() {
     tests::count();
 }
 
-/// What can live in shared memory: `#[derive(Shared)]` for structs, whose place has a method for each field.
+/// What can live in shared memory: `#[derive(Shared)]` for structs, whose place has a method for
+/// each field.
 ///
 /// All zeros are a value of it, its first one.
 #[diagnostic::on_unimplemented(
@@ -282,7 +307,8 @@ pub trait Shared: 'static {
     /// [`DataError::Corrupt`]; then some of it may be given back.
     fn clear(spot: Spot<'_>) -> Result<(), DataError>;
 
-    /// Looks whether all that it leads to is as it should be, and claims what it holds in the arena.
+    /// Looks whether all that it leads to is as it should be, and claims what it holds in the
+    /// arena.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -301,7 +327,8 @@ pub trait Value: Shared {
     fn copy(at: Self::At<'_>) -> Result<Self::Owned, DataError>;
 }
 
-/// What a place of type `T` can be given: its values, `&str` for a [`Text`], `&[u8]` for a [`Blob`]; or [`With`] a function.
+/// What a place of type `T` can be given: its values, `&str` for a [`Text`], `&[u8]` for a
+/// [`Blob`]; or [`With`] a function.
 pub trait Init<T: Shared> {
     /// Gives it to what is at a place.
     ///
@@ -333,7 +360,8 @@ pub const fn larger(one: usize, other: usize) -> usize {
     if one > other { one } else { other }
 }
 
-/// A number for a type of this name that is made of others: equal for equal definitions, whatever compiler and crate they come from, and most likely different for different ones.
+/// A number for a type of this name that is made of others: equal for equal definitions, whatever
+/// compiler and crate they come from, and most likely different for different ones.
 pub const fn shape(name: &str, parts: &[u64]) -> u64 {
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let mut hash = 0xcbf2_9ce4_8422_2325;

@@ -1,20 +1,27 @@
 //! How a party waits for the lock.
 //!
-//! At first it stands aside: it looks a few times whether the lock is free, later and later, while who has had it can have it again and again; for operations that are much shorter than a line takes from one processor to the other, many are done so for each time that it goes over (as by locks that cohorts keep: Dice, Marathe and
-//! Shavit 2012). Then it wants its turn: it looks at its own line for some microseconds, then lets others have the processor, and then sleeps for longer and longer, up to 4 ms: who has the lock may be stopped, and nobody would wake who waits for it. So nobody who waits takes
-//! a processor for long, and no wake can be lost.
+//! At first it stands aside: it looks a few times whether the lock is free, later and later, while
+//! who has had it can have it again and again; for operations that are much shorter than a line
+//! takes from one processor to the other, many are done so for each time that it goes over (as by
+//! locks that cohorts keep: Dice, Marathe and Shavit 2012). Then it wants its turn: it looks at its
+//! own line for some microseconds, then lets others have the processor, and then sleeps for longer
+//! and longer, up to 4 ms: who has the lock may be stopped, and nobody would wake who waits for it.
+//! So nobody who waits takes a processor for long, and no wake can be lost.
 //!
 //! A thread of the home stays in the set all the time, and sleeps for 1 ms at most. It gets the
 //! lock next, or after the other waiting threads of the home.
 //!
-//! Who lets go of the lock hands it over to one that looks. One that sleeps, or may not run, would keep it from the others meanwhile; so it is not among those who wait then, until it has waited for long ([`FAIR`]): from then on it
-//! stays there, and has its turn; awake at first, for an operation's length is not known, and then in pauses that begin anew.
+//! Who lets go of the lock hands it over to one that looks. One that sleeps, or may not run, would
+//! keep it from the others meanwhile; so it is not among those who wait then, until it has waited
+//! for long ([`FAIR`]): from then on it stays there, and has its turn; awake at first, for an
+//! operation's length is not known, and then in pauses that begin anew.
 
 use crate::body::Ours;
 use std::time::{Duration, Instant};
 use upcall_os::atomic::spin_loop;
 
-/// Looks at its own line, and at the lock itself after so many of them. Between two sleeps there are fewer.
+/// Looks at its own line, and at the lock itself after so many of them. Between two sleeps there
+/// are fewer.
 const LOOKS: u32 = 512;
 const BETWEEN: u32 = 32;
 const AWAKE: u32 = 4;
@@ -34,7 +41,8 @@ pub(crate) const LONGEST: Duration = Duration::from_millis(4);
 /// After so long it stays among those who wait.
 const FAIR: Duration = Duration::from_millis(10);
 
-/// Asks again and again, some microseconds long; `had` is told whether it is one of the rarer looks.
+/// Asks again and again, some microseconds long; `had` is told whether it is one of the rarer
+/// looks.
 fn soon(looks: u32, mut had: impl FnMut(bool) -> bool) -> bool {
     (0..looks).any(|look| {
         spin_loop();
@@ -80,7 +88,8 @@ impl Pauses {
     fn pause(&mut self) {
         if self.offers < OFFERS {
             self.offers += 1;
-            // Other user-level threads first: who has the lock may be one of them. The kernel is asked in any case, for it may be a thread that has lost this processor.
+            // Other user-level threads first: who has the lock may be one of them. The kernel is
+            // asked in any case, for it may be a thread that has lost this processor.
             if upcall_thread::on_virtual_processor().is_some() {
                 upcall_thread::yield_now();
             }
@@ -92,7 +101,8 @@ impl Pauses {
     }
 }
 
-/// Has the lock, as one that is not at home. False when it was not to be had until the limit, or `over` says that there is nothing to wait for any more.
+/// Has the lock, as one that is not at home. False when it was not to be had until the limit, or
+/// `over` says that there is nothing to wait for any more.
 #[inline]
 pub(crate) fn lock(party: &Ours, limit: Option<Duration>, over: impl Fn() -> bool) -> bool {
     party.try_lock() || wait_for(party, limit, over)
@@ -138,9 +148,14 @@ fn wait_for(party: &Ours, limit: Option<Duration>, over: impl Fn() -> bool) -> b
     }
 }
 
-/// Has the lock, as the home. `is_known` tells whether there is a party in a place: from one that is none it is taken. False when it was not to be had until the limit.
+/// Has the lock, as the home. `is_known` tells whether there is a party in a place: from one that
+/// is none it is taken. False when it was not to be had until the limit.
 #[inline]
-pub(crate) fn lock_at_home(party: &Ours, limit: Option<Duration>, is_known: impl Fn(u64) -> bool) -> bool {
+pub(crate) fn lock_at_home(
+    party: &Ours,
+    limit: Option<Duration>,
+    is_known: impl Fn(u64) -> bool,
+) -> bool {
     party.try_lock_at_home() || need(party, limit, is_known)
 }
 
@@ -171,10 +186,12 @@ fn need(party: &Ours, limit: Option<Duration>, is_known: impl Fn(u64) -> bool) -
     had
 }
 
-/// Has the lock, as the home, if that can be had within some microseconds: who has it may be about to let go of it, and nobody else takes it meanwhile. Neither blocks nor allocates.
+/// Has the lock, as the home, if that can be had within some microseconds: who has it may be about
+/// to let go of it, and nobody else takes it meanwhile. Neither blocks nor allocates.
 pub(crate) fn lock_at_once(party: &Ours, is_known: impl Fn(u64) -> bool) -> bool {
     party.try_lock_at_home() || {
-        let seize = || party.holder().is_some_and(|holder| !is_known(holder) && party.seize(holder));
+        let seize =
+            || party.holder().is_some_and(|holder| !is_known(holder) && party.seize(holder));
         party.need();
         let had = soon(LOOKS, |rarer| party.try_lock_at_home() || rarer && seize());
         party.need_no_more();

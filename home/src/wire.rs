@@ -11,7 +11,8 @@ pub(crate) const VERSION: u32 = 3;
 pub(crate) enum Request {
     /// Wants to use the object, and takes it for one of this shape.
     Open { version: u32, shape: u64 },
-    /// Wants the home to run operations on it. Descriptors: the lane, the bell to ring for the home, the bell to ring for who asks, and the station at a line of which that sleeps.
+    /// Wants the home to run operations on it. Descriptors: the lane, the bell to ring for the
+    /// home, the bell to ring for who asks, and the station at a line of which that sleeps.
     Invoke { version: u32, shape: u64, line: u16, makes_fences: bool },
     /// Ended an operation in the middle, by a panic.
     Tore,
@@ -20,7 +21,8 @@ pub(crate) enum Request {
 /// What the home answers to the first.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Opened {
-    /// Descriptor: the object's memory. Without a place it may only be read; `sealed` memory only its home may write.
+    /// Descriptor: the object's memory. Without a place it may only be read; `sealed` memory only
+    /// its home may write.
     Yes {
         place: Option<u16>,
         length: u64,
@@ -42,5 +44,6 @@ pub(crate) fn pack<T: Serialize>(message: &T) -> std::io::Result<Vec<u8>> {
 }
 
 pub(crate) fn unpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
-    postcard::from_bytes(bytes).map_err(|error| format!("a control message cannot be read: {error}"))
+    postcard::from_bytes(bytes)
+        .map_err(|error| format!("a control message cannot be read: {error}"))
 }

@@ -1,4 +1,5 @@
-//! Operations in the way that is cheapest: each once, whatever way it goes, and told to those who look on.
+//! Operations in the way that is cheapest: each once, whatever way it goes, and told to those who
+//! look on.
 
 mod adding;
 
@@ -6,7 +7,9 @@ use adding::Add;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use upcall_home::accounts::{self, Condition};
-use upcall_home::{AccessError, DataError, Grant, Homed, InvokeError, Operation, Operations, Place};
+use upcall_home::{
+    AccessError, DataError, Grant, Homed, InvokeError, Operation, Operations, Place,
+};
 
 const EACH: u64 = 20_000;
 
@@ -55,7 +58,10 @@ fn each_is_run_once_whatever_way_it_goes_and_who_looks_on_sees_them() {
                     assert!(own.auto::<Get>(()).unwrap() >= before);
                 }
                 let seen = read(&name);
-                assert!(seen.holds.len() >= 4 && seen.bytes > 8 && seen.condition == Condition::Whole, "{seen:?}");
+                assert!(
+                    seen.holds.len() >= 4 && seen.bytes > 8 && seen.condition == Condition::Whole,
+                    "{seen:?}"
+                );
             });
         }
         for _ in 0..EACH {
@@ -104,10 +110,23 @@ fn an_operation_that_only_looks_changes_no_number_and_tears_nothing() {
     let before = read(home.name()).changes;
     for own in [&home, &away] {
         for _ in 0..1000 {
-            assert_eq!((own.perform::<Get>(()), own.urgent::<Get>(()).unwrap(), own.auto::<Get>(()).unwrap()), (Ok(5), 5, 5));
+            assert_eq!(
+                (
+                    own.perform::<Get>(()),
+                    own.urgent::<Get>(()).unwrap(),
+                    own.auto::<Get>(()).unwrap()
+                ),
+                (Ok(5), 5, 5)
+            );
         }
-        assert!(matches!(own.perform::<Pretend>(false), Err(AccessError::Data(DataError::ReadOnly))));
-        assert!(matches!(own.urgent::<Pretend>(false), Err(InvokeError::Data(DataError::ReadOnly))));
+        assert!(matches!(
+            own.perform::<Pretend>(false),
+            Err(AccessError::Data(DataError::ReadOnly))
+        ));
+        assert!(matches!(
+            own.urgent::<Pretend>(false),
+            Err(InvokeError::Data(DataError::ReadOnly))
+        ));
         let panics = std::panic::AssertUnwindSafe(|| own.perform::<Pretend>(true));
         assert!(std::panic::catch_unwind(panics).is_err());
         assert_eq!(own.perform::<Get>(()), Ok(5));
@@ -143,7 +162,10 @@ fn a_home_that_serves_nothing_is_no_error() {
 #[test]
 fn what_is_granted_is_what_is_done() {
     for (grant, way) in [(Grant::Invoke, 2), (Grant::Read, 1)] {
-        let home = Homed::<u64>::create(&name("auto-granted")).policy(move |_| Ok(grant)).with(|_| Ok(())).unwrap();
+        let home = Homed::<u64>::create(&name("auto-granted"))
+            .policy(move |_| Ok(grant))
+            .with(|_| Ok(()))
+            .unwrap();
         let serving = home.serve_in_background(operations()).unwrap();
         let away = Homed::<u64>::find(home.name()).unwrap();
         for at in 0..1000 {

@@ -1,4 +1,5 @@
-//! Short operations do not block (P2): in builds with debug assertions who asks for one that does is told of it.
+//! Short operations do not block (P2): in builds with debug assertions who asks for one that does
+//! is told of it.
 
 mod adding;
 
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 use upcall_home::{
-    AccessError, Asked, Blocked, DataError, Errand, Errands, Homed, InvokeError, Kept, Operation, Operations, Place, Promise,
+    AccessError, Asked, Blocked, DataError, Errand, Errands, Homed, InvokeError, Kept, Operation,
+    Operations, Place, Promise,
 };
 
 fn name(of: &str) -> String {
@@ -78,7 +80,11 @@ impl Operation for Touch {
 }
 
 fn operations() -> Operations<u64> {
-    Operations::new().operation::<Add>().operation::<Sleep>().operation::<Compute>().operation::<Touch>()
+    Operations::new()
+        .operation::<Add>()
+        .operation::<Sleep>()
+        .operation::<Compute>()
+        .operation::<Touch>()
 }
 
 /// It was run there, and is told; or in builds without debug assertions, it is as any other.
@@ -88,11 +94,20 @@ fn assert_told(done: Result<u64, InvokeError>, of: &str, value: u64) {
         Err(InvokeError::Blocked(blocked)) if cfg!(debug_assertions) => {
             let Blocked { name, here, registered } = &blocked;
             assert!(*name == of && here.file().ends_with("blocking.rs"), "{blocked}");
-            assert!(registered.as_ref().is_some_and(|place| place.contains("blocking.rs:")), "{blocked}");
+            assert!(
+                registered.as_ref().is_some_and(|place| place.contains("blocking.rs:")),
+                "{blocked}"
+            );
             let text = blocked.to_string();
-            assert!(text.matches("blocking.rs:").count() == 2 && text.contains("it was run"), "{text}");
+            assert!(
+                text.matches("blocking.rs:").count() == 2 && text.contains("it was run"),
+                "{text}"
+            );
         }
-        done => assert!(!cfg!(debug_assertions) && done.as_ref().is_ok_and(|found| *found == value), "{done:?}"),
+        done => assert!(
+            !cfg!(debug_assertions) && done.as_ref().is_ok_and(|found| *found == value),
+            "{done:?}"
+        ),
     }
 }
 
@@ -142,14 +157,22 @@ fn so_is_one_that_sleeps_where_the_object_is() {
         let line = Location::caller().file();
         match on.perform::<Sleep>(1) {
             Err(AccessError::Blocked(blocked)) if cfg!(debug_assertions) => {
-                assert!(blocked.name == "sleep" && blocked.here.file() == line && blocked.registered.is_none(), "{blocked}");
+                assert!(
+                    blocked.name == "sleep"
+                        && blocked.here.file() == line
+                        && blocked.registered.is_none(),
+                    "{blocked}"
+                );
             }
             done => assert!(!cfg!(debug_assertions) && done == Ok(value), "{done:?}"),
         }
         assert_eq!(home.read(|number| number.get()), Ok(value));
     }
     let at_home = home.urgent::<Sleep>(1);
-    assert!(matches!(at_home, Err(InvokeError::Blocked(_))) == cfg!(debug_assertions), "{at_home:?}");
+    assert!(
+        matches!(at_home, Err(InvokeError::Blocked(_))) == cfg!(debug_assertions),
+        "{at_home:?}"
+    );
 }
 
 /// Its user-level thread waits; the virtual processor has nothing else to do, and sleeps.
@@ -181,15 +204,16 @@ fn so_is_one_for_which_its_virtual_processor_sleeps() {
             }
             over.store(true, SeqCst);
         });
-        let ran = upcall_thread::Processors::new().count(1).idle(std::sync::Arc::new(idle)).run(|| {
-            let serving = home.serve(Operations::new().operation::<Rest>()).unwrap();
-            ready.wait();
-            let ends = Instant::now() + Duration::from_secs(60);
-            while !over.load(SeqCst) && Instant::now() < ends {
-                upcall_thread::sleep(Duration::from_millis(1));
-            }
-            drop(serving);
-        });
+        let ran =
+            upcall_thread::Processors::new().count(1).idle(std::sync::Arc::new(idle)).run(|| {
+                let serving = home.serve(Operations::new().operation::<Rest>()).unwrap();
+                ready.wait();
+                let ends = Instant::now() + Duration::from_secs(60);
+                while !over.load(SeqCst) && Instant::now() < ends {
+                    upcall_thread::sleep(Duration::from_millis(1));
+                }
+                drop(serving);
+            });
         assert!(ran.is_ok() && over.load(SeqCst));
     });
 }
@@ -239,7 +263,10 @@ fn one_that_waits_for_the_lock_is_not_told() {
         });
         assert_eq!(held, Ok(()));
         for (count, took) in [invokes, performs].map(|one| one.join().unwrap()) {
-            assert!((1..=2).contains(&count) && took > Duration::from_millis(50), "{count} after {took:?}");
+            assert!(
+                (1..=2).contains(&count) && took > Duration::from_millis(50),
+                "{count} after {took:?}"
+            );
         }
     });
     assert_eq!(home.read(|number| number.get()), Ok(2));

@@ -1,4 +1,5 @@
-//! Operations that run in the middle of what their home computes: homes on ordinary kernel threads, which do not poll.
+//! Operations that run in the middle of what their home computes: homes on ordinary kernel threads,
+//! which do not poll.
 
 mod adding;
 
@@ -12,8 +13,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 use upcall_home::{
-    Blob, DataError, Homed, InterruptError, InvokeError, Map, MapAt, Operation, Operations, Place, Promise, Serving, Text,
-    Verdict,
+    Blob, DataError, Homed, InterruptError, InvokeError, Map, MapAt, Operation, Operations, Place,
+    Promise, Serving, Text, Verdict,
 };
 use upcall_os::fault::{Act, POINTS_ARE_THERE, Point};
 
@@ -57,11 +58,13 @@ fn name(of: &str) -> String {
 }
 
 fn promise() -> Promise {
-    // SAFETY: the operations of these tests that are registered for interrupts change numbers and entries of maps, in objects, by arguments and replies without memory of their own.
+    // SAFETY: the operations of these tests that are registered for interrupts change numbers and
+    // entries of maps, in objects, by arguments and replies without memory of their own.
     unsafe { Promise::given() }
 }
 
-/// Computes until something is true, which an operation makes. What it computes allocates and frees, as anything does.
+/// Computes until something is true, which an operation makes. What it computes allocates and
+/// frees, as anything does.
 fn computes_until(mut done: impl FnMut() -> bool) {
     let ends = Instant::now() + Duration::from_secs(60);
     while !done() {
@@ -85,7 +88,10 @@ impl Operation for AddAtPoint {
 }
 
 fn create() -> Homed<u64> {
-    Homed::<u64>::create(&name("interrupted")).repair(|_, _| Verdict::Keep).with(|_| Ok(())).unwrap()
+    Homed::<u64>::create(&name("interrupted"))
+        .repair(|_, _| Verdict::Keep)
+        .with(|_| Ok(()))
+        .unwrap()
 }
 
 fn find(home: &Homed<u64>) -> Homed<u64> {
@@ -148,7 +154,8 @@ struct Asks<'scope> {
 
 impl<'scope> Asks<'scope> {
     fn begin<'env>(scope: &'scope thread::Scope<'scope, 'env>, home: &Homed<u64>) -> Self {
-        let (away, done, begun) = (find(home), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (away, done, begun) =
+            (find(home), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (own, begins) = (done.clone(), begun.clone());
         let asked = scope.spawn(move || {
             begins.store(true, SeqCst);
@@ -223,7 +230,8 @@ fn what_comes_while_the_home_has_the_lock_is_run_when_it_is_free() {
     assert_eq!(number(&home), 3);
 }
 
-/// The home goes on, and comes again: the one who has the lock lets go of it only when the home has computed for a while after it was asked.
+/// The home goes on, and comes again: the one who has the lock lets go of it only when the home has
+/// computed for a while after it was asked.
 #[test]
 fn another_one_that_has_the_lock_for_long_does_not_hold_the_home_up() {
     let home = create();
@@ -292,12 +300,14 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
 }
 
-/// Those who ask, by operations that are fit and that are not, beside others who take the lock themselves; and a home that does anything at all meanwhile.
+/// Those who ask, by operations that are fit and that are not, beside others who take the lock
+/// themselves; and a home that does anything at all meanwhile.
 #[test]
 fn none_is_lost_or_doubled_whatever_the_home_does() {
     const EACH: u64 = 4000;
@@ -328,14 +338,22 @@ fn none_is_lost_or_doubled_whatever_the_home_does() {
         let mut body = || {
             let ends = Instant::now() + Duration::from_secs(120);
             while done.load(SeqCst) < 4 {
-                assert!(Instant::now() < ends, "{:?} have done, at {} and {}", done, number(&home), number(&second));
+                assert!(
+                    Instant::now() < ends,
+                    "{:?} have done, at {} and {}",
+                    done,
+                    number(&home),
+                    number(&second)
+                );
                 black_box((0..random.below(400)).map(|at| at.to_string()).collect::<Vec<_>>());
                 match random.below(8) {
                     0 => drop(serving.mask()),
                     1 => {
                         let masked = [serving.mask(), serving.mask()];
                         let also = also.mask();
-                        black_box((0..random.below(400)).map(|at| at.to_string()).collect::<Vec<_>>());
+                        black_box(
+                            (0..random.below(400)).map(|at| at.to_string()).collect::<Vec<_>>(),
+                        );
                         drop(masked);
                         drop(also);
                     }
@@ -410,7 +428,8 @@ fn an_interrupt_allocates_nothing() {
         scope.spawn(move || {
             for turn in 1..=500 {
                 // In the line of the request, and behind it.
-                let count = away.urgent::<Hit>((&format!("/{}", turn / 2), &[0; 1000][..turn])).unwrap();
+                let count =
+                    away.urgent::<Hit>((&format!("/{}", turn / 2), &[0; 1000][..turn])).unwrap();
                 assert_eq!(count, 1 + u64::from(turn % 2 == 1 && turn > 1));
                 let not = away.urgent::<Hit>(("", &[])).unwrap_err();
                 assert!(matches!(not, InvokeError::Data(DataError::Full { asked: 1 })), "{not}");
@@ -536,7 +555,10 @@ fn a_virtual_processor_is_not_interrupted_and_one_in_another_changes_nothing() {
     let idle = upcall_transfer::Processors::new(1, upcall_transfer::Pacing::Adaptive).unwrap();
     let ran = upcall_thread::Processors::new().count(1).idle(Arc::new(idle)).run(|| {
         let refused = serve(&home).interruptible(promise(), || ()).unwrap_err();
-        assert!(matches!(refused, InterruptError::SafePoints) && refused.to_string().contains("safe_point()"));
+        assert!(
+            matches!(refused, InterruptError::SafePoints)
+                && refused.to_string().contains("safe_point()")
+        );
     });
     assert!(ran.is_ok());
 }
@@ -569,7 +591,9 @@ impl Apart {
 
     fn stops(&self) {
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
-        within_a_minute(|| state().rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')).then_some(()));
+        within_a_minute(|| {
+            state().rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')).then_some(())
+        });
     }
 
     fn goes_on(&self) {
@@ -596,7 +620,8 @@ fn within_a_minute<R>(mut asks: impl FnMut() -> Option<R>) -> R {
     }
 }
 
-/// Wherever in an operation, and however: who has asked is told, or answered when it goes on; and the name is free for another home.
+/// Wherever in an operation, and however: who has asked is told, or answered when it goes on; and
+/// the name is free for another home.
 #[test]
 fn a_home_that_ends_in_an_interrupt_is_not_waited_for() {
     if let Ok(name) = std::env::var(HOME_OF) {
@@ -605,14 +630,20 @@ fn a_home_that_ends_in_an_interrupt_is_not_waited_for() {
     if !POINTS_ARE_THERE {
         return println!("    skipped: points are in builds with debug assertions only");
     }
-    for point in [Point::ObjectLocked, Point::InvocationTaken, Point::ObjectDone, Point::InvocationRan] {
+    for point in
+        [Point::ObjectLocked, Point::InvocationTaken, Point::ObjectDone, Point::InvocationRan]
+    {
         for &act in Act::ALL {
             let (name, fault) = (name("ends"), format!("{point}:{}", act.name()));
             println!("    {fault}");
-            let home = Apart::start("a_home_that_ends_in_an_interrupt_is_not_waited_for", &name, &fault);
+            let home =
+                Apart::start("a_home_that_ends_in_an_interrupt_is_not_waited_for", &name, &fault);
             let away = within_a_minute(|| Homed::<u64>::find(&name).ok());
             let add = move || {
-                let asks = || Some(away.urgent::<Add>(1)).filter(|found| !matches!(found, Err(InvokeError::NotServed(_))));
+                let asks = || {
+                    Some(away.urgent::<Add>(1))
+                        .filter(|found| !matches!(found, Err(InvokeError::NotServed(_))))
+                };
                 let first = within_a_minute(asks);
                 first.and_then(|first| Ok([first, away.urgent::<Add>(1)?]))
             };

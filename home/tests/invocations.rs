@@ -9,8 +9,8 @@ use std::sync::{Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use upcall_home::{
-    AccessError, Blob, DataError, Grant, Homed, InvokeError, LONGEST, Map, MapAt, Operation, Operations, Place, Procedure,
-    ServeError, Text, Verdict,
+    AccessError, Blob, DataError, Grant, Homed, InvokeError, LONGEST, Map, MapAt, Operation,
+    Operations, Place, Procedure, ServeError, Text, Verdict,
 };
 
 fn name(of: &str) -> String {
@@ -74,7 +74,11 @@ fn each_is_run_once_whatever_way_it_takes() {
             scope.spawn(move || {
                 let mut last = 0;
                 for _ in 0..EACH {
-                    let now = if number == 0 { own.perform::<Add>(1).unwrap() } else { own.urgent::<Add>(1).unwrap() };
+                    let now = if number == 0 {
+                        own.perform::<Add>(1).unwrap()
+                    } else {
+                        own.urgent::<Add>(1).unwrap()
+                    };
                     assert!(now > last, "{now} after {last}");
                     last = now;
                 }
@@ -93,7 +97,9 @@ fn procedures_may_block_and_say_what_they_want() {
     let away = find(&home);
     assert_eq!(away.invoke::<Slow>(20).unwrap(), 0);
     assert_eq!(home.invoke::<Slow>(0).unwrap(), 1);
-    assert!(matches!(away.invoke::<Slow>(20_000), Err(InvokeError::Said(words)) if words.contains("too long")));
+    assert!(
+        matches!(away.invoke::<Slow>(20_000), Err(InvokeError::Said(words)) if words.contains("too long"))
+    );
     // A caller whose patience ends learns that the procedure may still run; and it does, once.
     let away = away.patience(Some(Duration::from_millis(20)));
     assert!(matches!(away.invoke::<Meet>(2), Err(InvokeError::Busy { .. })));
@@ -130,7 +136,11 @@ impl Procedure for Meet {
 
     fn run(on: &Homed<u64>, all: u64) -> Result<String, String> {
         let met = meet(on.name(), all);
-        if met { Ok(thread::current().name().unwrap_or_default().into()) } else { Err("the others have not come".into()) }
+        if met {
+            Ok(thread::current().name().unwrap_or_default().into())
+        } else {
+            Err("the others have not come".into())
+        }
     }
 }
 
@@ -189,7 +199,8 @@ impl Procedure for ToAndFro {
             return Ok(0);
         }
         let other = name(if on.name().starts_with("to") { "fro" } else { "to" });
-        let other = Homed::<u64>::find(&other).map_err(|error| error.to_string())?.patience(Some(GUARD));
+        let other =
+            Homed::<u64>::find(&other).map_err(|error| error.to_string())?.patience(Some(GUARD));
         Ok(other.invoke::<ToAndFro>(left - 1).map_err(|error| error.to_string())? + 1)
     }
 }
@@ -197,7 +208,9 @@ impl Procedure for ToAndFro {
 #[test]
 fn procedures_of_homes_can_invoke_each_other_in_a_circle() {
     let homes = [create("to"), create("fro")];
-    let _served = homes.each_ref().map(|home| home.serve_in_background(Operations::new().procedure::<ToAndFro>()).unwrap());
+    let _served = homes
+        .each_ref()
+        .map(|home| home.serve_in_background(Operations::new().procedure::<ToAndFro>()).unwrap());
     assert_eq!(find(&homes[0]).patience(Some(GUARD)).invoke::<ToAndFro>(8).unwrap(), 8);
 }
 
@@ -238,7 +251,8 @@ impl Operation for Echo {
 
 #[test]
 fn arguments_and_replies_of_all_lengths_come_whole() {
-    let home = Homed::<Map<Text, Blob>>::create(&name("echo")).room(16 << 20).with(|_| Ok(())).unwrap();
+    let home =
+        Homed::<Map<Text, Blob>>::create(&name("echo")).room(16 << 20).with(|_| Ok(())).unwrap();
     let _served = home.serve_in_background(Operations::new().operation::<Echo>()).unwrap();
     let away = Homed::<Map<Text, Blob>>::find(home.name()).unwrap();
     for length in [0, 1, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 4000, 100_000, LONGEST - 20] {
@@ -246,7 +260,9 @@ fn arguments_and_replies_of_all_lengths_come_whole() {
         assert!(away.urgent::<Echo>(("a", &bytes)).unwrap() == bytes, "{length}");
     }
     let long = vec![0; LONGEST];
-    assert!(matches!(away.urgent::<Echo>(("a", &long)), Err(InvokeError::TooLong { bytes }) if bytes > LONGEST));
+    assert!(
+        matches!(away.urgent::<Echo>(("a", &long)), Err(InvokeError::TooLong { bytes }) if bytes > LONGEST)
+    );
     assert_eq!(away.urgent::<Echo>(("b", b"x")).unwrap(), b"x");
 }
 
@@ -276,7 +292,8 @@ fn what_is_masked_waits_and_is_run_then() {
         drop(masked);
         // At its end.
         assert_eq!(home.read(|number| number.get()), Ok(2));
-        serving.run_until(|| done.load(SeqCst) == 100 || home.read(|number| number.get()) == Ok(101));
+        serving
+            .run_until(|| done.load(SeqCst) == 100 || home.read(|number| number.get()) == Ok(101));
     });
     assert_eq!(home.read(|number| number.get()), Ok(101));
 }
@@ -339,7 +356,11 @@ fn a_virtual_processor_serves_by_itself() {
             let begun = Instant::now();
             // It computes, with a safe point now and then; and sleeps.
             while home.read(|number| number.get()) != Ok(2020) {
-                assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", home.read(|number| number.get()));
+                assert!(
+                    begun.elapsed() < Duration::from_secs(60),
+                    "{:?}",
+                    home.read(|number| number.get())
+                );
                 std::hint::black_box((0..1000_u64).sum::<u64>());
                 upcall_thread::safe_point();
                 upcall_thread::sleep(Duration::from_micros(200));
@@ -358,13 +379,19 @@ fn what_cannot_be_run_is_told() {
     let away = find(&home);
     assert!(matches!(away.serve(operations()), Err(ServeError::Elsewhere)));
     let not = away.urgent::<Add>(1).unwrap_err();
-    assert!(matches!(not, InvokeError::NotServed(_)) && not.to_string().contains("is to serve it"), "{not}");
+    assert!(
+        matches!(not, InvokeError::NotServed(_)) && not.to_string().contains("is to serve it"),
+        "{not}"
+    );
     let twice = home.serve(operations().operation::<Add>()).unwrap_err();
     assert!(matches!(&twice, ServeError::Twice(name) if name == "add"), "{twice}");
     let served = home.serve_in_background(Operations::new().operation::<Fail>()).unwrap();
     assert!(matches!(home.serve(operations()), Err(ServeError::Served)));
     let unknown = away.urgent::<Add>(1).unwrap_err();
-    assert!(matches!(unknown, InvokeError::Unknown { .. }) && unknown.to_string().contains("but fail"), "{unknown}");
+    assert!(
+        matches!(unknown, InvokeError::Unknown { .. }) && unknown.to_string().contains("but fail"),
+        "{unknown}"
+    );
     assert!(matches!(away.urgent::<Fail>(()), Err(InvokeError::Panicked)));
     // It was repaired, and goes on.
     assert_eq!(away.perform::<Add>(7), Ok(7));
@@ -380,9 +407,16 @@ fn what_cannot_be_run_is_told() {
         // Both places are named.
         let broken = away.access(|_| Ok(find(&home).urgent::<Add>(1).unwrap_err())).unwrap();
         let text = broken.to_string();
-        assert!(matches!(broken, InvokeError::Rule(_)) && text.matches("invocations.rs").count() == 2, "{text}");
+        assert!(
+            matches!(broken, InvokeError::Rule(_)) && text.matches("invocations.rs").count() == 2,
+            "{text}"
+        );
         let broken = home.access(|_| Ok(away.access(|number| number.get()).unwrap_err())).unwrap();
-        assert!(matches!(broken, AccessError::Rule(_)) && broken.to_string().matches("invocations.rs").count() == 2, "{broken}");
+        assert!(
+            matches!(broken, AccessError::Rule(_))
+                && broken.to_string().matches("invocations.rs").count() == 2,
+            "{broken}"
+        );
     }
 }
 
@@ -427,7 +461,11 @@ fn an_operation_that_the_home_runs_for_others_invokes_nothing_either() {
         }
         asks.join().unwrap()
     });
-    assert!(text.contains("within an operation on an object at home") && text.matches("invocations.rs").count() == 2, "{text}");
+    assert!(
+        text.contains("within an operation on an object at home")
+            && text.matches("invocations.rs").count() == 2,
+        "{text}"
+    );
     assert_eq!(other.read(|number| number.get()), Ok(0));
     OTHER.set(None);
 }
@@ -441,7 +479,9 @@ fn who_waits_for_a_home_that_ends_is_told() {
         let waits = scope.spawn(move || away.urgent::<Add>(1));
         // It has asked, and nobody polls.
         let begun = Instant::now();
-        while !serving.wait(Some(Duration::from_millis(10))) || begun.elapsed() < Duration::from_millis(50) {
+        while !serving.wait(Some(Duration::from_millis(10)))
+            || begun.elapsed() < Duration::from_millis(50)
+        {
             assert!(begun.elapsed() < Duration::from_secs(60));
         }
         drop(serving);
@@ -457,14 +497,22 @@ fn who_may_only_invoke_invokes() {
     let making = Homed::<u64>::create(&name("only")).policy(|_| Ok(Grant::Invoke));
     let home = making.with(|number| number.set(5)).unwrap();
     let _served = home.serve_in_background(operations()).unwrap();
-    let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().matches(&format!("upcall-object-{}", home.name())).count();
+    let maps = || {
+        std::fs::read_to_string("/proc/self/maps")
+            .unwrap()
+            .matches(&format!("upcall-object-{}", home.name()))
+            .count()
+    };
     let before = maps();
     let away = find(&home);
     assert_eq!((away.grant(), maps()), (Grant::Invoke, before));
     assert_eq!(away.urgent::<Add>(1).unwrap(), 6);
     assert_eq!(away.perform::<Add>(1), Err(AccessError::NotGranted));
     let refused = away.read(|number| number.get()).unwrap_err();
-    assert!(matches!(refused, AccessError::NotGranted) && refused.to_string().contains("`urgent`"), "{refused}");
+    assert!(
+        matches!(refused, AccessError::NotGranted) && refused.to_string().contains("`urgent`"),
+        "{refused}"
+    );
     assert_eq!(away.try_clone().unwrap().urgent::<Add>(1).unwrap(), 7);
 }
 

@@ -1,4 +1,5 @@
-//! Values that are only ever invoked: each errand once, by the thread that keeps them, and by no other way.
+//! Values that are only ever invoked: each errand once, by the thread that keeps them, and by no
+//! other way.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -117,7 +118,10 @@ fn it_is_no_object_and_has_no_other_errands() {
             assert!(matches!(Homed::<u64>::find(&name), Err(FindError::Refused { .. })));
             let asked = Asked::<Pages>::find(&name).unwrap();
             let unknown = asked.ask::<Other>(()).unwrap_err();
-            assert!(matches!(&unknown, InvokeError::Unknown { known, .. } if known.len() == 2), "{unknown}");
+            assert!(
+                matches!(&unknown, InvokeError::Unknown { known, .. } if known.len() == 2),
+                "{unknown}"
+            );
             let said = asked.ask::<Hit>("").unwrap_err();
             assert!(matches!(&said, InvokeError::Said(words) if words == "which page?"), "{said}");
         });
@@ -141,7 +145,10 @@ fn what_an_errand_leaves_half_done_is_seen_by_nobody_until_its_home_has_put_it_r
             assert_eq!(asked.ask::<Hit>("/").unwrap(), 1);
             assert!(matches!(asked.ask::<Fail>(()), Err(InvokeError::Panicked)));
             let torn = asked.ask::<Hit>("/").unwrap_err();
-            assert!(matches!(&torn, InvokeError::NotRun(why) if why.contains("panicked")), "{torn}");
+            assert!(
+                matches!(&torn, InvokeError::NotRun(why) if why.contains("panicked")),
+                "{torn}"
+            );
         });
         until(&kept, || asks.is_finished());
         asks.join().unwrap();

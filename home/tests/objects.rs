@@ -1,9 +1,12 @@
-//! Objects within one process: a thread that finds one by name has the way of another process to it.
+//! Objects within one process: a thread that finds one by name has the way of another process to
+//! it.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
-use upcall_home::{AccessError, CreateError, Creating, FindError, Grant, Handle, NotAnObject, Torn, Verdict};
+use upcall_home::{
+    AccessError, CreateError, Creating, FindError, Grant, Handle, NotAnObject, Torn, Verdict,
+};
 use upcall_shm::span::Room;
 
 const SHAPE: u64 = 0x5ead;
@@ -45,7 +48,9 @@ fn operations_run_one_at_a_time_at_home_and_elsewhere() {
 
 #[test]
 fn what_is_found_is_what_was_made() {
-    let home = Creating::new(&name("made"), 1 << 30).create(SHAPE, |room| room.put_u64(800, 7).unwrap()).unwrap();
+    let home = Creating::new(&name("made"), 1 << 30)
+        .create(SHAPE, |room| room.put_u64(800, 7).unwrap())
+        .unwrap();
     assert!(home.is_home() && home.length() == 1 << 30 && home.name() == name("made"));
     let away = find("made");
     assert!(!away.is_home() && away.length() == 1 << 30);
@@ -55,9 +60,15 @@ fn what_is_found_is_what_was_made() {
     assert_eq!(home.access(|room| room.u64(800)), Ok(Some(8)));
 
     let taken = Creating::new(&name("made"), 8).create(SHAPE, |_| ()).unwrap_err();
-    assert!(matches!(&taken, CreateError::Name(_)) && taken.to_string().contains("choose another name"), "{taken}");
+    assert!(
+        matches!(&taken, CreateError::Name(_)) && taken.to_string().contains("choose another name"),
+        "{taken}"
+    );
     let other = Handle::find(&name("made"), 1).unwrap_err();
-    assert!(matches!(&other, FindError::Refused { why, .. } if why.contains("another type")), "{other}");
+    assert!(
+        matches!(&other, FindError::Refused { why, .. } if why.contains("another type")),
+        "{other}"
+    );
     assert!(matches!(Handle::find(&name("nobody"), SHAPE), Err(FindError::Name(_))));
     let empty = Creating::new(&name("empty"), 0).create(SHAPE, |_| ()).unwrap_err();
     assert!(empty.to_string().contains("1 to"), "{empty}");
@@ -133,7 +144,11 @@ fn who_waits_takes_no_processor() {
             loop {
                 let before = waiters.map(processor_time);
                 std::thread::sleep(Duration::from_millis(400));
-                let most = waiters.iter().zip(before).map(|(&waiter, before)| processor_time(waiter) - before).max();
+                let most = waiters
+                    .iter()
+                    .zip(before)
+                    .map(|(&waiter, before)| processor_time(waiter) - before)
+                    .max();
                 if most < Some(MOST) || start.elapsed() > Duration::from_secs(60) {
                     return most;
                 }
@@ -172,12 +187,21 @@ fn an_operation_that_panics_leaves_the_object_to_its_home() {
     tear(&home, 20);
     assert_eq!((away.access(count), home.access(count)), (Ok(21), Ok(22)));
     tear(&away, 200);
-    assert_eq!((home.access(count), away.access(count)), (Err(AccessError::Poisoned), Err(AccessError::Poisoned)));
-    assert!(matches!(Handle::find(&name("torn"), SHAPE), Err(FindError::Refused { why, .. }) if why.contains("made anew")));
+    assert_eq!(
+        (home.access(count), away.access(count)),
+        (Err(AccessError::Poisoned), Err(AccessError::Poisoned))
+    );
+    assert!(
+        matches!(Handle::find(&name("torn"), SHAPE), Err(FindError::Refused { why, .. }) if why.contains("made anew"))
+    );
     let seen = seen.lock().unwrap();
     assert_eq!(
         *seen,
-        [(Torn::Panicked, Some(5), Some(0)), (Torn::Panicked, Some(20), Some(7)), (Torn::Panicked, Some(200), Some(22))]
+        [
+            (Torn::Panicked, Some(5), Some(0)),
+            (Torn::Panicked, Some(20), Some(7)),
+            (Torn::Panicked, Some(200), Some(22))
+        ]
     );
 }
 
@@ -190,7 +214,9 @@ fn a_policy_decides_who_uses_it() {
         if own.fetch_add(1, Relaxed) == 0 { Err("come again".into()) } else { Ok(Grant::ReadWrite) }
     };
     let _home = Creating::new(&name("policy"), 8).policy(policy).create(SHAPE, |_| ()).unwrap();
-    assert!(matches!(Handle::find(&name("policy"), SHAPE), Err(FindError::Refused { why, .. }) if why == "come again"));
+    assert!(
+        matches!(Handle::find(&name("policy"), SHAPE), Err(FindError::Refused { why, .. }) if why == "come again")
+    );
     drop(find("policy"));
     assert_eq!(asked.load(Relaxed), 2);
 }

@@ -1,7 +1,8 @@
 //! What can go wrong between a `.wit` file and its stubs.
 //!
-//! Every error carries the place (file, line, column) where one exists, what was found there, and what to do about
-//! it. `Debug` prints the same text as `Display`, so that `unwrap` in a build script stays readable.
+//! Every error carries the place (file, line, column) where one exists, what was found there, and
+//! what to do about it. `Debug` prints the same text as `Display`, so that `unwrap` in a build
+//! script stays readable.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -87,11 +88,20 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn file(tried: &'static str, path: &Path, error: &std::io::Error, advice: &'static str) -> Self {
+    pub(crate) fn file(
+        tried: &'static str,
+        path: &Path,
+        error: &std::io::Error,
+        advice: &'static str,
+    ) -> Self {
         Self::File { tried, path: path.to_owned(), found: error.to_string(), advice }
     }
 
-    pub(crate) fn unsupported(at: &Location, construct: impl Into<String>, instead: impl Into<String>) -> Self {
+    pub(crate) fn unsupported(
+        at: &Location,
+        construct: impl Into<String>,
+        instead: impl Into<String>,
+    ) -> Self {
         Self::Unsupported { at: at.clone(), construct: construct.into(), instead: instead.into() }
     }
 
@@ -100,7 +110,9 @@ impl Error {
     pub fn location(&self) -> Option<&Location> {
         match self {
             Self::File { .. } => None,
-            Self::Wit { at, .. } | Self::Unsupported { at, .. } | Self::Limits { at, .. } => Some(at),
+            Self::Wit { at, .. } | Self::Unsupported { at, .. } | Self::Limits { at, .. } => {
+                Some(at)
+            }
         }
     }
 }
@@ -112,7 +124,9 @@ impl fmt::Display for Error {
                 write!(f, "cannot {tried} {}: {found}; {advice}", path.display())
             }
             Self::Wit { at, message } => write!(f, "{at}: {message}"),
-            Self::Unsupported { at, construct, instead } => write!(f, "{at}: {construct} is not supported: {instead}"),
+            Self::Unsupported { at, construct, instead } => {
+                write!(f, "{at}: {construct} is not supported: {instead}")
+            }
             Self::Limits { at, found, advice } => write!(f, "{at}: {found}; {advice}"),
         }
     }

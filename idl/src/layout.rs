@@ -1,7 +1,7 @@
 //! Where a value lies in a block: the rules called "upcall-1".
 //!
-//! A block is a run of bytes that starts at a multiple of 8: first the fixed part, then the tail. Everything is little
-//! endian and naturally aligned.
+//! A block is a run of bytes that starts at a multiple of 8: first the fixed part, then the tail.
+//! Everything is little endian and naturally aligned.
 //!
 //! ```text
 //! bool                1 byte, 0 or 1 and nothing else
@@ -18,11 +18,12 @@
 //! own, borrow         8 bytes: a number that the server gave out
 //! ```
 //!
-//! Two differences from WIT's canonical ABI, both on purpose. Its pointers and counts are 32 bits wide, because they
-//! address a WebAssembly memory; here one call may carry more than 4 GiB, and an offset is relative to the block, so
-//! that it means the same in both domains and can be checked against the block's length alone. Its flags are runs of
-//! 32-bit words; here they are one integer, which costs the cases above 64 flags (refused). An offset is only ever
-//! used after it was compared with the length of the block it came with.
+//! Two differences from WIT's canonical ABI, both on purpose. Its pointers and counts are 32 bits
+//! wide, because they address a WebAssembly memory; here one call may carry more than 4 GiB, and an
+//! offset is relative to the block, so that it means the same in both domains and can be checked
+//! against the block's length alone. Its flags are runs of 32-bit words; here they are one integer,
+//! which costs the cases above 64 flags (refused). An offset is only ever used after it was
+//! compared with the length of the block it came with.
 
 use crate::error::{Error, Location};
 use crate::model::{Case, Field, Label, Model, Shape, Type};
@@ -38,8 +39,8 @@ pub struct Layout {
     pub fixed: bool,
 }
 
-/// The fixed part of a block may be this long. Far more than anybody should pass by value, and small enough that no sum
-/// below overflows and that it fits the 32 bits of a descriptor.
+/// The fixed part of a block may be this long. Far more than anybody should pass by value, and
+/// small enough that no sum below overflows and that it fits the 32 bits of a descriptor.
 pub const MAX_FIXED: u64 = 1 << 28;
 
 impl Layout {
@@ -97,7 +98,8 @@ pub fn sequence(members: impl IntoIterator<Item = Layout>) -> (Vec<u64>, Layout)
     (offsets, whole)
 }
 
-/// Where the value of a case starts, and the whole. `cases` is how many there are, `payloads` those that carry a value.
+/// Where the value of a case starts, and the whole. `cases` is how many there are, `payloads` those
+/// that carry a value.
 #[must_use]
 pub fn choice(cases: usize, payloads: impl IntoIterator<Item = Layout>) -> (u64, Layout) {
     let tag = discriminant_size(cases);
@@ -113,8 +115,8 @@ pub fn choice(cases: usize, payloads: impl IntoIterator<Item = Layout>) -> (u64,
 }
 
 impl Model {
-    /// The layout of a type in use. Named types have theirs in the table, so this never goes deeper than one
-    /// declaration.
+    /// The layout of a type in use. Named types have theirs in the table, so this never goes deeper
+    /// than one declaration.
     #[must_use]
     pub fn layout(&self, ty: &Type) -> Layout {
         match ty {
@@ -125,10 +127,15 @@ impl Model {
             Type::String | Type::List(_) => Layout::SLICE,
             Type::FixedList(element, count) => {
                 let one = self.layout(element);
-                Layout { size: one.size.saturating_mul(u64::from(*count)).min(MAX_FIXED * 2), ..one }
+                Layout {
+                    size: one.size.saturating_mul(u64::from(*count)).min(MAX_FIXED * 2),
+                    ..one
+                }
             }
             Type::Option(some) => choice(2, [self.layout(some)]).1,
-            Type::Result(ok, err) => choice(2, [ok, err].into_iter().flatten().map(|t| self.layout(t))).1,
+            Type::Result(ok, err) => {
+                choice(2, [ok, err].into_iter().flatten().map(|t| self.layout(t))).1
+            }
             Type::Tuple(types) => sequence(types.iter().map(|t| self.layout(t))).1,
             Type::Named(id) => self.def(*id).layout,
         }

@@ -1,14 +1,16 @@
 //! Interfaces in WIT, compiled to layouts and stubs.
 //!
-//! What it is: a compiler that runs when a program is built. It reads a `.wit` file (or a folder of them, with `deps`)
-//! and the limits in the `.toml` beside it, checks that everything in it can be passed between two domains, decides where
-//! each value lies in a block of memory ([`layout`]), what text both sides compare when they bind ([`signature`]), and
-//! writes Rust: types, a client, the trait that a server implements, and the code between. [`dynamic`] does with a model
-//! at run time what that code does, for interfaces known only as text. [`written`] makes WIT of an interface that is
-//! written in Rust, which then goes the same way.
+//! What it is: a compiler that runs when a program is built. It reads a `.wit` file (or a folder of
+//! them, with `deps`) and the limits in the `.toml` beside it, checks that everything in it can be
+//! passed between two domains, decides where each value lies in a block of memory ([`layout`]),
+//! what text both sides compare when they bind ([`signature`]), and writes Rust: types, a client,
+//! the trait that a server implements, and the code between. [`dynamic`] does with a model
+//! at run time what that code does, for interfaces known only as text. [`written`] makes WIT of an
+//! interface that is written in Rust, which then goes the same way.
 //!
-//! What it is not: a part of any call. Nothing of this crate is linked into a program that uses its stubs; and it is no
-//! implementation of the component model: the language is WIT, the layout is ours ([`layout`] says how they differ).
+//! What it is not: a part of any call. Nothing of this crate is linked into a program that uses its
+//! stubs; and it is no implementation of the component model: the language is WIT, the layout is
+//! ours ([`layout`] says how they differ).
 //!
 //! ```
 //! # let folder = std::env::temp_dir().join(format!("upcall-idl-doc-{}", std::process::id()));
@@ -26,8 +28,9 @@
 //! ```
 //!
 //! # The path through the code
-//! `parse/` (all contact with `wit-parser`; refusals) → [`model`] with [`layout`], [`signature`] and `limits.rs` →
-//! `rust/`, `c/`, [`python`] (the generators), `print.rs` (WIT again), [`dynamic`], [`diff`].
+//! `parse/` (all contact with `wit-parser`; refusals) → [`model`] with [`layout`], [`signature`]
+//! and `limits.rs` → `rust/`, `c/`, [`python`] (the generators), `print.rs` (WIT again),
+//! [`dynamic`], [`diff`].
 //!
 //! # Limits
 //! Of `tail` and `calls` the server's copy counts, which it tells its clients when they bind; of
@@ -48,24 +51,29 @@
 //! [files."file.read"]       # and for one procedure of it
 //! tail = "64KiB"
 //! ```
-//! The nearest one counts; what is carried of another package has those of `[limits]`. What fits no A-stack is sent out of band; what is over `string` or `list` is an error in the
-//! caller before anything is sent. Keys, interfaces and procedures that do not exist are errors.
+//! The nearest one counts; what is carried of another package has those of `[limits]`. What fits no
+//! A-stack is sent out of band; what is over `string` or `list` is an error in the caller before
+//! anything is sent. Keys, interfaces and procedures that do not exist are errors.
 //!
 //! # What is refused
-//! `future`, `stream`, `map`, `error-context`, getters and setters; more than 16 parameters or tuple members, 1000 procedures with those that are carried, 64 carried interfaces,
-//! 256 MiB in place, 48 levels of nesting. The error gives the place and what to write instead. The parser itself refuses
-//! flags above 32, recursive types, and what is lent in a result.
+//! `future`, `stream`, `map`, `error-context`, getters and setters; more than 16 parameters or
+//! tuple members, 1000 procedures with those that are carried, 64 carried interfaces, 256 MiB in
+//! place, 48 levels of nesting. The error gives the place and what to write instead. The parser
+//! itself refuses flags above 32, recursive types, and what is lent in a result.
 //!
-//! `async func` is taken as `func`: a call blocks only the thread that makes it, and those are cheap.
+//! `async func` is taken as `func`: a call blocks only the thread that makes it, and those are
+//! cheap.
 //!
 //! # Resources
-//! A handle may stand anywhere in a value. A client's values hold the structs of its resources, a server's the objects:
-//! a record or variant with handles in it is two types in Rust, `Pair` and `ServedPair`; what a client lends inside another
-//! value is an `upcall::Lent` to the server. Values with handles are passed by value, and no handle of another binding is sent.
+//! A handle may stand anywhere in a value. A client's values hold the structs of its resources, a
+//! server's the objects: a record or variant with handles in it is two types in Rust, `Pair` and
+//! `ServedPair`; what a client lends inside another value is an `upcall::Lent` to the server.
+//! Values with handles are passed by value, and no handle of another binding is sent.
 //!
-//! An interface whose procedures take or give objects of another one *carries* it: all procedures of that one are bound
-//! and served with its own, under names like `wasi:io/streams.input-stream.read`. Its server implements both traits, and
-//! its clients get the other's by `Streams::from(&files)`. The reason is in `parse/carried.rs`.
+//! An interface whose procedures take or give objects of another one *carries* it: all procedures
+//! of that one are bound and served with its own, under names like
+//! `wasi:io/streams.input-stream.read`. Its server implements both traits, and its clients get the
+//! other's by `Streams::from(&files)`. The reason is in `parse/carried.rs`.
 #![forbid(unsafe_code)]
 
 mod c;
@@ -101,11 +109,12 @@ pub fn load(path: impl AsRef<Path>) -> Result<Model, Error> {
     Ok(model)
 }
 
-/// Checks that stubs can be made for a `.wit` file, or a folder of them; as [`generate`], but tells all that is wrong.
+/// Checks that stubs can be made for a `.wit` file, or a folder of them; as [`generate`], but tells
+/// all that is wrong.
 ///
 /// # Errors
-/// At least one, and 100 at most. What is no WIT at all, or limits that are no TOML, end the reading; everything that is not supported is
-/// told, and then names that become the same in Rust.
+/// At least one, and 100 at most. What is no WIT at all, or limits that are no TOML, end the
+/// reading; everything that is not supported is told, and then names that become the same in Rust.
 pub fn check(path: impl AsRef<Path>) -> Result<Model, Vec<Error>> {
     let path = path.as_ref();
     let (limits, file) = limits::Limits::beside(path).map_err(|error| vec![error])?;
@@ -138,7 +147,8 @@ pub fn generate(path: impl AsRef<Path>) -> Result<Generated, Error> {
     Ok(Generated { code, files: model.files.clone(), model })
 }
 
-/// Generates the C stubs for a `.wit` file, or a folder of them: a header and a source file, called `stem`.h and `stem`.c.
+/// Generates the C stubs for a `.wit` file, or a folder of them: a header and a source file, called
+/// `stem`.h and `stem`.c.
 ///
 /// # Errors
 /// As [`load`].
@@ -156,7 +166,8 @@ pub fn generate_c_with(path: impl AsRef<Path>, stem: &str, names: CNames) -> Res
     Ok(c::generate(&load(path)?, stem, &title, names))
 }
 
-/// The same for WIT text that stands in no file. `name` is what messages call it. There are no limits beside it.
+/// The same for WIT text that stands in no file. `name` is what messages call it. There are no
+/// limits beside it.
 ///
 /// # Errors
 /// As [`generate`].
@@ -183,8 +194,8 @@ pub fn generate_python(path: impl AsRef<Path>) -> Result<String, Error> {
 /// upcall_idl::build("wit/files.wit");
 /// ```
 ///
-/// Cargo runs the script again when one of the files changes. An error is shown as Cargo shows a compiler's, and ends
-/// the script; [`try_build`] returns it instead.
+/// Cargo runs the script again when one of the files changes. An error is shown as Cargo shows a
+/// compiler's, and ends the script; [`try_build`] returns it instead.
 pub fn build(path: impl AsRef<Path>) {
     if let Err(error) = try_build(path) {
         for line in error.to_string().lines() {
@@ -214,8 +225,9 @@ pub fn try_build(path: impl AsRef<Path>) -> Result<std::path::PathBuf, Error> {
         advice: "call this from a build script, or call generate() and write the code yourself",
     })?;
     let target = std::path::Path::new(&folder).join(format!("{}.rs", stem(path)));
-    std::fs::write(&target, &generated.code)
-        .map_err(|e| Error::file("write", &target, &e, "check the space and the rights in OUT_DIR"))?;
+    std::fs::write(&target, &generated.code).map_err(|e| {
+        Error::file("write", &target, &e, "check the space and the rights in OUT_DIR")
+    })?;
     Ok(target)
 }
 

@@ -1,8 +1,8 @@
 //! How long, how many: the TOML file beside a `.wit` file.
 //!
-//! WIT has no place for such numbers, and no attributes of one's own. So they stand in a file of the same name with the
-//! ending `.toml` (for a folder `wit/store`, in `wit/store.toml`). All of it is
-//! optional; the keys are shown at the head of `lib.rs`. The nearest table counts.
+//! WIT has no place for such numbers, and no attributes of one's own. So they stand in a file of
+//! the same name with the ending `.toml` (for a folder `wit/store`, in `wit/store.toml`). All of it
+//! is optional; the keys are shown at the head of `lib.rs`. The nearest table counts.
 
 use crate::error::{Error, Location};
 use crate::layout::round_up;
@@ -12,14 +12,16 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-/// Longest string (bytes) and list (elements) unless the TOML says otherwise: enough for 1 GiB in one call.
+/// Longest string (bytes) and list (elements) unless the TOML says otherwise: enough for 1 GiB in
+/// one call.
 pub const DEFAULT_LENGTH: u64 = 1 << 30;
 /// Bytes that a server holds at most for the arguments of one call as values of its own, unless the
 /// TOML says otherwise.
 pub const DEFAULT_VALUES: u64 = 16 << 20;
 /// Room for a tail unless the TOML says otherwise, in bytes.
 pub const DEFAULT_TAIL: u32 = 1024;
-/// Simultaneous calls first permitted unless the TOML says otherwise (LRPC, section 3.1, takes five as well).
+/// Simultaneous calls first permitted unless the TOML says otherwise (LRPC, section 3.1, takes five
+/// as well).
 pub const DEFAULT_CALLS: u16 = 5;
 /// An A-stack with a longer tail than this is not a buffer but a mistake.
 pub const MAX_TAIL: u64 = 1 << 30;
@@ -78,7 +80,9 @@ impl Limits {
         match std::fs::read_to_string(&path) {
             Ok(text) => Ok((Self::parse(&path.display().to_string(), &text)?, Some(path))),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok((Self::default(), None)),
-            Err(e) => Err(Error::file("read", &path, &e, "make it a readable UTF-8 text, or remove it")),
+            Err(e) => {
+                Err(Error::file("read", &path, &e, "make it a readable UTF-8 text, or remove it"))
+            }
         }
     }
 
@@ -90,7 +94,10 @@ impl Limits {
         let reader = Reader { file, text };
         let table = DeTable::parse(text).map_err(|e| Error::Limits {
             at: reader.at(e.span().map_or(0, |s| s.start)),
-            found: format!("this is not TOML: {}", e.message().lines().collect::<Vec<_>>().join(" ")),
+            found: format!(
+                "this is not TOML: {}",
+                e.message().lines().collect::<Vec<_>>().join(" ")
+            ),
             advice: "write [limits], or [<interface>], and below it key = number".to_owned(),
         })?;
         let mut limits = Self { text: text.to_owned(), ..Self::default() };
@@ -115,7 +122,10 @@ impl Limits {
     /// The numbers that count for a procedure.
     pub(crate) fn of(&self, interface: &str, procedure: &str) -> Chosen {
         let section = self.interfaces.get(interface);
-        let own = section.and_then(|s| s.procedures.get(procedure)).map(|(_, given)| *given).unwrap_or_default();
+        let own = section
+            .and_then(|s| s.procedures.get(procedure))
+            .map(|(_, given)| *given)
+            .unwrap_or_default();
         let around = section.map(|s| s.given).unwrap_or_default();
         Chosen {
             string: own.string.or(around.string).or(self.all.string).unwrap_or(DEFAULT_LENGTH),
@@ -126,7 +136,8 @@ impl Limits {
         }
     }
 
-    /// Refuses tables for interfaces and procedures that do not exist: a misspelt limit would hold for nothing.
+    /// Refuses tables for interfaces and procedures that do not exist: a misspelt limit would hold
+    /// for nothing.
     pub(crate) fn check_names(&self, model: &Model) -> Result<(), Error> {
         let own = || model.interfaces.iter().filter(|i| i.foreign.is_none());
         for (name, section) in &self.interfaces {
@@ -134,7 +145,10 @@ impl Limits {
                 return Err(Error::Limits {
                     at: section.at.clone(),
                     found: format!("there is no interface `{name}`"),
-                    advice: format!("there is: limits (for all), {}", listed(own().map(|i| i.name.as_str()))),
+                    advice: format!(
+                        "there is: limits (for all), {}",
+                        listed(own().map(|i| i.name.as_str()))
+                    ),
                 });
             };
             for (procedure, (at, _)) in &section.procedures {
@@ -142,7 +156,10 @@ impl Limits {
                     return Err(Error::Limits {
                         at: at.clone(),
                         found: format!("interface `{name}` has no procedure `{procedure}`"),
-                        advice: format!("it has: {}", listed(interface.procedures.iter().map(|p| p.name.as_str()))),
+                        advice: format!(
+                            "it has: {}",
+                            listed(interface.procedures.iter().map(|p| p.name.as_str()))
+                        ),
                     });
                 }
             }
@@ -166,7 +183,11 @@ impl Reader<'_> {
         Location::of_offset(self.file, self.text, offset)
     }
 
-    fn section(&self, name: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>) -> Result<Section, Error> {
+    fn section(
+        &self,
+        name: &Spanned<DeString<'_>>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<Section, Error> {
         let at = self.at(name.span().start);
         let DeValue::Table(table) = value.get_ref() else {
             return Err(Error::Limits {
@@ -182,7 +203,9 @@ impl Reader<'_> {
                 for (key, value) in inner {
                     self.number(&mut given, key, value)?;
                 }
-                section.procedures.insert(key.get_ref().to_string(), (self.at(key.span().start), given));
+                section
+                    .procedures
+                    .insert(key.get_ref().to_string(), (self.at(key.span().start), given));
             } else {
                 self.number(&mut section.given, key, value)?;
             }
@@ -190,16 +213,26 @@ impl Reader<'_> {
         Ok(section)
     }
 
-    fn number(&self, given: &mut Given, key: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>) -> Result<(), Error> {
+    fn number(
+        &self,
+        given: &mut Given,
+        key: &Spanned<DeString<'_>>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(), Error> {
         let bounded = |most: u64, unit: &str| {
             let number = match value.get_ref() {
-                DeValue::Integer(n) => u64::from_str_radix(&n.as_str().replace('_', ""), n.radix()).ok(),
+                DeValue::Integer(n) => {
+                    u64::from_str_radix(&n.as_str().replace('_', ""), n.radix()).ok()
+                }
                 DeValue::String(text) => size(text),
                 _ => None,
             };
             number.filter(|n| (1..=most).contains(n)).ok_or_else(|| Error::Limits {
                 at: self.at(value.span().start),
-                found: format!("`{}` is not a number of {unit} from 1 to {most}", &self.text[value.span()]),
+                found: format!(
+                    "`{}` is not a number of {unit} from 1 to {most}",
+                    &self.text[value.span()]
+                ),
                 advice: format!("write {0} = 4096, or {0} = \"4KiB\"", key.get_ref()),
             })
         };
@@ -236,11 +269,18 @@ fn size(text: &str) -> Option<u64> {
 }
 
 impl Model {
-    /// The most bytes that the arguments and the results of a procedure can take under its limits; `u64::MAX` if they can be more than can be counted.
+    /// The most bytes that the arguments and the results of a procedure can take under its limits;
+    /// `u64::MAX` if they can be more than can be counted.
     #[must_use]
     pub fn longest(&self, procedure: &Procedure) -> (u64, u64) {
         let limits = procedure.limits;
-        let chosen = Chosen { string: limits.string, list: limits.list, values: limits.values, tail: 0, calls: 0 };
+        let chosen = Chosen {
+            string: limits.string,
+            list: limits.list,
+            values: limits.values,
+            tail: 0,
+            calls: 0,
+        };
         let block = |fixed: u64, types: &mut dyn Iterator<Item = &Type>| {
             types.fold(fixed, |sum, ty| sum.saturating_add(self.longest_tail(ty, &chosen)))
         };
@@ -248,8 +288,8 @@ impl Model {
         (args, block(procedure.results.size, &mut procedure.result.iter()))
     }
 
-    /// The bytes that a value of `ty` can take in the tail at most, under the limits. Each piece of a tail is rounded
-    /// up to 8.
+    /// The bytes that a value of `ty` can take in the tail at most, under the limits. Each piece of
+    /// a tail is rounded up to 8.
     pub(crate) fn longest_tail(&self, ty: &Type, limits: &Chosen) -> u64 {
         use crate::model::Shape;
         if self.layout(ty).fixed {
@@ -261,15 +301,22 @@ impl Model {
             Type::String => up(limits.string),
             Type::List(t) => {
                 let each = self.layout(t).size;
-                up(limits.list.saturating_mul(each)).saturating_add(limits.list.saturating_mul(of(t)))
+                up(limits.list.saturating_mul(each))
+                    .saturating_add(limits.list.saturating_mul(of(t)))
             }
             Type::FixedList(t, count) => of(t).saturating_mul(u64::from(*count)),
             Type::Option(t) => of(t),
-            Type::Result(ok, err) => [ok, err].into_iter().flatten().map(|t| of(t)).max().unwrap_or(0),
+            Type::Result(ok, err) => {
+                [ok, err].into_iter().flatten().map(|t| of(t)).max().unwrap_or(0)
+            }
             Type::Tuple(types) => types.iter().fold(0, |sum, t| sum.saturating_add(of(t))),
             Type::Named(id) => match &self.def(*id).shape {
-                Shape::Record(fields) => fields.iter().fold(0, |sum, f| sum.saturating_add(of(&f.ty))),
-                Shape::Variant(cases) => cases.iter().filter_map(|c| c.ty.as_ref()).map(of).max().unwrap_or(0),
+                Shape::Record(fields) => {
+                    fields.iter().fold(0, |sum, f| sum.saturating_add(of(&f.ty)))
+                }
+                Shape::Variant(cases) => {
+                    cases.iter().filter_map(|c| c.ty.as_ref()).map(of).max().unwrap_or(0)
+                }
                 Shape::Alias(t) => of(t),
                 Shape::Enum(_) | Shape::Flags(_) | Shape::Resource => 0,
             },

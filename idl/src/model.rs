@@ -1,7 +1,9 @@
-//! The checked model: what the rest of this crate (layout, signatures, generators, the dynamic caller) works on.
+//! The checked model: what the rest of this crate (layout, signatures, generators, the dynamic
+//! caller) works on.
 //!
-//! It holds only what Upcall compiles. Whatever else WIT allows was refused on the way in (`parse/`), so that
-//! nothing behind this module has a case for it. No type of the parser appears here.
+//! It holds only what Upcall compiles. Whatever else WIT allows was refused on the way in
+//! (`parse/`), so that nothing behind this module has a case for it. No type of the parser appears
+//! here.
 
 use crate::error::Location;
 use crate::layout::{Layout, round_up};
@@ -26,8 +28,9 @@ pub struct Model {
     pub package: String,
     /// The version behind the `@`.
     pub version: Option<String>,
-    /// The interfaces of the package in the order of the files; after them those of other packages. Of these only the
-    /// types in use are present, unless one of the package carries them ([`Interface::parts`]).
+    /// The interfaces of the package in the order of the files; after them those of other
+    /// packages. Of these only the types in use are present, unless one of the package carries
+    /// them ([`Interface::parts`]).
     pub interfaces: Vec<Interface>,
     /// All named types, each after the ones it is made of.
     pub types: Vec<Def>,
@@ -69,7 +72,8 @@ impl Model {
         match ty {
             Type::Own(_) => Holds { owned: true, lent: false },
             Type::Borrow(_) => Holds { owned: false, lent: true },
-            // Looked up and not walked: types that each use the last one twice make walks exponential.
+            // Looked up and not walked: types that each use the last one twice make walks
+            // exponential.
             Type::Named(id) => self.def(*id).holds,
             Type::List(t) | Type::FixedList(t, _) | Type::Option(t) => self.holds(t),
             Type::Result(ok, err) => self.holds_any([ok, err].into_iter().flatten().map(|t| &**t)),
@@ -79,7 +83,10 @@ impl Model {
     }
 
     fn holds_any<'a>(&self, types: impl Iterator<Item = &'a Type>) -> Holds {
-        types.map(|t| self.holds(t)).fold(Holds::NOTHING, |a, b| Holds { owned: a.owned || b.owned, lent: a.lent || b.lent })
+        types.map(|t| self.holds(t)).fold(Holds::NOTHING, |a, b| Holds {
+            owned: a.owned || b.owned,
+            lent: a.lent || b.lent,
+        })
     }
 
     /// What handles occur in a type of this shape.
@@ -120,7 +127,8 @@ pub struct Interface {
     pub id: String,
     /// The name in WIT.
     pub name: String,
-    /// `namespace:package` and version of the package it comes from, if that is not the package being compiled.
+    /// `namespace:package` and version of the package it comes from, if that is not the package
+    /// being compiled.
     pub foreign: Option<String>,
     /// The doc comment.
     pub docs: Option<String>,
@@ -128,13 +136,15 @@ pub struct Interface {
     pub at: Location,
     /// Its types, in the order of the file, except that what a type is made of comes before it.
     pub types: Vec<TypeId>,
-    /// Its procedures: free functions, constructors, methods and statics, in the order of the file. The position is
-    /// the number that the generated code uses; binding maps it to the server's.
+    /// Its procedures: free functions, constructors, methods and statics, in the order of the
+    /// file. The position is the number that the generated code uses; binding maps it to the
+    /// server's.
     pub procedures: Vec<Procedure>,
-    /// The interfaces that it carries: those whose objects its procedures take or give, and what these carry.
+    /// The interfaces that it carries: those whose objects its procedures take or give, and what
+    /// these carry.
     pub parts: Vec<Part>,
-    /// The procedures of those, numbered on from its own. Their names and signatures have the interface before them:
-    /// `wasi:io/streams.input-stream.read`.
+    /// The procedures of those, numbered on from its own. Their names and signatures have the
+    /// interface before them: `wasi:io/streams.input-stream.read`.
     pub carried: Vec<Procedure>,
 }
 
@@ -277,11 +287,13 @@ pub enum ProcedureKind {
 }
 
 impl Procedure {
-    /// The blocks of its arguments and results as an A-stack holds them, in bytes: the fixed part, up to where a tail may begin, and the room for the tail.
+    /// The blocks of its arguments and results as an A-stack holds them, in bytes: the fixed part,
+    /// up to where a tail may begin, and the room for the tail.
     #[must_use]
     pub fn blocks(&self) -> [(u64, u32); 2] {
         let limits = self.limits;
-        [(self.args, limits.args_tail), (self.results, limits.results_tail)].map(|(block, tail)| (round_up(block.size, 8), tail))
+        [(self.args, limits.args_tail), (self.results, limits.results_tail)]
+            .map(|(block, tail)| (round_up(block.size, 8), tail))
     }
 }
 
@@ -345,10 +357,12 @@ pub struct ProcedureLimits {
     pub list: u64,
     /// Bytes that a server holds at most for the arguments of one call as values of its own.
     pub values: u64,
-    /// The room for the tail of the arguments in an A-stack, in bytes, by the server's word; longer ones go out of band.
+    /// The room for the tail of the arguments in an A-stack, in bytes, by the server's word;
+    /// longer ones go out of band.
     pub args_tail: u32,
     /// The same for the results.
     pub results_tail: u32,
-    /// How many calls at once have A-stacks. A server tells its clients, for whom their own copy does not count.
+    /// How many calls at once have A-stacks. A server tells its clients, for whom their own copy
+    /// does not count.
     pub calls: u16,
 }

@@ -1,4 +1,5 @@
-//! WIT's kebab-case names in the cases of other languages. Which of them are a language's words is its generator's affair.
+//! WIT's kebab-case names in the cases of other languages. Which of them are a language's words is
+//! its generator's affair.
 
 /// `read-all` as `read_all`.
 pub(crate) fn snake(name: &str) -> String {
@@ -26,8 +27,9 @@ pub(crate) fn upper(name: &str) -> String {
     name.replace('-', "_").to_uppercase()
 }
 
-/// Whether a character must not be shown as it is where the text is somebody else's: control characters, and those of format, which have no width, or turn the direction of text or the language of what
-/// follows.
+/// Whether a character must not be shown as it is where the text is somebody else's: control
+/// characters, and those of format, which have no width, or turn the direction of text or the
+/// language of what follows.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(

@@ -1,8 +1,8 @@
 //! The model as WIT text again: one self-contained document.
 //!
-//! A package may be spread over several files and use others from `deps`; what a server hands out with its interface
-//! is one text that means the same. Comments other than documentation are lost, and packages in use come along as far
-//! as they are used.
+//! A package may be spread over several files and use others from `deps`; what a server hands out
+//! with its interface is one text that means the same. Comments other than documentation are lost,
+//! and packages in use come along as far as they are used.
 
 use crate::model::{Interface, Model, Param, ProcedureKind, Shape, Type, TypeId};
 use std::collections::BTreeSet;
@@ -15,7 +15,8 @@ impl Model {
         Printer { model: self, interface: None, text: String::new() }.ty(ty)
     }
 
-    /// The package with what it uses of others as one text, which means what the model means; [`source`](Self::source) is that only where there was none already.
+    /// The package with what it uses of others as one text, which means what the model means;
+    /// [`source`](Self::source) is that only where there was none already.
     #[must_use]
     pub fn printed(&self) -> String {
         print(self)
@@ -27,11 +28,14 @@ pub(crate) fn print(model: &Model) -> String {
     let mut out = Printer { model, interface: None, text: String::new() };
     let version = model.version.as_ref().map(|v| format!("@{v}")).unwrap_or_default();
     out.line(0, &format!("package {}{version};", path(&model.package)));
-    for (index, interface) in model.interfaces.iter().enumerate().filter(|(_, i)| i.foreign.is_none()) {
+    for (index, interface) in
+        model.interfaces.iter().enumerate().filter(|(_, i)| i.foreign.is_none())
+    {
         out.text.push('\n');
         out.interface(0, index, interface);
     }
-    let mut packages: Vec<&String> = model.interfaces.iter().filter_map(|i| i.foreign.as_ref()).collect();
+    let mut packages: Vec<&String> =
+        model.interfaces.iter().filter_map(|i| i.foreign.as_ref()).collect();
     packages.sort();
     packages.dedup();
     for package in packages {
@@ -109,7 +113,10 @@ pub(crate) fn name(name: &str) -> String {
 /// A name of several parts, `namespace:package/interface@version`.
 fn path(path: &str) -> String {
     let (names, version) = path.split_at(path.find('@').unwrap_or(path.len()));
-    let packages: Vec<String> = names.split(':').map(|part| part.split('/').map(name).collect::<Vec<_>>().join("/")).collect();
+    let packages: Vec<String> = names
+        .split(':')
+        .map(|part| part.split('/').map(name).collect::<Vec<_>>().join("/"))
+        .collect();
     format!("{}{version}", packages.join(":"))
 }
 
@@ -141,7 +148,8 @@ impl Printer<'_> {
         self.line(depth, "}");
     }
 
-    /// What a world exports uses the types of what it imports, and has no line of WIT that says so: as interfaces they need one.
+    /// What a world exports uses the types of what it imports, and has no line of WIT that says so:
+    /// as interfaces they need one.
     fn unnamed_uses(&mut self, depth: usize, index: usize, interface: &Interface) {
         let mut used = BTreeSet::new();
         for procedure in &interface.procedures {
@@ -155,10 +163,18 @@ impl Printer<'_> {
         }
         for id in &interface.types {
             match &self.model.def(*id).shape {
-                Shape::Record(fields) => fields.iter().for_each(|field| mentioned(&field.ty, &mut used)),
-                Shape::Variant(cases) => cases.iter().filter_map(|case| case.ty.as_ref()).for_each(|ty| mentioned(ty, &mut used)),
+                Shape::Record(fields) => {
+                    fields.iter().for_each(|field| mentioned(&field.ty, &mut used))
+                }
+                Shape::Variant(cases) => cases
+                    .iter()
+                    .filter_map(|case| case.ty.as_ref())
+                    .for_each(|ty| mentioned(ty, &mut used)),
                 // One of another interface's is itself such a line.
-                Shape::Alias(Type::Named(_)) | Shape::Enum(_) | Shape::Flags(_) | Shape::Resource => {}
+                Shape::Alias(Type::Named(_))
+                | Shape::Enum(_)
+                | Shape::Flags(_)
+                | Shape::Resource => {}
                 Shape::Alias(ty) => mentioned(ty, &mut used),
             }
         }
@@ -180,7 +196,8 @@ impl Printer<'_> {
     }
 
     fn function(&self, head: &str, params: &[Param], result: Option<&Type>) -> String {
-        let params: Vec<String> = params.iter().map(|p| format!("{}: {}", name(&p.name), self.ty(&p.ty))).collect();
+        let params: Vec<String> =
+            params.iter().map(|p| format!("{}: {}", name(&p.name), self.ty(&p.ty))).collect();
         let result = result.map(|ty| format!(" -> {}", self.ty(ty))).unwrap_or_default();
         format!("{head}({}){result};", params.join(", "))
     }
@@ -192,7 +209,8 @@ impl Printer<'_> {
             let target = self.model.def(*target);
             if target.interface != interface {
                 let path = self.way_to(interface, target.interface);
-                let renamed = if target.name == def.name { String::new() } else { format!(" as {own}") };
+                let renamed =
+                    if target.name == def.name { String::new() } else { format!(" as {own}") };
                 self.line(depth, &format!("use {path}.{{{}{renamed}}};", name(&target.name)));
                 return;
             }
@@ -216,7 +234,8 @@ impl Printer<'_> {
                 self.line(depth, &format!("variant {own} {{"));
                 for case in cases {
                     self.docs(depth + 1, case.docs.as_ref());
-                    let value = case.ty.as_ref().map(|ty| format!("({})", self.ty(ty))).unwrap_or_default();
+                    let value =
+                        case.ty.as_ref().map(|ty| format!("({})", self.ty(ty))).unwrap_or_default();
                     self.line(depth + 1, &format!("{}{value},", name(&case.name)));
                 }
                 self.line(depth, "}");
@@ -234,11 +253,16 @@ impl Printer<'_> {
                 self.line(depth, &format!("resource {own} {{"));
                 for procedure in &self.model.interfaces[def.interface].procedures {
                     let (head, skip, result) = match procedure.kind {
-                        ProcedureKind::Method(r) if r == id => (": func", 1, procedure.result.as_ref()),
-                        ProcedureKind::Static(r) if r == id => (": static func", 0, procedure.result.as_ref()),
+                        ProcedureKind::Method(r) if r == id => {
+                            (": func", 1, procedure.result.as_ref())
+                        }
+                        ProcedureKind::Static(r) if r == id => {
+                            (": static func", 0, procedure.result.as_ref())
+                        }
                         ProcedureKind::Constructor(r) if r == id => {
                             // A constructor's result is implied, unless it can fail.
-                            let result = procedure.result.as_ref().filter(|ty| !matches!(ty, Type::Own(_)));
+                            let result =
+                                procedure.result.as_ref().filter(|ty| !matches!(ty, Type::Own(_)));
                             self.docs(depth + 1, procedure.docs.as_ref());
                             let line = self.function("constructor", &procedure.params, result);
                             self.line(depth + 1, &line);
@@ -263,7 +287,8 @@ impl Printer<'_> {
         })
     }
 
-    /// A resource as the interface that is printed calls it: another's may be in use under another name.
+    /// A resource as the interface that is printed calls it: another's may be in use under another
+    /// name.
     fn resource(&self, id: TypeId) -> &str {
         &self.model.def(self.used_as(id).unwrap_or(id)).name
     }
@@ -282,7 +307,9 @@ impl Type {
     #[must_use]
     pub fn spelled(&self, named: &mut dyn FnMut(TypeId) -> String) -> String {
         let mut of = |t: &Self| t.spelled(named);
-        let maybe = |of: &mut dyn FnMut(&Self) -> String, t: &Option<Box<Self>>| t.as_ref().map_or("_".to_owned(), |t| of(t));
+        let maybe = |of: &mut dyn FnMut(&Self) -> String, t: &Option<Box<Self>>| {
+            t.as_ref().map_or("_".to_owned(), |t| of(t))
+        };
         match self {
             Self::Bool => "bool".into(),
             Self::U8 => "u8".into(),
@@ -302,8 +329,12 @@ impl Type {
             Self::Option(t) => format!("option<{}>", of(t)),
             Self::Result(None, None) => "result".into(),
             Self::Result(ok, None) => format!("result<{}>", maybe(&mut of, ok)),
-            Self::Result(ok, err) => format!("result<{}, {}>", maybe(&mut of, ok), maybe(&mut of, err)),
-            Self::Tuple(types) => format!("tuple<{}>", types.iter().map(of).collect::<Vec<_>>().join(", ")),
+            Self::Result(ok, err) => {
+                format!("result<{}, {}>", maybe(&mut of, ok), maybe(&mut of, err))
+            }
+            Self::Tuple(types) => {
+                format!("tuple<{}>", types.iter().map(of).collect::<Vec<_>>().join(", "))
+            }
             Self::Named(id) => named(*id),
             // The plain name means own<..>; the word is kept for the reader.
             Self::Own(id) => format!("own<{}>", named(*id)),

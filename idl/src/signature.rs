@@ -1,23 +1,23 @@
 //! What two domains must agree on to make a call: one line of text per procedure, and a hash of it.
 //!
-//! The text is WIT with every named type written out, so that it needs no context. It keeps the names of parameters,
-//! fields and cases (swapping two fields of one type changes what the bytes mean, and only the names show it) and
-//! leaves out the names of types, which may change freely:
+//! The text is WIT with every named type written out, so that it needs no context. It keeps the
+//! names of parameters, fields and cases (swapping two fields of one type changes what the bytes
+//! mean, and only the names show it) and leaves out the names of types, which may change freely:
 //!
 //! ```text
 //! open: func(path: string) -> result<own<file>, enum{not-found, denied}>
 //! ```
 //!
-//! The hash is 64-bit FNV-1a (Fowler, Noll, Vo). It is a quick filter, compared first; equal hashes are followed by a
-//! comparison of the texts, so a collision, accidental or made on purpose, gains nothing. That is why a hash without
-//! cryptographic strength is enough.
+//! The hash is 64-bit FNV-1a (Fowler, Noll, Vo). It is a quick filter, compared first; equal hashes
+//! are followed by a comparison of the texts, so a collision, accidental or made on purpose, gains
+//! nothing. That is why a hash without cryptographic strength is enough.
 
 use crate::error::{Error, Location};
 use crate::model::{Model, Param, Shape, Type};
 use std::fmt::Write;
 
-/// A signature may be this long. Written out, types that each use the last one twice grow without bound; a
-/// definition that comes from another domain must not be able to use up memory that way.
+/// A signature may be this long. Written out, types that each use the last one twice grow without
+/// bound; a definition that comes from another domain must not be able to use up memory that way.
 pub const MAX_SIGNATURE: usize = 64 * 1024;
 
 /// 64-bit FNV-1a.
@@ -34,7 +34,13 @@ pub const fn hash(text: &str) -> u64 {
 }
 
 /// The canonical text of a procedure.
-pub(crate) fn text(model: &Model, name: &str, params: &[Param], result: Option<&Type>, at: &Location) -> Result<String, Error> {
+pub(crate) fn text(
+    model: &Model,
+    name: &str,
+    params: &[Param],
+    result: Option<&Type>,
+    at: &Location,
+) -> Result<String, Error> {
     let mut out = Text { model, text: format!("{name}: func(") };
     let done = (|| {
         for (index, param) in params.iter().enumerate() {
@@ -124,8 +130,12 @@ impl Text<'_> {
                     None => Some(()),
                 }
             }),
-            Shape::Enum(labels) => self.listed("enum{", labels.iter(), "}", |out, label| out.push(&label.name)),
-            Shape::Flags(labels) => self.listed("flags{", labels.iter(), "}", |out, label| out.push(&label.name)),
+            Shape::Enum(labels) => {
+                self.listed("enum{", labels.iter(), "}", |out, label| out.push(&label.name))
+            }
+            Shape::Flags(labels) => {
+                self.listed("flags{", labels.iter(), "}", |out, label| out.push(&label.name))
+            }
             Shape::Alias(ty) => self.ty(ty),
             Shape::Resource => self.push("resource"),
         }

@@ -1,12 +1,15 @@
-//! The C that is generated compiles: without warnings as C11, its headers as C++17 too, for all packages that are accepted.
+//! The C that is generated compiles: without warnings as C11, its headers as C++17 too, for all
+//! packages that are accepted.
 
 mod echo;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const C: &[&str] = &["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O0", "-fsyntax-only"];
-const CXX: &[&str] = &["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O0", "-fsyntax-only"];
+const C: &[&str] =
+    &["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O0", "-fsyntax-only"];
+const CXX: &[&str] =
+    &["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O0", "-fsyntax-only"];
 
 /// Files for one compiler at a time: two run beside each other.
 const BATCH: usize = 24;
@@ -17,7 +20,8 @@ fn here(path: &str) -> PathBuf {
 
 fn compile(compiler: &str, options: &[&str], files: &[PathBuf]) {
     let include = here("../bindings/c/include");
-    let run = Command::new(compiler).args(options).arg("-I").arg(include).args(files).output().unwrap();
+    let run =
+        Command::new(compiler).args(options).arg("-I").arg(include).args(files).output().unwrap();
     assert!(run.status.success(), "{compiler}:\n{}", String::from_utf8_lossy(&run.stderr));
 }
 
@@ -30,7 +34,11 @@ fn what_is_generated_compiles_without_warnings() {
     for (stem, path) in echo::packages() {
         let Ok(code) = upcall_idl::generate_c(&path, &stem) else { continue };
         // Who reads it is told of what is for programs, not of what is for generated code.
-        assert!(!code.header.contains("freed by `upcall_resource_drop"), "{stem}:\n{}", code.header);
+        assert!(
+            !code.header.contains("freed by `upcall_resource_drop"),
+            "{stem}:\n{}",
+            code.header
+        );
         let source = folder.join(format!("{stem}.c"));
         std::fs::write(folder.join(format!("{stem}.h")), code.header).unwrap();
         std::fs::write(&source, code.source).unwrap();
@@ -43,7 +51,9 @@ fn what_is_generated_compiles_without_warnings() {
     let work = std::sync::Mutex::new(Vec::new());
     work.lock().unwrap().extend(sources.chunks(BATCH).map(|files| ("gcc", C, files)));
     match Command::new("g++").arg("--version").output() {
-        Ok(_) => work.lock().unwrap().extend(headers.chunks(BATCH).map(|files| ("g++", CXX, files))),
+        Ok(_) => {
+            work.lock().unwrap().extend(headers.chunks(BATCH).map(|files| ("g++", CXX, files)))
+        }
         Err(_) => println!("headers were not compiled as C++: there is no g++"),
     }
     std::thread::scope(|scope| {

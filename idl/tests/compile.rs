@@ -1,5 +1,5 @@
-//! What comes out of the parser, laid out: snapshots of the model for definitions that use every construct, layouts
-//! against numbers worked out by hand, and the generated code.
+//! What comes out of the parser, laid out: snapshots of the model for definitions that use every
+//! construct, layouts against numbers worked out by hand, and the generated code.
 
 mod snapshot;
 
@@ -16,25 +16,50 @@ fn dump(model: &Model) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "package {} {:?}", model.package, model.version);
     for interface in &model.interfaces {
-        let _ = writeln!(out, "\ninterface {} (foreign: {:?}) {:?}", interface.id, interface.foreign, interface.docs);
+        let _ = writeln!(
+            out,
+            "\ninterface {} (foreign: {:?}) {:?}",
+            interface.id, interface.foreign, interface.docs
+        );
         for id in &interface.types {
             let def = model.def(*id);
             let l = def.layout;
-            let _ = write!(out, "  {} {}/{}{}: ", def.name, l.size, l.align, if l.fixed { "" } else { " + tail" });
+            let _ = write!(
+                out,
+                "  {} {}/{}{}: ",
+                def.name,
+                l.size,
+                l.align,
+                if l.fixed { "" } else { " + tail" }
+            );
             let _ = match &def.shape {
                 Shape::Record(fields) => {
                     let (offsets, _) = model.record(fields);
-                    let parts: Vec<_> =
-                        fields.iter().zip(offsets).map(|(f, at)| format!("{at}: {}: {}", f.name, model.wit(&f.ty))).collect();
+                    let parts: Vec<_> = fields
+                        .iter()
+                        .zip(offsets)
+                        .map(|(f, at)| format!("{at}: {}: {}", f.name, model.wit(&f.ty)))
+                        .collect();
                     writeln!(out, "record {{ {} }}", parts.join(", "))
                 }
                 Shape::Variant(cases) => {
-                    let parts: Vec<_> =
-                        cases.iter().map(|c| format!("{} {:?}", c.name, c.ty.as_ref().map(|t| model.wit(t)))).collect();
-                    writeln!(out, "variant at {} {{ {} }}", model.variant(cases).0, parts.join(", "))
+                    let parts: Vec<_> = cases
+                        .iter()
+                        .map(|c| format!("{} {:?}", c.name, c.ty.as_ref().map(|t| model.wit(t))))
+                        .collect();
+                    writeln!(
+                        out,
+                        "variant at {} {{ {} }}",
+                        model.variant(cases).0,
+                        parts.join(", ")
+                    )
                 }
-                Shape::Enum(labels) => writeln!(out, "enum {:?}", labels.iter().map(|l| &l.name).collect::<Vec<_>>()),
-                Shape::Flags(labels) => writeln!(out, "flags {:?}", labels.iter().map(|l| &l.name).collect::<Vec<_>>()),
+                Shape::Enum(labels) => {
+                    writeln!(out, "enum {:?}", labels.iter().map(|l| &l.name).collect::<Vec<_>>())
+                }
+                Shape::Flags(labels) => {
+                    writeln!(out, "flags {:?}", labels.iter().map(|l| &l.name).collect::<Vec<_>>())
+                }
                 Shape::Resource => writeln!(out, "resource"),
                 Shape::Alias(ty) => writeln!(out, "= {} ({:?})", model.wit(ty), def.holds),
             };
@@ -43,7 +68,11 @@ fn dump(model: &Model) -> String {
             let _ = writeln!(out, "  {}", p.signature);
             let offsets: Vec<_> = p.params.iter().map(|p| p.offset).collect();
             let (a, r, l) = (p.args, p.results, p.limits);
-            let _ = writeln!(out, "    {:?} at {offsets:?} args {}/{} results {}/{}", p.kind, a.size, a.align, r.size, r.align);
+            let _ = writeln!(
+                out,
+                "    {:?} at {offsets:?} args {}/{} results {}/{}",
+                p.kind, a.size, a.align, r.size, r.align
+            );
             let _ = writeln!(
                 out,
                 "    tails {} {} calls {} string {} list {} {:?}",
@@ -63,8 +92,15 @@ fn every_construct_is_taken_over() {
 fn a_folder_with_dependencies_is_one_package() {
     let model = load("wit/shop");
     check_snapshot("shop.txt", &dump(&model));
-    let names: Vec<String> = model.files.iter().map(|f| f.strip_prefix(here("wit")).unwrap().display().to_string()).collect();
-    assert_eq!(names, ["shop/catalogue.wit", "shop/deps/money/amounts.wit", "shop/orders.wit", "shop.toml"]);
+    let names: Vec<String> = model
+        .files
+        .iter()
+        .map(|f| f.strip_prefix(here("wit")).unwrap().display().to_string())
+        .collect();
+    assert_eq!(
+        names,
+        ["shop/catalogue.wit", "shop/deps/money/amounts.wit", "shop/orders.wit", "shop.toml"]
+    );
 }
 
 /// What a server hands out as the source of a folder must mean what the folder means.
@@ -73,7 +109,9 @@ fn the_printed_source_means_the_same() {
     let model = load("wit/shop");
     check_snapshot("shop.wit", &model.source);
     for interface in model.interfaces.iter().filter(|i| !i.procedures.is_empty()) {
-        let again = upcall_idl::dynamic::Interface::parse(&interface.id, &model.source, &model.limits).unwrap();
+        let again =
+            upcall_idl::dynamic::Interface::parse(&interface.id, &model.source, &model.limits)
+                .unwrap();
         for procedure in &interface.procedures {
             let back = again.procedure(&procedure.name).unwrap();
             assert_eq!((&back.signature, back.limits), (&procedure.signature, procedure.limits));
@@ -137,7 +175,8 @@ fn layouts_are_as_worked_out_by_hand() {
     }
     wit.push('}');
     let interface = upcall_idl::dynamic::Interface::parse("a:b/i", &wit, "").unwrap();
-    for ((ty, size, align, fixed), procedure) in table.iter().zip(&interface.interface().procedures) {
+    for ((ty, size, align, fixed), procedure) in table.iter().zip(&interface.interface().procedures)
+    {
         let found = procedure.results;
         assert_eq!((found.size, found.align, found.fixed), (*size, *align, *fixed), "{ty}");
     }
@@ -147,10 +186,17 @@ fn layouts_are_as_worked_out_by_hand() {
 fn names_of_types_do_not_count_and_names_of_fields_do() {
     let hash = |wit: &str| {
         let wit = format!("package a:b; interface i {{ {wit} }}");
-        upcall_idl::dynamic::Interface::parse("a:b/i", &wit, "").unwrap().procedure("f").unwrap().hash
+        upcall_idl::dynamic::Interface::parse("a:b/i", &wit, "")
+            .unwrap()
+            .procedure("f")
+            .unwrap()
+            .hash
     };
     let one = hash("record r { a: u8, b: u8 } f: func(x: r);");
-    assert_eq!(one, hash("record other { a: u8, b: u8 } type r = other; f: func(x: r); g: func();"));
+    assert_eq!(
+        one,
+        hash("record other { a: u8, b: u8 } type r = other; f: func(x: r); g: func();")
+    );
     assert_ne!(one, hash("record r { b: u8, a: u8 } f: func(x: r);"));
     assert_ne!(one, hash("record r { a: u8, b: u8 } f: func(y: r);"));
     // Published test values of FNV-1a.

@@ -9,7 +9,10 @@ use upcall_idl::dynamic::Interface;
 fn between_with(old: (&str, &str), new: (&str, &str)) -> Diff {
     let model = |version: &str, (body, limits): (&str, &str)| {
         let wit = format!("package a:b@{version}; interface i {{ {body} }}");
-        Interface::parse(&format!("a:b/i@{version}"), &wit, limits).unwrap_or_else(|e| panic!("{e}")).model().clone()
+        Interface::parse(&format!("a:b/i@{version}"), &wit, limits)
+            .unwrap_or_else(|e| panic!("{e}"))
+            .model()
+            .clone()
     };
     diff(&model("1.0.0", old), &model("2.0.0", new))
 }
@@ -39,7 +42,10 @@ fn reasons(old: &str, new: &str) -> Vec<String> {
 #[test]
 fn another_version_alone_breaks_nobody() {
     let found = between("f: func();", "f: func();");
-    assert_eq!((found.interfaces[0].old_to_new.clone(), found.interfaces[0].new_to_old.clone()), (RUNS, RUNS));
+    assert_eq!(
+        (found.interfaces[0].old_to_new.clone(), found.interfaces[0].new_to_old.clone()),
+        (RUNS, RUNS)
+    );
     assert_eq!(found.interfaces[0].name, "a:b/i");
     assert_eq!(found.interfaces[0].old.as_deref(), Some("a:b/i@1.0.0"));
     assert!(!found.breaks_old_clients());
@@ -57,7 +63,10 @@ fn an_added_procedure_breaks_new_clients_of_old_servers_only() {
 #[test]
 fn a_removed_procedure_breaks_old_clients_only() {
     let found = between("f: func(); g: func();", "f: func();");
-    assert_eq!((found.interfaces[0].old_to_new.clone(), found.interfaces[0].new_to_old.clone()), (mismatch(&["g"]), RUNS));
+    assert_eq!(
+        (found.interfaces[0].old_to_new.clone(), found.interfaces[0].new_to_old.clone()),
+        (mismatch(&["g"]), RUNS)
+    );
     assert_eq!(procedure(&found, "g").change, Change::Removed("g: func()".into()));
     assert!(found.breaks_old_clients());
 }
@@ -72,12 +81,21 @@ fn a_changed_procedure_breaks_both() {
 
 #[test]
 fn interfaces_come_and_go_and_packages_are_renamed() {
-    let model = |wit: &str| upcall_idl::generate_text("x.wit", wit).unwrap_or_else(|e| panic!("{e}")).model;
-    let old = model("package a:b; interface i { f: func(); } interface types { type t = u8; } interface gone { f: func(); }");
-    let new = model("package a:b; interface i { f: func(); } interface types { type t = u16; } interface more { f: func(); }");
+    let model =
+        |wit: &str| upcall_idl::generate_text("x.wit", wit).unwrap_or_else(|e| panic!("{e}")).model;
+    let old = model(
+        "package a:b; interface i { f: func(); } interface types { type t = u8; } interface gone { f: func(); }",
+    );
+    let new = model(
+        "package a:b; interface i { f: func(); } interface types { type t = u16; } interface more { f: func(); }",
+    );
     let found = diff(&old, &new);
     let names: Vec<_> = found.interfaces.iter().map(|i| i.name.as_str()).collect();
-    assert_eq!(names, ["a:b/i", "a:b/more", "a:b/gone"], "one without procedures cannot be bound to");
+    assert_eq!(
+        names,
+        ["a:b/i", "a:b/more", "a:b/gone"],
+        "one without procedures cannot be bound to"
+    );
     assert_eq!(
         (found.interfaces[1].old_to_new.clone(), found.interfaces[1].new_to_old.clone()),
         (None, Some(Verdict::NoInterface))
@@ -104,14 +122,24 @@ fn reasons_name_the_type_and_the_member() {
         (
             "record point { x: s32, y: s32 } record line { a: point, b: option<point> } f: func() -> result<line>;",
             "record point { y: s32, x: s64 } record line { a: point, b: option<point> } f: func() -> result<line>;",
-            &["record point: fields in another order: was x, y, is y, x", "record point, field `x`: was s32, is s64"],
+            &[
+                "record point: fields in another order: was x, y, is y, x",
+                "record point, field `x`: was s32, is s64",
+            ],
         ),
         (
             "record point { x: s32 } f: func(p: point);",
             "record spot { y: s32 } f: func(p: spot);",
-            &["record spot (was point): field `x` removed: s32", "record spot (was point): field `y` added: s32"],
+            &[
+                "record spot (was point): field `x` removed: s32",
+                "record spot (was point): field `y` added: s32",
+            ],
         ),
-        ("enum e { a, b } f: func(e: e);", "enum e { a, b, c } f: func(e: e);", &["enum e: case `c` added"]),
+        (
+            "enum e { a, b } f: func(e: e);",
+            "enum e { a, b, c } f: func(e: e);",
+            &["enum e: case `c` added"],
+        ),
         (
             "flags m { a, b } f: func(m: m);",
             "flags m { b, a } f: func(m: m);",
@@ -136,12 +164,19 @@ fn reasons_name_the_type_and_the_member() {
         (
             "f: func(a: u8, b: u8);",
             "f: func(b: u8, a: u8) -> string;",
-            &["procedure f: parameters in another order: was a, b, is b, a", "result: added: string"],
+            &[
+                "procedure f: parameters in another order: was a, b, is b, a",
+                "result: added: string",
+            ],
         ),
         (
             "f: func(a: u8) -> u8;",
             "f: func(c: u8);",
-            &["procedure f: parameter `a` removed: u8", "procedure f: parameter `c` added: u8", "result: removed: u8"],
+            &[
+                "procedure f: parameter `a` removed: u8",
+                "procedure f: parameter `c` added: u8",
+                "result: removed: u8",
+            ],
         ),
         (
             "record r { a: u8 } f: func(a: r) -> tuple<u8, u8>;",
@@ -153,8 +188,16 @@ fn reasons_name_the_type_and_the_member() {
             "resource b; f: func(x: borrow<b>);",
             &["parameter `x`: was borrow<a>, is borrow<b>"],
         ),
-        ("resource a; f: func(x: borrow<a>);", "resource a; f: func(x: own<a>);", &["parameter `x`: was borrow<a>, is own<a>"]),
-        ("f: func(a: list<u8, 3>);", "f: func(a: list<u8, 4>);", &["parameter `a`: was list<u8, 3>, is list<u8, 4>"]),
+        (
+            "resource a; f: func(x: borrow<a>);",
+            "resource a; f: func(x: own<a>);",
+            &["parameter `x`: was borrow<a>, is own<a>"],
+        ),
+        (
+            "f: func(a: list<u8, 3>);",
+            "f: func(a: list<u8, 4>);",
+            &["parameter `a`: was list<u8, 3>, is list<u8, 4>"],
+        ),
     ];
     for (old, new, expected) in cases {
         assert_eq!(reasons(old, new), *expected, "{old} -> {new}");
@@ -172,15 +215,23 @@ fn names_of_types_are_no_reason() {
 
 #[test]
 fn a_smaller_limit_breaks_who_sends_what_it_permitted() {
-    let body = "record r { names: list<string> } f: func(a: r); g: func() -> string; h: func(a: u8);";
-    let found = between_with((body, "[limits]\nstring = 1000\nlist = 50"), (body, "[limits]\nstring = 100\nlist = 500"));
+    let body =
+        "record r { names: list<string> } f: func(a: r); g: func() -> string; h: func(a: u8);";
+    let found = between_with(
+        (body, "[limits]\nstring = 1000\nlist = 50"),
+        (body, "[limits]\nstring = 100\nlist = 500"),
+    );
     let told = |verdict: &Option<Verdict>| match verdict {
-        Some(Verdict::Binds(all)) => {
-            all.iter().map(|r| format!("{} {} {} {}>{}", r.procedure, r.limit, r.within, r.client, r.server)).collect::<Vec<_>>()
-        }
+        Some(Verdict::Binds(all)) => all
+            .iter()
+            .map(|r| format!("{} {} {} {}>{}", r.procedure, r.limit, r.within, r.client, r.server))
+            .collect::<Vec<_>>(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(told(&found.interfaces[0].old_to_new), ["f string arguments 1000>100", "g string results 1000>100"]);
+    assert_eq!(
+        told(&found.interfaces[0].old_to_new),
+        ["f string arguments 1000>100", "g string results 1000>100"]
+    );
     assert_eq!(told(&found.interfaces[0].new_to_old), ["f list arguments 500>50"]);
     assert!(found.breaks_old_clients());
     assert!(procedure(&found, "h").limits.is_empty(), "it has nothing that a limit counts");
@@ -190,7 +241,8 @@ fn a_smaller_limit_breaks_who_sends_what_it_permitted() {
 fn room_and_number_of_calls_break_nobody() {
     let body = "f: func(a: string);";
     let found = between_with((body, ""), (body, "[limits]\ntail = 64\ncalls = 1"));
-    let changed: Vec<_> = procedure(&found, "f").limits.iter().map(|l| (l.limit, l.old, l.new)).collect();
+    let changed: Vec<_> =
+        procedure(&found, "f").limits.iter().map(|l| (l.limit, l.old, l.new)).collect();
     assert_eq!(changed, [("tail of arguments", 1024, 64), ("calls", 5, 1)]);
     assert!(!found.breaks_old_clients());
 }

@@ -1,4 +1,5 @@
-//! The interfaces that give back, which the tests of stubs use: each package has one, and it is as its types are.
+//! The interfaces that give back, which the tests of stubs use: each package has one, and it is as
+//! its types are.
 
 mod echo;
 mod snapshot;
@@ -19,7 +20,8 @@ fn every_package_gives_back_random_values() {
             }
         };
         let count = |interface: &Option<Interface>, kind: &str| {
-            let procedures = interface.iter().flat_map(|interface| &interface.interface().procedures);
+            let procedures =
+                interface.iter().flat_map(|interface| &interface.interface().procedures);
             procedures.filter(|procedure| procedure.name.starts_with(kind)).count()
         };
         let (values, objects) = (count(&echo.values, "echo-"), count(&echo.objects, "tell-"));

@@ -17,15 +17,24 @@ fn constructs_are_refused_with_their_place() {
         ("f: func() -> future<u8>;", "3:14: `future` is not supported: return the value"),
         ("f: func() -> stream<u8>;", "3:14: `stream` is not supported: return a resource"),
         ("f: func(a: stream);", "3:12: `stream` is not supported"),
-        ("f: func(a: map<string, u8>);", "3:12: `map` is not supported: use list<tuple<key, value>>"),
+        (
+            "f: func(a: map<string, u8>);",
+            "3:12: `map` is not supported: use list<tuple<key, value>>",
+        ),
         ("f: func() -> error-context;", "3:1: `error-context` is not supported: return a string"),
         ("\nrecord r {\n  a: u8,\n  b: error-context,\n}", "6:3: `error-context`"),
         ("f: async func();", "accepted"),
         ("f: async func() -> stream<u8>;", "3:20: `stream`"),
         ("f: func(a: list<u8, 0>);", "3:12: a list of length 0 is not supported"),
-        ("resource r;\nrecord x { h: r }\nvariant y { a, b(list<x>) }\nf: func(a: y) -> option<y>;", "accepted"),
+        (
+            "resource r;\nrecord x { h: r }\nvariant y { a, b(list<x>) }\nf: func(a: y) -> option<y>;",
+            "accepted",
+        ),
         ("resource r;\nrecord x { h: borrow<r> }\nf: func(a: list<x>);", "accepted"),
-        ("type t = list<list<u64, 65536>, 65536>;", "3:6: a type of more than 268435456 bytes in place"),
+        (
+            "type t = list<list<u64, 65536>, 65536>;",
+            "3:6: a type of more than 268435456 bytes in place",
+        ),
         ("record serve { a: u8 }\nf: func();", "accepted"), // only the generator minds
     ];
     for (body, expected) in cases {
@@ -45,7 +54,10 @@ fn what_the_parser_refuses_has_a_place_too() {
     ];
     for (body, expected) in cases {
         let found = refusal(body);
-        assert!(found.contains(&format!("source of a:b/i:{expected}")), "{body}\n  gave {found}\n  not {expected}");
+        assert!(
+            found.contains(&format!("source of a:b/i:{expected}")),
+            "{body}\n  gave {found}\n  not {expected}"
+        );
     }
 }
 
@@ -53,10 +65,19 @@ fn what_the_parser_refuses_has_a_place_too() {
 fn too_many_of_something_is_refused() {
     let params = |n: usize| (0..n).map(|i| format!("p{i}: u8")).collect::<Vec<_>>().join(", ");
     assert!(refusal(&format!("f: func({});", params(16))).starts_with("accepted"));
-    assert!(refusal(&format!("f: func({});", params(17))).contains("3:1: a procedure with more than 16 parameters"));
-    assert!(refusal(&format!("resource r {{ f: func({}); }}", params(16))).contains("`self` counts"));
+    assert!(
+        refusal(&format!("f: func({});", params(17)))
+            .contains("3:1: a procedure with more than 16 parameters")
+    );
+    assert!(
+        refusal(&format!("resource r {{ f: func({}); }}", params(16))).contains("`self` counts")
+    );
     let tuple = format!("type t = tuple<{}>;", vec!["u8"; 17].join(", "));
-    assert!(refusal(&tuple).contains("3:6: a tuple of more than 16 members"), "{}", refusal(&tuple));
+    assert!(
+        refusal(&tuple).contains("3:6: a tuple of more than 16 members"),
+        "{}",
+        refusal(&tuple)
+    );
     let flags = (0..65).map(|i| format!("c{i}")).collect::<Vec<_>>().join(", ");
     // The parser is stricter than the layout, which has room for 64.
     assert!(refusal(&format!("flags f {{ {flags} }}")).contains("cannot have more than 32 flags"));
@@ -89,8 +110,11 @@ fn hostile_definitions_end_quickly() {
 #[test]
 fn what_a_world_declares_are_interfaces() {
     let told = |world: &str, interface: &str| {
-        let wit = format!("package a:b@1.0.0;\ninterface i {{ f: func(); type t = u8; }}\nworld w {{\n{world}\n}}");
-        let found = Interface::parse(&format!("a:b/{interface}@1.0.0"), &wit, "").map_err(|e| e.to_string())?;
+        let wit = format!(
+            "package a:b@1.0.0;\ninterface i {{ f: func(); type t = u8; }}\nworld w {{\n{world}\n}}"
+        );
+        let found = Interface::parse(&format!("a:b/{interface}@1.0.0"), &wit, "")
+            .map_err(|e| e.to_string())?;
         Ok::<_, String>(found.interface().bound().map(|p| p.signature.clone()).collect::<Vec<_>>())
     };
     let only = |text: &str| Ok(vec![text.to_owned()]);
@@ -101,9 +125,14 @@ fn what_a_world_declares_are_interfaces() {
     assert_eq!(told(both, "w"), only("g: func() -> record{a: u8}"));
     assert_eq!(told(both, "w-imports"), only("g: func(r: record{a: u8})"));
     let inside = "import x: interface { f: func(); } export x: interface { f: func() -> u8; }";
-    assert_eq!((told(inside, "w-imports-x"), told(inside, "w-x")), (only("f: func()"), only("f: func() -> u8")));
+    assert_eq!(
+        (told(inside, "w-imports-x"), told(inside, "w-x")),
+        (only("f: func()"), only("f: func() -> u8"))
+    );
     let resource = "resource q { go: func(); } export h: func() -> q;";
-    let carried = ["h: func() -> own<q>", "a:b/w-imports.q.go: func(self: borrow<q>)"].map(String::from).to_vec();
+    let carried = ["h: func() -> own<q>", "a:b/w-imports.q.go: func(self: borrow<q>)"]
+        .map(String::from)
+        .to_vec();
     assert_eq!(told(resource, "w"), Ok(carried));
     // What is included, also from another package, becomes the world's own.
     let included = "resource q { go: func(); } export h: func() -> q; }\nworld v { include w;";
@@ -129,7 +158,11 @@ fn an_interface_carries_those_whose_objects_it_takes_or_gives() {
     };
     let carried = ["a:b/h.r.go: func(self: borrow<r>) -> u8", "a:b/h.make: func() -> own<r>"];
     assert_eq!(bound("i"), [&["f: func(a: borrow<r>)"], &carried[..]].concat());
-    assert_eq!(bound("j"), [&["g: func() -> list<record{r: own<r>}>"], &carried[..]].concat(), "by way of a record");
+    assert_eq!(
+        bound("j"),
+        [&["g: func() -> list<record{r: own<r>}>"], &carried[..]].concat(),
+        "by way of a record"
+    );
     assert_eq!(bound("k"), ["f: func()"], "the name alone carries nothing");
 }
 
@@ -139,15 +172,26 @@ fn what_is_carried_keeps_the_limits_that_it_has_at_home() {
         interface h { resource r { put: func(s: string); } }
         interface i { use h.{r}; use c:d/h.{r as other}; f: func(a: borrow<r>, b: borrow<other>, s: string); }
         package c:d { interface h { resource r { put: func(s: string); } } }";
-    let i = Interface::parse("a:b/i", wit, "[limits]\nstring = 50\n[h]\nstring = 10\n[i]\nstring = 20\n").unwrap();
-    let limits: Vec<_> = i.interface().bound().map(|p| (p.name.as_str(), p.limits.string)).collect();
-    assert_eq!(limits, [("f", 20), ("a:b/h.r.put", 10), ("c:d/h.r.put", 50)], "a table is for an interface of the package");
+    let i = Interface::parse(
+        "a:b/i",
+        wit,
+        "[limits]\nstring = 50\n[h]\nstring = 10\n[i]\nstring = 20\n",
+    )
+    .unwrap();
+    let limits: Vec<_> =
+        i.interface().bound().map(|p| (p.name.as_str(), p.limits.string)).collect();
+    assert_eq!(
+        limits,
+        [("f", 20), ("a:b/h.r.put", 10), ("c:d/h.r.put", 50)],
+        "a table is for an interface of the package"
+    );
 }
 
 #[test]
 fn what_is_lent_is_not_given_back() {
     for ty in ["borrow<r>", "list<borrow<r>>", "x", "result<u8, option<x>>"] {
-        let found = refusal(&format!("resource r;\nrecord x {{ h: borrow<r> }}\nf: func() -> {ty};"));
+        let found =
+            refusal(&format!("resource r;\nrecord x {{ h: borrow<r> }}\nf: func() -> {ty};"));
         // The parser has a word on the plainer ones.
         assert!(found.contains("5:1: ") && found.contains("borrow"), "{ty}: {found}");
     }
@@ -165,10 +209,14 @@ fn too_much_that_is_carried_is_refused() {
     }
     let error = Interface::parse("a:b/i1", &chain, "").unwrap_err().to_string();
     assert!(error.contains("an interface that carries more than 64 others"), "{error}");
-    let long = format!("record r {{ {} }}", (0..900).map(|n| format!("a-long-name-of-field-{n}: string, ")).collect::<String>());
+    let long = format!(
+        "record r {{ {} }}",
+        (0..900).map(|n| format!("a-long-name-of-field-{n}: string, ")).collect::<String>()
+    );
     let many = (0..1000).map(|n| format!("p{n}: func(a: r) -> r;")).collect::<String>();
     let more = (0..2).map(|n| format!("interface i{n} {{ {long} {many} }}")).collect::<String>();
-    let error = Interface::parse("a:b/i0", &format!("package a:b; {more}"), "").unwrap_err().to_string();
+    let error =
+        Interface::parse("a:b/i0", &format!("package a:b; {more}"), "").unwrap_err().to_string();
     assert!(error.contains("take more than 67108864 bytes to write out"), "{error}");
 }
 
@@ -184,13 +232,23 @@ fn the_generator_refuses_names_that_meet() {
         result
     };
     let error = generate("trait", "record serve { a: u8 }\nf: func();").unwrap_err();
-    assert!(error.contains("i.wit:3:8: the name `serve` beside what else becomes `Serve`"), "{error}");
+    assert!(
+        error.contains("i.wit:3:8: the name `serve` beside what else becomes `Serve`"),
+        "{error}"
+    );
     let error = generate("new", "resource r { constructor(); }\nnew-r: func();").unwrap_err();
     assert!(error.contains("becomes `new_r`"), "{error}");
     let error = generate("static", "resource set { pacing: static func(); }").unwrap_err();
     assert!(error.contains("becomes `set_pacing`"), "{error}");
-    let error = generate("served", "resource r;\nrecord a { r: r }\nrecord served-a { b: u8 }\nf: func(a: a);").unwrap_err();
-    assert!(error.contains("i.wit:5:8: the name `served-a` beside what else becomes `ServedA`"), "{error}");
+    let error = generate(
+        "served",
+        "resource r;\nrecord a { r: r }\nrecord served-a { b: u8 }\nf: func(a: a);",
+    )
+    .unwrap_err();
+    assert!(
+        error.contains("i.wit:5:8: the name `served-a` beside what else becomes `ServedA`"),
+        "{error}"
+    );
     // An interface and a type of one name get along: the client is called otherwise.
     let code = generate("client", "record i { a: u8 }\nf: func() -> i;").unwrap();
     assert!(code.contains("pub struct IClient"), "{code}");
@@ -218,10 +276,16 @@ fn limits_that_are_wrong_are_refused_with_their_place() {
     let cases = [
         ("[limits\n", "1:8: this is not TOML: "),
         ("string = 1", "1:1: `string` stands outside of any table; put it below [limits]"),
-        ("[limits]\nstrin = 1", "2:1: `strin` is not a limit; the limits are: string, list, values, tail, calls"),
+        (
+            "[limits]\nstrin = 1",
+            "2:1: `strin` is not a limit; the limits are: string, list, values, tail, calls",
+        ),
         ("[limits]\nstring = 0", "2:10: `0` is not a number of bytes from 1 to"),
         ("[limits]\nstring = -5", "2:10: `-5` is not a number"),
-        ("[limits]\n\ntail = \"2GiB\"", "3:8: `\"2GiB\"` is not a number of bytes from 1 to 1073741824; write tail = 4096"),
+        (
+            "[limits]\n\ntail = \"2GiB\"",
+            "3:8: `\"2GiB\"` is not a number of bytes from 1 to 1073741824; write tail = 4096",
+        ),
         ("[limits]\ntail = \"64 kilobytes\"", "2:8: `\"64 kilobytes\"` is not a number"),
         ("[limits]\ncalls = 70000", "2:9: `70000` is not a number of calls from 1 to 65535"),
         ("[limits]\ncalls = 1.5", "2:9: `1.5` is not a number"),
@@ -233,7 +297,10 @@ fn limits_that_are_wrong_are_refused_with_their_place() {
     ];
     for (toml, expected) in cases {
         let found = limits(toml).map(|_| ()).unwrap_err();
-        assert!(found.contains(&format!("limits of a:b/i:{expected}")), "{toml}\n  gave {found}\n  not  {expected}");
+        assert!(
+            found.contains(&format!("limits of a:b/i:{expected}")),
+            "{toml}\n  gave {found}\n  not  {expected}"
+        );
     }
 }
 

@@ -5,7 +5,8 @@ use proc_macro2::TokenStream;
 use std::str::FromStr;
 use upcall_idl::written;
 
-/// The errors for `item` under `#[package("a:b")]`: `line:column: text`, where the item begins on line 1 and columns count from 1.
+/// The errors for `item` under `#[package("a:b")]`: `line:column: text`, where the item begins on
+/// line 1 and columns count from 1.
 fn refusals(item: &str) -> Vec<String> {
     let tokens = |text: &str| TokenStream::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"));
     match written::expand(tokens("\"a:b\""), tokens(item)) {
@@ -38,18 +39,36 @@ fn types_are_refused_with_their_place() {
     let cases = [
         ("fn f(&self) -> usize;", "2:16: its size is a matter of the machine: write `u64`"),
         ("fn f(&self, a: &[u8]);", "2:16: bytes stay in memory that the client may still write"),
-        ("fn f(&self, a: &Vec<u8>);", "2:16: a server gets this in another form: write `upcall::Bytes<'_>`"),
+        (
+            "fn f(&self, a: &Vec<u8>);",
+            "2:16: a server gets this in another form: write `upcall::Bytes<'_>`",
+        ),
         ("fn f(&self, a: &String);", "2:16: a server gets this in another form: write `&str`"),
-        ("fn f(&self, a: &Vec<String>);", "2:16: a server gets this in another form: write `&[..]`"),
-        ("fn f(&self, a: &u32);", "2:16: a server gets this in another form: write the value itself"),
+        (
+            "fn f(&self, a: &Vec<String>);",
+            "2:16: a server gets this in another form: write `&[..]`",
+        ),
+        (
+            "fn f(&self, a: &u32);",
+            "2:16: a server gets this in another form: write the value itself",
+        ),
         ("fn f(&self, a: &mut Point);", "2:16: an argument is a copy of the caller's"),
         ("fn f<'a>(&self, a: &'a str);", "2:6: WIT has no generic types"),
         ("fn f(&self, a: &'static str);", "2:17: arguments live as long as the call"),
         ("fn f(&self) -> &str;", "2:16: a value cannot borrow from elsewhere here: write `String`"),
-        ("fn f(&self, a: Option<&str>);", "2:23: a value cannot borrow from elsewhere here: write `String`"),
+        (
+            "fn f(&self, a: Option<&str>);",
+            "2:23: a value cannot borrow from elsewhere here: write `String`",
+        ),
         ("fn f(&self) -> Option<()>;", "2:23: `()` stands for nothing"),
-        ("fn f(&self) -> std::io::Result<u8>;", "2:16: a macro does not know what error an alias of `Result` has"),
-        ("fn f(&self, a: std::collections::HashMap<String, u8>);", "2:16: WIT has no maps: write `Vec<(K, V)>`"),
+        (
+            "fn f(&self) -> std::io::Result<u8>;",
+            "2:16: a macro does not know what error an alias of `Result` has",
+        ),
+        (
+            "fn f(&self, a: std::collections::HashMap<String, u8>);",
+            "2:16: WIT has no maps: write `Vec<(K, V)>`",
+        ),
         ("fn f(&self, a: Box<u8>);", "2:16: values are copied between domains"),
         ("fn f(&self, a: elsewhere::Thing);", "2:16: `Thing` is not declared in this module"),
         ("fn f(&self, a: impl Into<String>);", "2:16: both sides must know the type"),
@@ -60,20 +79,28 @@ fn types_are_refused_with_their_place() {
         ("fn f(&self, a: Point<u8>);", "2:21: WIT has no generic types"),
         ("fn f(&self, a: Thing);", "2:16: `Thing` is a trait: write `std::sync::Arc<dyn Thing>`"),
         ("fn f(&self, a: Lent<dyn Thing>);", "2:16: write `&dyn ..`"),
-        ("fn f(&self, a: &dyn Clone);", "2:21: an object's type is `dyn` and one trait of this module"),
+        (
+            "fn f(&self, a: &dyn Clone);",
+            "2:21: an object's type is `dyn` and one trait of this module",
+        ),
         ("fn f(&self, a: Vec<&dyn Thing>);", "2:20: write `upcall::Lent<dyn ..>`"),
         ("fn f(&self, a: &[Arc<dyn Thing>]);", "2:16: what holds objects is passed by value"),
         ("fn f(&self) -> Lent<dyn Thing>;", "2:4: "),
     ];
     let around = |f: &str| {
-        format!("mod m {{ #[resource] pub trait Thing {{ fn g(&self); }} pub struct Point {{ x: u8 }} pub trait I {{\n{f} }} }}")
+        format!(
+            "mod m {{ #[resource] pub trait Thing {{ fn g(&self); }} pub struct Point {{ x: u8 }} pub trait I {{\n{f} }} }}"
+        )
     };
     check(&cases, around);
 }
 
 #[test]
 fn functions_are_refused_with_their_place() {
-    let many = format!("fn f(&self, {});", (0..17).map(|n| format!("p{n}: u8")).collect::<Vec<_>>().join(", "));
+    let many = format!(
+        "fn f(&self, {});",
+        (0..17).map(|n| format!("p{n}: u8")).collect::<Vec<_>>().join(", ")
+    );
     let cases = [
         ("fn f(&mut self);", "1:16: calls come from many threads at once"),
         ("fn f(self: Arc<Self>);", "1:16: calls come from many threads at once"),
@@ -123,17 +150,26 @@ fn items_are_refused_with_their_place() {
         ("#[flags] #[derive(Debug)] pub enum E { A }", "2:10: flags become a struct"),
         ("pub type R<T> = Result<T, u8>;", "2:12: WIT has no generic types"),
         ("pub trait J { fn g(&self); }", "2:11: a module is one interface"),
-        ("#[resource] #[limits(calls = 1)] pub trait J { fn g(&self); }", "2:13: limits stand at the interface's trait"),
+        (
+            "#[resource] #[limits(calls = 1)] pub trait J { fn g(&self); }",
+            "2:13: limits stand at the interface's trait",
+        ),
         ("pub struct F { a: u8 }", "1:26: two things of this interface are called `f`"),
         ("#[resource] pub trait O { fn f(&self, a: u8, a: u8); }", "2:30: "),
-        ("pub struct IClient { a: u8 }", "2:12: the name `i-client` beside what else becomes `IClient`"),
+        (
+            "pub struct IClient { a: u8 }",
+            "2:12: the name `i-client` beside what else becomes `IClient`",
+        ),
     ];
     check(&cases, |item| format!("mod m {{ pub trait I {{ fn f(&self); }}\n{item} }}"));
     check(
         &[
             ("struct S;", "1:1: this is neither a module nor a trait"),
             ("mod m;", "1:1: a macro sees no other file"),
-            ("mod m { pub struct S { a: u8 } }", "1:5: a module is one interface, and has one trait for it"),
+            (
+                "mod m { pub struct S { a: u8 } }",
+                "1:5: a module is one interface, and has one trait for it",
+            ),
         ],
         str::to_owned,
     );
@@ -142,7 +178,9 @@ fn items_are_refused_with_their_place() {
 /// All at once, so that nobody has to compile once for each.
 #[test]
 fn everything_that_is_wrong_is_told() {
-    let all = refusals("mod m { pub struct A(u8); pub trait I { fn f(&self, a: usize); fn g(self); } pub enum B {} }");
+    let all = refusals(
+        "mod m { pub struct A(u8); pub trait I { fn f(&self, a: usize); fn g(self); } pub enum B {} }",
+    );
     assert_eq!(all.len(), 4, "{all:#?}");
 }
 
@@ -163,7 +201,8 @@ fn a_package_has_a_name() {
     }
 }
 
-/// The names of the standard library, and of this one, with their paths; and what an interface may stand beside in its module.
+/// The names of the standard library, and of this one, with their paths; and what an interface may
+/// stand beside in its module.
 #[test]
 fn what_else_may_be_there() {
     let item = "mod m { use std::sync::Arc; const LEN: usize = 3; fn helper() {} impl P { fn new() -> Self { todo!() } }

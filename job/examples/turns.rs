@@ -1,6 +1,8 @@
-//! What turns cost: two jobs that compute, once as gangs with slices of 10 ms and once as a batch, in turns; and how far apart the members of one job are when they are switched.
+//! What turns cost: two jobs that compute, once as gangs with slices of 10 ms and once as a batch,
+//! in turns; and how far apart the members of one job are when they are switched.
 //!
-//! `cargo run --release -p upcall-job --example turns -- [ROUNDS [STEPS]]`, on a machine that has nothing else to do.
+//! `cargo run --release -p upcall-job --example turns -- [ROUNDS [STEPS]]`, on a machine that has
+//! nothing else to do.
 #![forbid(unsafe_code)]
 
 use std::process::{Child, Command};
@@ -17,7 +19,8 @@ fn main() {
         ["job", kind, way, steps, path] => {
             let kind = if kind == "gang" { Kind::Gang } else { Kind::Batch };
             let way = if way == "freezer" { Way::Freezer } else { Way::Signals };
-            let job = Job::new(2, std::env::current_exe().expect("this program")).schedule(kind).way(way);
+            let job =
+                Job::new(2, std::env::current_exe().expect("this program")).schedule(kind).way(way);
             let ran = job.arguments(["member", steps, path]).run(|_| ());
             std::process::exit(ran.map_or_else(|error| panic!("{error}"), i32::from));
         }
@@ -38,7 +41,8 @@ fn member(steps: u64, path: &str) {
     let mut spans = vec![[now(); 2]];
     for _ in 0..steps {
         for _ in 0..8000 {
-            state = std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+            state =
+                std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         }
         let at = now();
         match spans.last_mut() {
@@ -47,12 +51,16 @@ fn member(steps: u64, path: &str) {
         }
     }
     let text: String = spans.iter().map(|[from, to]| format!("{from} {to}\n")).collect();
-    std::fs::write(format!("{path}.{}", std::env::var("UPCALL_RANK").unwrap_or_default()), text).expect("writing");
+    std::fs::write(format!("{path}.{}", std::env::var("UPCALL_RANK").unwrap_or_default()), text)
+        .expect("writing");
 }
 
 fn spans(path: &str, rank: usize) -> Spans {
-    let text = std::fs::read_to_string(format!("{path}.{rank}")).expect("what a member has written");
-    let pair = |line: &str| line.split_once(' ').map(|(a, b)| [a, b].map(|number| number.parse().expect("a number")));
+    let text =
+        std::fs::read_to_string(format!("{path}.{rank}")).expect("what a member has written");
+    let pair = |line: &str| {
+        line.split_once(' ').map(|(a, b)| [a, b].map(|number| number.parse().expect("a number")))
+    };
     text.lines().filter_map(pair).collect()
 }
 
@@ -60,7 +68,9 @@ fn both(kind: &str, way: &str, steps: &str, folder: &str) -> Duration {
     let start = Instant::now();
     let job = |which: &str| -> Child {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["job", kind, way, steps, &format!("{folder}/{kind}.{which}")]).env("UPCALL_DIR", format!("{folder}/names"));
+        command
+            .args(["job", kind, way, steps, &format!("{folder}/{kind}.{which}")])
+            .env("UPCALL_DIR", format!("{folder}/names"));
         command.spawn().expect("a job starts")
     };
     for mut job in ["a", "b"].map(job) {
@@ -83,7 +93,8 @@ fn measure(rounds: usize, steps: &str) {
     std::fs::create_dir_all(&folder).expect("a folder");
     let folder = folder.display().to_string();
     for way in ["signals", "freezer"] {
-        let (mut ratios, mut begins, mut ends, mut gaps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut ratios, mut begins, mut ends, mut gaps) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut together, mut best) = (0, [f64::MAX; 2]);
         for round in 0..rounds {
             let order = if round % 2 == 0 { ["gang", "batch"] } else { ["batch", "gang"] };
@@ -91,26 +102,48 @@ fn measure(rounds: usize, steps: &str) {
             let of = |kind| times.iter().find(|time| time.0 == kind).map_or(0.0, |time| time.1);
             ratios.push(of("gang") / of("batch"));
             best = [best[0].min(of("gang")), best[1].min(of("batch"))];
-            let jobs = ["a", "b"].map(|job| [0, 1].map(|rank| spans(&format!("{folder}/gang.{job}"), rank)));
+            let jobs = ["a", "b"]
+                .map(|job| [0, 1].map(|rank| spans(&format!("{folder}/gang.{job}"), rank)));
             for [first, second] in &jobs {
                 // The same turn: they differ by less than a third of it.
                 for (side, skews) in [(0, &mut begins), (1, &mut ends)] {
                     let nearest = |at: u64| second.iter().map(|span| span[side].abs_diff(at)).min();
-                    skews.extend(first.iter().filter_map(|span| nearest(span[side])).filter(|&skew| skew < 3_000_000));
+                    skews.extend(
+                        first
+                            .iter()
+                            .filter_map(|span| nearest(span[side]))
+                            .filter(|&skew| skew < 3_000_000),
+                    );
                 }
             }
             let [a, b] = jobs.map(|ranks| ranks.concat());
-            together += a.iter().flat_map(|x| b.iter().map(move |y| x[1].min(y[1]).saturating_sub(x[0].max(y[0])))).sum::<u64>();
+            together += a
+                .iter()
+                .flat_map(|x| b.iter().map(move |y| x[1].min(y[1]).saturating_sub(x[0].max(y[0]))))
+                .sum::<u64>();
             for (ours, theirs) in [(&a, &b), (&b, &a)] {
-                let last = |at: u64| theirs.iter().map(|span| span[1]).filter(|&end| end <= at).max();
-                gaps.extend(ours.iter().filter_map(|span| Some(span[0] - last(span[0])?)).filter(|&gap| gap < 3_000_000));
+                let last =
+                    |at: u64| theirs.iter().map(|span| span[1]).filter(|&end| end <= at).max();
+                gaps.extend(
+                    ours.iter()
+                        .filter_map(|span| Some(span[0] - last(span[0])?))
+                        .filter(|&gap| gap < 3_000_000),
+                );
             }
         }
         let micros = |times: Vec<u64>| shown(times.into_iter().map(|ns| ns as f64 / 1e3).collect());
         ratios.sort_by(f64::total_cmp);
-        println!("{way}: gang to batch {:.3} (of the fastest {:.3}); {:.3} s", ratios[rounds / 2], best[0] / best[1], best[1]);
+        println!(
+            "{way}: gang to batch {:.3} (of the fastest {:.3}); {:.3} s",
+            ratios[rounds / 2],
+            best[0] / best[1],
+            best[1]
+        );
         println!("  skew at the begin of a turn: {}; at its end: {}", micros(begins), micros(ends));
-        println!("  from the last step of one job to the first of the next: {}; both ran for {together} ns", micros(gaps));
+        println!(
+            "  from the last step of one job to the first of the next: {}; both ran for {together} ns",
+            micros(gaps)
+        );
     }
     let _ = std::fs::remove_dir_all(folder);
 }

@@ -21,7 +21,12 @@ impl<'a> Asking<'a> {
     fn new(name: &'a str, socket: &Path) -> Result<Self, AskError> {
         match Connection::connect_until(socket, Instant::now() + PATIENCE) {
             Ok(connection) => Ok(Self { name, connection }),
-            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+                ) =>
+            {
                 sweep();
                 Err(AskError::Gone { name: name.into() })
             }
@@ -42,7 +47,11 @@ impl<'a> Asking<'a> {
         let end = Instant::now() + patience;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            match self.connection.receive_within(Duration::ZERO, left).map_err(|error| self.failed(error))? {
+            match self
+                .connection
+                .receive_within(Duration::ZERO, left)
+                .map_err(|error| self.failed(error))?
+            {
                 Received::Message(message) => {
                     let refused = |reason| AskError::Refused { name: self.name.into(), reason };
                     return match unpack(&message.bytes).map_err(refused)? {
@@ -73,7 +82,8 @@ fn sweep() {
     freezer::sweep();
 }
 
-/// All jobs of this user, as they show themselves; and what is wrong with those that do not. Blocks for 5 s at most for each that does not answer.
+/// All jobs of this user, as they show themselves; and what is wrong with those that do not. Blocks
+/// for 5 s at most for each that does not answer.
 pub fn list() -> (Vec<Shown>, Vec<AskError>) {
     sweep();
     let (mut shown, mut silent) = (Vec::new(), Vec::new());
@@ -110,7 +120,8 @@ pub fn cont(name: &str) -> Result<(), AskError> {
     Asking::ask(name, &Ask::Cont)
 }
 
-/// Ends a job: its members get SIGTERM, and SIGKILL after its period of grace. Returns when all have ended.
+/// Ends a job: its members get SIGTERM, and SIGKILL after its period of grace. Returns when all
+/// have ended.
 ///
 /// # Errors
 /// As [`stop`].

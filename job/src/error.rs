@@ -58,7 +58,11 @@ impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadSize { size } => {
-                write!(f, "a job has from 1 to {} members, not {size}", upcall_message::MOST_MEMBERS)
+                write!(
+                    f,
+                    "a job has from 1 to {} members, not {size}",
+                    upcall_message::MOST_MEMBERS
+                )
             }
             Self::BadName { name, why } => write!(f, "{name:?} cannot be the name of a job: {why}"),
             Self::Taken { name, pid } => write!(
@@ -74,7 +78,10 @@ impl fmt::Display for JobError {
                 }
             }
             Self::NoFreezer { why } => {
-                write!(f, "the cgroup freezer cannot be had: {why}; leave --suspend out, or say --suspend signals")
+                write!(
+                    f,
+                    "the cgroup freezer cannot be had: {why}; leave --suspend out, or say --suspend signals"
+                )
             }
             Self::Folder(error) => error.fmt(f),
             Self::Resource { what, error } => write!(f, "{what}: {error}"),
@@ -91,7 +98,10 @@ impl From<NotEntered> for JobError {
             NotEntered::Taken { name, pid } => Self::Taken { name, pid },
             NotEntered::Folder(error) => Self::Folder(error),
             NotEntered::Resource { what, error } => Self::Resource { what, error },
-            other => Self::Resource { what: other.to_string(), error: io::ErrorKind::AlreadyExists.into() },
+            other => Self::Resource {
+                what: other.to_string(),
+                error: io::ErrorKind::AlreadyExists.into(),
+            },
         }
     }
 }
@@ -116,7 +126,8 @@ pub enum AskError {
     },
     /// There is no usable folder of names.
     Folder(FolderError),
-    /// There was one, but its supervisor was killed, and its members with it. What it had left is removed.
+    /// There was one, but its supervisor was killed, and its members with it. What it had left is
+    /// removed.
     Gone {
         /// The name.
         name: String,
@@ -153,14 +164,19 @@ impl fmt::Display for AskError {
             }
             Self::Folder(error) => error.fmt(f),
             Self::Gone { name } => {
-                write!(f, "the job {name:?} has ended: its supervisor was killed, and its members with it")
+                write!(
+                    f,
+                    "the job {name:?} has ended: its supervisor was killed, and its members with it"
+                )
             }
             Self::Silent { name, pid } => write!(
                 f,
                 "the supervisor of the job {name:?}, process {pid}, does not answer: if it is stopped, `kill -CONT {pid}` lets it go on, and `kill -9 {pid}` ends it with all members"
             ),
             Self::Refused { name, reason } => write!(f, "the job {name:?} refuses: {reason}"),
-            Self::Connection { name, error } => write!(f, "asking the supervisor of the job {name:?}: {error}"),
+            Self::Connection { name, error } => {
+                write!(f, "asking the supervisor of the job {name:?}: {error}")
+            }
         }
     }
 }

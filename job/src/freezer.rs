@@ -1,7 +1,10 @@
-//! The freezer of cgroup v2: all processes of a job, with all that they start, suspended by one write.
+//! The freezer of cgroup v2: all processes of a job, with all that they start, suspended by one
+//! write.
 //!
-//! It takes a cgroup below our own that this user may make, and put processes into: root has that, and whoever was given one (`systemd-run --user --scope`). Nothing is mounted or changed above it. A supervisor that is
-//! killed leaves an empty cgroup behind; its name tells of which process it was, and the next one removes it.
+//! It takes a cgroup below our own that this user may make, and put processes into: root has that,
+//! and whoever was given one (`systemd-run --user --scope`). Nothing is mounted or changed above
+//! it. A supervisor that is killed leaves an empty cgroup behind; its name tells of which process
+//! it was, and the next one removes it.
 
 use std::fs;
 use std::io;
@@ -21,7 +24,8 @@ pub(crate) struct Freezer(PathBuf);
 impl Freezer {
     /// Makes a cgroup of our own. Why there can be none, in words.
     pub(crate) fn new() -> Result<Self, String> {
-        let above = cgroup::own().ok_or("no cgroup of version 2 is mounted that this process is in")?;
+        let above =
+            cgroup::own().ok_or("no cgroup of version 2 is mounted that this process is in")?;
         sweep_in(&above);
         let pid = std::process::id();
         let folder = above.join(format!("{PREFIX}{pid}-{}", process::born(pid).unwrap_or(0)));
@@ -29,8 +33,15 @@ impl Freezer {
         fs::create_dir(&folder).map_err(|error| why(&folder, error))?;
         let freezer = Self(folder);
         // Who is moved into it has to be let out of where it is, too.
-        for needed in [freezer.0.join("cgroup.freeze"), freezer.0.join("cgroup.procs"), above.join("cgroup.procs")] {
-            fs::OpenOptions::new().write(true).open(&needed).map_err(|error| why(&needed, error))?;
+        for needed in [
+            freezer.0.join("cgroup.freeze"),
+            freezer.0.join("cgroup.procs"),
+            above.join("cgroup.procs"),
+        ] {
+            fs::OpenOptions::new()
+                .write(true)
+                .open(&needed)
+                .map_err(|error| why(&needed, error))?;
         }
         Ok(freezer)
     }
@@ -47,7 +58,8 @@ impl Freezer {
 
     /// Whether all of it is suspended.
     pub(crate) fn is_frozen(&self) -> bool {
-        fs::read_to_string(self.0.join("cgroup.events")).is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
+        fs::read_to_string(self.0.join("cgroup.events"))
+            .is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
     }
 }
 
@@ -62,7 +74,9 @@ fn remove(folder: &Path) {
     for _ in 0..100 {
         match fs::remove_dir(folder) {
             // Who was killed is in there until it is gone.
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(Duration::from_millis(1))
+            }
             _ => return,
         }
     }
@@ -80,7 +94,8 @@ fn sweep_in(above: &Path) {
     for entry in entries {
         let name = entry.file_name();
         let parts = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
-        let numbers = parts.and_then(|(pid, born)| Some((pid.parse::<u32>().ok()?, born.parse::<u64>().ok()?)));
+        let numbers = parts
+            .and_then(|(pid, born)| Some((pid.parse::<u32>().ok()?, born.parse::<u64>().ok()?)));
         if let Some((pid, born)) = numbers
             && process::open(pid, born).is_ok_and(|process| process.is_none_or(has_ended))
         {

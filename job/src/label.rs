@@ -1,4 +1,5 @@
-//! Output of members with their ranks before each line. On a thread of its own: whoever reads our output may take its time, and meanwhile the job is to be looked after.
+//! Output of members with their ranks before each line. On a thread of its own: whoever reads our
+//! output may take its time, and meanwhile the job is to be looked after.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use std::fs::File;
@@ -43,14 +44,21 @@ impl Source {
     }
 }
 
-/// Passes on what comes by the pipes of the ranks, line by line, until all are closed. What is returned hears when they are.
-pub(crate) fn pass(pipes: Vec<(usize, OwnedFd)>, mut out: impl Write + Send + 'static) -> Receiver<()> {
+/// Passes on what comes by the pipes of the ranks, line by line, until all are closed. What is
+/// returned hears when they are.
+pub(crate) fn pass(
+    pipes: Vec<(usize, OwnedFd)>,
+    mut out: impl Write + Send + 'static,
+) -> Receiver<()> {
     let (done, ended) = channel();
-    let mut sources: Vec<Source> =
-        pipes.into_iter().map(|(rank, pipe)| Source { rank, pipe: pipe.into(), line: Vec::new() }).collect();
+    let mut sources: Vec<Source> = pipes
+        .into_iter()
+        .map(|(rank, pipe)| Source { rank, pipe: pipe.into(), line: Vec::new() })
+        .collect();
     std::thread::spawn(move || {
         while !sources.is_empty() {
-            let mut fds: Vec<_> = sources.iter().map(|source| PollFd::new(&source.pipe, PollFlags::IN)).collect();
+            let mut fds: Vec<_> =
+                sources.iter().map(|source| PollFd::new(&source.pipe, PollFlags::IN)).collect();
             let _ = poll(&mut fds, None);
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             let mut ready = ready.into_iter();

@@ -1,8 +1,11 @@
 //! Jobs: the processes of a group, started, stopped and scheduled together.
 //!
-//! What: [`Job::run`] starts the members of a group on this machine and looks after them to their end: one that dies is told of, and takes the others along or not; they can be suspended and let go on, all together ([`stop`],
-//! [`cont`], [`kill`], [`list`]); several jobs take turns on the same processors if they say so ([`Kind`]). Nobody needs to be root, and no daemon runs: each job has a supervisor, which is the process that calls
-//! [`Job::run`]. If that is killed the kernel kills the members.
+//! What: [`Job::run`] starts the members of a group on this machine and looks after them to their
+//! end: one that dies is told of, and takes the others along or not; they can be suspended and let
+//! go on, all together ([`stop`], [`cont`], [`kill`], [`list`]); several jobs take turns on the
+//! same processors if they say so ([`Kind`]). Nobody needs to be root, and no daemon runs: each job
+//! has a supervisor, which is the process that calls [`Job::run`]. If that is killed the kernel
+//! kills the members.
 //!
 //! ```no_run
 //! use upcall_job::{Job, Kind};
@@ -13,10 +16,12 @@
 //! # Ok::<(), upcall_job::JobError>(())
 //! ```
 //!
-//! What not: other machines; messages (`upcall-message`); limits on processor time, or on other memory than that of messages.
+//! What not: other machines; messages (`upcall-message`); limits on processor time, or on other
+//! memory than that of messages.
 //!
-//! Source: UDM, sections 4.2 and 4.3 (the global scheduler, of which a job is a unit; gang and loose co-scheduling). No global scheduler is there: one of the supervisors takes its part (`supervisor/part.rs`), by rules that
-//! stand in `turns.rs`.
+//! Source: UDM, sections 4.2 and 4.3 (the global scheduler, of which a job is a unit; gang and
+//! loose co-scheduling). No global scheduler is there: one of the supervisors takes its part
+//! (`supervisor/part.rs`), by rules that stand in `turns.rs`.
 #![forbid(unsafe_code)]
 
 mod ask;
@@ -102,7 +107,8 @@ impl Job {
         Self { arguments: arguments.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// The name by which it can be stopped. If none is given: the program's, and the number of this process.
+    /// The name by which it can be stopped. If none is given: the program's, and the number of this
+    /// process.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         Self { name: Some(name.into()), ..self }
@@ -114,19 +120,23 @@ impl Job {
         Self { on_death, ..self }
     }
 
-    /// How long members have to end by themselves after SIGTERM: 5 s, if nothing is said; a year at most.
+    /// How long members have to end by themselves after SIGTERM: 5 s, if nothing is said; a year at
+    /// most.
     #[must_use]
     pub fn grace(self, grace: Duration) -> Self {
         Self { grace: grace.min(LONGEST), ..self }
     }
 
-    /// Whether each member is confined to one processor, rank i to the i-th of those that this process may use, and around. It is, if nothing is said.
+    /// Whether each member is confined to one processor, rank i to the i-th of those that this
+    /// process may use, and around. It is, if nothing is said.
     #[must_use]
     pub fn pin(self, pin: bool) -> Self {
         Self { pin, ..self }
     }
 
-    /// So many bytes at most its group buffers for members that do not take their messages ([`Joining::limit`](upcall_message::Joining::limit)): a quarter of the machine's memory, if nothing is said. Members that join by
+    /// So many bytes at most its group buffers for members that do not take their messages
+    /// ([`Joining::limit`](upcall_message::Joining::limit)): a quarter of the machine's memory, if
+    /// nothing is said. Members that join by
     /// [`Joining::from_environment`](upcall_message::Joining::from_environment) keep to it.
     #[must_use]
     pub fn limit(self, bytes: u64) -> Self {
@@ -157,15 +167,18 @@ impl Job {
         Self { slice: slice.clamp(Duration::from_millis(1), LONGEST), ..self }
     }
 
-    /// How its members are suspended. If nothing is said: by the freezer, where it can be had and the job is not co-scheduled.
+    /// How its members are suspended. If nothing is said: by the freezer, where it can be had and
+    /// the job is not co-scheduled.
     #[must_use]
     pub fn way(self, way: Way) -> Self {
         Self { way: Some(way), ..self }
     }
 
-    /// Runs it to its end, and tells what happens. Blocks the kernel thread; the members are killed when that thread ends. SIGINT, SIGTERM and SIGHUP of this process are passed on meanwhile.
+    /// Runs it to its end, and tells what happens. Blocks the kernel thread; the members are killed
+    /// when that thread ends. SIGINT, SIGTERM and SIGHUP of this process are passed on meanwhile.
     ///
-    /// The code is that of the first member that failed, or 128 and the signal by which it died; 0 if none did. A job that was ended by [`kill`] has 143.
+    /// The code is that of the first member that failed, or 128 and the signal by which it died; 0
+    /// if none did. A job that was ended by [`kill`] has 143.
     ///
     /// # Errors
     /// See [`JobError`]. Then no member is left.
@@ -178,8 +191,10 @@ impl Job {
 
     fn name(&self) -> String {
         self.name.clone().unwrap_or_else(|| {
-            let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
-            let plain: String = program.chars().filter(|c| c.is_ascii_alphanumeric()).take(40).collect();
+            let program =
+                Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
+            let plain: String =
+                program.chars().filter(|c| c.is_ascii_alphanumeric()).take(40).collect();
             // No dot: with one it might be a name of Upcall's own.
             format!("{}-{}", if plain.is_empty() { "run" } else { &plain }, std::process::id())
         })
@@ -250,6 +265,10 @@ mod tests {
     #[test]
     fn times_come_to_an_end() {
         let job = Job::new(1, "true").grace(Duration::MAX).slice(Duration::MAX);
-        assert!([job.grace, job.slice].iter().all(|time| std::time::Instant::now().checked_add(*time).is_some()));
+        assert!(
+            [job.grace, job.slice]
+                .iter()
+                .all(|time| std::time::Instant::now().checked_add(*time).is_some())
+        );
     }
 }

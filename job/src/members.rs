@@ -1,7 +1,9 @@
 //! The members of a job as processes: started, suspended, let go on, signalled, ended.
 //!
-//! A member is our child, known by a pidfd from its start, and not waited for before it has ended; so no number of it is ever another process's. The kernel kills it when we end, whatever becomes of us
-//! ([`upcall_os::process::bind`]). Suspending returns when all have stopped, which the kernel says: a signal is sent at once, but stops a process only when one of its threads has seen it.
+//! A member is our child, known by a pidfd from its start, and not waited for before it has ended;
+//! so no number of it is ever another process's. The kernel kills it when we end, whatever becomes
+//! of us ([`upcall_os::process::bind`]). Suspending returns when all have stopped, which the kernel
+//! says: a signal is sent at once, but stops a process only when one of its threads has seen it.
 
 use crate::error::JobError;
 use crate::freezer::Freezer;
@@ -21,7 +23,8 @@ use upcall_os::processor::{self, Processors};
 /// How members are suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Way {
-    /// The freezer of cgroup v2: all that belongs to the job at once, with what its members have started.
+    /// The freezer of cgroup v2: all that belongs to the job at once, with what its members have
+    /// started.
     Freezer,
     /// SIGSTOP and SIGCONT, to each member's process.
     Signals,
@@ -93,7 +96,8 @@ pub(crate) fn places(size: usize, pin: bool) -> io::Result<Vec<Option<u32>>> {
     if !pin {
         return Ok(vec![None; size]);
     }
-    let allowed: Vec<u32> = Processors::allowed()?.iter().map(|processor| processor as u32).collect();
+    let allowed: Vec<u32> =
+        Processors::allowed()?.iter().map(|processor| processor as u32).collect();
     Ok((0..size).map(|rank| Some(allowed[rank % allowed.len()])).collect())
 }
 
@@ -105,7 +109,8 @@ impl Members {
 
     /// Starts them all.
     pub(crate) fn start(&mut self, program: &Program) -> Result<(), JobError> {
-        let not_started = |rank| move |error| JobError::NotStarted { rank, program: program.path.clone(), error };
+        let not_started =
+            |rank| move |error| JobError::NotStarted { rank, program: program.path.clone(), error };
         let places = places(program.size, program.pin).map_err(not_started(0))?;
         for (rank, &processor) in places.iter().enumerate() {
             self.start_one(program, rank, processor).map_err(not_started(rank))?;
@@ -113,9 +118,18 @@ impl Members {
         Ok(())
     }
 
-    fn start_one(&mut self, program: &Program, rank: usize, processor: Option<u32>) -> io::Result<()> {
+    fn start_one(
+        &mut self,
+        program: &Program,
+        rank: usize,
+        processor: Option<u32>,
+    ) -> io::Result<()> {
         let mut command = Command::new(&program.path);
-        command.args(&program.arguments).envs(Joining::environment(&program.group, program.size, rank));
+        command.args(&program.arguments).envs(Joining::environment(
+            &program.group,
+            program.size,
+            rank,
+        ));
         match program.limit {
             Some(bytes) => command.env(Joining::LIMIT, bytes.to_string()),
             // Who starts them may be a member of another job.
@@ -128,13 +142,24 @@ impl Members {
         let first = self.all.first().filter(|first| first.lives());
         command.process_group(first.map_or(0, |first| first.pid().cast_signed()));
         let cgroup = self.freezer.as_ref().map(Freezer::door).transpose()?;
-        process::bind(&mut command, Bounds { processors: processor.map(|one| Processors::only(one as usize)), cgroup });
+        process::bind(
+            &mut command,
+            Bounds { processors: processor.map(|one| Processors::only(one as usize)), cgroup },
+        );
         let mut child = command.spawn()?;
         let pid = rustix::process::Pid::from_child(&child);
         match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
             Ok(pidfd) => {
                 let used = (Duration::ZERO, Instant::now());
-                self.all.push(Member { child, pidfd, processor, suspended: false, ended: None, used, works: true });
+                self.all.push(Member {
+                    child,
+                    pidfd,
+                    processor,
+                    suspended: false,
+                    ended: None,
+                    used,
+                    works: true,
+                });
                 Ok(())
             }
             Err(error) => {
@@ -166,11 +191,13 @@ impl Members {
         self.living().for_each(|(_, member)| member.signal(signal));
     }
 
-    /// Suspends and lets go on, so that those run, and no others, whose processor `may` run. Returns when it is so.
+    /// Suspends and lets go on, so that those run, and no others, whose processor `may` run.
+    /// Returns when it is so.
     pub(crate) fn let_run(&mut self, may: impl Fn(Option<u32>) -> bool) {
         if let Some(freezer) = &self.freezer {
             // The freezer takes all or none.
-            let freeze = !self.all.is_empty() && !self.all.iter().any(|member| may(member.processor));
+            let freeze =
+                !self.all.is_empty() && !self.all.iter().any(|member| may(member.processor));
             if freeze != self.frozen && freezer.set(freeze).is_ok() {
                 self.frozen = freeze;
                 if freeze {
@@ -184,7 +211,8 @@ impl Members {
         }
         // Whoever is let go on where this thread runs may take its processor; so those come last.
         let here = Some(processor::current() as u32);
-        let (near, far): (Vec<_>, Vec<_>) = self.all.iter_mut().partition(|member| member.processor == here);
+        let (near, far): (Vec<_>, Vec<_>) =
+            self.all.iter_mut().partition(|member| member.processor == here);
         for member in far.into_iter().chain(near).filter(|member| member.lives()) {
             let suspend = !may(member.processor);
             if suspend != member.suspended {
@@ -192,12 +220,19 @@ impl Members {
                 member.mark(suspend);
             }
         }
-        until(|| self.living().filter(|(_, member)| member.suspended).all(|(_, member)| member.has_stopped()));
+        until(|| {
+            self.living()
+                .filter(|(_, member)| member.suspended)
+                .all(|(_, member)| member.has_stopped())
+        });
     }
 
-    /// Where members work: of those that are suspended, where they did. A member works that has used a fiftieth of the time since the last look, or would run if it could.
+    /// Where members work: of those that are suspended, where they did. A member works that has
+    /// used a fiftieth of the time since the last look, or would run if it could.
     pub(crate) fn look(&mut self) -> BTreeSet<u32> {
-        for member in self.all.iter_mut().filter(|member| member.ended.is_none() && !member.suspended) {
+        for member in
+            self.all.iter_mut().filter(|member| member.ended.is_none() && !member.suspended)
+        {
             let now = (process::processor_time(member.pid()).unwrap_or_default(), Instant::now());
             let (used, passed) = (now.0.saturating_sub(member.used.0), now.1 - member.used.1);
             member.works = used * 50 > passed || process::is_runnable(member.pid());

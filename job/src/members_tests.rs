@@ -28,15 +28,23 @@ fn suspended_members_use_no_processor_time() {
         let mut members = members(3, freezer, "while :; do :; done");
         std::thread::sleep(Duration::from_millis(50));
         members.let_run(|_| false);
-        let used =
-            |members: &Members| members.living().map(|(_, member)| process::processor_time(member.pid())).collect::<Vec<_>>();
+        let used = |members: &Members| {
+            members
+                .living()
+                .map(|(_, member)| process::processor_time(member.pid()))
+                .collect::<Vec<_>>()
+        };
         let before = used(&members);
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(before, used(&members), "{:?}", members.way());
         members.let_run(|_| true);
         let start = Instant::now();
         while used(&members).iter().zip(&before).any(|(now, before)| now == before) {
-            assert!(start.elapsed() < Duration::from_secs(60), "{:?}: they do not go on", members.way());
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "{:?}: they do not go on",
+                members.way()
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
         let pids: Vec<u32> = members.living().map(|(_, member)| member.pid()).collect();
@@ -47,7 +55,11 @@ fn suspended_members_use_no_processor_time() {
 
 #[test]
 fn it_is_seen_where_members_work() {
-    let mut members = members(2, None, "if test $UPCALL_RANK = 0; then while :; do :; done; else exec sleep 100; fi");
+    let mut members = members(
+        2,
+        None,
+        "if test $UPCALL_RANK = 0; then while :; do :; done; else exec sleep 100; fi",
+    );
     std::thread::sleep(Duration::from_millis(100));
     members.look();
     std::thread::sleep(Duration::from_millis(50));
@@ -63,7 +75,9 @@ fn it_is_seen_where_members_work() {
 #[ignore = "measures"]
 fn times_to_stop_and_to_continue() {
     for script in ["exec sleep 100", "while :; do :; done"] {
-        for (size, freezer) in [2, 8, 32].into_iter().flat_map(|size| ways().into_iter().map(move |way| (size, way))) {
+        for (size, freezer) in
+            [2, 8, 32].into_iter().flat_map(|size| ways().into_iter().map(move |way| (size, way)))
+        {
             // On a thread of its own, so that its wishes for exactness are not the next members'.
             std::thread::scope(|scope| {
                 scope.spawn(move || time(script, size, freezer));

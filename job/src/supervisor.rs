@@ -1,7 +1,10 @@
-//! The supervisor of a job: one thread that waits for what its members, its user, those who ask and the other supervisors have to say.
+//! The supervisor of a job: one thread that waits for what its members, its user, those who ask and
+//! the other supervisors have to say.
 //!
-//! There are two reasons to suspend members: somebody said stop, or it is another job's turn. They run when there is neither, or when the job is being ended. Whatever ends this thread ends them ([`Members`]), and nothing that
-//! others do can keep them suspended: who is told nothing by the leader for too long lets its members run.
+//! There are two reasons to suspend members: somebody said stop, or it is another job's turn. They
+//! run when there is neither, or when the job is being ended. Whatever ends this thread ends them
+//! ([`Members`]), and nothing that others do can keep them suspended: who is told nothing by the
+//! leader for too long lets its members run.
 
 mod asks;
 mod part;
@@ -34,7 +37,8 @@ const SIGNALS: u64 = 2;
 const MEMBERS: u64 = 16;
 const GUESTS: u64 = 1 << 32;
 
-/// So long output that was written is waited for after the last member has ended: what it has started may have the pipe still.
+/// So long output that was written is waited for after the last member has ended: what it has
+/// started may have the pipe still.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The job is being ended.
@@ -100,9 +104,13 @@ impl<'a> Supervisor<'a> {
             // Single members are suspended there, and the freezer takes all.
             (Some(Way::Signals), _) | (None, Some(Kind::Co)) => None,
             (Some(Way::Freezer), Some(Kind::Co)) => {
-                return Err(JobError::NoFreezer { why: "co-scheduling suspends single members".into() });
+                return Err(JobError::NoFreezer {
+                    why: "co-scheduling suspends single members".into(),
+                });
             }
-            (Some(Way::Freezer), _) => Some(Freezer::new().map_err(|why| JobError::NoFreezer { why })?),
+            (Some(Way::Freezer), _) => {
+                Some(Freezer::new().map_err(|why| JobError::NoFreezer { why })?)
+            }
             (None, _) => Freezer::new().ok(),
         };
         let found = places(job.size, job.pin).map_err(unable("the processors that may be used"))?;
@@ -148,7 +156,10 @@ impl<'a> Supervisor<'a> {
             look_at: None,
             works: BTreeSet::new(),
         };
-        supervisor.poll.add(&supervisor.listener, LISTENER, Report::WhileReadable).map_err(unable("its own socket"))?;
+        supervisor
+            .poll
+            .add(&supervisor.listener, LISTENER, Report::WhileReadable)
+            .map_err(unable("its own socket"))?;
         Ok(supervisor)
     }
 
@@ -156,7 +167,11 @@ impl<'a> Supervisor<'a> {
         let mut ready = Vec::new();
         loop {
             self.take_part();
-            if !self.started && self.ending.is_none() && !self.stopped && self.grant != Grant::Nothing {
+            if !self.started
+                && self.ending.is_none()
+                && !self.stopped
+                && self.grant != Grant::Nothing
+            {
                 self.start()?;
             }
             self.pass_time();
@@ -164,12 +179,16 @@ impl<'a> Supervisor<'a> {
                 self.last_words();
                 return Ok(self.failed.as_ref().map_or(0, |how| how.code()));
             }
-            self.poll.wait(&mut ready, self.due().map(|due| due.saturating_duration_since(Instant::now())));
+            self.poll.wait(
+                &mut ready,
+                self.due().map(|due| due.saturating_duration_since(Instant::now())),
+            );
             for Ready { key, hung_up } in ready.drain(..) {
                 match key {
                     LISTENER => self.let_in(),
                     LEADER => self.hear_leader(),
-                    // Who is not there for the answer is not obeyed any more: it was told that nobody answers.
+                    // Who is not there for the answer is not obeyed any more: it was told that
+                    // nobody answers.
                     GUESTS.. if hung_up => self.see_off(key),
                     GUESTS.. => self.hear(key),
                     MEMBERS.. => self.look_after((key - MEMBERS) as usize)?,
@@ -194,7 +213,10 @@ impl<'a> Supervisor<'a> {
         self.started = true;
         for (rank, member) in self.members.all().iter().enumerate() {
             let added = self.poll.add(&member.pidfd, MEMBERS + rank as u64, Report::WhileReadable);
-            added.map_err(|error| JobError::Resource { what: "a place to wait for members".into(), error })?;
+            added.map_err(|error| JobError::Resource {
+                what: "a place to wait for members".into(),
+                error,
+            })?;
         }
         // After the start: what is asked for here members would have as well.
         processor::ask_for_short_slices();
@@ -240,7 +262,8 @@ impl<'a> Supervisor<'a> {
     /// A member has said something by its pidfd: it has ended.
     fn look_after(&mut self, rank: usize) -> Result<(), JobError> {
         let Some(member) = self.members.get(rank) else { return Ok(()) };
-        let unable = |error| JobError::Resource { what: format!("waiting for member {rank}"), error };
+        let unable =
+            |error| JobError::Resource { what: format!("waiting for member {rank}"), error };
         let Some(status) = member.child.try_wait().map_err(unable)? else { return Ok(()) };
         member.ended = Some(status);
         let pid = member.pid();
@@ -250,7 +273,9 @@ impl<'a> Supervisor<'a> {
             return Ok(());
         }
         let first = self.failed.is_none();
-        let ends = self.job.on_death == OnDeath::End && self.ending.is_none() && self.members.living().next().is_some();
+        let ends = self.job.on_death == OnDeath::End
+            && self.ending.is_none()
+            && self.members.living().next().is_some();
         (self.tell)(&Happening::Died { name: self.entered.name.clone(), rank, pid, how, ends });
         if first {
             self.failed = Some(how);

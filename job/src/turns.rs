@@ -1,13 +1,19 @@
-//! Which jobs run when several share the processors: the rules, without processes, sockets or clocks. The moment is an argument.
+//! Which jobs run when several share the processors: the rules, without processes, sockets or
+//! clocks. The moment is an argument.
 //!
-//! Jobs that have something to do hold the turn one after another, in the order in which they were started. What the others may do meanwhile depends on their kind (UDM, section 4.3, and requirement D13):
+//! Jobs that have something to do hold the turn one after another, in the order in which they were
+//! started. What the others may do meanwhile depends on their kind (UDM, section 4.3, and
+//! requirement D13):
 //!
-//! - *batch*: all batch jobs together are one in the round, by their oldest; so each runs to its end before the next begins.
+//! - *batch*: all batch jobs together are one in the round, by their oldest; so each runs to its
+//!   end before the next begins.
 //! - *gang*: a turn is a slice, and all members of all others are suspended.
-//! - *co*: a turn is a slice, or ends when all members sleep. Where no member of the holder works, those of the next co-scheduled job that has work there run. A job that only sleeps is not suspended, for it takes nothing
-//!   from anybody; it takes part again when it is seen to work.
+//! - *co*: a turn is a slice, or ends when all members sleep. Where no member of the holder works,
+//!   those of the next co-scheduled job that has work there run. A job that only sleeps is not
+//!   suspended, for it takes nothing from anybody; it takes part again when it is seen to work.
 //!
-//! A change is made in two steps: who has to be suspended is, and says so; then who may run is told. Who does not answer is not waited for again until it speaks.
+//! A change is made in two steps: who has to be suspended is, and says so; then who may run is
+//! told. Who does not answer is not waited for again until it speaks.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -120,8 +126,10 @@ pub(crate) struct Turns {
 impl Turns {
     pub(crate) fn join(&mut self, id: u64, job: Newcomer) {
         let told = Order { number: 0, grant: job.grant.clone(), watch: false };
-        let seat = Seat { id, busy: job.places.clone(), told, waited_for: None, silent: false, job };
-        let at = self.seats.partition_point(|other| (other.job.since, other.id) < (seat.job.since, id));
+        let seat =
+            Seat { id, busy: job.places.clone(), told, waited_for: None, silent: false, job };
+        let at =
+            self.seats.partition_point(|other| (other.job.since, other.id) < (seat.job.since, id));
         self.seats.insert(at, seat);
     }
 
@@ -182,7 +190,8 @@ impl Turns {
     /// Who takes turns: of the batch jobs only the oldest.
     fn round(&self) -> Vec<u64> {
         let mut batch = false;
-        let first = |seat: &&Seat| seat.job.kind != Kind::Batch || !std::mem::replace(&mut batch, true);
+        let first =
+            |seat: &&Seat| seat.job.kind != Kind::Batch || !std::mem::replace(&mut batch, true);
         self.seats.iter().filter(|seat| seat.contends()).filter(first).map(|seat| seat.id).collect()
     }
 
@@ -202,7 +211,8 @@ impl Turns {
 
     /// What each may do as things are.
     fn wanted(&self) -> Vec<Grant> {
-        let holder = self.holder.and_then(|holder| self.seats.iter().position(|seat| seat.id == holder));
+        let holder =
+            self.holder.and_then(|holder| self.seats.iter().position(|seat| seat.id == holder));
         let mut wanted: Vec<Grant> = self.seats.iter().map(|_| Grant::Nothing).collect();
         let mut taken = BTreeSet::new();
         let first = holder.unwrap_or(0);
@@ -213,7 +223,9 @@ impl Turns {
                 _ if !seat.job.wants => Grant::Nothing,
                 _ if Some(at) == holder => Grant::All,
                 Kind::Co if seat.busy.is_empty() => Grant::All,
-                Kind::Co if holder.is_some_and(|holder| self.seats[holder].job.kind == Kind::Co) => {
+                Kind::Co
+                    if holder.is_some_and(|holder| self.seats[holder].job.kind == Kind::Co) =>
+                {
                     if taken.is_disjoint(places)
                         && !taken.contains(&ANYWHERE)
                         && (taken.is_empty() || !places.contains(&ANYWHERE))
@@ -234,7 +246,8 @@ impl Turns {
         wanted
     }
 
-    /// What is to be told to whom at this moment. To be asked after each change, and at [`Turns::next`].
+    /// What is to be told to whom at this moment. To be asked after each change, and at
+    /// [`Turns::next`].
     pub(crate) fn orders(&mut self, now: Instant) -> Vec<(u64, Order)> {
         for seat in &mut self.seats {
             if seat.waited_for.is_some_and(|since| now >= since + LIMIT) {

@@ -15,10 +15,15 @@ struct Table {
 impl Table {
     /// Jobs that were started in this order, on processors 0 and 1.
     fn of(kinds: &[Kind]) -> Self {
-        let mut table = Self { turns: Turns::default(), now: Instant::now(), grants: vec![Grant::Nothing; kinds.len()] };
+        let mut table = Self {
+            turns: Turns::default(),
+            now: Instant::now(),
+            grants: vec![Grant::Nothing; kinds.len()],
+        };
         for (id, &kind) in kinds.iter().enumerate() {
             let (since, places) = (id as u64, BTreeSet::from([0, 1]));
-            let job = Newcomer { kind, slice: SLICE, since, places, grant: Grant::Nothing, wants: true };
+            let job =
+                Newcomer { kind, slice: SLICE, since, places, grant: Grant::Nothing, wants: true };
             table.turns.join(id as u64, job);
         }
         table.settle();
@@ -138,12 +143,18 @@ fn nobody_runs_before_the_last_one_is_suspended() {
     let mut table = Table::of(&[Gang, Gang]);
     table.now += SLICE;
     let orders = table.turns.orders(table.now);
-    assert_eq!(orders.iter().map(|(id, order)| (*id, order.grant.clone())).collect::<Vec<_>>(), [(0, Grant::Nothing)]);
+    assert_eq!(
+        orders.iter().map(|(id, order)| (*id, order.grant.clone())).collect::<Vec<_>>(),
+        [(0, Grant::Nothing)]
+    );
     assert!(table.turns.orders(table.now + LIMIT / 2).is_empty());
     // Whoever does not answer is left out, until it speaks.
     table.now += LIMIT;
     let orders = table.turns.orders(table.now);
-    assert_eq!(orders.iter().map(|(id, order)| (*id, order.grant.clone())).collect::<Vec<_>>(), [(1, Grant::All)]);
+    assert_eq!(
+        orders.iter().map(|(id, order)| (*id, order.grant.clone())).collect::<Vec<_>>(),
+        [(1, Grant::All)]
+    );
     table.pass(SLICE * 3);
     assert_eq!(table.turns.next(), None);
     table.turns.loose(0);
@@ -152,7 +163,8 @@ fn nobody_runs_before_the_last_one_is_suspended() {
     assert_eq!(table.running(), [0]);
 }
 
-/// Whatever happens: gangs are never granted anything together, and somebody always runs who has work and is heard of.
+/// Whatever happens: gangs are never granted anything together, and somebody always runs who has
+/// work and is heard of.
 #[test]
 fn at_random() {
     let mut seed = 0x5eed_u64;
@@ -161,7 +173,8 @@ fn at_random() {
         (seed >> 33) % sides
     };
     for _ in 0..200 {
-        let kinds: Vec<Kind> = (0..1 + dice(5)).map(|_| [Batch, Gang, Co][dice(3) as usize]).collect();
+        let kinds: Vec<Kind> =
+            (0..1 + dice(5)).map(|_| [Batch, Gang, Co][dice(3) as usize]).collect();
         let mut table = Table::of(&kinds);
         let mut wants = vec![true; kinds.len()];
         for _ in 0..200 {

@@ -1,4 +1,5 @@
-//! What supervisors are asked and answer, and tell each other, over their control sockets, in postcard's encoding. Both ends are this user's.
+//! What supervisors are asked and answer, and tell each other, over their control sockets, in
+//! postcard's encoding. Both ends are this user's.
 
 use crate::members::Way;
 use crate::turns::{Kind, Newcomer, Order};
@@ -105,5 +106,7 @@ pub(crate) fn pack<T: Serialize>(message: &T) -> Vec<u8> {
 }
 
 pub(crate) fn unpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
-    postcard::from_bytes(bytes).map_err(|error| format!("a control message cannot be read: {error}; is it another version's?"))
+    postcard::from_bytes(bytes).map_err(|error| {
+        format!("a control message cannot be read: {error}; is it another version's?")
+    })
 }

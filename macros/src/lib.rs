@@ -1,8 +1,9 @@
 //! [`interface!`]: stubs from WIT, without a build script; and [`package`]: stubs from a trait, and the WIT of it.
 //!
-//! The work is done in `upcall-idl`; what is here only finds the text and turns errors into the compiler's. A build
-//! script with `upcall_idl::build` gives the same code as `interface!`, in a file that an editor can open.
-//! The examples need the runtime: they are tested with the crate that re-exports these macros.
+//! The work is done in `upcall-idl`; what is here only finds the text and turns errors into the
+//! compiler's. A build script with `upcall_idl::build` gives the same code as `interface!`, in a
+//! file that an editor can open. The examples need the runtime: they are tested with the crate that
+//! re-exports these macros.
 #![forbid(unsafe_code)]
 
 mod shared;
@@ -17,17 +18,22 @@ use syn::LitStr;
 pub fn interface(input: TokenStream) -> TokenStream {
     let expanded = syn::parse::<LitStr>(input)
         .map_err(|e| {
-            let usage = "interface! takes one string: the path of a .wit file or folder, or WIT text";
+            let usage =
+                "interface! takes one string: the path of a .wit file or folder, or WIT text";
             syn::Error::new(e.span(), usage)
         })
-        .and_then(|literal| expand(&literal.value()).map_err(|message| syn::Error::new(literal.span(), message)));
+        .and_then(|literal| {
+            expand(&literal.value()).map_err(|message| syn::Error::new(literal.span(), message))
+        });
     expanded.unwrap_or_else(|e| e.to_compile_error()).into()
 }
 
 #[cfg_attr(not(doctest), doc = include_str!("../docs/package.md"))]
 #[proc_macro_attribute]
 pub fn package(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    upcall_idl::written::expand(attribute.into(), item.into()).unwrap_or_else(|e| e.to_compile_error()).into()
+    upcall_idl::written::expand(attribute.into(), item.into())
+        .unwrap_or_else(|e| e.to_compile_error())
+        .into()
 }
 
 #[cfg_attr(not(doctest), doc = include_str!("../docs/shared.md"))]
@@ -37,9 +43,11 @@ pub fn shared(input: TokenStream) -> TokenStream {
     shared::shared(&input).unwrap_or_else(|e| e.to_compile_error()).into()
 }
 
-/// Makes a struct or an enum a plain value, that is read and written as a whole where it lies in memory that processes share: [`Shared`](macro@Shared).
+/// Makes a struct or an enum a plain value, that is read and written as a whole where it lies in
+/// memory that processes share: [`Shared`](macro@Shared).
 ///
-/// Its fields are plain, and it is `Copy`. All zeros are to be a value of it: of an enum that is the first variant.
+/// Its fields are plain, and it is `Copy`. All zeros are to be a value of it: of an enum that is
+/// the first variant.
 #[proc_macro_derive(Plain, attributes(shared))]
 pub fn plain(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);
@@ -54,13 +62,18 @@ fn expand(given: &str) -> Result<proc_macro2::TokenStream, String> {
         upcall_idl::generate(root.join(given))
     };
     let generated = generated.map_err(|e| e.to_string())?;
-    let code: proc_macro2::TokenStream = generated.code.parse().map_err(|e| format!("{e} in generated code"))?;
+    let code: proc_macro2::TokenStream =
+        generated.code.parse().map_err(|e| format!("{e} in generated code"))?;
     let files = generated.files.iter().map(|file| watched(file)).collect::<Result<Vec<_>, _>>()?;
     // The compiler watches what is included. The bytes end up nowhere.
     Ok(quote! { #code #( const _: &[u8] = ::core::include_bytes!(#files); )* })
 }
 
 fn watched(file: &Path) -> Result<String, String> {
-    let absolute = std::path::absolute(file).map_err(|e| format!("cannot name {}: {e}", file.display()))?;
-    absolute.into_os_string().into_string().map_err(|name| format!("the name of {name:?} is not UTF-8"))
+    let absolute =
+        std::path::absolute(file).map_err(|e| format!("cannot name {}: {e}", file.display()))?;
+    absolute
+        .into_os_string()
+        .into_string()
+        .map_err(|name| format!("the name of {name:?} is not UTF-8"))
 }

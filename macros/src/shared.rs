@@ -1,4 +1,5 @@
-//! `#[derive(Shared)]` and `#[derive(Plain)]`: layouts of types that live in memory that processes share.
+//! `#[derive(Shared)]` and `#[derive(Plain)]`: layouts of types that live in memory that processes
+//! share.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -12,8 +13,14 @@ const OTHERS: [(&[&str], &str); 7] = [
         &["String", "str", "PathBuf", "OsString", "CString"],
         "it points into this process's memory: write `Text`, or `Blob` for bytes",
     ),
-    (&["Vec", "VecDeque", "BinaryHeap"], "it points into this process's memory: write `Queue`, `List`, or `Blob` for bytes"),
-    (&["HashMap", "BTreeMap", "HashSet", "BTreeSet"], "it points into this process's memory: write `Map`"),
+    (
+        &["Vec", "VecDeque", "BinaryHeap"],
+        "it points into this process's memory: write `Queue`, `List`, or `Blob` for bytes",
+    ),
+    (
+        &["HashMap", "BTreeMap", "HashSet", "BTreeSet"],
+        "it points into this process's memory: write `Map`",
+    ),
     (
         &["Box", "Rc", "Arc", "Weak", "Cow", "NonNull"],
         "it points into this process's memory: write what it points to, or a `Link` to an element of a `List`",
@@ -37,7 +44,17 @@ const OTHERS: [(&[&str], &str); 7] = [
         "it is not needed: the object is locked as a whole, and its places can be written; write what is in it",
     ),
     (
-        &["File", "OwnedFd", "TcpStream", "UnixStream", "JoinHandle", "Instant", "SystemTime", "Sender", "Receiver"],
+        &[
+            "File",
+            "OwnedFd",
+            "TcpStream",
+            "UnixStream",
+            "JoinHandle",
+            "Instant",
+            "SystemTime",
+            "Sender",
+            "Receiver",
+        ],
         "it is a thing of this process: other processes can do nothing with it; write a number that says what they need",
     ),
 ];
@@ -48,8 +65,12 @@ fn refuse(ty: &Type) -> Option<Error> {
         Type::Reference(_) | Type::Ptr(_) => {
             "it points into this process's memory: write what it points to, `Text` for `&str`, `Blob` for `&[u8]`"
         }
-        Type::FnPtr(_) => "code has another address in each process: operations are named, and run at the home",
-        Type::TraitObject(_) | Type::ImplTrait(_) => "what it is cannot be told in another process: write one type, or an enum",
+        Type::FnPtr(_) => {
+            "code has another address in each process: operations are named, and run at the home"
+        }
+        Type::TraitObject(_) | Type::ImplTrait(_) => {
+            "what it is cannot be told in another process: write one type, or an enum"
+        }
         Type::Slice(_) => "its length is to be known: write `[T; N]`, or a `Queue`",
         Type::Array(array) => return refuse(&array.elem),
         Type::Group(group) => return refuse(&group.elem),
@@ -58,10 +79,13 @@ fn refuse(ty: &Type) -> Option<Error> {
         Type::Path(path) => {
             let last = path.path.segments.last()?;
             let name = last.ident.to_string();
-            if let Some((_, why)) = OTHERS.iter().find(|(names, _)| names.contains(&name.as_str())) {
+            if let Some((_, why)) = OTHERS.iter().find(|(names, _)| names.contains(&name.as_str()))
+            {
                 why
             } else {
-                let syn::PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+                let syn::PathArguments::AngleBracketed(arguments) = &last.arguments else {
+                    return None;
+                };
                 return arguments.args.iter().find_map(|argument| match argument {
                     syn::GenericArgument::Type(ty) => refuse(ty),
                     _ => None,
@@ -71,7 +95,10 @@ fn refuse(ty: &Type) -> Option<Error> {
         _ => return None,
     };
     let written = quote!(#ty).to_string().replace(' ', "");
-    Some(Error::new_spanned(ty, format!("`{written}` cannot live in memory that processes share: {why}")))
+    Some(Error::new_spanned(
+        ty,
+        format!("`{written}` cannot live in memory that processes share: {why}"),
+    ))
 }
 
 /// Where the types come from: `upcall::home`, or what `#[shared(crate = "…")]` says.
@@ -116,7 +143,13 @@ struct Layout {
     shapes: Vec<TokenStream>,
 }
 
-fn layout(home: &Path, of: &Ident, fields: &Fields, from: TokenStream, align: TokenStream) -> Layout {
+fn layout(
+    home: &Path,
+    of: &Ident,
+    fields: &Fields,
+    from: TokenStream,
+    align: TokenStream,
+) -> Layout {
     let mut layout = Layout { at: Vec::new(), end: from, align, shapes: Vec::new() };
     for (number, field) in fields.iter().enumerate() {
         let ty = &field.ty;
@@ -145,7 +178,8 @@ fn around(fields: &Fields, each: &[TokenStream]) -> TokenStream {
     }
 }
 
-/// What the compiler would say of fields that are never read, and of a type that is never made, means nothing here.
+/// What the compiler would say of fields that are never read, and of a type that is never made,
+/// means nothing here.
 fn known(name: &Ident, fields: &Fields) -> TokenStream {
     let each = vec![quote!(loop {}); fields.len()];
     let made = around(fields, &each);
@@ -175,7 +209,10 @@ pub(crate) fn shared(input: &DeriveInput) -> Result<TokenStream> {
         return Err(Error::new_spanned(&input.ident, why));
     };
     let Fields::Named(_) = &data.fields else {
-        return Err(Error::new_spanned(&input.ident, "a place has a method for each field, so fields need names"));
+        return Err(Error::new_spanned(
+            &input.ident,
+            "a place has a method for each field, so fields need names",
+        ));
     };
     check_all(&data.fields)?;
     let (name, vis, text) = (&input.ident, &input.vis, input.ident.to_string());
@@ -248,9 +285,13 @@ pub(crate) fn plain(input: &DeriveInput) -> Result<TokenStream> {
         Data::Struct(data) => {
             check_all(&data.fields)?;
             let laid = layout(&home, &of, &data.fields, quote!(0), quote!(1));
-            let (at, types) = (&laid.at, data.fields.iter().map(|field| &field.ty).collect::<Vec<_>>());
-            let reads =
-                types.iter().zip(at).map(|(ty, at)| quote!(<#ty as #home::Plain>::read(spot.part(#at))?)).collect::<Vec<_>>();
+            let (at, types) =
+                (&laid.at, data.fields.iter().map(|field| &field.ty).collect::<Vec<_>>());
+            let reads = types
+                .iter()
+                .zip(at)
+                .map(|(ty, at)| quote!(<#ty as #home::Plain>::read(spot.part(#at))?))
+                .collect::<Vec<_>>();
             let whole = around(&data.fields, &reads);
             let members = data.fields.members();
             read = quote!(#result::Ok(Self #whole));
@@ -266,15 +307,24 @@ pub(crate) fn plain(input: &DeriveInput) -> Result<TokenStream> {
                 (quote!(4), quote!(4), Vec::new(), Vec::new(), Vec::new());
             for (number, variant) in data.variants.iter().enumerate() {
                 check_all(&variant.fields)?;
-                let (variant_name, number) = (&variant.ident, u32::try_from(number).unwrap_or(u32::MAX));
+                let (variant_name, number) =
+                    (&variant.ident, u32::try_from(number).unwrap_or(u32::MAX));
                 let laid = layout(&home, &of, &variant.fields, quote!(4), largest);
-                let (at, types) = (&laid.at, variant.fields.iter().map(|field| &field.ty).collect::<Vec<_>>());
-                let each =
-                    types.iter().zip(at).map(|(ty, at)| quote!(<#ty as #home::Plain>::read(spot.part(#at))?)).collect::<Vec<_>>();
+                let (at, types) =
+                    (&laid.at, variant.fields.iter().map(|field| &field.ty).collect::<Vec<_>>());
+                let each = types
+                    .iter()
+                    .zip(at)
+                    .map(|(ty, at)| quote!(<#ty as #home::Plain>::read(spot.part(#at))?))
+                    .collect::<Vec<_>>();
                 let made = around(&variant.fields, &each);
                 reads.push(quote!(#number => Self::#variant_name #made));
-                let names = (0..types.len()).map(|at| format_ident!("field_{at}")).collect::<Vec<_>>();
-                let bound = around(&variant.fields, &names.iter().map(|name| quote!(#name)).collect::<Vec<_>>());
+                let names =
+                    (0..types.len()).map(|at| format_ident!("field_{at}")).collect::<Vec<_>>();
+                let bound = around(
+                    &variant.fields,
+                    &names.iter().map(|name| quote!(#name)).collect::<Vec<_>>(),
+                );
                 writes.push(quote! {
                     Self::#variant_name #bound => {
                         #( <#types as #home::Plain>::write(#names, spot.part(#at))?; )*
@@ -302,7 +352,10 @@ pub(crate) fn plain(input: &DeriveInput) -> Result<TokenStream> {
             (size, align, shapes) = (end, largest, all);
         }
         Data::Union(_) => {
-            return Err(Error::new_spanned(name, "which of a union's fields holds cannot be told by others: write an enum"));
+            return Err(Error::new_spanned(
+                name,
+                "which of a union's fields holds cannot be told by others: write an enum",
+            ));
         }
     }
     Ok(quote! {
@@ -336,9 +389,15 @@ mod tests {
 
     fn refused(text: &str) -> String {
         let input = syn::parse_str::<DeriveInput>(text).expect("Rust");
-        let errors =
-            [shared(&input).expect_err(text), plain(&input).map_or_else(|error| error, |_| Error::new(Span::call_site(), ""))];
-        errors.iter().flat_map(|error| error.clone().into_iter()).map(|error| error.to_string() + "\n").collect()
+        let errors = [
+            shared(&input).expect_err(text),
+            plain(&input).map_or_else(|error| error, |_| Error::new(Span::call_site(), "")),
+        ];
+        errors
+            .iter()
+            .flat_map(|error| error.clone().into_iter())
+            .map(|error| error.to_string() + "\n")
+            .collect()
     }
 
     #[test]
@@ -359,10 +418,16 @@ mod tests {
             ("std::fs::File", "a thing of this process"),
         ] {
             let said = refused(&format!("struct Some {{ one: u8, other: {ty} }}"));
-            assert!(said.contains(say) && said.contains("cannot live in memory that processes share"), "{ty}: {said}");
+            assert!(
+                said.contains(say) && said.contains("cannot live in memory that processes share"),
+                "{ty}: {said}"
+            );
         }
         // All at once.
-        assert_eq!(refused("struct Some { a: String, b: usize }").matches("cannot live").count(), 4);
+        assert_eq!(
+            refused("struct Some { a: String, b: usize }").matches("cannot live").count(),
+            4
+        );
         for (text, say) in [
             ("struct Some<T> { a: T }", "one for all its programs"),
             ("struct Some(u64);", "fields need names"),

@@ -1,10 +1,13 @@
 //! Upcalls at safe points that are not ours: an interpreter's, or those of somebody's event loop.
 //!
-//! Source: UDM, section 3.1 (D5 here). A thread that computes is announced as one who sleeps, so senders ring, and the clerk hears that, as for interrupts ([`interrupts`](crate::interrupts)). In place of a signal the clerk calls a function of the
-//! program's, which has the thread come by soon, at a safe point of its own ([`Group::heed`]): there handlers may do anything.
+//! Source: UDM, section 3.1 (D5 here). A thread that computes is announced as one who sleeps, so
+//! senders ring, and the clerk hears that, as for interrupts ([`interrupts`](crate::interrupts)).
+//! In place of a signal the clerk calls a function of the program's, which has the thread come by
+//! soon, at a safe point of its own ([`Group::heed`]): there handlers may do anything.
 //!
 //! # Why no wake is lost
-//! As for interrupts: each announcement is followed by a look, and what that finds is told like a ring. `heed` and the end of each operation of the group announce anew.
+//! As for interrupts: each announcement is followed by a look, and what that finds is told like a
+//! ring. `heed` and the end of each operation of the group announce anew.
 
 use crate::Group;
 use crate::interrupts::On;
@@ -15,7 +18,8 @@ use upcall_transfer::rung::{self, InterruptError, Rung};
 /// Has a thread come by soon.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
-/// As long as this lives, the arrival of messages with handlers is told of: see [`Group::announce`].
+/// As long as this lives, the arrival of messages with handlers is told of: see
+/// [`Group::announce`].
 #[must_use = "nothing is told of any more when this is dropped"]
 pub struct Announced(#[expect(dead_code, reason = "held for its end")] On);
 
@@ -26,24 +30,37 @@ impl fmt::Debug for Announced {
 }
 
 impl Group {
-    /// Has `notify` called when messages with handlers may be there, until what this gives is dropped: for a thread that computes in a language with safe points of its own. It is called by the clerk's thread, or by this one within operations of the
-    /// group, and is to have this thread call [`heed`](Self::heed) soon; it must not block, nor use the group. It may be called though nothing is there.
+    /// Has `notify` called when messages with handlers may be there, until what this gives is
+    /// dropped: for a thread that computes in a language with safe points of its own. It is called
+    /// by the clerk's thread, or by this one within operations of the group, and is to have
+    /// this thread call [`heed`](Self::heed) soon; it must not block, nor use the group. It may be
+    /// called though nothing is there.
     ///
     /// # Errors
-    /// See [`InterruptError`]. [`InterruptError::Resource`] also if the thread is announced already, or interruptible.
-    pub fn announce(&self, notify: Arc<dyn Fn() + Send + Sync>) -> Result<Announced, InterruptError> {
+    /// See [`InterruptError`]. [`InterruptError::Resource`] also if the thread is announced
+    /// already, or interruptible.
+    pub fn announce(
+        &self,
+        notify: Arc<dyn Fn() + Send + Sync>,
+    ) -> Result<Announced, InterruptError> {
         if self.0.mask.is_on() {
             let error = std::io::ErrorKind::ResourceBusy.into();
-            return Err(InterruptError::Resource { what: "the thread is announced or interruptible already".into(), error });
+            return Err(InterruptError::Resource {
+                what: "the thread is announced or interruptible already".into(),
+                error,
+            });
         }
         self.can_be_rung_for()?;
         let own = notify.clone();
         *self.0.notify.borrow_mut() = Some(notify);
-        let on = self.be_rung_for(move || own()).inspect_err(|_| *self.0.notify.borrow_mut() = None);
+        let on =
+            self.be_rung_for(move || own()).inspect_err(|_| *self.0.notify.borrow_mut() = None);
         Ok(Announced(on?))
     }
 
-    /// Runs the handlers of what has come, at a safe point of the thread: as [`poll`](Self::poll), but not within operations of the group, handlers and [atomic sections](Self::atomic), after which it is told again. Returns how many ran.
+    /// Runs the handlers of what has come, at a safe point of the thread: as [`poll`](Self::poll),
+    /// but not within operations of the group, handlers and [atomic sections](Self::atomic), after
+    /// which it is told again. Returns how many ran.
     ///
     /// # Panics
     /// Those of handlers.
@@ -69,7 +86,10 @@ impl Group {
     }
 
     /// From now on senders ring for this thread, and the clerk tells it of that.
-    pub(crate) fn be_rung_for(&self, tell: impl Fn() + Send + Sync + 'static) -> Result<On, InterruptError> {
+    pub(crate) fn be_rung_for(
+        &self,
+        tell: impl Fn() + Send + Sync + 'static,
+    ) -> Result<On, InterruptError> {
         let rung = Rung::tells(self.0.member.clone(), tell)?;
         let on = On { group: self.clone(), rung };
         self.0.mask.begin();

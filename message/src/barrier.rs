@@ -52,7 +52,12 @@ struct Heard {
 impl Barrier {
     pub(crate) fn new(size: usize) -> Self {
         let heard = RefCell::new((0..size).map(|_| None).collect());
-        Self { heard, passed: Cell::new(0), missing: RefCell::new(None), reduction: Reduction::default() }
+        Self {
+            heard,
+            passed: Cell::new(0),
+            missing: RefCell::new(None),
+            reduction: Reduction::default(),
+        }
     }
 
     /// A member has brought its queue.
@@ -69,14 +74,20 @@ impl Barrier {
 
     /// The threads that wait for reports look at all reports so far.
     pub(crate) fn look(&self) {
-        self.heard.borrow().iter().flatten().for_each(|heard| heard.seen.set(heard.steps.changes()));
+        self.heard
+            .borrow()
+            .iter()
+            .flatten()
+            .for_each(|heard| heard.seen.set(heard.steps.changes()));
     }
 
     /// A report of another member that a member never comes: the reporting member, and the missed
     /// one. Words that name no member are no report, and hide no other one.
     fn reported(&self) -> Option<(Rank, Rank)> {
         let heard = self.heard.borrow();
-        let of = |by: Rank| Some((by, heard[by].as_ref()?.steps.missing().filter(|missed| *missed < heard.len())?));
+        let of = |by: Rank| {
+            Some((by, heard[by].as_ref()?.steps.missing().filter(|missed| *missed < heard.len())?))
+        };
         (0..heard.len()).find_map(of)
     }
 }
@@ -111,7 +122,12 @@ impl Group {
     }
 
     /// Reports to another member, while this one waits for `from`.
-    pub(crate) fn report(&self, to: Rank, from: Rank, report: impl Fn(&Link)) -> Result<(), RunError> {
+    pub(crate) fn report(
+        &self,
+        to: Rank,
+        from: Rank,
+        report: impl Fn(&Link),
+    ) -> Result<(), RunError> {
         loop {
             match self.way_to(to, |link| {
                 report(link);
@@ -138,8 +154,13 @@ impl Group {
 
     /// Polls and waits for a report of another member, and until as many of its messages were taken
     /// as it had sent before.
-    pub(crate) fn await_report<R>(&self, from: Rank, read: impl Fn(&Steps) -> Option<(R, u64)>) -> Result<R, RunError> {
-        let report = || self.barriers().heard.borrow()[from].as_ref().and_then(|heard| read(&heard.steps));
+    pub(crate) fn await_report<R>(
+        &self,
+        from: Rank,
+        read: impl Fn(&Steps) -> Option<(R, u64)>,
+    ) -> Result<R, RunError> {
+        let report =
+            || self.barriers().heard.borrow()[from].as_ref().and_then(|heard| read(&heard.steps));
         let look = || match steps::find(|| self.never_comes(from), report) {
             Found::Came((report, sent)) if self.has_taken(from, sent) => Found::Came(report),
             Found::Came(_) | Found::Nothing => Found::Nothing,
@@ -163,8 +184,12 @@ impl Group {
                 }
                 self.offer_reports()?;
                 self.wait_unless(None, changes, Wants::Of(from), || {
-                    let is_false = || report().is_some_and(|(_, sent)| self.breaks_its_word(from, sent).is_some());
-                    !matches!(look(), Found::Nothing) || self.keeps_reports_back().is_some() || is_false()
+                    let is_false = || {
+                        report().is_some_and(|(_, sent)| self.breaks_its_word(from, sent).is_some())
+                    };
+                    !matches!(look(), Found::Nothing)
+                        || self.keeps_reports_back().is_some()
+                        || is_false()
                 });
                 if self.is_interrupted() {
                     return Err(RunError::Interrupted);
@@ -205,7 +230,11 @@ impl Group {
         // A closed queue means that its end is known.
         if !matches!(*self.0.links[rank].borrow(), Outward::Closed(_)) {
             let listed = &self.0.roster.members[rank];
-            let told = self.0.member.tell_clerk_of_end(rank, listed.process, self.0.member.folder().join(&listed.socket));
+            let told = self.0.member.tell_clerk_of_end(
+                rank,
+                listed.process,
+                self.0.member.folder().join(&listed.socket),
+            );
             told.map_err(|error| RunError::Unsent { rank, why: error.to_string() })?;
             *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Ended);
         }
@@ -227,7 +256,10 @@ impl Group {
 
     fn hold_to_its_word(&self, from: Rank, sent: u64) {
         if let Some(inbound) = self.breaks_its_word(from, sent) {
-            let what = format!("it reports that it had sent {sent} messages, of which {} are here", inbound.taken());
+            let what = format!(
+                "it reports that it had sent {sent} messages, of which {} are here",
+                inbound.taken()
+            );
             self.forget(&inbound, Event::Violation { rank: from, what });
         }
     }
@@ -236,23 +268,28 @@ impl Group {
     fn never_comes(&self, member: Rank) -> Option<(Rank, RunError)> {
         let barrier = self.barriers();
         let known = || barrier.missing.borrow().clone();
-        let reported = || barrier.reported().map(|(by, missed)| (missed, self.given_up(by, missed)));
-        known().or_else(reported).or_else(|| Some((member, RunError::Lost(self.lost(member)?)))).or_else(|| {
-            // Its last messages may wait here for ever.
-            let has_ended = self.inbound().iter().any(|inbound| inbound.from() == member && inbound.ended.get());
-            has_ended.then_some((member, RunError::Lost(Event::Ended { rank: member })))
-        })
+        let reported =
+            || barrier.reported().map(|(by, missed)| (missed, self.given_up(by, missed)));
+        known()
+            .or_else(reported)
+            .or_else(|| Some((member, RunError::Lost(self.lost(member)?))))
+            .or_else(|| {
+                // Its last messages may wait here for ever.
+                let has_ended = self
+                    .inbound()
+                    .iter()
+                    .any(|inbound| inbound.from() == member && inbound.ended.get());
+                has_ended.then_some((member, RunError::Lost(Event::Ended { rank: member })))
+            })
     }
 
     /// What this member reports when another one says that a third one never comes. Only what this
     /// member or the kernel knows is called an end.
     fn given_up(&self, by: Rank, missed: Rank) -> RunError {
         let is_over = || {
-            self.0
-                .roster
-                .members
-                .get(missed)
-                .is_some_and(|listed| has_ended(listed, &self.0.member.folder().join(&listed.socket)))
+            self.0.roster.members.get(missed).is_some_and(|listed| {
+                has_ended(listed, &self.0.member.folder().join(&listed.socket))
+            })
         };
         match self.lost(missed) {
             Some(event) => RunError::Lost(event),
@@ -291,7 +328,8 @@ mod tests {
         let barrier = Barrier::new(4);
         let steps = [0, 3].map(|from| {
             let file = MemoryFile::create("steps", 4096).unwrap();
-            let steps: Shared<Steps> = Region::new(Mapping::shared(&file).unwrap()).unwrap().view(0).unwrap();
+            let steps: Shared<Steps> =
+                Region::new(Mapping::shared(&file).unwrap()).unwrap().view(0).unwrap();
             barrier.brought(from, steps.clone());
             steps
         });

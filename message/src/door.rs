@@ -1,4 +1,5 @@
-//! A member's door: where others connect, to form the group or to bring their queues. All of it runs on the clerk.
+//! A member's door: where others connect, to form the group or to bring their queues. All of it
+//! runs on the clerk.
 
 use crate::Rank;
 use crate::error::Lack;
@@ -19,7 +20,8 @@ use upcall_transfer::clerk::{self, TURN, Watched};
 use upcall_transfer::domain::MOST_POSTS;
 use upcall_transfer::post::Post;
 
-/// The most connections of one process: two for each member that it can be, one to ask and one to bring a queue. Each takes two descriptors.
+/// The most connections of one process: two for each member that it can be, one to ask and one to
+/// bring a queue. Each takes two descriptors.
 const MOST_CONNECTIONS: usize = 2 * MOST_POSTS as usize;
 
 /// So many wait at a door at most; the kernel has room for one more than it was asked for.
@@ -44,10 +46,19 @@ impl AtDoor {
                 Err(error) => return answer_shortage(&connection, &error),
             };
             let process = Process::of(&peer);
-            if peer.uid == own && member.forming.expects(process) && self.has_room_for(&member, process) {
+            if peer.uid == own
+                && member.forming.expects(process)
+                && self.has_room_for(&member, process)
+            {
                 let here = self.member.clone();
-                let new =
-                    |me: &Weak<_>| Guest { me: me.clone(), connection, peer, process, member: here, brought: Mutex::default() };
+                let new = |me: &Weak<_>| Guest {
+                    me: me.clone(),
+                    connection,
+                    peer,
+                    process,
+                    member: here,
+                    brought: Mutex::default(),
+                };
                 member.admit(Arc::new_cyclic(new));
             } else if matches!(connection.receive(), Ok(Received::Message(_))) {
                 // Who only looks whether somebody is here has nothing to say.
@@ -133,7 +144,8 @@ impl Guest {
     /// Attends to what it has sent, up to [`TURN`] messages. Returns `false` if it is gone, or is
     /// to go.
     pub(crate) fn attend(&self) -> bool {
-        let said = |message| self.member.upgrade().is_some_and(|member| self.said(&member, message));
+        let said =
+            |message| self.member.upgrade().is_some_and(|member| self.said(&member, message));
         clerk::hear_or(&self.connection, said, |error| self.cannot(error))
     }
 
@@ -143,13 +155,18 @@ impl Guest {
         match wire::unpack(&message.bytes) {
             Ok(Request::Hello { version, size, rank, socket, kinds }) => {
                 let applied = if version == VERSION {
-                    member.forming.apply(&guest, Asks { size, rank, socket: &socket, kinds: &kinds })
+                    member
+                        .forming
+                        .apply(&guest, Asks { size, rank, socket: &socket, kinds: &kinds })
                 } else {
-                    Err(Some(format!("it speaks version {VERSION} of the protocol, and this process version {version}")))
+                    Err(Some(format!(
+                        "it speaks version {VERSION} of the protocol, and this process version {version}"
+                    )))
                 };
                 match applied {
                     Ok(()) => true,
-                    // Without a word: there is nobody to join here any more, so it is to look again.
+                    // Without a word: there is nobody to join here any more, so it is to look
+                    // again.
                     Err(None) => false,
                     Err(Some(why)) => {
                         member.account.refuses();
@@ -167,7 +184,9 @@ impl Guest {
                     return false;
                 }
                 let descriptors = message.descriptors;
-                member.forming.bring(Brought { guest, version, group, from, to, descriptors }, member)
+                member
+                    .forming
+                    .bring(Brought { guest, version, group, from, to, descriptors }, member)
             }
             Err(_) => {
                 member.account.refuses();
@@ -200,7 +219,8 @@ impl Brought {
         let refusal = match self.check_and_open(member, roster) {
             Ok(rank) => {
                 *locked(&guest.brought) = Some(rank);
-                let yes = Opened::Yes { line: member.post.line(), makes_fences: Post::makes_fences() };
+                let yes =
+                    Opened::Yes { line: member.post.line(), makes_fences: Post::makes_fences() };
                 if let Ok(domain) = Domain::current() {
                     let _ = guest.answer(&yes, &[domain.station().as_fd()]);
                 }
@@ -226,13 +246,18 @@ impl Brought {
         }
         let (from, to) = (from as usize, to as usize);
         if to != roster.rank {
-            return Err(Refused::Unfit(format!("the queue is for member {to}, and this is member {}", roster.rank)));
+            return Err(Refused::Unfit(format!(
+                "the queue is for member {to}, and this is member {}",
+                roster.rank
+            )));
         }
         match roster.members.get(from) {
             Some(listed) if listed.process.is(guest.process()) => {}
             Some(_) => {
                 let (listed, guest) = (shown(roster.pid(from)), shown(guest.pid()));
-                return Err(Refused::Unfit(format!("member {from} is {listed}, and this is {guest}")));
+                return Err(Refused::Unfit(format!(
+                    "member {from} is {listed}, and this is {guest}"
+                )));
             }
             None => return Err(Refused::Unfit(format!("there is no member {from}"))),
         }

@@ -43,14 +43,16 @@ pub enum JoinError {
         /// What is known of the others.
         found: String,
     },
-    /// Who takes in the members refuses this one: another version, size, or kinds of messages, or its rank is taken.
+    /// Who takes in the members refuses this one: another version, size, or kinds of messages, or
+    /// its rank is taken.
     Refused {
         /// The name of the group.
         name: String,
         /// In its words.
         reason: String,
     },
-    /// This process is no member of a job: a variable that tells of one is missing, or makes no sense.
+    /// This process is no member of a job: a variable that tells of one is missing, or makes no
+    /// sense.
     NoJob {
         /// The variable.
         variable: &'static str,
@@ -73,19 +75,28 @@ pub enum JoinError {
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BadName { name, why } => write!(f, "{name:?} cannot be the name of a group: {why}"),
+            Self::BadName { name, why } => {
+                write!(f, "{name:?} cannot be the name of a group: {why}")
+            }
             Self::BadSize { size, rank: None } => {
                 write!(f, "a group has from 1 to {} members, not {size}", crate::MOST_MEMBERS)
             }
-            Self::BadSize { size, rank: Some(rank) } => write!(f, "there is no rank {rank} in a group of {size}"),
+            Self::BadSize { size, rank: Some(rank) } => {
+                write!(f, "there is no rank {rank} in a group of {size}")
+            }
             Self::TooManyKinds { kinds, bytes, most } => write!(
                 f,
                 "the names of {kinds} kinds of messages, and what they carry, are {bytes} bytes, and members can tell each other {most}: register fewer, or with shorter names"
             ),
             Self::Incomplete { name, after, found } => {
-                write!(f, "the group {name:?} did not form within {after:?}: {found}; start the others, or wait longer")
+                write!(
+                    f,
+                    "the group {name:?} did not form within {after:?}: {found}; start the others, or wait longer"
+                )
             }
-            Self::Refused { name, reason } => write!(f, "the group {name:?} does not take this process in: {reason}"),
+            Self::Refused { name, reason } => {
+                write!(f, "the group {name:?} does not take this process in: {reason}")
+            }
             Self::NoJob { variable, found } => {
                 match found {
                     Some(found) => write!(f, "{variable}={found} makes no sense")?,
@@ -108,7 +119,10 @@ impl From<NotEntered> for JoinError {
             NotEntered::BadName { name, why } => Self::BadName { name, why },
             NotEntered::Folder(error) => Self::Folder(error),
             NotEntered::Resource { what, error } => Self::Resource { what, error },
-            other => Self::Resource { what: other.to_string(), error: io::ErrorKind::AlreadyExists.into() },
+            other => Self::Resource {
+                what: other.to_string(),
+                error: io::ErrorKind::AlreadyExists.into(),
+            },
         }
     }
 }
@@ -190,7 +204,8 @@ pub enum SendError {
         /// Why.
         why: String,
     },
-    /// The payload is not what the kind of message carries ([`Group::send_foreign`](crate::Group::send_foreign)).
+    /// The payload is not what the kind of message carries
+    /// ([`Group::send_foreign`](crate::Group::send_foreign)).
     Unfit(Unfit),
     /// The wait for room was interrupted
     /// ([`Handlers::interruption`](crate::Handlers::interruption)).
@@ -200,10 +215,16 @@ pub enum SendError {
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchRank { rank, size } => write!(f, "there is no rank {rank} in a group of {size}"),
+            Self::NoSuchRank { rank, size } => {
+                write!(f, "there is no rank {rank} in a group of {size}")
+            }
             Self::Ended { rank } => write!(f, "member {rank} has ended or left the group"),
-            Self::TooLong { most } => write!(f, "the message is longer than {most} bytes: send it in parts"),
-            Self::Full => f.write_str("there is no room yet: receive what waits here, and send again, or wait for longer"),
+            Self::TooLong { most } => {
+                write!(f, "the message is longer than {most} bytes: send it in parts")
+            }
+            Self::Full => f.write_str(
+                "there is no room yet: receive what waits here, and send again, or wait for longer",
+            ),
             Self::Overflow { rank, buffered, share } => write!(
                 f,
                 "member {rank} takes too little, and {buffered} bytes are buffered already, of {share} that this member may: receive what waits here and send again, wait for longer, or have the group formed with a higher limit"
@@ -212,24 +233,41 @@ impl fmt::Display for SendError {
                 f,
                 "member {rank} takes too little, and nothing more is buffered for it while {left} bytes of {of} are left of the memory that this process may have: receive what waits here and send again, wait for longer, or make room"
             ),
-            Self::NoMemory { rank, error } => write!(f, "no memory for messages that wait for member {rank}: {error}"),
+            Self::NoMemory { rank, error } => {
+                write!(f, "no memory for messages that wait for member {rank}: {error}")
+            }
             Self::Violation { rank } => {
-                write!(f, "member {rank} says that it has taken what was never sent: it is faulty or hostile")
+                write!(
+                    f,
+                    "member {rank} says that it has taken what was never sent: it is faulty or hostile"
+                )
             }
             Self::Refused { rank, lack, errno, waiting } => {
-                write!(f, "member {rank} lives, and refuses the queue of this one for want of {lack}")?;
+                write!(
+                    f,
+                    "member {rank} lives, and refuses the queue of this one for want of {lack}"
+                )?;
                 if let Some(errno) = errno {
                     write!(f, " ({})", io::Error::from_raw_os_error(*errno))?;
                 }
                 f.write_str(": the message was not sent")?;
                 if *waiting > 0 {
-                    write!(f, ", and {waiting} sent before wait in this process until it takes the queue")?;
+                    write!(
+                        f,
+                        ", and {waiting} sent before wait in this process until it takes the queue"
+                    )?;
                 }
                 f.write_str("; make room in that process, and send again")
             }
-            Self::Unreachable { rank, why } => write!(f, "no queue to member {rank} could be opened: {why}"),
-            Self::Unfit(unfit) => write!(f, "the payload is not what messages of this kind carry: {unfit}"),
-            Self::Interrupted => f.write_str("the wait for room was interrupted, and nothing was sent"),
+            Self::Unreachable { rank, why } => {
+                write!(f, "no queue to member {rank} could be opened: {why}")
+            }
+            Self::Unfit(unfit) => {
+                write!(f, "the payload is not what messages of this kind carry: {unfit}")
+            }
+            Self::Interrupted => {
+                f.write_str("the wait for room was interrupted, and nothing was sent")
+            }
         }
     }
 }
@@ -323,8 +361,12 @@ pub enum RunError {
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lost(Event::Ended { rank }) => write!(f, "member {rank} has ended or left the group"),
-            Self::Lost(Event::Violation { rank, what }) => write!(f, "member {rank} does not keep to the protocol: {what}"),
+            Self::Lost(Event::Ended { rank }) => {
+                write!(f, "member {rank} has ended or left the group")
+            }
+            Self::Lost(Event::Violation { rank, what }) => {
+                write!(f, "member {rank} does not keep to the protocol: {what}")
+            }
             Self::GivenUp { by, missed } => {
                 write!(
                     f,
@@ -332,11 +374,17 @@ impl fmt::Display for RunError {
                 )
             }
             Self::Unsent { rank, why } => {
-                write!(f, "member {rank} waits for this one, which cannot reach it: {why}; make room, and call again")
+                write!(
+                    f,
+                    "member {rank} waits for this one, which cannot reach it: {why}; make room, and call again"
+                )
             }
             Self::Interrupted => f.write_str("the wait was interrupted"),
             Self::Unhandled { rank, kind } => {
-                write!(f, "a message {kind:?} from member {rank} has no handler here: register one, or receive it first")
+                write!(
+                    f,
+                    "a message {kind:?} from member {rank} has no handler here: register one, or receive it first"
+                )
             }
         }
     }

@@ -8,15 +8,21 @@
 //! as long as it takes. No time that passes is an error: only the kernel says that a receiver is
 //! dead.
 //!
-//! A sender that diverts runs no longer against a full queue, so one that is quicker than its receiver for long would fill the machine. At the end of each segment it waits once more, as long as the receiver takes messages. And each member
-//! has its share of what its group may buffer (D12): with all of it in use it is stopped until a receiver has left a segment. The paper has the scheduler stop all of a job's processes then; here those who do not flood need not notice, and the
-//! receivers have to run, for it is they who make room. No member needs another's word for that: what it has buffered itself it knows. All are stopped so, whatever their shares, while the machine or a control group has little memory left.
+//! A sender that diverts runs no longer against a full queue, so one that is quicker than its
+//! receiver for long would fill the machine. At the end of each segment it waits once more, as long
+//! as the receiver takes messages. And each member has its share of what its group may buffer
+//! (D12): with all of it in use it is stopped until a receiver has left a segment. The paper has
+//! the scheduler stop all of a job's processes then; here those who do not flood need not notice,
+//! and the receivers have to run, for it is they who make room. No member needs another's word for
+//! that: what it has buffered itself it knows. All are stopped so, whatever their shares, while the
+//! machine or a control group has little memory left.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 use upcall_os::headroom::Headroom;
 
-/// The atomicity timeout where nothing else is said: several times what a receiver takes for a full queue, and less than a slice of the processor.
+/// The atomicity timeout where nothing else is said: several times what a receiver takes for a full
+/// queue, and less than a slice of the processor.
 pub const TIMEOUT: Duration = Duration::from_micros(200);
 
 /// A receiver that takes nothing for longer is slept for between two looks. It may be stopped, and
@@ -31,7 +37,8 @@ pub fn share(limit: u64, members: usize) -> u64 {
 /// So often at most it is looked how much memory is left.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What is known of the memory that is left. Who buffers on and on looks; a first segment is nobody refused for it.
+/// What is known of the memory that is left. Who buffers on and on looks; a first segment is nobody
+/// refused for it.
 #[derive(Debug)]
 pub(crate) struct Supply {
     measure: fn() -> Option<Headroom>,
@@ -84,10 +91,17 @@ pub struct Flow {
 
 impl Flow {
     pub fn new(timeout: Option<Duration>) -> Self {
-        Self { timeout, since: None, diverted_at: None, still: None, calm: timeout != Some(Duration::ZERO) }
+        Self {
+            timeout,
+            since: None,
+            diverted_at: None,
+            still: None,
+            calm: timeout != Some(Duration::ZERO),
+        }
     }
 
-    /// Whether a message that has room needs nothing else: nothing is waited for, and the direct way is open.
+    /// Whether a message that has room needs nothing else: nothing is waited for, and the direct
+    /// way is open.
     #[inline]
     pub fn is_calm(&self) -> bool {
         self.calm
@@ -103,7 +117,8 @@ impl Flow {
         self.timeout == Some(Duration::ZERO)
     }
 
-    /// There is no room at `now`; so far the receiver is, by any count that grows when it takes something.
+    /// There is no room at `now`; so far the receiver is, by any count that grows when it takes
+    /// something.
     pub fn full(&mut self, now: Instant, progress: u64) -> Full {
         let Some(timeout) = self.timeout else { return Full::Wait };
         let since = *self.since.get_or_insert(now);

@@ -1,6 +1,9 @@
-//! What members in other languages need: kinds of messages whose signatures are told when the program runs ([`Carried`]), payloads as bytes, a wait that something else ends.
+//! What members in other languages need: kinds of messages whose signatures are told when the
+//! program runs ([`Carried`]), payloads as bytes, a wait that something else ends.
 //!
-//! Such members are members like others: what is checked by types in Rust is checked here when a message is sent, and again, on a copy, when it has arrived. One that does not carry what its kind says is a violation of its sender's.
+//! Such members are members like others: what is checked by types in Rust is checked here when a
+//! message is sent, and again, on a copy, when it has arrived. One that does not carry what its
+//! kind says is a violation of its sender's.
 
 use crate::group::Group;
 use crate::kinds::{Handlers, Kind, MOST_KINDS};
@@ -17,7 +20,8 @@ pub(crate) const OWN: &str = "upcall:";
 /// So long a member waits at most before it asks whether it is interrupted.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A kind of message by its signature. Good for the group that is joined with the [`Handlers`] which it came from.
+/// A kind of message by its signature. Good for the group that is joined with the [`Handlers`]
+/// which it came from.
 #[derive(Clone, Debug)]
 pub struct ForeignKind {
     index: u16,
@@ -43,7 +47,8 @@ impl ForeignKind {
         self.size
     }
 
-    /// Whether so many bytes can be a payload of this kind: all that is to be said of one that lies where its sender can still write. More is to be said of a copy ([`check`](Self::check)).
+    /// Whether so many bytes can be a payload of this kind: all that is to be said of one that lies
+    /// where its sender can still write. More is to be said of a copy ([`check`](Self::check)).
     pub fn may_have(&self, bytes: usize) -> bool {
         match (self.size, &*self.carries) {
             (Some(expected), _) => bytes == expected,
@@ -85,7 +90,10 @@ impl fmt::Display for BadKind {
         match self {
             Self::Taken { name } => write!(f, "there is a kind of message {name:?} already"),
             Self::Own { name } => {
-                write!(f, "{name:?} cannot be a kind of message: names with {OWN:?} are those of the group's own")
+                write!(
+                    f,
+                    "{name:?} cannot be a kind of message: names with {OWN:?} are those of the group's own"
+                )
             }
             Self::TooMany => write!(f, "more than {MOST_KINDS} kinds of messages"),
         }
@@ -115,7 +123,9 @@ impl Payload for Checked<'_> {
     #[inline(always)]
     fn write(&self, writer: &mut Writer<'_, '_>) {
         match self.0.as_chunks() {
-            (words, []) if words.len() <= 16 => words.iter().for_each(|word| writer.word(u64::from_ne_bytes(*word))),
+            (words, []) if words.len() <= 16 => {
+                words.iter().for_each(|word| writer.word(u64::from_ne_bytes(*word)))
+            }
             _ => writer.bytes(self.0),
         }
     }
@@ -140,11 +150,16 @@ impl Handlers {
         if self.kinds.len() >= MOST_KINDS {
             return Err(BadKind::TooMany);
         }
-        Ok(ForeignKind { index: self.enter(name, carries.to_string()), size: carries.size(), carries: Rc::new(carries) })
+        Ok(ForeignKind {
+            index: self.enter(name, carries.to_string()),
+            size: carries.size(),
+            carries: Rc::new(carries),
+        })
     }
 
-    /// Has messages of this kind run `run` with what `read` has made of them, as [`on`](Self::on). `read` sees a message where it lies, copies it, and checks the copy; `None`: it is not what the kind carries, which is a violation. It
-    /// must neither send nor poll.
+    /// Has messages of this kind run `run` with what `read` has made of them, as [`on`](Self::on).
+    /// `read` sees a message where it lies, copies it, and checks the copy; `None`: it is not what
+    /// the kind carries, which is a violation. It must neither send nor poll.
     ///
     /// # Panics
     /// The kind comes from elsewhere.
@@ -158,18 +173,28 @@ impl Handlers {
         self.on_value(kind.index, read, run);
     }
 
-    /// Has messages of this kind run `run` where they lie, also in interrupts, as [`on_interrupt`](Self::on_interrupt). `run` copies the message and checks the copy; false: it is not what the kind carries, which is a violation.
+    /// Has messages of this kind run `run` where they lie, also in interrupts, as
+    /// [`on_interrupt`](Self::on_interrupt). `run` copies the message and checks the copy; false:
+    /// it is not what the kind carries, which is a violation.
     ///
     /// # Panics
     /// The kind comes from elsewhere.
-    pub fn on_foreign_interrupt(&mut self, kind: &ForeignKind, run: impl Fn(&Interrupt<'_>, &Message<'_, '_>) -> bool + 'static) {
+    pub fn on_foreign_interrupt(
+        &mut self,
+        kind: &ForeignKind,
+        run: impl Fn(&Interrupt<'_>, &Message<'_, '_>) -> bool + 'static,
+    ) {
         assert!(usize::from(kind.index) < self.kinds.len(), "a kind of these handlers");
         self.on_signal(kind.index, run);
     }
 
-    /// Has all waits of the group ask whether they are to end: [`Group::run_until`], [`Group::barrier`] and [`Group::reduce`] with [`RunError::Interrupted`], [`Group::send`] with
-    /// [`SendError::Interrupted`], [`Group::wait_foreign`] likewise; [`Group::wait`] returns then, and each time that it was asked in vain. They ask when they have looked in vain, after each sleep that something has ended, the handler of a signal included, and twice a second.
-    /// [`Joining::join`](crate::Joining::join) asks, too, five times a second. On a virtual processor nobody asks.
+    /// Has all waits of the group ask whether they are to end: [`Group::run_until`],
+    /// [`Group::barrier`] and [`Group::reduce`] with [`RunError::Interrupted`], [`Group::send`]
+    /// with [`SendError::Interrupted`], [`Group::wait_foreign`] likewise; [`Group::wait`]
+    /// returns then, and each time that it was asked in vain. They ask when they have looked in
+    /// vain, after each sleep that something has ended, the handler of a signal included, and twice
+    /// a second. [`Joining::join`](crate::Joining::join) asks, too, five times a second. On a
+    /// virtual processor nobody asks.
     pub fn interruption(&mut self, ask: impl Fn() -> bool + 'static) {
         self.interruption = Some(Box::new(ask));
     }
@@ -186,7 +211,12 @@ impl Group {
     /// # Errors
     /// [`SendError::Unfit`]: the payload is not what the kind carries. Else as [`send`](Self::send).
     #[inline]
-    pub fn send_foreign(&self, to: Rank, kind: &ForeignKind, payload: &[u8]) -> Result<(), SendError> {
+    pub fn send_foreign(
+        &self,
+        to: Rank,
+        kind: &ForeignKind,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
         kind.check(payload).map_err(SendError::Unfit)?;
         self.send(to, Kind::at(kind.index), &Checked(payload))
     }
@@ -195,7 +225,12 @@ impl Group {
     ///
     /// # Errors
     /// As [`send_foreign`](Self::send_foreign) and [`try_send`](Self::try_send).
-    pub fn try_send_foreign(&self, to: Rank, kind: &ForeignKind, payload: &[u8]) -> Result<(), SendError> {
+    pub fn try_send_foreign(
+        &self,
+        to: Rank,
+        kind: &ForeignKind,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
         kind.check(payload).map_err(SendError::Unfit)?;
         self.try_send(to, Kind::at(kind.index), &Checked(payload))
     }
@@ -204,18 +239,29 @@ impl Group {
     ///
     /// # Errors
     /// As [`send_foreign`](Self::send_foreign) and [`send_within`](Self::send_within).
-    pub fn send_foreign_within(&self, to: Rank, kind: &ForeignKind, payload: &[u8], limit: Duration) -> Result<(), SendError> {
+    pub fn send_foreign_within(
+        &self,
+        to: Rank,
+        kind: &ForeignKind,
+        payload: &[u8],
+        limit: Duration,
+    ) -> Result<(), SendError> {
         kind.check(payload).map_err(SendError::Unfit)?;
         self.send_within(to, Kind::at(kind.index), &Checked(payload), limit)
     }
 
-    /// Takes the next message that is what its kind carries: `read` copies it, and says `None` of one that is not. Such a message is a violation, and the next one is taken.
+    /// Takes the next message that is what its kind carries: `read` copies it, and says `None` of
+    /// one that is not. Such a message is a violation, and the next one is taken.
     ///
     /// # Errors
     /// [`NothingThere`].
-    pub fn receive_foreign<R>(&self, read: impl Fn(&Message<'_, '_>) -> Option<R>) -> Result<R, NothingThere> {
+    pub fn receive_foreign<R>(
+        &self,
+        read: impl Fn(&Message<'_, '_>) -> Option<R>,
+    ) -> Result<R, NothingThere> {
         loop {
-            let (from, kind, taken) = self.receive(|message| (message.from(), message.kind(), read(message)))?;
+            let (from, kind, taken) =
+                self.receive(|message| (message.from(), message.kind(), read(message)))?;
             match taken {
                 Some(taken) => return Ok(taken),
                 None => self.violates_by(from, kind),
@@ -227,9 +273,13 @@ impl Group {
     ///
     /// # Errors
     /// [`NothingThere`].
-    pub fn peek_foreign<R>(&self, read: impl Fn(&Message<'_, '_>) -> Option<R>) -> Result<R, NothingThere> {
+    pub fn peek_foreign<R>(
+        &self,
+        read: impl Fn(&Message<'_, '_>) -> Option<R>,
+    ) -> Result<R, NothingThere> {
         loop {
-            let (from, kind, seen) = self.peek(|message| (message.from(), message.kind(), read(message)))?;
+            let (from, kind, seen) =
+                self.peek(|message| (message.from(), message.kind(), read(message)))?;
             match seen {
                 Some(seen) => return Ok(seen),
                 None => self.violates_by(from, kind),
@@ -261,7 +311,8 @@ impl Group {
         std::mem::forget(self.atomic());
     }
 
-    /// Ends the section that was begun last, as the end of [`Atomic`](crate::Atomic) does. False: none is.
+    /// Ends the section that was begun last, as the end of [`Atomic`](crate::Atomic) does. False:
+    /// none is.
     #[must_use]
     pub fn end_atomic(&self) -> bool {
         self.begun().map(drop).is_some()

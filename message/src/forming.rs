@@ -1,7 +1,10 @@
 //! How a group forms.
 //!
-//! All members say the name and the size of their group. The first of them finds the name free, enters it, and leads: the others connect to it, say who they are and which kinds of messages they know, and wait. When all are there the
-//! leader gives each a rank, those who asked for one the one that they asked for, and tells everybody of all. From then on it leads no more, and the name is free for another group.
+//! All members say the name and the size of their group. The first of them finds the name free,
+//! enters it, and leads: the others connect to it, say who they are and which kinds of messages
+//! they know, and wait. When all are there the leader gives each a rank, those who asked for one
+//! the one that they asked for, and tells everybody of all. From then on it leads no more, and the
+//! name is free for another group.
 
 use crate::door::{AtDoor, Brought, Guest};
 use crate::error::JoinError;
@@ -80,7 +83,8 @@ pub struct Joining {
 }
 
 impl Joining {
-    /// The variable of the environment in which [`Joining::from_environment`] finds the [limit](Self::limit) of a job, in bytes. It need not be there.
+    /// The variable of the environment in which [`Joining::from_environment`] finds the
+    /// [limit](Self::limit) of a job, in bytes. It need not be there.
     pub const LIMIT: &'static str = "UPCALL_LIMIT";
 
     /// A group of `size` members that all say this name.
@@ -98,8 +102,10 @@ impl Joining {
         }
     }
 
-    /// The group of the job that this process was started in, with the size and the rank that it has there (`upcall job run`; docs/jobs.md). They stand in the environment: `UPCALL_GROUP`, `UPCALL_SIZE`, `UPCALL_RANK`,
-    /// and, if the job has a limit of what its group may buffer, [`UPCALL_LIMIT`](Self::LIMIT).
+    /// The group of the job that this process was started in, with the size and the rank that it
+    /// has there (`upcall job run`; docs/jobs.md). They stand in the environment: `UPCALL_GROUP`,
+    /// `UPCALL_SIZE`, `UPCALL_RANK`, and, if the job has a limit of what its group may buffer,
+    /// [`UPCALL_LIMIT`](Self::LIMIT).
     ///
     /// # Errors
     /// [`JoinError::NoJob`]: one of them is missing, or makes no sense.
@@ -107,7 +113,8 @@ impl Joining {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
-    /// The environment in which [`Joining::from_environment`] finds a group: for who starts its members.
+    /// The environment in which [`Joining::from_environment`] finds a group: for who starts its
+    /// members.
     pub fn environment(group: &str, size: usize, rank: Rank) -> [(&'static str, String); 3] {
         [(GROUP, group.into()), (SIZE, size.to_string()), (RANK, rank.to_string())]
     }
@@ -117,8 +124,11 @@ impl Joining {
             None => Err(JoinError::NoJob { variable: name, found: None }),
             Some(text) => Ok(text.to_string_lossy().into_owned()),
         };
-        let nonsense = |variable, found: &str| JoinError::NoJob { variable, found: Some(found.into()) };
-        let number = |name| text(name).and_then(|text| text.parse::<usize>().map_err(|_| nonsense(name, &text)));
+        let nonsense =
+            |variable, found: &str| JoinError::NoJob { variable, found: Some(found.into()) };
+        let number = |name| {
+            text(name).and_then(|text| text.parse::<usize>().map_err(|_| nonsense(name, &text)))
+        };
         let group = text(GROUP)?;
         names::check(&group).map_err(|_| nonsense(GROUP, &group))?;
         let (size, rank) = (number(SIZE)?, number(RANK)?);
@@ -157,16 +167,22 @@ impl Joining {
         Self { pacing, ..self }
     }
 
-    /// The atomicity timeout (UDM, section 3.2): so long at most a sender waits for room in the queue of a receiver that does not take its messages; then they are diverted to a buffer. 200 µs if nothing else is
-    /// said. At zero every message is buffered; with `None` none is, and senders wait.
+    /// The atomicity timeout (UDM, section 3.2): so long at most a sender waits for room in the
+    /// queue of a receiver that does not take its messages; then they are diverted to a buffer. 200
+    /// µs if nothing else is said. At zero every message is buffered; with `None` none is, and
+    /// senders wait.
     #[must_use]
     pub fn timeout(self, timeout: Option<Duration>) -> Self {
         Self { timeout, ..self }
     }
 
-    /// So many bytes at most the group buffers for members that do not take their messages, beside 3 MiB for each pair: a quarter of the machine's memory, if nothing else is said. Each member has the same share of that (all members are
-    /// to say the same limit). One that has its share in use is stopped when it sends more, until a receiver has taken some: no other member notices, and what goes the direct way is not stopped. So are all
-    /// who would buffer more while a sixteenth or less is left of the machine's memory, or of what a control group (cgroup v2) lets this process have.
+    /// So many bytes at most the group buffers for members that do not take their messages, beside
+    /// 3 MiB for each pair: a quarter of the machine's memory, if nothing else is said. Each member
+    /// has the same share of that (all members are to say the same limit). One that has its
+    /// share in use is stopped when it sends more, until a receiver has taken some: no other member
+    /// notices, and what goes the direct way is not stopped. So are all who would buffer more
+    /// while a sixteenth or less is left of the machine's memory, or of what a control group
+    /// (cgroup v2) lets this process have.
     #[must_use]
     pub fn limit(self, bytes: u64) -> Self {
         Self { limit: Some(bytes), ..self }
@@ -187,7 +203,8 @@ impl Joining {
         Self { upcalls, ..self }
     }
 
-    /// Becomes a member, and returns when all others are there. Blocks the kernel thread until then.
+    /// Becomes a member, and returns when all others are there. Blocks the kernel thread until
+    /// then.
     ///
     /// # Errors
     /// See [`JoinError`].
@@ -199,12 +216,14 @@ impl Joining {
             return Err(JoinError::BadSize { size: self.size, rank: self.rank });
         }
         handlers.check_bytes()?;
-        let unable = |what: &'static str| move |error| JoinError::Resource { what: what.into(), error };
+        let unable =
+            |what: &'static str| move |error| JoinError::Resource { what: what.into(), error };
         if self.upcalls {
             Attended::check().map_err(unable("a virtual processor that looks for messages"))?;
         }
         let post = Post::take().map_err(unable("a place to wait for messages"))?;
-        let account = Account::open(&self.name, self.size, self.share()).map_err(unable("memory to count in"))?;
+        let account = Account::open(&self.name, self.size, self.share())
+            .map_err(unable("memory to count in"))?;
         let own = Process::own().map_err(unable("a descriptor of this process"))?;
         let (socket, listener) = names::listen(Whose::Member)?;
         let member = Member::new(socket, own, post, account);
@@ -224,7 +243,11 @@ impl Joining {
             std::thread::sleep(Duration::from_millis(1));
         }
         std::mem::forget(entered);
-        member.account.formed(roster.rank, roster.number(), upcall_os::clock::stamp(Instant::now()));
+        member.account.formed(
+            roster.rank,
+            roster.number(),
+            upcall_os::clock::stamp(Instant::now()),
+        );
         let group = Group::new(member, roster, handlers, &self);
         group.attend_here().map_err(unable("a bell for messages"))?;
         Ok(group)
@@ -235,7 +258,12 @@ impl Joining {
         flow::share(self.limit.unwrap_or_else(flow::default_limit), self.size)
     }
 
-    fn find_others(&self, member: &Arc<Member>, handlers: &Handlers, left: &mut Left) -> Result<Arc<Roster>, JoinError> {
+    fn find_others(
+        &self,
+        member: &Arc<Member>,
+        handlers: &Handlers,
+        left: &mut Left,
+    ) -> Result<Arc<Roster>, JoinError> {
         loop {
             // Before the name is there: applicants may come as soon as they can find it.
             member.forming.begin_to_lead(self, handlers);
@@ -258,7 +286,12 @@ impl Joining {
         JoinError::Incomplete { name: self.name.clone(), after: self.patience, found: found.into() }
     }
 
-    fn lead(&self, member: &Arc<Member>, handlers: &Handlers, left: &mut Left) -> Result<Arc<Roster>, JoinError> {
+    fn lead(
+        &self,
+        member: &Arc<Member>,
+        handlers: &Handlers,
+        left: &mut Left,
+    ) -> Result<Arc<Roster>, JoinError> {
         let formed = member.forming.lead(self, handlers, member, left);
         names::lead_no_more(&self.name, &member.socket);
         formed.map_err(|there| match handlers.is_interrupted() {
@@ -267,14 +300,30 @@ impl Joining {
         })
     }
 
-    fn follow(&self, member: &Arc<Member>, handlers: &Handlers, leader: &Path, left: &mut Left) -> Result<Followed, JoinError> {
-        let again = |why: &str| Ok(Followed::Again(self.incomplete(&format!("the member that takes in the others {why}"))));
+    fn follow(
+        &self,
+        member: &Arc<Member>,
+        handlers: &Handlers,
+        leader: &Path,
+        left: &mut Left,
+    ) -> Result<Followed, JoinError> {
+        let again = |why: &str| {
+            Ok(Followed::Again(
+                self.incomplete(&format!("the member that takes in the others {why}")),
+            ))
+        };
         let connection = match Connection::connect(leader) {
             Ok(connection) => connection,
             Err(error) if is_shut(&error) => return again("leads no more"),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return again("lets nobody in: it is busy or stopped"),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return again("lets nobody in: it is busy or stopped");
+            }
             Err(error) => {
-                let what = format!("asking at {} to become a member of the group {:?}", leader.display(), self.name);
+                let what = format!(
+                    "asking at {} to become a member of the group {:?}",
+                    leader.display(),
+                    self.name
+                );
                 return Ok(Followed::Again(JoinError::Resource { what, error }));
             }
         };
@@ -285,19 +334,25 @@ impl Joining {
             socket: member.socket.file_name().unwrap_or_default().to_string_lossy().into(),
             kinds: handlers.kinds.clone(),
         };
-        let resource = |error| JoinError::Resource { what: "asking to become a member".into(), error };
+        let resource =
+            |error| JoinError::Resource { what: "asking to become a member".into(), error };
         point(Point::MemberFormsFinds);
         connection.ask(&wire::pack(&hello).map_err(resource)?, &[]).map_err(resource)?;
         point(Point::MemberFormsAsked);
         loop {
             match connection.receive_within(Duration::ZERO, left.slice()) {
                 Ok(Received::Message(message)) => {
-                    let welcome = wire::unpack(&message.bytes).map_err(|reason| self.refused(reason))?;
+                    let welcome =
+                        wire::unpack(&message.bytes).map_err(|reason| self.refused(reason))?;
                     return self.welcomed(member, welcome);
                 }
-                Ok(Received::Nothing) if handlers.is_interrupted() => return Err(JoinError::Interrupted),
+                Ok(Received::Nothing) if handlers.is_interrupted() => {
+                    return Err(JoinError::Interrupted);
+                }
                 Ok(Received::Nothing) if !left.is_over(Instant::now()) => {}
-                Ok(Received::Nothing) => return Err(self.incomplete(&format!("not all of {} are there", self.size))),
+                Ok(Received::Nothing) => {
+                    return Err(self.incomplete(&format!("not all of {} are there", self.size)));
+                }
                 Ok(Received::Closed) => return again("has hung up without an answer"),
                 Err(error) => return again(&format!("has sent what cannot be read: {error}")),
             }
@@ -318,7 +373,9 @@ impl Joining {
             Welcome::Formed { group, rank, members } => {
                 let rank = rank as usize;
                 let socket = member.socket.file_name().and_then(|name| name.to_str());
-                let own = members.get(rank).is_some_and(|own| Some(&*own.socket) == socket && own.process.may_be(member.own));
+                let own = members.get(rank).is_some_and(|own| {
+                    Some(&*own.socket) == socket && own.process.may_be(member.own)
+                });
                 let plain = |listed: &Listed| names::is_member(&listed.socket);
                 let asked = self.rank.is_none_or(|asked| asked == rank);
                 if members.len() != self.size || !own || !asked || !members.iter().all(plain) {
@@ -399,7 +456,8 @@ impl Leading {
             Some((name, carries)) => format!("{name:?} that carries {carries}"),
             None => "none".into(),
         };
-        let differs = (0..self.kinds.len().max(theirs.len())).find(|&at| self.kinds.get(at) != theirs.get(at));
+        let differs = (0..self.kinds.len().max(theirs.len()))
+            .find(|&at| self.kinds.get(at) != theirs.get(at));
         match differs {
             None => Ok(()),
             Some(at) => Err(format!(
@@ -417,7 +475,13 @@ impl Leading {
         // Who came first is the leader.
         let own = self.rank.or_else(|| free.next()).unwrap_or_default();
         let mut next = |rank: Option<Rank>| rank.or_else(|| free.next()).unwrap_or_default();
-        self.applicants.iter().map(|applicant| next(applicant.rank)).collect::<Vec<_>>().into_iter().chain([own]).collect()
+        self.applicants
+            .iter()
+            .map(|applicant| next(applicant.rank))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .chain([own])
+            .collect()
     }
 }
 
@@ -429,7 +493,12 @@ impl Forming {
     /// From now on applicants are taken in.
     fn begin_to_lead(&self, joining: &Joining, handlers: &Handlers) {
         let Joining { size, rank, .. } = *joining;
-        self.locked().stage = Stage::Leading(Leading { size, rank, kinds: handlers.kinds.clone(), applicants: Vec::new() });
+        self.locked().stage = Stage::Leading(Leading {
+            size,
+            rank,
+            kinds: handlers.kinds.clone(),
+            applicants: Vec::new(),
+        });
     }
 
     /// From now on no applicants are taken in. Those that were hear that they are to look again.
@@ -441,7 +510,13 @@ impl Forming {
     }
 
     /// Takes in the others. How many were there, ourselves included, if not all came in time.
-    fn lead(&self, joining: &Joining, handlers: &Handlers, member: &Member, left: &mut Left) -> Result<Arc<Roster>, usize> {
+    fn lead(
+        &self,
+        joining: &Joining,
+        handlers: &Handlers,
+        member: &Member,
+        left: &mut Left,
+    ) -> Result<Arc<Roster>, usize> {
         point(Point::MemberFormsLeads);
         let size = joining.size;
         let mut state = self.locked();
@@ -472,7 +547,10 @@ impl Forming {
         drop(state);
         if leading.there() < size {
             for Applicant { guest, .. } in &leading.applicants {
-                guest.welcome(&Welcome::Refused(format!("{} of {size} came in time", leading.there())));
+                guest.welcome(&Welcome::Refused(format!(
+                    "{} of {size} came in time",
+                    leading.there()
+                )));
                 guest.shut_down();
             }
             return Err(leading.there());
@@ -487,9 +565,16 @@ impl Forming {
         let group = new_id();
         point(Point::MemberFormsAll);
         for (applicant, &rank) in leading.applicants.iter().zip(&ranks) {
-            applicant.guest.welcome(&Welcome::Formed { group, rank: rank as u32, members: members.clone() });
+            applicant.guest.welcome(&Welcome::Formed {
+                group,
+                rank: rank as u32,
+                members: members.clone(),
+            });
         }
-        Ok(self.formed(Roster { group, rank: ranks[size - 1], members, pids: OnceLock::new() }, member))
+        Ok(self.formed(
+            Roster { group, rank: ranks[size - 1], members, pids: OnceLock::new() },
+            member,
+        ))
     }
 
     /// One asks to become a member. The answer to a refusal; `None` if nobody is taken in here.
@@ -501,7 +586,10 @@ impl Forming {
             return Err(None);
         }
         if asks.size as usize != leading.size {
-            return Err(Some(format!("it is to have {} members, and this process expects {}", leading.size, asks.size)));
+            return Err(Some(format!(
+                "it is to have {} members, and this process expects {}",
+                leading.size, asks.size
+            )));
         }
         leading.check_kinds(asks.kinds).map_err(Some)?;
         if leading.applicants.iter().any(|other| Arc::ptr_eq(&other.guest, guest)) {
@@ -510,7 +598,10 @@ impl Forming {
         let rank = asks.rank.map(|rank| rank as usize);
         if let Some(rank) = rank {
             if rank >= leading.size {
-                return Err(Some(format!("there is no rank {rank} in a group of {}", leading.size)));
+                return Err(Some(format!(
+                    "there is no rank {rank} in a group of {}",
+                    leading.size
+                )));
             }
             let others = leading.applicants.iter().map(|other| (other.rank, other.guest.pid()));
             let mut holders = others.chain([(leading.rank, std::process::id())]);
@@ -519,7 +610,11 @@ impl Forming {
             }
         }
         if !names::is_member_of(asks.socket, guest.pid()) {
-            return Err(Some(format!("{:?} is no socket of a member that is {}", asks.socket, shown(guest.pid()))));
+            return Err(Some(format!(
+                "{:?} is no socket of a member that is {}",
+                asks.socket,
+                shown(guest.pid())
+            )));
         }
         let process = guest.process();
         if matches!(process, Process::Numbered(0, _)) {
@@ -537,7 +632,9 @@ impl Forming {
     pub(crate) fn lost(&self, guest: &Guest, folder: &Path) {
         let mut state = self.locked();
         if let Stage::Leading(leading) = &mut state.stage {
-            let gone = leading.applicants.extract_if(.., |applicant| std::ptr::eq(&*applicant.guest, guest));
+            let gone = leading
+                .applicants
+                .extract_if(.., |applicant| std::ptr::eq(&*applicant.guest, guest));
             for Applicant { listed, .. } in gone {
                 if !guest.lives() {
                     // Who was killed has left it.
@@ -551,7 +648,8 @@ impl Forming {
     fn formed(&self, roster: Roster, member: &Member) -> Arc<Roster> {
         let roster = Arc::new(roster);
         let mut state = self.locked();
-        state.stage = Stage::Formed { roster: roster.clone(), brought: vec![false; roster.members.len()] };
+        state.stage =
+            Stage::Formed { roster: roster.clone(), brought: vec![false; roster.members.len()] };
         let early = std::mem::take(&mut state.early);
         drop(state);
         for brought in early {
@@ -564,7 +662,9 @@ impl Forming {
     /// Whether a process can be of this group.
     pub(crate) fn expects(&self, process: Process) -> bool {
         match &self.locked().stage {
-            Stage::Formed { roster, .. } => roster.members.iter().any(|listed| listed.process.is(process)),
+            Stage::Formed { roster, .. } => {
+                roster.members.iter().any(|listed| listed.process.is(process))
+            }
             _ => true,
         }
     }
@@ -575,7 +675,8 @@ impl Forming {
         let Stage::Formed { roster, .. } = &state.stage else {
             // Whoever brings it has descriptors kept here. A process is so many members at most.
             let Some(process) = brought.process() else { return false };
-            let of_process = state.early.iter().filter(|other| other.process() == Some(process)).count();
+            let of_process =
+                state.early.iter().filter(|other| other.process() == Some(process)).count();
             let kept = of_process < usize::from(MOST_POSTS) && state.early.len() < MOST_MEMBERS;
             if kept {
                 state.early.push(brought);
@@ -590,7 +691,9 @@ impl Forming {
     /// Whether this member has brought none before.
     pub(crate) fn first_queue_of(&self, rank: Rank) -> bool {
         match &mut self.locked().stage {
-            Stage::Formed { brought, .. } => brought.get_mut(rank).is_some_and(|brought| !std::mem::replace(brought, true)),
+            Stage::Formed { brought, .. } => {
+                brought.get_mut(rank).is_some_and(|brought| !std::mem::replace(brought, true))
+            }
             _ => false,
         }
     }
@@ -641,18 +744,22 @@ mod tests {
 
     #[test]
     fn the_environment_tells_of_a_job() {
-        let of_limit = |group: Option<&str>, size: Option<&str>, rank: Option<&str>, limit: Option<&str>| {
-            let find = |name: &str| match name {
-                GROUP => group.map(Into::into),
-                SIZE => size.map(Into::into),
-                RANK => rank.map(Into::into),
-                _ => limit.map(Into::into),
+        let of_limit =
+            |group: Option<&str>, size: Option<&str>, rank: Option<&str>, limit: Option<&str>| {
+                let find = |name: &str| match name {
+                    GROUP => group.map(Into::into),
+                    SIZE => size.map(Into::into),
+                    RANK => rank.map(Into::into),
+                    _ => limit.map(Into::into),
+                };
+                Joining::from_variables(find).map_err(|error| error.to_string())
             };
-            Joining::from_variables(find).map_err(|error| error.to_string())
-        };
         let of = |group, size, rank| of_limit(group, size, rank, None);
         let limited = |limit| of_limit(Some("g"), Some("4"), Some("3"), Some(limit));
-        assert_eq!((limited("5000").unwrap().limit, limited("5000").unwrap().share()), (Some(5000), 1250));
+        assert_eq!(
+            (limited("5000").unwrap().limit, limited("5000").unwrap().share()),
+            (Some(5000), 1250)
+        );
         let joining = of(Some("sieve.1"), Some("4"), Some("3")).unwrap();
         assert_eq!((joining.name.as_str(), joining.size, joining.rank), ("sieve.1", 4, Some(3)));
         for (found, said) in [

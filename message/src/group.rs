@@ -34,12 +34,14 @@ const BATCH: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// It has ended, or has left the group. All that it had sent was taken before; what was sent to it may not have been.
+    /// It has ended, or has left the group. All that it had sent was taken before; what was sent to
+    /// it may not have been.
     Ended {
         /// The member.
         rank: Rank,
     },
-    /// It does not keep to the protocol, or names a kind of message that there is not, or carries what that kind does not (UDM: protection-violation). Nothing more is taken from it.
+    /// It does not keep to the protocol, or names a kind of message that there is not, or carries
+    /// what that kind does not (UDM: protection-violation). Nothing more is taken from it.
     Violation {
         /// The member.
         rank: Rank,
@@ -48,7 +50,9 @@ pub enum Event {
     },
 }
 
-/// A process's membership in a group; a clone is the same membership. It belongs to the kernel thread that has joined. When the last clone is dropped the process leaves: what it has sent still arrives, and the others learn of it.
+/// A process's membership in a group; a clone is the same membership. It belongs to the kernel
+/// thread that has joined. When the last clone is dropped the process leaves: what it has sent
+/// still arrives, and the others learn of it.
 #[derive(Clone)]
 pub struct Group(pub(crate) Rc<Inner>);
 
@@ -71,8 +75,8 @@ pub(crate) struct Inner {
     barrier: Barrier,
     pub(crate) taken: Cell<u64>,
     /// Counts what changes behind the back of a thread that waits: on a virtual processor each
-    /// handler that has run and each message that was received; elsewhere each handler that has run
-    /// in an interrupt or at a safe point.
+    /// handler that has run and each message that was received; elsewhere each handler that has
+    /// run in an interrupt or at a safe point.
     pub(crate) changes: Cell<u64>,
     /// By those of whom nothing is taken any more.
     diversions: Cell<u64>,
@@ -139,12 +143,15 @@ impl<'a, 'q> Message<'a, 'q> {
         self.arrived.word(at)
     }
 
-    /// Copies a part of what it carries, from byte `at` on; `None` if it does not reach so far. What is read twice may differ, if its sender is hostile.
+    /// Copies a part of what it carries, from byte `at` on; `None` if it does not reach so far.
+    /// What is read twice may differ, if its sender is hostile.
     pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
         self.arrived.payload().copy_out(at, to)
     }
 
-    /// What it carries, where it lies, uninterpreted: to be written to a descriptor, say, without a copy in this process. Its sender can still write there: what is to be checked is copied first, and the copy checked.
+    /// What it carries, where it lies, uninterpreted: to be written to a descriptor, say, without a
+    /// copy in this process. Its sender can still write there: what is to be checked is copied
+    /// first, and the copy checked.
     pub fn payload(&self) -> Span<'_> {
         self.arrived.payload()
     }
@@ -156,7 +163,12 @@ impl<'a, 'q> Message<'a, 'q> {
 }
 
 impl Group {
-    pub(crate) fn new(member: Arc<Member>, roster: Arc<Roster>, handlers: Handlers, joining: &Joining) -> Self {
+    pub(crate) fn new(
+        member: Arc<Member>,
+        roster: Arc<Roster>,
+        handlers: Handlers,
+        joining: &Joining,
+    ) -> Self {
         let barrier = Barrier::new(roster.members.len());
         let links = roster.members.iter().map(|_| RefCell::new(Outward::Unopened)).collect();
         Self(Rc::new(Inner {
@@ -206,7 +218,8 @@ impl Group {
     #[inline]
     pub fn available(&self) -> bool {
         // Nothing is called here where nothing waits, so that nothing has to be saved for that.
-        let glance = self.0.mask.is_on() || self.0.inbound.borrow().iter().any(|inbound| inbound.glance());
+        let glance =
+            self.0.mask.is_on() || self.0.inbound.borrow().iter().any(|inbound| inbound.glance());
         glance && self.look()
     }
 
@@ -241,7 +254,8 @@ impl Group {
     pub fn peek<R>(&self, look: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
         let _busy = self.busy();
         let turn = self.0.turn.get();
-        let looked = self.next(|arrived, inbound| look(&Message { from: inbound.from(), arrived: &arrived }));
+        let looked = self
+            .next(|arrived, inbound| look(&Message { from: inbound.from(), arrived: &arrived }));
         // It keeps its turn.
         self.0.turn.set(turn);
         looked
@@ -249,7 +263,10 @@ impl Group {
 
     /// Does something with the next message; the turn goes to the member after its sender.
     #[inline]
-    pub(crate) fn next<R>(&self, with: impl FnOnce(Arrived<'_, Mailbag>, &Rc<Inbound>) -> R) -> Result<R, NothingThere> {
+    pub(crate) fn next<R>(
+        &self,
+        with: impl FnOnce(Arrived<'_, Mailbag>, &Rc<Inbound>) -> R,
+    ) -> Result<R, NothingThere> {
         self.attend_if_there_is_news();
         let all = self.inbound();
         let mut at = self.0.turn.get();
@@ -287,7 +304,8 @@ impl Group {
         self.0.inbound.borrow().clone()
     }
 
-    /// Runs the handlers of the messages that wait, at most 64 of each member. Returns how many. A message of a kind without a handler stays, and those of the same sender behind it.
+    /// Runs the handlers of the messages that wait, at most 64 of each member. Returns how many. A
+    /// message of a kind without a handler stays, and those of the same sender behind it.
     ///
     /// # Panics
     /// Those of handlers. Their messages were taken.
@@ -339,7 +357,10 @@ impl Group {
     fn violates(&self, inbound: &Rc<Inbound>, kind: u16) {
         let what = match self.0.handlers.kinds.get(usize::from(kind)) {
             Some((name, carries)) => format!("a message {name:?} that does not carry {carries}"),
-            None => format!("a message of kind {kind}, of which there are {}", self.0.handlers.kinds.len()),
+            None => format!(
+                "a message of kind {kind}, of which there are {}",
+                self.0.handlers.kinds.len()
+            ),
         };
         self.forget(inbound, Event::Violation { rank: inbound.from(), what });
     }
@@ -365,7 +386,10 @@ impl Group {
     fn unreadable(&self, inbound: &Rc<Inbound>, error: &Unreadable) {
         // Without memory here, it is tried again.
         if let Unreadable::Violation(violation) = error {
-            self.forget(inbound, Event::Violation { rank: inbound.from(), what: violation.to_string() });
+            self.forget(
+                inbound,
+                Event::Violation { rank: inbound.from(), what: violation.to_string() },
+            );
         }
     }
 
@@ -381,16 +405,20 @@ impl Group {
             self.0.member.account.refuses();
         }
         self.0.member.post.remove(&inbound.bell);
-        let rest = self.inbound().iter().filter(|other| !Rc::ptr_eq(other, inbound)).cloned().collect();
+        let rest =
+            self.inbound().iter().filter(|other| !Rc::ptr_eq(other, inbound)).cloned().collect();
         *self.0.inbound.borrow_mut() = rest;
         self.happened(event);
     }
 
-    /// How often messages for this member went over to a buffer, as far as it has come to them: a sender found no room for longer than the [atomicity timeout](Joining::timeout), in one of this member's [sections](Group::atomic) or because it
-    /// did not poll (UDM's atomicity-timeout). Nothing is lost by that; who sees it grow keeps messages waiting.
+    /// How often messages for this member went over to a buffer, as far as it has come to them: a
+    /// sender found no room for longer than the [atomicity timeout](Joining::timeout), in one of
+    /// this member's [sections](Group::atomic) or because it did not poll (UDM's
+    /// atomicity-timeout). Nothing is lost by that; who sees it grow keeps messages waiting.
     pub fn diversions(&self) -> u64 {
         let _busy = self.busy();
-        self.0.diversions.get() + self.inbound().iter().map(|inbound| inbound.diversions()).sum::<u64>()
+        self.0.diversions.get()
+            + self.inbound().iter().map(|inbound| inbound.diversions()).sum::<u64>()
     }
 
     /// Waits until a message or an event is there, at most as long as `limit`; then
@@ -437,7 +465,13 @@ impl Group {
     /// asks when it is called. So an interrupt between the caller's look and that call is missed,
     /// unless the caller holds a [section](Self::atomic). [`run_until`](Self::run_until) asks
     /// before it looks, and does not wait if a message was taken while it looked.
-    pub(crate) fn wait_unless(&self, limit: Option<Duration>, changes: u64, wants: Wants, met: impl Fn() -> bool) -> bool {
+    pub(crate) fn wait_unless(
+        &self,
+        limit: Option<Duration>,
+        changes: u64,
+        wants: Wants,
+        met: impl Fn() -> bool,
+    ) -> bool {
         let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let offer = self.offer_again();
@@ -453,7 +487,13 @@ impl Group {
         }
     }
 
-    fn wait_once(&self, limit: Option<Duration>, changes: u64, wants: Wants, met: impl Fn() -> bool) -> Woken {
+    fn wait_once(
+        &self,
+        limit: Option<Duration>,
+        changes: u64,
+        wants: Wants,
+        met: impl Fn() -> bool,
+    ) -> Woken {
         let _busy = self.busy();
         let known = self.0.offers.next();
         for inbound in self.inbound().iter() {
@@ -474,13 +514,22 @@ impl Group {
             let there = || {
                 self.attend_if_there_is_news();
                 only_refused.set(false);
-                self.has_wanted(wants) || self.changes() != changes || met() || self.is_interrupted() || {
-                    only_refused.set(self.0.offers.are_sooner_than(known));
-                    only_refused.get()
-                }
+                self.has_wanted(wants)
+                    || self.changes() != changes
+                    || met()
+                    || self.is_interrupted()
+                    || {
+                        only_refused.set(self.0.offers.are_sooner_than(known));
+                        only_refused.get()
+                    }
             };
             let after = self.kept_for().unwrap_or_default();
-            self.0.member.post.wait_and_rest(self.0.pacing, self.until_it_asks(limit), there, (after, || self.shrink()))
+            self.0.member.post.wait_and_rest(
+                self.0.pacing,
+                self.until_it_asks(limit),
+                there,
+                (after, || self.shrink()),
+            )
         };
         match is_there {
             false => Woken::ByTime,
@@ -492,7 +541,8 @@ impl Group {
     /// Polls and waits until `done` is true, or another member ends or violates the protocol.
     ///
     /// # Errors
-    /// What happened to another member, or that a message waits which has no handler: nobody takes it here, so it would be waited for, and with it what comes after it, for ever.
+    /// What happened to another member, or that a message waits which has no handler: nobody takes
+    /// it here, so it would be waited for, and with it what comes after it, for ever.
     pub fn run_until(&self, mut done: impl FnMut() -> bool) -> Result<(), RunError> {
         while !done() {
             if self.poll() == 0 {
@@ -517,18 +567,24 @@ impl Group {
     /// is given.
     pub(crate) fn check_handlers(&self, from: Option<Rank>) -> Result<(), RunError> {
         let _busy = self.busy();
-        for inbound in self.inbound().iter().filter(|inbound| from.is_none_or(|from| inbound.from() == from)) {
+        for inbound in
+            self.inbound().iter().filter(|inbound| from.is_none_or(|from| inbound.from() == from))
+        {
             let Some(mut queue) = inbound.queue() else { continue };
             let Ok(Some(arrived)) = queue.peek() else { continue };
             let kind = usize::from(arrived.handler());
-            if let (Some(None), Some((name, _))) = (self.0.handlers.handlers.get(kind), self.0.handlers.kinds.get(kind)) {
+            if let (Some(None), Some((name, _))) =
+                (self.0.handlers.handlers.get(kind), self.0.handlers.kinds.get(kind))
+            {
                 return Err(RunError::Unhandled { rank: inbound.from(), kind: name.clone() });
             }
         }
         Ok(())
     }
 
-    /// What has happened to other members, one event at a time, in the order in which it was noticed. Only [`poll`](Self::poll), [`receive`](Self::receive) and [`peek`](Self::peek) notice.
+    /// What has happened to other members, one event at a time, in the order in which it was
+    /// noticed. Only [`poll`](Self::poll), [`receive`](Self::receive) and [`peek`](Self::peek)
+    /// notice.
     pub fn event(&self) -> Option<Event> {
         self.0.events.borrow_mut().pop_front()
     }
@@ -618,7 +674,9 @@ impl Group {
                     self.0.upcalls.wake();
                 }
             }
-            Refusal::ForGood(why) if link.is_brought_by(bringing) => *outward = Outward::Closed(Why::Refused(why)),
+            Refusal::ForGood(why) if link.is_brought_by(bringing) => {
+                *outward = Outward::Closed(Why::Refused(why))
+            }
             Refusal::ForGood(_) => {}
         }
     }

@@ -1,7 +1,9 @@
-//! Messages that are held where they lie, for languages in which no closure bounds how long one is looked at.
+//! Messages that are held where they lie, for languages in which no closure bounds how long one is
+//! looked at.
 //!
-//! While one is held its sender's queue is as it is within [`Group::receive`]: nobody looks at it, and what lies behind waits. The message has its memory ([`Kept`]), so that what still looks at it when it is over finds it mapped, whatever has become of the queue,
-//! the group, or the thread.
+//! While one is held its sender's queue is as it is within [`Group::receive`]: nobody looks at it,
+//! and what lies behind waits. The message has its memory ([`Kept`]), so that what still looks at
+//! it when it is over finds it mapped, whatever has become of the queue, the group, or the thread.
 
 use crate::group::{Group, Inner, Message};
 use crate::inbound::Inbound;
@@ -15,7 +17,8 @@ use upcall_shm::direct::Kept;
 use upcall_shm::region::Shared;
 use upcall_shm::span::Span;
 
-/// A message where it lies, to be read by any thread. Its memory stays mapped as long as this lives; but once the [`Held`] that it comes from has been dropped, it is the sender's again.
+/// A message where it lies, to be read by any thread. Its memory stays mapped as long as this
+/// lives; but once the [`Held`] that it comes from has been dropped, it is the sender's again.
 pub struct Lying {
     from: Rank,
     kept: Kept<Shared<[AtomicU64]>>,
@@ -77,12 +80,17 @@ impl Drop for Held {
 }
 
 impl Group {
-    /// Takes the next message that may be what its kind carries, as `fits` says, and holds it where it lies until what this gives is dropped; then it is disposed of. One that does not fit is a violation, and the next one is taken.
-    /// Meanwhile nothing else of the same sender is taken. If the group is left meanwhile the message is not disposed of, and stays readable.
+    /// Takes the next message that may be what its kind carries, as `fits` says, and holds it where
+    /// it lies until what this gives is dropped; then it is disposed of. One that does not fit is a
+    /// violation, and the next one is taken. Meanwhile nothing else of the same sender is
+    /// taken. If the group is left meanwhile the message is not disposed of, and stays readable.
     ///
     /// # Errors
     /// [`NothingThere`].
-    pub fn receive_held(&self, fits: impl Fn(&Message<'_, '_>) -> bool) -> Result<Held, NothingThere> {
+    pub fn receive_held(
+        &self,
+        fits: impl Fn(&Message<'_, '_>) -> bool,
+    ) -> Result<Held, NothingThere> {
         self.hold(true, fits)
     }
 
@@ -94,7 +102,11 @@ impl Group {
         self.hold(false, fits)
     }
 
-    fn hold(&self, takes: bool, fits: impl Fn(&Message<'_, '_>) -> bool) -> Result<Held, NothingThere> {
+    fn hold(
+        &self,
+        takes: bool,
+        fits: impl Fn(&Message<'_, '_>) -> bool,
+    ) -> Result<Held, NothingThere> {
         let _busy = self.busy();
         loop {
             let turn = self.0.turn.get();

@@ -67,7 +67,8 @@ impl Inbound {
     /// Whether something waits. False while its next message is being looked at.
     pub(crate) fn waits(&self) -> bool {
         let Some(mut queue) = self.queue() else { return false };
-        // A word that leads to where nothing is yet is no message. One that leads on and on is worth another look: who sleeps must not have missed what lies behind.
+        // A word that leads to where nothing is yet is no message. One that leads on and on is
+        // worth another look: who sleeps must not have missed what lies behind.
         queue.waits() && (!matches!(queue.peek(), Ok(None)) || queue.waits())
     }
 

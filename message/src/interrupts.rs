@@ -1,18 +1,29 @@
-//! Upcalls by signal: handlers that run in the middle of what a thread computes, for code that has no safe points.
+//! Upcalls by signal: handlers that run in the middle of what a thread computes, for code that has
+//! no safe points.
 //!
-//! Source: UDM, section 3.1 (D5 here), where an arrival interrupts the running thread. Here a thread says for how long it can be interrupted ([`Group::interruptible`]). It is announced at its post meanwhile as one who sleeps, so that senders ring; the
-//! clerk hears that in its place, and sends a signal; and the handler of the signal takes the messages.
+//! Source: UDM, section 3.1 (D5 here), where an arrival interrupts the running thread. Here a
+//! thread says for how long it can be interrupted ([`Group::interruptible`]). It is announced at
+//! its post meanwhile as one who sleeps, so that senders ring; the clerk hears that in its place,
+//! and sends a signal; and the handler of the signal takes the messages.
 //!
-//! A handler of a signal may do next to nothing: neither allocate nor free, nor wait. So it takes only messages of kinds that were registered for it ([`Handlers::on_interrupt`]), where they lie, and from segments that are at hand; all else waits
-//! for the next `poll`.
+//! A handler of a signal may do next to nothing: neither allocate nor free, nor wait. So it takes
+//! only messages of kinds that were registered for it ([`Handlers::on_interrupt`]), where they lie,
+//! and from segments that are at hand; all else waits for the next `poll`.
 //!
 //! # Why the thread and the handler of its signal do not touch the same things
-//! Each operation of the group counts itself as busy, and so does a section. The handler looks at that count first: if it is not 0 it notes that it came, and who makes the count 0 does what it would have done ([`mask`](upcall_transfer::mask)).
+//! Each operation of the group counts itself as busy, and so does a section. The handler looks at
+//! that count first: if it is not 0 it notes that it came, and who makes the count 0 does what it
+//! would have done ([`mask`](upcall_transfer::mask)).
 //!
 //! # Why no wake is lost
-//! The announcement is that of the sleep protocol, with the fence for all senders, and is followed by a look; the argument is there ([`sleep`](upcall_transfer::sleep)), where "wakes" means here: rings a bell in the set that the clerk watches. The clerk hears each ring of the
-//! set ([`rung`](upcall_transfer::rung)), also beside the thread itself, which may sleep there within an operation. Its signal comes after that ring; and the handler either takes what is there, announces anew, and looks again, or leaves a note to who does so: that is argued in [`mask`](upcall_transfer::mask), and
-//! `transfer/tests/models/loom_mask.rs` is the model of it all.
+//! The announcement is that of the sleep protocol, with the fence for all senders, and is followed
+//! by a look; the argument is there ([`sleep`](upcall_transfer::sleep)), where "wakes" means here:
+//! rings a bell in the set that the clerk watches. The clerk hears each ring of the
+//! set ([`rung`](upcall_transfer::rung)), also beside the thread itself, which may sleep there
+//! within an operation. Its signal comes after that ring; and the handler either takes what is
+//! there, announces anew, and looks again, or leaves a note to who does so: that is argued in
+//! [`mask`](upcall_transfer::mask), and `transfer/tests/models/loom_mask.rs` is the model of it
+//! all.
 
 use crate::error::SendError;
 use crate::foreign::{Checked, ForeignKind};
@@ -37,7 +48,8 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// What a handler of interrupts has of its group: it can be in the middle of anything that its thread does.
+/// What a handler of interrupts has of its group: it can be in the middle of anything that its
+/// thread does.
 pub struct Interrupt<'a>(&'a Group);
 
 impl fmt::Debug for Interrupt<'_> {
@@ -61,14 +73,20 @@ impl<'a> Interrupt<'a> {
         self.0.size()
     }
 
-    /// Sends a message if that takes nothing but to write it: by the direct way, which was opened before, to a queue with room.
+    /// Sends a message if that takes nothing but to write it: by the direct way, which was opened
+    /// before, to a queue with room.
     ///
     /// # Errors
     /// [`SendError::Full`] where it takes more: nothing was sent. The thread itself can send later.
     ///
     /// # Panics
     /// The payload writes another size than it tells. In an interrupt that ends the process.
-    pub fn try_send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
+    pub fn try_send<T: Payload + ?Sized>(
+        &self,
+        to: Rank,
+        kind: Kind<T>,
+        value: &T,
+    ) -> Result<(), SendError> {
         if self.0.send_at_once(to, kind, value, true) { Ok(()) } else { Err(SendError::Full) }
     }
 
@@ -76,25 +94,40 @@ impl<'a> Interrupt<'a> {
     ///
     /// # Errors
     /// [`SendError::Unfit`]: the payload is not what the kind carries. Else as [`try_send`](Self::try_send).
-    pub fn try_send_foreign(&self, to: Rank, kind: &ForeignKind, payload: &[u8]) -> Result<(), SendError> {
+    pub fn try_send_foreign(
+        &self,
+        to: Rank,
+        kind: &ForeignKind,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
         kind.carries().check(payload).map_err(SendError::Unfit)?;
         self.try_send(to, Kind::at(kind.index()), &Checked(payload))
     }
 }
 
 impl Group {
-    /// Runs `body`, and meanwhile, whatever it computes, has messages of the kinds with a handler for that ([`Handlers::on_interrupt`](crate::Handlers::on_interrupt)) interrupt it: the handler runs on this thread at once, in a signal (SIGURG). Operations of the group that `body`
-    /// uses, and atomic sections, keep interrupts off until they are done; then handlers run. Other messages wait for a poll as ever, and those of the same sender behind them; so do those that were diverted farther than the two segments that are kept at hand.
+    /// Runs `body`, and meanwhile, whatever it computes, has messages of the kinds with a handler
+    /// for that ([`Handlers::on_interrupt`](crate::Handlers::on_interrupt)) interrupt it: the
+    /// handler runs on this thread at once, in a signal (SIGURG). Operations of the group that
+    /// `body` uses, and atomic sections, keep interrupts off until they are done; then handlers
+    /// run. Other messages wait for a poll as ever, and those of the same sender behind them; so do
+    /// those that were diverted farther than the two segments that are kept at hand.
     ///
-    /// For an ordinary kernel thread: on a virtual processor handlers run at safe points. What the promise must hold for: the handlers of this group that are registered so. System calls that `body` makes are restarted where the kernel can do so,
-    /// and end with `EINTR` where not (`signal(7)`): sleeps, for example.
+    /// For an ordinary kernel thread: on a virtual processor handlers run at safe points. What the
+    /// promise must hold for: the handlers of this group that are registered so. System calls that
+    /// `body` makes are restarted where the kernel can do so, and end with `EINTR` where not
+    /// (`signal(7)`): sleeps, for example.
     ///
     /// # Errors
     /// See [`InterruptError`]; `body` has not run.
     ///
     /// # Panics
     /// Those of `body`. A handler that panics in an interrupt ends the process.
-    pub fn interruptible<R>(&self, promise: Promise, body: impl FnOnce() -> R) -> Result<R, InterruptError> {
+    pub fn interruptible<R>(
+        &self,
+        promise: Promise,
+        body: impl FnOnce() -> R,
+    ) -> Result<R, InterruptError> {
         if self.0.mask.is_on() {
             return Ok(body());
         }
@@ -134,7 +167,9 @@ impl Group {
         if let Some(notify) = &*self.0.notify.borrow() {
             return self.announce_anew(notify);
         }
-        let waits = |inbound: &Inbound| inbound.next_lightly().is_some_and(|kind| self.interrupts_with(kind));
+        let waits = |inbound: &Inbound| {
+            inbound.next_lightly().is_some_and(|kind| self.interrupts_with(kind))
+        };
         let more = || {
             let mut more = false;
             self.for_each_inbound(|inbound| more |= !inbound.refused.get() && waits(inbound));
@@ -174,7 +209,11 @@ impl Group {
         inbound.refused.set(false);
         let Some(mut queue) = inbound.queue() else { return };
         while let Ok(Some(arrived)) = queue.peek_lightly() {
-            let Some(Some(handler)) = self.0.handlers.interrupting.get(usize::from(arrived.handler())) else { break };
+            let Some(Some(handler)) =
+                self.0.handlers.interrupting.get(usize::from(arrived.handler()))
+            else {
+                break;
+            };
             if !handler(&Interrupt(self), &Message::new(inbound.from(), &arrived)) {
                 inbound.refused.set(true);
                 break;

@@ -1,8 +1,11 @@
 //! Messages between the members of a group, with handlers.
 //!
-//! What: a process joins a group and is one of its members, by rank. A member sends a message to another by a few stores into memory that the two share; nobody answers, and the sender does not wait. The receiver runs the
-//! handler that the message names, when it polls, or takes the message itself. Once a message was sent it arrives, exactly once, in order per sender and receiver, though the receiver be stopped, slow, or in a
-//! debugger, and though the sender has ended since: what finds no room goes to a buffer in virtual memory, and neither side sees the difference.
+//! What: a process joins a group and is one of its members, by rank. A member sends a message to
+//! another by a few stores into memory that the two share; nobody answers, and the sender does not
+//! wait. The receiver runs the handler that the message names, when it polls, or takes the message
+//! itself. Once a message was sent it arrives, exactly once, in order per sender and receiver,
+//! though the receiver be stopped, slow, or in a debugger, and though the sender has ended since:
+//! what finds no room goes to a buffer in virtual memory, and neither side sees the difference.
 //!
 //! ```no_run
 //! use upcall_message::{Handlers, Joining};
@@ -27,10 +30,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What not: calls with results (`upcall-rpc`), who runs next, waking (`upcall-transfer`), the queue itself (`upcall_shm::direct`).
+//! What not: calls with results (`upcall-rpc`), who runs next, waking (`upcall-transfer`), the
+//! queue itself (`upcall_shm::direct`).
 //!
-//! Source: UDM. The words there and here: the network interface's queue is the direct queue of two members; the group identifier is the group, checked when a queue is opened and carried by its memory from then on; the
-//! second network is the control connection of the two, and words that are never full.
+//! Source: UDM. The words there and here: the network interface's queue is the direct queue of two
+//! members; the group identifier is the group, checked when a queue is opened and carried by its
+//! memory from then on; the second network is the control connection of the two, and words that are
+//! never full.
 #![forbid(unsafe_code)]
 
 pub mod accounts;

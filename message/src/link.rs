@@ -19,7 +19,9 @@ use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
 use upcall_os::memory::AdoptError;
 use upcall_os::poll::Report;
-use upcall_os::socket::{Connection, Message, Peer, Received, ends_within, has_ended, is_ending, is_shut, says_ended};
+use upcall_os::socket::{
+    Connection, Message, Peer, Received, ends_within, has_ended, is_ending, is_shut, says_ended,
+};
 use upcall_shm::account::Pair;
 use upcall_shm::direct::Outgoing;
 use upcall_shm::mailbag::Mailbag;
@@ -29,7 +31,8 @@ use upcall_shm::steps::Steps;
 use upcall_transfer::clerk::Watched;
 use upcall_transfer::post::Ringer;
 
-/// So long the answer of a receiver is looked for, and then waited for. Another one's clerk takes some 0.1 ms.
+/// So long the answer of a receiver is looked for, and then waited for. Another one's clerk takes
+/// some 0.1 ms.
 const EAGER: Duration = Duration::from_micros(30);
 const ANSWER: Duration = Duration::from_millis(5);
 
@@ -103,8 +106,12 @@ impl NotBrought {
             Self::Refused(Refusal::ForNow(ForNow::Lacks(Lacks { lack, errno }))) => {
                 SendError::Refused { rank, lack, errno, waiting }
             }
-            Self::Refused(Refusal::ForNow(ForNow::HungUp)) => SendError::Unreachable { rank, why: HUNG_UP.into() },
-            Self::Refused(Refusal::ForGood(why)) | Self::Failed(why) => SendError::Unreachable { rank, why },
+            Self::Refused(Refusal::ForNow(ForNow::HungUp)) => {
+                SendError::Unreachable { rank, why: HUNG_UP.into() }
+            }
+            Self::Refused(Refusal::ForGood(why)) | Self::Failed(why) => {
+                SendError::Unreachable { rank, why }
+            }
         }
     }
 }
@@ -131,7 +138,9 @@ impl Link {
         let clapper = Clapper::current().map_err(failed)?;
         let descriptors = (queue.as_fd(), bell.as_fd());
         let brought = bring(member, roster, rank, descriptors, answer_within(roster, rank));
-        let Some((brought, ringer)) = brought.map_err(|why| why.error(rank, 0))? else { return Ok(None) };
+        let Some((brought, ringer)) = brought.map_err(|why| why.error(rank, 0))? else {
+            return Ok(None);
+        };
         let pair = member.account.pair(rank);
         queue.count_in(pair.clone());
         let steps = queue.steps();
@@ -140,7 +149,19 @@ impl Link {
             queue.stay_diverted();
         }
         let (is_refused, offers, has_reported) = (false, Schedule::default(), Cell::new(false));
-        Ok(Some(Self { queue, flow, steps, bell, clapper, ringer, pair, brought, is_refused, offers, has_reported }))
+        Ok(Some(Self {
+            queue,
+            flow,
+            steps,
+            bell,
+            clapper,
+            ringer,
+            pair,
+            brought,
+            is_refused,
+            offers,
+            has_reported,
+        }))
     }
 
     /// Brings the queue again to a receiver that has refused it for now.
@@ -155,7 +176,9 @@ impl Link {
         limit: Duration,
     ) -> Result<bool, NotBrought> {
         let descriptors = (self.queue.memory().as_fd(), self.bell.as_fd());
-        let Some((brought, ringer)) = bring(member, roster, rank, descriptors, limit)? else { return Ok(false) };
+        let Some((brought, ringer)) = bring(member, roster, rank, descriptors, limit)? else {
+            return Ok(false);
+        };
         (self.brought, self.ringer, self.is_refused) = (brought, ringer, false);
         // What waits in it was launched without a receiver.
         self.ring();
@@ -163,7 +186,13 @@ impl Link {
     }
 
     /// The same by itself, not for a send: does not wait for the answer.
-    pub(crate) fn offer(&mut self, member: &Arc<Member>, roster: &Roster, rank: Rank, now: Instant) -> Result<(), NotBrought> {
+    pub(crate) fn offer(
+        &mut self,
+        member: &Arc<Member>,
+        roster: &Roster,
+        rank: Rank,
+        now: Instant,
+    ) -> Result<(), NotBrought> {
         self.offers.offered(now);
         let brought = self.bring_again(member, roster, rank, Duration::ZERO);
         if self.is_refused {
@@ -295,7 +324,12 @@ fn bring(
         let who = format!("{} is at the door of {}", shown(peer.pid), shown(roster.pid(rank)));
         return Err(NotBrought::Failed(who));
     }
-    let open = Request::Open { version: VERSION, group: roster.group, from: roster.rank as u32, to: rank as u32 };
+    let open = Request::Open {
+        version: VERSION,
+        group: roster.group,
+        from: roster.rank as u32,
+        to: rank as u32,
+    };
     let bytes = wire::pack(&open)?;
     let far = Arc::new(FarEnd {
         connection,
@@ -331,7 +365,12 @@ fn bring(
             Answer::Refuses(refusal) => return Err(NotBrought::Refused(refusal)),
         },
         Ok(Received::Nothing) => None,
-        Ok(Received::Closed) => return Err(lost(&far.connection, NotBrought::Refused(Refusal::ForNow(ForNow::HungUp)))),
+        Ok(Received::Closed) => {
+            return Err(lost(
+                &far.connection,
+                NotBrought::Refused(Refusal::ForNow(ForNow::HungUp)),
+            ));
+        }
         Err(error) => return Err(lost(&far.connection, error.into())),
     };
     far.opening.store(false, Ordering::SeqCst);
@@ -408,8 +447,12 @@ enum Answer {
 impl Heard {
     fn answer(&mut self, message: Message) -> Answer {
         let answer = match self {
-            Self::Nothing => said(message).unwrap_or_else(|why| Answer::Refuses(Refusal::ForGood(why))),
-            Self::Reads | Self::Over => Answer::Refuses(Refusal::ForGood("it answers more than once".into())),
+            Self::Nothing => {
+                said(message).unwrap_or_else(|why| Answer::Refuses(Refusal::ForGood(why)))
+            }
+            Self::Reads | Self::Over => {
+                Answer::Refuses(Refusal::ForGood("it answers more than once".into()))
+            }
         };
         *self = match answer {
             Answer::Reads(_) => Self::Reads,
@@ -459,7 +502,9 @@ impl FarEnd {
     fn hear(&self, member: &Arc<Member>, reader: Reader) -> bool {
         loop {
             match self.next() {
-                Next::Answer(Answer::Reads(Some(ringer))) => member.tell(News::Reads(self.bringing, ringer)),
+                Next::Answer(Answer::Reads(Some(ringer))) => {
+                    member.tell(News::Reads(self.bringing, ringer))
+                }
                 Next::Answer(Answer::Reads(None)) => {}
                 Next::Answer(Answer::Refuses(refusal)) => {
                     member.tell(News::Refuses(self.bringing, refusal));
@@ -501,7 +546,9 @@ impl FarEnd {
             let rank = self.bringing.rank;
             let is_told = match reader {
                 Reader::Clerk => false,
-                Reader::Thread(_) => member.tell_clerk_of_end(rank, self.process, self.socket.clone()).is_ok(),
+                Reader::Thread(_) => {
+                    member.tell_clerk_of_end(rank, self.process, self.socket.clone()).is_ok()
+                }
             };
             if !is_told {
                 member.has_ended(rank, self.process);
@@ -511,9 +558,9 @@ impl FarEnd {
         let refusal = match after {
             // A receiver answers when it has taken the queue in.
             Heard::Nothing => Refusal::ForNow(ForNow::HungUp),
-            Heard::Reads | Heard::Over => {
-                Refusal::ForGood("it lives, and has hung up: what was sent before may have been lost".into())
-            }
+            Heard::Reads | Heard::Over => Refusal::ForGood(
+                "it lives, and has hung up: what was sent before may have been lost".into(),
+            ),
         };
         member.tell(News::Refuses(self.bringing, refusal));
     }
@@ -524,11 +571,17 @@ fn said(message: Message) -> Result<Answer, String> {
     match wire::unpack(&message.bytes)? {
         Opened::Yes { line, makes_fences } => {
             let Some(station) = message.descriptors.into_iter().next() else {
-                return if message.lost { Ok(Answer::Reads(None)) } else { Err("no station came with the answer".into()) };
+                return if message.lost {
+                    Ok(Answer::Reads(None))
+                } else {
+                    Err("no station came with the answer".into())
+                };
             };
             let ringer = match PeerStation::join(station) {
                 Ok(station) => Some(Ringer::new(station, line, makes_fences)),
-                Err(NotAStation::Map(error) | NotAStation::File(AdoptError::Kernel(error))) if Lacks::of(&error).is_some() => {
+                Err(NotAStation::Map(error) | NotAStation::File(AdoptError::Kernel(error)))
+                    if Lacks::of(&error).is_some() =>
+                {
                     None
                 }
                 Err(error) => return Err(error.to_string()),
@@ -536,7 +589,9 @@ fn said(message: Message) -> Result<Answer, String> {
             Ok(Answer::Reads(ringer))
         }
         Opened::No(why) => Err(why),
-        Opened::Lacks(lacks) => Ok(Answer::Refuses(Refusal::ForNow(ForNow::Lacks(lacks.checked())))),
+        Opened::Lacks(lacks) => {
+            Ok(Answer::Refuses(Refusal::ForNow(ForNow::Lacks(lacks.checked()))))
+        }
     }
 }
 
@@ -546,7 +601,8 @@ impl Watched for FarEnd {
     }
 
     fn happened(&self, _hung_up: bool) -> bool {
-        self.opening.load(Ordering::SeqCst) || self.member.upgrade().is_some_and(|member| self.hear(&member, Reader::Clerk))
+        self.opening.load(Ordering::SeqCst)
+            || self.member.upgrade().is_some_and(|member| self.hear(&member, Reader::Clerk))
     }
 
     fn failed(&self) -> bool {
@@ -579,7 +635,11 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             static NEXT: AtomicU32 = AtomicU32::new(0);
-            let name = format!("upcall-link-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            let name = format!(
+                "upcall-link-{}-{}",
+                std::process::id(),
+                NEXT.fetch_add(1, Ordering::Relaxed)
+            );
             let socket = std::env::temp_dir().join(&name);
             let door = Listener::bind(&socket).unwrap();
             let account = Account::open(&name, 2, 1 << 20).unwrap();
@@ -603,7 +663,11 @@ mod tests {
         fn say(&mut self, answer: Option<(&Opened, &[BorrowedFd<'_>])>) {
             match answer {
                 Some((answer, descriptors)) => {
-                    self.far.as_ref().unwrap().send(&wire::pack(answer).unwrap(), descriptors).unwrap();
+                    self.far
+                        .as_ref()
+                        .unwrap()
+                        .send(&wire::pack(answer).unwrap(), descriptors)
+                        .unwrap();
                 }
                 None => self.far = None,
             }
@@ -643,7 +707,10 @@ mod tests {
         let mut scene = Scene::new();
         assert!(scene.near.hear(&scene.member, Reader::Clerk));
         scene.say(None);
-        assert!(!scene.near.hear(&scene.member, Reader::Clerk) && !scene.near.hear(&scene.member, Reader::Clerk));
+        assert!(
+            !scene.near.hear(&scene.member, Reader::Clerk)
+                && !scene.near.hear(&scene.member, Reader::Clerk)
+        );
         assert_eq!(scene.news(), ["hung up"]);
         // The end after the queue was taken.
         let (mut scene, station) = (Scene::new(), Station::new().unwrap());
@@ -661,14 +728,18 @@ mod tests {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         const ALONE: &str = "UPCALL_TEST_WITHOUT_MEMORY";
         if std::env::var_os(ALONE).is_none() {
-            let name = "link::tests::a_queue_is_kept_without_memory_for_the_station_of_its_receiver";
+            let name =
+                "link::tests::a_queue_is_kept_without_memory_for_the_station_of_its_receiver";
             let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-            let ended = alone.args([name, "--exact", "--test-threads=1"]).env(ALONE, "").output().unwrap();
+            let ended =
+                alone.args([name, "--exact", "--test-threads=1"]).env(ALONE, "").output().unwrap();
             return assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
         }
         let (mut scene, station) = (Scene::new(), Station::new().unwrap());
         scene.say(Some((&Opened::Yes { line: 0, makes_fences: true }, &[station.as_fd()])));
-        let Ok(Received::Message(message)) = scene.near.connection.receive() else { panic!("no answer") };
+        let Ok(Received::Message(message)) = scene.near.connection.receive() else {
+            panic!("no answer")
+        };
         let before = getrlimit(Resource::As);
         setrlimit(Resource::As, Rlimit { current: Some(0), ..before }).unwrap();
         let answer = said(message);

@@ -35,7 +35,8 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    /// A number by which people tell groups of one name apart. It does not tell the group's identifier.
+    /// A number by which people tell groups of one name apart. It does not tell the group's
+    /// identifier.
     pub(crate) fn number(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.group.hash(&mut hasher);
@@ -45,7 +46,9 @@ impl Roster {
     /// The number of a member's process here, 0 if it cannot be seen.
     pub(crate) fn pid(&self, rank: Rank) -> u32 {
         let seen = self.pids.get().and_then(|pids| pids.get(rank).copied());
-        seen.unwrap_or_else(|| names::process_of(Path::new(&self.members[rank].socket)).unwrap_or(0))
+        seen.unwrap_or_else(|| {
+            names::process_of(Path::new(&self.members[rank].socket)).unwrap_or(0)
+        })
     }
 }
 
@@ -174,7 +177,8 @@ impl Member {
         std::mem::take(&mut *news)
     }
 
-    /// Looks at the news and leaves them there; at none if somebody is adding to them, who rings then. Allocates nothing.
+    /// Looks at the news and leaves them there; at none if somebody is adding to them, who rings
+    /// then. Allocates nothing.
     pub(crate) fn look_at_news(&self, look: impl FnMut(&News)) {
         if let Ok(news) = self.news.try_lock() {
             news.iter().for_each(look);
@@ -208,7 +212,8 @@ impl Member {
         }
     }
 
-    /// A member of a process has ended, as the clerk has seen. What it has brought before comes before the news of that: it may be at the door still.
+    /// A member of a process has ended, as the clerk has seen. What it has brought before comes
+    /// before the news of that: it may be at the door still.
     pub(crate) fn has_ended(&self, rank: Rank, process: Process) {
         if let Some(door) = self.door.get() {
             door.accept(ALL);
@@ -221,7 +226,12 @@ impl Member {
     ///
     /// # Errors
     /// There is no descriptor or no memory for that.
-    pub(crate) fn tell_clerk_of_end(self: &Arc<Self>, rank: Rank, process: Process, socket: PathBuf) -> io::Result<()> {
+    pub(crate) fn tell_clerk_of_end(
+        self: &Arc<Self>,
+        rank: Rank,
+        process: Process,
+        socket: PathBuf,
+    ) -> io::Result<()> {
         let (descriptor, member) = (Bell::new()?, Arc::downgrade(self));
         descriptor.ring();
         self.watch(Arc::new(AtEnd { descriptor, rank, process, socket, member }))
@@ -230,7 +240,11 @@ impl Member {
     /// Those who have connected from a process.
     pub(crate) fn guests_of(&self, process: Process) -> Vec<Arc<Guest>> {
         // Processes without a number, too, which only `==` takes for the same.
-        locked(&self.guests).iter().filter(|guest| guest.process() == process || guest.process().is(process)).cloned().collect()
+        locked(&self.guests)
+            .iter()
+            .filter(|guest| guest.process() == process || guest.process().is(process))
+            .cloned()
+            .collect()
     }
 
     /// Takes a queue that another member brought.
@@ -250,7 +264,11 @@ impl Member {
     /// # Errors
     /// There is no descriptor or no memory for that. The end of a member that has sent nothing here
     /// would not be noticed.
-    pub(crate) fn watch_others(self: &Arc<Self>, roster: &Roster, pids: &mut Vec<u32>) -> io::Result<()> {
+    pub(crate) fn watch_others(
+        self: &Arc<Self>,
+        roster: &Roster,
+        pids: &mut Vec<u32>,
+    ) -> io::Result<()> {
         let own = roster.members[roster.rank].process;
         for (rank, listed) in roster.members.iter().enumerate().skip(pids.len()) {
             if rank == roster.rank || listed.process.is(own) {
@@ -263,7 +281,13 @@ impl Member {
             match seen {
                 Seen::Lives { pidfd, .. } => {
                     let process = listed.process;
-                    let end = AtEnd { descriptor: pidfd, rank, process, socket, member: Arc::downgrade(self) };
+                    let end = AtEnd {
+                        descriptor: pidfd,
+                        rank,
+                        process,
+                        socket,
+                        member: Arc::downgrade(self),
+                    };
                     self.watch(Arc::new(end))?;
                 }
                 Seen::Ended => self.tell(News::Ended(rank)),
@@ -301,7 +325,9 @@ impl Member {
 /// about to. A process that cannot be seen counts as alive.
 pub(crate) fn has_ended(listed: &Listed, socket: &Path) -> bool {
     match see(listed, socket).unwrap_or(Seen::Nothing) {
-        Seen::Lives { pidfd, pid } => upcall_os::socket::has_ended(&pidfd) || pid != 0 && upcall_os::socket::is_ending(pid),
+        Seen::Lives { pidfd, pid } => {
+            upcall_os::socket::has_ended(&pidfd) || pid != 0 && upcall_os::socket::is_ending(pid)
+        }
         Seen::Ended => true,
         Seen::Nothing => false,
     }
@@ -335,7 +361,9 @@ fn see(listed: &Listed, socket: &Path) -> io::Result<Seen> {
         Process::Pidfd(_) => match names::process_of(socket) {
             Some(pid) => match process::open_any(pid) {
                 Ok(pidfd) => {
-                    let same = pidfd.filter(|fd| process::identity(fd).is_some_and(|found| listed.process == found.into()));
+                    let same = pidfd.filter(|fd| {
+                        process::identity(fd).is_some_and(|found| listed.process == found.into())
+                    });
                     same.map_or(Seen::Ended, |pidfd| lives((pidfd, pid)))
                 }
                 Err(error) => nothing_or_shortage(error)?,

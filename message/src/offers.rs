@@ -165,7 +165,12 @@ mod tests {
                 pauses.push(due - now);
                 now = due;
             }
-            assert!(pauses.is_sorted() && pauses[0] >= 2 * FIRST && pauses[9] == LONGEST.max(late + FIRST), "{pauses:?}");
+            assert!(
+                pauses.is_sorted()
+                    && pauses[0] >= 2 * FIRST
+                    && pauses[9] == LONGEST.max(late + FIRST),
+                "{pauses:?}"
+            );
         }
     }
 
@@ -178,6 +183,9 @@ mod tests {
         }
         let at = |seconds| Some(now + Duration::from_secs(seconds));
         assert_eq!(offers.next(), at(1));
-        assert_eq!([None, at(2), at(1), at(0)].map(|known| offers.are_sooner_than(known)), [true, true, false, false]);
+        assert_eq!(
+            [None, at(2), at(1), at(0)].map(|known| offers.are_sooner_than(known)),
+            [true, true, false, false]
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! What messages carry.
 //!
-//! Numbers and tuples of them go in words, one each. Bytes and text go as they are, of any length up to the queue's most. A receiver takes copies: what it has checked can change no more.
+//! Numbers and tuples of them go in words, one each. Bytes and text go as they are, of any length
+//! up to the queue's most. A receiver takes copies: what it has checked can change no more.
 
 use upcall_shm::direct::{Arrived, Draft};
 use upcall_shm::mailbag::Mailbag;
@@ -43,17 +44,24 @@ impl<'a, 'q> Writer<'a, 'q> {
     /// It has not as many bytes as its size told.
     pub fn bytes(&mut self, bytes: &[u8]) {
         let room = self.draft.room();
-        assert!(room.len() == bytes.len() && room.copy_in(0, bytes).is_some(), "a payload of the size that it told");
+        assert!(
+            room.len() == bytes.len() && room.copy_in(0, bytes).is_some(),
+            "a payload of the size that it told"
+        );
     }
 }
 
 impl Writer<'_, '_> {
-    /// Writes a part of the payload, from byte `at` on: one that lies in several places need not be put together first.
+    /// Writes a part of the payload, from byte `at` on: one that lies in several places need not be
+    /// put together first.
     ///
     /// # Panics
     /// It reaches beyond the payload's size.
     pub fn part(&mut self, at: usize, bytes: &[u8]) {
-        assert!(self.draft.room().copy_in(at, bytes).is_some(), "a part of a payload of the size that it told");
+        assert!(
+            self.draft.room().copy_in(at, bytes).is_some(),
+            "a part of a payload of the size that it told"
+        );
     }
 }
 
@@ -97,7 +105,8 @@ pub trait Payload {
     /// What the receiver gets.
     type Owned: 'static;
 
-    /// What it is, in the same words for all members: kinds of messages are compared by it when a group forms.
+    /// What it is, in the same words for all members: kinds of messages are compared by it when a
+    /// group forms.
     fn signature() -> String;
 
     /// Its size in bytes.

@@ -68,7 +68,11 @@ impl Group {
     ///
     /// # Blocking
     /// As [`barrier`](Self::barrier).
-    pub fn reduce<T: Reducible>(&self, value: T, combine: impl Fn(T, T) -> T) -> Result<T, RunError> {
+    pub fn reduce<T: Reducible>(
+        &self,
+        value: T,
+        combine: impl Fn(T, T) -> T,
+    ) -> Result<T, RunError> {
         let reduction = &self.barriers().reduction;
         let number = reduction.done.get() + 1;
         let result = match reduction.result.get() {
@@ -77,7 +81,9 @@ impl Group {
         };
         reduction.result.set(Some(result));
         for child in self.children() {
-            self.report(child, child, |link| link.steps.report_value(number, result, link.queue.sent()))?;
+            self.report(child, child, |link| {
+                link.steps.report_value(number, result, link.queue.sent())
+            })?;
         }
         reduction.combined.set(None);
         reduction.result.set(None);
@@ -86,7 +92,12 @@ impl Group {
     }
 
     /// Takes the values of the children up, and the result of all.
-    fn result<T: Reducible>(&self, number: u64, value: T, combine: impl Fn(T, T) -> T) -> Result<u64, RunError> {
+    fn result<T: Reducible>(
+        &self,
+        number: u64,
+        value: T,
+        combine: impl Fn(T, T) -> T,
+    ) -> Result<u64, RunError> {
         let reduction = &self.barriers().reduction;
         let combined = match reduction.combined.get() {
             Some(combined) => combined,
@@ -100,7 +111,9 @@ impl Group {
         };
         reduction.combined.set(Some(combined));
         let Some(parent) = self.parent() else { return Ok(combined) };
-        self.report(parent, parent, |link| link.steps.report_value(number, combined, link.queue.sent()))?;
+        self.report(parent, parent, |link| {
+            link.steps.report_value(number, combined, link.queue.sent())
+        })?;
         self.value_of(parent, number)
     }
 
@@ -108,7 +121,9 @@ impl Group {
     pub(crate) fn children(&self) -> impl Iterator<Item = Rank> {
         let (rank, size) = (self.rank(), self.size());
         let steps = (0..usize::BITS).map(|bit| 1_usize << bit);
-        steps.take_while(move |step| rank & step == 0 && rank + step < size).map(move |step| rank + step)
+        steps
+            .take_while(move |step| rank & step == 0 && rank + step < size)
+            .map(move |step| rank + step)
     }
 
     /// The member above this one in the tree.

@@ -135,16 +135,28 @@ impl Group {
     /// was sent.
     // A call in its place would cost half as much again.
     #[inline(always)]
-    pub fn send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
+    pub fn send<T: Payload + ?Sized>(
+        &self,
+        to: Rank,
+        kind: Kind<T>,
+        value: &T,
+    ) -> Result<(), SendError> {
         if !self.0.mask.is_on() && self.send_at_once(to, kind, value, false) {
             return Ok(());
         }
         self.send_uncommonly(to, kind, value, Patience::Endless)
     }
 
-    /// Sends a message if that takes nothing but to write it. Whether it did. Also `unread`, as far as is known: to a receiver that has not said where it sleeps, so that each message rings.
+    /// Sends a message if that takes nothing but to write it. Whether it did. Also `unread`, as far
+    /// as is known: to a receiver that has not said where it sleeps, so that each message rings.
     #[inline(always)]
-    pub(crate) fn send_at_once<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T, unread: bool) -> bool {
+    pub(crate) fn send_at_once<T: Payload + ?Sized>(
+        &self,
+        to: Rank,
+        kind: Kind<T>,
+        value: &T,
+        unread: bool,
+    ) -> bool {
         if let Some(Ok(mut outward)) = self.0.links.get(to).map(RefCell::try_borrow_mut)
             && let Outward::Open(link) = &mut *outward
             && (unread || link.is_read())
@@ -165,7 +177,13 @@ impl Group {
     /// # Errors
     /// [`SendError::Full`], [`SendError::Overflow`] or [`SendError::LowMemory`]: the receiver has
     /// made no room in that time. Nothing was sent. The others as [`send`](Self::send).
-    pub fn send_within<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T, limit: Duration) -> Result<(), SendError> {
+    pub fn send_within<T: Payload + ?Sized>(
+        &self,
+        to: Rank,
+        kind: Kind<T>,
+        value: &T,
+        limit: Duration,
+    ) -> Result<(), SendError> {
         let patience = Instant::now().checked_add(limit).map_or(Patience::Endless, Patience::Until);
         self.send_uncommonly(to, kind, value, patience)
     }
@@ -174,7 +192,12 @@ impl Group {
     ///
     /// # Errors
     /// [`SendError::Full`]: there is none. If the receiver has taken nothing for as long as the group's timeout, messages are diverted to a buffer at the next try, so trying again does not go on for ever.
-    pub fn try_send<T: Payload + ?Sized>(&self, to: Rank, kind: Kind<T>, value: &T) -> Result<(), SendError> {
+    pub fn try_send<T: Payload + ?Sized>(
+        &self,
+        to: Rank,
+        kind: Kind<T>,
+        value: &T,
+    ) -> Result<(), SendError> {
         self.send_uncommonly(to, kind, value, Patience::None)
     }
 
@@ -203,7 +226,8 @@ impl Group {
                 Try::Later { why, pause } => (why, pause),
             };
             if patience.is_over() {
-                let is_full = matches!(patience, Patience::None) && !matches!(why, SendError::NoMemory { .. });
+                let is_full = matches!(patience, Patience::None)
+                    && !matches!(why, SendError::NoMemory { .. });
                 return Err(if is_full { SendError::Full } else { why });
             }
             // The receiver waits for room here, perhaps.
@@ -219,10 +243,15 @@ impl Group {
     }
 
     /// Does something with the way to a member, which is opened first if it has to be.
-    pub(crate) fn way_to<R>(&self, to: Rank, with: impl FnOnce(&mut Link) -> R) -> Result<Way<R>, SendError> {
+    pub(crate) fn way_to<R>(
+        &self,
+        to: Rank,
+        with: impl FnOnce(&mut Link) -> R,
+    ) -> Result<Way<R>, SendError> {
         let _busy = self.busy();
         self.attend_if_there_is_news();
-        let cell = self.0.links.get(to).ok_or(SendError::NoSuchRank { rank: to, size: self.size() })?;
+        let cell =
+            self.0.links.get(to).ok_or(SendError::NoSuchRank { rank: to, size: self.size() })?;
         let outward = &mut *cell.borrow_mut();
         if let Outward::Unopened = outward {
             let Some(link) = Link::open(&self.0.member, &self.0.roster, to, self.0.timeout)? else {
@@ -233,7 +262,12 @@ impl Group {
         if let Outward::Open(link) = outward
             && link.is_refused()
         {
-            let brought = link.bring_again(&self.0.member, &self.0.roster, to, answer_within(&self.0.roster, to));
+            let brought = link.bring_again(
+                &self.0.member,
+                &self.0.roster,
+                to,
+                answer_within(&self.0.roster, to),
+            );
             if !brought.map_err(|why| why.error(to, link.sent()))? {
                 return Ok(Way::Crowded);
             }
@@ -245,7 +279,13 @@ impl Group {
         }
     }
 
-    fn try_once<T: Payload + ?Sized>(&self, to: Rank, link: &mut Link, kind: Kind<T>, value: &T) -> Result<Try, SendError> {
+    fn try_once<T: Payload + ?Sized>(
+        &self,
+        to: Rank,
+        link: &mut Link,
+        kind: Kind<T>,
+        value: &T,
+    ) -> Result<Try, SendError> {
         if link.flow.is_always_diverted() && !link.queue.is_diverted() {
             link.queue.divert().map_err(|error| SendError::NoMemory { rank: to, error })?;
             self.0.spare.set(Some(Instant::now()));
@@ -275,7 +315,8 @@ impl Group {
         self.happened(Event::Violation { rank, what: Refused::Violation.to_string() });
     }
 
-    /// There is no room for a message, or none in the queue for one of so many bytes: diverts, or has the sender wait.
+    /// There is no room for a message, or none in the queue for one of so many bytes: diverts, or
+    /// has the sender wait.
     fn has_no_room(&self, to: Rank, link: &mut Link, outsized: Option<usize>) -> Try {
         let (now, progress) = (Instant::now(), link.queue.progress());
         let diverts = outsized.is_some() || link.flow.full(now, progress) == Full::Divert;
@@ -286,10 +327,13 @@ impl Group {
         // Answers to what comes while this member waits have as much again. The members that sent
         // it may be stopped, too, until it is answered; and they have no more than their share of
         // it under way.
-        let share = if self.0.nested.get() > 0 { self.0.share.saturating_mul(2) } else { self.0.share };
+        let share =
+            if self.0.nested.get() > 0 { self.0.share.saturating_mul(2) } else { self.0.share };
         let stopped = match low {
             Some(Headroom { left, of }) => Some(SendError::LowMemory { rank: to, left, of }),
-            None if buffered > 0 && buffered + takes > share => Some(SendError::Overflow { rank: to, buffered, share }),
+            None if buffered > 0 && buffered + takes > share => {
+                Some(SendError::Overflow { rank: to, buffered, share })
+            }
             None => None,
         };
         let why = match stopped {
@@ -309,18 +353,22 @@ impl Group {
             },
             None => SendError::Full,
         };
-        let pause = if link.flow.still(now, progress) >= flow::LONG { Pause::Long } else { Pause::Short };
+        let pause =
+            if link.flow.still(now, progress) >= flow::LONG { Pause::Long } else { Pause::Short };
         Try::Later { why, pause }
     }
 
-    /// Bytes that this member has buffered, if so many more for `to` count: the first segment of a pair does not. So a message that is longer than the share goes when nothing else is buffered.
+    /// Bytes that this member has buffered, if so many more for `to` count: the first segment of a
+    /// pair does not. So a message that is longer than the share goes when nothing else is
+    /// buffered.
     #[cold]
     fn buffered_beside(&self, to: Rank, link: &Link, takes: u64) -> u64 {
         let segments = link.queue.buffered();
         if segments == 0 && takes <= SEGMENT {
             return 0;
         }
-        let others: u64 = (0..self.size()).filter(|&rank| rank != to).map(|rank| self.buffered(rank)).sum();
+        let others: u64 =
+            (0..self.size()).filter(|&rank| rank != to).map(|rank| self.buffered(rank)).sum();
         others + segments * SEGMENT
     }
 
@@ -330,12 +378,15 @@ impl Group {
         if self.blocks_a_thread() { upcall_thread::sleep(NAP) } else { std::thread::sleep(NAP) }
     }
 
-    /// How long memory of segments is still to be kept for the next ones: to have it anew takes longer than most sleeps. `None`: there is none.
+    /// How long memory of segments is still to be kept for the next ones: to have it anew takes
+    /// longer than most sleeps. `None`: there is none.
     pub(crate) fn kept_for(&self) -> Option<Duration> {
         self.0.spare.get().map(|since| SETTLED.saturating_sub(since.elapsed()))
     }
 
-    /// Gives back the memory that is kept for messages which do not fit into the queues, if none was sent for a while (10 ms). Else, after what time this is to be called again. [`wait`](Self::wait) does that by itself; this is for those who sleep otherwise.
+    /// Gives back the memory that is kept for messages which do not fit into the queues, if none
+    /// was sent for a while (10 ms). Else, after what time this is to be called again.
+    /// [`wait`](Self::wait) does that by itself; this is for those who sleep otherwise.
     ///
     /// Also offers queues again that a living member has refused ([`send`](Self::send)). A refusal
     /// rings, so this is to be called again after each ring.
@@ -351,7 +402,8 @@ impl Group {
         kept.into_iter().chain(offer).min()
     }
 
-    /// Gives memory of segments back that is kept for the next ones. To be done where there is time for it.
+    /// Gives memory of segments back that is kept for the next ones. To be done where there is time
+    /// for it.
     pub(crate) fn shrink(&self) {
         let Some(since) = self.0.spare.get() else { return };
         let mut rest = false;
@@ -365,7 +417,9 @@ impl Group {
         self.0.spare.set(rest.then_some(since));
     }
 
-    /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while they go the direct way. Up to 2 MiB more are kept for those that come next, until this member sleeps and none was sent for a while ([`settle`](Self::settle)).
+    /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while
+    /// they go the direct way. Up to 2 MiB more are kept for those that come next, until this
+    /// member sleeps and none was sent for a while ([`settle`](Self::settle)).
     pub fn buffered(&self, to: Rank) -> u64 {
         let _busy = self.busy();
         let cell = self.0.links.get(to).and_then(|cell| cell.try_borrow().ok());
@@ -375,7 +429,8 @@ impl Group {
         }
     }
 
-    /// How many messages of this member's went through a buffer so far, of those to members that it can still send to (UDM, Table 6: messages buffered).
+    /// How many messages of this member's went through a buffer so far, of those to members that it
+    /// can still send to (UDM, Table 6: messages buffered).
     pub fn diverted(&self) -> u64 {
         let _busy = self.busy();
         let of = |cell: &RefCell<Outward>| match cell.try_borrow().ok().as_deref() {

@@ -1,7 +1,10 @@
 //! What kinds of messages carry, where Rust's types do not say it: for members in other languages.
 //!
-//! A signature is a text in the words of [`Payload::signature`](crate::Payload::signature): `()`, a number (`u64 i64 u32 i32 u16 u8 bool f64 f32`), an array (`[u64; 4]`), a tuple (`(u64, (f64, bool))`), `words`, `bytes` or `text`. Members are told
-//! apart by it, so it has one form, whatever spaces were written. What it stands for is the layout that those types of Rust have (`payload`): a word for each number, narrow ones made as wide as their sign says, floats by their bits.
+//! A signature is a text in the words of [`Payload::signature`](crate::Payload::signature): `()`, a
+//! number (`u64 i64 u32 i32 u16 u8 bool f64 f32`), an array (`[u64; 4]`), a tuple (`(u64, (f64,
+//! bool))`), `words`, `bytes` or `text`. Members are told apart by it, so it has one form, whatever
+//! spaces were written. What it stands for is the layout that those types of Rust have (`payload`):
+//! a word for each number, narrow ones made as wide as their sign says, floats by their bits.
 
 use std::fmt;
 
@@ -75,9 +78,9 @@ impl Shape {
         let count = match self {
             Self::Number(_) => 1,
             Self::Array(item, count) => item.count()?.checked_mul(*count)?,
-            Self::Tuple(parts) => {
-                parts.iter().try_fold(0_usize, |sum, part| part.count().and_then(|count| sum.checked_add(count)))?
-            }
+            Self::Tuple(parts) => parts.iter().try_fold(0_usize, |sum, part| {
+                part.count().and_then(|count| sum.checked_add(count))
+            })?,
         };
         (count <= MOST_WORDS).then_some(count)
     }
@@ -176,9 +179,15 @@ pub enum Unfit {
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Size { found, expected: Some(expected) } => write!(f, "it has {found} bytes, and should have {expected}"),
-            Self::Size { found, expected: None } => write!(f, "it has {found} bytes, which are no whole words of 8"),
-            Self::Word { found, expected } => write!(f, "the word {found:#x} is no {}", expected.name()),
+            Self::Size { found, expected: Some(expected) } => {
+                write!(f, "it has {found} bytes, and should have {expected}")
+            }
+            Self::Size { found, expected: None } => {
+                write!(f, "it has {found} bytes, which are no whole words of 8")
+            }
+            Self::Word { found, expected } => {
+                write!(f, "the word {found:#x} is no {}", expected.name())
+            }
             Self::Text { valid } => write!(f, "it is not UTF-8 from byte {valid} on"),
         }
     }
@@ -230,7 +239,11 @@ impl Carried {
 
     /// The same where [`size`](Self::size) is known.
     #[inline]
-    pub(crate) fn check_of_size(&self, expected: Option<usize>, payload: &[u8]) -> Result<(), Unfit> {
+    pub(crate) fn check_of_size(
+        &self,
+        expected: Option<usize>,
+        payload: &[u8],
+    ) -> Result<(), Unfit> {
         if expected.is_some_and(|expected| expected != payload.len()) {
             return Err(Unfit::Size { found: payload.len(), expected });
         }
@@ -282,12 +295,19 @@ impl Parser<'_> {
     }
 
     fn expect(&mut self, sign: char) -> Result<(), String> {
-        if self.eat(sign) { Ok(()) } else { Err(format!("{sign:?} is missing before {:?}", self.rest)) }
+        if self.eat(sign) {
+            Ok(())
+        } else {
+            Err(format!("{sign:?} is missing before {:?}", self.rest))
+        }
     }
 
     fn word(&mut self) -> &str {
         self.skip();
-        let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(self.rest.len());
+        let end = self
+            .rest
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest;
         word
@@ -312,12 +332,19 @@ impl Parser<'_> {
             let item = self.shape(depth + 1)?;
             self.expect(';')?;
             let count = self.word();
-            let count = count.parse().ok().filter(|count| *count <= MOST_WORDS).ok_or(format!("{count:?} is no length"))?;
+            let count = count
+                .parse()
+                .ok()
+                .filter(|count| *count <= MOST_WORDS)
+                .ok_or(format!("{count:?} is no length"))?;
             self.expect(']')?;
             return Ok(Shape::Array(Box::new(item), count));
         }
         let word = self.word();
-        let number = NUMBERS.iter().find(|(name, _)| *name == word).map(|(_, number)| Shape::Number(*number));
+        let number = NUMBERS
+            .iter()
+            .find(|(name, _)| *name == word)
+            .map(|(_, number)| Shape::Number(*number));
         number.ok_or(format!("there is no {word:?} among them"))
     }
 }
@@ -377,7 +404,8 @@ mod tests {
 
     #[test]
     fn payloads_are_checked() {
-        let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        let bytes =
+            |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
         let check = |text: &str, payload: &[u8]| Carried::parse(text).unwrap().check(payload);
         assert_eq!(check("()", &[]), Ok(()));
         assert_eq!(check("()", &[0]), Err(Unfit::Size { found: 1, expected: Some(0) }));

@@ -1,14 +1,22 @@
-//! Upcalls: handlers that run by themselves at safe points of the scheduler, and the sections in which none does.
+//! Upcalls: handlers that run by themselves at safe points of the scheduler, and the sections in
+//! which none does.
 //!
-//! Source: UDM, sections 2 and 3.1 (D4 to D6 here). There an arrival interrupts the running thread, unless that has disabled interrupts. Here it is found by the virtual processor on which the member has joined, at its safe points
-//! (`upcall_transfer::arrivals`), and handlers run on a worker: one that must block is a thread by that alone, and the next one runs meanwhile. All of it happens on one kernel thread, so a section is a count and no more, and needs no fence. Whoever finds something to run in a section leaves it, and a note that it did; the end of the section looks at that note only: what nobody has
-//! come to yet is found at the next safe point, as it would be without the section (the paper's hardware has two bits for the same).
+//! Source: UDM, sections 2 and 3.1 (D4 to D6 here). There an arrival interrupts the running thread,
+//! unless that has disabled interrupts. Here it is found by the virtual processor on which the
+//! member has joined, at its safe points (`upcall_transfer::arrivals`), and handlers run on a
+//! worker: one that must block is a thread by that alone, and the next one runs meanwhile. All of
+//! it happens on one kernel thread, so a section is a count and no more, and needs no fence.
+//! Whoever finds something to run in a section leaves it, and a note that it did; the end of the
+//! section looks at that note only: what nobody has come to yet is found at the next safe point, as
+//! it would be without the section (the paper's hardware has two bits for the same).
 //!
 //! A send that waits for room is such a safe point. Where handlers do not run by themselves it
 //! polls, so that members that flood each other go on; a handler that sends, and waits, is then on
 //! the same stack, to a depth that is bounded.
 //!
-//! A section that keeps a message waiting for long loses the direct path (D8): its sender finds no room, waits for the atomicity timeout, and diverts ([`flow`](crate::flow)). The section goes on unharmed.
+//! A section that keeps a message waiting for long loses the direct path (D8): its sender finds no
+//! room, waits for the atomicity timeout, and diverts ([`flow`](crate::flow)). The section goes on
+//! unharmed.
 
 use crate::Group;
 use crate::group::{Inner, Wants};
@@ -59,8 +67,11 @@ impl Upcalls {
     }
 }
 
-/// A section in which no handler runs by itself (UDM's `beginatom`, and at its end `endatom`): what arrives waits, and can be polled for. Sections may be nested. At the end of the outermost one the handlers run that were kept from
-/// it, on other threads of the same virtual processor, before the caller goes on. A section is no safe point itself: what has come in one without any waits for the next.
+/// A section in which no handler runs by itself (UDM's `beginatom`, and at its end `endatom`): what
+/// arrives waits, and can be polled for. Sections may be nested. At the end of the outermost one
+/// the handlers run that were kept from it, on other threads of the same virtual processor, before
+/// the caller goes on. A section is no safe point itself: what has come in one without any waits
+/// for the next.
 ///
 /// Takes about a nanosecond.
 #[must_use = "the section ends when this is dropped"]
@@ -160,7 +171,13 @@ impl Group {
 
     /// Waits, on the virtual processor, for what upcalls do not take, until something has changed
     /// since `changes` was asked for, or until `met` is true, which is asked last.
-    pub(crate) fn wait_as_a_thread(&self, limit: Option<Duration>, changes: u64, wants: Wants, met: impl Fn() -> bool) -> bool {
+    pub(crate) fn wait_as_a_thread(
+        &self,
+        limit: Option<Duration>,
+        changes: u64,
+        wants: Wants,
+        met: impl Fn() -> bool,
+    ) -> bool {
         let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             self.attend_if_there_is_news();
@@ -168,7 +185,9 @@ impl Group {
                 return true;
             }
             let waiting = &self.0.upcalls.waiting;
-            if upcall_thread::block_until(ends, |ticket| waiting.borrow_mut().push((ticket, wants))) == Waited::TimedOut {
+            if upcall_thread::block_until(ends, |ticket| waiting.borrow_mut().push((ticket, wants)))
+                == Waited::TimedOut
+            {
                 waiting.borrow_mut().retain(|(ticket, _)| !ticket.is_over());
                 let is_there = match wants {
                     Wants::Any => self.available(),
@@ -201,21 +220,28 @@ impl Group {
         let polls = !self.upcalls_are_enabled() || !self.blocks_a_thread();
         match wants {
             Wants::Any => polls || self.any_next(|next| !self.is_claimed(next)),
-            Wants::Of(from) => self.inbound().iter().filter(|inbound| inbound.waits()).any(|inbound| match inbound.next() {
-                Some(next) if !self.is_claimed(next) => inbound.from() == from,
-                // Nothing is seen behind many words that lead on: a poll goes on there.
-                Some(_) | None => polls,
-            }),
+            Wants::Of(from) => {
+                self.inbound().iter().filter(|inbound| inbound.waits()).any(|inbound| match inbound
+                    .next()
+                {
+                    Some(next) if !self.is_claimed(next) => inbound.from() == from,
+                    // Nothing is seen behind many words that lead on: a poll goes on there.
+                    Some(_) | None => polls,
+                })
+            }
         }
     }
 
     /// Returns `true` if a thread waits for what is there.
     fn is_waited_for(&self) -> bool {
         let waiting = self.0.upcalls.waiting.borrow();
-        !waiting.is_empty() && (self.barriers().has_reports() || waiting.iter().any(|(_, wants)| self.has_wanted(*wants)))
+        !waiting.is_empty()
+            && (self.barriers().has_reports()
+                || waiting.iter().any(|(_, wants)| self.has_wanted(*wants)))
     }
 
-    /// Whether upcalls take this: a message with a handler, or one that is none, for which its sender is forgotten.
+    /// Whether upcalls take this: a message with a handler, or one that is none, for which its
+    /// sender is forgotten.
     pub(crate) fn is_claimed(&self, next: Next) -> bool {
         match next {
             Next::Message(kind) => self.is_handled(kind),

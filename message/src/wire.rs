@@ -1,4 +1,5 @@
-//! The messages of the control connections, in postcard's encoding: for forming a group, and for opening a queue.
+//! The messages of the control connections, in postcard's encoding: for forming a group, and for
+//! opening a queue.
 
 use crate::error::Lack;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,8 @@ pub(crate) enum Request {
         /// Its kinds of messages, with what they carry.
         kinds: Vec<(String, String)>,
     },
-    /// To another member: brings a queue, by which it will send. Descriptors: the queue's memory, the bell that it will ring.
+    /// To another member: brings a queue, by which it will send. Descriptors: the queue's memory,
+    /// the bell that it will ring.
     Open { version: u32, group: GroupId, from: u32, to: u32 },
 }
 
@@ -124,7 +126,8 @@ impl From<Identity> for Process {
 /// What the receiver of a queue answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Opened {
-    /// It is read from now on. Descriptor: the station of the receiver's domain, where it has this line.
+    /// It is read from now on. Descriptor: the station of the receiver's domain, where it has this
+    /// line.
     Yes {
         line: u16,
         makes_fences: bool,
@@ -147,7 +150,8 @@ pub(crate) fn pack<T: Serialize>(message: &T) -> std::io::Result<Vec<u8>> {
 }
 
 pub(crate) fn unpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
-    postcard::from_bytes(bytes).map_err(|error| format!("a control message cannot be read: {error}"))
+    postcard::from_bytes(bytes)
+        .map_err(|error| format!("a control message cannot be read: {error}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Threads that compute in a language with safe points of its own: they are told that messages came, and heed them there.
+//! Threads that compute in a language with safe points of its own: they are told that messages
+//! came, and heed them there.
 
 mod guard;
 
@@ -20,7 +21,8 @@ fn both(member: impl Fn(Joining) + Sync) {
         thread::scope(|scope| {
             for rank in 0..2 {
                 let (name, member) = (&name, &member);
-                scope.spawn(move || guard.member(rank, || member(Joining::new(name, 2).rank(rank))));
+                scope
+                    .spawn(move || guard.member(rank, || member(Joining::new(name, 2).rank(rank))));
             }
         });
     });

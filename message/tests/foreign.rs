@@ -1,4 +1,5 @@
-//! Kinds by their signatures: they are those of Rust's types to other members; and waits that something else ends.
+//! Kinds by their signatures: they are those of Rust's types to other members; and waits that
+//! something else ends.
 
 mod guard;
 
@@ -9,7 +10,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use upcall_message::{BadKind, Carried, Event, Handlers, JoinError, Joining, Message, RunError, SendError, Unfit};
+use upcall_message::{
+    BadKind, Carried, Event, Handlers, JoinError, Joining, Message, RunError, SendError, Unfit,
+};
 
 fn name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -48,7 +51,10 @@ fn they_and_rusts_types_are_the_same_kinds() {
             group.send(1, pair, &(7, -2)).unwrap();
             group.send(1, text, "ß").unwrap();
             assert!(group.wait(None));
-            assert_eq!(group.receive(|message| message.get(text)).unwrap().as_deref(), Some("back"));
+            assert_eq!(
+                group.receive(|message| message.get(text)).unwrap().as_deref(),
+                Some("back")
+            );
             group.barrier().unwrap();
         },
         |joining| {
@@ -56,8 +62,12 @@ fn they_and_rusts_types_are_the_same_kinds() {
             let pair = handlers.foreign("pair", carried("(u64,i32)")).unwrap();
             let text = handlers.foreign("text", carried("text")).unwrap();
             assert!(matches!(handlers.foreign("pair", Carried::Bytes), Err(BadKind::Taken { .. })));
-            assert!(matches!(handlers.foreign("upcall:came", Carried::Bytes), Err(BadKind::Own { .. })));
-            let (seen, on_pair, on_text) = (Rc::new(RefCell::new(Vec::new())), pair.clone(), text.clone());
+            assert!(matches!(
+                handlers.foreign("upcall:came", Carried::Bytes),
+                Err(BadKind::Own { .. })
+            ));
+            let (seen, on_pair, on_text) =
+                (Rc::new(RefCell::new(Vec::new())), pair.clone(), text.clone());
             let here = seen.clone();
             handlers.on_foreign(
                 &pair,
@@ -76,7 +86,10 @@ fn they_and_rusts_types_are_the_same_kinds() {
             let group = joining.join(handlers).unwrap();
             let bad = group.send_foreign(0, &text, b"\xff").unwrap_err();
             assert!(matches!(bad, SendError::Unfit(Unfit::Text { valid: 0 })), "{bad}");
-            assert!(matches!(group.try_send_foreign(0, &pair, &[0; 8]), Err(SendError::Unfit(Unfit::Size { .. }))));
+            assert!(matches!(
+                group.try_send_foreign(0, &pair, &[0; 8]),
+                Err(SendError::Unfit(Unfit::Size { .. }))
+            ));
             assert!(!group.end_atomic());
             group.begin_atomic();
             group.begin_atomic();
@@ -109,10 +122,14 @@ fn another_signature_is_refused_by_name() {
         }
     });
     let said = said.into_inner();
-    assert!(said.contains("\"pair\"") && said.contains("(u64, i32)") && said.contains("(u64, i64)"), "{said}");
+    assert!(
+        said.contains("\"pair\"") && said.contains("(u64, i32)") && said.contains("(u64, i64)"),
+        "{said}"
+    );
 }
 
-/// A reader that says of a message that it is none stands for one that is none: its sender is left, whether it is polled for, received or looked at.
+/// A reader that says of a message that it is none stands for one that is none: its sender is left,
+/// whether it is polled for, received or looked at.
 #[test]
 fn what_is_not_what_its_kind_carries_is_a_violation() {
     for how in ["poll", "receive", "peek"] {
@@ -160,7 +177,10 @@ fn more_kinds_than_members_can_tell_each_other_are_refused() {
         joining.join(handlers)
     };
     // As many as they can.
-    both(|joining| with(joining, 1465).unwrap().barrier().unwrap(), |joining| with(joining, 1465).unwrap().barrier().unwrap());
+    both(
+        |joining| with(joining, 1465).unwrap().barrier().unwrap(),
+        |joining| with(joining, 1465).unwrap().barrier().unwrap(),
+    );
     let error = with(Joining::new(&name(), 2), 1466).unwrap_err();
     assert!(matches!(error, JoinError::TooManyKinds { kinds: 1466, .. }), "{error:?}");
     assert!(error.to_string().contains("shorter names"));
@@ -199,7 +219,8 @@ fn waits_can_be_interrupted() {
             assert_eq!(group.wait_foreign(None), Err(RunError::Interrupted));
             assert_eq!(group.run_until(|| false), Err(RunError::Interrupted));
             assert_eq!(group.barrier(), Err(RunError::Interrupted));
-            let full = std::iter::repeat_with(|| group.send_foreign(0, &data, &[0; 8000])).find_map(Result::err);
+            let full = std::iter::repeat_with(|| group.send_foreign(0, &data, &[0; 8000]))
+                .find_map(Result::err);
             assert!(matches!(full, Some(SendError::Interrupted)), "{full:?}");
             assert!(start.elapsed() < Duration::from_secs(60));
             over.wait();
@@ -221,7 +242,9 @@ fn a_barriers_reports_are_no_messages() {
             let group = joining.join(Handlers::new()).unwrap();
             group.barrier().unwrap();
             assert!(!group.wait(Some(Duration::from_millis(20))) && !group.available());
-            assert!(group.peek(|_| ()).is_err() && group.receive(|_| ()).is_err() && group.poll() == 0);
+            assert!(
+                group.peek(|_| ()).is_err() && group.receive(|_| ()).is_err() && group.poll() == 0
+            );
             group.barrier().unwrap();
         },
     );

@@ -1,4 +1,5 @@
-//! Members as threads of one process: what is sent is taken, exactly once and in order, however long its receiver looks away.
+//! Members as threads of one process: what is sent is taken, exactly once and in order, however
+//! long its receiver looks away.
 
 mod guard;
 
@@ -9,7 +10,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
-use upcall_message::{Event, Group, Handlers, JoinError, Joining, Kind, NothingThere, Pacing, RunError, SendError};
+use upcall_message::{
+    Event, Group, Handlers, JoinError, Joining, Kind, NothingThere, Pacing, RunError, SendError,
+};
 
 /// Longest time that a wait takes, within the longest time of a test.
 const GUARD: Duration = Duration::from_secs(40);
@@ -26,7 +29,9 @@ fn together(size: usize, member: impl Fn(Joining) + Sync) {
         thread::scope(|scope| {
             for rank in 0..size {
                 let (name, member) = (&name, &member);
-                scope.spawn(move || guard.member(rank, || member(Joining::new(name, size).rank(rank))));
+                scope.spawn(move || {
+                    guard.member(rank, || member(Joining::new(name, size).rank(rank)))
+                });
             }
         });
     });
@@ -64,7 +69,8 @@ fn a_token_goes_round() {
     }
 }
 
-/// Each sends to each, itself included, in all ways of waiting for room, and in every order of turns.
+/// Each sends to each, itself included, in all ways of waiting for room, and in every order of
+/// turns.
 #[test]
 fn all_to_all_is_taken_once_and_in_order() {
     const EACH: u64 = 30_000;
@@ -73,7 +79,8 @@ fn all_to_all_is_taken_once_and_in_order() {
         together(4, |joining| {
             let expected = Rc::new(RefCell::new([0_u64; 4]));
             let mut handlers = Handlers::new();
-            let (number, text) = (handlers.kind::<(u64, u32)>("number"), handlers.kind::<str>("text"));
+            let (number, text) =
+                (handlers.kind::<(u64, u32)>("number"), handlers.kind::<str>("text"));
             let check = {
                 let expected = expected.clone();
                 move |from: usize, value: u64| {
@@ -92,7 +99,9 @@ fn all_to_all_is_taken_once_and_in_order() {
             for value in 0..each {
                 for to in 0..4 {
                     if value % 7 == 3 {
-                        group.send(to, text, &format!("{value}{}", " ".repeat(value as usize % 50))).unwrap();
+                        group
+                            .send(to, text, &format!("{value}{}", " ".repeat(value as usize % 50)))
+                            .unwrap();
                     } else {
                         group.send(to, number, &(value, to as u32)).unwrap();
                     }
@@ -137,7 +146,9 @@ fn a_receiver_that_looks_away_loses_nothing_and_gives_the_memory_back() {
                 assert_eq!(group.event(), None, "after {next}");
                 while group.available() && !last {
                     let peeked = group.peek(|message| message.get(data)).unwrap();
-                    let taken = group.receive(|message| (message.from(), message.get(data), message.get(done))).unwrap();
+                    let taken = group
+                        .receive(|message| (message.from(), message.get(data), message.get(done)))
+                        .unwrap();
                     assert_eq!((taken.0, taken.1), (0, peeked));
                     last = taken.2.is_some();
                     if let Some(data) = taken.1 {
@@ -201,8 +212,13 @@ fn try_send_says_full_and_then_diverts() {
             }
             assert!(full > 0 && sent > 30);
             let long = vec![0; 1 << 30];
-            assert!(matches!(group.send(1, data, &long), Err(SendError::TooLong { most }) if most == (1 << 30) - 16));
-            assert!(matches!(group.send(2, data, &[]), Err(SendError::NoSuchRank { rank: 2, size: 2 })));
+            assert!(
+                matches!(group.send(1, data, &long), Err(SendError::TooLong { most }) if most == (1 << 30) - 16)
+            );
+            assert!(matches!(
+                group.send(2, data, &[]),
+                Err(SendError::NoSuchRank { rank: 2, size: 2 })
+            ));
             group.send(1, data, &sent.to_le_bytes()).unwrap();
         } else {
             thread::sleep(Duration::from_millis(200));
@@ -274,7 +290,12 @@ fn who_leaves_is_missed_after_all_that_it_has_sent() {
         while event.is_none() {
             group.poll();
             event = group.event();
-            assert!(event.is_some() || group.wait(Some(GUARD)), "{} taken, {}", count.get(), group.available());
+            assert!(
+                event.is_some() || group.wait(Some(GUARD)),
+                "{} taken, {}",
+                count.get(),
+                group.available()
+            );
         }
         assert_eq!((event, count.get()), (Some(Event::Ended { rank: 2 }), 20_000));
         assert!(matches!(group.send(2, data, &1), Err(SendError::Ended { rank: 2 })));
@@ -370,7 +391,10 @@ fn what_comes_after_a_barrier_does_not_end_it() {
                     let word = loop {
                         match group.receive(|message| message.get(data)) {
                             Ok(word) => break word,
-                            Err(NothingThere) => assert!(group.wait(Some(GUARD)), "a message of round {round} is missing"),
+                            Err(NothingThere) => assert!(
+                                group.wait(Some(GUARD)),
+                                "a message of round {round} is missing"
+                            ),
                         }
                     };
                     assert_eq!(word, Some(round));
@@ -394,18 +418,35 @@ fn what_does_not_fit_together_is_refused_by_name() {
         let leader = scope.spawn(|| join(&name, |joining| joining.rank(1), one));
         thread::sleep(Duration::from_millis(300));
         let refused = |joining, kinds, expected: &str| match join(&name, joining, kinds) {
-            Err(error @ JoinError::Refused { .. }) => assert!(error.to_string().contains(expected), "{error}"),
+            Err(error @ JoinError::Refused { .. }) => {
+                assert!(error.to_string().contains(expected), "{error}")
+            }
             other => panic!("{other:?}"),
         };
-        refused(|joining| joining, |_| {}, "kind 0 of its messages is \"a\" that carries u64 there, and none here");
-        refused(|joining| joining, |handlers| _ = handlers.kind::<u32>("a"), "\"a\" that carries u32 here");
+        refused(
+            |joining| joining,
+            |_| {},
+            "kind 0 of its messages is \"a\" that carries u64 there, and none here",
+        );
+        refused(
+            |joining| joining,
+            |handlers| _ = handlers.kind::<u32>("a"),
+            "\"a\" that carries u32 here",
+        );
         refused(|joining| joining.rank(1), one, "rank 1 is taken by process");
-        let other_size = Joining::new(&name, 3).within(Duration::from_secs(3)).join(Handlers::new());
-        assert!(other_size.unwrap_err().to_string().contains("it is to have 2 members, and this process expects 3"));
+        let other_size =
+            Joining::new(&name, 3).within(Duration::from_secs(3)).join(Handlers::new());
+        assert!(
+            other_size
+                .unwrap_err()
+                .to_string()
+                .contains("it is to have 2 members, and this process expects 3")
+        );
         assert_eq!(join(&name, |joining| joining, one).unwrap(), (0, 2));
         assert_eq!(leader.join().unwrap().unwrap(), (1, 2));
     });
-    let alone = Joining::new(&name, 2).within(Duration::from_millis(50)).join(Handlers::new()).unwrap_err();
+    let alone =
+        Joining::new(&name, 2).within(Duration::from_millis(50)).join(Handlers::new()).unwrap_err();
     assert!(alone.to_string().contains("1 of 2 are there"), "{alone}");
     for (bad, rank) in [(0, 0), (5000, 0), (2, 2)] {
         let error = Joining::new(&name, bad).rank(rank).join(Handlers::new()).unwrap_err();
@@ -426,10 +467,14 @@ fn nothing_is_left_in_the_folder() {
     let name = name();
     let group = Joining::new(&name, 1).join(Handlers::new()).unwrap();
     let here = || {
-        let entries = std::fs::read_dir(upcall_transfer::names::folder().unwrap()).unwrap().flatten();
+        let entries =
+            std::fs::read_dir(upcall_transfer::names::folder().unwrap()).unwrap().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         names
-            .filter(|name| name.starts_with(&format!("member.{}.", std::process::id())) || name.contains("group.groups-"))
+            .filter(|name| {
+                name.starts_with(&format!("member.{}.", std::process::id()))
+                    || name.contains("group.groups-")
+            })
             .count()
     };
     let with = here();
@@ -437,7 +482,8 @@ fn nothing_is_left_in_the_folder() {
     assert!(here() < with);
 }
 
-/// Messages of all sizes between each other, taken by handlers that copy, by handlers that read where they lie, and by hand.
+/// Messages of all sizes between each other, taken by handlers that copy, by handlers that read
+/// where they lie, and by hand.
 #[test]
 fn messages_of_any_size_come_whole_and_in_order() {
     // Each length by each way, several times.
@@ -455,12 +501,18 @@ fn messages_of_any_size_come_whole_and_in_order() {
         together(2, |joining| {
             let next = Rc::new(Cell::new(0_u32));
             let mut handlers = Handlers::new();
-            let (copied, in_place, by_hand) =
-                (handlers.kind::<[u8]>("copied"), handlers.kind::<[u8]>("in place"), handlers.kind::<[u8]>("by hand"));
+            let (copied, in_place, by_hand) = (
+                handlers.kind::<[u8]>("copied"),
+                handlers.kind::<[u8]>("in place"),
+                handlers.kind::<[u8]>("by hand"),
+            );
             let (of_copies, of_places) = (next.clone(), next.clone());
             let check = move |number: u32, bytes: &[u8]| {
                 assert_eq!(bytes.len(), size(number));
-                assert!(bytes.iter().enumerate().all(|(at, value)| *value == byte(number, at)), "message {number}");
+                assert!(
+                    bytes.iter().enumerate().all(|(at, value)| *value == byte(number, at)),
+                    "message {number}"
+                );
             };
             handlers.on(copied, move |_, _, bytes| {
                 check(of_copies.get(), &bytes);
@@ -471,7 +523,10 @@ fn messages_of_any_size_come_whole_and_in_order() {
                 assert_eq!(message.size(), size(number));
                 for at in (0..message.size().saturating_sub(7)).step_by(997) {
                     message.copy_out(at, &mut part).unwrap();
-                    assert!(part.iter().enumerate().all(|(i, value)| *value == byte(number, at + i)), "message {number}");
+                    assert!(
+                        part.iter().enumerate().all(|(i, value)| *value == byte(number, at + i)),
+                        "message {number}"
+                    );
                 }
                 assert!(message.copy_out(message.size(), &mut part).is_none());
                 of_places.set(number + 1);
@@ -480,7 +535,9 @@ fn messages_of_any_size_come_whole_and_in_order() {
             if group.rank() == 0 {
                 for number in 0..EACH {
                     let bytes: Vec<u8> = (0..size(number)).map(|at| byte(number, at)).collect();
-                    group.send(1, [copied, in_place, by_hand][number as usize % 3], &bytes).unwrap();
+                    group
+                        .send(1, [copied, in_place, by_hand][number as usize % 3], &bytes)
+                        .unwrap();
                 }
             } else {
                 while next.get() < EACH {
@@ -488,7 +545,9 @@ fn messages_of_any_size_come_whole_and_in_order() {
                         assert!(group.wait(Some(GUARD)));
                     }
                     let _ = group.receive(|message| {
-                        let bytes = message.get([copied, in_place, by_hand][next.get() as usize % 3]).unwrap();
+                        let bytes = message
+                            .get([copied, in_place, by_hand][next.get() as usize % 3])
+                            .unwrap();
                         check(next.get(), &bytes);
                         next.set(next.get() + 1);
                     });
@@ -506,13 +565,20 @@ fn what_is_reduced_is_the_same_for_all_and_in_the_order_of_ranks() {
             let group = joining.join(Handlers::new()).unwrap();
             let rank = group.rank() as u64;
             for round in 0..200 {
-                assert_eq!(group.reduce(rank + round, |a, b| a + b).unwrap(), (0..size as u64).map(|rank| rank + round).sum());
-                // Associative, and not commutative: digits one behind the other, each with its own place value.
+                assert_eq!(
+                    group.reduce(rank + round, |a, b| a + b).unwrap(),
+                    (0..size as u64).map(|rank| rank + round).sum()
+                );
+                // Associative, and not commutative: digits one behind the other, each with its own
+                // place value.
                 let digits = group.reduce((rank + 1) | 10 << 32, |a, b| {
                     let scale = b >> 32;
                     ((a & 0xffff_ffff) * scale + (b & 0xffff_ffff)) | ((a >> 32) * scale) << 32
                 });
-                assert_eq!(digits.unwrap() & 0xffff_ffff, (1..=size as u64).fold(0, |number, digit| number * 10 + digit));
+                assert_eq!(
+                    digits.unwrap() & 0xffff_ffff,
+                    (1..=size as u64).fold(0, |number, digit| number * 10 + digit)
+                );
                 assert_eq!(group.reduce(-(rank as i64), i64::min).unwrap(), 1 - size as i64);
                 assert_eq!(group.reduce(0.5, f64::max).unwrap(), 0.5);
                 if round % 16 == 0 {
@@ -573,13 +639,17 @@ fn a_reduction_ends_with_its_members() {
         if group.rank() != 3 {
             let error = group.reduce(1_u64, |a, b| a + b).unwrap_err();
             // Another member may report the end of member 3 before this one sees it.
-            let is_right = matches!(error, RunError::Lost(Event::Ended { .. }) | RunError::GivenUp { missed: 3, .. });
+            let is_right = matches!(
+                error,
+                RunError::Lost(Event::Ended { .. }) | RunError::GivenUp { missed: 3, .. }
+            );
             assert!(is_right, "{error}");
         }
     });
 }
 
-/// What a member has brought and sent comes before the news that it has left, also if it was its first message.
+/// What a member has brought and sent comes before the news that it has left, also if it was its
+/// first message.
 #[test]
 fn who_leaves_at_once_has_sent_all_the_same() {
     for round in 0..60 {
@@ -588,7 +658,8 @@ fn who_leaves_at_once_has_sent_all_the_same() {
             let last = handlers.kind::<u64>("last");
             let group = joining.join(handlers).unwrap();
             if group.rank() == 0 {
-                // The way there is closed by the other's leaving, the way here is opened just before that.
+                // The way there is closed by the other's leaving, the way here is opened just
+                // before that.
                 group.send(1, last, &round).unwrap();
             }
             while !group.available() {
@@ -622,7 +693,10 @@ fn a_barrier_sleeps_beside_a_message_that_is_received_later() {
                 let before = used();
                 group.barrier().unwrap();
                 let spent = used() - before;
-                assert!(spent < Duration::from_millis(500), "the barrier took {spent:?} of processor time");
+                assert!(
+                    spent < Duration::from_millis(500),
+                    "the barrier took {spent:?} of processor time"
+                );
                 assert_eq!(group.receive(|message| message.get(data)).unwrap(), Some(7));
             }
             1 => {

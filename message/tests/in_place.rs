@@ -1,4 +1,5 @@
-//! Messages that are looked at where they lie: nothing is copied, and what is held is out of everybody's way until it is let go.
+//! Messages that are looked at where they lie: nothing is copied, and what is held is out of
+//! everybody's way until it is let go.
 
 mod guard;
 
@@ -7,7 +8,9 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
-use upcall_message::{Carried, Event, ForeignKind, Group, Handlers, Held, Joining, Kind, Message, NothingThere};
+use upcall_message::{
+    Carried, Event, ForeignKind, Group, Handlers, Held, Joining, Kind, Message, NothingThere,
+};
 use upcall_shm::span::copied;
 
 /// Copies are counted for the whole process, so tests run one after the other.
@@ -69,7 +72,9 @@ fn a_large_message_is_read_without_a_copy() {
         assert_eq!(found, (Some(3), Some(5)));
         let taken = copied();
         match (before, sent, taken) {
-            (Some(before), Some(sent), Some(taken)) => assert_eq!((sent - before, taken - sent), (LARGE as u64, 0)),
+            (Some(before), Some(sent), Some(taken)) => {
+                assert_eq!((sent - before, taken - sent), (LARGE as u64, 0))
+            }
             _ => println!("not counted in this build"),
         }
         assert!(!group.available());
@@ -84,7 +89,10 @@ fn it_is_written_to_a_descriptor_from_where_it_lies() {
     let (from, to) = std::io::pipe().unwrap();
     let written = group.receive(|message| message.payload().write_to(to.as_fd()).unwrap()).unwrap();
     drop(to);
-    assert_eq!((written, std::io::read_to_string(from).unwrap().as_str()), (18, "from where it lies"));
+    assert_eq!(
+        (written, std::io::read_to_string(from).unwrap().as_str()),
+        (18, "from where it lies")
+    );
 }
 
 #[test]
@@ -106,7 +114,10 @@ fn what_is_held_is_in_nobodys_way_and_order_is_kept() {
     let first = group.receive_held(any).unwrap();
     assert_eq!((number(&first), group.taken(), group.available()), (Some(1), 0, false));
     drop(first);
-    assert_eq!((group.taken(), next(&group, kind), next(&group, kind), next(&group, kind)), (1, Some(2), Some(3), None));
+    assert_eq!(
+        (group.taken(), next(&group, kind), next(&group, kind), next(&group, kind)),
+        (1, Some(2), Some(3), None)
+    );
     // Within a look at the same one there is nothing.
     group.send(0, kind, &4).unwrap();
     group.receive(|_| assert_eq!(group.receive_held(any).err(), Some(NothingThere))).unwrap();
@@ -123,7 +134,8 @@ fn what_lies_behind_is_announced_when_it_is_let_go() {
     let group = Joining::new(&name(), 1).join(handlers).unwrap();
     let told = Arc::new(AtomicU32::new(0));
     let here = told.clone();
-    let announced = group.announce(Arc::new(move || _ = here.fetch_add(1, Ordering::Relaxed))).unwrap();
+    let announced =
+        group.announce(Arc::new(move || _ = here.fetch_add(1, Ordering::Relaxed))).unwrap();
     group.send(0, first, &1).unwrap();
     let held = group.receive_held(any).unwrap();
     group.send(0, second, &2).unwrap();
@@ -144,7 +156,10 @@ fn what_is_held_can_be_read_when_the_group_is_left() {
     let lying = held.lying().clone();
     drop(group);
     drop(held);
-    assert_eq!(std::thread::spawn(move || lying.payload().u8((1 << 20) - 1)).join().unwrap(), Some(7));
+    assert_eq!(
+        std::thread::spawn(move || lying.payload().u8((1 << 20) - 1)).join().unwrap(),
+        Some(7)
+    );
 }
 
 /// Two members, in two threads.
@@ -160,7 +175,8 @@ fn both(zero: impl FnOnce(Joining) + Send, one: impl FnOnce(Joining) + Send) {
 }
 
 fn foreign(handlers: &mut Handlers) -> [ForeignKind; 2] {
-    ["u64", "words"].map(|carries| handlers.foreign(carries, Carried::parse(carries).unwrap()).unwrap())
+    ["u64", "words"]
+        .map(|carries| handlers.foreign(carries, Carried::parse(carries).unwrap()).unwrap())
 }
 
 #[test]
@@ -212,7 +228,11 @@ fn what_its_kind_cannot_have_is_a_violation() {
                 let mut handlers = Handlers::new();
                 let [number, words] = foreign(&mut handlers);
                 assert!(
-                    number.may_have(8) && !number.may_have(16) && words.may_have(0) && words.may_have(16) && !words.may_have(9)
+                    number.may_have(8)
+                        && !number.may_have(16)
+                        && words.may_have(0)
+                        && words.may_have(16)
+                        && !words.may_have(9)
                 );
                 let group = joining.join(handlers).unwrap();
                 assert!(group.wait(Some(Duration::from_secs(20))));

@@ -1,4 +1,5 @@
-//! Handlers that run in the middle of what a thread computes: members on ordinary kernel threads, which do not poll.
+//! Handlers that run in the middle of what a thread computes: members on ordinary kernel threads,
+//! which do not poll.
 
 mod guard;
 
@@ -22,18 +23,22 @@ fn together(size: usize, member: impl Fn(Joining) + Sync) {
         thread::scope(|scope| {
             for rank in 0..size {
                 let (name, member) = (&name, &member);
-                scope.spawn(move || guard.member(rank, || member(Joining::new(name, size).rank(rank))));
+                scope.spawn(move || {
+                    guard.member(rank, || member(Joining::new(name, size).rank(rank)))
+                });
             }
         });
     });
 }
 
 fn promise() -> Promise {
-    // SAFETY: the handlers of these tests read numbers, touch atomics, and send by `Interrupt::try_send`.
+    // SAFETY: the handlers of these tests read numbers, touch atomics, and send by
+    // `Interrupt::try_send`.
     unsafe { Promise::given() }
 }
 
-/// Computes until something is true, which a handler makes. What it computes allocates and frees, as anything does.
+/// Computes until something is true, which a handler makes. What it computes allocates and frees,
+/// as anything does.
 fn computes_until(done: impl Fn() -> bool) {
     let ends = Instant::now() + Duration::from_secs(30);
     while !done() {
@@ -99,7 +104,8 @@ fn a_thread_that_computes_is_interrupted_and_answers() {
     });
 }
 
-/// A sender with bursts and pauses, to one that computes; the other way, messages of all kinds by operations that are interrupted.
+/// A sender with bursts and pauses, to one that computes; the other way, messages of all kinds by
+/// operations that are interrupted.
 #[test]
 fn operations_and_interrupts_do_not_disturb_each_other() {
     const COUNT: u64 = 30_000;
@@ -111,7 +117,8 @@ fn operations_and_interrupts_do_not_disturb_each_other() {
         handlers.on_interrupt(number, move |_, message| own[message.from()].comes(message.word(0)));
         let texts = Arc::new(AtomicU64::new(0));
         let seen = texts.clone();
-        handlers.on(text, move |_, _, text| assert_eq!(text, seen.fetch_add(1, SeqCst).to_string()));
+        handlers
+            .on(text, move |_, _, text| assert_eq!(text, seen.fetch_add(1, SeqCst).to_string()));
         let group = joining.join(handlers).unwrap();
         if group.rank() == 0 {
             group
@@ -151,15 +158,22 @@ fn operations_and_interrupts_do_not_disturb_each_other() {
                 _ => {}
             });
             while texts.load(SeqCst) < COUNT / 10 {
-                assert!(group.poll() > 0 || group.wait(Some(Duration::from_secs(30))), "nothing comes");
+                assert!(
+                    group.poll() > 0 || group.wait(Some(Duration::from_secs(30))),
+                    "nothing comes"
+                );
             }
         }
-        assert_eq!(counted[1].count() + counted[2].count(), if group.rank() == 0 { 2 * COUNT } else { 0 });
+        assert_eq!(
+            counted[1].count() + counted[2].count(),
+            if group.rank() == 0 { 2 * COUNT } else { 0 }
+        );
         group.barrier().unwrap();
     });
 }
 
-/// A section, or a handler, that lasts has what comes meanwhile diverted; all of that is taken by interrupts all the same, as far as two segments go.
+/// A section, or a handler, that lasts has what comes meanwhile diverted; all of that is taken by
+/// interrupts all the same, as far as two segments go.
 #[test]
 fn what_was_diverted_comes_when_a_section_ends() {
     const COUNT: u64 = 60_000;
@@ -206,7 +220,8 @@ fn a_wait_in_a_section_leaves_the_thread_interruptible() {
                 for round in 0..ROUNDS {
                     let section = group.atomic();
                     group.wait(Some(Duration::from_micros(100)));
-                    // The other one sends only after this, and after it nothing is done here by which the group could notice.
+                    // The other one sends only after this, and after it nothing is done here by
+                    // which the group could notice.
                     group.send(1, ready, &()).unwrap();
                     drop(section);
                     computes_until(|| counted.count() == round + 1);
@@ -224,7 +239,8 @@ fn a_wait_in_a_section_leaves_the_thread_interruptible() {
     });
 }
 
-/// Who has not sent before is heard while the thread computes; what no handler for interrupts takes stays there, with what follows it, and others go on.
+/// Who has not sent before is heard while the thread computes; what no handler for interrupts takes
+/// stays there, with what follows it, and others go on.
 #[test]
 fn others_interrupt_while_one_has_to_be_polled_for() {
     together(3, |joining| {
@@ -266,7 +282,10 @@ fn others_interrupt_while_one_has_to_be_polled_for() {
             }
         }
         group.barrier().unwrap();
-        assert_eq!(counted.map(|counted| counted.count()).iter().sum::<u64>(), if group.rank() == 0 { 110 } else { 0 });
+        assert_eq!(
+            counted.map(|counted| counted.count()).iter().sum::<u64>(),
+            if group.rank() == 0 { 110 } else { 0 }
+        );
     });
 }
 
@@ -288,7 +307,8 @@ fn outside_of_it_they_are_polled_for() {
     assert_eq!(counted.count(), 0);
     group.poll();
     assert_eq!((counted.count(), refused.load(SeqCst)), (3, 1));
-    // A panic in what computes ends it as a return does; what comes at its beginning is run at once.
+    // A panic in what computes ends it as a return does; what comes at its beginning is run at
+    // once.
     group.send(0, number, &3).unwrap();
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         group.interruptible(promise(), || {
@@ -312,7 +332,10 @@ fn on_a_virtual_processor_there_are_safe_points() {
     let body = || {
         let group = Joining::new(&name(), 1).join(Handlers::new()).unwrap();
         let error = group.interruptible(promise(), || unreachable!("it does not run")).unwrap_err();
-        assert!(matches!(error, InterruptError::SafePoints) && error.to_string().contains("safe_point()"));
+        assert!(
+            matches!(error, InterruptError::SafePoints)
+                && error.to_string().contains("safe_point()")
+        );
     };
     upcall_thread::Processors::new().count(1).idle(idle).run(body).unwrap();
 }

@@ -1,4 +1,5 @@
-//! What a group may buffer has a limit, and so has the machine: who floods is stopped there, and goes on by itself; nobody else notices, and nobody waits for ever.
+//! What a group may buffer has a limit, and so has the machine: who floods is stopped there, and
+//! goes on by itself; nobody else notices, and nobody waits for ever.
 
 mod guard;
 
@@ -27,7 +28,13 @@ fn together(size: usize, member: impl Fn(Joining) + Sync) {
             for rank in 0..size {
                 let (name, member) = (&name, &member);
                 scope.spawn(move || {
-                    guard.member(rank, || member(Joining::new(name, size).rank(rank).timeout(Some(Duration::from_micros(50)))))
+                    guard.member(rank, || {
+                        member(
+                            Joining::new(name, size)
+                                .rank(rank)
+                                .timeout(Some(Duration::from_micros(50))),
+                        )
+                    })
                 });
             }
         });
@@ -179,7 +186,12 @@ fn handlers_that_answer_floods_of_small_messages_go_on() {
             (0..ALL).for_each(|word| group.send(next, number, &word).unwrap());
             while seen.get() < ALL || answered.get() < ALL {
                 if group.poll() == 0 {
-                    assert!(group.wait(Some(GUARD)), "{} numbers and {} answers of {ALL}", seen.get(), answered.get());
+                    assert!(
+                        group.wait(Some(GUARD)),
+                        "{} numbers and {} answers of {ALL}",
+                        seen.get(),
+                        answered.get()
+                    );
                 }
             }
             group.barrier().unwrap();
@@ -198,7 +210,8 @@ fn a_deadline_ends_what_would_be_a_deadlock() {
             let kind = handlers.kind::<[u64]>("block");
             let group = joining.limit(limit).timeout(timeout).join(handlers).unwrap();
             let other = 1 - group.rank();
-            let send = |number| group.send_within(other, kind, &block(number), Duration::from_millis(20));
+            let send =
+                |number| group.send_within(other, kind, &block(number), Duration::from_millis(20));
             let mut sent = 0;
             let stuck = loop {
                 match send(sent) {
@@ -227,7 +240,10 @@ fn a_deadline_ends_what_would_be_a_deadlock() {
                         assert_eq!(number, Some(taken));
                         taken += 1;
                     }
-                    Err(_) => assert!(!was_sent || taken == all || group.wait(Some(GUARD)), "{taken} of {all}"),
+                    Err(_) => assert!(
+                        !was_sent || taken == all || group.wait(Some(GUARD)),
+                        "{taken} of {all}"
+                    ),
                 }
             }
             both_stuck.wait();
@@ -398,7 +414,8 @@ fn who_does_not_wait_is_refused_at_the_limit() {
     });
 }
 
-/// A message longer than a segment counts, also if it is the first one for its receiver that is buffered. One alone goes, however long.
+/// A message longer than a segment counts, also if it is the first one for its receiver that is
+/// buffered. One alone goes, however long.
 #[test]
 fn long_messages_count_from_the_first_one_on() {
     let sent = Barrier::new(3);
@@ -472,8 +489,9 @@ fn with_little_memory_left_nobody_buffers_more_and_all_go_on_when_there_is_more(
             let at = stands_still();
             assert!((ALL / 2 - 1..ALL - 100).contains(&at), "{at}");
             let own = accounts::of(std::process::id()).unwrap();
-            let low =
-                |read: &accounts::AccountReading| read.stopped.is_some_and(|stopped| stopped.memory_is_low && stopped.rank == 1);
+            let low = |read: &accounts::AccountReading| {
+                read.stopped.is_some_and(|stopped| stopped.memory_is_low && stopped.rank == 1)
+            };
             assert!(own.iter().any(|account| low(&account.read())), "{own:?}");
             LEFT.store(500, Ordering::Relaxed);
             assert_eq!(stands_still(), ALL);

@@ -1,4 +1,5 @@
-//! Handlers that run by themselves: members on virtual processors, whose threads do something else meanwhile.
+//! Handlers that run by themselves: members on virtual processors, whose threads do something else
+//! meanwhile.
 
 mod guard;
 
@@ -23,8 +24,11 @@ fn together(size: usize, pacing: Pacing, member: impl Fn(Joining) + Sync) {
         thread::scope(|scope| {
             for rank in 0..size {
                 let (name, member) = (&name, &member);
-                scope
-                    .spawn(move || guard.member(rank, || on_a_processor(pacing, || member(Joining::new(name, size).rank(rank)))));
+                scope.spawn(move || {
+                    guard.member(rank, || {
+                        on_a_processor(pacing, || member(Joining::new(name, size).rank(rank)))
+                    })
+                });
             }
         });
     });
@@ -127,7 +131,10 @@ fn in_a_section_no_handler_runs_and_at_its_end_all_do() {
             assert_eq!((group.available(), got.borrow().len()), (true, before));
             assert!(group.wait(Some(Duration::from_secs(1))), "a message is there");
             drop(section);
-            assert!(got.borrow().len() > before, "handlers run before the one who ends a section goes on");
+            assert!(
+                got.borrow().len() > before,
+                "handlers run before the one who ends a section goes on"
+            );
             sleeps_until(|| got.borrow().len() == 100);
             assert!(got.borrow().iter().copied().eq(0..100));
         } else {
@@ -186,7 +193,9 @@ fn polls_in_a_section_and_upcalls_take_each_message_once_and_in_order() {
         let mut random = group.rank() as u64 + 1;
         for value in 0..EACH {
             (0..3).for_each(|to| group.send(to, number, &value).unwrap());
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             match random >> 59 {
                 0 => drop(group.poll()),
                 1 => {
@@ -253,7 +262,8 @@ fn a_handler_that_panics_ends_itself_only() {
     });
 }
 
-/// Two that send more than fits to each other, and take nothing in between: where nothing is diverted, upcalls are what lets both go on.
+/// Two that send more than fits to each other, and take nothing in between: where nothing is
+/// diverted, upcalls are what lets both go on.
 #[test]
 fn who_waits_for_room_runs_handlers() {
     together(2, Pacing::Adaptive, |joining| {
@@ -296,7 +306,10 @@ fn a_thread_that_waits_is_woken_by_messages_without_handlers_and_by_events() {
         if group.rank() == 0 {
             let spun = Rc::new(Cell::new(0));
             assert!(group.wait(None));
-            assert_eq!(group.receive(|message| message.get(text)).unwrap().as_deref(), Some("well"));
+            assert_eq!(
+                group.receive(|message| message.get(text)).unwrap().as_deref(),
+                Some("well")
+            );
             while group.event().is_none() {
                 assert!(group.wait(Some(Duration::from_secs(20))));
                 spun.set(spun.get() + 1);
@@ -352,7 +365,8 @@ fn a_group_outlives_its_virtual_processor() {
     let (number, got) = (handlers.kind::<u32>("number"), Rc::new(Cell::new(0)));
     let seen = got.clone();
     handlers.on(number, move |_, _, value| seen.set(value));
-    let group: Group = on_a_processor(Pacing::Adaptive, || Joining::new(&ours, 2).rank(0).join(handlers).unwrap());
+    let group: Group =
+        on_a_processor(Pacing::Adaptive, || Joining::new(&ours, 2).rank(0).join(handlers).unwrap());
     while got.get() == 0 {
         assert!(group.wait(Some(Duration::from_secs(20))));
         group.poll();
@@ -472,8 +486,11 @@ fn a_wait_ends_when_another_thread_has_received_the_message() {
 fn a_barrier_leaves_messages_without_handlers_to_other_threads() {
     together(4, Pacing::Adaptive, |joining| {
         let mut handlers = Handlers::new();
-        let (begin, request, reply) =
-            (handlers.kind::<()>("begin"), handlers.kind::<()>("request"), handlers.kind::<()>("reply"));
+        let (begin, request, reply) = (
+            handlers.kind::<()>("begin"),
+            handlers.kind::<()>("request"),
+            handlers.kind::<()>("reply"),
+        );
         let (begun, replied) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
         let (begins, replies) = (begun.clone(), replied.clone());
         handlers.on(begin, move |group, _, ()| {
@@ -508,12 +525,15 @@ fn a_virtual_processor_that_cannot_poll_is_not_taken_for_a_member() {
     if std::env::var_os(CHILD).is_none() {
         let test = "a_virtual_processor_that_cannot_poll_is_not_taken_for_a_member";
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        let child = command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        let child =
+            command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
         return assert!(child.status.success(), "{child:?}");
     }
     let join = || {
         let joined = Joining::new(&name(), 1).join(Handlers::new());
-        joined.map(drop).map_err(|error| (matches!(error, JoinError::Resource { .. }), error.to_string()))
+        joined
+            .map(drop)
+            .map_err(|error| (matches!(error, JoinError::Resource { .. }), error.to_string()))
     };
     // The processor that runs `join` begins last, and 32 have begun by then.
     let joined = on_a_processor(Pacing::Sleep, || {

@@ -1,6 +1,7 @@
 //! The one door to atomics: `std`'s, or loom's when a model is being checked.
 //!
-//! Every layer above takes its atomics, its fences and its spin hint from here, so that `--cfg loom` reaches all of them; but for `thread`, which has a shim of its own.
+//! Every layer above takes its atomics, its fences and its spin hint from here, so that `--cfg
+//! loom` reaches all of them; but for `thread`, which has a shim of its own.
 
 #[cfg(not(loom))]
 pub use std::{
@@ -16,21 +17,26 @@ pub use loom::{
 
 /// A fence, as [`std::sync::atomic::fence`].
 ///
-/// On x86-64 a SeqCst fence is a locked instruction that changes nothing, on a word of the stack: for ordinary memory it orders as `mfence` does, which compilers emit, and takes a quarter of its time (5
-/// and 21 ns on the machine of docs/lrpc.md).
+/// On x86-64 a SeqCst fence is a locked instruction that changes nothing, on a word of the stack:
+/// for ordinary memory it orders as `mfence` does, which compilers emit, and takes a quarter of its
+/// time (5 and 21 ns on the machine of docs/lrpc.md).
 #[cfg(not(loom))]
 #[inline(always)]
 pub fn fence(order: Ordering) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(upcall_kernel_threads)))]
     if order == Ordering::SeqCst {
         let mut word = 0u32;
-        // SAFETY: the word is ours, and aligned. To the compiler this may read and write any memory, so it moves no access across it.
-        return unsafe { std::arch::asm!("lock or dword ptr [{}], 0", in(reg) &raw mut word, options(nostack)) };
+        // SAFETY: the word is ours, and aligned. To the compiler this may read and write any
+        // memory, so it moves no access across it.
+        return unsafe {
+            std::arch::asm!("lock or dword ptr [{}], 0", in(reg) &raw mut word, options(nostack))
+        };
     }
     std::sync::atomic::fence(order);
 }
 
-/// A SeqCst fence directly after a read-modify-write of this thread, which on x86-64 has been one already.
+/// A SeqCst fence directly after a read-modify-write of this thread, which on x86-64 has been one
+/// already.
 #[inline(always)]
 pub fn fence_after_update() {
     if cfg!(all(not(loom), target_arch = "x86_64", not(miri), not(upcall_kernel_threads))) {
@@ -44,10 +50,12 @@ pub fn fence_after_update() {
 mod tests {
     use super::*;
 
-    /// Two threads each write one word and read the other's, again and again, from the same start: how often did both miss the other's write?
+    /// Two threads each write one word and read the other's, again and again, from the same start:
+    /// how often did both miss the other's write?
     fn both_missed(write: impl Fn(&AtomicU32) + Sync, fence: impl Fn() + Sync) -> u32 {
         const ROUNDS: u32 = 100_000;
-        let (words, turns, reads) = ([const { AtomicU32::new(0) }; 2], [const { AtomicU32::new(0) }; 2], AtomicU32::new(0));
+        let (words, turns, reads) =
+            ([const { AtomicU32::new(0) }; 2], [const { AtomicU32::new(0) }; 2], AtomicU32::new(0));
         let missed = AtomicU32::new(0);
         let side = |own: usize| {
             for round in 1..=ROUNDS {
@@ -60,7 +68,8 @@ mod tests {
                 fence();
                 let read = words[1 - own].load(Ordering::Relaxed);
                 // The second of the two sums up, and prepares the next round.
-                let sum = reads.fetch_add(1 + 2 * read.min(1), Ordering::SeqCst) + 1 + 2 * read.min(1);
+                let sum =
+                    reads.fetch_add(1 + 2 * read.min(1), Ordering::SeqCst) + 1 + 2 * read.min(1);
                 if sum % 2 == 0 {
                     missed.fetch_add(u32::from(sum == 2), Ordering::Relaxed);
                     words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -80,11 +89,17 @@ mod tests {
 
     #[test]
     fn no_load_passes_a_store_before_the_fence() {
-        assert_eq!(both_missed(|word| word.store(1, Ordering::Relaxed), || fence(Ordering::SeqCst)), 0);
+        assert_eq!(
+            both_missed(|word| word.store(1, Ordering::Relaxed), || fence(Ordering::SeqCst)),
+            0
+        );
     }
 
     #[test]
     fn no_load_passes_an_update_before_the_fence() {
-        assert_eq!(both_missed(|word| _ = word.fetch_add(1, Ordering::Relaxed), fence_after_update), 0);
+        assert_eq!(
+            both_missed(|word| _ = word.fetch_add(1, Ordering::Relaxed), fence_after_update),
+            0
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! A bell: an eventfd. Ringing it wakes whoever waits on it, and a ring before the wait is not lost.
+//! A bell: an eventfd. Ringing it wakes whoever waits on it, and a ring before the wait is not
+//! lost.
 //!
-//! One bell per ringer. A bell shared by several could be drained by one of them and so silenced for the others.
+//! One bell per ringer. A bell shared by several could be drained by one of them and so silenced
+//! for the others.
 
 use crate::crossings;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
@@ -49,19 +51,27 @@ impl Bell {
         Ok(Self(fd))
     }
 
-    /// Rings it. Costs one system call, a write. Does not block if the bell is ours and nobody else has it, or an honest peer's: a bell whose counter is full (after
-    /// 2^64 rings) already rings. A hostile peer can fill the counter of its bell and make it blocking again, and so hold the calling kernel thread up until somebody
-    /// silences the bell. Whoever must not be held up rings by [`crate::clapper::Clapper::ring`].
+    /// Rings it. Costs one system call, a write. Does not block if the bell is ours and nobody else
+    /// has it, or an honest peer's: a bell whose counter is full (after 2^64 rings) already
+    /// rings. A hostile peer can fill the counter of its bell and make it blocking again, and so
+    /// hold the calling kernel thread up until somebody silences the bell. Whoever must not be
+    /// held up rings by [`crate::clapper::Clapper::ring`].
     pub fn ring(&self) {
         crossings::another();
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Silences it; returns whether it had rung. Never blocks, whoever holds it and whatever they make of its flags (before Linux 5.8: unless they read it at the same moment).
+    /// Silences it; returns whether it had rung. Never blocks, whoever holds it and whatever they
+    /// make of its flags (before Linux 5.8: unless they read it at the same moment).
     pub fn silence(&self) -> bool {
         let mut count = [0; 8];
         crossings::another();
-        match rustix::io::preadv2(&self.0, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT) {
+        match rustix::io::preadv2(
+            &self.0,
+            &mut [IoSliceMut::new(&mut count)],
+            u64::MAX,
+            ReadWriteFlags::NOWAIT,
+        ) {
             Err(Errno::OPNOTSUPP) => self.silence_by_looking(),
             read => matches!(read, Ok(8)),
         }

@@ -21,8 +21,14 @@ pub fn memory() -> Option<(u64, u64)> {
     let folders = [mounted.join(own.trim_start_matches('/')), mounted.into()];
     folders.iter().find_map(|folder| {
         let stat = fs::read_to_string(folder.join("memory.stat")).ok()?;
-        let number = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        let used = fs::read_to_string(folder.join("memory.usage_in_bytes")).ok()?.trim().parse::<u64>().ok()?;
+        let number = |name: &str| {
+            stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
+        let used = fs::read_to_string(folder.join("memory.usage_in_bytes"))
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()?;
         // Pages of files that nothing uses go before any process is ended.
         let idle = number("total_inactive_file ").unwrap_or(0);
         Some((number("hierarchical_memory_limit ")?, used.saturating_sub(idle)))

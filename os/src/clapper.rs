@@ -1,20 +1,27 @@
 //! The clapper: rings the bell of a peer without ever waiting for that peer.
 //!
-//! A bell is an eventfd, and `write` to an eventfd waits while its counter is full, unless `O_NONBLOCK` is set. That flag belongs to the open file, which its owner and
-//! its ringer share: a hostile owner fills the counter and clears the flag whenever he likes, and who writes then hangs until somebody reads. A virtual processor must not hang
-//! for one of its peers, so it does not write. It has the kernel ring. When an asynchronous read (`io_submit(2)`) is done whose request names an eventfd in `aio_resfd`, the kernel adds one
-//! to that counter by itself: under a spin lock, without a look at flags, and a full counter stays full. The read is of no bytes, from an eventfd of our own; it is done before
-//! `io_submit` returns.
+//! A bell is an eventfd, and `write` to an eventfd waits while its counter is full, unless
+//! `O_NONBLOCK` is set. That flag belongs to the open file, which its owner and its ringer share: a
+//! hostile owner fills the counter and clears the flag whenever he likes, and who writes then hangs
+//! until somebody reads. A virtual processor must not hang for one of its peers, so it does not
+//! write. It has the kernel ring. When an asynchronous read (`io_submit(2)`) is done whose request
+//! names an eventfd in `aio_resfd`, the kernel adds one to that counter by itself: under a spin
+//! lock, without a look at flags, and a full counter stays full. The read is of no bytes, from an
+//! eventfd of our own; it is done before `io_submit` returns.
 //!
 //! # Why no wake is lost
-//! For the sleeper nothing differs from a write: the counter went up, and its waiters were told, before [`Clapper::ring`] returned; so the argument beside the sleep protocol
-//! holds as it stands. A request is refused only for lack of room among those whose results nobody has fetched (`EAGAIN`); they are fetched then, and it is made again.
+//! For the sleeper nothing differs from a write: the counter went up, and its waiters were told,
+//! before [`Clapper::ring`] returned; so the argument beside the sleep protocol holds as it stands.
+//! A request is refused only for lack of room among those whose results nobody has fetched
+//! (`EAGAIN`); they are fetched then, and it is made again.
 //!
 //! # What else was tried
-//! One stroke costs 0.95 µs on a machine where a `write` costs 0.35 µs and a hand-off there and back 6.5 µs. A datagram to a socket pair cannot block
-//! either, but costs 2.4 µs more than a write, and its reader has to read. An epoll set that holds a private eventfd and is given to the peer costs only 0.35 µs
-//! more, but whoever has a set can hold its lock, by an `epoll_wait` whose result falls on a page that never comes; then the sleeper hangs in its own set, and the ringer in
-//! closing the eventfd. Pipes have such a lock as well.
+//! One stroke costs 0.95 µs on a machine where a `write` costs 0.35 µs and a hand-off there and
+//! back 6.5 µs. A datagram to a socket pair cannot block either, but costs 2.4 µs more than a
+//! write, and its reader has to read. An epoll set that holds a private eventfd and is given to the
+//! peer costs only 0.35 µs more, but whoever has a set can hold its lock, by an `epoll_wait` whose
+//! result falls on a page that never comes; then the sleeper hangs in its own set, and the ringer
+//! in closing the eventfd. Pipes have such a lock as well.
 
 use crate::bell::Bell;
 use crate::crossings;
@@ -24,7 +31,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// So many requests may be under way or not fetched yet. The machine has 65536 for all processes (`fs.aio-max-nr`), so a process takes few.
+/// So many requests may be under way or not fetched yet. The machine has 65536 for all processes
+/// (`fs.aio-max-nr`), so a process takes few.
 const REQUESTS: usize = 32;
 
 /// After so many strokes their results are fetched, and thrown away.
@@ -37,7 +45,8 @@ const IOCB_FLAG_RESFD: u32 = 1;
 /// The clapper of this process; see the module.
 #[derive(Debug)]
 pub struct Clapper {
-    /// `None` where the kernel has no asynchronous requests, or a sandbox does not let them through: then it writes, and can be held up.
+    /// `None` where the kernel has no asynchronous requests, or a sandbox does not let them
+    /// through: then it writes, and can be held up.
     requests: Option<Requests>,
 }
 
@@ -54,13 +63,15 @@ impl Clapper {
     /// This process's clapper, made at the first use. It is of no use in a forked child.
     ///
     /// # Errors
-    /// No descriptor or no memory left, or all of the machine's asynchronous requests are taken (`EAGAIN`, see `fs.aio-max-nr`).
+    /// No descriptor or no memory left, or all of the machine's asynchronous requests are taken
+    /// (`EAGAIN`, see `fs.aio-max-nr`).
     pub fn current() -> io::Result<&'static Self> {
         static CLAPPER: Once<Clapper> = Once::new();
         CLAPPER.get(|| Ok(Self { requests: Requests::new()? }))
     }
 
-    /// Rings a bell, whoever holds it. One system call, sometimes two. Never blocks, unless the system call that it is made of is missing (see CAVEATS.md).
+    /// Rings a bell, whoever holds it. One system call, sometimes two. Never blocks, unless the
+    /// system call that it is made of is missing (see CAVEATS.md).
     pub fn ring(&self, bell: &Bell) {
         if !self.requests.as_ref().is_some_and(|requests| requests.strike(bell)) {
             bell.ring();
@@ -114,8 +125,11 @@ impl Requests {
         request.aio_resfd = bell.as_fd().as_raw_fd().cast_unsigned();
         let mut list = [&raw mut request];
         crossings::another();
-        // SAFETY: `list` points to one request, which the kernel copies; it asks for no bytes, so none are written anywhere. Both descriptors are open.
-        let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context, list.len(), list.as_mut_ptr()) };
+        // SAFETY: `list` points to one request, which the kernel copies; it asks for no bytes, so
+        // none are written anywhere. Both descriptors are open.
+        let taken = unsafe {
+            libc::syscall(libc::SYS_io_submit, self.context, list.len(), list.as_mut_ptr())
+        };
         match taken {
             1 => Ok(()),
             0 => Err(io::ErrorKind::WouldBlock.into()),
@@ -129,8 +143,18 @@ impl Requests {
         let mut results = [[0_u64; 4]; REQUESTS];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         crossings::another();
-        // SAFETY: `results` is valid for writes of as many results as are asked for, of 32 bytes each, and `now` for a read.
-        unsafe { libc::syscall(libc::SYS_io_getevents, self.context, 0, REQUESTS, results.as_mut_ptr(), &raw const now) };
+        // SAFETY: `results` is valid for writes of as many results as are asked for, of 32 bytes
+        // each, and `now` for a read.
+        unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                self.context,
+                0,
+                REQUESTS,
+                results.as_mut_ptr(),
+                &raw const now,
+            )
+        };
     }
 }
 
@@ -157,7 +181,8 @@ mod tests {
 
     #[test]
     fn strokes_are_kept_and_wake() {
-        let (clapper, bell, set) = (Clapper::current().unwrap(), Bell::new().unwrap(), PollSet::new().unwrap());
+        let (clapper, bell, set) =
+            (Clapper::current().unwrap(), Bell::new().unwrap(), PollSet::new().unwrap());
         assert!(clapper.requests.is_some(), "the kernel of this machine rings");
         let mut ready = Vec::new();
         set.add(&bell, 3, Report::EachRing).unwrap();

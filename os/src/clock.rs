@@ -1,6 +1,8 @@
-//! Moments that another process of this machine understands: nanoseconds of `CLOCK_MONOTONIC`, which `Instant` counts too but does not say.
+//! Moments that another process of this machine understands: nanoseconds of `CLOCK_MONOTONIC`,
+//! which `Instant` counts too but does not say.
 //!
-//! A process in another time namespace counts from another moment; no two that share a user's folder of names are apart so, as a rule.
+//! A process in another time namespace counts from another moment; no two that share a user's
+//! folder of names are apart so, as a rule.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +11,10 @@ fn now() -> u64 {
 }
 
 fn nanoseconds(time: rustix::time::Timespec) -> u64 {
-    time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.cast_unsigned())
+    time.tv_sec
+        .cast_unsigned()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time.tv_nsec.cast_unsigned())
 }
 
 /// The number for a moment; that of now for one that has passed.
@@ -24,7 +29,8 @@ pub fn moment(stamp: u64) -> Option<Instant> {
     Instant::now().checked_add(ahead)
 }
 
-/// The moment of the kernel's last tick, in nanoseconds: every 1 to 10 ms another. Some ns, where the exact clock takes some tens.
+/// The moment of the kernel's last tick, in nanoseconds: every 1 to 10 ms another. Some ns, where
+/// the exact clock takes some tens.
 #[inline]
 pub fn tick() -> u64 {
     nanoseconds(rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse))
@@ -47,6 +53,8 @@ mod tests {
         assert!(moment(0).unwrap() <= Instant::now());
         assert!(moment(stamp(Instant::now())).unwrap() <= Instant::now());
         assert!(tick() <= now());
-        assert!(moment(u64::MAX).is_none_or(|at| at > Instant::now() + Duration::from_secs(1 << 30)));
+        assert!(
+            moment(u64::MAX).is_none_or(|at| at > Instant::now() + Duration::from_secs(1 << 30))
+        );
     }
 }

@@ -38,7 +38,8 @@ struct State {
     users: Vec<(u32, usize)>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { queue: VecDeque::new(), threads: 0, users: Vec::new() });
+static STATE: Mutex<State> =
+    Mutex::new(State { queue: VecDeque::new(), threads: 0, users: Vec::new() });
 
 /// Descriptors that are not closed yet, of all users.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
@@ -65,7 +66,8 @@ impl State {
     }
 }
 
-/// Whether a descriptor is one of those that the protocol knows, and closed at once: a memory file, or an eventfd.
+/// Whether a descriptor is one of those that the protocol knows, and closed at once: a memory file,
+/// or an eventfd.
 pub(crate) fn is_plain(fd: &OwnedFd) -> bool {
     // Only files in memory have seals.
     rustix::fs::fcntl_get_seals(fd).is_ok() || is_eventfd(fd)
@@ -176,7 +178,9 @@ impl Closing {
     fn begin(connection: OwnedFd) -> Result<Self, OwnedFd> {
         let (waits, given) = (Arc::new(OnceLock::new()), Arc::new(Mutex::new(Some(connection))));
         let (told, taken) = (waits.clone(), given.clone());
-        let take = |from: &Mutex<Option<OwnedFd>>| from.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let take = |from: &Mutex<Option<OwnedFd>>| {
+            from.lock().unwrap_or_else(PoisonError::into_inner).take()
+        };
         let close = move || {
             // SAFETY: the function does nothing.
             let promise = unsafe { Promise::given() };
@@ -217,7 +221,10 @@ fn hang_up_all() {
             }
         }
         std::thread::sleep(PATIENCE);
-        closings.iter().filter_map(|closing| closing.waits.get()).for_each(|waits| waits.interrupt());
+        closings
+            .iter()
+            .filter_map(|closing| closing.waits.get())
+            .for_each(|waits| waits.interrupt());
     }
 }
 

@@ -1,7 +1,9 @@
 //! Points of the path at which a test has this process die, stop or panic.
 //!
-//! What users must never meet shows when a process ends in the middle of something: so each step of binding and calling that leaves something behind has a [`Point`], and a test walks through all of them, with
-//! each way of ending. A process that is started with `UPCALL_FAULT=point:act` does the act when it comes to the point; `point:act:n` when it comes there for the nth time.
+//! What users must never meet shows when a process ends in the middle of something: so each step of
+//! binding and calling that leaves something behind has a [`Point`], and a test walks through all
+//! of them, with each way of ending. A process that is started with `UPCALL_FAULT=point:act` does
+//! the act when it comes to the point; `point:act:n` when it comes there for the nth time.
 //!
 //! Only in builds with debug assertions; in others a point is nothing.
 
@@ -226,7 +228,8 @@ pub const POINTS_ARE_THERE: bool = cfg!(debug_assertions);
 
 static ARMED: OnceLock<Armed> = OnceLock::new();
 
-/// Does from now on what `UPCALL_FAULT` with this text would have done from the beginning. False if the text says nothing, or something was asked for before.
+/// Does from now on what `UPCALL_FAULT` with this text would have done from the beginning. False if
+/// the text says nothing, or something was asked for before.
 pub fn arm(text: &str) -> bool {
     Armed::parse(text).is_some_and(|armed| ARMED.set(armed).is_ok())
 }
@@ -248,7 +251,8 @@ fn reached(point: Point) {
     });
     if let Some(armed) = ARMED.get()
         && armed.point == point
-        && armed.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) == Ok(1)
+        && armed.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+            == Ok(1)
     {
         armed.act.happens(point);
     }
@@ -267,6 +271,9 @@ mod tests {
             }
         }
         assert!(Armed::parse("client-sent").is_none() && Armed::parse("nowhere:kill").is_none());
-        assert!(Armed::parse("client-sent:sing").is_none() && Armed::parse("client-sent:kill:x").is_none());
+        assert!(
+            Armed::parse("client-sent:sing").is_none()
+                && Armed::parse("client-sent:kill:x").is_none()
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Waiting on a word in memory. The word may lie in shared memory; it is compared by the kernel when the wait begins, so a change made
-//! before is never slept over.
+//! Waiting on a word in memory. The word may lie in shared memory; it is compared by the kernel
+//! when the wait begins, so a change made before is never slept over.
 
 use crate::crossings;
 use rustix::thread::futex::{self, Flags};
@@ -35,7 +35,8 @@ impl Scope {
     }
 }
 
-/// Blocks the kernel thread while `*word == expected`, until [`wake`], a signal, or `timeout` (monotonic; none waits for ever).
+/// Blocks the kernel thread while `*word == expected`, until [`wake`], a signal, or `timeout`
+/// (monotonic; none waits for ever).
 pub fn wait(word: &AtomicU32, expected: u32, scope: Scope, timeout: Option<Duration>) -> Wait {
     let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
     crossings::another();
@@ -46,7 +47,8 @@ pub fn wait(word: &AtomicU32, expected: u32, scope: Scope, timeout: Option<Durat
     }
 }
 
-/// Wakes at most `count` of the threads that wait on `word`; returns how many. Costs one system call even if nobody waits.
+/// Wakes at most `count` of the threads that wait on `word`; returns how many. Costs one system
+/// call even if nobody waits.
 pub fn wake(word: &AtomicU32, count: u32, scope: Scope) -> usize {
     crossings::another();
     futex::wake(word, scope.flags(), count).unwrap_or(0)
@@ -63,6 +65,9 @@ mod tests {
 
     #[test]
     fn time_runs_out() {
-        assert_eq!(wait(&AtomicU32::new(0), 0, Scope::Shared, Some(Duration::from_millis(1))), Wait::TimedOut);
+        assert_eq!(
+            wait(&AtomicU32::new(0), 0, Scope::Shared, Some(Duration::from_millis(1))),
+            Wait::TimedOut
+        );
     }
 }

@@ -19,14 +19,30 @@ pub fn number_of(name: &str) -> io::Result<u32> {
     let wanted = CString::new(name)?;
     let mut room: Vec<c_char> = vec![0; 1024];
     loop {
-        let mut group = libc::group { gr_name: ptr::null_mut(), gr_passwd: ptr::null_mut(), gr_gid: 0, gr_mem: ptr::null_mut() };
+        let mut group = libc::group {
+            gr_name: ptr::null_mut(),
+            gr_passwd: ptr::null_mut(),
+            gr_gid: 0,
+            gr_mem: ptr::null_mut(),
+        };
         let mut found = ptr::null_mut();
         // SAFETY: `wanted` ends in a zero; `group`, `room` and `found` are valid for writes of the
         // sizes that are passed.
-        let error = unsafe { libc::getgrnam_r(wanted.as_ptr(), &raw mut group, room.as_mut_ptr(), room.len(), &raw mut found) };
+        let error = unsafe {
+            libc::getgrnam_r(
+                wanted.as_ptr(),
+                &raw mut group,
+                room.as_mut_ptr(),
+                room.len(),
+                &raw mut found,
+            )
+        };
         match error {
             0 if found.is_null() => {
-                return Err(io::Error::new(io::ErrorKind::NotFound, format!("there is no group {name:?}")));
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    format!("there is no group {name:?}"),
+                ));
             }
             0 => return Ok(group.gr_gid),
             libc::ERANGE if room.len() < MOST_BYTES => room.resize(room.len() * 2, 0),

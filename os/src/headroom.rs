@@ -1,4 +1,5 @@
-//! How much memory is left: of the machine's, and of what the control groups of this process may have.
+//! How much memory is left: of the machine's, and of what the control groups of this process may
+//! have.
 
 use crate::cgroup;
 use std::fs;
@@ -24,7 +25,8 @@ impl Headroom {
     }
 }
 
-/// Where it is tightest: the machine, or one of the control groups (cgroup v2) from that of this process upwards which have a limit. Takes some 30 µs. `None` if the kernel does not say.
+/// Where it is tightest: the machine, or one of the control groups (cgroup v2) from that of this
+/// process upwards which have a limit. Takes some 30 µs. `None` if the kernel does not say.
 pub fn headroom() -> Option<Headroom> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| of_machine(&text));
     let groups = cgroup::own().into_iter().flat_map(|own| of_groups(&own));
@@ -40,7 +42,8 @@ pub fn limit() -> u64 {
 fn all() -> impl Iterator<Item = Headroom> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| of_machine(&text));
     let groups = cgroup::own().into_iter().flat_map(|own| of_groups(&own));
-    let first = cgroup::memory().map(|(limit, used)| Headroom { left: limit.saturating_sub(used), of: limit });
+    let first = cgroup::memory()
+        .map(|(limit, used)| Headroom { left: limit.saturating_sub(used), of: limit });
     machine.into_iter().chain(groups).chain(first)
 }
 
@@ -62,18 +65,24 @@ pub fn available() -> u64 {
 }
 
 fn of_groups(own: &Path) -> Vec<Headroom> {
-    own.ancestors().take_while(|folder| folder.join("cgroup.procs").exists()).filter_map(of_group).collect()
+    own.ancestors()
+        .take_while(|folder| folder.join("cgroup.procs").exists())
+        .filter_map(of_group)
+        .collect()
 }
 
 /// `None`: it has no limit.
 fn of_group(folder: &Path) -> Option<Headroom> {
-    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let number =
+        |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
     // "max" is no number.
     let of = number("memory.max")?;
     let used = number("memory.current")?;
     // Pages of files that nobody uses go before anybody is ended.
     let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-    let inactive = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.trim().parse::<u64>().ok());
+    let inactive = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("inactive_file ")?.trim().parse::<u64>().ok());
     Some(Headroom { left: of.saturating_sub(used.saturating_sub(inactive.unwrap_or(0))), of })
 }
 
@@ -99,13 +108,17 @@ mod tests {
     fn what_the_machine_says_is_understood() {
         let text = "MemTotal:       16 kB\nMemFree: 1 kB\nMemAvailable:    8 kB\n";
         assert_eq!(of_machine(text), Some(Headroom { left: 8192, of: 16384 }));
-        assert_eq!((of_machine("MemTotal: 16 kB"), of_machine("MemTotal: x kB\nMemAvailable: 1")), (None, None));
+        assert_eq!(
+            (of_machine("MemTotal: 16 kB"), of_machine("MemTotal: x kB\nMemAvailable: 1")),
+            (None, None)
+        );
     }
 
     #[test]
     fn groups_with_a_limit_are_found_up_to_the_top() {
         let top = std::env::temp_dir().join(format!("upcall-headroom-{}", std::process::id()));
-        let write = |folder: &Path, name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+        let write =
+            |folder: &Path, name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
         let (outer, inner) = (top.join("outer"), top.join("outer/inner"));
         fs::create_dir_all(&inner).unwrap();
         [&outer, &inner].iter().for_each(|folder| write(folder, "cgroup.procs", ""));
@@ -118,7 +131,10 @@ mod tests {
         assert_eq!(of_groups(&inner), [Headroom { left: 400, of: 1000 }]);
         write(&outer, "memory.current", "2000\n");
         write(&inner, "memory.max", "10\n");
-        assert_eq!(of_groups(&inner), [Headroom { left: 5, of: 10 }, Headroom { left: 0, of: 1000 }]);
+        assert_eq!(
+            of_groups(&inner),
+            [Headroom { left: 5, of: 10 }, Headroom { left: 0, of: 1000 }]
+        );
         fs::remove_dir_all(&top).unwrap();
     }
 }

@@ -1,11 +1,17 @@
-//! Interrupts: a function that runs on a kernel thread in the middle of whatever that computes, when another thread of the process says so.
+//! Interrupts: a function that runs on a kernel thread in the middle of whatever that computes,
+//! when another thread of the process says so.
 //!
-//! A thread says for how long it can be interrupted, and by what ([`interruptible`]); others interrupt it ([`Interruptible::interrupt`]). The signal is SIGURG: by default it is ignored, so one that comes late, or to a thread that was not to be interrupted,
-//! does nothing. Signals of one number that wait are one signal, so what interrupts must say elsewhere what there is to do.
+//! A thread says for how long it can be interrupted, and by what ([`interruptible`]); others
+//! interrupt it ([`Interruptible::interrupt`]). The signal is SIGURG: by default it is ignored, so
+//! one that comes late, or to a thread that was not to be interrupted, does nothing. Signals of one
+//! number that wait are one signal, so what interrupts must say elsewhere what there is to do.
 //!
 //! # Why no interrupt is lost
-//! One that is asked for after [`interruptible`] has begun, and before it ends, runs the function after that moment: the kernel keeps the signal until it has called the handler, and calls it again if the signal came while it ran. The asker names the thread, and
-//! the thread cannot be another one of that number: the number is good as long as `interruptible` has not returned, which a lock sees to.
+//! One that is asked for after [`interruptible`] has begun, and before it ends, runs the function
+//! after that moment: the kernel keeps the signal until it has called the handler, and calls it
+//! again if the signal came while it ran. The asker names the thread, and the thread cannot be
+//! another one of that number: the number is good as long as `interruptible` has not returned,
+//! which a lock sees to.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -22,8 +28,10 @@ impl Promise {
     /// Gives it.
     ///
     /// # Safety
-    /// What the promise is given for runs in a signal handler, between any two instructions of a thread. So it neither allocates nor frees, takes no lock, does not panic, calls only what POSIX names async-signal-safe, and touches nothing that
-    /// the thread which it interrupts may be changing, other than by atomics.
+    /// What the promise is given for runs in a signal handler, between any two instructions of a
+    /// thread. So it neither allocates nor frees, takes no lock, does not panic, calls only what
+    /// POSIX names async-signal-safe, and touches nothing that the thread which it interrupts
+    /// may be changing, other than by atomics.
     pub unsafe fn given() -> Self {
         Self(())
     }
@@ -42,7 +50,8 @@ impl Interruptible {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = *thread {
             let process = std::process::id();
-            // SAFETY: a system call on numbers. The thread is one of this process, and lives: it takes the lock before it goes on.
+            // SAFETY: a system call on numbers. The thread is one of this process, and lives: it
+            // takes the lock before it goes on.
             unsafe { libc::syscall(libc::SYS_tgkill, process, thread, SIGNAL) };
         }
     }
@@ -61,22 +70,30 @@ thread_local! {
     static TOP: Cell<*const Frame> = const { Cell::new(ptr::null()) };
 }
 
-/// Runs `body`, which is told by what others interrupt it; whenever they do, `run`. May be nested: an interrupt runs all functions of its thread, the innermost first.
+/// Runs `body`, which is told by what others interrupt it; whenever they do, `run`. May be nested:
+/// an interrupt runs all functions of its thread, the innermost first.
 ///
 /// # Errors
 /// The program has a handler of its own for SIGURG.
 ///
 /// # Panics
 /// Those of `body`. One of `run` ends the process.
-pub fn interruptible<R>(_promise: Promise, run: &dyn Fn(), body: impl FnOnce(Arc<Interruptible>) -> R) -> io::Result<R> {
+pub fn interruptible<R>(
+    _promise: Promise,
+    run: &dyn Fn(),
+    body: impl FnOnce(Arc<Interruptible>) -> R,
+) -> io::Result<R> {
     install()?;
     // SAFETY: a system call without arguments.
     let number = unsafe { libc::gettid() };
-    // SAFETY: only the lifetime is changed, of a reference that `frame` below is the only one to have; it is taken out of reach before `run` ends, by `ending`, also if `body` panics.
-    let run: *const dyn Fn() = unsafe { std::mem::transmute::<*const (dyn Fn() + '_), *const (dyn Fn() + 'static)>(run) };
+    // SAFETY: only the lifetime is changed, of a reference that `frame` below is the only one to
+    // have; it is taken out of reach before `run` ends, by `ending`, also if `body` panics.
+    let run: *const dyn Fn() =
+        unsafe { std::mem::transmute::<*const (dyn Fn() + '_), *const (dyn Fn() + 'static)>(run) };
     let frame = Frame { run, before: TOP.get() };
     let thread = Arc::new(Interruptible { thread: Mutex::new(Some(number)) });
-    let ending = Ending { before: frame.before, thread: thread.clone(), blocked: mask(libc::SIG_UNBLOCK) };
+    let ending =
+        Ending { before: frame.before, thread: thread.clone(), blocked: mask(libc::SIG_UNBLOCK) };
     TOP.set(&raw const frame);
     // A handler that runs on this thread from here on sees the frame whole.
     compiler_fence(Ordering::SeqCst);
@@ -122,7 +139,10 @@ fn mask(how: c_int) -> bool {
 /// Installs the handler, once in a process.
 fn install() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), String>> = OnceLock::new();
-    INSTALLED.get_or_init(|| try_install().map_err(|error| error.to_string())).clone().map_err(io::Error::other)
+    INSTALLED
+        .get_or_init(|| try_install().map_err(|error| error.to_string()))
+        .clone()
+        .map_err(io::Error::other)
 }
 
 fn try_install() -> io::Result<()> {
@@ -133,12 +153,15 @@ fn try_install() -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     if ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction) {
-        return Err(io::Error::other("the program has a handler of its own for SIGURG, by which threads are interrupted"));
+        return Err(io::Error::other(
+            "the program has a handler of its own for SIGURG, by which threads are interrupted",
+        ));
     }
     action.sa_sigaction = handle as extern "C" fn(c_int) as libc::sighandler_t;
     // On the thread's own stack: the one for faults is a few pages.
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: `action` is valid for a read, and its function is a handler that keeps to what handlers may do.
+    // SAFETY: `action` is valid for a read, and its function is a handler that keeps to what
+    // handlers may do.
     if unsafe { libc::sigaction(SIGNAL, &raw const action, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -152,9 +175,11 @@ extern "C" fn handle(_: c_int) {
     // SAFETY: valid for a read, by this thread.
     let before = unsafe { errno.read() };
     let mut at = TOP.get();
-    // SAFETY: a frame that is in reach lies on this thread's stack, in a function that has not returned.
+    // SAFETY: a frame that is in reach lies on this thread's stack, in a function that has not
+    // returned.
     while let Some(frame) = unsafe { at.as_ref() } {
-        // SAFETY: as the frame, and the caller of `interruptible` borrows the function for as long. It is fit for a handler, by the promise.
+        // SAFETY: as the frame, and the caller of `interruptible` borrows the function for as long.
+        // It is fit for a handler, by the promise.
         let run = unsafe { &*frame.run };
         run();
         at = frame.before;
@@ -230,7 +255,11 @@ mod tests {
             std::thread::scope(|scope| {
                 scope.spawn(|| (0..100).for_each(|_| thread.interrupt()));
                 // Sums that a lost register would spoil.
-                let sums = || (0..200).map(|row| (0..2000).map(|at| f64::from(row * at).sqrt()).sum()).collect::<Vec<f64>>();
+                let sums = || {
+                    (0..200)
+                        .map(|row| (0..2000).map(|at| f64::from(row * at).sqrt()).sum())
+                        .collect::<Vec<f64>>()
+                };
                 assert_eq!(sums(), sums());
             });
         })

@@ -11,8 +11,8 @@
 //! ([`crossings`]). The feature `testing` adds system calls that a test answers (`seccomp`), and an
 //! allocator that refuses (`ration`).
 //!
-//! What not: policy. Nothing here decides when to wait, whom to trust, or how long to spin; every call is one or
-//! a few system calls with a typed result. Nothing here logs.
+//! What not: policy. Nothing here decides when to wait, whom to trust, or how long to spin; every
+//! call is one or a few system calls with a typed result. Nothing here logs.
 //!
 //! ```
 //! use upcall_os::memory::{Mapping, MemoryFile};

@@ -1,14 +1,17 @@
 //! Whose the other end of a connection within this machine is.
 //!
-//! A connection of TCP does not say who made it, as a Unix socket does. But where both ends are on this machine the kernel knows the user of each, and tells everybody: by `sock_diag`, which looks one connection up
-//! (some µs), or where that is missing in `/proc/net/tcp`, which is a walk through all (5 ms here). An end that its owner has closed has no user any more (it is shown as root's), and is in another
-//! state than an open one: only open ones count.
+//! A connection of TCP does not say who made it, as a Unix socket does. But where both ends are on
+//! this machine the kernel knows the user of each, and tells everybody: by `sock_diag`, which looks
+//! one connection up (some µs), or where that is missing in `/proc/net/tcp`, which is a walk
+//! through all (5 ms here). An end that its owner has closed has no user any more (it is shown as
+//! root's), and is in another state than an open one: only open ones count.
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// The user whose process holds the end at `theirs` of an open connection to `ours`, both on this machine. `None` if there is no such connection (any more), or the kernel does not tell.
+/// The user whose process holds the end at `theirs` of an open connection to `ours`, both on this
+/// machine. `None` if there is no such connection (any more), or the kernel does not tell.
 pub fn user_of(theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
     let (theirs, ours) = (plain(theirs), plain(ours));
     look_up(theirs, ours).unwrap_or_else(|_| search(theirs, ours))
@@ -26,14 +29,20 @@ const ANSWER: usize = HEADER + 72;
 /// Asks the kernel for that one connection.
 fn look_up(theirs: SocketAddr, ours: SocketAddr) -> io::Result<Option<u32>> {
     let flags = SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::SOCK_DIAG))?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::DGRAM,
+        flags,
+        Some(netlink::SOCK_DIAG),
+    )?;
     rustix::net::send(&socket, &request(theirs, ours), SendFlags::empty())?;
     let mut answer = [0; 512];
     let (len, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
     read(&answer[..len]).ok_or_else(|| io::Error::other("an answer that was not asked for"))?
 }
 
-/// `nlmsghdr`, then `inet_diag_req_v2`: the family, TCP, all states, the ports and addresses as they travel, any interface, no cookie.
+/// `nlmsghdr`, then `inet_diag_req_v2`: the family, TCP, all states, the ports and addresses as
+/// they travel, any interface, no cookie.
 fn request(theirs: SocketAddr, ours: SocketAddr) -> [u8; REQUEST] {
     let mut bytes = [0; REQUEST];
     bytes[..4].copy_from_slice(&(REQUEST as u32).to_ne_bytes());
@@ -78,9 +87,13 @@ fn search(theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
         IpAddr::V4(ip) => SocketAddr::new(IpAddr::V6(ip.to_ipv6_mapped()), at.port()),
         IpAddr::V6(_) => at,
     };
-    let tables: [(&str, SocketAddr, SocketAddr); 2] =
-        [("/proc/self/net/tcp", theirs, ours), ("/proc/self/net/tcp6", mapped(theirs), mapped(ours))];
-    tables.iter().find_map(|(path, theirs, ours)| find(&std::fs::read_to_string(path).ok()?, *theirs, *ours))
+    let tables: [(&str, SocketAddr, SocketAddr); 2] = [
+        ("/proc/self/net/tcp", theirs, ours),
+        ("/proc/self/net/tcp6", mapped(theirs), mapped(ours)),
+    ];
+    tables
+        .iter()
+        .find_map(|(path, theirs, ours)| find(&std::fs::read_to_string(path).ok()?, *theirs, *ours))
 }
 
 /// Without the guise of an address of the other kind.
@@ -95,7 +108,8 @@ fn find(table: &str, theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
     table.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(1);
         let here = words.next()? == theirs && words.next()? == ours && words.next()? == ESTABLISHED;
-        // Between the state and the user: two queues, a timer, and how often something was sent again.
+        // Between the state and the user: two queues, a timer, and how often something was sent
+        // again.
         here.then(|| words.nth(3)?.parse().ok())?
     })
 }
@@ -120,7 +134,9 @@ mod tests {
 
     #[test]
     fn the_other_end_is_ours_while_it_is_open() {
-        for (listens, connects) in [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "[::1]"), ("[::]:0", "127.0.0.1")] {
+        for (listens, connects) in
+            [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "[::1]"), ("[::]:0", "127.0.0.1")]
+        {
             // A machine may have no IPv6.
             let Ok(listener) = TcpListener::bind(listens) else { continue };
             let port = listener.local_addr().unwrap().port();
@@ -129,7 +145,9 @@ mod tests {
             let ours = server.local_addr().unwrap();
             let (theirs, ours) = (plain(theirs), plain(ours));
             // By both ways, if there are both.
-            let users = |theirs, ours| [look_up(theirs, ours).unwrap_or(search(theirs, ours)), search(theirs, ours)];
+            let users = |theirs, ours| {
+                [look_up(theirs, ours).unwrap_or(search(theirs, ours)), search(theirs, ours)]
+            };
             assert_eq!(users(theirs, ours), [Some(crate::socket::own_user()); 2], "{listens}");
             assert_eq!(users(ours, SocketAddr::new(ours.ip(), 1)), [None; 2], "{listens}");
             drop(client);

@@ -1,7 +1,10 @@
 //! A fence that one thread makes for all: `membarrier(2)`.
 //!
-//! Who looks for messages seldom and who sends often need a fence each to agree on who has seen what (see `sleep` in `upcall-transfer`). With this, the one who is about to sleep pays for both: the kernel has every processor that
-//! runs a thread of a registered process make a full fence before the call returns, and a thread that does not run has made one when it was switched out. It takes some µs for each such processor, and next to nothing if there is none.
+//! Who looks for messages seldom and who sends often need a fence each to agree on who has seen
+//! what (see `sleep` in `upcall-transfer`). With this, the one who is about to sleep pays for both:
+//! the kernel has every processor that runs a thread of a registered process make a full fence
+//! before the call returns, and a thread that does not run has made one when it was switched out.
+//! It takes some µs for each such processor, and next to nothing if there is none.
 
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::sync::OnceLock;
@@ -15,10 +18,13 @@ use std::sync::OnceLock;
 /// a machine that starts and kills processes without a pause.
 pub fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
-    *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok() && everywhere())
+    *REGISTERED.get_or_init(|| {
+        membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok() && everywhere()
+    })
 }
 
-/// A full fence in all threads of registered processes, and in this one. False if the kernel refuses: then there was none.
+/// A full fence in all threads of registered processes, and in this one. False if the kernel
+/// refuses: then there was none.
 pub fn everywhere() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
@@ -30,12 +36,14 @@ mod tests {
     use crate::processor::Processors;
     use std::sync::atomic::compiler_fence;
 
-    /// One thread writes a word and reads the other's without a fence; the other one does so with the fence for both. Never do both miss the other's write.
+    /// One thread writes a word and reads the other's without a fence; the other one does so with
+    /// the fence for both. Never do both miss the other's write.
     #[test]
     fn one_fence_serves_both() {
         assert!(register() && register(), "the kernel of this machine has it");
         const ROUNDS: u32 = 3000;
-        let (words, turns, reads) = ([const { AtomicU32::new(0) }; 2], [const { AtomicU32::new(0) }; 2], AtomicU32::new(0));
+        let (words, turns, reads) =
+            ([const { AtomicU32::new(0) }; 2], [const { AtomicU32::new(0) }; 2], AtomicU32::new(0));
         let missed = AtomicU32::new(0);
         let side = |own: usize, fence: &(dyn Fn() + Sync)| {
             for round in 1..=ROUNDS {

@@ -1,8 +1,10 @@
-//! Memory files: anonymous memory that is handed over by descriptor, with a size that nobody can change any more.
+//! Memory files: anonymous memory that is handed over by descriptor, with a size that nobody can
+//! change any more.
 //!
-//! A peer that could shrink a file under our mapping would kill us with SIGBUS. So a file is sealed against
-//! growing and shrinking before it is handed over, and [`MemoryFile::adopt`] checks the seals again on receipt. Nothing appears
-//! in any directory, and the kernel frees the pages with the last descriptor and mapping, also after `kill -9`.
+//! A peer that could shrink a file under our mapping would kill us with SIGBUS. So a file is sealed
+//! against growing and shrinking before it is handed over, and [`MemoryFile::adopt`] checks the
+//! seals again on receipt. Nothing appears in any directory, and the kernel frees the pages with
+//! the last descriptor and mapping, also after `kill -9`.
 //!
 //! # Who pays for a page
 //! The kernel charges a page to the process that touches it first. A sealed file can still have
@@ -77,13 +79,19 @@ impl fmt::Display for AdoptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Seals { found, expected } => {
-                write!(f, "the memory file carries the seals {found:#x}, not {expected:#x}: its owner could resize it")
+                write!(
+                    f,
+                    "the memory file carries the seals {found:#x}, not {expected:#x}: its owner could resize it"
+                )
             }
             Self::Short { found, expected } => {
                 write!(f, "the memory file has {found} bytes, fewer than the {expected} announced")
             }
             Self::Holes { found, expected } => {
-                write!(f, "the memory file has memory for {found} of its {expected} bytes: allocate it before it is sent")
+                write!(
+                    f,
+                    "the memory file has memory for {found} of its {expected} bytes: allocate it before it is sent"
+                )
             }
             Self::Kernel(error) => write!(f, "the descriptor is not a memory file: {error}"),
         }
@@ -93,7 +101,8 @@ impl fmt::Display for AdoptError {
 impl std::error::Error for AdoptError {}
 
 impl MemoryFile {
-    /// Makes a file of `len` zero bytes that both sides may write and nobody may resize. `name` shows in `/proc/PID/maps`.
+    /// Makes a file of `len` zero bytes that both sides may write and nobody may resize. `name`
+    /// shows in `/proc/PID/maps`.
     ///
     /// # Errors
     /// No descriptor or no memory left (`EMFILE`, `ENFILE`, `ENOMEM`), as the kernel says it.
@@ -118,8 +127,8 @@ impl MemoryFile {
         Ok((file, map))
     }
 
-    /// Makes a file of `len` bytes and maps it, then seals it so that no later mapping, by anyone, can write.
-    /// The returned mapping is the only one that ever can.
+    /// Makes a file of `len` bytes and maps it, then seals it so that no later mapping, by anyone,
+    /// can write. The returned mapping is the only one that ever can.
     ///
     /// # Errors
     /// As [`MemoryFile::create`]; also `EINVAL` before Linux 5.1, which lacks the seal.
@@ -145,7 +154,8 @@ impl MemoryFile {
     }
 
     fn unsealed(name: &str, len: usize) -> io::Result<Self> {
-        // Beyond this (`ulimit -f`) the kernel would not only refuse, but send a signal that ends the process.
+        // Beyond this (`ulimit -f`) the kernel would not only refuse, but send a signal that ends
+        // the process.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|limit| len as u64 > limit) {
             return Err(rustix::io::Errno::FBIG.into());
@@ -155,7 +165,8 @@ impl MemoryFile {
         Ok(Self { fd, len })
     }
 
-    /// Takes a descriptor from a peer: checks the seals (both sides write), and that it has at least `len` bytes; only these are used.
+    /// Takes a descriptor from a peer: checks the seals (both sides write), and that it has at
+    /// least `len` bytes; only these are used.
     ///
     /// # Errors
     /// See [`AdoptError`].
@@ -192,12 +203,15 @@ impl MemoryFile {
         // the seals permit it.
         let size = fs::fstat(&file.fd).map_err(kernel)?.st_size as u64;
         fs::ftruncate(&file.fd, size).map_err(kernel)?;
-        let (found, expected) = (file.allocated(), size.next_multiple_of(rustix::param::page_size() as u64));
+        let (found, expected) =
+            (file.allocated(), size.next_multiple_of(rustix::param::page_size() as u64));
         if found == expected { Ok(map) } else { Err(AdoptError::Holes { found, expected }) }
     }
 
-    /// A descriptor of the file by which it can only be read and mapped for reading; and from now on nobody can open it anew to write. A program of the same user could change
-    /// that, or one of root: what nobody at all is to write is [for one writer](Self::create_for_one_writer).
+    /// A descriptor of the file by which it can only be read and mapped for reading; and from now
+    /// on nobody can open it anew to write. A program of the same user could change
+    /// that, or one of root: what nobody at all is to write is [for one
+    /// writer](Self::create_for_one_writer).
     ///
     /// # Errors
     /// No descriptor left, or no /proc.
@@ -210,11 +224,13 @@ impl MemoryFile {
     fn adopt_with(fd: OwnedFd, len: usize, expected: SealFlags) -> Result<Self, AdoptError> {
         let kernel = |error: rustix::io::Errno| AdoptError::Kernel(error.into());
         let found = fs::fcntl_get_seals(&fd).map_err(kernel)?;
-        // EXEC is set by the kernel itself where the administrator asks for memory files without execution.
+        // EXEC is set by the kernel itself where the administrator asks for memory files without
+        // execution.
         if found.difference(SealFlags::from_bits_retain(0x20)) != expected {
             return Err(AdoptError::Seals { found: found.bits(), expected: expected.bits() });
         }
-        // Huge pages can be taken away by punching holes whatever these seals say; only plain shared memory is accepted.
+        // Huge pages can be taken away by punching holes whatever these seals say; only plain
+        // shared memory is accepted.
         if fs::fstatfs(&fd).map_err(kernel)?.f_type as u64 != TMPFS {
             return Err(AdoptError::Kernel(io::Error::other("it is not plain shared memory")));
         }
@@ -226,7 +242,8 @@ impl MemoryFile {
         Ok(Self { fd, len })
     }
 
-    /// Reads a whole frozen file that a peer sent, at most `limit` bytes. The bytes are a private copy.
+    /// Reads a whole frozen file that a peer sent, at most `limit` bytes. The bytes are a private
+    /// copy.
     ///
     /// # Errors
     /// Too long, or the kernel's refusal.
@@ -247,7 +264,8 @@ impl MemoryFile {
         Ok(bytes)
     }
 
-    /// Allocates all its pages now: what the machine has no memory for is an error here, not a fault at the first touch.
+    /// Allocates all its pages now: what the machine has no memory for is an error here, not a
+    /// fault at the first touch.
     ///
     /// # Errors
     /// `ENOSPC` or `ENOMEM`: not enough memory.
@@ -259,7 +277,8 @@ impl MemoryFile {
         Ok(fs::fallocate(&self.fd, fs::FallocateFlags::empty(), 0, self.len as u64)?)
     }
 
-    /// Gives pages back to the machine: they are zero afterwards, for everybody who has them mapped. `at` and `len` are whole pages.
+    /// Gives pages back to the machine: they are zero afterwards, for everybody who has them
+    /// mapped. `at` and `len` are whole pages.
     ///
     /// # Errors
     /// The file is one that only its maker may write, or the kernel refuses.
@@ -281,7 +300,11 @@ impl MemoryFile {
     ///
     /// # Errors
     /// The kernel's, of `lseek`; or that of `found`, which ends the search.
-    pub fn each_backed(&self, range: Range<usize>, mut found: impl FnMut(Range<usize>) -> io::Result<()>) -> io::Result<()> {
+    pub fn each_backed(
+        &self,
+        range: Range<usize>,
+        mut found: impl FnMut(Range<usize>) -> io::Result<()>,
+    ) -> io::Result<()> {
         let (mut at, end) = (range.start as u64, range.end.min(self.len) as u64);
         while at < end {
             let begins = match fs::seek(&self.fd, SeekFrom::Data(at)) {
@@ -312,10 +335,12 @@ impl MemoryFile {
     }
 }
 
-/// The memory files of this name that a process has open, as this process may read them: asks nothing of that, which may be stopped. From /proc: some µs for each descriptor that it has.
+/// The memory files of this name that a process has open, as this process may read them: asks
+/// nothing of that, which may be stopped. From /proc: some µs for each descriptor that it has.
 ///
 /// # Errors
-/// There is no such process, or this one may not look into it (another user's, or one that has made itself unreadable).
+/// There is no such process, or this one may not look into it (another user's, or one that has made
+/// itself unreadable).
 pub fn files_of(pid: u32, name: &str) -> io::Result<Vec<OwnedFd>> {
     let wanted = format!("/memfd:{name} (deleted)");
     let mut files = Vec::new();
@@ -323,7 +348,10 @@ pub fn files_of(pid: u32, name: &str) -> io::Result<Vec<OwnedFd>> {
         let path = entry.path();
         if std::fs::read_link(&path).is_ok_and(|target| target.as_os_str() == wanted.as_str()) {
             // Another file may have the number by now: nothing is to come of opening it.
-            let flags = fs::OFlags::RDONLY | fs::OFlags::CLOEXEC | fs::OFlags::NONBLOCK | fs::OFlags::NOCTTY;
+            let flags = fs::OFlags::RDONLY
+                | fs::OFlags::CLOEXEC
+                | fs::OFlags::NONBLOCK
+                | fs::OFlags::NOCTTY;
             match fs::open(&path, flags, fs::Mode::empty()) {
                 Ok(fd) => files.push(fd),
                 Err(rustix::io::Errno::NOENT) => {}
@@ -343,8 +371,8 @@ impl AsFd for MemoryFile {
     }
 }
 
-/// A shared mapping of a memory file. It gives out no references: what lies in it may change at any time, and the layer above
-/// (`shm`) says how it may be touched.
+/// A shared mapping of a memory file. It gives out no references: what lies in it may change at any
+/// time, and the layer above (`shm`) says how it may be touched.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -355,14 +383,16 @@ pub struct Mapping {
 
 // SAFETY: a mapping is an address range that belongs to the process, not to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: its methods only report the range; access through it is the caller's, under `shm`'s rules.
+// SAFETY: its methods only report the range; access through it is the caller's, under `shm`'s
+// rules.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the whole file for reading and writing.
     ///
     /// # Errors
-    /// `ENOMEM`: no address space, or too many mappings (`vm.max_map_count`); `EPERM`: the file is sealed against writing.
+    /// `ENOMEM`: no address space, or too many mappings (`vm.max_map_count`); `EPERM`: the file is
+    /// sealed against writing.
     pub fn shared(file: &MemoryFile) -> io::Result<Self> {
         Self::map(file, ProtFlags::READ | ProtFlags::WRITE)
     }
@@ -395,17 +425,26 @@ impl Mapping {
             // SAFETY: `at < len`.
             let start = unsafe { self.start.add(at) };
             // SAFETY: the range lies within this mapping; to populate it changes no byte of it.
-            let entered = unsafe { mm::madvise(start.as_ptr().cast(), PIECE.min(self.len - at), mm::Advice::LinuxPopulateWrite) };
+            let entered = unsafe {
+                mm::madvise(
+                    start.as_ptr().cast(),
+                    PIECE.min(self.len - at),
+                    mm::Advice::LinuxPopulateWrite,
+                )
+            };
             match entered {
                 Ok(()) => {}
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::PERM | rustix::io::Errno::NOSYS) => break,
+                Err(
+                    rustix::io::Errno::INVAL | rustix::io::Errno::PERM | rustix::io::Errno::NOSYS,
+                ) => break,
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(())
     }
 
-    /// Maps a part of the file, from `at` on, for reading and writing. `at` is a whole number of pages, and the part lies within the file.
+    /// Maps a part of the file, from `at` on, for reading and writing. `at` is a whole number of
+    /// pages, and the part lies within the file.
     ///
     /// # Errors
     /// As [`Mapping::shared`]; `EINVAL`: the part is none.
@@ -421,10 +460,13 @@ impl Mapping {
     }
 
     fn map_part(file: &MemoryFile, (at, len): (usize, usize), prot: ProtFlags) -> io::Result<Self> {
-        // SAFETY: no address is asked for, so no existing mapping is replaced; the file outlives the call, and the kernel keeps
-        // its pages for the mapping.
-        let start = unsafe { mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file.fd, at as u64) }?;
-        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mmap gave a null address"))?;
+        // SAFETY: no address is asked for, so no existing mapping is replaced; the file outlives
+        // the call, and the kernel keeps its pages for the mapping.
+        let start = unsafe {
+            mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file.fd, at as u64)
+        }?;
+        let start = NonNull::new(start.cast())
+            .ok_or_else(|| io::Error::other("mmap gave a null address"))?;
         Ok(Self { start, len, writable: prot.contains(ProtFlags::WRITE), held: None })
     }
 
@@ -454,7 +496,11 @@ impl Drop for Mapping {
         // The range was mapped by `map`, and no view of it outlives `self` (shm ties every view to
         // the mapping's lifetime).
         let range = reaper::Range { start: self.start, len: self.len };
-        if self.len > PIECE { reaper::take(Waste::Range(range, self.held.take())) } else { reaper::unmap(range) }
+        if self.len > PIECE {
+            reaper::take(Waste::Range(range, self.held.take()))
+        } else {
+            reaper::unmap(range)
+        }
     }
 }
 
@@ -511,7 +557,8 @@ pub fn discard<T>(room: &mut [MaybeUninit<T>]) {
     }
 }
 
-/// How many mappings a process may have (`vm.max_map_count`); the kernel's default where it does not say.
+/// How many mappings a process may have (`vm.max_map_count`); the kernel's default where it does
+/// not say.
 pub fn most_mappings() -> usize {
     let said = std::fs::read_to_string("/proc/sys/vm/max_map_count");
     said.ok().and_then(|said| said.trim().parse().ok()).unwrap_or(65_530)
@@ -585,7 +632,10 @@ mod tests {
     #[test]
     fn a_short_file_is_refused() {
         let file = MemoryFile::create("t", 4096).unwrap();
-        assert!(matches!(MemoryFile::adopt(file.fd, 4097), Err(AdoptError::Short { found: 4096, expected: 4097 })));
+        assert!(matches!(
+            MemoryFile::adopt(file.fd, 4097),
+            Err(AdoptError::Short { found: 4096, expected: 4097 })
+        ));
     }
 
     #[test]
@@ -623,10 +673,19 @@ mod tests {
         };
         let fill = |fd: &OwnedFd, flags, at, len| fs::fallocate(fd, flags, at, len).unwrap();
         let (none, beyond) = (fs::FallocateFlags::empty(), fs::FallocateFlags::KEEP_SIZE);
-        assert!(matches!(holes(&make(&|_| {})), Err(AdoptError::Holes { found: 0, expected: 0x10_0000 })));
-        assert!(matches!(holes(&make(&|fd| fill(fd, none, 4096, 1 << 19))), Err(AdoptError::Holes { .. })));
+        assert!(matches!(
+            holes(&make(&|_| {})),
+            Err(AdoptError::Holes { found: 0, expected: 0x10_0000 })
+        ));
+        assert!(matches!(
+            holes(&make(&|fd| fill(fd, none, 4096, 1 << 19))),
+            Err(AdoptError::Holes { .. })
+        ));
         // As many pages as the file has bytes for, but all of them behind its end.
-        assert!(matches!(holes(&make(&|fd| fill(fd, beyond, 1 << 20, 1 << 20))), Err(AdoptError::Holes { found: 0, .. })));
+        assert!(matches!(
+            holes(&make(&|fd| fill(fd, beyond, 1 << 20, 1 << 20))),
+            Err(AdoptError::Holes { found: 0, .. })
+        ));
         // The part that was announced has none.
         let longer = |fd: &OwnedFd| {
             fs::ftruncate(fd, 2 << 20).unwrap();
@@ -640,7 +699,9 @@ mod tests {
     fn a_file_that_was_adopted_without_holes_cannot_get_one() {
         let (file, own) = MemoryFile::create_filled("t", 1 << 20).unwrap();
         let other = holes(&file.fd).unwrap();
-        let reopened = fs::open(format!("/proc/self/fd/{}", file.fd.as_raw_fd()), OFlags::RDWR, Mode::empty()).unwrap();
+        let reopened =
+            fs::open(format!("/proc/self/fd/{}", file.fd.as_raw_fd()), OFlags::RDWR, Mode::empty())
+                .unwrap();
         for fd in [&file.fd, &reopened] {
             let punch = fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE;
             assert!(fs::fallocate(fd, punch, 0, 4096).is_err());
@@ -650,7 +711,8 @@ mod tests {
         assert!(Mapping::shared(&file).is_err(), "no third mapping writes");
         for map in [&own, &other] {
             // SAFETY: the page is in the mapping.
-            let removed = unsafe { mm::madvise(map.start.as_ptr().cast(), 4096, mm::Advice::LinuxRemove) };
+            let removed =
+                unsafe { mm::madvise(map.start.as_ptr().cast(), 4096, mm::Advice::LinuxRemove) };
             assert!(removed.is_err());
         }
         // SAFETY: the byte is in the mapping, which only this thread writes.
@@ -668,7 +730,13 @@ mod tests {
             fs::fcntl_add_seals(&file.fd, seals).unwrap();
             file.fd
         };
-        for seals in [BOTH_WRITE, ONE_WRITES, TO_BE_SEALED | SealFlags::WRITE, SealFlags::GROW, SealFlags::SHRINK] {
+        for seals in [
+            BOTH_WRITE,
+            ONE_WRITES,
+            TO_BE_SEALED | SealFlags::WRITE,
+            SealFlags::GROW,
+            SealFlags::SHRINK,
+        ] {
             assert!(matches!(holes(&sealed(seals)), Err(AdoptError::Seals { .. })), "{seals:?}");
         }
         assert!(holes(&sealed(TO_BE_SEALED)).is_ok());
@@ -683,7 +751,13 @@ mod tests {
         assert_eq!(file.allocated(), 8192);
         file.give_back(1 << 39, 1 << 16).unwrap();
         assert_eq!(file.allocated(), 0);
-        for (at, len) in [(1 << 40, 4096), ((1 << 40) - 4096, 8192), (0, 0), (1, 4096), (usize::MAX - 4095, 4096)] {
+        for (at, len) in [
+            (1 << 40, 4096),
+            ((1 << 40) - 4096, 8192),
+            (0, 0),
+            (1, 4096),
+            (usize::MAX - 4095, 4096),
+        ] {
             assert!(Mapping::part(&file, at, len).is_err(), "{at}, {len}");
         }
     }

@@ -1,4 +1,5 @@
-//! A value that is made at its first use, by something that may fail: then the next use tries again.
+//! A value that is made at its first use, by something that may fail: then the next use tries
+//! again.
 
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -1,4 +1,5 @@
-//! Waiting for any of many descriptors: one epoll set, in which each descriptor has a number of the caller's choice.
+//! Waiting for any of many descriptors: one epoll set, in which each descriptor has a number of the
+//! caller's choice.
 
 use crate::crossings;
 use rustix::buffer::spare_capacity;
@@ -14,7 +15,8 @@ pub enum Report {
     WhileReadable,
     /// Once for each new ring; nothing has to be read.
     EachRing,
-    /// The same, to one of the sets that it is in whose waiter sleeps; the others learn of it when they wait the next time.
+    /// The same, to one of the sets that it is in whose waiter sleeps; the others learn of it when
+    /// they wait the next time.
     OneOfUs,
     /// Only when its other end is gone.
     HangUp,
@@ -76,7 +78,8 @@ impl PollSet {
         let _ = epoll::delete(&self.0, fd);
     }
 
-    /// Blocks the kernel thread until a descriptor has something to say, a signal, or `timeout` (none waits for ever). Fills `ready`.
+    /// Blocks the kernel thread until a descriptor has something to say, a signal, or `timeout`
+    /// (none waits for ever). Fills `ready`.
     pub fn wait(&self, ready: &mut Vec<Ready>, timeout: Option<Duration>) {
         ready.clear();
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
@@ -85,7 +88,11 @@ impl PollSet {
         if epoll::wait(&self.0, spare_capacity(&mut events), timeout.as_ref()).is_ok() {
             ready.extend(events.iter().map(|event| {
                 let flags = event.flags;
-                Ready { key: event.data.u64(), hung_up: flags.intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP) }
+                Ready {
+                    key: event.data.u64(),
+                    hung_up: flags
+                        .intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP),
+                }
             }));
         }
     }
@@ -95,7 +102,8 @@ impl PollSet {
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 8];
         crossings::another();
-        let events = epoll::wait(&self.0, &mut events, timeout.as_ref()).map_or(&[][..], |(events, _)| events);
+        let events = epoll::wait(&self.0, &mut events, timeout.as_ref())
+            .map_or(&[][..], |(events, _)| events);
         let of_key = events.iter().filter(|event| event.data.u64() == key).count();
         Heard { key: of_key > 0, others: events.len() > of_key }
     }

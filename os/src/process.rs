@@ -1,4 +1,5 @@
-//! Other processes, by number and the moment at which they began: a number alone may be another process's tomorrow. And children that do not outlive their parent.
+//! Other processes, by number and the moment at which they began: a number alone may be another
+//! process's tomorrow. And children that do not outlive their parent.
 
 use crate::processor::Processors;
 use rustix::io::Errno;
@@ -11,7 +12,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// When a process began, in the kernel's ticks since the machine did. `None` if it has ended, or cannot be seen (/proc).
+/// When a process began, in the kernel's ticks since the machine did. `None` if it has ended, or
+/// cannot be seen (/proc).
 pub fn born(pid: u32) -> Option<u64> {
     stat(pid, BORN)
 }
@@ -27,12 +29,14 @@ pub(crate) fn stat(pid: u32, place: usize) -> Option<u64> {
 /// The same, with the kernel's error.
 fn read_stat(pid: u32, place: usize) -> io::Result<Option<u64>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The second word is the program's name in parentheses, which may hold anything; what follows begins with the third.
+    // The second word is the program's name in parentheses, which may hold anything; what follows
+    // begins with the third.
     let rest = stat.rsplit_once(')').map(|(_, rest)| rest);
     Ok(rest.and_then(|rest| rest.split_ascii_whitespace().nth(place - 3)?.parse().ok()))
 }
 
-/// A descriptor that becomes readable when the process ends; `None` if that process, the one which began then, has ended already or cannot be seen.
+/// A descriptor that becomes readable when the process ends; `None` if that process, the one which
+/// began then, has ended already or cannot be seen.
 ///
 /// # Errors
 /// No descriptor or no memory is left to find out.
@@ -144,15 +148,17 @@ pub struct Bounds {
     pub cgroup: Option<OwnedFd>,
 }
 
-/// The child that this command starts is killed by the kernel when the kernel thread ends that starts it: also by SIGKILL, also if the child is stopped by then. A program that changes its user when it starts
-/// (set-user-ID) gets out of that.
+/// The child that this command starts is killed by the kernel when the kernel thread ends that
+/// starts it: also by SIGKILL, also if the child is stopped by then. A program that changes its
+/// user when it starts (set-user-ID) gets out of that.
 ///
 /// Where a bound cannot be kept the start fails, with the kernel's word.
 pub fn bind(command: &mut Command, bounds: Bounds) {
     let parent = rustix::process::getpid();
     let before_exec = move || {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // Who ended before that line is not told of by the kernel; but then the child has another parent already.
+        // Who ended before that line is not told of by the kernel; but then the child has another
+        // parent already.
         if rustix::process::getppid() != Some(parent) {
             return Err(rustix::io::Errno::SRCH.into());
         }
@@ -164,12 +170,14 @@ pub fn bind(command: &mut Command, bounds: Bounds) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec only what is safe in a signal handler may run. The closure makes system calls on values that were there before, and counts them in an atomic; it neither allocates, frees nor locks (an
-    // error of the kernel is a number).
+    // SAFETY: between fork and exec only what is safe in a signal handler may run. The closure
+    // makes system calls on values that were there before, and counts them in an atomic; it neither
+    // allocates, frees nor locks (an error of the kernel is a number).
     unsafe { command.pre_exec(before_exec) };
 }
 
-/// The processor time that all threads of a process have used so far. Exact, and ten times as fast to have as what /proc says; `None` if there is no such process.
+/// The processor time that all threads of a process have used so far. Exact, and ten times as fast
+/// to have as what /proc says; `None` if there is no such process.
 pub fn processor_time(pid: u32) -> Option<Duration> {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: `clock` is valid for writes.
@@ -177,18 +185,22 @@ pub fn processor_time(pid: u32) -> Option<Duration> {
         return None;
     }
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for writes; a clock of a process that has ended meanwhile is an error.
+    // SAFETY: `time` is valid for writes; a clock of a process that has ended meanwhile is an
+    // error.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
         return None;
     }
     Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
-/// Whether any thread of a process runs, or would if it had a processor. From /proc: about 10 µs for each thread.
+/// Whether any thread of a process runs, or would if it had a processor. From /proc: about 10 µs
+/// for each thread.
 pub fn is_runnable(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
-    stats.into_iter().any(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R')))
+    stats
+        .into_iter()
+        .any(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R')))
 }
 
 #[cfg(all(test, not(miri)))]
@@ -204,17 +216,25 @@ mod tests {
         assert!(!has_ended(&fd) && open(child.id(), at + 1).unwrap().is_none());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(has_ended(&fd) && born(child.id()).is_none() && open(child.id(), at).unwrap().is_none());
+        assert!(
+            has_ended(&fd) && born(child.id()).is_none() && open(child.id(), at).unwrap().is_none()
+        );
     }
 
     #[test]
     fn processes_are_told_apart() {
-        let open = |pid| pidfd_open(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), PidfdFlags::empty()).unwrap();
+        let open = |pid| {
+            pidfd_open(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), PidfdFlags::empty())
+                .unwrap()
+        };
         let own = || open(std::process::id());
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         // Kernels before 6.9 have no identity for a pidfd.
         assert_eq!(identity(own()), identity(own()));
-        assert_eq!(super::own().unwrap(), identity(own()).or_else(|| identity_of_number(std::process::id())));
+        assert_eq!(
+            super::own().unwrap(),
+            identity(own()).or_else(|| identity_of_number(std::process::id()))
+        );
         if let Some(own) = identity(own()) {
             assert_ne!(identity(open(child.id())), Some(own));
         }
@@ -241,7 +261,10 @@ mod tests {
         let first = processors.iter().next().unwrap();
         let start = move || {
             let mut command = Command::new("sleep");
-            bind(command.arg("100"), Bounds { processors: Some(Processors::only(first)), cgroup: None });
+            bind(
+                command.arg("100"),
+                Bounds { processors: Some(Processors::only(first)), cgroup: None },
+            );
             command.spawn().unwrap()
         };
         let mut child = std::thread::spawn(start).join().unwrap();
@@ -249,7 +272,10 @@ mod tests {
         assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
         let mut child = start();
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        assert!(status.lines().any(|line| line == format!("Cpus_allowed_list:\t{first}")), "{status}");
+        assert!(
+            status.lines().any(|line| line == format!("Cpus_allowed_list:\t{first}")),
+            "{status}"
+        );
         assert!(processor_time(child.id()).is_some());
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,4 +1,5 @@
-//! Processors: which ones a kernel thread may run on, where it runs now, who it is, and how often it has given its processor away.
+//! Processors: which ones a kernel thread may run on, where it runs now, who it is, and how often
+//! it has given its processor away.
 
 use crate::crossings;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
@@ -80,7 +81,8 @@ impl Processors {
     }
 }
 
-/// The processor that the calling kernel thread runs on at this moment. A hint: it may be another one by the time of its use.
+/// The processor that the calling kernel thread runs on at this moment. A hint: it may be another
+/// one by the time of its use.
 #[inline]
 pub fn current() -> usize {
     rustix::thread::sched_getcpu()
@@ -98,23 +100,31 @@ pub fn thread_id() -> u32 {
 /// Not by /proc, which may show another PID namespace than ours.
 pub fn thread_belongs_to(tid: u32, pid: u32) -> bool {
     crossings::another();
-    let (Ok(tid), Ok(pid)) = (libc::pid_t::try_from(tid), libc::pid_t::try_from(pid)) else { return false };
+    let (Ok(tid), Ok(pid)) = (libc::pid_t::try_from(tid), libc::pid_t::try_from(pid)) else {
+        return false;
+    };
     // SAFETY: signal 0 is not sent; the kernel only checks the two numbers and our right to them.
     unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) == 0 }
 }
 
-/// What the calling kernel thread has waited for in the kernel so far, as that counts (`getrusage(2)`).
+/// What the calling kernel thread has waited for in the kernel so far, as that counts
+/// (`getrusage(2)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// So often it has let go of its processor because it had to wait: slept, waited for a lock, a descriptor or a disk, or was stopped. Not when another thread took the processor, nor when it offered that itself.
+    /// So often it has let go of its processor because it had to wait: slept, waited for a lock, a
+    /// descriptor or a disk, or was stopped. Not when another thread took the processor, nor when
+    /// it offered that itself.
     pub blocked: u64,
-    /// So often it has touched memory that had to be brought from a disk first, for which it has waited, maybe more than once.
+    /// So often it has touched memory that had to be brought from a disk first, for which it has
+    /// waited, maybe more than once.
     pub read: u64,
-    /// So often it has touched memory that was not mapped yet. For that it may have waited, where other threads were changing the process's mappings.
+    /// So often it has touched memory that was not mapped yet. For that it may have waited, where
+    /// other threads were changing the process's mappings.
     pub mapped: u64,
 }
 
-/// See [`Waits`]. Does not block; takes some 0.1 µs, and can be used in a handler of a signal. `None`: the kernel does not say (another one than Linux, or a filter of system calls).
+/// See [`Waits`]. Does not block; takes some 0.1 µs, and can be used in a handler of a signal.
+/// `None`: the kernel does not say (another one than Linux, or a filter of system calls).
 pub fn waits() -> Option<Waits> {
     crossings::another();
     // SAFETY: `rusage` is integers only, for which zero is a value.
@@ -133,8 +143,10 @@ pub fn give_way() {
     rustix::thread::sched_yield();
 }
 
-/// Asks the kernel to let the calling thread run in short slices (0.1 ms, from Linux 6.12): then one that wakes need not wait until another thread of its processor, which spins, has used up its own slice of some
-/// milliseconds. Its share of the processor stays the same. Where the kernel does not know it, nothing happens.
+/// Asks the kernel to let the calling thread run in short slices (0.1 ms, from Linux 6.12): then
+/// one that wakes need not wait until another thread of its processor, which spins, has used up its
+/// own slice of some milliseconds. Its share of the processor stays the same. Where the kernel does
+/// not know it, nothing happens.
 pub fn ask_for_short_slices() {
     let size = size_of::<libc::sched_attr>();
     // SAFETY: `sched_attr` is integers only, for which zero is a value.

@@ -106,7 +106,11 @@ unsafe impl GlobalAlloc for Rationed {
         }
         // SAFETY: `block` came from the system's allocator, with this layout; the caller promises
         // the rest.
-        count(unsafe { System.realloc(block, layout, bytes) }, 0, bytes as isize - layout.size() as isize)
+        count(
+            unsafe { System.realloc(block, layout, bytes) },
+            0,
+            bytes as isize - layout.size() as isize,
+        )
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {

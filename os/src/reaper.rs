@@ -67,11 +67,12 @@ pub(crate) fn take(waste: Waste) {
         return;
     }
     drop(all);
-    let started = std::thread::Builder::new().name("upcall-reaper".into()).stack_size(64 << 10).spawn(|| {
-        // A thread may always become less urgent.
-        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
-        empty();
-    });
+    let started =
+        std::thread::Builder::new().name("upcall-reaper".into()).stack_size(64 << 10).spawn(|| {
+            // A thread may always become less urgent.
+            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+            empty();
+        });
     if started.is_err() {
         empty();
     }
@@ -136,7 +137,8 @@ pub fn free<T: Send + 'static>(value: T, bytes: usize) {
 /// Bytes of memory that a file has.
 fn held_by(fd: &OwnedFd) -> usize {
     // A block is 512 bytes.
-    rustix::fs::fstat(fd).map_or(0, |stat| usize::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512))
+    rustix::fs::fstat(fd)
+        .map_or(0, |stat| usize::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512))
 }
 
 /// Whether these memory files together have more memory than one thread frees at once.
@@ -191,7 +193,9 @@ mod tests {
 
     #[test]
     fn large_mappings_are_unmapped_whole_whatever_their_length() {
-        for (at, len) in [PIECE, PIECE + 1, 2 * PIECE, 3 * PIECE - 4096, 4096].into_iter().enumerate() {
+        for (at, len) in
+            [PIECE, PIECE + 1, 2 * PIECE, 3 * PIECE - 4096, 4096].into_iter().enumerate()
+        {
             let name = format!("upcall-reaped-{at}");
             let map = Mapping::shared(&MemoryFile::create(&name, len).unwrap()).unwrap();
             assert!(is_mapped(&name));
@@ -213,7 +217,10 @@ mod tests {
             let name = format!("upcall-counted-{len}");
             let map = Mapping::shared(&MemoryFile::create(&name, len).unwrap()).unwrap();
             drop(map.with(Looks(name, looked)));
-            assert!(!looks.recv_timeout(Duration::from_secs(60)).unwrap(), "{len} bytes were mapped still");
+            assert!(
+                !looks.recv_timeout(Duration::from_secs(60)).unwrap(),
+                "{len} bytes were mapped still"
+            );
         }
     }
 

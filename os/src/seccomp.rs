@@ -21,7 +21,10 @@ const MOST: usize = 200;
 /// The list is too long, or the kernel has no such filter.
 pub fn listen(numbers: &[u32]) -> io::Result<Listener> {
     if numbers.len() > MOST {
-        return Err(io::Error::other(format!("{} system calls on a list; {MOST} are possible", numbers.len())));
+        return Err(io::Error::other(format!(
+            "{} system calls on a list; {MOST} are possible",
+            numbers.len()
+        )));
     }
     let mut code = filter(numbers);
     let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
@@ -48,13 +51,13 @@ pub fn listen(numbers: &[u32]) -> io::Result<Listener> {
 
 /// Loads the call's number, compares it with each of `numbers`, and returns what is to be done.
 fn filter(numbers: &[u32]) -> Vec<libc::sock_filter> {
-    let instruction = |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let instruction =
+        |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
     let load = instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0);
     // A match jumps over the other comparisons and over the instruction that allows.
-    let compare = numbers
-        .iter()
-        .enumerate()
-        .map(|(at, &number)| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, (numbers.len() - at) as u8));
+    let compare = numbers.iter().enumerate().map(|(at, &number)| {
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, (numbers.len() - at) as u8)
+    });
     let give = |action| instruction(libc::BPF_RET | libc::BPF_K, action, 0);
     let ends = [give(libc::SECCOMP_RET_ALLOW), give(libc::SECCOMP_RET_USER_NOTIF)];
     std::iter::once(load).chain(compare).chain(ends).collect()
@@ -123,7 +126,9 @@ impl Listener {
                 data: libc::seccomp_data { nr: 0, arch: 0, instruction_pointer: 0, args: [0; 6] },
             };
             // SAFETY: the request takes a pointer to a zeroed structure of this type.
-            let got = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut notice) };
+            let got = unsafe {
+                libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut notice)
+            };
             if got == 0 {
                 let (number, arguments) = (notice.data.nr as u32, notice.data.args);
                 return Ok(Some(Waiting { id: notice.id, number, arguments, thread: notice.pid }));
@@ -144,7 +149,9 @@ impl Listener {
         };
         let response = libc::seccomp_notif_resp { id: waiting.id, val: 0, error, flags };
         // SAFETY: the request takes a pointer to a structure of this type.
-        let _ = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const response) };
+        let _ = unsafe {
+            libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const response)
+        };
     }
 }
 

@@ -1,7 +1,9 @@
-//! The control socket: a Unix socket that keeps message boundaries, carries descriptors, and tells who is at the other end.
+//! The control socket: a Unix socket that keeps message boundaries, carries descriptors, and tells
+//! who is at the other end.
 //!
-//! It is used to bind and for rare events only; no call passes through it. The identity comes from the kernel
-//! (`SO_PEERCRED`, `SO_PEERPIDFD`), so a peer cannot choose it, and the pidfd stays right when the process number is reused.
+//! It is used to bind and for rare events only; no call passes through it. The identity comes from
+//! the kernel (`SO_PEERCRED`, `SO_PEERPIDFD`), so a peer cannot choose it, and the pidfd stays
+//! right when the process number is reused.
 
 use crate::closer;
 use crate::process;
@@ -10,8 +12,8 @@ use crate::processor::{self, Processors};
 use crate::reaper::{self, Kept};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{
-    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -35,8 +37,8 @@ const MOST_THAT_COME: usize = 253;
 /// All of it dates from the moment at which that process connected or called `listen`.
 #[derive(Debug)]
 pub struct Peer {
-    /// The process's number in our PID namespace; 0 if the process is not visible there. Use it for
-    /// reports only: [`Peer::process`] tells processes apart.
+    /// The process's number in our PID namespace; 0 if the process is not visible there. Use it
+    /// for reports only: [`Peer::process`] tells processes apart.
     pub pid: u32,
     /// The effective user, as numbered in our user namespace. A user without a number there has
     /// the overflow number, 65534 as a rule: see [`Peer::user`].
@@ -94,10 +96,12 @@ pub enum Received {
 pub struct Listener(OwnedFd);
 
 impl Listener {
-    /// Listens at `path`, which must not exist. The file stays behind when the process is killed; whoever finds it and is refused may remove it.
+    /// Listens at `path`, which must not exist. The file stays behind when the process is killed;
+    /// whoever finds it and is refused may remove it.
     ///
     /// # Errors
-    /// It exists (`EADDRINUSE`), it is too long for a socket address (more than 107 bytes, `ENAMETOOLONG`), or the folder cannot be written.
+    /// It exists (`EADDRINUSE`), it is too long for a socket address (more than 107 bytes,
+    /// `ENAMETOOLONG`), or the folder cannot be written.
     pub fn bind(path: &Path) -> io::Result<Self> {
         let socket = seqpacket()?;
         net::bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -112,7 +116,9 @@ impl Listener {
     pub fn accept(&self) -> io::Result<Option<Connection>> {
         match net::accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(fd) => Ok(Some(Connection::from(fd))),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => Ok(None),
+            Err(
+                rustix::io::Errno::AGAIN | rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR,
+            ) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -218,9 +224,14 @@ impl Reserve {
             self.refill(&mut place);
             let left = ends.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                (place.lent, place.epoch, place.in_vain) = (0, place.epoch + 1, Some(Instant::now()));
+                (place.lent, place.epoch, place.in_vain) =
+                    (0, place.epoch + 1, Some(Instant::now()));
             } else if place.held.is_none() {
-                place = self.returned.wait_timeout(place, left).unwrap_or_else(PoisonError::into_inner).0;
+                place = self
+                    .returned
+                    .wait_timeout(place, left)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
             }
         }
         place
@@ -256,7 +267,8 @@ impl Reserve {
     }
 }
 
-/// One end of a control connection. All operations are non-blocking but [`Connection::receive_within`].
+/// One end of a control connection. All operations are non-blocking but
+/// [`Connection::receive_within`].
 #[derive(Debug)]
 pub struct Connection(ManuallyDrop<OwnedFd>);
 
@@ -282,14 +294,17 @@ impl Connection {
         }
     }
 
-    /// The same, and waits until `deadline` for a place in a full queue: who listens is busy with others, or stopped. Blocks the kernel thread meanwhile.
+    /// The same, and waits until `deadline` for a place in a full queue: who listens is busy with
+    /// others, or stopped. Blocks the kernel thread meanwhile.
     ///
     /// # Errors
     /// As [`Connection::connect`]; `EAGAIN`: its queue was full until then.
     pub fn connect_until(path: &Path, deadline: Instant) -> io::Result<Self> {
         loop {
             match Self::connect(path) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
+                {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 connected => return connected,
@@ -310,12 +325,15 @@ impl Connection {
     /// Sends one message, whole or not at all.
     ///
     /// # Errors
-    /// `EPIPE` or `ECONNRESET`: the other end is closed; `EAGAIN`: its buffer is full; `EMSGSIZE`: longer than the buffer.
+    /// `EPIPE` or `ECONNRESET`: the other end is closed; `EAGAIN`: its buffer is full; `EMSGSIZE`:
+    /// longer than the buffer.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            return Err(io::Error::other(format!("more than {MOST_DESCRIPTORS} descriptors in one message")));
+            return Err(io::Error::other(format!(
+                "more than {MOST_DESCRIPTORS} descriptors in one message"
+            )));
         }
         net::sendmsg(&*self.0, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
@@ -330,7 +348,14 @@ impl Connection {
     /// As [`send`](Self::send), but for `EPIPE` and `ECONNRESET`.
     pub fn ask(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         match self.send(bytes, descriptors) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) =>
+            {
+                Ok(())
+            }
             sent => sent,
         }
     }
@@ -344,7 +369,9 @@ impl Connection {
     /// that the peer's user has sent cannot be closed.
     pub fn receive(&self) -> io::Result<Received> {
         if self.is_crowded() {
-            return Err(io::Error::other("descriptors that processes of its user have sent cannot be closed"));
+            return Err(io::Error::other(
+                "descriptors that processes of its user have sent cannot be closed",
+            ));
         }
         thread_local! {
             static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -361,15 +388,19 @@ impl Connection {
     fn receive_by(&self, bytes: &mut [u8]) -> io::Result<Received> {
         // Room for all that can come: what had none would be closed by the kernel here and now.
         // Credentials come before the descriptors, once `has_unread` has asked for them.
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_THAT_COME), ScmCredentials(1))];
+        let mut space = [MaybeUninit::uninit();
+            rustix::cmsg_space!(ScmRights(MOST_THAT_COME), ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut reset = false;
         let got = loop {
             let mut parts = [IoSliceMut::new(bytes)];
             match net::recvmsg(&*self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Ok(got) => break got,
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
-                // The other end closed without reading all. The kernel tells this once, and before what that end had sent until then.
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+                    return Ok(Received::Nothing);
+                }
+                // The other end closed without reading all. The kernel tells this once, and before
+                // what that end had sent until then.
                 Err(rustix::io::Errno::CONNRESET) if !reset => reset = true,
                 Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Closed),
                 Err(error) => return Err(error.into()),
@@ -381,16 +412,21 @@ impl Connection {
                 descriptors.extend(fds);
             }
         }
-        let (descriptors, others): (Vec<_>, Vec<_>) = descriptors.into_iter().partition(closer::is_plain);
+        let (descriptors, others): (Vec<_>, Vec<_>) =
+            descriptors.into_iter().partition(closer::is_plain);
         let strange = !others.is_empty();
         closer::close(others, self.user());
         let mut copy = Vec::new();
         let useless = if got.flags.contains(ReturnFlags::TRUNC) {
             Err(io::Error::other(format!("a control message of more than {LONGEST} bytes")))
         } else if strange {
-            Err(io::Error::other("a control message with a descriptor that is neither memory nor a bell"))
+            Err(io::Error::other(
+                "a control message with a descriptor that is neither memory nor a bell",
+            ))
         } else if descriptors.len() > MOST_DESCRIPTORS {
-            Err(io::Error::other(format!("a control message with more than {MOST_DESCRIPTORS} descriptors")))
+            Err(io::Error::other(format!(
+                "a control message with more than {MOST_DESCRIPTORS} descriptors"
+            )))
         } else if got.bytes == 0 {
             Ok(Received::Closed)
         } else if copy.try_reserve_exact(got.bytes).is_err() {
@@ -405,8 +441,9 @@ impl Connection {
         useless
     }
 
-    /// Waits for a message: looks again and again for `eager`, then blocks the kernel thread, until `limit` has passed in all. A thread that may run on one
-    /// processor only gives way between looks: the sender may have none but the same.
+    /// Waits for a message: looks again and again for `eager`, then blocks the kernel thread, until
+    /// `limit` has passed in all. A thread that may run on one processor only gives way between
+    /// looks: the sender may have none but the same.
     ///
     /// # Errors
     /// As [`Connection::receive`].
@@ -423,8 +460,10 @@ impl Connection {
                 return Ok(Received::Nothing);
             }
             if spent >= eager {
-                let rest = rustix::time::Timespec::try_from(limit - spent).map_err(io::Error::other)?;
-                let _ = rustix::event::poll(&mut [PollFd::new(&*self.0, PollFlags::IN)], Some(&rest));
+                let rest =
+                    rustix::time::Timespec::try_from(limit - spent).map_err(io::Error::other)?;
+                let _ =
+                    rustix::event::poll(&mut [PollFd::new(&*self.0, PollFlags::IN)], Some(&rest));
             } else if single {
                 processor::give_way();
             }
@@ -441,7 +480,9 @@ impl Connection {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         loop {
             match net::recvmsg(&*self.0, &mut [], &mut RecvAncillaryBuffer::default(), flags) {
-                Ok(found) => return found.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC),
+                Ok(found) => {
+                    return found.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC);
+                }
                 // The kernel reports this once, before the messages that were sent until then.
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 Err(_) => return false,
@@ -463,14 +504,21 @@ impl Connection {
         let credentials = self.credentials()?;
         let pidfd = match self.peer_pidfd() {
             Ok(fd) => Some(fd),
-            // Linux before 6.5. Without the pidfd, the closing of the socket alone tells of the peer's end.
+            // Linux before 6.5. Without the pidfd, the closing of the socket alone tells of the
+            // peer's end.
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => None,
             // The other end of a pair made by `pair` is ourselves and has no recorded process.
             Err(error) if error.raw_os_error() == Some(libc::ENODATA) => None,
             Err(error) => return Err(error),
         };
         let groups = self.groups()?;
-        Ok(Peer { pid: credentials.pid.unsigned_abs(), uid: credentials.uid, gid: credentials.gid, groups, pidfd })
+        Ok(Peer {
+            pid: credentials.pid.unsigned_abs(),
+            uid: credentials.uid,
+            gid: credentials.gid,
+            groups,
+            pidfd,
+        })
     }
 
     /// The peer's user; a number that no user has where the kernel does not say.
@@ -491,7 +539,13 @@ impl Connection {
         // SAFETY: `found` and `len` are valid for writes of the sizes that are passed, `ucred`
         // holds plain numbers, and the socket is open.
         let done = unsafe {
-            libc::getsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut found).cast(), &raw mut len)
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut found).cast(),
+                &raw mut len,
+            )
         };
         if done != 0 {
             return Err(io::Error::last_os_error());
@@ -507,7 +561,8 @@ impl Connection {
         // As most processes have; the kernel says how many there are if these are too few.
         let mut groups = vec![0_u32; 64];
         loop {
-            let mut len = libc::socklen_t::try_from(size_of_val(&*groups)).map_err(io::Error::other)?;
+            let mut len =
+                libc::socklen_t::try_from(size_of_val(&*groups)).map_err(io::Error::other)?;
             // SAFETY: `groups` is valid for writes of `len` bytes, `len` for writes, and the socket
             // is open.
             let done = unsafe {
@@ -525,7 +580,9 @@ impl Connection {
                 return Ok(groups);
             }
             match io::Error::last_os_error() {
-                error if error.raw_os_error() == Some(libc::ERANGE) && count > groups.len() => groups.resize(count, 0),
+                error if error.raw_os_error() == Some(libc::ERANGE) && count > groups.len() => {
+                    groups.resize(count, 0)
+                }
                 // A pair made by `pair` has no recorded process.
                 error if error.raw_os_error() == Some(libc::ENODATA) => return Ok(Vec::new()),
                 error => return Err(error),
@@ -537,9 +594,17 @@ impl Connection {
         const SO_PEERPIDFD: libc::c_int = 77;
         let mut fd: libc::c_int = -1;
         let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: `fd` and `len` are valid for writes of the sizes that are passed, and the socket is open.
-        let done =
-            unsafe { libc::getsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut fd).cast(), &raw mut len) };
+        // SAFETY: `fd` and `len` are valid for writes of the sizes that are passed, and the socket
+        // is open.
+        let done = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_PEERPIDFD,
+                (&raw mut fd).cast(),
+                &raw mut len,
+            )
+        };
         if done != 0 || fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -573,7 +638,12 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::receive`].
-    pub fn receive_while(&self, process: BorrowedFd<'_>, eager: Duration, limit: Duration) -> io::Result<Received> {
+    pub fn receive_while(
+        &self,
+        process: BorrowedFd<'_>,
+        eager: Duration,
+        limit: Duration,
+    ) -> io::Result<Received> {
         let start = Instant::now();
         match self.receive_within(eager, eager.min(limit))? {
             Received::Nothing => {}
@@ -582,7 +652,10 @@ impl Connection {
         loop {
             let rest = limit.saturating_sub(start.elapsed());
             let time = rustix::time::Timespec::try_from(rest).map_err(io::Error::other)?;
-            let mut both = [PollFd::new(&*self.0, PollFlags::IN), PollFd::from_borrowed_fd(process, PollFlags::IN)];
+            let mut both = [
+                PollFd::new(&*self.0, PollFlags::IN),
+                PollFd::from_borrowed_fd(process, PollFlags::IN),
+            ];
             let _ = rustix::event::poll(&mut both, Some(&time));
             let ended = !both[1].revents().is_empty();
             match self.receive()? {
@@ -595,7 +668,8 @@ impl Connection {
     }
 }
 
-/// What the other end has sent and nobody has read is taken out before, for the kernel would close its descriptors here, which may take as long as the sender likes.
+/// What the other end has sent and nobody has read is taken out before, for the kernel would close
+/// its descriptors here, which may take as long as the sender likes.
 impl Drop for Connection {
     fn drop(&mut self) {
         // From here on nothing more comes.
@@ -626,7 +700,8 @@ impl AsFd for Connection {
     }
 }
 
-/// How many descriptors this process may have open: its soft limit (`ulimit -n`). The largest number if there is none.
+/// How many descriptors this process may have open: its soft limit (`ulimit -n`). The largest
+/// number if there is none.
 pub fn most_descriptors() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
@@ -645,7 +720,10 @@ pub fn ends_within(pidfd: impl AsFd, patience: Duration) -> bool {
     let ends = Instant::now() + patience;
     loop {
         let left = ends.saturating_duration_since(Instant::now());
-        let limit = rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let limit = rustix::time::Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        };
         let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
         match rustix::event::poll(&mut fds, Some(&limit)) {
             Err(rustix::io::Errno::INTR) => {}
@@ -654,8 +732,9 @@ pub fn ends_within(pidfd: impl AsFd, patience: Duration) -> bool {
     }
 }
 
-/// Whether a process can do nothing but end: it was killed (SIGKILL is on its way), or is at its end. That takes a while where it has much memory, and until then its
-/// sockets look alive. False if it cannot be seen (/proc), or has ended.
+/// Whether a process can do nothing but end: it was killed (SIGKILL is on its way), or is at its
+/// end. That takes a while where it has much memory, and until then its sockets look alive. False
+/// if it cannot be seen (/proc), or has ended.
 pub fn is_ending(pid: u32) -> bool {
     const EXITING: u64 = 0x4; // PF_EXITING of linux/sched.h, in the ninth word of proc_pid_stat(5)
     const KILL: u64 = 1 << (9 - 1);
@@ -725,7 +804,9 @@ mod tests {
     /// Whether this process has a memory file of this name open.
     fn is_open(name: &str) -> bool {
         let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-        entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|target| target.to_string_lossy().contains(name))
+        entries
+            .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+            .any(|target| target.to_string_lossy().contains(name))
     }
 
     #[test]
@@ -740,10 +821,13 @@ mod tests {
         }
         let null = std::fs::File::open("/dev/null").unwrap();
         for (at, (bytes, strange, is_heard)) in
-            [(&b"x"[..], true, true), (b"", false, true), (b"x", false, false), (b"x", true, false)].into_iter().enumerate()
+            [(&b"x"[..], true, true), (b"", false, true), (b"x", false, false), (b"x", true, false)]
+                .into_iter()
+                .enumerate()
         {
             let name = format!("upcall-useless-{at}");
-            let ((held, is_held), (go, may_go)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+            let ((held, is_held), (go, may_go)) =
+                (std::sync::mpsc::channel(), std::sync::mpsc::channel());
             reaper::free(Holds(held, may_go), reaper::PIECE + 1);
             is_held.recv().unwrap();
             let (a, b) = Connection::pair().unwrap();
@@ -781,7 +865,10 @@ mod tests {
             for _ in 0..4 {
                 assert!(b.has_unread());
                 let found = b.receive();
-                assert!(found.is_err() || matches!(found, Ok(Received::Message(_) | Received::Closed)), "{found:?}");
+                assert!(
+                    found.is_err() || matches!(found, Ok(Received::Message(_) | Received::Closed)),
+                    "{found:?}"
+                );
             }
             assert!(!b.has_unread() && matches!(b.receive().unwrap(), Received::Closed));
             // And where it is dropped without having been read.
@@ -839,7 +926,11 @@ mod tests {
         assert_eq!(client.peer().unwrap().pid, std::process::id());
         let peer = server.peer().unwrap();
         assert_eq!((peer.uid, peer.user()), (own_user(), Some(own_user())));
-        let mut own: Vec<_> = rustix::process::getgroups().unwrap().into_iter().map(rustix::fs::Gid::as_raw).collect();
+        let mut own: Vec<_> = rustix::process::getgroups()
+            .unwrap()
+            .into_iter()
+            .map(rustix::fs::Gid::as_raw)
+            .collect();
         let mut groups = peer.groups.clone();
         own.sort_unstable();
         groups.sort_unstable();
@@ -848,7 +939,10 @@ mod tests {
         assert!(peer.process().is_some());
         assert!(!has_ended(peer.pidfd.unwrap()));
         drop(listener);
-        assert_eq!(Connection::connect(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            Connection::connect(&path).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -1,7 +1,10 @@
 //! A timer: a timerfd that goes off once, in whichever poll sets it is.
 
 use crate::crossings;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -16,16 +19,28 @@ impl Timer {
     /// # Errors
     /// No descriptor left (`EMFILE`, `ENFILE`), or no memory.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?))
+        Ok(Self(timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?))
     }
 
-    /// Sets it to go off once, `after` so long; what it was set to before is forgotten, and whether it had gone off. Costs one system call, about 0.4 µs.
+    /// Sets it to go off once, `after` so long; what it was set to before is forgotten, and whether
+    /// it had gone off. Costs one system call, about 0.4 µs.
     pub fn set(&self, after: Duration) {
         // Zero would not set it.
         let after = after.max(Duration::from_nanos(1));
-        let (Ok(it_value), it_interval) = (Timespec::try_from(after), Timespec { tv_sec: 0, tv_nsec: 0 }) else { return };
+        let (Ok(it_value), it_interval) =
+            (Timespec::try_from(after), Timespec { tv_sec: 0, tv_nsec: 0 })
+        else {
+            return;
+        };
         crossings::another();
-        let _ = timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value });
+        let _ = timerfd_settime(
+            &self.0,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec { it_interval, it_value },
+        );
     }
 }
 
@@ -35,7 +50,8 @@ impl AsFd for Timer {
     }
 }
 
-/// Asks the kernel to end the calling thread's waits when they are over, and not up to 50 µs later so that several end together. Where it cannot be had nothing happens.
+/// Asks the kernel to end the calling thread's waits when they are over, and not up to 50 µs later
+/// so that several end together. Where it cannot be had nothing happens.
 pub fn be_exact() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }

@@ -1,11 +1,14 @@
-//! Another process seen from outside: its memory, and its kernel threads held still for a moment, as a debugger does it.
+//! Another process seen from outside: its memory, and its kernel threads held still for a moment,
+//! as a debugger does it.
 //!
-//! A kernel thread is *held* by `PTRACE_SEIZE` and `PTRACE_INTERRUPT`, which send no signal that the process could see. It goes on when its
-//! [`Held`] is dropped, and at the latest when the kernel thread that holds it ends, however that ends: kill -9 of the holder lets go too.
-//! A signal that was on its way when the thread stopped is delivered then, whatever its number (which is why this is not the crate `nix`: that
-//! knows no real-time signals here, and would lose them).
+//! A kernel thread is *held* by `PTRACE_SEIZE` and `PTRACE_INTERRUPT`, which send no signal that
+//! the process could see. It goes on when its [`Held`] is dropped, and at the latest when the
+//! kernel thread that holds it ends, however that ends: kill -9 of the holder lets go too. A signal
+//! that was on its way when the thread stopped is delivered then, whatever its number (which is why
+//! this is not the crate `nix`: that knows no real-time signals here, and would lose them).
 //!
-//! What a holder cannot hide: a few system calls (`epoll_wait`, `semop`, … see signal(7)) return `EINTR` after any stop.
+//! What a holder cannot hide: a few system calls (`epoll_wait`, `semop`, … see signal(7)) return
+//! `EINTR` after any stop.
 
 use std::io;
 use std::marker::PhantomData;
@@ -23,26 +26,43 @@ pub struct Span {
     pub len: usize,
 }
 
-/// Copies `spans` of process `pid` into `into`, one behind the other, by one system call. Returns how many bytes were copied: it ends early, without
-/// an error, at the first byte that cannot be read, unless that is the very first.
+/// Copies `spans` of process `pid` into `into`, one behind the other, by one system call. Returns
+/// how many bytes were copied: it ends early, without an error, at the first byte that cannot be
+/// read, unless that is the very first.
 ///
 /// # Errors
-/// `EFAULT` if the first byte cannot be read, `ESRCH` if there is no such process, `EPERM` if the caller may not trace it.
+/// `EFAULT` if the first byte cannot be read, `ESRCH` if there is no such process, `EPERM` if the
+/// caller may not trace it.
 ///
 /// # Panics
 /// For more than [`MOST_SPANS`], and if `into` has not as many bytes as the spans together.
 pub fn read(pid: u32, spans: &[Span], into: &mut [u8]) -> io::Result<usize> {
-    assert!(spans.len() <= MOST_SPANS, "{} spans in one call; {MOST_SPANS} are possible", spans.len());
+    assert!(
+        spans.len() <= MOST_SPANS,
+        "{} spans in one call; {MOST_SPANS} are possible",
+        spans.len()
+    );
     let total: usize = spans.iter().map(|span| span.len).sum();
     assert_eq!(total, into.len(), "the buffer is not as large as the spans together");
     let remote: Vec<_> = spans
         .iter()
-        .map(|span| libc::iovec { iov_base: ptr::without_provenance_mut(span.at as usize), iov_len: span.len })
+        .map(|span| libc::iovec {
+            iov_base: ptr::without_provenance_mut(span.at as usize),
+            iov_len: span.len,
+        })
         .collect();
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    // SAFETY: the kernel writes into the one local vector, which is `into`; the remote ones it checks itself.
+    // SAFETY: the kernel writes into the one local vector, which is `into`; the remote ones it
+    // checks itself.
     let copied = unsafe {
-        libc::process_vm_readv(pid as libc::pid_t, &raw const local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
+        libc::process_vm_readv(
+            pid as libc::pid_t,
+            &raw const local,
+            1,
+            remote.as_ptr(),
+            remote.len() as libc::c_ulong,
+            0,
+        )
     };
     usize::try_from(copied).map_err(|_| io::Error::last_os_error())
 }
@@ -50,7 +70,8 @@ pub fn read(pid: u32, spans: &[Span], into: &mut [u8]) -> io::Result<usize> {
 /// The registers of a held kernel thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Registers {
-    /// The general registers in the order of DWARF on x86-64 (System V ABI, figure 3.36): rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15.
+    /// The general registers in the order of DWARF on x86-64 (System V ABI, figure 3.36): rax,
+    /// rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15.
     pub general: [u64; 16],
     /// The instruction pointer.
     pub instruction: u64,
@@ -69,8 +90,9 @@ pub enum Hold {
     Gone,
 }
 
-/// A kernel thread of another process, held or about to be. Dropping it lets go, if it has stopped; one that has not is let go of when the kernel
-/// thread that called [`seize`](Self::seize) ends. So hold threads on a kernel thread of its own.
+/// A kernel thread of another process, held or about to be. Dropping it lets go, if it has stopped;
+/// one that has not is let go of when the kernel thread that called [`seize`](Self::seize) ends. So
+/// hold threads on a kernel thread of its own.
 #[derive(Debug)]
 pub struct Held {
     tid: libc::pid_t,
@@ -83,8 +105,11 @@ pub struct Held {
 
 fn request(request: libc::c_uint, tid: libc::pid_t, data: usize) -> io::Result<()> {
     let no_address = ptr::null_mut::<libc::c_void>();
-    // SAFETY: the requests made through here take numbers for data and write nothing to this process.
-    let done = unsafe { libc::ptrace(request, tid, no_address, ptr::without_provenance_mut::<libc::c_void>(data)) };
+    // SAFETY: the requests made through here take numbers for data and write nothing to this
+    // process.
+    let done = unsafe {
+        libc::ptrace(request, tid, no_address, ptr::without_provenance_mut::<libc::c_void>(data))
+    };
     if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -92,7 +117,8 @@ impl Held {
     /// Asks the kernel thread `tid` to stop. It does so soon; see [`look`](Self::look).
     ///
     /// # Errors
-    /// `ESRCH` if it has ended, `EPERM` if the caller may not trace it, somebody else does, or it has ended and waits to be waited for.
+    /// `ESRCH` if it has ended, `EPERM` if the caller may not trace it, somebody else does, or it
+    /// has ended and waits to be waited for.
     pub fn seize(tid: u32) -> io::Result<Self> {
         let tid = tid as libc::pid_t;
         request(libc::PTRACE_SEIZE, tid, 0)?;
@@ -114,11 +140,13 @@ impl Held {
         }
         let mut status = 0;
         // SAFETY: the kernel writes the status to the local variable.
-        let known = unsafe { libc::waitpid(self.tid, &raw mut status, libc::WNOHANG | libc::__WALL) };
+        let known =
+            unsafe { libc::waitpid(self.tid, &raw mut status, libc::WNOHANG | libc::__WALL) };
         self.hold = match known {
             0 => Hold::Coming,
             tid if tid == self.tid && libc::WIFSTOPPED(status) => {
-                // Either the stop that was asked for, or that of a signal which was faster: then it stands still as well.
+                // Either the stop that was asked for, or that of a signal which was faster: then it
+                // stands still as well.
                 if status >> 16 != libc::PTRACE_EVENT_STOP {
                     self.signal = libc::WSTOPSIG(status);
                 }
@@ -136,15 +164,28 @@ impl Held {
     pub fn registers(&self) -> io::Result<Registers> {
         let mut all = std::mem::MaybeUninit::<libc::user_regs_struct>::uninit();
         // SAFETY: the kernel writes one such struct to the place given.
-        let done = unsafe { libc::ptrace(libc::PTRACE_GETREGS, self.tid, ptr::null_mut::<libc::c_void>(), all.as_mut_ptr()) };
+        let done = unsafe {
+            libc::ptrace(
+                libc::PTRACE_GETREGS,
+                self.tid,
+                ptr::null_mut::<libc::c_void>(),
+                all.as_mut_ptr(),
+            )
+        };
         if done == -1 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the kernel has said that it has written it.
         let r = unsafe { all.assume_init() };
-        let general =
-            [r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15];
-        Ok(Registers { general, instruction: r.rip, system_call: (r.orig_rax != u64::MAX).then_some(r.orig_rax) })
+        let general = [
+            r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11,
+            r.r12, r.r13, r.r14, r.r15,
+        ];
+        Ok(Registers {
+            general,
+            instruction: r.rip,
+            system_call: (r.orig_rax != u64::MAX).then_some(r.orig_rax),
+        })
     }
 }
 

@@ -1,4 +1,5 @@
-//! Processes that can do nothing but end. By itself, for a process that starts another one shares its descriptors with that for a moment.
+//! Processes that can do nothing but end. By itself, for a process that starts another one shares
+//! its descriptors with that for a moment.
 #![cfg(not(miri))]
 
 use std::process::Command;

@@ -81,13 +81,25 @@ impl fmt::Display for AskError {
                 "no machine of this user runs (no machine.* in {}): start one by `upcall pvm run` or `upcall pvm`",
                 folder.display()
             ),
-            Self::NoMachine { machine, others } if others.is_empty() => write!(f, "there is no machine {machine}, nor any other"),
-            Self::NoMachine { machine, others } => write!(f, "there is no machine {machine}, but {}", list_of(others)),
+            Self::NoMachine { machine, others } if others.is_empty() => {
+                write!(f, "there is no machine {machine}, nor any other")
+            }
+            Self::NoMachine { machine, others } => {
+                write!(f, "there is no machine {machine}, but {}", list_of(others))
+            }
             Self::Which { what, machines } => {
-                write!(f, "{what}: there are machines {}; say which by --machine", list_of(machines))
+                write!(
+                    f,
+                    "{what}: there are machines {}; say which by --machine",
+                    list_of(machines)
+                )
             }
             Self::NoTask { tid, machines } => {
-                write!(f, "there is no task {tid} in machine {}: see `upcall pvm ps`", list_of(machines))
+                write!(
+                    f,
+                    "there is no task {tid} in machine {}: see `upcall pvm ps`",
+                    list_of(machines)
+                )
             }
             Self::Folder(error) => error.fmt(f),
             Self::Gone { machine } => write!(f, "machine {machine} has just ended"),
@@ -111,11 +123,18 @@ struct Asking {
 
 impl Asking {
     fn begin(machine: u32, socket: &Path, ask: Ask) -> Result<Self, AskError> {
-        let connection = Connection::connect_until(socket, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => AskError::Gone { machine },
-            _ => AskError::Connection { machine, error },
-        })?;
-        connection.send(&question(ask), &[]).map_err(|error| AskError::Connection { machine, error })?;
+        let connection =
+            Connection::connect_until(socket, Instant::now() + PATIENCE).map_err(|error| {
+                match error.kind() {
+                    io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+                        AskError::Gone { machine }
+                    }
+                    _ => AskError::Connection { machine, error },
+                }
+            })?;
+        connection
+            .send(&question(ask), &[])
+            .map_err(|error| AskError::Connection { machine, error })?;
         Ok(Self { machine, connection })
     }
 
@@ -126,7 +145,9 @@ impl Asking {
         let received = self.connection.receive_within(Duration::ZERO, PATIENCE);
         match received.map_err(|error| AskError::Connection { machine, error })? {
             Received::Message(message) => match unpack(&message.bytes) {
-                Ok(Answer::Refused(reason)) | Err(reason) => Err(AskError::Refused { machine, reason }),
+                Ok(Answer::Refused(reason)) | Err(reason) => {
+                    Err(AskError::Refused { machine, reason })
+                }
                 Ok(answer) => Ok(Some(answer)),
             },
             Received::Closed => Ok(None),
@@ -147,7 +168,8 @@ fn look(machine: u32, socket: &Path) -> Result<Shown, AskError> {
     }
 }
 
-/// All machines of this user, as they show themselves, and what is wrong with those that do not. Blocks for 5 s at most for each that does not answer. What killed ones have left is removed.
+/// All machines of this user, as they show themselves, and what is wrong with those that do not.
+/// Blocks for 5 s at most for each that does not answer. What killed ones have left is removed.
 pub fn machines() -> (Vec<Shown>, Vec<AskError>) {
     names::sweep();
     let (mut shown, mut silent) = (Vec::new(), Vec::new());
@@ -170,7 +192,9 @@ fn meant(machine: Option<u32>) -> Result<BTreeMap<u32, PathBuf>, AskError> {
             Some(socket) => Ok(BTreeMap::from([(machine, socket)])),
             None => Err(AskError::NoMachine { machine, others: all.into_keys().collect() }),
         },
-        None if all.is_empty() => Err(names::folder().map_or_else(AskError::Folder, |folder| AskError::None { folder })),
+        None if all.is_empty() => {
+            Err(names::folder().map_or_else(AskError::Folder, |folder| AskError::None { folder }))
+        }
         None => Ok(all),
     }
 }
@@ -180,7 +204,10 @@ fn only(machine: Option<u32>, what: &str) -> Result<(u32, PathBuf), AskError> {
     let mut all = meant(machine)?;
     match all.pop_first() {
         Some(one) if all.is_empty() => Ok(one),
-        first => Err(AskError::Which { what: what.into(), machines: first.into_iter().chain(all).map(|(pid, _)| pid).collect() }),
+        first => Err(AskError::Which {
+            what: what.into(),
+            machines: first.into_iter().chain(all).map(|(pid, _)| pid).collect(),
+        }),
     }
 }
 
@@ -190,7 +217,10 @@ fn with(tid: Tid, machine: Option<u32>) -> Result<(u32, PathBuf), AskError> {
     let machines = all.keys().copied().collect::<Vec<_>>();
     if machines.len() > 1 {
         // What does not answer may have it.
-        all.retain(|machine, socket| look(*machine, socket).map_or(true, |shown| shown.tasks.iter().any(|task| task.tid == tid)));
+        all.retain(|machine, socket| {
+            look(*machine, socket)
+                .map_or(true, |shown| shown.tasks.iter().any(|task| task.tid == tid))
+        });
     }
     match all.pop_first() {
         Some(one) if all.is_empty() => Ok(one),
@@ -210,7 +240,8 @@ fn done((machine, socket): (u32, PathBuf), ask: Ask) -> Result<usize, AskError> 
     }
 }
 
-/// Ends a task, or all of a machine: how many. A machine that need not be named is the only one, or the only one with that task. The machine ends when no task is left, unless its console is open.
+/// Ends a task, or all of a machine: how many. A machine that need not be named is the only one, or
+/// the only one with that task. The machine ends when no task is left, unless its console is open.
 ///
 /// # Errors
 /// See [`AskError`].
@@ -237,7 +268,8 @@ fn for_one(at: (u32, PathBuf), tid: Tid, ask: Ask) -> Result<usize, AskError> {
     }
 }
 
-/// Ends a machine with all its tasks; returns when it has ended. Where it is in a call of the kernel's for one of them it is killed, after some seconds.
+/// Ends a machine with all its tasks; returns when it has ended. Where it is in a call of the
+/// kernel's for one of them it is killed, after some seconds.
 ///
 /// # Errors
 /// See [`AskError`].
@@ -253,7 +285,9 @@ pub fn tid(text: &str) -> Option<Tid> {
     i32::from_str_radix(text.strip_prefix('t').unwrap_or(text), 16).ok().and_then(Tid::of)
 }
 
-/// What memory the slots of a process have, in KiB: resident, and of that its own alone. Read from outside (`/proc/PID/smaps`), so that its tasks need not stop for it; empty if that may not be read.
+/// What memory the slots of a process have, in KiB: resident, and of that its own alone. Read from
+/// outside (`/proc/PID/smaps`), so that its tasks need not stop for it; empty if that may not be
+/// read.
 pub fn memory(process: u32) -> BTreeMap<usize, (u64, u64)> {
     let text = fs::read_to_string(format!("/proc/{process}/smaps")).unwrap_or_default();
     memory_of(&text)

@@ -1,7 +1,12 @@
-//! What reaches the first process's node from outside of the machine: lines for its console, and what is asked from another shell. Threads that wait for such things hand them over; the node, which runs tasks, looks at one word between two turns, and when no task can run it waits for a bell beside all else.
+//! What reaches the first process's node from outside of the machine: lines for its console, and
+//! what is asked from another shell. Threads that wait for such things hand them over; the node,
+//! which runs tasks, looks at one word between two turns, and when no task can run it waits for a
+//! bell beside all else.
 //!
 //! # Why no call is lost
-//! A caller puts its call into the queue, then sets the word, then rings. The node clears both before it looks whether the queue is empty: what comes after that look finds the word clear, and sets it again.
+//! A caller puts its call into the queue, then sets the word, then rings. The node clears both
+//! before it looks whether the queue is empty: what comes after that look finds the word clear, and
+//! sets it again.
 
 use crate::door::Visitor;
 use std::fs::File;
@@ -103,7 +108,11 @@ impl Input {
                 let mut line = Vec::new();
                 // What cannot be read is at its end.
                 let read = (&mut from).take(LONGEST).read_until(b'\n', &mut line).unwrap_or(0);
-                let call = if read == 0 { Call::InputEnds } else { Call::Line(String::from_utf8_lossy(&line).into_owned()) };
+                let call = if read == 0 {
+                    Call::InputEnds
+                } else {
+                    Call::Line(String::from_utf8_lossy(&line).into_owned())
+                };
                 if !caller.call(call) || read == 0 {
                     break;
                 }

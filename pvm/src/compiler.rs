@@ -1,6 +1,8 @@
 //! `upvmcc` and its like: the system's compilers, told what makes a program a task.
 //!
-//! "Recompile and relink" (V3) means to use these in place of the compiler, and nothing else. What they add is in [`tools`](crate::tools); it is unpacked once into the user's cache, or lies with an installation.
+//! "Recompile and relink" (V3) means to use these in place of the compiler, and nothing else. What
+//! they add is in [`tools`](crate::tools); it is unpacked once into the user's cache, or lies with
+//! an installation.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -46,14 +48,24 @@ impl Language {
 /// PVM's libraries: ours are linked in any case.
 const LIBRARIES: [&str; 4] = ["-lpvm3", "-lgpvm3", "-lfpvm3", "-lpvmtrc"];
 /// What says that a program is to lie elsewhere than a task has to.
-const ELSEWHERE: [&str; 9] =
-    ["-static", "-static-pie", "-pie", "-no-pie", "-fno-pie", "-fno-PIE", "-fno-pic", "-fno-PIC", "-rdynamic"];
+const ELSEWHERE: [&str; 9] = [
+    "-static",
+    "-static-pie",
+    "-pie",
+    "-no-pie",
+    "-fno-pie",
+    "-fno-PIE",
+    "-fno-pic",
+    "-fno-PIC",
+    "-rdynamic",
+];
 /// What tells the linker which names are the program's own.
 const SCRIPT: &str = "names.map";
 /// With these nothing is linked.
 const ONLY: [&str; 6] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only"];
 
-/// The wrapper's `main`: becomes the compiler, with the arguments of this process and what they lack.
+/// The wrapper's `main`: becomes the compiler, with the arguments of this process and what they
+/// lack.
 pub fn run(language: Language) -> ExitCode {
     let args = env::args_os().skip(1).collect::<Vec<_>>();
     match args.first().and_then(|first| first.to_str()) {
@@ -62,7 +74,9 @@ pub fn run(language: Language) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Some(which @ ("--upvm-cflags" | "--upvm-libs")) => return flags(which == "--upvm-libs"),
-        Some("--upvm-unpack") => return unpack(args.get(1).map(Path::new), args.get(2).map(PathBuf::from)),
+        Some("--upvm-unpack") => {
+            return unpack(args.get(1).map(Path::new), args.get(2).map(PathBuf::from));
+        }
         _ => {}
     }
     let mut command = match command(language, &args) {
@@ -82,7 +96,8 @@ pub fn run(language: Language) -> ExitCode {
     ExitCode::from(127)
 }
 
-/// The compiler, with these arguments of the wrapper's and what they lack. For the command `upcall` and the wrappers, which lie beside it: programs that are linked so find their host there.
+/// The compiler, with these arguments of the wrapper's and what they lack. For the command `upcall`
+/// and the wrappers, which lie beside it: programs that are linked so find their host there.
 ///
 /// # Errors
 /// What is linked cannot be unpacked, or the arguments ask for what no task can be.
@@ -106,7 +121,10 @@ fn flags(linking: bool) -> ExitCode {
     let words = unpacked().map(|folder| if linking { linked(&folder) } else { compiled(&folder) });
     match words {
         Ok(words) => {
-            println!("{}", words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "));
+            println!(
+                "{}",
+                words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+            );
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -160,9 +178,13 @@ fn compiled(folder: &Path) -> Vec<OsString> {
 fn linked(folder: &Path) -> Vec<OsString> {
     let mut words = upcall_ulp::tools::LINKING.iter().map(OsString::from).collect::<Vec<_>>();
     words.push("-Wl,-u,upvm_pvm".into());
-    words.push([OsStr::new("-Wl,--version-script="), folder.join(SCRIPT).as_os_str()].join(OsStr::new("")));
+    words.push(
+        [OsStr::new("-Wl,--version-script="), folder.join(SCRIPT).as_os_str()].join(OsStr::new("")),
+    );
     // What a compiler adds of its own asks for these again.
-    words.extend(["runtime.o", "libpvm3.a", "libupvm.a"].map(|name| folder.join(name).into_os_string()));
+    words.extend(
+        ["runtime.o", "libpvm3.a", "libupvm.a"].map(|name| folder.join(name).into_os_string()),
+    );
     words.push("-lm".into());
     words
 }
@@ -171,7 +193,12 @@ fn linked(folder: &Path) -> Vec<OsString> {
 fn unpacked() -> Result<PathBuf, String> {
     let runtime = runtime();
     let mut hasher = DefaultHasher::new();
-    let parts = (crate::tools::LIBRARY, upcall_ulp::tools::ARCHIVE, upcall_ulp::tools::SCRIPT, crate::tools::HEADERS);
+    let parts = (
+        crate::tools::LIBRARY,
+        upcall_ulp::tools::ARCHIVE,
+        upcall_ulp::tools::SCRIPT,
+        crate::tools::HEADERS,
+    );
     (env!("CARGO_PKG_VERSION"), parts, &runtime).hash(&mut hasher);
     let name = format!("upvm-{:016x}", hasher.finish());
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -182,7 +209,10 @@ fn unpacked() -> Result<PathBuf, String> {
         return Ok(folder);
     }
     let unable = |error: io::Error| {
-        format!("what tasks are linked with could not be written to {}: {error}. Set XDG_CACHE_HOME", cache.display())
+        format!(
+            "what tasks are linked with could not be written to {}: {error}. Set XDG_CACHE_HOME",
+            cache.display()
+        )
     };
     // Whole, or not there: others may do the same just now.
     let new = cache.join(format!(".{name}.{}", std::process::id()));
@@ -204,17 +234,25 @@ fn write(folder: &Path, runtime: &Path) -> io::Result<()> {
     fs::write(folder.join("libpvm3.a"), crate::tools::LIBRARY)?;
     fs::write(folder.join("libupvm.a"), upcall_ulp::tools::ARCHIVE)?;
     fs::write(folder.join(SCRIPT), upcall_ulp::tools::SCRIPT)?;
-    // The path under which a program that is started by itself finds its host. Any compiler of C's will do.
+    // The path under which a program that is started by itself finds its host. Any compiler of C's
+    // will do.
     let named = env::var_os("UPVM_CC");
     let compilers = ["gcc", "cc"].map(OsString::from).into_iter().chain(named);
     let compiled = compilers.map(|compiler| line(&compiler, folder, runtime)).find_map(Result::ok);
-    compiled.ok_or_else(|| io::Error::other("there is neither gcc nor cc, and what UPVM_CC names could not compile a line of C"))
+    compiled.ok_or_else(|| {
+        io::Error::other(
+            "there is neither gcc nor cc, and what UPVM_CC names could not compile a line of C",
+        )
+    })
 }
 
 fn line(compiler: &OsStr, folder: &Path, runtime: &Path) -> io::Result<()> {
     let mut compiler = Command::new(compiler);
-    let mut compiler =
-        compiler.args(["-fPIE", "-c", "-x", "c", "-", "-o"]).arg(folder.join("runtime.o")).stdin(Stdio::piped()).spawn()?;
+    let mut compiler = compiler
+        .args(["-fPIE", "-c", "-x", "c", "-", "-o"])
+        .arg(folder.join("runtime.o"))
+        .stdin(Stdio::piped())
+        .spawn()?;
     if let Some(mut source) = compiler.stdin.take() {
         writeln!(source, "const char upvm_runtime[] = {:?};", runtime.to_string_lossy())?;
     }

@@ -1,8 +1,12 @@
 //! PVM's console: lines in, text out.
 //!
-//! Source: PVM's `pvm(1)`, and PVM 3.4.6's console, asked: commands, their output and what they say of errors are its own, where that makes sense. Nothing here waits, reads or prints: lines and the machine's answers are arguments, what comes of them is text, and what is to be done goes through [`Controls`], so that all of it can be tested without a machine.
+//! Source: PVM's `pvm(1)`, and PVM 3.4.6's console, asked: commands, their output and what they say
+//! of errors are its own, where that makes sense. Nothing here waits, reads or prints: lines and
+//! the machine's answers are arguments, what comes of them is text, and what is to be done goes
+//! through [`Controls`], so that all of it can be tested without a machine.
 //!
-//! The console is a task's id without a task: it owns what it puts into mailboxes, and the output of its [jobs](jobs) is messages to it, as it would be for a task.
+//! The console is a task's id without a task: it owns what it puts into mailboxes, and the output
+//! of its [jobs](jobs) is messages to it, as it would be for a task.
 
 mod help;
 mod jobs;
@@ -38,7 +42,8 @@ pub(crate) struct Known {
     pub(crate) process: i32,
 }
 
-/// The machine, as the console needs it. What is answered later comes by [`Console::answered`] and [`Console::seen`].
+/// The machine, as the console needs it. What is answered later comes by [`Console::answered`] and
+/// [`Console::seen`].
 pub(crate) trait Controls {
     /// Spawns; then how many were is answered, and their ids, and the errors of others.
     fn spawn(&mut self, plan: Plan, count: u32);
@@ -94,7 +99,12 @@ const EXPORT: &str = "PVM_EXPORT";
 
 impl Console {
     /// With its id, its host's name, its environment, and the lines of `~/.pvmrc`.
-    pub(crate) fn new(tid: Tid, host: String, environment: BTreeMap<String, String>, first: &str) -> Self {
+    pub(crate) fn new(
+        tid: Tid,
+        host: String,
+        environment: BTreeMap<String, String>,
+        first: &str,
+    ) -> Self {
         Self {
             tid,
             host,
@@ -148,7 +158,9 @@ impl Console {
         let mut words = line::words(line);
         // An alias may stand for one, but not for itself.
         for _ in 0..8 {
-            let Some(alias) = words.first().and_then(|first| self.aliases.get(first)) else { break };
+            let Some(alias) = words.first().and_then(|first| self.aliases.get(first)) else {
+                break;
+            };
             words.splice(..1, alias.iter().cloned());
         }
         let Some((command, args)) = words.split_first() else { return };
@@ -234,7 +246,11 @@ impl Console {
     }
 
     fn hosts(&mut self, hosts: &[String], add: bool) {
-        self.say(format!("0 successful\n{:>24} {}", "HOST", if add { "    DTID" } else { " STATUS" }));
+        self.say(format!(
+            "0 successful\n{:>24} {}",
+            "HOST",
+            if add { "    DTID" } else { " STATUS" }
+        ));
         for host in hosts {
             let why = match self.is_here(host) {
                 true if add => "Duplicate host",
@@ -260,7 +276,10 @@ impl Console {
 
     fn export(&mut self, names: &[String], more: bool) {
         let old = self.environment.get(EXPORT).cloned().unwrap_or_default();
-        let mut all = old.split(':').filter(|one| !one.is_empty() && !names.iter().any(|name| name == one)).collect::<Vec<_>>();
+        let mut all = old
+            .split(':')
+            .filter(|one| !one.is_empty() && !names.iter().any(|name| name == one))
+            .collect::<Vec<_>>();
         if more {
             all.extend(names.iter().map(String::as_str));
         }
@@ -276,17 +295,29 @@ impl Console {
                 None => self.say(format!("setenv: {name} is not set")),
             },
             _ => {
-                let all = self.environment.iter().map(|(name, value)| format!("{name}={value}\n")).collect::<String>();
+                let all = self
+                    .environment
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}\n"))
+                    .collect::<String>();
                 self.out.extend(all.into_bytes());
             }
         }
     }
 
     fn option(&mut self, name: Option<&String>) {
-        let found = self.options.all().filter(|(one, _)| name.is_none_or(|name| name == one)).collect::<Vec<_>>();
+        let found = self
+            .options
+            .all()
+            .filter(|(one, _)| name.is_none_or(|name| name == one))
+            .collect::<Vec<_>>();
         match name {
-            Some(name) if found.is_empty() => self.say(format!("PVM Option {name:?} Unknown. (getopt lists all)")),
-            _ => found.iter().for_each(|(name, value)| self.say(format!("{name} Currently Set to {value}"))),
+            Some(name) if found.is_empty() => {
+                self.say(format!("PVM Option {name:?} Unknown. (getopt lists all)"))
+            }
+            _ => found
+                .iter()
+                .for_each(|(name, value)| self.say(format!("{name} Currently Set to {value}"))),
         }
     }
 
@@ -310,9 +341,15 @@ impl Console {
             match known {
                 Some(known) => {
                     self.say(format!("{number:2}:"));
-                    known.iter().filter(|task| tids.contains(&task.tid)).for_each(|task| self.say(row(&self.host, task, false)));
+                    known
+                        .iter()
+                        .filter(|task| tids.contains(&task.tid))
+                        .for_each(|task| self.say(row(&self.host, task, false)));
                 }
-                None => self.say(format!("{number:2}:{}", tids.iter().map(|tid| format!(" {tid}")).collect::<String>())),
+                None => self.say(format!(
+                    "{number:2}:{}",
+                    tids.iter().map(|tid| format!(" {tid}")).collect::<String>()
+                )),
             }
         }
     }
@@ -326,7 +363,10 @@ impl Console {
         }
         let found = tid.filter(|tid| known.iter().any(|task| task.tid == *tid));
         if found.is_none() {
-            self.say(format!("{word}: {}", shown::error(if tid.is_some() { error::NO_TASK } else { error::BAD_PARAM })));
+            self.say(format!(
+                "{word}: {}",
+                shown::error(if tid.is_some() { error::NO_TASK } else { error::BAD_PARAM })
+            ));
         }
         found
     }
@@ -338,8 +378,12 @@ impl Console {
             if children {
                 let parent = number(word).unwrap_or_default();
                 // Those that this console has spawned have no parent that PVM says.
-                let parent = if parent == self.tid.number() { error::PARENT_NOT_SET } else { parent };
-                known.iter().filter(|task| task.parent == parent).for_each(|task| controls.kill(task.tid));
+                let parent =
+                    if parent == self.tid.number() { error::PARENT_NOT_SET } else { parent };
+                known
+                    .iter()
+                    .filter(|task| task.parent == parent)
+                    .for_each(|task| controls.kill(task.tid));
             } else if let Some(tid) = self.a_task(word, &known) {
                 controls.kill(tid);
             }
@@ -348,31 +392,40 @@ impl Console {
 
     fn signal(&mut self, signal: &str, tasks: &[String], controls: &mut dyn Controls) {
         let Some(signal) = signal.parse().ok().filter(|number| (0..=64).contains(number)) else {
-            return self.say(format!("sig: {signal:?} is no signal's number: give one from 0 to 64, such as 15 (SIGTERM)"));
+            return self.say(format!(
+                "sig: {signal:?} is no signal's number: give one from 0 to 64, such as 15 (SIGTERM)"
+            ));
         };
         let known = controls.tasks();
         for word in tasks {
-            if let Some(Err(why)) = self.a_task(word, &known).map(|tid| controls.signal(tid, signal)) {
+            if let Some(Err(why)) =
+                self.a_task(word, &known).map(|tid| controls.signal(tid, signal))
+            {
                 self.say(format!("sig: {why}"));
             }
         }
     }
 
     fn put(&mut self, name: &str, flags: i32, text: &str, controls: &mut dyn Controls) {
-        // As a task puts what it has packed by `pvm_pkstr`, in PvmDataDefault: the length in the order of networks, and multiples of 4 bytes.
+        // As a task puts what it has packed by `pvm_pkstr`, in PvmDataDefault: the length in the
+        // order of networks, and multiples of 4 bytes.
         let length = text.len() + 1;
         let mut bytes = (length as u32).to_be_bytes().to_vec();
         bytes.extend(text.as_bytes());
         bytes.resize(4 + length.next_multiple_of(4), 0);
         let message = Packet::default().ints([0, bytes.len() as i32, 0]).bytes(&bytes);
-        let question = Packet::default().text(&wire::written(name)).ints([flags, -1, 0]).bytes(message.as_bytes());
+        let question = Packet::default()
+            .text(&wire::written(name))
+            .ints([flags, -1, 0])
+            .bytes(message.as_bytes());
         self.ask(Waits::Put, OP_MAILBOX_PUT, question, controls);
     }
 
     fn spawn(&mut self, spawning: Spawning, controls: &mut dyn Controls) {
         let Spawning { count, place, directory, output, program, args } = spawning;
         let here = std::env::current_dir().ok();
-        if directory.as_ref().is_some_and(|directory| std::fs::canonicalize(directory).ok() != here) {
+        if directory.as_ref().is_some_and(|directory| std::fs::canonicalize(directory).ok() != here)
+        {
             let here = here.unwrap_or_default();
             return self.say(format!(
                 "spawn: tasks of one process have its directory, {}: begin the console where they are to run",
@@ -384,7 +437,8 @@ impl Console {
             Where::Here => self.begin_job(Sink::Here),
             Where::File { path, append } => {
                 let mut options = std::fs::OpenOptions::new();
-                match options.create(true).write(true).append(append).truncate(!append).open(&path) {
+                match options.create(true).write(true).append(append).truncate(!append).open(&path)
+                {
                     Ok(file) => self.begin_job(Sink::File(file)),
                     Err(error) => return self.say(format!("{path}: {error}")),
                 }
@@ -400,7 +454,8 @@ impl Console {
         }
         let exported = self.environment.get(EXPORT).cloned().unwrap_or_default();
         let names = exported.split(':').chain([EXPORT]);
-        let values = names.filter_map(|name| Some(format!("{name}={}", self.environment.get(name)?)));
+        let values =
+            names.filter_map(|name| Some(format!("{name}={}", self.environment.get(name)?)));
         let plan = Plan {
             program: program.into(),
             // A line has no other zero bytes but those that nobody has typed.
@@ -432,7 +487,8 @@ impl Console {
     }
 
     fn ps(&mut self, args: &[String], controls: &mut dyn Controls) {
-        let flags = args.iter().flat_map(|arg| arg.chars().filter(|flag| *flag != '-')).collect::<String>();
+        let flags =
+            args.iter().flat_map(|arg| arg.chars().filter(|flag| *flag != '-')).collect::<String>();
         let has = |flag| flags.contains(flag);
         for unknown in flags.chars().filter(|flag| !"alsx".contains(*flag)) {
             self.say(format!("unknown flag -{unknown}"));
@@ -454,7 +510,9 @@ impl Console {
         match self.waits.take() {
             Some(Waits::Started { job }) => {
                 self.say(format!("{code} successful"));
-                (0..code).filter_map(|_| reader.int()).for_each(|tid| self.say(format!("t{tid:x}")));
+                (0..code)
+                    .filter_map(|_| reader.int())
+                    .for_each(|tid| self.say(format!("t{tid:x}")));
                 let errors = std::iter::from_fn(|| reader.int()).collect::<Vec<_>>();
                 errors.iter().for_each(|code| self.say(shown::error(*code)));
                 if errors.contains(&error::NO_FILE) {
@@ -469,8 +527,14 @@ impl Console {
                     let (Some(name), Some(count)) = (reader.text(), reader.int()) else { return };
                     self.say(format!("<{}>:", wire::shown(&name)));
                     for _ in 0..count {
-                        let (Some(index), Some(owner), Some(flags)) = (reader.int(), reader.int(), reader.int()) else { return };
-                        self.say(format!("\tindex={index} owner=0x{owner:x}/{owner} flags=0x{flags:x}"));
+                        let (Some(index), Some(owner), Some(flags)) =
+                            (reader.int(), reader.int(), reader.int())
+                        else {
+                            return;
+                        };
+                        self.say(format!(
+                            "\tindex={index} owner=0x{owner:x}/{owner} flags=0x{flags:x}"
+                        ));
                     }
                     self.say("");
                 }
@@ -482,7 +546,10 @@ impl Console {
 
     /// What all tasks do.
     pub(crate) fn seen(&mut self, tasks: &[ShownTask], controls: &mut dyn Controls) {
-        let Some(Waits::Look(look)) = self.waits.take_if(|waits| matches!(waits, Waits::Look(_))) else { return };
+        let Some(Waits::Look(look)) = self.waits.take_if(|waits| matches!(waits, Waits::Look(_)))
+        else {
+            return;
+        };
         match look {
             Look::List { long, console } => {
                 self.say(format!("{:<width$} DOES", head(long), width = head(long).len() + 5));
@@ -490,11 +557,20 @@ impl Console {
                     self.say(format!("{} reads commands", own_row(&self.host, long)));
                 }
                 for task in controls.tasks() {
-                    let Some(seen) = tasks.iter().find(|seen| seen.tid == task.tid) else { continue };
-                    self.say(format!("{} {}; {} messages wait", row(&self.host, &task, long), seen.doing, seen.messages));
+                    let Some(seen) = tasks.iter().find(|seen| seen.tid == task.tid) else {
+                        continue;
+                    };
+                    self.say(format!(
+                        "{} {}; {} messages wait",
+                        row(&self.host, &task, long),
+                        seen.doing,
+                        seen.messages
+                    ));
                 }
             }
-            Look::Tickle => tasks.iter().for_each(|task| self.say(format!("{} ({}) {}", task.tid, task.program, task.doing))),
+            Look::Tickle => tasks.iter().for_each(|task| {
+                self.say(format!("{} ({}) {}", task.tid, task.program, task.doing))
+            }),
             Look::Reset => {
                 tasks.iter().filter(|task| !task.stays).for_each(|task| controls.kill(task.tid));
                 controls.forget_orphans(None);
@@ -505,7 +581,9 @@ impl Console {
     /// A message that is a job's output: its tag, and what is in it.
     pub(crate) fn printed(&mut self, job: i32, bytes: &[u8]) {
         let mut reader = Reader::new(bytes);
-        let (Some(tid), Some(what)) = (reader.int().and_then(Tid::of), reader.int()) else { return };
+        let (Some(tid), Some(what)) = (reader.int().and_then(Tid::of), reader.int()) else {
+            return;
+        };
         let label = self.options.show_tids();
         match i64::from(what) {
             OUTPUT_NEW => self.jobs.new_task(job, tid),
@@ -522,7 +600,9 @@ fn number(word: &str) -> Option<i32> {
 
 fn head(long: bool) -> String {
     let long = if long { format!("{:>9}{:>7}", "PTID", "PID") } else { String::new() };
-    format!("{:>24} {:>8}{long} {:>9} {:<12}", "HOST", "TID", "FLAG 0x", "COMMAND").trim_end().to_owned()
+    format!("{:>24} {:>8}{long} {:>9} {:<12}", "HOST", "TID", "FLAG 0x", "COMMAND")
+        .trim_end()
+        .to_owned()
 }
 
 fn row(host: &str, task: &Known, long: bool) -> String {

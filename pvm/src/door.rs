@@ -1,6 +1,9 @@
-//! Where a machine is asked from another shell: a socket of its first process in the folder of names, one question a connection. Its thread waits there, and hands over what is asked ([`Calls`](crate::calls)); nobody but this user is heard.
+//! Where a machine is asked from another shell: a socket of its first process in the folder of
+//! names, one question a connection. Its thread waits there, and hands over what is asked
+//! ([`Calls`](crate::calls)); nobody but this user is heard.
 //!
-//! Nothing else says that a machine is there: the socket of one that was killed is removed by whoever looks next.
+//! Nothing else says that a machine is there: the socket of one that was killed is removed by
+//! whoever looks next.
 
 use crate::calls::{Call, Caller};
 use crate::processes::GRACE;
@@ -77,17 +80,18 @@ fn pack(message: &impl Serialize) -> Vec<u8> {
 }
 
 pub(crate) fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    postcard::from_bytes(bytes).map_err(|error| format!("what it says cannot be read: {error}; is it another version's?"))
+    postcard::from_bytes(bytes)
+        .map_err(|error| format!("what it says cannot be read: {error}; is it another version's?"))
 }
 
 fn asked(bytes: &[u8]) -> Result<Ask, String> {
-    let (head, rest) =
-        postcard::take_from_bytes::<Head>(bytes).map_err(|error| format!("the question cannot be read: {error}"))?;
+    let (head, rest) = postcard::take_from_bytes::<Head>(bytes)
+        .map_err(|error| format!("the question cannot be read: {error}"))?;
     match head.version {
         VERSION => unpack(rest),
-        other => {
-            Err(format!("it speaks version {VERSION}, and this command version {other}: use the one of the same installation"))
-        }
+        other => Err(format!(
+            "it speaks version {VERSION}, and this command version {other}: use the one of the same installation"
+        )),
     }
 }
 
@@ -107,7 +111,9 @@ impl Visitor {
         let tasks = std::mem::take(&mut shown.tasks);
         let parts = tasks.chunks(PART).map(|part| pack(&Answer::Tasks(part.to_vec())));
         let mut parts = parts.chain([pack(&Answer::Shown(shown))]).collect::<Vec<_>>().into_iter();
-        let blocked = |sent: std::io::Result<()>| sent.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+        let blocked = |sent: std::io::Result<()>| {
+            sent.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+        };
         let Some(first) = parts.find(|part| blocked(self.0.send(part, &[]))) else { return };
         let until = Instant::now() + PATIENCE;
         let rest = move || {
@@ -127,21 +133,36 @@ impl Visitor {
 pub(crate) struct Door {
     socket: PathBuf,
     end: Arc<Bell>,
-    /// Waited for: a debugger that sees a process end with a thread still there may lose both (gdb 13 does, now and then).
+    /// Waited for: a debugger that sees a process end with a thread still there may lose both (gdb
+    /// 13 does, now and then).
     thread: Option<JoinHandle<()>>,
 }
 
 impl Door {
     pub(crate) fn open(caller: Caller) -> Result<Self, NotEntered> {
-        let unable = |error| NotEntered::Resource { what: "waiting for those who ask".into(), error };
+        let unable =
+            |error| NotEntered::Resource { what: "waiting for those who ask".into(), error };
         let end = Arc::new(Bell::new().map_err(unable)?);
         let set = PollSet::new().map_err(unable)?;
         let (socket, listener) = names::listen(Whose::Machine)?;
         let mut door = Self { socket: socket.clone(), end: end.clone(), thread: None };
         set.add(&listener, LISTENER, Report::WhileReadable).map_err(unable)?;
         set.add(&*end, END, Report::WhileReadable).map_err(unable)?;
-        let doorkeeper = Doorkeeper { listener, set, caller, guests: BTreeMap::new(), next: GUESTS, socket, _end: end };
-        door.thread = Some(std::thread::Builder::new().name("door".into()).spawn(|| doorkeeper.work()).map_err(unable)?);
+        let doorkeeper = Doorkeeper {
+            listener,
+            set,
+            caller,
+            guests: BTreeMap::new(),
+            next: GUESTS,
+            socket,
+            _end: end,
+        };
+        door.thread = Some(
+            std::thread::Builder::new()
+                .name("door".into())
+                .spawn(|| doorkeeper.work())
+                .map_err(unable)?,
+        );
         Ok(door)
     }
 }
@@ -198,12 +219,15 @@ impl Doorkeeper {
         }
     }
 
-    /// The process ends, if it has not by then: it is in a call of the kernel's for a task. The kernel ends the others with it.
+    /// The process ends, if it has not by then: it is in a call of the kernel's for a task. The
+    /// kernel ends the others with it.
     fn end_by_force(&self) {
         let socket = self.socket.clone();
         let end = move || {
             std::thread::sleep(2 * GRACE);
-            report_line!("upcall pvm: the machine is halted by force: it is in a call of the kernel's for one of its tasks");
+            report_line!(
+                "upcall pvm: the machine is halted by force: it is in a call of the kernel's for one of its tasks"
+            );
             let _ = std::fs::remove_file(socket);
             let _ = kill_process(getpid(), Signal::KILL);
         };
@@ -239,7 +263,13 @@ mod tests {
 
     #[test]
     fn questions_are_read_and_those_of_other_versions_refused() {
-        for ask in [Ask::Show, Ask::Kill(None), Ask::Kill(Some(0x40002)), Ask::Signal { tid: 0x40002, number: 10 }, Ask::Halt] {
+        for ask in [
+            Ask::Show,
+            Ask::Kill(None),
+            Ask::Kill(Some(0x40002)),
+            Ask::Signal { tid: 0x40002, number: 10 },
+            Ask::Halt,
+        ] {
             assert_eq!(asked(&question(ask)), Ok(ask));
         }
         let other = asked(&pack(&(Head { version: 7 }, Ask::Halt))).unwrap_err();

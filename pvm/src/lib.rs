@@ -1,6 +1,9 @@
 //! PVM 3.4 for user-level processes: programs that pass messages, thousands of them in one process.
 //!
-//! Source: UPVM (V3 to V7 here), and PVM's own manual. A program is compiled and linked by `upvmcc` with its own libpvm3 (`image/`), which holds its buffers and packs; what concerns more than one task it asks the [`Node`](node) for, whose worker runs the tasks of one process one after the other.
+//! Source: UPVM (V3 to V7 here), and PVM's own manual. A program is compiled and linked by `upvmcc`
+//! with its own libpvm3 (`image/`), which holds its buffers and packs; what concerns more than one
+//! task it asks the [`Node`](node) for, whose worker runs the tasks of one process one after the
+//! other.
 //!
 //! What it does not do yet: other hosts, migration.
 #![forbid(unsafe_code)]
@@ -51,7 +54,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use upcall_ulp::{NoWorker, NotShared, Shared, Worker};
 
-/// What a machine begins with: copies of one program, which know each other as siblings (`pvm_siblings`) and have no parent.
+/// What a machine begins with: copies of one program, which know each other as siblings
+/// (`pvm_siblings`) and have no parent.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// Its name: a path, or looked for as PVM and the shell do.
@@ -101,19 +105,29 @@ impl fmt::Display for NotRun {
             Self::Worker(error) => error.fmt(f),
             Self::Shared(error) => error.fmt(f),
             Self::Process(error) => write!(f, "another process could not be started: {error}"),
-            Self::Desk(error) => write!(f, "the console, or waiting for those who ask from another shell: {error}"),
-            Self::Join(error) => write!(f, "the processes of the machine did not come together: {error}"),
+            Self::Desk(error) => {
+                write!(f, "the console, or waiting for those who ask from another shell: {error}")
+            }
+            Self::Join(error) => {
+                write!(f, "the processes of the machine did not come together: {error}")
+            }
             Self::Program { name, code: error::NO_FILE } => {
                 write!(
                     f,
                     "no program {name} that can run as a task: compile it by `upvmcc`, and give its path, or a name that is in PATH"
                 )
             }
-            Self::Program { name, code } => write!(f, "{name} could not be started (PVM's error {code}; see above)"),
+            Self::Program { name, code } => {
+                write!(f, "{name} could not be started (PVM's error {code}; see above)")
+            }
             Self::Stuck { tasks } => {
                 write!(f, "all tasks that are left wait for what nobody can send:")?;
                 tasks.iter().take(20).try_for_each(|task| write!(f, "\n  {task}"))?;
-                if tasks.len() > 20 { write!(f, "\n  and {} more", tasks.len() - 20) } else { Ok(()) }
+                if tasks.len() > 20 {
+                    write!(f, "\n  and {} more", tasks.len() - 20)
+                } else {
+                    Ok(())
+                }
             }
         }
     }
@@ -121,11 +135,15 @@ impl fmt::Display for NotRun {
 
 impl std::error::Error for NotRun {}
 
-/// Runs a machine, of whose processes this is the first, until all of its tasks have ended or one halts it. The worst status of those that it began with: 128 and the signal's number for one that has crashed.
+/// Runs a machine, of whose processes this is the first, until all of its tasks have ended or one
+/// halts it. The worst status of those that it began with: 128 and the signal's number for one that
+/// has crashed.
 ///
 /// Meanwhile it is asked from outside by [`machines`], [`kill`], [`signal()`] and [`halt`].
 ///
-/// This thread cannot be joined after it ([`Worker::begin`]): call it on the process's first one, and end by returning from `main`. Other processes are started as this program with the arguments of [`run_member`].
+/// This thread cannot be joined after it ([`Worker::begin`]): call it on the process's first one,
+/// and end by returning from `main`. Other processes are started as this program with the arguments
+/// of [`run_member`].
 ///
 /// # Errors
 /// See [`NotRun`].
@@ -133,7 +151,9 @@ pub fn run(start: &Start) -> Result<i32, NotRun> {
     run_with(start, || Ok(Desk::new(Calls::new()?, None)))
 }
 
-/// The same with PVM's console, which reads the standard input, after `~/.pvmrc`. The machine begins with what `start` says, of which `copies` may be 0, and does not end before the console has read `quit`, `halt` or the end of its input.
+/// The same with PVM's console, which reads the standard input, after `~/.pvmrc`. The machine
+/// begins with what `start` says, of which `copies` may be 0, and does not end before the console
+/// has read `quit`, `halt` or the end of its input.
 ///
 /// Tasks have nothing on their standard input then: it is the console's.
 ///
@@ -147,7 +167,8 @@ pub fn console(start: &Start) -> Result<i32, NotRun> {
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let first = std::fs::read_to_string(home.join(".pvmrc")).unwrap_or_default();
-        let environment = std::env::vars_os().map(|(name, value)| (text(&name), text(&value))).collect();
+        let environment =
+            std::env::vars_os().map(|(name, value)| (text(&name), text(&value))).collect();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let input = Input::start(from, calls.caller())?;
         let console = Console::new(node::CONSOLE, host, environment, &first);
@@ -194,13 +215,19 @@ fn run_with(start: &Start, desk: impl FnOnce() -> std::io::Result<Desk>) -> Resu
     }
     let worker = worker()?;
     let machine = Machine::new(start.place.clone());
-    let mut node = Node::new(worker, Programs::new(start.folders.clone()), Some(machine), link, 0).at_desk(desk);
+    let mut node = Node::new(worker, Programs::new(start.folders.clone()), Some(machine), link, 0)
+        .at_desk(desk);
     if start.copies > 0 {
         let args = start.args.iter().map(|word| CString::new(word.as_bytes()));
         let args = args
             .collect::<Result<Vec<_>, _>>()
             .map_err(|_| NotRun::Program { name: start.program.clone(), code: error::BAD_PARAM })?;
-        let plan = Plan { program: start.program.clone().into(), args, parent: error::NO_PARENT, ..Plan::default() };
+        let plan = Plan {
+            program: start.program.clone().into(),
+            args,
+            parent: error::NO_PARENT,
+            ..Plan::default()
+        };
         node.spawn(None, plan, start.copies);
     }
     let worst = node.run().map_err(|tasks| NotRun::Stuck { tasks })?;

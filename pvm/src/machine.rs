@@ -1,4 +1,5 @@
-//! What the first process of a machine knows of all: which tasks there are, those that are being started, and the [services](crate::services).
+//! What the first process of a machine knows of all: which tasks there are, those that are being
+//! started, and the [services](crate::services).
 
 use crate::error;
 use crate::output::Catcher;
@@ -10,17 +11,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use upcall_message::Rank;
 use upcall_ulp::slot::SLOTS;
 
-/// Slots of addresses: each task of a machine has one that no other task has in any process, so that it could be in any (V2).
+/// Slots of addresses: each task of a machine has one that no other task has in any process, so
+/// that it could be in any (V2).
 #[derive(Debug, Default)]
 struct Slots {
     taken: HashSet<u32>,
-    /// The one after that which was given last: what was given back is given again as late as can be, for a task's memory may be needed for a little longer than it.
+    /// The one after that which was given last: what was given back is given again as late as can
+    /// be, for a task's memory may be needed for a little longer than it.
     next: u32,
 }
 
 impl Slots {
     fn take(&mut self) -> Option<u32> {
-        let free = (0..SLOTS as u32).map(|step| (self.next + step) % SLOTS as u32).find(|slot| !self.taken.contains(slot))?;
+        let free = (0..SLOTS as u32)
+            .map(|step| (self.next + step) % SLOTS as u32)
+            .find(|slot| !self.taken.contains(slot))?;
         self.next = (free + 1) % SLOTS as u32;
         self.taken.insert(free);
         Some(free)
@@ -39,7 +44,8 @@ pub enum Place {
     Block,
     /// Each in the next process, around.
     Interleave,
-    /// Each alone in a process, of which the first one keeps only the machine: for debuggers (V11). When all are taken no more are started.
+    /// Each alone in a process, of which the first one keeps only the machine: for debuggers (V11).
+    /// When all are taken no more are started.
     Alone,
     /// As this says: the first one here, the second there, and around.
     List(Vec<usize>),
@@ -93,7 +99,8 @@ pub(crate) struct Machine {
     last: u64,
     slots: Slots,
     place: Place,
-    /// For `Interleave` and `List`: how many were placed. For `Block`: which process is the first one of the next block.
+    /// For `Interleave` and `List`: how many were placed. For `Block`: which process is the first
+    /// one of the next block.
     placed: usize,
     /// The worst status of those that it began with.
     pub(crate) worst: i32,
@@ -109,7 +116,8 @@ impl Machine {
         self.tasks.is_empty() && self.requests.is_empty()
     }
 
-    /// Where `count` tasks are to be started: the request's number, and in which slots of each process.
+    /// Where `count` tasks are to be started: the request's number, and in which slots of each
+    /// process.
     pub(crate) fn request(
         &mut self,
         spawner: Option<Tid>,
@@ -123,7 +131,9 @@ impl Machine {
             Place::Alone => free.next().unwrap_or(NOWHERE),
             Place::Block => (placed + at * processes / count) % processes,
             Place::Interleave => (placed + at) % processes,
-            Place::List(list) => list.get((placed + at) % list.len().max(1)).map_or(0, |rank| rank % processes),
+            Place::List(list) => {
+                list.get((placed + at) % list.len().max(1)).map_or(0, |rank| rank % processes)
+            }
         });
         let mut order = order.collect::<Vec<_>>();
         self.placed += match self.place {
@@ -141,7 +151,10 @@ impl Machine {
         self.last += 1;
         let waits = slots.keys().copied().collect();
         let shares = slots.clone().into_iter().collect();
-        self.requests.insert(self.last, Request { spawner, plan, order, slots, started: HashMap::new(), waits });
+        self.requests.insert(
+            self.last,
+            Request { spawner, plan, order, slots, started: HashMap::new(), waits },
+        );
         (self.last, shares)
     }
 
@@ -167,7 +180,13 @@ impl Machine {
     }
 
     /// What a process has started of a request. If that is all: what it came to.
-    pub(crate) fn started(&mut self, request: u64, rank: Rank, all: Vec<Result<i32, i32>>, program: &str) -> Option<Started> {
+    pub(crate) fn started(
+        &mut self,
+        request: u64,
+        rank: Rank,
+        all: Vec<Result<i32, i32>>,
+        program: &str,
+    ) -> Option<Started> {
         let open = self.requests.get_mut(&request)?;
         open.waits.retain(|one| *one != rank);
         for (at, slot) in open.slots.remove(&rank).unwrap_or_default().into_iter().enumerate() {
@@ -175,8 +194,12 @@ impl Machine {
                 self.slots.give_back(slot);
                 continue;
             };
-            let (parent, catcher, first) = (open.plan.parent, open.plan.output.catcher(), open.spawner.is_none());
-            self.tasks.insert(tid, Entry { parent, program: program.into(), slot, catcher, left: false, first });
+            let (parent, catcher, first) =
+                (open.plan.parent, open.plan.output.catcher(), open.spawner.is_none());
+            self.tasks.insert(
+                tid,
+                Entry { parent, program: program.into(), slot, catcher, left: false, first },
+            );
         }
         open.started.insert(rank, all);
         if !open.waits.is_empty() {
@@ -188,19 +211,37 @@ impl Machine {
             NOWHERE => Err(error::OUT_OF_RES),
             _ => open.started.get_mut(rank).and_then(Vec::pop).unwrap_or(Err(error::HOST_FAIL)),
         };
-        let (tids, errors): (Vec<_>, Vec<_>) = open.order.iter().map(&mut next).partition(Result::is_ok);
+        let (tids, errors): (Vec<_>, Vec<_>) =
+            open.order.iter().map(&mut next).partition(Result::is_ok);
         let tids = tids.into_iter().flatten().filter_map(Tid::of).collect();
         let errors = errors.into_iter().filter_map(Result::err).collect();
         Some(Started { spawner: open.spawner, tids, errors })
     }
 
-    /// A process is not there any more: its tasks have ended, and what it was to start is not started.
-    pub(crate) fn lost(&mut self, rank: Rank, effects: &mut Vec<Effect>) -> (Vec<Tid>, Vec<Started>) {
-        let tids = self.tasks.keys().copied().filter(|tid| tid.host() as usize == rank).collect::<Vec<_>>();
+    /// A process is not there any more: its tasks have ended, and what it was to start is not
+    /// started.
+    pub(crate) fn lost(
+        &mut self,
+        rank: Rank,
+        effects: &mut Vec<Effect>,
+    ) -> (Vec<Tid>, Vec<Started>) {
+        let tids = self
+            .tasks
+            .keys()
+            .copied()
+            .filter(|tid| tid.host() as usize == rank)
+            .collect::<Vec<_>>();
         tids.iter().for_each(|tid| self.ended(*tid, 128 + 9, None, effects));
-        let open =
-            self.requests.iter().filter(|(_, open)| open.waits.contains(&rank)).map(|(request, _)| *request).collect::<Vec<_>>();
-        let started = open.into_iter().filter_map(|request| self.started(request, rank, Vec::new(), "")).collect();
+        let open = self
+            .requests
+            .iter()
+            .filter(|(_, open)| open.waits.contains(&rank))
+            .map(|(request, _)| *request)
+            .collect::<Vec<_>>();
+        let started = open
+            .into_iter()
+            .filter_map(|request| self.started(request, rank, Vec::new(), ""))
+            .collect();
         (tids, started)
     }
 
@@ -218,11 +259,20 @@ impl Machine {
         }
     }
 
-    /// It has ended, and its output, which this one has caught (`None`: who was to). That is told when it is no [source](Self::sources) any more: who waits for the last one asks then.
-    pub(crate) fn ended(&mut self, tid: Tid, status: i32, catcher: Option<Catcher>, effects: &mut Vec<Effect>) {
+    /// It has ended, and its output, which this one has caught (`None`: who was to). That is told
+    /// when it is no [source](Self::sources) any more: who waits for the last one asks then.
+    pub(crate) fn ended(
+        &mut self,
+        tid: Tid,
+        status: i32,
+        catcher: Option<Catcher>,
+        effects: &mut Vec<Effect>,
+    ) {
         self.left(tid, effects);
         if let Some(entry) = self.tasks.remove(&tid) {
-            let before = entry.catcher.filter(|before| catcher.is_none_or(|catcher| catcher.to != before.to));
+            let before = entry
+                .catcher
+                .filter(|before| catcher.is_none_or(|catcher| catcher.to != before.to));
             effects.extend(before.iter().chain(&catcher).map(|catcher| catcher.told_of_end(tid)));
             self.slots.give_back(entry.slot);
             if entry.first {
@@ -259,11 +309,19 @@ impl Machine {
 
     /// How many send their output to this one.
     pub(crate) fn sources(&self, tid: Tid) -> i32 {
-        self.tasks.values().filter(|entry| entry.catcher.is_some_and(|catcher| catcher.to == tid)).count() as i32
+        self.tasks
+            .values()
+            .filter(|entry| entry.catcher.is_some_and(|catcher| catcher.to == tid))
+            .count() as i32
     }
 
     /// All tasks, those of the host, or one: number, parent, host, flags, process, name.
-    pub(crate) fn list(&self, which: i32, process: impl Fn(Rank) -> i32, flags: impl Fn(Tid) -> i32) -> (i32, Packet) {
+    pub(crate) fn list(
+        &self,
+        which: i32,
+        process: impl Fn(Rank) -> i32,
+        flags: impl Fn(Tid) -> i32,
+    ) -> (i32, Packet) {
         let all = which == 0 || which == THIS_HOST;
         let fits = |tid: Tid| all || which == tid.number();
         let mut count = 0;
@@ -273,7 +331,9 @@ impl Machine {
             let parent = entry.parent.max(0);
             // PVM knows no name of who was not spawned.
             let name = if parent == 0 { "" } else { &entry.program };
-            packet = packet.ints([tid.number(), parent, THIS_HOST, flags(*tid), process(tid.host() as usize)]).text(name);
+            packet = packet
+                .ints([tid.number(), parent, THIS_HOST, flags(*tid), process(tid.host() as usize)])
+                .text(name);
         }
         if count == 0 && !all { (error::NO_TASK, Packet::default()) } else { (count, packet) }
     }
@@ -286,8 +346,14 @@ mod tests {
     fn shares(place: Place, counts: &[usize]) -> Vec<Vec<(Rank, u32)>> {
         let mut machine = Machine::new(place);
         let share = |(rank, slots): (Rank, Vec<u32>)| (rank, slots.len() as u32);
-        let mut shares =
-            |count: &usize| machine.request(None, Plan::default(), *count, 3).1.into_iter().map(share).collect::<Vec<_>>();
+        let mut shares = |count: &usize| {
+            machine
+                .request(None, Plan::default(), *count, 3)
+                .1
+                .into_iter()
+                .map(share)
+                .collect::<Vec<_>>()
+        };
         counts.iter().map(&mut shares).collect()
     }
 
@@ -300,8 +366,14 @@ mod tests {
 
     #[test]
     fn tasks_are_placed_in_blocks_around_or_as_a_list_says() {
-        assert_eq!(shares(Place::Block, &[6, 1, 1]), [vec![(0, 2), (1, 2), (2, 2)], vec![(0, 1)], vec![(1, 1)]]);
-        assert_eq!(shares(Place::Interleave, &[4, 1]), [vec![(0, 2), (1, 1), (2, 1)], vec![(1, 1)]]);
+        assert_eq!(
+            shares(Place::Block, &[6, 1, 1]),
+            [vec![(0, 2), (1, 2), (2, 2)], vec![(0, 1)], vec![(1, 1)]]
+        );
+        assert_eq!(
+            shares(Place::Interleave, &[4, 1]),
+            [vec![(0, 2), (1, 1), (2, 1)], vec![(1, 1)]]
+        );
         assert_eq!(shares(Place::List(vec![2, 2, 0]), &[4]), [vec![(0, 1), (2, 3)]]);
     }
 
@@ -317,7 +389,12 @@ mod tests {
         assert_eq!(machine.slots.taken, HashSet::from([0]));
         assert_eq!(machine.request(None, Plan::default(), 1, 2).1, [(0, vec![4])]);
         machine.ended(one, 0, None, &mut Vec::new());
-        let all = machine.request(None, Plan::default(), SLOTS, 2).1.into_iter().flat_map(|(_, slots)| slots).collect::<Vec<_>>();
+        let all = machine
+            .request(None, Plan::default(), SLOTS, 2)
+            .1
+            .into_iter()
+            .flat_map(|(_, slots)| slots)
+            .collect::<Vec<_>>();
         assert_eq!((all.len(), all[SLOTS - 2], all.contains(&4)), (SLOTS - 1, 3, false));
         assert!(machine.is_full() && machine.request(None, Plan::default(), 1, 2).1.is_empty());
     }
@@ -340,7 +417,10 @@ mod tests {
         assert!(machine.started(request, 0, vec![a, b], "x").is_none());
         let one = Tid::new(1, 1);
         let started = machine.started(request, 1, vec![Ok(one.number()), Err(-7)], "x").unwrap();
-        assert_eq!((started.tids, started.errors), (vec![Tid::new(0, 1), one, Tid::new(0, 2)], vec![-7]));
+        assert_eq!(
+            (started.tids, started.errors),
+            (vec![Tid::new(0, 1), one, Tid::new(0, 2)], vec![-7])
+        );
         assert!(machine.is_there(one) && !machine.is_over());
         assert_eq!(machine.free(4), [2, 3]);
         let (lost, _) = machine.lost(1, &mut Vec::new());

@@ -1,10 +1,17 @@
 //! One process's tasks, which its worker runs one after the other.
 //!
-//! Source: UPVM, section 3: a run queue, and those that wait; a task goes on until it waits for a message that is not there, or asks whether something is there that is not. Who waits for a certain task's message is followed by that task, wherever it stands in the queue, if it can run (hand-off, V5) — but not for ever, so that others have their turn.
+//! Source: UPVM, section 3: a run queue, and those that wait; a task goes on until it waits for a
+//! message that is not there, or asks whether something is there that is not. Who waits for a
+//! certain task's message is followed by that task, wherever it stands in the queue, if it can run
+//! (hand-off, V5) — but not for ever, so that others have their turn.
 //!
-//! A task that computes asks for nothing. So it is interrupted now and then, and the process looks around: no other task runs meanwhile, but what is asked from outside is answered, and signals reach it.
+//! A task that computes asks for nothing. So it is interrupted now and then, and the process looks
+//! around: no other task runs meanwhile, but what is asked from outside is answered, and signals
+//! reach it.
 //!
-//! A message goes from the sender's letter to the receiver's reply: whoever waits for it has it in its table at once, and can run; else it lies in the receiver's inbox, in the order in which it came. What is in it is not touched.
+//! A message goes from the sender's letter to the receiver's reply: whoever waits for it has it in
+//! its table at once, and can run; else it lies in the receiver's inbox, in the order in which it
+//! came. What is in it is not touched.
 
 mod desk;
 mod elsewhere;
@@ -42,7 +49,8 @@ const TURNS: u32 = 32;
 /// Where the library has what it needs first.
 const NEAR: [u64; 4] = [0, NEAR_SPARES, NEAR_FIRST, NEAR_SECOND];
 
-/// With so many tasks what one begins with is not in the nearest caches any more; with fewer to ask for it takes longer than it saves.
+/// With so many tasks what one begins with is not in the nearest caches any more; with fewer to ask
+/// for it takes longer than it saves.
 const MANY: usize = 16;
 
 /// How a task has ended.
@@ -118,7 +126,13 @@ enum Next {
 
 impl Node {
     /// Without a machine it is not the first process, and without a link it is the only one.
-    pub(crate) fn new(worker: Worker, programs: Programs, machine: Option<Machine>, link: Option<Link>, rank: u32) -> Self {
+    pub(crate) fn new(
+        worker: Worker,
+        programs: Programs,
+        machine: Option<Machine>,
+        link: Option<Link>,
+        rank: u32,
+    ) -> Self {
         Self {
             worker,
             tasks: Vec::new(),
@@ -146,7 +160,9 @@ impl Node {
         }
     }
 
-    /// Runs tasks until none is left in the machine, or that is halted: the worst status of those that it began with, if this is its first process. Tells who is left if all that are left wait for what nobody can send.
+    /// Runs tasks until none is left in the machine, or that is halted: the worst status of those
+    /// that it began with, if this is its first process. Tells who is left if all that are left
+    /// wait for what nobody can send.
     pub(crate) fn run(&mut self) -> Result<i32, Vec<String>> {
         let mut turns = 0;
         let stuck = loop {
@@ -160,12 +176,15 @@ impl Node {
                 self.hear_of_ends();
             }
             self.attend_desk();
-            if self.halted || self.machine.as_ref().is_some_and(Machine::is_over) && !self.is_open() {
+            if self.halted || self.machine.as_ref().is_some_and(Machine::is_over) && !self.is_open()
+            {
                 break None;
             }
             match self.first() {
                 Some(index) => self.turn(index),
-                None if self.link.is_none() && self.all_wait() => break Some(self.all_seen(self.seen(), &[])),
+                None if self.link.is_none() && self.all_wait() => {
+                    break Some(self.all_seen(self.seen(), &[]));
+                }
                 None => match self.watch.stuck() {
                     Some(tasks) => break Some(tasks),
                     None => self.look_outside(true),
@@ -190,7 +209,10 @@ impl Node {
             if self.folder.is_some() {
                 self.go_to_folder(index);
             }
-            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut)
+            else {
+                return;
+            };
             let stopped = self.worker.resume(&mut task.ulp);
             if !matches!(stopped, Stopped::Interrupted) {
                 self.read_letters(index);
@@ -199,7 +221,9 @@ impl Node {
                 Stopped::Asks(asked) => match self.asked(index, asked) {
                     Next::Same => {}
                     Next::This(other) => {
-                        if let Some(task) = self.tasks.get_mut(other as usize).and_then(Option::as_deref_mut) {
+                        if let Some(task) =
+                            self.tasks.get_mut(other as usize).and_then(Option::as_deref_mut)
+                        {
                             task.ticket = task.ticket.wrapping_add(1);
                         }
                         index = other;
@@ -219,7 +243,10 @@ impl Node {
         self.hand_offs = 0;
         loop {
             let (index, ticket) = self.queue.pop_front()?;
-            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { continue };
+            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut)
+            else {
+                continue;
+            };
             if task.ticket != ticket {
                 continue;
             }
@@ -241,9 +268,14 @@ impl Node {
 
     /// What it has sent, and what it does not need any more.
     fn read_letters(&mut self, index: u32) {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
         for number in 0..task.ulp.take_letters() {
-            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut)
+            else {
+                return;
+            };
             let [kind, second, third, fourth] = task.ulp.letter(number);
             let handle = (kind >> 8) as u32 & 0xFF_FFFF;
             match kind & 0xFF {
@@ -268,7 +300,8 @@ impl Node {
         }
     }
 
-    /// To its receiver, if that is there: what is sent to one that has ended is lost, as it is in PVM.
+    /// To its receiver, if that is there: what is sent to one that has ended is lost, as it is in
+    /// PVM.
     fn deliver(&mut self, message: Message) {
         let Some(tid) = Tid::of(message.destination) else { return };
         if tid.host() != self.rank {
@@ -280,7 +313,8 @@ impl Node {
         };
         match task.state {
             State::Receives(want, _) if want.fits(&message) => {
-                // Its lines come meanwhile: with many tasks much of a message's time goes into waiting for them.
+                // Its lines come meanwhile: with many tasks much of a message's time goes into
+                // waiting for them.
                 if self.live > MANY {
                     task.ulp.expect(NEAR);
                 }
@@ -308,7 +342,9 @@ impl Node {
         for effect in effects {
             match effect {
                 Effect::Answer(tid, code, packet) => self.answer(tid, code, packet),
-                Effect::Message { from, to, tag, context, data } => self.message(from, to, tag, context, &data),
+                Effect::Message { from, to, tag, context, data } => {
+                    self.message(from, to, tag, context, &data)
+                }
             }
         }
     }
@@ -319,12 +355,23 @@ impl Node {
         // Without memory nothing can be said.
         let Some(block) = Block::of(bytes) else { return };
         let (destination, length) = (to.number(), bytes.len());
-        self.deliver(Message { source, destination, tag, context, encoding: 0, wait: 0, block: Some(block), length });
+        self.deliver(Message {
+            source,
+            destination,
+            tag,
+            context,
+            encoding: 0,
+            wait: 0,
+            block: Some(block),
+            length,
+        });
     }
 
     /// A service's answer to a task that waits for it.
     fn reply(&mut self, index: u32, code: i32, packet: &Packet) {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
         if !matches!(task.state, State::Asks(_)) {
             return;
         }
@@ -337,7 +384,9 @@ impl Node {
     fn end(&mut self, index: u32, end: End) {
         // One that was interrupted may have sent something before.
         self.read_letters(index);
-        let Some(mut task) = self.tasks.get_mut(index as usize).and_then(Option::take) else { return };
+        let Some(mut task) = self.tasks.get_mut(index as usize).and_then(Option::take) else {
+            return;
+        };
         self.live -= 1;
         match task.state {
             // Nobody asks for what it returns.
@@ -384,7 +433,13 @@ impl Node {
         let index = task.tid.local();
         if let To::Task(to) = task.output.to {
             let (tag, context) = (task.output.tag, task.output.context);
-            self.message(HOST, to, tag, context, &Packet::default().int(task.tid.number()).int(OUTPUT_NEW as i32));
+            self.message(
+                HOST,
+                to,
+                tag,
+                context,
+                &Packet::default().int(task.tid.number()).int(OUTPUT_NEW as i32),
+            );
         }
         self.tasks[index as usize] = Some(Box::new(task));
         self.live += 1;
@@ -392,7 +447,10 @@ impl Node {
 
     fn task(&mut self, tid: Tid) -> Option<&mut Task> {
         let here = tid.host() == self.rank;
-        self.tasks.get_mut(tid.local() as usize)?.as_deref_mut().filter(|task| here && task.tid == tid)
+        self.tasks
+            .get_mut(tid.local() as usize)?
+            .as_deref_mut()
+            .filter(|task| here && task.tid == tid)
     }
 }
 

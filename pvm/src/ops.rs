@@ -1,13 +1,17 @@
-// What libpvm3 in an image asks the host for. Read by the crate, and by build.rs, which makes a C header of it.
+// What libpvm3 in an image asks the host for. Read by the crate, and by build.rs, which makes a C
+// header of it.
 
 // Questions through the gate, from `ulp::ASK_OWN` (16) upwards.
 /// A block of at least this many bytes: its handle; address and capacity in the reply's words.
 pub const ASK_BLOCK: u64 = 16;
-/// A message from a task (-1: any), with a tag (-1: any), in a context, within microseconds (-1: whenever): 1, and the reply's words; 0: none came.
+/// A message from a task (-1: any), with a tag (-1: any), in a context, within microseconds (-1:
+/// whenever): 1, and the reply's words; 0: none came.
 pub const ASK_RECEIVE: u64 = 17;
-/// What a receive is answered that a signal interrupts, for its handler to run: the first of the reply's words says how many microseconds are left.
+/// What a receive is answered that a signal interrupts, for its handler to run: the first of the
+/// reply's words says how many microseconds are left.
 pub const INTERRUPTED: i64 = -4096;
-/// A service, by number, with a block's handle and the length of what is in it: what it answers, and its words as of a message.
+/// A service, by number, with a block's handle and the length of what is in it: what it answers,
+/// and its words as of a message.
 pub const ASK_SYSTEM: u64 = 18;
 /// A service that takes one integer and answers by one.
 pub const ASK_SHORT: u64 = 19;
@@ -16,7 +20,8 @@ pub const ASK_FLUSH: u64 = 20;
 /// One more handle of a block: the handle.
 pub const ASK_SHARE: u64 = 21;
 
-// Of what a library uses for each message (`upvm_hot`), behind its table: where lines are that it needs first.
+// Of what a library uses for each message (`upvm_hot`), behind its table: where lines are that it
+// needs first.
 pub const NEAR_SPARES: u64 = 64;
 pub const NEAR_FIRST: u64 = 320;
 pub const NEAR_SECOND: u64 = 448;
@@ -52,8 +57,10 @@ pub const REPLY_CONTEXT: u64 = 5;
 /// Its wait id, and whom it was sent to above that.
 pub const REPLY_WAIT: u64 = 6;
 
-// Letters: four words. The first has the kind in 8 bits, the handle in 24 above that, and the wait id above that.
-/// Second word: to whom, and the tag above that. Third: context, and encoding above that. Fourth: the length.
+// Letters: four words. The first has the kind in 8 bits, the handle in 24 above that, and the wait
+// id above that.
+/// Second word: to whom, and the tag above that. Third: context, and encoding above that. Fourth:
+/// the length.
 pub const LETTER_SEND: u64 = 1;
 /// The block is not needed any more.
 pub const LETTER_RELEASE: u64 = 2;
@@ -98,7 +105,8 @@ pub const OP_MAILBOX_INFO: u64 = 51;
 pub const GROUP_CONTEXT: i64 = -4;
 /// The context in which output goes to a task whose library prints it (`pvm_catchout`).
 pub const OUTPUT_CONTEXT: i64 = -3;
-/// A message with output has its task's number, and the number of bytes that follow; or one of these: PVM's own.
+/// A message with output has its task's number, and the number of bytes that follow; or one of
+/// these: PVM's own.
 pub const OUTPUT_END: i64 = 0;
 pub const OUTPUT_NEW: i64 = -2;
 

@@ -1,4 +1,5 @@
-//! What tasks print: to the run's own streams, to whoever catches it, or line by line with its task's name.
+//! What tasks print: to the run's own streams, to whoever catches it, or line by line with its
+//! task's name.
 
 use crate::ops::OUTPUT_END;
 use crate::report::pieces;

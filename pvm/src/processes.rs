@@ -1,4 +1,5 @@
-//! Several processes for one machine: the first one starts the others as copies of its own program, and they form a group.
+//! Several processes for one machine: the first one starts the others as copies of its own program,
+//! and they form a group.
 
 use crate::NotRun;
 use crate::Start;
@@ -11,7 +12,9 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use upcall_os::process::{self, Bounds};
 
-/// Confines this thread to the processor that is its process's, of those that it may use: two that wait for each other on one are ten times as slow as on two, and the kernel likes to put them together.
+/// Confines this thread to the processor that is its process's, of those that it may use: two that
+/// wait for each other on one are ten times as slow as on two, and the kernel likes to put them
+/// together.
 pub(crate) fn settle(rank: usize) {
     let Ok(all) = sched_getaffinity(None) else { return };
     let mine = (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)).collect::<Vec<_>>();
@@ -45,7 +48,8 @@ impl Others {
                 .args(["pvm-member", &others.name])
                 .args([rank, start.processes].map(|number| number.to_string()))
                 .args(&start.folders);
-            // Whatever ends this one ends it, also where a task is in a call of the kernel's, and it hears of nothing.
+            // Whatever ends this one ends it, also where a task is in a call of the kernel's, and
+            // it hears of nothing.
             process::bind(&mut command, Bounds::default());
             others.children.push(command.spawn().map_err(NotRun::Process)?);
         }
@@ -57,7 +61,8 @@ impl Others {
     }
 }
 
-/// They end by themselves when the first one leaves the group, or are killed where a task is in a call of the kernel's that does not end; then nothing is left of them.
+/// They end by themselves when the first one leaves the group, or are killed where a task is in a
+/// call of the kernel's that does not end; then nothing is left of them.
 impl Drop for Others {
     fn drop(&mut self) {
         let until = Instant::now() + GRACE;
@@ -72,12 +77,17 @@ impl Drop for Others {
     }
 }
 
-/// One of the other processes: `pvm-member NAME RANK SIZE [FOLDER …]`, which [`run`](crate::run) starts. Returns when the machine is over, and the thread can do nothing else then.
+/// One of the other processes: `pvm-member NAME RANK SIZE [FOLDER …]`, which [`run`](crate::run)
+/// starts. Returns when the machine is over, and the thread can do nothing else then.
 ///
 /// # Errors
 /// See [`NotRun`]; arguments that are none of these are none of its own.
 pub fn run_member(args: &[String]) -> Result<(), NotRun> {
-    let wrong = || NotRun::Process(std::io::Error::other("pvm-member NAME RANK SIZE [FOLDER …] is for the command itself"));
+    let wrong = || {
+        NotRun::Process(std::io::Error::other(
+            "pvm-member NAME RANK SIZE [FOLDER …] is for the command itself",
+        ))
+    };
     let [name, rank, size, folders @ ..] = args else { return Err(wrong()) };
     let (Ok(rank), Ok(size)) = (rank.parse::<u32>(), size.parse()) else { return Err(wrong()) };
     let link = Link::join(name, rank as usize, size).map_err(NotRun::Join)?;

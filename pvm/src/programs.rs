@@ -22,8 +22,13 @@ impl Programs {
     pub(crate) fn new(first: Vec<PathBuf>) -> Self {
         let mut folders = first;
         folders.push(PathBuf::from("."));
-        folders.extend(std::env::var_os("HOME").map(|home| Path::new(&home).join("pvm3/bin/LINUX64")));
-        folders.extend(std::env::var_os("PATH").iter().flat_map(|path| std::env::split_paths(path).collect::<Vec<_>>()));
+        folders
+            .extend(std::env::var_os("HOME").map(|home| Path::new(&home).join("pvm3/bin/LINUX64")));
+        folders.extend(
+            std::env::var_os("PATH")
+                .iter()
+                .flat_map(|path| std::env::split_paths(path).collect::<Vec<_>>()),
+        );
         Self { folders, images: HashMap::new() }
     }
 

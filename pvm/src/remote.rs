@@ -1,10 +1,17 @@
-//! The processes of one machine, and how they speak: they are a group (UDM), whose members send each other what is for tasks that are elsewhere.
+//! The processes of one machine, and how they speak: they are a group (UDM), whose members send
+//! each other what is for tasks that are elsewhere.
 //!
-//! A message to a task in another process is one message of the group: a header of five words, and what the block holds, copied into memory that the two processes share. Everything else, which is rare, is a [`Control`].
-//! Both are of the same pair of members, so what is sent first arrives first: a message that was sent before its sender ended comes before that end.
-//! Between pairs it is as with PVM's daemon of one host: what was sent because of another message comes after that, by whatever way. Each says when it was sent by Lamport's clock, which counts on with each, and is never behind what has come. Whoever takes one takes all that are there, and those in this order: what led to it was there before it.
+//! A message to a task in another process is one message of the group: a header of five words, and
+//! what the block holds, copied into memory that the two processes share. Everything else, which is
+//! rare, is a [`Control`]. Both are of the same pair of members, so what is sent first arrives
+//! first: a message that was sent before its sender ended comes before that end. Between pairs it
+//! is as with PVM's daemon of one host: what was sent because of another message comes after that,
+//! by whatever way. Each says when it was sent by Lamport's clock, which counts on with each, and
+//! is never behind what has come. Whoever takes one takes all that are there, and those in this
+//! order: what led to it was there before it.
 //!
-//! The first process (rank 0) keeps what concerns the whole machine. When another one dies its tasks have ended; when the first one dies the others end.
+//! The first process (rank 0) keeps what concerns the whole machine. When another one dies its
+//! tasks have ended; when the first one dies the others end.
 
 use crate::output::Catcher;
 use crate::task::Message;
@@ -16,7 +23,10 @@ use std::ffi::{CString, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
-use upcall_message::{Event, Group, Handlers, JoinError, Joining, Kind, Message as Arrived, Payload, Rank, SendError, Writer};
+use upcall_message::{
+    Event, Group, Handlers, JoinError, Joining, Kind, Message as Arrived, Payload, Rank, SendError,
+    Writer,
+};
 use upcall_ulp::Block;
 
 /// A task that is to be started, as it goes to the process in which it is to run.
@@ -63,7 +73,8 @@ pub(crate) enum Control {
     Signal { tid: i32, signal: i32 },
     /// To all: the machine ends.
     Halt,
-    /// From the first one: do all of its tasks wait, and how many messages were sent and heard ([`stuck`](crate::node))?
+    /// From the first one: do all of its tasks wait, and how many messages were sent and heard
+    /// ([`stuck`](crate::node))?
     Count { question: u64 },
     /// This; and its tasks, if all wait.
     Counted { question: u64, count: Count, tasks: Vec<crate::shown::ShownTask> },
@@ -73,7 +84,8 @@ pub(crate) enum Control {
     Seen { number: u64, tasks: Vec<crate::shown::ShownTask> },
 }
 
-/// What a process says of itself, or all together. Of processes that have ended only their number counts.
+/// What a process says of itself, or all together. Of processes that have ended only their number
+/// counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Count {
     pub(crate) all_wait: bool,
@@ -143,7 +155,8 @@ impl Payload for Parcel {
 
 fn read_parcel(arrived: &Arrived<'_, '_>) -> Option<Stamped> {
     let halves = |at| arrived.word(at).map(|word| (word as i32, (word >> 32) as i32));
-    let ((source, destination), (tag, context), (encoding, wait)) = (halves(0)?, halves(1)?, halves(2)?);
+    let ((source, destination), (tag, context), (encoding, wait)) =
+        (halves(0)?, halves(1)?, halves(2)?);
     let stamp = arrived.word(3)?;
     let length = arrived.size().checked_sub(HEADER * 8)?;
     let block = match length {
@@ -151,7 +164,8 @@ fn read_parcel(arrived: &Arrived<'_, '_>) -> Option<Stamped> {
         _ => Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)),
     };
     let length = if block.is_some() { length } else { 0 };
-    let came = Came::Message(Message { source, destination, tag, context, encoding, wait, block, length });
+    let came =
+        Came::Message(Message { source, destination, tag, context, encoding, wait, block, length });
     Some(Stamped { stamp, came })
 }
 
@@ -200,12 +214,21 @@ impl Link {
     /// Joins the others; blocks until all are there.
     pub(crate) fn join(name: &str, rank: Rank, size: usize) -> Result<Self, JoinError> {
         let mut handlers = Handlers::new();
-        let (parcel, control) = (handlers.kind::<Parcel>("message"), handlers.kind::<[u8]>("control"));
+        let (parcel, control) =
+            (handlers.kind::<Parcel>("message"), handlers.kind::<[u8]>("control"));
         // Nothing is taken but where the node asks for it.
         let group = Joining::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let counts = (0..size).map(|_| Counts::default()).collect();
-        Ok(Self { stamp: Cell::new(0), group, parcel, control, is_alone: size <= processors, lost: RefCell::default(), counts })
+        Ok(Self {
+            stamp: Cell::new(0),
+            group,
+            parcel,
+            control,
+            is_alone: size <= processors,
+            lost: RefCell::default(),
+            counts,
+        })
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -241,7 +264,8 @@ impl Link {
         Ok(())
     }
 
-    /// What is sent from now on comes after all that a process can have sent that has ended, and of which nothing more is heard here.
+    /// What is sent from now on comes after all that a process can have sent that has ended, and of
+    /// which nothing more is heard here.
     pub(crate) fn leap(&self) {
         self.stamp.set(self.stamp.get().saturating_add(1 << 40));
     }
@@ -261,9 +285,12 @@ impl Link {
     /// The same, and hears which processes have ended.
     pub(crate) fn take(&self) -> Option<Stamped> {
         loop {
-            // What is not whole is of a process that does not keep to what was agreed, and is nothing.
-            if let Some((from, stamped)) =
-                self.group.receive(|arrived| self.read(arrived).map(|read| (arrived.from(), read))).ok()?
+            // What is not whole is of a process that does not keep to what was agreed, and is
+            // nothing.
+            if let Some((from, stamped)) = self
+                .group
+                .receive(|arrived| self.read(arrived).map(|read| (arrived.from(), read)))
+                .ok()?
             {
                 if !matches!(&stamped.came, Came::Control(_, control) if control.counts()) {
                     count(&self.counts[from].heard);
@@ -317,7 +344,8 @@ impl Link {
         all
     }
 
-    /// The bell was rung: whether something has come. It may be rung for what was taken long ago; in any case it is rung again for what comes from now on.
+    /// The bell was rung: whether something has come. It may be rung for what was taken long ago;
+    /// in any case it is rung again for what comes from now on.
     pub(crate) fn heard<A>(&self, bell: &Bell<A>) -> bool {
         // Silent first: what comes after that rings again, and the rest is looked at.
         let _ = rustix::io::read(&*bell.descriptor, &mut [0; 8]);
@@ -331,7 +359,9 @@ impl Link {
         self.group.available() || !self.lost.borrow().is_empty()
     }
 
-    /// Until something has come, or this long; whether it has. Looks by itself for some microseconds, where each process has a processor: what comes next in a chain of messages comes then, and to begin a wait takes longer than all else that a message takes.
+    /// Until something has come, or this long; whether it has. Looks by itself for some
+    /// microseconds, where each process has a processor: what comes next in a chain of messages
+    /// comes then, and to begin a wait takes longer than all else that a message takes.
     pub(crate) fn wait(&self, within: Option<Duration>) -> bool {
         for _ in 0..if self.is_alone { LOOKS } else { 0 } {
             if self.group.available() {
@@ -342,12 +372,14 @@ impl Link {
         self.group.wait(within)
     }
 
-    /// Gives back memory that is kept for long messages, or says when that is to be done: for who does not sleep by [`wait`](Self::wait).
+    /// Gives back memory that is kept for long messages, or says when that is to be done: for who
+    /// does not sleep by [`wait`](Self::wait).
     pub(crate) fn settle(&self) -> Option<Duration> {
         self.group.settle()
     }
 
-    /// What can be waited for beside other descriptors, as long as it lives: it is ready when something has come. `None`: none can be had.
+    /// What can be waited for beside other descriptors, as long as it lives: it is ready when
+    /// something has come. `None`: none can be had.
     pub(crate) fn bell(&self) -> Option<Bell<impl Sized>> {
         let descriptor = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?);
         let rings = descriptor.clone();

@@ -33,7 +33,9 @@ fn report_to(to: BorrowedFd<'_>, dropped: &AtomicUsize, text: &str) {
     let before = dropped.swap(0, Ordering::Relaxed);
     let noted = match before {
         0 => String::new(),
-        count => format!("upcall pvm: {count} reports before this one were dropped: standard error took nothing\n"),
+        count => format!(
+            "upcall pvm: {count} reports before this one were dropped: standard error took nothing\n"
+        ),
     };
     let all = noted + text;
     for piece in pieces(all.as_bytes()) {
@@ -66,10 +68,14 @@ pub(crate) fn pieces(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn is_written(to: BorrowedFd<'_>, piece: &[u8]) -> bool {
     // A pipe without a reader would raise SIGPIPE where the program does not ignore that.
     let mut one = [PollFd::from_borrowed_fd(to, PollFlags::OUT)];
-    if poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_err() || one[0].revents() != PollFlags::OUT {
+    if poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_err()
+        || one[0].revents() != PollFlags::OUT
+    {
         return false;
     }
-    let waits = fstat(to).is_ok_and(|about| matches!(FileType::from_raw_mode(about.st_mode), FileType::Fifo | FileType::Socket));
+    let waits = fstat(to).is_ok_and(|about| {
+        matches!(FileType::from_raw_mode(about.st_mode), FileType::Fifo | FileType::Socket)
+    });
     let written = if waits {
         // There may be less room in a pipe than the piece has bytes, and another process may fill
         // it.
@@ -99,9 +105,14 @@ mod tests {
 
     #[test]
     fn pieces_are_whole_lines_and_nothing_is_lost() {
-        let lines = (0..500).map(|number| format!("{number} {}\n", "x".repeat(number % 90))).collect::<String>();
+        let lines = (0..500)
+            .map(|number| format!("{number} {}\n", "x".repeat(number % 90)))
+            .collect::<String>();
         let parts = pieces(lines.as_bytes()).collect::<Vec<_>>();
-        assert!(parts.len() > 1 && parts.iter().all(|part| part.len() <= WHOLE && part.ends_with(b"\n")));
+        assert!(
+            parts.len() > 1
+                && parts.iter().all(|part| part.len() <= WHOLE && part.ends_with(b"\n"))
+        );
         assert_eq!(parts.concat(), lines.as_bytes());
         assert_eq!(pieces(&[b'x'; WHOLE + 1]).map(<[u8]>::len).collect::<Vec<_>>(), [WHOLE, 1]);
         assert_eq!(pieces(b"").count(), 0);
@@ -123,7 +134,10 @@ mod tests {
         assert_eq!(all_of(&reads, filled).len(), filled);
         report_to(writes.as_fd(), &dropped, "told\n");
         let told = String::from_utf8(all_of(&reads, 4096)).unwrap();
-        assert_eq!(told, "upcall pvm: 3 reports before this one were dropped: standard error took nothing\ntold\n");
+        assert_eq!(
+            told,
+            "upcall pvm: 3 reports before this one were dropped: standard error took nothing\ntold\n"
+        );
         drop(reads);
         report_to(writes.as_fd(), &dropped, "nobody reads this\n");
         assert_eq!(dropped.load(Ordering::Relaxed), 1);

@@ -1,6 +1,8 @@
 //! What concerns all tasks of a virtual machine: groups, mailboxes, contexts, notices of ends.
 //!
-//! It is one state machine, of the process that the machine began in: what it is asked and told are arguments, what comes of it is its [`Effect`]s, so that it can be tested without a task, and asked from any process.
+//! It is one state machine, of the process that the machine began in: what it is asked and told are
+//! arguments, what comes of it is its [`Effect`]s, so that it can be tested without a task, and
+//! asked from any process.
 
 mod contexts;
 mod groups;
@@ -14,7 +16,8 @@ use crate::wire::{Packet, Reader};
 /// What comes of a question or of an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// What a task has asked for, now or before, is answered: a code, below 0 an error, and what the library reads.
+    /// What a task has asked for, now or before, is answered: a code, below 0 an error, and what
+    /// the library reads.
     Answer(Tid, i32, Packet),
     /// A message, as by `pvm_send`.
     Message {
@@ -41,10 +44,18 @@ pub struct Services {
 }
 
 impl Services {
-    /// A task asks (`OP_…`, crate::ops); the answer is among the effects now or later, once. A question that cannot be read is answered by `PvmBadMsg`, an unknown one by `PvmNotImpl`.
+    /// A task asks (`OP_…`, crate::ops); the answer is among the effects now or later, once. A
+    /// question that cannot be read is answered by `PvmBadMsg`, an unknown one by `PvmNotImpl`.
     ///
     /// `alive` tells whether there is such a task.
-    pub fn ask(&mut self, from: Tid, op: u64, question: Reader<'_>, alive: &dyn Fn(Tid) -> bool, effects: &mut Vec<Effect>) {
+    pub fn ask(
+        &mut self,
+        from: Tid,
+        op: u64,
+        question: Reader<'_>,
+        alive: &dyn Fn(Tid) -> bool,
+        effects: &mut Vec<Effect>,
+    ) {
         let known = [
             self.groups.ask(from, op, question, effects),
             self.mailboxes.ask(from, op, question, effects),
@@ -56,7 +67,8 @@ impl Services {
         }
     }
 
-    /// A task has left the machine or ended, or crashed: what it waited for is answered to nobody, it leaves its groups, and who wanted to know is told.
+    /// A task has left the machine or ended, or crashed: what it waited for is answered to nobody,
+    /// it leaves its groups, and who wanted to know is told.
     pub fn ended(&mut self, tid: Tid, effects: &mut Vec<Effect>) {
         self.groups.ended(tid, effects);
         self.mailboxes.ended(tid);

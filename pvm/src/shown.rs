@@ -68,7 +68,8 @@ pub enum Doing {
     Pauses,
     /// A call of the kernel's runs for it.
     Aside,
-    /// Its process does not answer: it is stopped, or in a call of the kernel's for one of its tasks.
+    /// Its process does not answer: it is stopped, or in a call of the kernel's for one of its
+    /// tasks.
     Silent,
 }
 
@@ -142,7 +143,11 @@ struct Seconds(Duration);
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 < Duration::from_secs(1) { write!(f, "{} ms", self.0.as_millis()) } else { write!(f, "{} s", self.0.as_secs()) }
+        if self.0 < Duration::from_secs(1) {
+            write!(f, "{} ms", self.0.as_millis())
+        } else {
+            write!(f, "{} s", self.0.as_secs())
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use upcall_ulp::{Block, Image, Ulp};
 
-/// What is sent, on its way: the block is the sender's as well, and whoever writes to it first takes another (V6).
+/// What is sent, on its way: the block is the sender's as well, and whoever writes to it first
+/// takes another (V6).
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) source: i32,
@@ -96,7 +97,8 @@ pub(crate) enum State {
     Starts,
     /// It runs, or is in the run queue.
     Runs,
-    /// It is in the run queue, and has nothing for an answer when its turn comes and this has not been sent.
+    /// It is in the run queue, and has nothing for an answer when its turn comes and this has not
+    /// been sent.
     Polls(Want),
     /// It waits for a message; until then, if that is a time.
     Receives(Want, Option<Instant>),
@@ -104,7 +106,8 @@ pub(crate) enum State {
     Asks(u64),
     /// It sleeps, if that is a time until then; else until a signal comes.
     Sleeps(Option<Instant>),
-    /// It waits until a descriptor is ready, for events as `poll(2)` has them; until then, if that is a time.
+    /// It waits until a descriptor is ready, for events as `poll(2)` has them; until then, if that
+    /// is a time.
     Awaits(i32, u16, Option<Instant>),
     /// A call of its runs on a helper thread.
     Aside,
@@ -139,7 +142,8 @@ pub(crate) struct Task {
     /// Where its own output goes, and that of tasks that it spawns.
     pub(crate) output: Output,
     pub(crate) child_output: Output,
-    /// Options that are kept for it, by number: its own and its children's traces, and whether a reset spares it.
+    /// Options that are kept for it, by number: its own and its children's traces, and whether a
+    /// reset spares it.
     pub(crate) options: Vec<(i32, i32)>,
 }
 
@@ -166,7 +170,10 @@ mod tests {
         let handles = (0..20).map(|_| held.keep(Block::new(1).unwrap())).collect::<Vec<_>>();
         assert_eq!(handles, (1..=20).collect::<Vec<_>>());
         [3, 15, 15, 0, 99].iter().for_each(|handle| held.release(*handle));
-        assert!([3, 15, 0, 99, u32::MAX].iter().all(|handle| held.get(*handle).is_none()) && held.get(20).is_some());
+        assert!(
+            [3, 15, 0, 99, u32::MAX].iter().all(|handle| held.get(*handle).is_none())
+                && held.get(20).is_some()
+        );
         assert_eq!([(); 3].map(|()| held.keep(Block::new(1).unwrap())), [3, 15, 21]);
     }
 }

@@ -8,7 +8,8 @@ const LOCAL: u32 = 18;
 /// The bit that marks what is no task: a host's own id.
 const DAEMON: i32 = i32::MIN;
 
-/// A task's id: for programs a number that they compare and hand on. It names the same task wherever that has moved to.
+/// A task's id: for programs a number that they compare and hand on. It names the same task
+/// wherever that has moved to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tid(i32);
 
@@ -23,7 +24,8 @@ impl Tid {
 
     /// As a program has it. `None`: that is no task's.
     pub fn of(number: i32) -> Option<Self> {
-        (number > 0 && number as u32 >> LOCAL > 0 && number as u32 & Self::MOST > 0).then_some(Self(number))
+        (number > 0 && number as u32 >> LOCAL > 0 && number as u32 & Self::MOST > 0)
+            .then_some(Self(number))
     }
 
     /// As programs have it.

@@ -1,6 +1,10 @@
-//! What tasks and services say to each other, in a block: integers of 32 bits, and texts (their length with the final 0, then that). As `pvm_pkint` and `pvm_pkstr` lay them out, but nothing is padded.
+//! What tasks and services say to each other, in a block: integers of 32 bits, and texts (their
+//! length with the final 0, then that). As `pvm_pkint` and `pvm_pkstr` lay them out, but nothing is
+//! padded.
 //!
-//! A program's texts are bytes of any encoding. Here each byte is a character of its own (U+0000 to U+00FF), so that they are the same again when they go back; [`exact`] gives the bytes to whom they are for.
+//! A program's texts are bytes of any encoding. Here each byte is a character of its own (U+0000 to
+//! U+00FF), so that they are the same again when they go back; [`exact`] gives the bytes to whom
+//! they are for.
 
 /// What is read of it: a copy, whose sender is not trusted.
 #[derive(Clone, Copy, Debug)]
@@ -100,11 +104,23 @@ mod tests {
         let packet = Packet::default().int(-3).text("tile").ints([1, 2]).text("").bytes(b"xyz");
         let mut reader = Reader::new(packet.as_bytes());
         assert_eq!((reader.int(), reader.text().as_deref()), (Some(-3), Some("tile")));
-        assert_eq!((reader.int(), reader.int(), reader.text().as_deref()), (Some(1), Some(2), Some("")));
+        assert_eq!(
+            (reader.int(), reader.int(), reader.text().as_deref()),
+            (Some(1), Some(2), Some(""))
+        );
         assert_eq!(reader.rest(), b"xyz");
         let latin = Packet::default().text("\u{e9}");
-        assert_eq!((latin.as_bytes()[4], exact(&Reader::new(latin.as_bytes()).text().unwrap())), (0xE9, vec![0xE9]));
-        for bad in [&[1, 0, 0][..], &[2, 0, 0, 0, b'a'], &[0, 0, 0, 0], &[255, 255, 255, 255, 0], &[2, 0, 0, 0, b'a', b'b']] {
+        assert_eq!(
+            (latin.as_bytes()[4], exact(&Reader::new(latin.as_bytes()).text().unwrap())),
+            (0xE9, vec![0xE9])
+        );
+        for bad in [
+            &[1, 0, 0][..],
+            &[2, 0, 0, 0, b'a'],
+            &[0, 0, 0, 0],
+            &[255, 255, 255, 255, 0],
+            &[2, 0, 0, 0, b'a', b'b'],
+        ] {
             assert_eq!(Reader::new(bad).text(), None);
         }
     }

@@ -37,12 +37,17 @@ fn it_compiles_links_and_does_both_and_other_libraries_of_pvms_do_not_disturb() 
     let (folder, source) = folder();
     let [object, program] = ["hello.o", "hello"].map(|name| folder.path().join(name));
     ok(upvmcc().arg("-c").arg(&source).arg("-o").arg(&object));
-    ok(upvmcc().arg(&object).args(["-L/usr/lib/pvm3/lib", "-lgpvm3", "-lpvm3", "-static", "-no-pie", "-o"]).arg(&program));
+    ok(upvmcc()
+        .arg(&object)
+        .args(["-L/usr/lib/pvm3/lib", "-lgpvm3", "-lpvm3", "-static", "-no-pie", "-o"])
+        .arg(&program));
     is_an_image(&program);
     // What only asks the compiler is the compiler's.
     let done = ok(upvmcc().arg("--version"));
     assert!(String::from_utf8_lossy(&done.stdout).contains("Free Software Foundation"));
-    assert!(String::from_utf8_lossy(&ok(upvmcc().arg("--upvm-help")).stdout).contains("upcall pvm run"));
+    assert!(
+        String::from_utf8_lossy(&ok(upvmcc().arg("--upvm-help")).stdout).contains("upcall pvm run")
+    );
 }
 
 #[test]
@@ -73,7 +78,8 @@ fn other_languages_have_theirs() {
             eprintln!("skipped: no {compiler} here");
             continue;
         }
-        let [source, program] = [name.to_owned(), format!("{name}.out")].map(|name| folder.path().join(name));
+        let [source, program] =
+            [name.to_owned(), format!("{name}.out")].map(|name| folder.path().join(name));
         fs::write(&source, text).unwrap();
         ok(Command::new(wrapper).arg(&source).arg("-o").arg(&program));
         is_an_image(&program);
@@ -85,7 +91,12 @@ fn a_compiler_that_is_not_there_is_named_with_the_way_out() {
     let (_folder, source) = folder();
     let done = upvmcc().arg(&source).env("UPVM_CC", "/nowhere/cc").output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.code() == Some(127) && said.contains("/nowhere/cc cannot be run") && said.contains("UPVM_CC"), "{said}");
+    assert!(
+        done.status.code() == Some(127)
+            && said.contains("/nowhere/cc cannot be run")
+            && said.contains("UPVM_CC"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -96,17 +107,28 @@ fn other_build_systems_take_the_same_from_an_installation() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     // As `make install` writes it.
     let text = fs::read_to_string(root.join("upvm.pc.in")).unwrap();
-    let text = text.replace("@LIBDIR@", folder.path().join("lib").to_str().unwrap()).replace("@VERSION@", "0");
+    let text = text
+        .replace("@LIBDIR@", folder.path().join("lib").to_str().unwrap())
+        .replace("@VERSION@", "0");
     fs::write(folder.path().join("upvm.pc"), text).unwrap();
     let flags = |which| {
         let mut command = Command::new("pkg-config");
         command.args([which, "upvm"]).env("PKG_CONFIG_PATH", folder.path());
-        command.output().ok().filter(|done| done.status.success()).map(|done| String::from_utf8(done.stdout).unwrap())
+        command
+            .output()
+            .ok()
+            .filter(|done| done.status.success())
+            .map(|done| String::from_utf8(done.stdout).unwrap())
     };
     if let (Some(compiling), Some(linking)) = (flags("--cflags"), flags("--libs")) {
         let program = folder.path().join("by-pkg-config");
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        ok(Command::new("gcc").args(words(&compiling)).arg(&source).arg("-o").arg(&program).args(words(&linking)));
+        ok(Command::new("gcc")
+            .args(words(&compiling))
+            .arg(&source)
+            .arg("-o")
+            .arg(&program)
+            .args(words(&linking)));
         is_an_image(&program);
     } else {
         eprintln!("skipped: no pkg-config here");
@@ -126,10 +148,19 @@ fn other_build_systems_take_the_same_from_an_installation() {
     is_an_image(&build.join("by-cmake"));
 }
 
-/// Where a task waits may not be decided by a compiler: what is shared leaves by jumps, so nothing of it is on a stack then.
+/// Where a task waits may not be decided by a compiler: what is shared leaves by jumps, so nothing
+/// of it is on a stack then.
 #[test]
 fn what_all_tasks_share_calls_nothing() {
-    let done = Command::new("objdump").args(["-d", "--no-show-raw-insn", concat!(env!("OUT_DIR"), "/shared")]).output().unwrap();
+    let done = Command::new("objdump")
+        .args(["-d", "--no-show-raw-insn", concat!(env!("OUT_DIR"), "/shared")])
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&done.stdout);
-    assert!(said.contains("<upvm_shared_came>:") && said.contains("jmp    *") && !said.contains("\tcall"), "{said}");
+    assert!(
+        said.contains("<upvm_shared_came>:")
+            && said.contains("jmp    *")
+            && !said.contains("\tcall"),
+        "{said}"
+    );
 }

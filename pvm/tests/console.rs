@@ -59,7 +59,8 @@ impl Place {
         let place = Self(TempDir::new().unwrap());
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images/states.c");
         let mut upvmcc = Command::new(env!("CARGO_BIN_EXE_upvmcc"));
-        let done = upvmcc.arg("-O1").arg(source).arg("-o").arg(place.path("states")).output().unwrap();
+        let done =
+            upvmcc.arg("-O1").arg(source).arg("-o").arg(place.path("states")).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         place
     }
@@ -77,7 +78,13 @@ impl Place {
 
     /// Output and errors of a console that is given this.
     fn console(&self, words: &[&str], script: &str) -> (String, String) {
-        let mut child = self.command(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = self
+            .command(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
         let done = child.wait_with_output().unwrap();
         let (out, err) = texts(&done);
@@ -95,7 +102,14 @@ impl Place {
     /// Goes on while the test does.
     fn start(&self, words: &[&str]) -> Running {
         let mut command = self.command(words);
-        Running(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        Running(
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
     }
 
     fn machines(&self) -> Vec<Value> {
@@ -109,7 +123,8 @@ impl Place {
         within(|| {
             let machines = self.machines();
             let tasks = machines.first()?["tasks"].as_array()?.clone();
-            let settled = tasks.len() == count && tasks.iter().all(|task| task["state"] != "runs" && task["state"] != "starts");
+            let settled = tasks.len() == count
+                && tasks.iter().all(|task| task["state"] != "runs" && task["state"] != "starts");
             settled.then_some(tasks)
         })
     }
@@ -127,13 +142,22 @@ fn id(task: &Value) -> String {
 }
 
 fn texts(done: &Output) -> (String, String) {
-    (String::from_utf8_lossy(&done.stdout).into_owned(), String::from_utf8_lossy(&done.stderr).into_owned())
+    (
+        String::from_utf8_lossy(&done.stdout).into_owned(),
+        String::from_utf8_lossy(&done.stderr).into_owned(),
+    )
 }
 
 /// Of a process and those that it has started, in ticks of 10 ms.
 fn processor_time(process: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    let words = stat.rsplit(')').next().unwrap().split_whitespace().map(|word| word.parse().unwrap_or(0)).collect::<Vec<u64>>();
+    let words = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .map(|word| word.parse().unwrap_or(0))
+        .collect::<Vec<u64>>();
     words[11] + words[12]
 }
 
@@ -141,17 +165,30 @@ fn processor_time(process: u32) -> u64 {
 fn a_script_spawns_and_its_end_waits_for_the_tasks() {
     let place = Place::new();
     fs::write(place.path(".pvmrc"), "# of this user\nalias w spawn\necho begun\n").unwrap();
-    for words in [&[][..], &["console"], &["--procs", "2", "--place", "interleave"], &["--as-processes=3"]] {
+    for words in
+        [&[][..], &["console"], &["--procs", "2", "--place", "interleave"], &["--as-processes=3"]]
+    {
         let script = "conf\nsetenv FOO bar\nexport FOO\nw -> ./states a\nw -> ./states i\nput box 0 hi\nw -> ./states m\n";
         let (out, err) = place.console(words, script);
         let mut lines = out.lines();
-        assert_eq!((lines.next(), lines.next()), (Some("begun"), Some("1 host, 1 data format")), "{words:?}: {out}{err}");
+        assert_eq!(
+            (lines.next(), lines.next()),
+            (Some("begun"), Some("1 host, 1 data format")),
+            "{words:?}: {out}{err}"
+        );
         // What tasks read is nothing, and not the console's.
-        for (job, what) in [(1, "a FOO=bar"), (1, "end"), (1, "EOF"), (2, "read -1"), (3, "found hi")] {
-            let found = out.lines().any(|line| line.starts_with(&format!("[{job}:t")) && line.ends_with(&format!("] {what}")));
+        for (job, what) in
+            [(1, "a FOO=bar"), (1, "end"), (1, "EOF"), (2, "read -1"), (3, "found hi")]
+        {
+            let found = out.lines().any(|line| {
+                line.starts_with(&format!("[{job}:t")) && line.ends_with(&format!("] {what}"))
+            });
             assert!(found, "{words:?}: {what}: {out}{err}");
         }
-        assert!((1..=3).all(|job| out.contains(&format!("[{job}] finished\n"))), "{words:?}: {out}{err}");
+        assert!(
+            (1..=3).all(|job| out.contains(&format!("[{job}] finished\n"))),
+            "{words:?}: {out}{err}"
+        );
         assert_eq!(place.left(), Vec::<String>::new(), "{words:?}");
     }
 }
@@ -159,25 +196,44 @@ fn a_script_spawns_and_its_end_waits_for_the_tasks() {
 #[test]
 fn output_without_a_job_goes_to_the_error_stream_and_to_a_file_if_one_is_named() {
     let place = Place::new();
-    let (out, err) = place.console(&[], "spawn ./states a\nspawn ->out ./states a1\nspawn ./nosuch\nquit\necho never\n");
+    let (out, err) = place.console(
+        &[],
+        "spawn ./states a\nspawn ->out ./states a1\nspawn ./nosuch\nquit\necho never\n",
+    );
     assert_eq!(out.lines().take(2).collect::<Vec<_>>(), ["1 successful", "t40002"]);
     assert!(err.contains("[t40002] a FOO=-\n[t40002] end\n"), "{err}");
-    assert!(out.contains("0 successful\nNo such file\nspawn: a program is compiled by `upvmcc`"), "{out}");
+    assert!(
+        out.contains("0 successful\nNo such file\nspawn: a program is compiled by `upvmcc`"),
+        "{out}"
+    );
     assert!(!out.contains("never"), "{out}");
-    assert_eq!(fs::read_to_string(place.path("out")).unwrap(), "[1:t40003] a1 FOO=-\n[1:t40003] end\n[1:t40003] EOF\n");
+    assert_eq!(
+        fs::read_to_string(place.path("out")).unwrap(),
+        "[1:t40003] a1 FOO=-\n[1:t40003] end\n[1:t40003] EOF\n"
+    );
 }
 
 #[test]
 fn a_console_that_is_left_does_not_wait_for_tasks_that_wait_for_nobody() {
     let place = Place::new();
     let mut command = place.command(&[]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(b"spawn ./states b\n").unwrap();
     let done = child.wait_with_output().unwrap();
     let (_, err) = texts(&done);
     assert_eq!(done.status.code(), Some(1), "{err}");
     assert!(err.contains("1 task is left, and the machine ends with it"), "{err}");
-    assert!(err.contains("t40002 (states) waits for others at the barrier of group \"ring\": 1 of 2 are there"), "{err}");
+    assert!(
+        err.contains(
+            "t40002 (states) waits for others at the barrier of group \"ring\": 1 of 2 are there"
+        ),
+        "{err}"
+    );
     assert_eq!(place.left(), Vec::<String>::new());
 }
 
@@ -211,21 +267,45 @@ fn another_shell_sees_what_each_task_does_and_ends_it() {
         console.type_in(&format!("spawn ./states {what}\n"));
     }
     let tasks = place.settled(3);
-    let of = |state: &str| tasks.iter().find(|task| task["state"] == state).unwrap_or_else(|| panic!("{state}: {tasks:?}"));
+    let of = |state: &str| {
+        tasks
+            .iter()
+            .find(|task| task["state"] == state)
+            .unwrap_or_else(|| panic!("{state}: {tasks:?}"))
+    };
     let [receives, sleeps, asks] = ["receives", "sleeps", "asks"].map(of);
     assert_eq!(receives["doing"], "waits for a message from any task, tag 7");
-    assert_eq!((&receives["tag"], &receives["from"], &receives["program"]), (&7.into(), &Value::Null, &"states".into()));
-    assert_eq!(asks["doing"], "waits for others at the barrier of group \"ring\": 1 of 2 are there");
+    assert_eq!(
+        (&receives["tag"], &receives["from"], &receives["program"]),
+        (&7.into(), &Value::Null, &"states".into())
+    );
+    assert_eq!(
+        asks["doing"],
+        "waits for others at the barrier of group \"ring\": 1 of 2 are there"
+    );
     assert!(sleeps["doing"].as_str().unwrap().starts_with("sleeps, for 5"), "{sleeps}");
     for task in &tasks {
         // A page of a stack, at least; and its text is others', too.
-        assert!(task["resident_kib"].as_u64() > task["own_kib"].as_u64() && task["own_kib"].as_u64() >= Some(8), "{task}");
+        assert!(
+            task["resident_kib"].as_u64() > task["own_kib"].as_u64()
+                && task["own_kib"].as_u64() >= Some(8),
+            "{task}"
+        );
     }
-    assert_eq!((&receives["rank"], &receives["process"], &sleeps["rank"]), (&0.into(), &console.id().into(), &1.into()));
+    assert_eq!(
+        (&receives["rank"], &receives["process"], &sleeps["rank"]),
+        (&0.into(), &console.id().into(), &1.into())
+    );
     let machine = place.machines().remove(0);
     assert_eq!((&machine["machine"], &machine["console"]), (&console.id().into(), &true.into()));
     let (_, table, _) = place.run(&["ps"]);
-    assert!(table.starts_with(&format!("machine {}: 3 tasks in 2 processes, with a console\nTID  ", console.id())), "{table}");
+    assert!(
+        table.starts_with(&format!(
+            "machine {}: 3 tasks in 2 processes, with a console\nTID  ",
+            console.id()
+        )),
+        "{table}"
+    );
 
     assert_eq!(place.run(&["kill", &id(sleeps)]).0, Some(0));
     assert_eq!(place.run(&["sig", "15", &id(asks)]).0, Some(0));
@@ -245,7 +325,10 @@ fn a_machine_is_named_where_several_run_and_halted() {
     let place = Place::new();
     let (code, _, err) = place.run(&["halt"]);
     assert_eq!(code, Some(1));
-    assert!(err.contains("no machine of this user runs") && err.contains("upcall pvm run"), "{err}");
+    assert!(
+        err.contains("no machine of this user runs") && err.contains("upcall pvm run"),
+        "{err}"
+    );
     let mut machines = [(); 2].map(|()| place.start(&["run", "./states", "s"]));
     within(|| (place.machines().len() == 2).then_some(()));
     for words in [&["halt"][..], &["kill", "all"], &["kill", "t40001"]] {
@@ -275,7 +358,10 @@ fn a_machine_answers_while_its_tasks_are_busy() {
 #[test]
 fn a_machine_answers_while_its_tasks_only_compute() {
     let place = Place::new();
-    for words in [&["run", "-n", "2", "./states", "c"][..], &["run", "-n", "2", "--procs", "2", "./states", "c"]] {
+    for words in [
+        &["run", "-n", "2", "./states", "c"][..],
+        &["run", "-n", "2", "--procs", "2", "./states", "c"],
+    ] {
         let mut machine = place.start(words);
         let tasks = within(|| {
             let tasks = place.machines().first()?["tasks"].as_array()?.clone();
@@ -300,7 +386,8 @@ fn a_machine_answers_while_its_tasks_only_compute() {
 #[test]
 fn who_waits_in_the_kernel_is_silent_and_halted_by_force() {
     let place = Place::new();
-    // The first process has a console and nothing to do; in the other one a task gives nobody a turn.
+    // The first process has a console and nothing to do; in the other one a task gives nobody a
+    // turn.
     let mut console = place.start(&["--as-processes=2"]);
     console.type_in("spawn ./states k\nspawn ./states s\n");
     let silent = within(|| {
@@ -328,11 +415,17 @@ fn nothing_is_left_of_a_machine_that_is_killed() {
     let processes = within(|| {
         let machines = place.machines();
         let tasks = machines.first()?["tasks"].as_array()?.clone();
-        (tasks.len() == 3).then(|| tasks.iter().map(|task| task["process"].as_u64().unwrap()).collect::<Vec<_>>())
+        (tasks.len() == 3)
+            .then(|| tasks.iter().map(|task| task["process"].as_u64().unwrap()).collect::<Vec<_>>())
     });
     console.0.kill().unwrap();
     console.0.wait().unwrap();
-    within(|| processes.iter().all(|process| !Path::new(&format!("/proc/{process}")).exists()).then_some(()));
+    within(|| {
+        processes
+            .iter()
+            .all(|process| !Path::new(&format!("/proc/{process}")).exists())
+            .then_some(())
+    });
     assert_eq!(place.left(), Vec::<String>::new());
 }
 
@@ -361,8 +454,14 @@ fn a_terminal_has_a_prompt_and_a_pipe_has_none() {
     assert_eq!(place.console(&[], "id\n").0, "t40001\n");
     // util-linux gives it a terminal.
     let mut command = Command::new("script");
-    command.args(["-qec", &format!("{} pvm", upcall().display()), "/dev/null"]).current_dir(place.0.path());
-    command.env("UPCALL_DIR", place.path("names")).env("HOME", place.0.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .args(["-qec", &format!("{} pvm", upcall().display()), "/dev/null"])
+        .current_dir(place.0.path());
+    command
+        .env("UPCALL_DIR", place.path("names"))
+        .env("HOME", place.0.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.as_mut().unwrap().write_all(b"id\nquit\n").unwrap();
     let (out, _) = texts(&child.wait_with_output().unwrap());

@@ -1,8 +1,10 @@
-//! Programs that we did not write, and larger ones of our own: each prints under our PVM what it prints under the real one.
+//! Programs that we did not write, and larger ones of our own: each prints under our PVM what it
+//! prints under the real one.
 //!
-//! `examples/cases.toml` has Debian's pvm-examples and `programs/`; `examples/public.toml` programs of Debian's source packages
-//! (`examples/public.rs`). `UPCALL_PVM_CASES=hello,spmd` runs some of them, `UPCALL_PVM_SHOW=1` shows what is compared. The
-//! others are run by `cargo test -p upcall-pvm --test examples -- --ignored`.
+//! `examples/cases.toml` has Debian's pvm-examples and `programs/`; `examples/public.toml` programs
+//! of Debian's source packages (`examples/public.rs`). `UPCALL_PVM_CASES=hello,spmd` runs some of
+//! them, `UPCALL_PVM_SHOW=1` shows what is compared. The others are run by `cargo test -p
+//! upcall-pvm --test examples -- --ignored`.
 
 #[path = "examples/cases.rs"]
 mod cases;
@@ -38,8 +40,11 @@ fn programs_print_what_they_print_under_the_real_pvm() {
     let Some(mut comparison) = Comparison::of(table()) else { return };
     let tools = ours::tools();
     comparison.compile("real", real::compile);
-    comparison.compile("ours", |program, sources, folder| ours::compile(&tools, program, sources, folder));
-    comparison.run([("real", &real::run), ("ours", &|case, folder| ours::run(&tools, case, folder))]);
+    comparison.compile("ours", |program, sources, folder| {
+        ours::compile(&tools, program, sources, folder)
+    });
+    comparison
+        .run([("real", &real::run), ("ours", &|case, folder| ours::run(&tools, case, folder))]);
     comparison.end();
 }
 
@@ -51,7 +56,8 @@ fn public_programs_print_what_they_print_under_the_real_pvm() {
     let tools = ours::tools();
     sources.build(&mut comparison, "real", public::real());
     sources.build(&mut comparison, "ours", public::ours(&tools.compilers));
-    comparison.run([("real", &real::run), ("ours", &|case, folder| ours::run(&tools, case, folder))]);
+    comparison
+        .run([("real", &real::run), ("ours", &|case, folder| ours::run(&tools, case, folder))]);
     comparison.end();
 }
 

@@ -1,4 +1,5 @@
-//! Debuggers, and what is said of a crash without one. Where there is no gdb, or it may not trace, that is said, and nothing is tested.
+//! Debuggers, and what is said of a crash without one. Where there is no gdb, or it may not trace,
+//! that is said, and nothing is tested.
 
 mod command;
 
@@ -38,10 +39,13 @@ impl Watched {
         std::fs::write(&file, script).unwrap();
         let mut gdb = Command::new("timeout");
         // Nobody is asked whether symbols are to be fetched from elsewhere.
-        gdb.args(["120", "gdb", "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", "-x"]).arg(file);
+        gdb.args(["120", "gdb", "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", "-x"])
+            .arg(file);
         what(&mut gdb);
         let said = said(&gdb.output().unwrap());
-        if said.contains("ptrace: Operation not permitted") || said.contains("Could not trace the inferior process") {
+        if said.contains("ptrace: Operation not permitted")
+            || said.contains("Could not trace the inferior process")
+        {
             eprintln!("SKIPPED: gdb may not trace here: {said}");
             return None;
         }
@@ -65,7 +69,10 @@ fn assert_in_order(said: &str, all: &[&str]) {
 
 /// `watched.c:LINE`, of the line that has this text.
 fn line(text: &str) -> String {
-    let at = include_str!("images/watched.c").lines().position(|line| line.trim().ends_with(text)).unwrap();
+    let at = include_str!("images/watched.c")
+        .lines()
+        .position(|line| line.trim().ends_with(text))
+        .unwrap();
     format!("watched.c:{}", at + 1)
 }
 
@@ -136,17 +143,27 @@ fn whoever_attaches_or_watches_a_crash_sees_the_same() {
     let line = line("8 = number;");
     assert_in_order(
         &said,
-        &["received signal SIGSEGV", &line, "task 40002 is number 2", "#0 ", "watched_leave ()", "#1 ", "main ()"],
+        &[
+            "received signal SIGSEGV",
+            &line,
+            "task 40002 is number 2",
+            "#0 ",
+            "watched_leave ()",
+            "#1 ",
+            "main ()",
+        ],
     );
 
     let go = watched.folder.path().join("go");
-    let mut waits = watched.run(Command::new("timeout").arg("120").env("WATCHED_WAITS", &go)).spawn().unwrap();
+    let mut waits =
+        watched.run(Command::new("timeout").arg("120").env("WATCHED_WAITS", &go)).spawn().unwrap();
     let is_there = |number: usize| go.with_extension(number.to_string()).exists();
     while !(1..=3).all(is_there) {
         assert!(waits.try_wait().unwrap().is_none(), "the tasks have ended");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", waits.id())).unwrap();
+    let children =
+        std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", waits.id())).unwrap();
     let script = format!(
         "set language c\nbreak watched_leave if upcall_current_task == 0x40003\nshell touch {}\ncontinue\n{LOOK}backtrace\ndetach\n",
         go.display()
@@ -156,21 +173,39 @@ fn whoever_attaches_or_watches_a_crash_sees_the_same() {
     std::fs::write(&go, []).unwrap();
     assert!(waits.wait().unwrap().success());
     let Some(said) = said else { return };
-    assert_in_order(&said, &["(3 locations)", "Breakpoint 1.3, watched_leave ()", "task 40003 is number 3", "in main ()"]);
+    assert_in_order(
+        &said,
+        &[
+            "(3 locations)",
+            "Breakpoint 1.3, watched_leave ()",
+            "task 40003 is number 3",
+            "in main ()",
+        ],
+    );
 }
 
 #[test]
 fn a_crash_is_told_with_the_calls_that_led_to_it() {
-    for (option, place, callers_place) in
-        [("-g", line("8 = number;"), line("watched_leave();")), ("-g0", String::new(), String::new())]
-    {
+    for (option, place, callers_place) in [
+        ("-g", line("8 = number;"), line("watched_leave();")),
+        ("-g0", String::new(), String::new()),
+    ] {
         let watched = Watched::new(option);
-        let done = watched.run(Command::new("timeout").arg("60").env("WATCHED_CRASH", "1")).output().unwrap();
+        let done = watched
+            .run(Command::new("timeout").arg("60").env("WATCHED_CRASH", "1"))
+            .output()
+            .unwrap();
         let said = said(&done);
         assert_eq!(done.status.code(), Some(1), "the others wait for ever: {said}");
         assert_in_order(
             &said,
-            &["t40002 (watched) has crashed: SIGSEGV", " in watched_leave+0x", &place, " in main+0x", &callers_place],
+            &[
+                "t40002 (watched) has crashed: SIGSEGV",
+                " in watched_leave+0x",
+                &place,
+                " in main+0x",
+                &callers_place,
+            ],
         );
         assert!(!said.contains("libc_start"), "{said}");
     }
@@ -180,7 +215,8 @@ fn a_crash_is_told_with_the_calls_that_led_to_it() {
 fn a_crash_in_what_all_tasks_share_is_told_with_its_callers() {
     let watched = Watched::new("-g");
     let packs = line("(int *)8, 1, 1);");
-    let done = watched.run(Command::new("timeout").arg("60").env("WATCHED_PACKS", "1")).output().unwrap();
+    let done =
+        watched.run(Command::new("timeout").arg("60").env("WATCHED_PACKS", "1")).output().unwrap();
     let all = [
         "t40002 (watched) has crashed: SIGSEGV",
         "wanted 0x8",
@@ -191,7 +227,9 @@ fn a_crash_in_what_all_tasks_share_is_told_with_its_callers() {
     ];
     assert_in_order(&said(&done), &all);
     let run = |gdb: &mut Command| _ = watched.run(gdb.env("WATCHED_PACKS", "1").arg("--args"));
-    let Some(said) = watched.gdb(&format!("run\nup\n{LOOK}backtrace\ncontinue\n"), run) else { return };
+    let Some(said) = watched.gdb(&format!("run\nup\n{LOOK}backtrace\ncontinue\n"), run) else {
+        return;
+    };
     let all = [
         "received signal SIGSEGV",
         "in upvm_shared_pack ()",

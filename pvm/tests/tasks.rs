@@ -1,4 +1,5 @@
-//! Programs that look at themselves, in one process and in several; and what becomes of those that end badly.
+//! Programs that look at themselves, in one process and in several; and what becomes of those that
+//! end badly.
 
 mod command;
 
@@ -31,7 +32,13 @@ fn run(options: &[&str], program: &Path, args: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command.arg("60").arg(upcall()).args(["pvm", "run"]).args(options).arg(program).args(args);
     let done = command.output().unwrap();
-    assert_ne!(done.status.code(), Some(124), "it hangs: {options:?} {}: {}", program.display(), said(&done));
+    assert_ne!(
+        done.status.code(),
+        Some(124),
+        "it hangs: {options:?} {}: {}",
+        program.display(),
+        said(&done)
+    );
     done
 }
 
@@ -53,10 +60,18 @@ fn functions_do_in_several_processes_what_they_do_in_one() {
     let programs = Programs::new();
     let one = &|name: &str| {
         let program = programs.compiled(&format!("images/{name}.c"));
-        for options in [&[][..], &["--procs", "2"], &["--procs", "3", "--place", "interleave"], &["--as-processes=12"]] {
+        for options in [
+            &[][..],
+            &["--procs", "2"],
+            &["--procs", "3", "--place", "interleave"],
+            &["--as-processes=12"],
+        ] {
             let done = run(options, &program, &[]);
             let said = said(&done);
-            assert!(done.status.success() && !said.contains("FAILED") && said.contains("ok: "), "{name} {options:?}: {said}");
+            assert!(
+                done.status.success() && !said.contains("FAILED") && said.contains("ok: "),
+                "{name} {options:?}: {said}"
+            );
         }
     };
     // They wait most of the time, for what must not come.
@@ -105,8 +120,11 @@ fn no_two_tasks_of_a_machine_are_at_the_same_addresses() {
 fn a_thousand_tasks_go_around_in_one_process_and_in_two() {
     let ring = Programs::new();
     let program = ring.compiled("programs/ring.c");
-    for options in [&["-n", "1000"][..], &["-n", "1000", "--procs", "2"], &["-n", "64", "--procs", "2", "--place", "interleave"]]
-    {
+    for options in [
+        &["-n", "1000"][..],
+        &["-n", "1000", "--procs", "2"],
+        &["-n", "64", "--procs", "2", "--place", "interleave"],
+    ] {
         let done = run(options, &program, &[options[1], "20"]);
         assert!(done.status.success(), "{options:?}: {}", said(&done));
     }
@@ -118,7 +136,11 @@ fn ten_thousand_tasks_go_around_on_one_machine() {
     let ring = Programs::new();
     let done = run(&["-n", "10000"], &ring.compiled("programs/ring.c"), &["10000", "3"]);
     let said = said(&done);
-    assert!(done.status.success() && said.contains("ring of 10000 tasks, 3 rounds: sum 149985000, right"), "{said}");
+    assert!(
+        done.status.success()
+            && said.contains("ring of 10000 tasks, 3 rounds: sum 149985000, right"),
+        "{said}"
+    );
 }
 
 /// What is shared works on what the program's own library has, so both have to mean the same by it.
@@ -127,15 +149,27 @@ fn a_program_of_another_version_is_told_to_be_linked_anew() {
     let programs = Programs::new();
     let program = programs.compiled("images/states.c");
     let agreed = std::fs::read_to_string(concat!(env!("OUT_DIR"), "/ops.h")).unwrap();
-    let version = agreed.lines().find_map(|line| line.strip_prefix("#define UPVM_LIBRARY_VERSION 0x")).unwrap();
+    let version = agreed
+        .lines()
+        .find_map(|line| line.strip_prefix("#define UPVM_LIBRARY_VERSION 0x"))
+        .unwrap();
     let version = u32::from_str_radix(version, 16).unwrap().to_le_bytes();
     let mut bytes = std::fs::read(&program).unwrap();
-    let places = bytes.windows(4).enumerate().filter(|(_, word)| *word == version).map(|(at, _)| at).collect::<Vec<_>>();
+    let places = bytes
+        .windows(4)
+        .enumerate()
+        .filter(|(_, word)| *word == version)
+        .map(|(at, _)| at)
+        .collect::<Vec<_>>();
     assert!(!places.is_empty());
     places.iter().for_each(|at| bytes[*at] ^= 1);
     std::fs::write(&program, bytes).unwrap();
     let done = run(&[], &program, &[]);
-    assert!(done.status.code() == Some(127) && said(&done).contains("link it anew"), "{}", said(&done));
+    assert!(
+        done.status.code() == Some(127) && said(&done).contains("link it anew"),
+        "{}",
+        said(&done)
+    );
 }
 
 #[test]
@@ -181,7 +215,10 @@ fn a_crash_ends_nothing_else_where_standard_error_takes_no_report() {
             let done = command.stderr(writes).output().unwrap();
             let said = said(&done);
             assert!(done.status.success(), "{how:?} {options:?}: {:?}: {said}", done.status);
-            assert!(said.contains("5 have ended, and the neighbour goes on"), "{how:?} {options:?}: {said}");
+            assert!(
+                said.contains("5 have ended, and the neighbour goes on"),
+                "{how:?} {options:?}: {said}"
+            );
             drop(reads);
         }
     }
@@ -224,8 +261,14 @@ fn a_report_of_a_crash_is_written_at_once() {
         let crashes = written.iter().filter(|one| one.contains("has crashed")).collect::<Vec<_>>();
         assert_eq!(crashes.len(), 3, "{written:#?}");
         for one in crashes {
-            assert!(one.starts_with("upcall pvm: t") && one.contains(" (crashes) has crashed: SIG"), "{written:#?}");
-            assert!(one.matches("has crashed").count() == 1 && one.contains(" in main+0x"), "{options:?}: {written:#?}");
+            assert!(
+                one.starts_with("upcall pvm: t") && one.contains(" (crashes) has crashed: SIG"),
+                "{written:#?}"
+            );
+            assert!(
+                one.matches("has crashed").count() == 1 && one.contains(" in main+0x"),
+                "{options:?}: {written:#?}"
+            );
         }
     }
 }
@@ -242,7 +285,9 @@ fn each_task_has_a_process_number_of_its_own_and_none_becomes_another_program() 
         pids.sort_unstable();
         pids.dedup();
         assert_eq!(pids.len(), 6, "{options:?}: {printed}");
-        let refusals = String::from_utf8_lossy(&done.stderr).matches("upvm: execv is refused in a task: ").count();
+        let refusals = String::from_utf8_lossy(&done.stderr)
+            .matches("upvm: execv is refused in a task: ")
+            .count();
         assert_eq!(refusals, 6, "{options:?}: {}", said(&done));
     }
 }
@@ -250,17 +295,23 @@ fn each_task_has_a_process_number_of_its_own_and_none_becomes_another_program() 
 #[test]
 fn a_process_that_is_killed_takes_its_tasks_with_it_and_no_others() {
     let programs = Programs::new();
-    let done = run(&["--procs", "3", "--place", "interleave"], &programs.compiled("images/killed.c"), &[]);
+    let done =
+        run(&["--procs", "3", "--place", "interleave"], &programs.compiled("images/killed.c"), &[]);
     let said = said(&done);
     assert!(done.status.success() && said.contains("2 of 4 have ended"), "{said}");
-    assert!(said.contains("process 1 has ended, and 2 tasks with it") && said.matches(" EOF\n").count() == 4, "{said}");
+    assert!(
+        said.contains("process 1 has ended, and 2 tasks with it")
+            && said.matches(" EOF\n").count() == 4,
+        "{said}"
+    );
 }
 
 #[test]
 fn who_waits_for_nobody_is_told_and_the_run_ends() {
     let programs = Programs::new();
     let program = programs.compiled("images/stuck.c");
-    for options in [&["-n", "3"][..], &["-n", "3", "--procs", "2"], &["-n", "2", "--as-processes"]] {
+    for options in [&["-n", "3"][..], &["-n", "3", "--procs", "2"], &["-n", "2", "--as-processes"]]
+    {
         let done = run(options, &program, &[]);
         let said = said(&done);
         assert_eq!(done.status.code(), Some(1), "{options:?}: {said}");
@@ -269,13 +320,16 @@ fn who_waits_for_nobody_is_told_and_the_run_ends() {
         assert_eq!(all, options[1].parse().unwrap(), "{options:?}: {said}");
     }
     // Who waits for time, in whatever process, sends it yet.
-    for options in [&["-n", "3", "--procs", "2"][..], &["-n", "3", "--procs", "2", "--place", "interleave"]] {
+    for options in
+        [&["-n", "3", "--procs", "2"][..], &["-n", "3", "--procs", "2", "--place", "interleave"]]
+    {
         let done = run(options, &program, &["late"]);
         assert!(done.status.success(), "{options:?}: {}", said(&done));
     }
     let place = programs.0.path().join("place");
     std::fs::write(&place, "1 0 0\n").unwrap();
-    let done = run(&["-n", "3", "--procs", "2", "--place", place.to_str().unwrap()], &program, &["late"]);
+    let done =
+        run(&["-n", "3", "--procs", "2", "--place", place.to_str().unwrap()], &program, &["late"]);
     assert!(done.status.success(), "{}", said(&done));
 }
 
@@ -285,8 +339,16 @@ fn a_program_from_the_shell_becomes_a_task_by_itself() {
     let programs = Programs::new();
     let program = programs.compiled("images/pack.c");
     let done = Command::new("timeout").arg("60").arg(&program).output().unwrap();
-    assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).lines().count() > 100, "{}", said(&done));
-    let lost = Command::new("env").args(["-i", "UPCALL=/nowhere/upcall", "PATH=/nowhere"]).arg(&program).output().unwrap();
+    assert!(
+        done.status.success() && String::from_utf8_lossy(&done.stdout).lines().count() > 100,
+        "{}",
+        said(&done)
+    );
+    let lost = Command::new("env")
+        .args(["-i", "UPCALL=/nowhere/upcall", "PATH=/nowhere"])
+        .arg(&program)
+        .output()
+        .unwrap();
     assert_eq!(lost.status.code(), Some(127));
     assert!(said(&lost).contains("needs `upcall` to run it"), "{}", said(&lost));
 }
@@ -328,7 +390,8 @@ fn ticks(process: u32) -> u64 {
         let (pid, rest) = text.split_once(' ')?;
         let fields = rest.rsplit_once(')')?.1.split_whitespace().collect::<Vec<_>>();
         let own = process.to_string();
-        (pid == own || fields[1] == own).then(|| fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+        (pid == own || fields[1] == own)
+            .then(|| fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
     });
     its.sum()
 }
@@ -339,7 +402,10 @@ fn tasks_that_wait_take_no_processor() {
     let program = programs.compiled("images/idle.c");
     for processes in ["1", "2"] {
         let mut command = Command::new(upcall());
-        command.args(["pvm", "run", "-n", "100", "--procs", processes]).arg(&program).stdout(Stdio::piped());
+        command
+            .args(["pvm", "run", "-n", "100", "--procs", processes])
+            .arg(&program)
+            .stdout(Stdio::piped());
         let mut run = command.spawn().unwrap();
         let mut said = String::new();
         BufReader::new(run.stdout.take().unwrap()).read_line(&mut said).unwrap();

@@ -1,4 +1,5 @@
-//! What waits in one task stops no other (V10), and signals and descriptors are each task's own: programs of C's, run by the example `host`.
+//! What waits in one task stops no other (V10), and signals and descriptors are each task's own:
+//! programs of C's, run by the example `host`.
 
 mod command;
 
@@ -9,7 +10,8 @@ use std::process::{Command, Output};
 fn compile(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     // Each of these tests may do the same at a time.
-    let program = folder.join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
+    let program =
+        folder.join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/images/waits/{name}.c"));
     let done = Command::new(env!("CARGO_BIN_EXE_upvmcc"))
         .args(["-O1", "-Wall"])
@@ -32,10 +34,18 @@ fn host() -> PathBuf {
 fn run(processes: usize, copies: usize, program: &Path, args: &[&str]) -> (String, Option<i32>) {
     let folder = tempfile::tempdir().unwrap();
     let mut host_of = Command::new("timeout");
-    host_of.arg("60").arg(host()).args([processes, copies].map(|number| number.to_string())).arg(program).args(args);
+    host_of
+        .arg("60")
+        .arg(host())
+        .args([processes, copies].map(|number| number.to_string()))
+        .arg(program)
+        .args(args);
     let Output { status, stdout, stderr } =
         host_of.current_dir(folder.path()).stdin(std::process::Stdio::null()).output().unwrap();
-    (format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)), status.code())
+    (
+        format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)),
+        status.code(),
+    )
 }
 
 /// The same, and it has to end well.
@@ -49,8 +59,8 @@ fn well(processes: usize, copies: usize, program: &Path, args: &[&str]) -> Strin
 fn who_waits_stops_nobody() {
     let program = compile("waits");
     let cases = [
-        "sleep", "fifo", "open", "terminal", "write", "child", "children", "aside", "system", "popen", "poll", "select", "epoll",
-        "socket", "lock", "sync",
+        "sleep", "fifo", "open", "terminal", "write", "child", "children", "aside", "system",
+        "popen", "poll", "select", "epoll", "socket", "lock", "sync",
     ];
     for case in cases {
         let said = well(1, 2, &program, &[case]);
@@ -67,7 +77,10 @@ fn each_has_its_own_signals() {
     let program = compile("signals");
     for processes in [1, 3] {
         let (said, status) = run(processes, 1, &program, &[]);
-        assert!(said.contains("done\n") && status == Some(128 + 15), "{status:?} in {processes}: {said}");
+        assert!(
+            said.contains("done\n") && status == Some(128 + 15),
+            "{status:?} in {processes}: {said}"
+        );
     }
 }
 
@@ -91,7 +104,9 @@ fn who_computes_gets_its_signals_and_loses_nothing_by_that() {
     }
     // Without symbols, too.
     let stripped = program.with_extension("stripped");
-    assert!(Command::new("strip").arg("-o").arg(&stripped).arg(&program).status().unwrap().success());
+    assert!(
+        Command::new("strip").arg("-o").arg(&stripped).arg(&program).status().unwrap().success()
+    );
     well(1, 1, &stripped, &["buffers"]);
 }
 
@@ -100,12 +115,19 @@ fn who_computes_can_be_ended_and_what_it_sent_before_has_come() {
     let program = compile("computes");
     for (way, status) in [("killed", 128 + 15), ("signalled", 128 + 12)] {
         let (said, ended) = run(2, 3, &program, &[way]);
-        assert!(said.matches("done\n").count() == 2 && ended == Some(status), "{way}, {ended:?}: {said}");
+        assert!(
+            said.matches("done\n").count() == 2 && ended == Some(status),
+            "{way}, {ended:?}: {said}"
+        );
     }
     assert_eq!(run(1, 1, &program, &["alarm"]), (String::new(), Some(128 + 14)));
     let (said, ended) = run(1, 1, &program, &["crash"]);
-    let calls = ["SIGSEGV", " in crashes", " in is_interrupted+0x", " in main+0x"].map(|one| said.find(one));
-    assert!(calls.is_sorted() && calls[0].is_some() && ended == Some(128 + 11), "{ended:?}: {said}");
+    let calls = ["SIGSEGV", " in crashes", " in is_interrupted+0x", " in main+0x"]
+        .map(|one| said.find(one));
+    assert!(
+        calls.is_sorted() && calls[0].is_some() && ended == Some(128 + 11),
+        "{ended:?}: {said}"
+    );
 }
 
 #[test]

@@ -25,8 +25,9 @@ use upcall_shm::slot::{Image, NO_ASTACK, Place};
 use upcall_transfer::policy::{self, Policy};
 use upcall_transfer::{Abandon, HandOff, NoReply, Pacing, Patience};
 
-/// A client's right to call the procedures of one interface of one server. Clones share it; the last one dropped gives it up. That blocks the kernel thread for
-/// 2 ms at most, if the server does not listen; it then learns of it later, at the latest with the end of the channel.
+/// A client's right to call the procedures of one interface of one server. Clones share it; the
+/// last one dropped gives it up. That blocks the kernel thread for 2 ms at most, if the server does
+/// not listen; it then learns of it later, at the latest with the end of the channel.
 #[derive(Clone)]
 pub struct Binding {
     pub(crate) inner: Arc<Inner>,
@@ -73,15 +74,19 @@ impl<C> Binder<C> {
     }
 }
 
-/// What a call does that needs an A-stack while calls under way have all of its class (LRPC, section 5.2).
+/// What a call does that needs an A-stack while calls under way have all of its class (LRPC,
+/// section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Shortage {
-    /// It waits until one comes back, behind those who wait already. But a thread that itself serves a call from another domain goes on as with `Grow`: what it would wait for
+    /// It waits until one comes back, behind those who wait already. But a thread that itself
+    /// serves a call from another domain goes on as with `Grow`: what it would wait for
     /// may be waiting for it.
     #[default]
     Wait,
-    /// It goes by a segment, which is memory beside that of the binding: made the first time, which takes about 0.1 ms, and then kept for later calls. A little slower to check than an A-stack. Of
-    /// segments a virtual processor has 64 at most at a time, and all kernel threads 32, of 64 KiB or what the values need.
+    /// It goes by a segment, which is memory beside that of the binding: made the first time, which
+    /// takes about 0.1 ms, and then kept for later calls. A little slower to check than an A-stack.
+    /// Of segments a virtual processor has 64 at most at a time, and all kernel threads 32, of
+    /// 64 KiB or what the values need.
     Grow,
 }
 
@@ -96,7 +101,8 @@ pub(crate) struct Inner {
     any_overdue: AtomicBool,
 }
 
-/// Where the server is: decided here, once, and looked at first in each call (LRPC, section 5.1: "a bit in the Binding Object").
+/// Where the server is: decided here, once, and looked at first in each call (LRPC, section 5.1: "a
+/// bit in the Binding Object").
 pub(crate) enum Way {
     /// On this machine.
     Near(Near),
@@ -115,7 +121,8 @@ pub(crate) struct Near {
 
 /// What a call of a procedure needs to know.
 pub(crate) struct Bound {
-    /// The message's tag: the binding and the server's procedure number; on a connection to another machine the latter only.
+    /// The message's tag: the binding and the server's procedure number; on a connection to
+    /// another machine the latter only.
     pub(crate) tag: u16,
     /// The class of its A-stacks.
     pub(crate) class: Option<usize>,
@@ -133,17 +140,25 @@ impl fmt::Debug for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { name, interface, way, .. } = &*self.inner;
         match way {
-            Way::Near(near) => write!(f, "Binding({name:?}, {}, process {})", interface.id, near.link.peer.pid),
-            Way::Far(far) => write!(f, "Binding({name:?}, {}, at {})", interface.id, far.link.caller.server()),
+            Way::Near(near) => {
+                write!(f, "Binding({name:?}, {}, process {})", interface.id, near.link.peer.pid)
+            }
+            Way::Far(far) => {
+                write!(f, "Binding({name:?}, {}, at {})", interface.id, far.link.caller.server())
+            }
         }
     }
 }
 
 impl Binding {
-    /// Binds to whoever exports `name`, for the procedures of `interface`. Blocks the calling thread for about 0.15 ms if that opens a channel, for about 0.05 ms if one
-    /// is open, and for at most about 5 s if the server does not answer; other user-level threads go on. To look up a HOST that is no number takes as long as this machine lets it, which has no limit of ours.
+    /// Binds to whoever exports `name`, for the procedures of `interface`. Blocks the calling
+    /// thread for about 0.15 ms if that opens a channel, for about 0.05 ms if one is open, and
+    /// for at most about 5 s if the server does not answer; other user-level threads go on. To look
+    /// up a HOST that is no number takes as long as this machine lets it, which has no limit of
+    /// ours.
     ///
-    /// A name is one of this machine's folder of names, or `tcp://HOST:PORT/NAME`: that of a server on another machine, which listens there (`Server::listen`). Calls to that are
+    /// A name is one of this machine's folder of names, or `tcp://HOST:PORT/NAME`: that of a server
+    /// on another machine, which listens there (`Server::listen`). Calls to that are
     /// the same in all but their time; what they do not have is told in docs/network.md.
     ///
     /// # Errors
@@ -156,12 +171,20 @@ impl Binding {
     ///
     /// # Errors
     /// See [`BindError`]; a server on another machine is refused, because its user is not known.
-    pub fn bind_expecting(name: &str, interface: &'static Interface, accepts: &Policy) -> Result<Self, BindError> {
+    pub fn bind_expecting(
+        name: &str,
+        interface: &'static Interface,
+        accepts: &Policy,
+    ) -> Result<Self, BindError> {
         address::refuse_far(name)?;
         aside(|| Self::bind_here(name, interface, accepts))
     }
 
-    fn bind_here(name: &str, interface: &'static Interface, accepts: &Policy) -> Result<Self, BindError> {
+    fn bind_here(
+        name: &str,
+        interface: &'static Interface,
+        accepts: &Policy,
+    ) -> Result<Self, BindError> {
         if let Some(address) = address::parse(name)? {
             return Self::bind_far(name, &address, interface);
         }
@@ -187,17 +210,24 @@ impl Binding {
             Answer::Refused(refusal) => return Err(refused(name, &interface.id, refusal)),
             _ => return Err(BindError::Protocol { what: "another answer than a binding".into() }),
         };
-        check_descriptors(&descriptors, interface.procedures.len()).map_err(|what| BindError::Protocol { what })?;
+        check_descriptors(&descriptors, interface.procedures.len())
+            .map_err(|what| BindError::Protocol { what })?;
         let plan = interface::plan(&descriptors);
         let mut near = Near::new(link, id, &plan, guessed);
         near.bring_astacks(plan.bytes(), name, deadline)?;
         point(Point::ClientBound);
-        let procedures = descriptors.iter().map(|told| Bound::new(server::tag(id, told.number), plan.class_for(told.bytes)));
+        let procedures = descriptors
+            .iter()
+            .map(|told| Bound::new(server::tag(id, told.number), plan.class_for(told.bytes)));
         let procedures = procedures.collect();
         Ok(Self::new(Way::Near(near), name, interface, procedures))
     }
 
-    fn bind_far(name: &str, address: &Address, interface: &'static Interface) -> Result<Self, BindError> {
+    fn bind_far(
+        name: &str,
+        address: &Address,
+        interface: &'static Interface,
+    ) -> Result<Self, BindError> {
         let (far, descriptors) = far::bind(address, name, interface)?;
         let procedures = descriptors.iter().map(|told| Bound::new(told.number, None)).collect();
         Ok(Self::new(Way::Far(far), name, interface, procedures))
@@ -205,27 +235,48 @@ impl Binding {
 
     fn new(way: Way, name: &str, interface: &'static Interface, procedures: Vec<Bound>) -> Self {
         let (overdue, any_overdue) = (Mutex::default(), AtomicBool::new(false));
-        Self::of(Arc::new(Inner { way, name: name.into(), interface, procedures, overdue, any_overdue }))
+        Self::of(Arc::new(Inner {
+            way,
+            name: name.into(),
+            interface,
+            procedures,
+            overdue,
+            any_overdue,
+        }))
     }
 
     /// A clone with no terms of its own.
     pub(crate) fn of(inner: Arc<Inner>) -> Self {
-        Self { inner, deadline: None, abandon: None, hand_off: HandOff::default(), shortage: Shortage::default(), first: 0 }
+        Self {
+            inner,
+            deadline: None,
+            abandon: None,
+            hand_off: HandOff::default(),
+            shortage: Shortage::default(),
+            first: 0,
+        }
     }
 
-    /// The same binding, with a deadline for each call that is made by this clone or by a handle that it returns: who has waited for `deadline` returns with
-    /// [`CallError::Aborted`](crate::CallError::Aborted). `None`: calls wait until the reply is there or the server ends. A thread that has a deadline itself
-    /// (`upcall::thread::with_deadline`), or runs a call whose caller has one, does not wait beyond that either: a deadline travels with the calls that are made on behalf of a call, from domain to domain.
+    /// The same binding, with a deadline for each call that is made by this clone or by a handle
+    /// that it returns: who has waited for `deadline` returns with
+    /// [`CallError::Aborted`](crate::CallError::Aborted). `None`: calls wait until the reply is
+    /// there or the server ends. A thread that has a deadline itself
+    /// (`upcall::thread::with_deadline`), or runs a call whose caller has one, does not wait beyond
+    /// that either: a deadline travels with the calls that are made on behalf of a call, from
+    /// domain to domain.
     ///
-    /// A call that was sent goes on in the server, and its result is dropped when it comes. Until then it keeps its A-stack, and one of the 32 calls that kernel threads, or of
+    /// A call that was sent goes on in the server, and its result is dropped when it comes. Until
+    /// then it keeps its A-stack, and one of the 32 calls that kernel threads, or of
     /// the 64 that each virtual processor, can have under way to one server.
     #[must_use]
     pub fn with_deadline(&self, deadline: Option<Duration>) -> Self {
         Self { deadline, ..self.clone() }
     }
 
-    /// The same binding, whose calls, if they are made by this clone or by a handle that it returns, are given up when [`Abandon::abandon`] is called on `word`: they return [`CallError::Aborted`](crate::CallError::Aborted) then, as at a
-    /// deadline. From any thread, also when the server is stopped or never answers.
+    /// The same binding, whose calls, if they are made by this clone or by a handle that it
+    /// returns, are given up when [`Abandon::abandon`] is called on `word`: they return
+    /// [`CallError::Aborted`](crate::CallError::Aborted) then, as at a deadline. From any
+    /// thread, also when the server is stopped or never answers.
     #[must_use]
     pub fn with_abandon(&self, word: &Abandon) -> Self {
         Self { abandon: Some(word.clone()), ..self.clone() }
@@ -242,33 +293,41 @@ impl Binding {
         Self { abandon: None, ..self.clone() }
     }
 
-    /// The same binding, with a say in when the calls that are made by this clone, or by a handle that it returns, give their processor to a server that sleeps.
+    /// The same binding, with a say in when the calls that are made by this clone, or by a handle
+    /// that it returns, give their processor to a server that sleeps.
     ///
-    /// With [`HandOff::AtOnce`] a call from a user-level thread gives it before the other threads of its virtual processor have run, and a kernel thread that
-    /// polls ([`Pacing::Poll`]) gives it too. A server that is awake on a processor of its own is not touched.
+    /// With [`HandOff::AtOnce`] a call from a user-level thread gives it before the other threads
+    /// of its virtual processor have run, and a kernel thread that polls ([`Pacing::Poll`])
+    /// gives it too. A server that is awake on a processor of its own is not touched.
     #[must_use]
     pub fn with_hand_off(&self, hand_off: HandOff) -> Self {
         Self { hand_off, ..self.clone() }
     }
 
-    /// The same binding, with a say in what the calls that are made by this clone, or by a handle that it returns, do when they find no A-stack free.
+    /// The same binding, with a say in what the calls that are made by this clone, or by a handle
+    /// that it returns, do when they find no A-stack free.
     #[must_use]
     pub fn with_shortage(&self, shortage: Shortage) -> Self {
         Self { shortage, ..self.clone() }
     }
 
-    /// The same binding, with procedures numbered as in `interface`, which the one that was bound carries; `None` if it does not.
+    /// The same binding, with procedures numbered as in `interface`, which the one that was bound
+    /// carries; `None` if it does not.
     pub fn part(&self, interface: &'static Interface) -> Option<Self> {
         let bound = self.inner.interface;
-        let first =
-            if std::ptr::eq(bound, interface) { 0 } else { bound.parts.iter().find(|part| part.id == interface.id)?.first };
+        let first = if std::ptr::eq(bound, interface) {
+            0
+        } else {
+            bound.parts.iter().find(|part| part.id == interface.id)?.first
+        };
         Some(Self { first, ..self.clone() })
     }
 
     /// The same, by the interface's full name.
     pub fn part_named(&self, id: &str) -> Option<Self> {
         let bound = self.inner.interface;
-        let first = if bound.id == id { 0 } else { bound.parts.iter().find(|part| part.id == id)?.first };
+        let first =
+            if bound.id == id { 0 } else { bound.parts.iter().find(|part| part.id == id)?.first };
         Some(Self { first, ..self.clone() })
     }
 
@@ -290,8 +349,8 @@ impl Binding {
         }
     }
 
-    /// Sets how kernel threads that call through this channel spend the wait; user-level threads follow their scheduler's pacing.
-    /// Who waits for another machine sleeps.
+    /// Sets how kernel threads that call through this channel spend the wait; user-level threads
+    /// follow their scheduler's pacing. Who waits for another machine sleeps.
     pub fn set_pacing(&self, pacing: Pacing) {
         if let Way::Near(near) = &self.inner.way {
             near.link.channel.set_pacing(pacing);
@@ -312,8 +371,9 @@ impl Binding {
         .is_none()
     }
 
-    /// Drops the client's hold on a resource. If the server is gone, so is the resource. It waits until the server has let go; with a deadline no longer than that, and what the server could not be told by then it is
-    /// told with a later call through this binding.
+    /// Drops the client's hold on a resource. If the server is gone, so is the resource. It waits
+    /// until the server has let go; with a deadline no longer than that, and what the server could
+    /// not be told by then it is told with a later call through this binding.
     pub fn release(&self, handle: Handle) {
         self.release_by(self.ends(), handle);
     }
@@ -348,7 +408,9 @@ impl Binding {
         loop {
             let handle = {
                 let mut overdue = self.overdue();
-                let Some(handle) = overdue.pop() else { return self.inner.any_overdue.store(false, Ordering::Release) };
+                let Some(handle) = overdue.pop() else {
+                    return self.inner.any_overdue.store(false, Ordering::Release);
+                };
                 handle
             };
             if !self.release_by(ends, handle) {
@@ -380,11 +442,22 @@ impl Near {
     /// A binding that stands. What was guessed are its A-stacks if the list needs no more.
     fn new(link: Arc<Link>, id: u16, plan: &Plan, guessed: Option<Arc<Region>>) -> Self {
         let astacks = guessed.filter(|region| region.len() >= plan.bytes());
-        Self { link, id, astacks, stacks: (0..plan.classes().len()).map(|class| Stacks::new(plan, class)).collect() }
+        Self {
+            link,
+            id,
+            astacks,
+            stacks: (0..plan.classes().len()).map(|class| Stacks::new(plan, class)).collect(),
+        }
     }
 
-    /// Makes the A-stacks that the list needs, if they were not guessed, and has the server map them too.
-    fn bring_astacks(&mut self, bytes: usize, name: &str, deadline: Instant) -> Result<(), BindError> {
+    /// Makes the A-stacks that the list needs, if they were not guessed, and has the server map
+    /// them too.
+    fn bring_astacks(
+        &mut self,
+        bytes: usize,
+        name: &str,
+        deadline: Instant,
+    ) -> Result<(), BindError> {
         if self.astacks.is_some() {
             return Ok(());
         }
@@ -402,7 +475,8 @@ impl Near {
         let outcome = match ends {
             None => self.link.channel.call(&mut request, hand_off),
             Some(ends) => {
-                let patience = Patience { until: Some(ends).into(), late: &mut || Box::new(drop), hand_off };
+                let patience =
+                    Patience { until: Some(ends).into(), late: &mut || Box::new(drop), hand_off };
                 self.link.channel.call_within(&mut request, patience)
             }
         };

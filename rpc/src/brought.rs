@@ -1,4 +1,5 @@
-//! What a call brings for its values: an A-stack, or a segment of memory; taken for its time, and waited for.
+//! What a call brings for its values: an A-stack, or a segment of memory; taken for its time, and
+//! waited for.
 
 use crate::binding::Near;
 use crate::error::CallError;
@@ -71,7 +72,11 @@ pub(crate) struct AStack<'a> {
 impl<'a> AStack<'a> {
     /// Waits until one comes back, at most as long as `until` says; for who has found none.
     #[cold]
-    pub(crate) fn wait_for(near: &'a Near, stacks: &'a Stacks, until: Until<'_>) -> Result<Option<Self>, CallError> {
+    pub(crate) fn wait_for(
+        near: &'a Near,
+        stacks: &'a Stacks,
+        until: Until<'_>,
+    ) -> Result<Option<Self>, CallError> {
         let Some(memory) = near.astacks.as_deref() else { return Ok(None) };
         let within = wait_for(&stacks.gate, until).ok_or(CallError::Aborted { sent: false })?;
         Ok(Some(Self { memory, stacks, within }))
@@ -92,7 +97,8 @@ impl<'a> AStack<'a> {
 
     #[inline]
     pub(crate) fn room(&self) -> Option<Room<'a>> {
-        self.memory.room(self.stacks.at + usize::from(self.within) * self.stacks.size, self.stacks.size)
+        self.memory
+            .room(self.stacks.at + usize::from(self.within) * self.stacks.size, self.stacks.size)
     }
 
     /// It stays taken.
@@ -115,7 +121,8 @@ fn wait_for(gate: &Gate<Waiting>, until: Until<'_>) -> Option<u16> {
     let waited = block_unless(until, |sleeper| {
         let mut sleeper = Some(sleeper);
         taken = gate.take_or_wait(|| {
-            let sleeper = sleeper.take().unwrap_or_else(|| unreachable!("the gate makes at most one entry"));
+            let sleeper =
+                sleeper.take().unwrap_or_else(|| unreachable!("the gate makes at most one entry"));
             Waiting { sleeper, told: told.clone() }
         });
         sleeper
@@ -148,12 +155,16 @@ pub(crate) type LeftSegment = (Segment, Option<Place>);
 
 impl<'a> TakenSegment<'a> {
     pub(crate) fn take(link: &'a Link, len: usize, until: Until<'_>) -> Result<Self, CallError> {
-        // Threads of a virtual processor that polls no channels hold up that processor while they call, and wait for nobody before.
-        let calls_alone = upcall_thread::on_virtual_processor().is_some() && Processor::current().is_none();
-        let place = (!calls_alone).then(|| link.places.take(until)).transpose().map_err(|none| match none {
-            NoPlace::OutOfTime => CallError::Aborted { sent: false },
-            NoPlace::Closed => CallError::Failed(link.channel.closed().unwrap_or(Closed::Here)),
-        })?;
+        // Threads of a virtual processor that polls no channels hold up that processor while they
+        // call, and wait for nobody before.
+        let calls_alone =
+            upcall_thread::on_virtual_processor().is_some() && Processor::current().is_none();
+        let place = (!calls_alone).then(|| link.places.take(until)).transpose().map_err(
+            |none| match none {
+                NoPlace::OutOfTime => CallError::Aborted { sent: false },
+                NoPlace::Closed => CallError::Failed(link.channel.closed().unwrap_or(Closed::Here)),
+            },
+        )?;
         let mut taken = Self { link, place, segment: None };
         taken.fill(len, until)?;
         Ok(taken)
@@ -175,7 +186,9 @@ impl<'a> TakenSegment<'a> {
         };
         let segment = segment.map_err(|error| match link.channel.closed() {
             Some(closed) => CallError::Failed(closed),
-            None if !until.is_for_ever() && error.kind() == io::ErrorKind::TimedOut => CallError::Aborted { sent: false },
+            None if !until.is_for_ever() && error.kind() == io::ErrorKind::TimedOut => {
+                CallError::Aborted { sent: false }
+            }
             None => CallError::NoMemory { bytes: len as u64, error: error.to_string() },
         })?;
         self.segment = Some(segment);
@@ -210,7 +223,8 @@ impl Drop for TakenSegment<'_> {
     }
 }
 
-/// Runs what blocks its kernel thread: beside the virtual processor if there is one, so that other threads go on.
+/// Runs what blocks its kernel thread: beside the virtual processor if there is one, so that other
+/// threads go on.
 pub(crate) fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     if upcall_thread::on_virtual_processor().is_none() {
         return work();

@@ -1,11 +1,13 @@
 //! The call.
 //!
-//! Source: LRPC, sections 3.2 and 3.5. A call takes an A-stack if its values do not fit into a slot, writes the arguments there once, sends one line and waits;
-//! the results are read from where the server wrote them, once. What fits no A-stack goes by a segment of memory that the client brings,
-//! so a server's memory does not depend on what its clients send.
+//! Source: LRPC, sections 3.2 and 3.5. A call takes an A-stack if its values do not fit into a
+//! slot, writes the arguments there once, sends one line and waits; the results are read from where
+//! the server wrote them, once. What fits no A-stack goes by a segment of memory that the client
+//! brings, so a server's memory does not depend on what its clients send.
 //!
-//! A call that is abandoned at its deadline leaves the A-stack and the segment that it brought to its late reply ([`Leavings`]); that is read like one in time, so that the
-//! resources in it are dropped, and then they are free again.
+//! A call that is abandoned at its deadline leaves the A-stack and the segment that it brought to
+//! its late reply ([`Leavings`]); that is read like one in time, so that the resources in it are
+//! dropped, and then they are free again.
 
 use crate::binding::{Binding, Bound, Inner, Near, Shortage, Way};
 use crate::brought::{AStack, LeftAStack, LeftSegment, TakenSegment};
@@ -27,7 +29,8 @@ use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place, TIMED_INLINE};
 use upcall_shm::span::{Room, Span};
 use upcall_transfer::{Late, Patience, Until, run_late};
 
-/// The longest result, in bytes, that later calls of its procedure bring room for: the segments of longer ones are not kept.
+/// The longest result, in bytes, that later calls of its procedure bring room for: the segments of
+/// longer ones are not kept.
 const MOST_REMEMBERED: u32 = 16 << 20;
 
 /// Results of at most this many bytes are taken without a look at what memory is left.
@@ -94,10 +97,12 @@ pub(crate) fn inline_room(until: Until<'_>) -> usize {
 }
 
 impl Binding {
-    /// Calls procedure `number`. Blocks the calling thread until the reply is there: a user-level one if its virtual processors poll channels
-    /// (`upcall::thread::processors`), else the kernel thread.
+    /// Calls procedure `number`. Blocks the calling thread until the reply is there: a user-level
+    /// one if its virtual processors poll channels (`upcall::thread::processors`), else the
+    /// kernel thread.
     ///
-    /// If the server's process ends, the call returns [`CallError::Failed`], within milliseconds; at its deadline, if it has one, [`CallError::Aborted`].
+    /// If the server's process ends, the call returns [`CallError::Failed`], within milliseconds;
+    /// at its deadline, if it has one, [`CallError::Aborted`].
     ///
     /// # Errors
     /// See [`CallError`].
@@ -111,8 +116,14 @@ impl Binding {
         let bound = &inner.procedures[usize::from(number)];
         let Way::Near(near) = &inner.way else { return self.call_far_away(number, args) };
         let until = self.until();
-        // Both blocks fit into slots: decided when this is compiled, but for those that a deadline would leave no room for. Then no value has a length to limit.
-        if A::FIXED && R::FIXED && A::SIZE <= INLINE && R::SIZE <= INLINE && (A::SIZE <= TIMED_INLINE || until.ends.is_none()) {
+        // Both blocks fit into slots: decided when this is compiled, but for those that a deadline
+        // would leave no room for. Then no value has a length to limit.
+        if A::FIXED
+            && R::FIXED
+            && A::SIZE <= INLINE
+            && R::SIZE <= INLINE
+            && (A::SIZE <= TIMED_INLINE || until.ends.is_none())
+        {
             // The reply takes the request's place.
             let mut message = Image::new(0, bound.tag, NO_ASTACK);
             if A::SIZE > 0 {
@@ -124,17 +135,27 @@ impl Binding {
             if until.is_for_ever() {
                 self.send_for_ever(near, &mut message)?;
             } else {
-                self.send_until(self.terms(near, number, until), &mut message, &mut None, &mut None, unread::<R>())?;
+                self.send_until(
+                    self.terms(near, number, until),
+                    &mut message,
+                    &mut None,
+                    &mut None,
+                    unread::<R>(),
+                )?;
             }
             point(Point::ClientAnswered);
             if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
                 return self.decode::<R>(Span::of_words(&message.values), Limits::default());
             }
             let terms = self.terms(near, number, until);
-            return self.uncommon(terms, &message, None, None, unread::<R>(), |span| self.decode(span, terms.limits));
+            return self.uncommon(terms, &message, None, None, unread::<R>(), |span| {
+                self.decode(span, terms.limits)
+            });
         }
         let terms = self.terms(near, number, until);
-        self.call_in_memory(bound, terms, block_len(args), args, unread::<R>(), |span| self.decode(span, terms.limits))
+        self.call_in_memory(bound, terms, block_len(args), args, unread::<R>(), |span| {
+            self.decode(span, terms.limits)
+        })
     }
 
     /// As [`Binding::call`], to another machine.
@@ -142,7 +163,9 @@ impl Binding {
     #[inline(never)]
     fn call_far_away<A: Put, R: Get>(&self, number: u16, args: &A) -> Result<R, CallError> {
         let limits = self.limits(number);
-        self.call_far(number, block_len(args), args, unread::<R>(), |span| self.decode(span, limits))
+        self.call_far(number, block_len(args), args, unread::<R>(), |span| {
+            self.decode(span, limits)
+        })
     }
 
     /// The terms of a call.
@@ -169,7 +192,8 @@ impl Binding {
         }
     }
 
-    /// Sends a request, and waits for its reply, as long as the terms allow: then what it brought is left to the late reply, whose results are for `unread`.
+    /// Sends a request, and waits for its reply, as long as the terms allow: then what it brought
+    /// is left to the late reply, whose results are for `unread`.
     #[inline]
     fn send<'a>(
         &'a self,
@@ -218,7 +242,9 @@ impl Binding {
             };
             Box::new(move |reply| leavings.read(limits, &reply, unread))
         };
-        near.link.channel.call_within(message, Patience { until, late: &mut late, hand_off: self.hand_off })?;
+        near.link
+            .channel
+            .call_within(message, Patience { until, late: &mut late, hand_off: self.hand_off })?;
         self.release_overdue(until.ends);
         Ok(())
     }
@@ -244,7 +270,10 @@ impl Binding {
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
         let wish = len.max(bound.result.load(Ordering::Relaxed) as usize);
-        let stacks = bound.class.and_then(|class| terms.near.stacks.get(class)).filter(|stacks| wish <= stacks.size);
+        let stacks = bound
+            .class
+            .and_then(|class| terms.near.stacks.get(class))
+            .filter(|stacks| wish <= stacks.size);
         // As most calls are, without a look at what else they may need.
         if terms.until.is_for_ever()
             && let Some(stacks) = stacks
@@ -278,7 +307,8 @@ impl Binding {
         self.call_uncommonly(bound, terms, (len, wish), args, unread, read)
     }
 
-    /// The same for calls with a deadline or a word that gives them up, and those for which there is no A-stack.
+    /// The same for calls with a deadline or a word that gives them up, and those for which there
+    /// is no A-stack.
     #[inline(never)]
     fn call_uncommonly<A: Put, T>(
         &self,
@@ -294,7 +324,10 @@ impl Binding {
         if until.has_come() {
             return Err(CallError::Aborted { sent: false });
         }
-        let stacks = bound.class.and_then(|class| near.stacks.get(class)).filter(|stacks| wish <= stacks.size);
+        let stacks = bound
+            .class
+            .and_then(|class| near.stacks.get(class))
+            .filter(|stacks| wish <= stacks.size);
         let mut astack = match stacks {
             Some(stacks) => match AStack::try_take(near, stacks) {
                 None if self.waits_for_astacks() => AStack::wait_for(near, stacks, terms.until)?,
@@ -305,11 +338,14 @@ impl Binding {
         // In the place of an A-stack it has room for the results as well.
         let wish = stacks.map_or(wish, |stacks| stacks.size);
         let mut segment = match astack {
-            None if wish > terms.inline() => Some(TakenSegment::take(&near.link, wish, terms.until)?),
+            None if wish > terms.inline() => {
+                Some(TakenSegment::take(&near.link, wish, terms.until)?)
+            }
             _ => None,
         };
         point(Point::ClientTook);
-        let mut request = Image::new(0, bound.tag, astack.as_ref().map_or(NO_ASTACK, AStack::number));
+        let mut request =
+            Image::new(0, bound.tag, astack.as_ref().map_or(NO_ASTACK, AStack::number));
         let number = segment.as_ref().map_or(0, TakenSegment::number);
         if len <= terms.inline() {
             Encoder::block(Room::of_words(&mut request.values), args, limits, None)?;
@@ -369,12 +405,18 @@ impl Binding {
                 read(values.ok_or_else(|| bad("more results than a slot carries"))?)
             }
             Some(Place::AStack) => {
-                let room = astack.as_ref().and_then(AStack::room).and_then(|room| room.part(0, reply.len()));
+                let room = astack
+                    .as_ref()
+                    .and_then(AStack::room)
+                    .and_then(|room| room.part(0, reply.len()));
                 read(room.ok_or_else(|| bad("results in an A-stack that was not given"))?)
             }
             Some(Place::Segment) => {
                 let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
-                let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
+                let room = segment
+                    .as_ref()
+                    .and_then(TakenSegment::room)
+                    .and_then(|room| room.part(0, len));
                 read(room.ok_or_else(|| bad("results in a segment that was not given"))?)
             }
             None => Err(bad("results in no known place")),
@@ -393,7 +435,8 @@ impl Binding {
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
         match reply.tag() {
-            // What was taken for the call stays taken until the result is here: so a server keeps no more results than there are A-stacks and places.
+            // What was taken for the call stays taken until the result is here: so a server keeps
+            // no more results than there are A-stacks and places.
             outcome::HELD => {
                 let _turn = astack;
                 self.fetch(terms, reply, segment, unread, read)
@@ -411,7 +454,10 @@ impl Binding {
             outcome::PANICKED => text().map_or_else(|bad| bad, CallError::Panicked),
             outcome::QUOTA | outcome::RESULT_QUOTA => match reply.values {
                 [bytes, limit, of, ..] => {
-                    let of = [Quota::Call, Quota::Client].into_iter().find(|known| *known as u64 == of).unwrap_or(Quota::All);
+                    let of = [Quota::Call, Quota::Client]
+                        .into_iter()
+                        .find(|known| *known as u64 == of)
+                        .unwrap_or(Quota::All);
                     if reply.tag() == outcome::QUOTA {
                         CallError::Quota { bytes, limit, of }
                     } else {
@@ -437,14 +483,16 @@ impl Binding {
 
     fn text(&self, reply: &Image) -> Result<String, CallError> {
         match reply.values_in() {
-            // The runtime's own text, as long as a slot at most; the interface limits its procedures' values.
+            // The runtime's own text, as long as a slot at most; the interface limits its
+            // procedures' values.
             Some(Place::Inline) => self.decode(Span::of_words(&reply.values), Limits::default()),
             _ => Err(bad("an error text in an odd place")),
         }
     }
 
-    /// Fetches a result that was larger than what we brought: into a segment that is large enough, in the place of the one that we brought.
-    /// A late one is for `unread`; and so is one that cannot be fetched in time, afterwards, lest what is in it stays in the server.
+    /// Fetches a result that was larger than what we brought: into a segment that is large enough,
+    /// in the place of the one that we brought. A late one is for `unread`; and so is one that
+    /// cannot be fetched in time, afterwards, lest what is in it stays in the server.
     fn fetch<T>(
         &self,
         terms: Terms<'_>,
@@ -457,7 +505,8 @@ impl Binding {
         if !matches!(fetched, Err(CallError::Aborted { sent: false })) {
             return fetched;
         }
-        let (binding, reply, limits) = (Self { abandon: None, ..self.with_deadline(None) }, *reply, terms.limits);
+        let (binding, reply, limits) =
+            (Self { abandon: None, ..self.with_deadline(None) }, *reply, terms.limits);
         run_late(move || {
             let Way::Near(near) = &binding.inner.way else { return };
             let terms = Terms { near, limits, until: Until::FOR_EVER };
@@ -527,7 +576,8 @@ pub(crate) fn bad(what: &str) -> CallError {
     CallError::BadReply(what.into())
 }
 
-/// What an abandoned call leaves to its late reply. Does not keep the binding: if that is gone, so is its A-stack; the segment is the link's.
+/// What an abandoned call leaves to its late reply. Does not keep the binding: if that is gone, so
+/// is its A-stack; the segment is the link's.
 struct Leavings {
     inner: Weak<Inner>,
     link: Weak<Link>,
@@ -536,7 +586,8 @@ struct Leavings {
 }
 
 impl Leavings {
-    /// Reads the late reply and drops its result, with the resources in it; then what the call brought is free again. May block.
+    /// Reads the late reply and drops its result, with the resources in it; then what the call
+    /// brought is free again. May block.
     fn read(mut self, limits: Limits, reply: &Image, unread: impl Unread) {
         let Some(inner) = self.inner.upgrade() else { return };
         let binding = Binding::of(inner);
@@ -547,7 +598,14 @@ impl Leavings {
             unread(&binding, span, limits);
             Ok(())
         };
-        let _ = binding.results(Terms { near, limits, until: Until::FOR_EVER }, reply, astack, segment, unread, read);
+        let _ = binding.results(
+            Terms { near, limits, until: Until::FOR_EVER },
+            reply,
+            astack,
+            segment,
+            unread,
+            read,
+        );
         binding.release_overdue(None);
     }
 

@@ -1,8 +1,9 @@
 //! Reading values out of a block that a peer wrote.
 //!
-//! Every number is read once and checked as read; every length is checked against the block and the interface's limits before anything is
-//! allocated; no byte of a tail is given out twice, so a small block cannot claim to be a large value. What the peer
-//! writes meanwhile changes values, never bounds.
+//! Every number is read once and checked as read; every length is checked against the block and the
+//! interface's limits before anything is allocated; no byte of a tail is given out twice, so a
+//! small block cannot claim to be a large value. What the peer writes meanwhile changes values,
+//! never bounds.
 
 use crate::binding::Binding;
 use crate::interface::{Interface, Limits};
@@ -110,7 +111,9 @@ impl fmt::Display for Quota {
         f.write_str(match self {
             Self::Call => "one call (`values` in the TOML file beside the interface)",
             Self::Client => "the calls of one client at a time (the server's `Ceilings`)",
-            Self::All => "the calls of all clients at a time, with room for others (the server's `Ceilings`)",
+            Self::All => {
+                "the calls of all clients at a time, with room for others (the server's `Ceilings`)"
+            }
         })
     }
 }
@@ -131,11 +134,19 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Short { at } => write!(f, "the block ends before the value at byte {at}"),
-            Self::NoSuchCase { at, found, cases } => write!(f, "{found} at byte {at} is not one of {cases} cases"),
-            Self::TooLong { at, len, limit } => write!(f, "length {len} at byte {at}, more than the limit of {limit}"),
+            Self::NoSuchCase { at, found, cases } => {
+                write!(f, "{found} at byte {at} is not one of {cases} cases")
+            }
+            Self::TooLong { at, len, limit } => {
+                write!(f, "length {len} at byte {at}, more than the limit of {limit}")
+            }
             Self::NotUtf8 { at } => write!(f, "the string at byte {at} is not UTF-8"),
-            Self::NoSuchHandle { handle } => write!(f, "handle {handle:#x} is not held, or is of another type"),
-            Self::Quota { bytes, limit, of } => write!(f, "values of {bytes} bytes, more than the {limit} of {of}"),
+            Self::NoSuchHandle { handle } => {
+                write!(f, "handle {handle:#x} is not held, or is of another type")
+            }
+            Self::Quota { bytes, limit, of } => {
+                write!(f, "values of {bytes} bytes, more than the {limit} of {of}")
+            }
             Self::NoMemory { bytes } => write!(f, "no memory for a value of {bytes} bytes"),
         }
     }
@@ -194,7 +205,12 @@ impl<'a> Decoder<'a> {
         if values > charged {
             let more = values.checked_next_multiple_of(STEP).unwrap_or(usize::MAX) - charged;
             let charge = session.account().charge(Kind::Values, more);
-            charge.map_err(|no| over(no.most as u64, if no.bound == Bound::Client { Quota::Client } else { Quota::All }))?;
+            charge.map_err(|no| {
+                over(
+                    no.most as u64,
+                    if no.bound == Bound::Client { Quota::Client } else { Quota::All },
+                )
+            })?;
             self.charged.set(charged + more);
         }
         Ok(())
@@ -240,7 +256,8 @@ impl<'a> Decoder<'a> {
     number!(u32, u32, "Reads four bytes at a multiple of four.");
     number!(u64, u64, "Reads eight bytes at a multiple of eight.");
 
-    /// The elements of the list whose descriptor is at `at`: where they begin and how many there are. All of them lie within the block.
+    /// The elements of the list whose descriptor is at `at`: where they begin and how many there
+    /// are. All of them lie within the block.
     ///
     /// # Errors
     /// Longer than the interface or the block permits.
@@ -255,14 +272,21 @@ impl<'a> Decoder<'a> {
     }
 
     /// Claims what a descriptor that was read at `at` says; returns how many bytes that is.
-    pub(crate) fn claim_read(&self, (start, len): (u64, u64), stride: usize, limit: u64, at: usize) -> Result<usize, Malformed> {
+    pub(crate) fn claim_read(
+        &self,
+        (start, len): (u64, u64),
+        stride: usize,
+        limit: u64,
+        at: usize,
+    ) -> Result<usize, Malformed> {
         // Elements without bytes are bounded too: a count alone could keep the server busy for
         // ever.
         let limit = if stride == 0 { limit.min(MOST_WITHOUT_BYTES) } else { limit };
         if len > limit {
             return Err(Malformed::TooLong { at, len, limit });
         }
-        let short = Malformed::TooLong { at, len, limit: (self.budget.get() / stride.max(1)) as u64 };
+        let short =
+            Malformed::TooLong { at, len, limit: (self.budget.get() / stride.max(1)) as u64 };
         let bytes = usize::try_from(len).ok().and_then(|len| len.checked_mul(stride));
         let (Some(bytes), Ok(start)) = (bytes, usize::try_from(start)) else { return Err(short) };
         if bytes > self.budget.get() || self.span.part(start, bytes).is_none() {
@@ -310,7 +334,8 @@ impl<'a> Decoder<'a> {
         let tail = self.tail(at, self.limits.list)?;
         let mut bytes = self.room(tail.len())?;
         for start in (0..tail.len()).step_by(PIECE) {
-            let piece = tail.part(start, PIECE.min(tail.len() - start)).ok_or(Malformed::Short { at })?;
+            let piece =
+                tail.part(start, PIECE.min(tail.len() - start)).ok_or(Malformed::Short { at })?;
             piece.append_to(&mut bytes);
             self.spent(piece.len());
         }
@@ -329,7 +354,10 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// The client does not hold it, or it is of another type.
-    pub fn borrow<T: ?Sized + Send + Sync + 'static>(&self, at: usize) -> Result<Arc<T>, Malformed> {
+    pub fn borrow<T: ?Sized + Send + Sync + 'static>(
+        &self,
+        at: usize,
+    ) -> Result<Arc<T>, Malformed> {
         let handle = self.u64(at)?;
         self.session(handle)?.get(handle).ok_or(Malformed::NoSuchHandle { handle })
     }
@@ -350,8 +378,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The part of the binding that a result came through to which a handle of `interface` belongs; `None` on the server's side, and if the binding does not
-    /// carry that interface.
+    /// The part of the binding that a result came through to which a handle of `interface` belongs;
+    /// `None` on the server's side, and if the binding does not carry that interface.
     pub fn part(&self, interface: &'static Interface) -> Option<Binding> {
         match self.side {
             Side::Client(binding) => binding.part(interface),
@@ -379,7 +407,8 @@ impl Drop for Decoder<'_> {
     }
 }
 
-/// A list of bytes as a server sees it: in the memory that it shares with the client, uninterpreted.
+/// A list of bytes as a server sees it: in the memory that it shares with the client,
+/// uninterpreted.
 ///
 /// The client can still change the bytes, so there is no plain reference to them. They can be
 /// copied out, folded over word by word, or written to a descriptor; what is to be interpreted is
@@ -434,7 +463,8 @@ impl<'a> Bytes<'a> {
         Ok(bytes)
     }
 
-    /// Calls `each` with copies of consecutive parts, each of at most 4096 bytes: for hashing and parsing without a copy of the whole.
+    /// Calls `each` with copies of consecutive parts, each of at most 4096 bytes: for hashing and
+    /// parsing without a copy of the whole.
     pub fn for_each_chunk(&self, mut each: impl FnMut(&[u8])) {
         let mut chunk = [0; 4096];
         for at in (0..self.len()).step_by(chunk.len()) {
@@ -445,8 +475,14 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Folds over the words of eight bytes (native byte order), then over the bytes that remain, each read once, nothing copied to memory.
-    pub fn fold_words<T>(&self, start: T, mut word: impl FnMut(T, u64) -> T, mut byte: impl FnMut(T, u8) -> T) -> T {
+    /// Folds over the words of eight bytes (native byte order), then over the bytes that remain,
+    /// each read once, nothing copied to memory.
+    pub fn fold_words<T>(
+        &self,
+        start: T,
+        mut word: impl FnMut(T, u64) -> T,
+        mut byte: impl FnMut(T, u8) -> T,
+    ) -> T {
         let mut state = start;
         let mut at = 0;
         match self.0.words() {

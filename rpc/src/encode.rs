@@ -1,7 +1,8 @@
 //! Writing values into a block.
 //!
-//! A block is what an A-stack holds: a fixed part whose layout is known when the interface is compiled, and a tail that strings and lists
-//! of any length go to. It is written in place: into the slot's own words, the A-stack, or a segment (LRPC, section 3.5: one copy in).
+//! A block is what an A-stack holds: a fixed part whose layout is known when the interface is
+//! compiled, and a tail that strings and lists of any length go to. It is written in place: into
+//! the slot's own words, the A-stack, or a segment (LRPC, section 3.5: one copy in).
 
 use crate::interface::Limits;
 use crate::pace::{OF_WRITING, PIECE, Pace};
@@ -50,7 +51,12 @@ pub const fn piece(len: usize) -> usize {
 }
 
 impl<'a> Encoder<'a> {
-    pub(crate) fn new(room: Room<'a>, fixed: usize, limits: Limits, session: Option<&'a Arc<Session>>) -> Self {
+    pub(crate) fn new(
+        room: Room<'a>,
+        fixed: usize,
+        limits: Limits,
+        session: Option<&'a Arc<Session>>,
+    ) -> Self {
         let pace = Pace::new(session.is_some());
         Self { room, tail: piece(fixed), limits, session, fault: None, pace }
     }
@@ -150,12 +156,20 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Writes the descriptor of a list at `at` and reserves its elements in the tail; returns where they begin. `None`: it is too long.
+    /// Writes the descriptor of a list at `at` and reserves its elements in the tail; returns where
+    /// they begin. `None`: it is too long.
     pub fn list(&mut self, at: usize, count: usize, stride: usize) -> Option<usize> {
         self.reserve(at, count, stride, self.limits.list, "list")
     }
 
-    fn reserve(&mut self, at: usize, count: usize, stride: usize, limit: u64, what: &'static str) -> Option<usize> {
+    fn reserve(
+        &mut self,
+        at: usize,
+        count: usize,
+        stride: usize,
+        limit: u64,
+        what: &'static str,
+    ) -> Option<usize> {
         if count as u64 > limit {
             self.fail(Fault::TooLong { what, len: count as u64, limit });
             return None;

@@ -1,4 +1,5 @@
-//! A domain's front door: its socket in the folder of names, its exports, and the server that runs them.
+//! A domain's front door: its socket in the folder of names, its exports, and the server that runs
+//! them.
 
 use crate::error::ServeError;
 use crate::keeper::Keeper;
@@ -93,12 +94,15 @@ impl Endpoint {
         channels.push(Arc::downgrade(channel));
     }
 
-    /// Whether a call may still run. Channels that are closed live only in calls, and for a moment in what virtual processors have seen last.
+    /// Whether a call may still run. Channels that are closed live only in calls, and for a moment
+    /// in what virtual processors have seen last.
     fn calls_run(&self) -> bool {
-        locked(&self.channels).iter().any(|channel| channel.strong_count() > 0) || self.doors.calls_run()
+        locked(&self.channels).iter().any(|channel| channel.strong_count() > 0)
+            || self.doors.calls_run()
     }
 
-    /// Asks the policy. One thread of the process at a time, as the clerk is one: policies in C, and those that look at something and then change it, rely on it.
+    /// Asks the policy. One thread of the process at a time, as the clerk is one: policies in C,
+    /// and those that look at something and then change it, rely on it.
     pub(crate) fn admits(&self, peer: &Peer) -> Result<(), String> {
         static ASKING: Mutex<()> = Mutex::new(());
         let _asking = locked(&ASKING);
@@ -117,7 +121,8 @@ impl Endpoint {
         locked(&self.clients).all.iter().filter(|other| other.number() == client).count()
     }
 
-    /// Takes the next connection in the place kept in reserve, says why it is refused, and closes it. Returns whether there was one, and a place for it.
+    /// Takes the next connection in the place kept in reserve, says why it is refused, and closes
+    /// it. Returns whether there was one, and a place for it.
     fn turn_one_away(&self, listener: &Listener, error: &io::Error) -> bool {
         self.reserve.spend(|| match listener.accept() {
             Ok(Some(connection)) => {
@@ -137,7 +142,10 @@ impl Endpoint {
         };
         let account = self.ledger.account(peer.process(), Some(peer.uid));
         if self.connections_of(account.number()) >= MOST_CONNECTIONS {
-            return peer::deny(&connection, format!("this process has {MOST_CONNECTIONS} connections to it already"));
+            return peer::deny(
+                &connection,
+                format!("this process has {MOST_CONNECTIONS} connections to it already"),
+            );
         }
         if let Ok(client) = ClientPeer::welcome(connection, peer, account, self) {
             let mut clients = locked(&self.clients);
@@ -227,17 +235,22 @@ impl Default for Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("exports", &self.exports).field("pacing", &self.pacing).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("exports", &self.exports)
+            .field("pacing", &self.pacing)
+            .finish_non_exhaustive()
     }
 }
 
 impl Server {
-    /// A server without exports, for clients of the same user, with one virtual processor and adaptive pacing.
+    /// A server without exports, for clients of the same user, with one virtual processor and
+    /// adaptive pacing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Exports an interface under a name: ASCII letters, digits, dots, underscores and hyphens, at most 64.
+    /// Exports an interface under a name: ASCII letters, digits, dots, underscores and hyphens, at
+    /// most 64.
     #[must_use]
     pub fn export(mut self, name: &str, export: Export) -> Self {
         self.exports.push((name.into(), export));
@@ -261,7 +274,10 @@ impl Server {
     /// process asks its own. So a policy must not block: newcomers would wait, and clients that
     /// need the clerk.
     #[must_use]
-    pub fn policy(mut self, policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static) -> Self {
+    pub fn policy(
+        mut self,
+        policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
         self.policy = Box::new(policy);
         self
     }
@@ -291,8 +307,8 @@ impl Server {
         self
     }
 
-    /// How many virtual processors run calls; at least one, at most 32. All servers and callers of a
-    /// process together have 32: if fewer are left than this, the server does not start.
+    /// How many virtual processors run calls; at least one, at most 32. All servers and callers of
+    /// a process together have 32: if fewer are left than this, the server does not start.
     #[must_use]
     pub fn processors(mut self, count: usize) -> Self {
         self.processors = count.clamp(1, upcall_transfer::domain::MOST_PROCESSORS);
@@ -316,29 +332,37 @@ impl Server {
         self
     }
 
-    /// Also serves clients that come by TCP, and bind `tcp://HOST:PORT/NAME`. `address` is `HOST:PORT` and lies within this machine (127.0.0.1 or ::1), or [`Server::run`] and [`Server::start`] refuse it; with port 0 the
-    /// kernel chooses one, which [`Running::addresses`] tells.
+    /// Also serves clients that come by TCP, and bind `tcp://HOST:PORT/NAME`. `address` is
+    /// `HOST:PORT` and lies within this machine (127.0.0.1 or ::1), or [`Server::run`] and
+    /// [`Server::start`] refuse it; with port 0 the kernel chooses one, which
+    /// [`Running::addresses`] tells.
     ///
-    /// The policy holds for these clients too: the kernel says whose process holds the other end of such a connection. (It does not say which process: `pid` is 0.) From
-    /// another machine one comes here by a tunnel, for example `ssh -L 7000:127.0.0.1:7000 host`, whose end on this machine belongs to who has logged in. Nothing is encrypted here.
+    /// The policy holds for these clients too: the kernel says whose process holds the other end of
+    /// such a connection. (It does not say which process: `pid` is 0.) From another machine one
+    /// comes here by a tunnel, for example `ssh -L 7000:127.0.0.1:7000 host`, whose end on this
+    /// machine belongs to who has logged in. Nothing is encrypted here.
     #[must_use]
     pub fn listen(mut self, address: &str) -> Self {
         self.listens.push(Listen { address: address.into(), guarded: true });
         self
     }
 
-    /// The same at any address, without any protection: *whoever can reach it may call all that is exported*, and whoever is between sees and can change all values. The policy is not asked, for nothing is known of
-    /// the client. For networks that protect by themselves: WireGuard, or machines of which each is trusted.
+    /// The same at any address, without any protection: *whoever can reach it may call all that is
+    /// exported*, and whoever is between sees and can change all values. The policy is not asked,
+    /// for nothing is known of the client. For networks that protect by themselves: WireGuard,
+    /// or machines of which each is trusted.
     #[must_use]
     pub fn listen_unprotected(mut self, address: &str) -> Self {
         self.listens.push(Listen { address: address.into(), guarded: false });
         self
     }
 
-    /// Serves on the calling kernel thread (and on more, if [`Server::processors`] says so) for ever. Waits up to 5 s for a killed process that has one of the names and is still ending.
+    /// Serves on the calling kernel thread (and on more, if [`Server::processors`] says so) for
+    /// ever. Waits up to 5 s for a killed process that has one of the names and is still ending.
     ///
     /// # Errors
-    /// See [`ServeError`]; only before all names are entered. Names that were entered before one that could not be are taken out again.
+    /// See [`ServeError`]; only before all names are entered. Names that were entered before one
+    /// that could not be are taken out again.
     ///
     /// # Panics
     /// On a virtual processor.
@@ -346,7 +370,8 @@ impl Server {
         self.open()?.serve(|| {})
     }
 
-    /// Serves on kernel threads of its own until the returned value is stopped or dropped. When this returns, clients can bind. Waits as [`Server::run`] does.
+    /// Serves on kernel threads of its own until the returned value is stopped or dropped. When
+    /// this returns, clients can bind. Waits as [`Server::run`] does.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -360,13 +385,15 @@ impl Server {
                 drop(ready.send(Err(error)));
             }
         });
-        let thread = thread.map_err(|error| ServeError::Resource { what: "the server's thread".into(), error })?;
+        let thread = thread
+            .map_err(|error| ServeError::Resource { what: "the server's thread".into(), error })?;
         match is_ready.recv() {
             Ok(Ok(())) => Ok(Running { keeper, endpoint, thread: Some(thread) }),
             Ok(Err(error)) => Err(error),
-            Err(_) => {
-                Err(ServeError::Resource { what: "the server's thread".into(), error: io::Error::other("it ended at once") })
-            }
+            Err(_) => Err(ServeError::Resource {
+                what: "the server's thread".into(),
+                error: io::Error::other("it ended at once"),
+            }),
         }
     }
 
@@ -374,18 +401,29 @@ impl Server {
         let procedures = self.exports.iter().flat_map(|(_, export)| &*export.interface.procedures);
         let values = procedures.map(|procedure| procedure.limits.values).max().unwrap_or(0);
         self.ceilings = self.ceilings.with_values(values);
-        let unable = |what: &'static str| move |error: io::Error| ServeError::Resource { what: what.into(), error };
+        let unable = |what: &'static str| {
+            move |error: io::Error| ServeError::Resource { what: what.into(), error }
+        };
         let doors = Doors::new(&self.listens, &self.ceilings)?;
-        let group = self.group.as_ref().map(Group::number).transpose().map_err(unable("the group of its socket"))?;
-        let (path, listener) = names::listen_as(names::Whose::Domain, names::Access { mode: self.mode, group })?;
+        let group = self
+            .group
+            .as_ref()
+            .map(Group::number)
+            .transpose()
+            .map_err(unable("the group of its socket"))?;
+        let (path, listener) =
+            names::listen_as(names::Whose::Domain, names::Access { mode: self.mode, group })?;
         let opened = self.open_at(path.clone(), listener, doors);
         opened.inspect_err(|_| drop(std::fs::remove_file(&path)))
     }
 
     /// Makes what serves the clients of this socket.
     fn open_at(self, path: PathBuf, listener: Listener, doors: Doors) -> Result<Open, ServeError> {
-        let unable = |what: &'static str| move |error: io::Error| ServeError::Resource { what: what.into(), error };
-        let processors = Processors::new(self.processors, self.pacing).map_err(unable("the virtual processors"))?;
+        let unable = |what: &'static str| {
+            move |error: io::Error| ServeError::Resource { what: what.into(), error }
+        };
+        let processors = Processors::new(self.processors, self.pacing)
+            .map_err(unable("the virtual processors"))?;
         let tallies = Tallies::new(self.processors).map_err(unable("the memory of the tallies"))?;
         let endpoint = Arc::new(Endpoint {
             path,
@@ -402,7 +440,8 @@ impl Server {
         });
         let clerk = Clerk::current().map_err(unable("the clerk's thread"))?;
         let door = Arc::new(AtDoor { endpoint: endpoint.clone(), listener });
-        let key = clerk.watch(door, Report::WhileReadable).map_err(unable("the domain's socket"))?;
+        let key =
+            clerk.watch(door, Report::WhileReadable).map_err(unable("the domain's socket"))?;
         Ok(Open {
             endpoint,
             key,
@@ -436,17 +475,23 @@ struct Open {
 }
 
 impl Open {
-    /// Begins to serve, then enters the names, says that it is ready, and goes on until it is stopped and its last call has ended.
+    /// Begins to serve, then enters the names, says that it is ready, and goes on until it is
+    /// stopped and its last call has ended.
     fn serve(mut self, ready: impl FnOnce()) -> Result<(), ServeError> {
         let idle = Arc::new(self.endpoint.processors.clone());
-        let mut processors = upcall_thread::Processors::new().count(self.count).most_work(self.calls / self.count).idle(idle);
+        let mut processors = upcall_thread::Processors::new()
+            .count(self.count)
+            .most_work(self.calls / self.count)
+            .idle(idle);
         if let Some(bytes) = self.stack_size {
             processors = processors.stack_size(bytes).work_stack_size(bytes);
         }
         let unable = |error| ServeError::Resource { what: "the virtual processors".into(), error };
         let served = processors.run(|| {
             let begun = self.endpoint.processors.check().map_err(unable);
-            let entered = begun.and_then(|()| self.enter()).and_then(|()| self.endpoint.doors.open(&self.endpoint));
+            let entered = begun
+                .and_then(|()| self.enter())
+                .and_then(|()| self.endpoint.doors.open(&self.endpoint));
             if entered.is_ok() {
                 ready();
                 self.endpoint.keeper.keep();
@@ -495,7 +540,8 @@ impl Drop for Open {
     }
 }
 
-/// Drops what served a name, here and not where somebody else looked at it last: its drop may block.
+/// Drops what served a name, here and not where somebody else looked at it last: its drop may
+/// block.
 fn let_go_alone(entry: Arc<Entry>) {
     let start = Instant::now();
     // The clerk may still have a client in its hands.
@@ -505,7 +551,8 @@ fn let_go_alone(entry: Arc<Entry>) {
     let_go(entry);
 }
 
-/// A server that runs on kernel threads of its own. Dropped, it is stopped, and waits as [`Running::stop`] does.
+/// A server that runs on kernel threads of its own. Dropped, it is stopped, and waits as
+/// [`Running::stop`] does.
 pub struct Running {
     keeper: Arc<Keeper>,
     endpoint: Weak<Endpoint>,
@@ -519,21 +566,27 @@ impl fmt::Debug for Running {
 }
 
 impl Running {
-    /// Ends the server. As soon as its first virtual processor changes threads, its names are taken out and its channels closed, so that its clients' calls fail. Blocks
-    /// the kernel thread until the calls that run and the drops of its clients' objects have ended: without bound if one of them waits for what does not come (another
-    /// call, say), and for ever if called by a procedure of this server.
+    /// Ends the server. As soon as its first virtual processor changes threads, its names are taken
+    /// out and its channels closed, so that its clients' calls fail. Blocks the kernel thread
+    /// until the calls that run and the drops of its clients' objects have ended: without bound if
+    /// one of them waits for what does not come (another call, say), and for ever if called by
+    /// a procedure of this server.
     pub fn stop(mut self) {
         self.end();
     }
 
     /// Where the server listens for clients on other machines, in the order of [`Server::listen`].
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.endpoint.upgrade().map_or_else(Vec::new, |endpoint| endpoint.doors.addresses().to_vec())
+        self.endpoint
+            .upgrade()
+            .map_or_else(Vec::new, |endpoint| endpoint.doors.addresses().to_vec())
     }
 
-    /// Takes back bindings of clients: all for which `which` says so. Returns how many. Calls through them fail at once with [`CallError::Revoked`](crate::CallError::Revoked); those that run go on to their end, and are
-    /// answered; the objects that the client holds through them are dropped. The client's other bindings stay, and it may bind again, unless the policy does not let it in. Blocks for no
-    /// longer than `which` does.
+    /// Takes back bindings of clients: all for which `which` says so. Returns how many. Calls
+    /// through them fail at once with [`CallError::Revoked`](crate::CallError::Revoked); those that
+    /// run go on to their end, and are answered; the objects that the client holds through them
+    /// are dropped. The client's other bindings stay, and it may bind again, unless the policy does
+    /// not let it in. Blocks for no longer than `which` does.
     pub fn revoke(&self, mut which: impl FnMut(&ClientBinding<'_>) -> bool) -> usize {
         self.endpoint.upgrade().map_or(0, |endpoint| endpoint.revoke(&mut which))
     }

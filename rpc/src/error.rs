@@ -65,7 +65,8 @@ pub enum BindError {
         /// In the server's words.
         reason: String,
     },
-    /// This process holds as much in the server as it may ([`Ceilings`](crate::Ceilings)), or more than is left for others.
+    /// This process holds as much in the server as it may ([`Ceilings`](crate::Ceilings)), or more
+    /// than is left for others.
     Ceiling {
         /// The name.
         name: String,
@@ -106,7 +107,8 @@ pub enum BindError {
         /// The kernel's word.
         error: io::Error,
     },
-    /// There is no connection to a server on another machine: nobody listens there, it is not one of ours, or the connection was lost.
+    /// There is no connection to a server on another machine: nobody listens there, it is not one
+    /// of ours, or the connection was lost.
     Unreachable {
         /// Its address.
         server: String,
@@ -142,13 +144,16 @@ impl From<NotFound> for BindError {
 }
 
 fn is_shortage(error: &io::Error) -> bool {
-    const SHORT: [rustix::io::Errno; 3] = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE, rustix::io::Errno::NOMEM];
+    const SHORT: [rustix::io::Errno; 3] =
+        [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE, rustix::io::Errno::NOMEM];
     SHORT.iter().any(|short| error.raw_os_error() == Some(short.raw_os_error()))
 }
 
 fn hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(24) => " (the descriptor table of the process is full: close some, or raise `ulimit -n`)",
+        Some(24) => {
+            " (the descriptor table of the process is full: close some, or raise `ulimit -n`)"
+        }
         Some(23) => " (the descriptor table of the machine is full)",
         Some(12) => " (no memory, or too many mappings: see vm.max_map_count)",
         Some(13) => " (this user may not)",
@@ -163,11 +168,18 @@ impl fmt::Display for BindError {
         match self {
             Self::BadName { name, why } => write!(f, "{name:?} cannot be a name: {why}"),
             Self::NoSuchName { name, folder } => {
-                write!(f, "nobody exports {name:?} in {}: start its server, or see `upcall ls`", folder.display())
+                write!(
+                    f,
+                    "nobody exports {name:?} in {}: start its server, or see `upcall ls`",
+                    folder.display()
+                )
             }
             Self::Folder(error) => error.fmt(f),
             Self::ServerGone { name } => {
-                write!(f, "the server of {name:?} has ended, or exports this name no longer: start it again")
+                write!(
+                    f,
+                    "the server of {name:?} has ended, or exports this name no longer: start it again"
+                )
             }
             Self::HungUp { name } => write!(
                 f,
@@ -175,12 +187,20 @@ impl fmt::Display for BindError {
                 it may be stopping, or not be a server of Upcall"
             ),
             Self::NoAnswer { name, after } => {
-                write!(f, "the server of {name:?} did not answer within {after:?}: it may be stopped or overloaded")
+                write!(
+                    f,
+                    "the server of {name:?} did not answer within {after:?}: it may be stopped or overloaded"
+                )
             }
             Self::WrongUser { name, reason, .. } => {
-                write!(f, "this program does not accept the server of {name:?}: {reason}; `expect` sets which it accepts")
+                write!(
+                    f,
+                    "this program does not accept the server of {name:?}: {reason}; `expect` sets which it accepts"
+                )
             }
-            Self::Denied { name, reason } => write!(f, "the server of {name:?} refuses this client: {reason}"),
+            Self::Denied { name, reason } => {
+                write!(f, "the server of {name:?} refuses this client: {reason}")
+            }
             Self::Ceiling { name, reason } => {
                 write!(
                     f,
@@ -201,16 +221,25 @@ impl fmt::Display for BindError {
                 )
             }
             Self::Mismatch { name, procedures, more } => {
-                write!(f, "the server of {name:?} was built from another interface; rebuild one of the two:")?;
+                write!(
+                    f,
+                    "the server of {name:?} was built from another interface; rebuild one of the two:"
+                )?;
                 procedures.iter().try_for_each(|procedure| write!(f, "\n  {procedure}"))?;
                 if *more > 0 { write!(f, "\n  and {more} more") } else { Ok(()) }
             }
             Self::Resource { what, error } => write!(f, "{what}: {error}{}", hint(error)),
             Self::Unreachable { server, why } => {
-                write!(f, "no server can be reached at {server}: {why}; is it started, and does it listen there?")
+                write!(
+                    f,
+                    "no server can be reached at {server}: {why}; is it started, and does it listen there?"
+                )
             }
             Self::NotThere { name, server } => {
-                write!(f, "the server at {server} exports no {name:?}: it has another name there, or is another server's")
+                write!(
+                    f,
+                    "the server at {server} exports no {name:?}: it has another name there, or is another server's"
+                )
             }
             Self::Protocol { what } => write!(f, "the server broke the protocol: {what}"),
         }
@@ -231,11 +260,15 @@ impl std::error::Error for BindError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError {
-    /// LRPC's call-failed: no reply will come. If the server ended during the call, the procedure may or may not have run.
+    /// LRPC's call-failed: no reply will come. If the server ended during the call, the procedure
+    /// may or may not have run.
     Failed(Closed),
-    /// LRPC's call-aborted: the deadline passed before the reply was there, that of this call or of the one on whose behalf it was made, or the call was given up. The server is alive as far as is known, and goes on; the result is dropped when it comes.
+    /// LRPC's call-aborted: the deadline passed before the reply was there, that of this call or of
+    /// the one on whose behalf it was made, or the call was given up. The server is alive as far as
+    /// is known, and goes on; the result is dropped when it comes.
     Aborted {
-        /// The server has the request, so the procedure may have run, may be running, or may still run; otherwise it never will.
+        /// The server has the request, so the procedure may have run, may be running, or may still
+        /// run; otherwise it never will.
         sent: bool,
     },
     /// An argument is longer than the interface permits. Nothing was sent.
@@ -259,7 +292,8 @@ pub enum CallError {
     },
     /// A handle of another binding was given. Nothing was sent.
     ForeignHandle,
-    /// The server refused: the result exceeds the interface's limit, too many resources are held, or the arguments are malformed (with generated stubs on both sides the last
+    /// The server refused: the result exceeds the interface's limit, too many resources are held,
+    /// or the arguments are malformed (with generated stubs on both sides the last
     /// does not happen).
     Refused(String),
     /// The server does not know the handle any more.
@@ -270,7 +304,8 @@ pub enum CallError {
     Revoked,
     /// The server has no procedure of this number.
     NoSuchProcedure,
-    /// The result is not one of the procedure's type, or longer than the client's limits: these are stricter than the server's, or the server is faulty or hostile.
+    /// The result is not one of the procedure's type, or longer than the client's limits: these are
+    /// stricter than the server's, or the server is faulty or hostile.
     BadReply(String),
     /// The arguments take more memory as values in the server than it permits. The procedure did
     /// not run.
@@ -312,11 +347,19 @@ impl fmt::Display for CallError {
                 )
             }
             Self::TooLong { what, len, limit } => {
-                write!(f, "a {what} of {len} is longer than the interface's limit of {limit}; nothing was sent")
+                write!(
+                    f,
+                    "a {what} of {len} is longer than the interface's limit of {limit}; nothing was sent"
+                )
             }
-            Self::ForeignHandle => write!(f, "a handle of another binding was given; nothing was sent"),
+            Self::ForeignHandle => {
+                write!(f, "a handle of another binding was given; nothing was sent")
+            }
             Self::Refused(why) => write!(f, "the server refused the arguments: {why}"),
-            Self::NoSuchHandle => write!(f, "the server does not know the handle: it was dropped, or is of another type"),
+            Self::NoSuchHandle => write!(
+                f,
+                "the server does not know the handle: it was dropped, or is of another type"
+            ),
             Self::Panicked(message) => write!(f, "the procedure panicked in the server: {message}"),
             Self::Revoked => write!(f, "the binding was revoked; bind again"),
             Self::NoSuchProcedure => write!(f, "the server has no such procedure"),
@@ -329,7 +372,9 @@ impl fmt::Display for CallError {
                 f,
                 "the procedure has run, and the server did not keep its result of {bytes} bytes: results that are not fetched yet may have {limit} bytes, for {of}; ask for less at a time, make fewer such calls at once, or raise that limit"
             ),
-            Self::NoMemory { bytes, error } => write!(f, "no memory for {bytes} bytes of arguments or results: {error}"),
+            Self::NoMemory { bytes, error } => {
+                write!(f, "no memory for {bytes} bytes of arguments or results: {error}")
+            }
         }
     }
 }
@@ -347,7 +392,9 @@ impl From<NoReply> for CallError {
         match reason {
             NoReply::Closed(closed) => Self::Failed(closed),
             NoReply::OutOfTime { sent } => Self::Aborted { sent },
-            NoReply::NoMemory { bytes } => Self::NoMemory { bytes: bytes as u64, error: "the request was not sent".into() },
+            NoReply::NoMemory { bytes } => {
+                Self::NoMemory { bytes: bytes as u64, error: "the request was not sent".into() }
+            }
         }
     }
 }
@@ -359,7 +406,9 @@ impl From<Fault> for CallError {
             Fault::ForeignHandle => Self::ForeignHandle,
             Fault::TooManyObjects => Self::Refused("too many resources are held".into()),
             Fault::NoMemory => Self::Refused("no memory to hold a resource".into()),
-            Fault::Room => Self::Refused("the arguments do not fit the space computed for them".into()),
+            Fault::Room => {
+                Self::Refused("the arguments do not fit the space computed for them".into())
+            }
         }
     }
 }
@@ -367,7 +416,9 @@ impl From<Fault> for CallError {
 impl From<Malformed> for CallError {
     fn from(malformed: Malformed) -> Self {
         match malformed {
-            Malformed::NoMemory { bytes } => Self::NoMemory { bytes, error: "to read the result; the procedure has run".into() },
+            Malformed::NoMemory { bytes } => {
+                Self::NoMemory { bytes, error: "to read the result; the procedure has run".into() }
+            }
             other => Self::BadReply(other.to_string()),
         }
     }
@@ -487,13 +538,22 @@ impl fmt::Display for ServeError {
                 let (name, path) = (name.clone(), path.clone());
                 NotEntered::Stale { name, path, user: *user }.fmt(f)
             }
-            Self::NameInTheWay { name, path } => NotEntered::InTheWay { name: name.clone(), path: path.clone() }.fmt(f),
+            Self::NameInTheWay { name, path } => {
+                NotEntered::InTheWay { name: name.clone(), path: path.clone() }.fmt(f)
+            }
             Self::NameTaken { name, pid } => {
-                write!(f, "{name:?} is exported by process {pid} already: stop it, or choose another name")
+                write!(
+                    f,
+                    "{name:?} is exported by process {pid} already: stop it, or choose another name"
+                )
             }
             Self::ExportedHere { name } => write!(f, "this process exports {name:?} already"),
             Self::TooManyProcedures { found } => {
-                write!(f, "the interface has {found} procedures, more than {}: split it", crate::interface::MOST_PROCEDURES)
+                write!(
+                    f,
+                    "the interface has {found} procedures, more than {}: split it",
+                    crate::interface::MOST_PROCEDURES
+                )
             }
             Self::Unprotected { address } => write!(
                 f,

@@ -1,5 +1,5 @@
-//! The parts of this crate that read what a peer wrote, for who feeds them with anything: `fuzz/` and `upcall-tests`. Not an interface for programs; it
-//! changes as they do.
+//! The parts of this crate that read what a peer wrote, for who feeds them with anything: `fuzz/`
+//! and `upcall-tests`. Not an interface for programs; it changes as they do.
 
 use crate::decode::{Decoder, Malformed, Side};
 use crate::encode::{Encoder, block_len};
@@ -17,7 +17,8 @@ use upcall_shm::slot::Image;
 use upcall_shm::span::{Room, Span};
 use upcall_transfer::ceilings::{Ceilings, Ledger};
 
-/// What the bytes of a control message say, as text: to a server, to a client, as the list of exports, and as a request and an answer on the network.
+/// What the bytes of a control message say, as text: to a server, to a client, as the list of
+/// exports, and as a request and an answer on the network.
 pub fn control(bytes: &[u8]) -> [Option<String>; 5] {
     fn text<T: Debug>(read: Result<T, String>) -> Option<String> {
         read.ok().map(|message| format!("{message:?}"))
@@ -31,11 +32,17 @@ pub fn control(bytes: &[u8]) -> [Option<String>; 5] {
     ]
 }
 
-/// Reads the block as a `T`: as a client reads a result, or as a server reads arguments, whose client holds these objects.
+/// Reads the block as a `T`: as a client reads a result, or as a server reads arguments, whose
+/// client holds these objects.
 ///
 /// # Errors
 /// See [`Malformed`].
-pub fn read<T: Get>(block: &mut [u64], len: usize, limits: Limits, objects: Option<&Objects>) -> Result<T, Malformed> {
+pub fn read<T: Get>(
+    block: &mut [u64],
+    len: usize,
+    limits: Limits,
+    objects: Option<&Objects>,
+) -> Result<T, Malformed> {
     let span = Room::of_words(block).part(0, len).ok_or(Malformed::Short { at: 0 })?;
     let side = objects.map_or(Side::None, |objects| Side::Server(&objects.0));
     T::get(&Decoder::new(span, T::SIZE, limits, side), 0)
@@ -61,15 +68,21 @@ impl Objects {
     ///
     /// # Panics
     /// More than a client may have.
-    pub fn new<T: ?Sized + Send + Sync + 'static>(objects: impl IntoIterator<Item = Arc<T>>) -> (Self, Vec<u64>) {
+    pub fn new<T: ?Sized + Send + Sync + 'static>(
+        objects: impl IntoIterator<Item = Arc<T>>,
+    ) -> (Self, Vec<u64>) {
         let session = Session::new(Ledger::new(Ceilings::default(), None).account(None, None));
         let keep = |object: Arc<T>| session.insert(Box::new(object) as Box<dyn Any + Send + Sync>);
-        let handles = objects.into_iter().map(|object| keep(object).unwrap_or_else(|over| panic!("{over:?}"))).collect();
+        let handles = objects
+            .into_iter()
+            .map(|object| keep(object).unwrap_or_else(|over| panic!("{over:?}")))
+            .collect();
         (Self(Arc::new(session)), handles)
     }
 }
 
-/// A server's guards: where the arguments of this request are, and how long the A-stack is that it names.
+/// A server's guards: where the arguments of this request are, and how long the A-stack is that it
+/// names.
 pub fn guards<'a>(
     request: &'a Image,
     plan: &Plan,
@@ -77,5 +90,6 @@ pub fn guards<'a>(
     segment: Option<&'a Region>,
 ) -> Option<(Span<'a>, Option<usize>)> {
     let segment = segment.and_then(|region| region.room(0, region.len()));
-    brought(request, plan, astacks, segment).map(|(args, astack)| (args, astack.map(|room| room.len())))
+    brought(request, plan, astacks, segment)
+        .map(|(args, astack)| (args, astack.map(|room| room.len())))
 }

@@ -1,7 +1,9 @@
 //! Interfaces as both sides know them: procedure descriptors, compiled from WIT.
 //!
-//! Source: LRPC, section 3.1: the clerk answers a binder with the procedure descriptor list ([`Descriptor`]): the entry of each procedure, the number of simultaneous calls and the
-//! size of its argument stack. The server's list decides, as there; but its client brings the memory of the A-stacks, so that clients cannot exhaust a server: as much as its own copy of the
+//! Source: LRPC, section 3.1: the clerk answers a binder with the procedure descriptor list
+//! ([`Descriptor`]): the entry of each procedure, the number of simultaneous calls and the
+//! size of its argument stack. The server's list decides, as there; but its client brings the
+//! memory of the A-stacks, so that clients cannot exhaust a server: as much as its own copy of the
 //! interface says, with the request, and what the list needs more once it has that.
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +20,8 @@ pub struct Interface {
     pub id: Cow<'static, str>,
     /// Its procedures, by number. At most [`MOST_PROCEDURES`].
     pub procedures: Cow<'static, [Procedure]>,
-    /// The interfaces that it carries: their procedures stand among its own, each from a number on.
+    /// The interfaces that it carries: their procedures stand among its own, each from a number
+    /// on.
     pub parts: Cow<'static, [Part]>,
     /// The WIT text that it was compiled from.
     pub source: Cow<'static, str>,
@@ -26,8 +29,8 @@ pub struct Interface {
     pub limits: Cow<'static, str>,
 }
 
-/// An interface that another one carries, because that one takes or gives objects of it. Handles are good for one binding only; so what makes, takes and
-/// calls such objects is bound with them.
+/// An interface that another one carries, because that one takes or gives objects of it. Handles
+/// are good for one binding only; so what makes, takes and calls such objects is bound with them.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Its full name.
@@ -52,8 +55,8 @@ pub struct Procedure {
     pub args: Extent,
     /// The block of its results.
     pub results: Extent,
-    /// Simultaneous calls for which there are A-stacks, by the server's word; a call beyond them waits for one to come back. Procedures whose A-stacks are
-    /// of one class share them.
+    /// Simultaneous calls for which there are A-stacks, by the server's word; a call beyond them
+    /// waits for one to come back. Procedures whose A-stacks are of one class share them.
     pub calls: u16,
     /// The longest values.
     pub limits: Limits,
@@ -64,7 +67,8 @@ pub struct Procedure {
 pub struct Extent {
     /// Bytes of the fixed part.
     pub fixed: u32,
-    /// Bytes kept for the tail: exact where the interface bounds it, a default otherwise. What does not fit goes by a segment.
+    /// Bytes kept for the tail: exact where the interface bounds it, a default otherwise. What
+    /// does not fit goes by a segment.
     pub tail: u32,
 }
 
@@ -101,7 +105,8 @@ impl Default for Limits {
 impl Procedure {
     /// Bytes of the A-stack that a call needs; 0 if slots alone do.
     pub fn astack_bytes(&self) -> u32 {
-        let needs = |extent: Extent| if extent.bytes() as usize <= INLINE { 0 } else { extent.bytes() };
+        let needs =
+            |extent: Extent| if extent.bytes() as usize <= INLINE { 0 } else { extent.bytes() };
         needs(self.args).max(needs(self.results))
     }
 }
@@ -109,12 +114,17 @@ impl Procedure {
 impl Interface {
     /// What a client that binds to it brings.
     pub fn footprint(&self) -> Footprint {
-        Footprint { channel: upcall_shm::channel::BYTES, astacks: self.plan().bytes(), kept_segments: crate::link::KEEP }
+        Footprint {
+            channel: upcall_shm::channel::BYTES,
+            astacks: self.plan().bytes(),
+            kept_segments: crate::link::KEEP,
+        }
     }
 
     /// The A-stacks of a binding to all of it, at a server that has this interface.
     pub fn plan(&self) -> Plan {
-        let all: Vec<_> = (0..self.procedures.len()).map(|number| self.descriptor(number as u16)).collect();
+        let all: Vec<_> =
+            (0..self.procedures.len()).map(|number| self.descriptor(number as u16)).collect();
         plan(&all)
     }
 
@@ -133,16 +143,22 @@ pub struct Descriptor {
     pub number: u16,
     /// Simultaneous calls for which there are A-stacks; 1 to 64.
     pub calls: u16,
-    /// Bytes of an A-stack, before it is rounded up to its class; at most 1 MiB, and 0 if slots alone do. Values that do not fit travel by a segment.
+    /// Bytes of an A-stack, before it is rounded up to its class; at most 1 MiB, and 0 if slots
+    /// alone do. Values that do not fit travel by a segment.
     pub bytes: u32,
 }
 
 impl Descriptor {
-    /// What a server that keeps to the protocol could not have said of one procedure; the numbers of A-stacks and their sizes bound the memory that its client makes.
+    /// What a server that keeps to the protocol could not have said of one procedure; the numbers
+    /// of A-stacks and their sizes bound the memory that its client makes.
     fn fault(&self) -> Option<String> {
         let Self { number, calls, bytes } = *self;
-        let sound = usize::from(number) < MOST_PROCEDURES && (1..=MOST).contains(&calls) && bytes <= LARGEST;
-        (!sound).then(|| format!("a procedure with number {number}, and {calls} A-stacks of {bytes} bytes"))
+        let sound = usize::from(number) < MOST_PROCEDURES
+            && (1..=MOST).contains(&calls)
+            && bytes <= LARGEST;
+        (!sound).then(|| {
+            format!("a procedure with number {number}, and {calls} A-stacks of {bytes} bytes")
+        })
     }
 }
 
@@ -162,14 +178,16 @@ pub(crate) fn plan(list: &[Descriptor]) -> Plan {
     Plan::for_procedures(list.iter().map(|procedure| (procedure.bytes, procedure.calls)))
 }
 
-/// The memory that a client brings so that it can call, in bytes of address space: pages that are never used take none.
+/// The memory that a client brings so that it can call, in bytes of address space: pages that are
+/// never used take none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
     /// The channel: once for 64 bindings to one server.
     pub channel: usize,
     /// The A-stacks of one binding.
     pub astacks: usize,
-    /// Segments that are kept for later calls, at most, for one channel. Those in use come on top, as long as the calls last.
+    /// Segments that are kept for later calls, at most, for one channel. Those in use come on top,
+    /// as long as the calls last.
     pub kept_segments: usize,
 }
 
@@ -198,8 +216,16 @@ pub struct Mismatch {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.exported {
-            Some(exported) => write!(f, "{}: this program has\n    {}\n  the server has\n    {exported}", self.name, self.wanted),
-            None => write!(f, "{}: this program has\n    {}\n  the server has no such procedure", self.name, self.wanted),
+            Some(exported) => write!(
+                f,
+                "{}: this program has\n    {}\n  the server has\n    {exported}",
+                self.name, self.wanted
+            ),
+            None => write!(
+                f,
+                "{}: this program has\n    {}\n  the server has no such procedure",
+                self.name, self.wanted
+            ),
         }
     }
 }
@@ -213,7 +239,8 @@ pub struct Mismatches {
     pub more: u32,
 }
 
-/// So many bytes of them are told, which with one more still fits into a control message: a client decides how many there are.
+/// So many bytes of them are told, which with one more still fits into a control message: a client
+/// decides how many there are.
 const MOST_TOLD: usize = 64 << 10;
 /// The longest text of a type among them.
 const MOST_OF_ONE: usize = 16 << 10;
@@ -234,7 +261,9 @@ fn cut(text: &str) -> String {
 
 impl Mismatches {
     fn add(&mut self, want: &Wanted<'_>, have: Option<&Procedure>) {
-        let bytes = |one: &Mismatch| one.name.len() + one.wanted.len() + one.exported.as_ref().map_or(0, String::len);
+        let bytes = |one: &Mismatch| {
+            one.name.len() + one.wanted.len() + one.exported.as_ref().map_or(0, String::len)
+        };
         if self.more > 0 || self.told.iter().map(bytes).sum::<usize>() > MOST_TOLD {
             self.more += 1;
             return;
@@ -248,23 +277,34 @@ impl Mismatches {
     }
 }
 
-/// Finds each procedure that a client wants among those of a server: so an added one breaks nobody, and a changed or missing one is told by name
-/// (LRPC's "binding authorises", checked per procedure).
+/// Finds each procedure that a client wants among those of a server: so an added one breaks nobody,
+/// and a changed or missing one is told by name (LRPC's "binding authorises", checked per
+/// procedure).
 ///
 /// # Errors
 /// Those that do not match.
-pub fn match_procedures(wanted: &[Wanted<'_>], exported: &Interface) -> Result<Vec<u16>, Mismatches> {
+pub fn match_procedures(
+    wanted: &[Wanted<'_>],
+    exported: &Interface,
+) -> Result<Vec<u16>, Mismatches> {
     let mut numbers = Vec::new();
     match_each(wanted, exported, |number| numbers.push(number)).map(|()| numbers)
 }
 
 /// The same, one number after the other.
-pub(crate) fn match_each(wanted: &[Wanted<'_>], exported: &Interface, mut matched: impl FnMut(u16)) -> Result<(), Mismatches> {
-    let known: HashMap<&str, usize> = exported.procedures.iter().enumerate().map(|(at, known)| (&*known.name, at)).collect();
+pub(crate) fn match_each(
+    wanted: &[Wanted<'_>],
+    exported: &Interface,
+    mut matched: impl FnMut(u16),
+) -> Result<(), Mismatches> {
+    let known: HashMap<&str, usize> =
+        exported.procedures.iter().enumerate().map(|(at, known)| (&*known.name, at)).collect();
     let mut mismatches = Mismatches::default();
     for want in wanted {
         match known.get(want.name).map(|&number| (number, &exported.procedures[number])) {
-            Some((number, have)) if have.hash == want.hash && have.signature == want.signature => matched(number as u16),
+            Some((number, have)) if have.hash == want.hash && have.signature == want.signature => {
+                matched(number as u16)
+            }
             other => mismatches.add(want, other.map(|(_, have)| have)),
         }
     }
@@ -303,13 +343,23 @@ mod tests {
 
     #[test]
     fn an_added_procedure_breaks_nobody_and_a_changed_one_is_told() {
-        let server =
-            interface(vec![procedure("added", "func()"), procedure("old", "func(a: u8)"), procedure("changed", "func(a: u16)")]);
+        let server = interface(vec![
+            procedure("added", "func()"),
+            procedure("old", "func(a: u8)"),
+            procedure("changed", "func(a: u16)"),
+        ]);
         assert_eq!(match_procedures(&[want("old", "func(a: u8)")], &server), Ok(vec![1]));
-        let mismatches = match_procedures(&[want("changed", "func(a: u32)"), want("gone", "func()")], &server).unwrap_err();
+        let mismatches =
+            match_procedures(&[want("changed", "func(a: u32)"), want("gone", "func()")], &server)
+                .unwrap_err();
         assert_eq!((mismatches.told.len(), mismatches.more), (2, 0));
         let text = format!("{}\n{}", mismatches.told[0], mismatches.told[1]);
-        assert!(text.contains("func(a: u32)") && text.contains("func(a: u16)") && text.contains("no such procedure"), "{text}");
+        assert!(
+            text.contains("func(a: u32)")
+                && text.contains("func(a: u16)")
+                && text.contains("no such procedure"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -319,8 +369,12 @@ mod tests {
         // Few bytes ask for many.
         let mismatches = match_procedures(&vec![want("long", ""); 1000], &server).unwrap_err();
         assert_eq!((mismatches.told.len(), mismatches.more), (4, 996));
-        let all: usize = mismatches.told.iter().map(|one| one.exported.as_ref().unwrap().len()).sum();
-        assert!(all < 90_000 && mismatches.told[0].exported.as_ref().unwrap().ends_with('…'), "{all}");
+        let all: usize =
+            mismatches.told.iter().map(|one| one.exported.as_ref().unwrap().len()).sum();
+        assert!(
+            all < 90_000 && mismatches.told[0].exported.as_ref().unwrap().ends_with('…'),
+            "{all}"
+        );
         let text = "x".repeat(100_000);
         let asked = want("long", &text);
         assert!(match_procedures(&[asked], &server).unwrap_err().told[0].wanted.len() < 17_000);
@@ -340,9 +394,14 @@ mod tests {
         assert_eq!(list[0], Descriptor { number: 2, calls: 5, bytes: 200 });
         assert_eq!(check_descriptors(&list, 2), Ok(()));
         assert!(check_descriptors(&list, 3).is_err());
-        for (number, calls, bytes) in [(1000, 5, 200), (u16::MAX, 5, 200), (0, 0, 200), (0, 65, 200), (0, 5, LARGEST + 1)] {
+        for (number, calls, bytes) in
+            [(1000, 5, 200), (u16::MAX, 5, 200), (0, 0, 200), (0, 65, 200), (0, 5, LARGEST + 1)]
+        {
             let said = check_descriptors(&[Descriptor { number, calls, bytes }], 1).unwrap_err();
-            assert!(said.contains(&number.to_string()) && said.contains(&bytes.to_string()), "{said}");
+            assert!(
+                said.contains(&number.to_string()) && said.contains(&bytes.to_string()),
+                "{said}"
+            );
         }
         // What is beyond the protocol's bounds in a server's own interface is not told.
         let mut much = procedure("much", "");

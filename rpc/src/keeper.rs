@@ -1,10 +1,12 @@
 //! The keeper: a server's first thread, which does what is to be done beside the calls.
 //!
-//! When a client unbinds or dies its objects are dropped. That is the server's code: it may block, take its time, or call other domains. So it runs where
-//! the server's procedures run, on threads of its scheduler, and never on the clerk, whom all clients need.
+//! When a client unbinds or dies its objects are dropped. That is the server's code: it may block,
+//! take its time, or call other domains. So it runs where the server's procedures run, on threads
+//! of its scheduler, and never on the clerk, whom all clients need.
 //!
-//! A server that is stopped ends when the calls and the drops that are under way have ended: nothing of what it has begun is cut off half-way (LRPC,
-//! section 5.3, says so of the work for dead clients).
+//! A server that is stopped ends when the calls and the drops that are under way have ended:
+//! nothing of what it has begun is cut off half-way (LRPC, section 5.3, says so of the work for
+//! dead clients).
 
 use crate::session::Orphans;
 use std::mem;
@@ -65,14 +67,16 @@ impl Keeper {
         self.change(|state| state.stopped = true);
     }
 
-    /// Does what there is to do until the server is stopped. Blocks the calling thread of the server.
+    /// Does what there is to do until the server is stopped. Blocks the calling thread of the
+    /// server.
     pub(crate) fn keep(self: &Arc<Self>) {
         loop {
             self.drop_orphans();
             if self.state().stopped {
                 return;
             }
-            // No wake is lost: what was changed before is seen here under the lock, and who changes something later finds the waiter.
+            // No wake is lost: what was changed before is seen here under the lock, and who changes
+            // something later finds the waiter.
             block_unless(|waiter| {
                 let mut state = self.state();
                 if state.stopped || !state.orphans.is_empty() {
@@ -84,8 +88,8 @@ impl Keeper {
         }
     }
 
-    /// Waits until all drops have ended, and `calls_run` says that no call is left. Blocks the calling thread of the server. Afterwards nothing is
-    /// begun on its scheduler any more.
+    /// Waits until all drops have ended, and `calls_run` says that no call is left. Blocks the
+    /// calling thread of the server. Afterwards nothing is begun on its scheduler any more.
     pub(crate) fn finish(self: &Arc<Self>, calls_run: impl Fn() -> bool) {
         let (mut pause, longest) = LOOKS;
         loop {

@@ -1,4 +1,5 @@
-//! What servers say of their exports, wherever they are: for `upcall ls`, and for who knows an interface only when it runs.
+//! What servers say of their exports, wherever they are: for `upcall ls`, and for who knows an
+//! interface only when it runs.
 
 use crate::brought::aside;
 use crate::error::BindError;
@@ -7,7 +8,8 @@ use crate::network::{address, far};
 use crate::wire::Exported;
 use upcall_transfer::policy::{self, Policy};
 
-/// What the server of `name`, a name as for [`Binding::bind`](crate::Binding::bind), says of it. Blocks the calling thread as that does.
+/// What the server of `name`, a name as for [`Binding::bind`](crate::Binding::bind), says of it.
+/// Blocks the calling thread as that does.
 ///
 /// # Errors
 /// As for [`Binding::bind`](crate::Binding::bind).
@@ -15,7 +17,9 @@ pub fn exported(name: &str) -> Result<Exported, BindError> {
     let Some(address) = address::parse(name)? else {
         return exported_here(name, &policy::own_user_or_root());
     };
-    let found = aside(|| far::list(&address.server))?.into_iter().find(|exported| exported.name == address.name);
+    let found = aside(|| far::list(&address.server))?
+        .into_iter()
+        .find(|exported| exported.name == address.name);
     found.ok_or(BindError::NotThere { name: address.name, server: address.server })
 }
 
@@ -34,11 +38,13 @@ fn exported_here(name: &str, accepts: &Policy) -> Result<Exported, BindError> {
     found.ok_or_else(|| BindError::ServerGone { name: name.into() })
 }
 
-/// What the server at `tcp://HOST:PORT` exports to those who come in there. Who is not let in is told nothing. Blocks the calling thread for at most about 5 s; where HOST is no
-/// number, for as long as this machine takes to look it up besides, which has no limit of ours.
+/// What the server at `tcp://HOST:PORT` exports to those who come in there. Who is not let in is
+/// told nothing. Blocks the calling thread for at most about 5 s; where HOST is no number, for as
+/// long as this machine takes to look it up besides, which has no limit of ours.
 ///
 /// # Errors
-/// No such address; nobody is there, or nobody of ours; it does not let us in, does not answer, or answers nonsense.
+/// No such address; nobody is there, or nobody of ours; it does not let us in, does not answer, or
+/// answers nonsense.
 pub fn list_far(server: &str) -> Result<Vec<Exported>, BindError> {
     let server = address::parse_server(server)?;
     aside(|| far::list(server))

@@ -1,13 +1,18 @@
 //! Binding, calls and dispatch.
 //!
-//! What: a server exports interfaces under names ([`server`]); a client imports one ([`binding`]) and calls its procedures through generated stubs, which write values to
-//! where they travel and read them back ([`value`], [`encode`], [`decode`]): in the call's slot if they have 48 bytes at most, in an A-stack if they fit there, in a segment that the
-//! client brings otherwise. Names are files in a folder of sockets ([`names`]); the clerk ([`upcall_transfer::clerk`]) is the one kernel
-//! thread of a domain that answers binders and notices the end of peers. No call passes through it.
+//! What: a server exports interfaces under names ([`server`]); a client imports one ([`binding`])
+//! and calls its procedures through generated stubs, which write values to where they travel and
+//! read them back ([`value`], [`encode`], [`decode`]): in the call's slot if they have 48 bytes at
+//! most, in an A-stack if they fit there, in a segment that the client brings otherwise. Names are
+//! files in a folder of sockets ([`names`]); the clerk ([`upcall_transfer::clerk`]) is the one
+//! kernel thread of a domain that answers binders and notices the end of peers. No call passes
+//! through it.
 //!
-//! What not: threads, rings, waking (see `upcall-transfer`), and the compiling of interfaces (see `upcall-idl`).
+//! What not: threads, rings, waking (see `upcall-transfer`), and the compiling of interfaces (see
+//! `upcall-idl`).
 //!
-//! Source: LRPC, sections 3.1 to 3.5, for binding, A-stacks, stubs and termination; URPC, sections 2 and 3, for what lies beneath.
+//! Source: LRPC, sections 3.1 to 3.5, for binding, A-stacks, stubs and termination; URPC, sections
+//! 2 and 3, for what lies beneath.
 #![forbid(unsafe_code)]
 
 pub mod binding;

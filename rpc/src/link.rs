@@ -1,7 +1,10 @@
-//! A client's connection to one server domain: the control connection, the channel, and the segments.
+//! A client's connection to one server domain: the control connection, the channel, and the
+//! segments.
 //!
-//! Bindings between the same two domains share it (URPC: the channel is made once and used for every later call; U1), 64 of them in its life: a message names its
-//! binding in six bits. The next one opens another link beside it. Requests on the control connection are answered in turn; calls do not use it.
+//! Bindings between the same two domains share it (URPC: the channel is made once and used for
+//! every later call; U1), 64 of them in its life: a message names its binding in six bits. The next
+//! one opens another link beside it. Requests on the control connection are answered in turn; calls
+//! do not use it.
 
 use crate::error::BindError;
 use crate::interface::Mismatches;
@@ -28,7 +31,8 @@ use upcall_transfer::clerk::{Clerk, Watched};
 use upcall_transfer::policy::{self, Policy};
 use upcall_transfer::{CallerChannel, Closed, Domain, Until};
 
-/// How long a server may take to answer a binder, in all: for the connection, the channel and the binding, with the wait for others who are at it.
+/// How long a server may take to answer a binder, in all: for the connection, the channel and the
+/// binding, with the wait for others who are at it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Until when whoever begins now is patient.
@@ -88,7 +92,9 @@ impl NoExchange {
         match self {
             Self::Closed => BindError::ServerGone { name: name.into() },
             Self::TimedOut => BindError::NoAnswer { name: name.into(), after: PATIENCE },
-            Self::Kernel(error) => BindError::Resource { what: format!("the control connection to {name:?}"), error },
+            Self::Kernel(error) => {
+                BindError::Resource { what: format!("the control connection to {name:?}"), error }
+            }
             Self::Protocol(what) => BindError::Protocol { what },
         }
     }
@@ -108,16 +114,20 @@ impl Control {
         Self { connection, server: server.pidfd.take(), pid: server.pid, serial: Turns::new(0) }
     }
 
-    /// What an exchange that failed tells the binder. What a dead server left behind is removed first: nobody else may have noticed.
+    /// What an exchange that failed tells the binder. What a dead server left behind is removed
+    /// first: nobody else may have noticed.
     pub(crate) fn failed(&self, error: NoExchange, name: &str) -> BindError {
         match error {
-            NoExchange::Closed if self.sweep_after_end() == Life::Lives => BindError::HungUp { name: name.into() },
+            NoExchange::Closed if self.sweep_after_end() == Life::Lives => {
+                BindError::HungUp { name: name.into() }
+            }
             error => error.for_name(name),
         }
     }
 
-    /// Removes what the server left in the folder of names. A process that is being killed closes its connections some moments before its listening socket, and looks
-    /// alive until then: this waits for those moments; not long, for a server may also have hung up and live.
+    /// Removes what the server left in the folder of names. A process that is being killed closes
+    /// its connections some moments before its listening socket, and looks alive until then:
+    /// this waits for those moments; not long, for a server may also have hung up and live.
     fn sweep_after_end(&self) -> Life {
         let start = Instant::now();
         let mut lives = self.server.as_ref().map_or(Life::Unknown, |_| Life::Lives);
@@ -130,7 +140,10 @@ impl Control {
         crate::names::sweep();
         // A process with much memory takes longer to end. A process that has ended since then is
         // not ending any more.
-        let ends = || upcall_os::socket::is_ending(self.pid) || self.server.as_ref().is_some_and(upcall_os::socket::has_ended);
+        let ends = || {
+            upcall_os::socket::is_ending(self.pid)
+                || self.server.as_ref().is_some_and(upcall_os::socket::has_ended)
+        };
         if lives == Life::Lives && ends() { Life::Ended } else { lives }
     }
 
@@ -143,7 +156,10 @@ impl Control {
     ) -> Result<(), NoExchange> {
         let bytes = wire::pack(&ToServer { serial, request }).map_err(NoExchange::Kernel)?;
         if bytes.len() > upcall_os::socket::LONGEST {
-            let text = format!("a control message of {} bytes is too long: split the interface", bytes.len());
+            let text = format!(
+                "a control message of {} bytes is too long: split the interface",
+                bytes.len()
+            );
             return Err(NoExchange::Kernel(io::Error::other(text)));
         }
         loop {
@@ -157,7 +173,12 @@ impl Control {
                     std::thread::sleep(Duration::from_millis(1));
                     continue;
                 }
-                Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                    ) =>
+                {
                     Err(NoExchange::Closed)
                 }
                 Err(error) => Err(NoExchange::Kernel(error)),
@@ -166,7 +187,12 @@ impl Control {
     }
 
     /// Sends a request without an answer.
-    fn notify_by(&self, deadline: Instant, request: ClientRequest<'_>, descriptors: &[BorrowedFd<'_>]) -> Result<(), NoExchange> {
+    fn notify_by(
+        &self,
+        deadline: Instant,
+        request: ClientRequest<'_>,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), NoExchange> {
         let _turn = self.serial.take_by(deadline).ok_or(NoExchange::TimedOut)?;
         self.tell(0, request, descriptors, deadline)
     }
@@ -183,14 +209,17 @@ impl Control {
         talk.hear(serial)
     }
 
-    /// What the server said before it hung up; `None` if it said nothing, or somebody who waited for an answer was told himself. Whoever has the connection at this
-    /// moment gives it back soon, since it is closed.
+    /// What the server said before it hung up; `None` if it said nothing, or somebody who waited
+    /// for an answer was told himself. Whoever has the connection at this moment gives it back
+    /// soon, since it is closed.
     fn last_words(&self) -> Option<Refusal> {
         let _turn = self.serial.take_by(Instant::now() + Duration::from_millis(100))?;
         loop {
             let Ok(Received::Message(message)) = self.connection.receive() else { return None };
             match wire::unpack(&message.bytes) {
-                Ok(ToClient { serial: wire::UNASKED, answer: Answer::Refused(refusal) }) => return Some(refusal),
+                Ok(ToClient { serial: wire::UNASKED, answer: Answer::Refused(refusal) }) => {
+                    return Some(refusal);
+                }
                 _ => continue,
             }
         }
@@ -216,11 +245,13 @@ impl Control {
                     if message.lost {
                         return Err(NoExchange::Kernel(Errno::MFILE.into()));
                     }
-                    let ToClient { serial: found, answer } = wire::unpack(&message.bytes).map_err(NoExchange::Protocol)?;
+                    let ToClient { serial: found, answer } =
+                        wire::unpack(&message.bytes).map_err(NoExchange::Protocol)?;
                     if found == serial || found == wire::UNASKED {
                         return Ok((answer, message.descriptors));
                     }
-                    // An answer to an exchange that was given up before is late, and nothing else; but a server could send such for ever.
+                    // An answer to an exchange that was given up before is late, and nothing else;
+                    // but a server could send such for ever.
                     if Instant::now() >= deadline {
                         return Err(NoExchange::TimedOut);
                     }
@@ -230,7 +261,8 @@ impl Control {
     }
 }
 
-/// A word that gives a call up does not reach who waits on the control connection, so that looks for it as often as this.
+/// A word that gives a call up does not reach who waits on the control connection, so that looks
+/// for it as often as this.
 const SLICE: Duration = Duration::from_millis(10);
 
 /// Tries again as long as it `waits`; each time for a slice.
@@ -246,7 +278,8 @@ fn in_slices<T>(
     }
 }
 
-/// The control connection in one hand. Requests may be sent before the answers to earlier ones are taken; these come in the same order.
+/// The control connection in one hand. Requests may be sent before the answers to earlier ones are
+/// taken; these come in the same order.
 struct Talk<'a> {
     control: &'a Control,
     serial: Turn<'a, u32>,
@@ -255,10 +288,15 @@ struct Talk<'a> {
 
 impl Talk<'_> {
     /// Sends a request. Returns its serial number.
-    fn say(&mut self, request: ClientRequest<'_>, descriptors: &[BorrowedFd<'_>]) -> Result<u32, NoExchange> {
+    fn say(
+        &mut self,
+        request: ClientRequest<'_>,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<u32, NoExchange> {
         *self.serial = self.serial.wrapping_add(1).max(1);
         match self.control.tell(*self.serial, request, descriptors, self.deadline) {
-            // A server that hangs up says why before, if it can: that is heard instead of an answer.
+            // A server that hangs up says why before, if it can: that is heard instead of an
+            // answer.
             Ok(()) | Err(NoExchange::Closed) => Ok(*self.serial),
             Err(error) => Err(error),
         }
@@ -290,7 +328,10 @@ pub fn list_named(name: &str) -> Result<(Peer, Vec<crate::wire::Exported>), Bind
 ///
 /// # Errors
 /// As for [`list_named`].
-pub fn list_named_expecting(name: &str, accepts: &Policy) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
+pub fn list_named_expecting(
+    name: &str,
+    accepts: &Policy,
+) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
     list_of(name, &crate::names::find(name)?, accepts)
 }
 
@@ -300,15 +341,21 @@ pub fn list_named_expecting(name: &str, accepts: &Policy) -> Result<(Peer, Vec<c
 /// As for [`list`].
 pub fn tallies(socket: &Path) -> Result<(Peer, PeerTallies), BindError> {
     let shown = socket.display().to_string();
-    let (peer, answer, given) = ask_once(&shown, socket, ClientRequest::Tallies, &policy::own_user_or_root())?;
+    let (peer, answer, given) =
+        ask_once(&shown, socket, ClientRequest::Tallies, &policy::own_user_or_root())?;
     let (Answer::Tallies, Some(fd)) = (answer, given) else {
         return Err(BindError::Protocol { what: "another answer than the tallies".into() });
     };
-    let tallies = PeerTallies::join(fd).map_err(|error| BindError::Protocol { what: error.to_string() })?;
+    let tallies =
+        PeerTallies::join(fd).map_err(|error| BindError::Protocol { what: error.to_string() })?;
     Ok((peer, tallies))
 }
 
-fn list_of(shown: &str, socket: &Path, accepts: &Policy) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
+fn list_of(
+    shown: &str,
+    socket: &Path,
+    accepts: &Policy,
+) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
     let (peer, answer, given) = ask_once(shown, socket, ClientRequest::List, accepts)?;
     let (Answer::Exports, Some(fd)) = (answer, given) else {
         return Err(BindError::Protocol { what: "another answer than the exports".into() });
@@ -319,7 +366,8 @@ fn list_of(shown: &str, socket: &Path, accepts: &Policy) -> Result<(Peer, Vec<cr
     Ok((peer, exports))
 }
 
-/// One request on a connection of its own: who answers, what, and the last descriptor with it. A refusal is an error.
+/// One request on a connection of its own: who answers, what, and the last descriptor with it. A
+/// refusal is an error.
 fn ask_once(
     shown: &str,
     socket: &Path,
@@ -337,22 +385,32 @@ fn ask_once(
 }
 
 /// Connects to the server with this socket, if `accepts` accepts it.
-fn connect(name: &str, socket: &Path, deadline: Instant, accepts: &Policy) -> Result<(Connection, Peer), BindError> {
-    let connection = Connection::connect_until(socket, deadline).map_err(|error| match error.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-            crate::names::sweep();
-            BindError::ServerGone { name: name.into() }
-        }
-        io::ErrorKind::WouldBlock => BindError::NoAnswer { name: name.into(), after: PATIENCE },
-        io::ErrorKind::PermissionDenied => BindError::Denied { name: name.into(), reason: not_open(socket) },
-        _ => BindError::Resource { what: format!("connecting to {}", socket.display()), error },
-    })?;
+fn connect(
+    name: &str,
+    socket: &Path,
+    deadline: Instant,
+    accepts: &Policy,
+) -> Result<(Connection, Peer), BindError> {
+    let connection =
+        Connection::connect_until(socket, deadline).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+                crate::names::sweep();
+                BindError::ServerGone { name: name.into() }
+            }
+            io::ErrorKind::WouldBlock => BindError::NoAnswer { name: name.into(), after: PATIENCE },
+            io::ErrorKind::PermissionDenied => {
+                BindError::Denied { name: name.into(), reason: not_open(socket) }
+            }
+            _ => BindError::Resource { what: format!("connecting to {}", socket.display()), error },
+        })?;
     let peer = connection.peer().map_err(|error| match says_ended(&error) {
         true => {
             crate::names::sweep();
             BindError::ServerGone { name: name.into() }
         }
-        false => BindError::Resource { what: format!("the identity of the server of {name:?}"), error },
+        false => {
+            BindError::Resource { what: format!("the identity of the server of {name:?}"), error }
+        }
     })?;
     check(name, &peer, accepts)?;
     Ok((connection, peer))
@@ -360,13 +418,20 @@ fn connect(name: &str, socket: &Path, deadline: Instant, accepts: &Policy) -> Re
 
 /// Asks the client's policy for a server.
 fn check(name: &str, server: &Peer, accepts: &Policy) -> Result<(), BindError> {
-    accepts(server).map_err(|reason| BindError::WrongUser { name: name.into(), found: Some(server.uid), reason })
+    accepts(server).map_err(|reason| BindError::WrongUser {
+        name: name.into(),
+        found: Some(server.uid),
+        reason,
+    })
 }
 
 /// Why the kernel does not let this process connect.
 fn not_open(socket: &Path) -> String {
     let user = upcall_os::socket::own_user();
-    format!("user {user} may not connect to {}, which the server's mode and group decide", socket.display())
+    format!(
+        "user {user} may not connect to {}, which the server's mode and group decide",
+        socket.display()
+    )
 }
 
 pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
@@ -375,17 +440,23 @@ pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
         Refusal::Version(reason) => BindError::Version { name, own: wire::VERSION, reason },
         Refusal::Denied(reason) => BindError::Denied { name, reason },
         Refusal::NoSuchName => BindError::ServerGone { name },
-        Refusal::WrongInterface { exported } => BindError::WrongInterface { name, wanted: wanted.into(), exported },
-        Refusal::Mismatch(Mismatches { told, more }) => BindError::Mismatch { name, procedures: told, more },
-        Refusal::Resource { what, code } => {
-            BindError::Resource { what: format!("in the server of {name:?}: {what}"), error: io::Error::from_raw_os_error(code) }
+        Refusal::WrongInterface { exported } => {
+            BindError::WrongInterface { name, wanted: wanted.into(), exported }
         }
+        Refusal::Mismatch(Mismatches { told, more }) => {
+            BindError::Mismatch { name, procedures: told, more }
+        }
+        Refusal::Resource { what, code } => BindError::Resource {
+            what: format!("in the server of {name:?}: {what}"),
+            error: io::Error::from_raw_os_error(code),
+        },
         Refusal::Ceiling(reason) => BindError::Ceiling { name, reason },
         Refusal::Protocol(what) => BindError::Protocol { what },
     }
 }
 
-/// The link to each domain, by its socket. One binder at a time opens one; binders to other domains do not wait for it.
+/// The link to each domain, by its socket. One binder at a time opens one; binders to other domains
+/// do not wait for it.
 type Links = HashMap<PathBuf, Arc<Turns<Weak<Link>>>>;
 
 /// The place for the link to the domain with this socket.
@@ -395,8 +466,11 @@ fn place_of(socket: &Path) -> Arc<Turns<Weak<Link>>> {
     if let Some(place) = links.get(socket) {
         return place.clone();
     }
-    // Places are found under this lock only, so one that nobody else has, and that holds no link, is nobody's.
-    links.retain(|_, place| Arc::strong_count(place) > 1 || place.peek(|link| link.strong_count() > 0).unwrap_or(true));
+    // Places are found under this lock only, so one that nobody else has, and that holds no link,
+    // is nobody's.
+    links.retain(|_, place| {
+        Arc::strong_count(place) > 1 || place.peek(|link| link.strong_count() > 0).unwrap_or(true)
+    });
     let place = Arc::new(Turns::new(Weak::new()));
     links.insert(socket.into(), place.clone());
     place
@@ -419,8 +493,9 @@ pub(crate) struct Asked<'a> {
 pub(crate) type Bound = (Arc<Link>, u16, Answer);
 
 impl Link {
-    /// Asks the domain with this socket for a binding whose number is then known: through the link that stands, or a new one; also when that one has no number
-    /// left. Waits until `deadline` for the server, and for another binder who is opening a link to it.
+    /// Asks the domain with this socket for a binding whose number is then known: through the link
+    /// that stands, or a new one; also when that one has no number left. Waits until `deadline`
+    /// for the server, and for another binder who is opening a link to it.
     pub(crate) fn bind<'a>(
         name: &str,
         socket: &Path,
@@ -429,7 +504,8 @@ impl Link {
         ask: impl FnOnce(u16) -> Result<Asked<'a>, BindError>,
     ) -> Result<Bound, BindError> {
         let place = place_of(socket);
-        let mut turn = place.take_by(deadline).ok_or_else(|| NoExchange::TimedOut.for_name(name))?;
+        let mut turn =
+            place.take_by(deadline).ok_or_else(|| NoExchange::TimedOut.for_name(name))?;
         if let Some(link) = turn.upgrade()
             && link.channel.closed().is_none()
             // Another binder may have accepted this server by another policy.
@@ -452,7 +528,8 @@ impl Link {
         Ok(bound)
     }
 
-    /// Opens a link and asks for the first binding. The server is told of both at once, and each side does its part while the other does its own.
+    /// Opens a link and asks for the first binding. The server is told of both at once, and each
+    /// side does its part while the other does its own.
     fn open<'a>(
         name: &str,
         socket: &Path,
@@ -467,15 +544,19 @@ impl Link {
         let (connection, mut peer) = connect(name, socket, deadline, accepts)?;
         point(Point::ClientConnected);
         let domain = Domain::current().map_err(unable("this domain's station"))?;
-        let memory = MemoryFile::create("upcall-channel", channel::BYTES).map_err(unable("the channel's memory"))?;
+        let memory = MemoryFile::create("upcall-channel", channel::BYTES)
+            .map_err(unable("the channel's memory"))?;
         let map = Mapping::shared(&memory).map_err(unable("mapping the channel"))?;
-        let region = Region::new(map).ok_or_else(|| BindError::Protocol { what: "a read-only channel".into() })?;
-        let channel = Channel::create(region).map_err(|error| BindError::Protocol { what: error.to_string() })?;
+        let region = Region::new(map)
+            .ok_or_else(|| BindError::Protocol { what: "a read-only channel".into() })?;
+        let channel = Channel::create(region)
+            .map_err(|error| BindError::Protocol { what: error.to_string() })?;
         let control = Arc::new(Control::new(connection, &mut peer));
         let open = ClientRequest::Open { version: wire::VERSION };
         let failed = |error| control.failed(error, name);
         let mut talk = control.talk(deadline).map_err(failed)?;
-        let opening = talk.say(open, &[memory.as_fd(), domain.station().as_fd()]).map_err(failed)?;
+        let opening =
+            talk.say(open, &[memory.as_fd(), domain.station().as_fd()]).map_err(failed)?;
         point(Point::ClientAsked);
         let Asked { request, memory } = ask(FIRST)?;
         // If this cannot be sent, the answer to the opening says more.
@@ -486,10 +567,16 @@ impl Link {
         let home = match answer {
             Answer::Opened { home } => home,
             Answer::Refused(refusal) => return Err(refused(name, "", refusal)),
-            _ => return Err(BindError::Protocol { what: "another answer than an open channel".into() }),
+            _ => {
+                return Err(BindError::Protocol {
+                    what: "another answer than an open channel".into(),
+                });
+            }
         };
-        let [station, bell] = <[OwnedFd; 2]>::try_from(given)
-            .map_err(|found| BindError::Protocol { what: format!("{} descriptors with the open channel, not 2", found.len()) })?;
+        let [station, bell] =
+            <[OwnedFd; 2]>::try_from(given).map_err(|found| BindError::Protocol {
+                what: format!("{} descriptors with the open channel, not 2", found.len()),
+            })?;
         let station = PeerStation::join(station).map_err(|error| match error {
             NotAStation::Map(error) => unable("mapping the server's station")(error),
             error => BindError::Protocol { what: error.to_string() },
@@ -525,10 +612,18 @@ impl Link {
         Ok((link, FIRST, answer))
     }
 
-    /// Brings the A-stacks of a binding that stands. Waits until `deadline` for the server to map them.
-    pub(crate) fn bring_astacks(&self, name: &str, id: u16, memory: &MemoryFile, deadline: Instant) -> Result<(), BindError> {
+    /// Brings the A-stacks of a binding that stands. Waits until `deadline` for the server to map
+    /// them.
+    pub(crate) fn bring_astacks(
+        &self,
+        name: &str,
+        id: u16,
+        memory: &MemoryFile,
+        deadline: Instant,
+    ) -> Result<(), BindError> {
         point(Point::ClientBringsStacks);
-        let brought = self.control.exchange(ClientRequest::Stacks { id }, &[memory.as_fd()], deadline);
+        let brought =
+            self.control.exchange(ClientRequest::Stacks { id }, &[memory.as_fd()], deadline);
         match brought.map_err(|error| self.control.failed(error, name))? {
             (Answer::Mapped, _) => Ok(()),
             (Answer::Refused(refusal), _) => Err(refused(name, "", refusal)),
@@ -538,9 +633,20 @@ impl Link {
 
     /// Has the clerk close the channel when the server ends.
     fn watch(self: &Arc<Self>, clerk: &Clerk) -> io::Result<()> {
-        let end = |of_process| Arc::new(ServerEnd { link: Arc::downgrade(self), control: self.control.clone(), of_process });
+        let end = |of_process| {
+            Arc::new(ServerEnd {
+                link: Arc::downgrade(self),
+                control: self.control.clone(),
+                of_process,
+            })
+        };
         let connection = clerk.watch(end(false), Report::HangUp)?;
-        let process = self.control.server.as_ref().map(|_| clerk.watch(end(true), Report::WhileReadable)).transpose();
+        let process = self
+            .control
+            .server
+            .as_ref()
+            .map(|_| clerk.watch(end(true), Report::WhileReadable))
+            .transpose();
         // What is watched keeps the connection open.
         let process = process.inspect_err(|_| clerk.forget(connection))?;
         let _ = self.watching.set((connection, process));
@@ -557,16 +663,23 @@ impl Link {
     /// A segment of at least `len` bytes that the server has mapped, kept from before.
     pub(crate) fn kept_segment(&self, len: usize) -> Option<Segment> {
         let mut segments = locked(&self.segments);
-        let fitting = segments.kept.iter().enumerate().filter(|(_, segment)| segment.region.len() >= len);
+        let fitting =
+            segments.kept.iter().enumerate().filter(|(_, segment)| segment.region.len() >= len);
         let best = fitting.min_by_key(|(_, segment)| segment.region.len()).map(|(i, _)| i);
         best.map(|i| segments.kept.swap_remove(i))
     }
 
-    /// A new one. Blocks the kernel thread until the server has mapped it, as long as `until` says, or as long as the link is patient; then the error is `TimedOut`.
+    /// A new one. Blocks the kernel thread until the server has mapped it, as long as `until` says,
+    /// or as long as the link is patient; then the error is `TimedOut`.
     pub(crate) fn new_segment(&self, len: usize, until: Until<'_>) -> io::Result<Segment> {
         // A power of two while that wastes little, so that segments are found again.
-        let len = if len <= 1 << 24 { Some(len.next_power_of_two().max(1 << 16)) } else { len.checked_next_multiple_of(1 << 21) };
-        let len = len.filter(|&len| isize::try_from(len).is_ok()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let len = if len <= 1 << 24 {
+            Some(len.next_power_of_two().max(1 << 16))
+        } else {
+            len.checked_next_multiple_of(1 << 21)
+        };
+        let len =
+            len.filter(|&len| isize::try_from(len).is_ok()).ok_or(io::ErrorKind::OutOfMemory)?;
         let (memory, map) = MemoryFile::create_filled("upcall-segment", len)?;
         let region = Region::new(map).ok_or_else(|| io::Error::other("a read-only segment"))?;
         let deadline = until.ends.unwrap_or_else(patience_ends);
@@ -586,16 +699,17 @@ impl Link {
         point(Point::ClientMadeSegment);
         let mut said = false;
         let waits = |now: Instant| now < deadline && !until.is_abandoned();
-        let answered = in_slices(waits, |ends| self.control.talk(ends.min(deadline))).and_then(|mut talk| {
-            talk.deadline = deadline;
-            let serial = talk.say(request, &[memory.as_fd()])?;
-            said = true;
-            point(Point::ClientToldSegment);
-            in_slices(waits, |ends| {
-                talk.deadline = ends.min(deadline);
-                talk.hear(serial)
-            })
-        });
+        let answered =
+            in_slices(waits, |ends| self.control.talk(ends.min(deadline))).and_then(|mut talk| {
+                talk.deadline = deadline;
+                let serial = talk.say(request, &[memory.as_fd()])?;
+                said = true;
+                point(Point::ClientToldSegment);
+                in_slices(waits, |ends| {
+                    talk.deadline = ends.min(deadline);
+                    talk.hear(serial)
+                })
+            });
         if answered.is_ok() {
             // Others may not have got the connection meanwhile.
             self.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
@@ -640,27 +754,36 @@ impl Link {
         }
     }
 
-    /// Ends a binding. A server that does not listen now learns of it later, at the latest with the end of the link.
+    /// Ends a binding. A server that does not listen now learns of it later, at the latest with the
+    /// end of the link.
     pub(crate) fn unbind(&self, id: u16) {
         point(Point::ClientUnbinds);
         locked(&self.ended).push(id);
         self.tell_of_dropped(Instant::now() + SHORTLY);
     }
 
-    /// Tells the server which bindings have ended and which segments are dropped, if it takes that before the deadline; else at the next occasion.
+    /// Tells the server which bindings have ended and which segments are dropped, if it takes that
+    /// before the deadline; else at the next occasion.
     fn tell_of_dropped(&self, deadline: Instant) {
         let mut ended = std::mem::take(&mut *locked(&self.ended));
         self.tell_of_each(&mut ended, deadline, |id| ClientRequest::Unbind { id });
         locked(&self.ended).append(&mut ended);
         let mut overdue = std::mem::take(&mut locked(&self.segments).overdue);
-        let told = self.tell_of_each(&mut overdue, deadline, |number| ClientRequest::DropSegment { number });
+        let told = self
+            .tell_of_each(&mut overdue, deadline, |number| ClientRequest::DropSegment { number });
         let mut segments = locked(&self.segments);
         segments.free.extend(told);
         segments.overdue.append(&mut overdue);
     }
 
-    /// Takes those out of `numbers` of which the server takes notice before the deadline, and returns them.
-    fn tell_of_each(&self, numbers: &mut Vec<u16>, deadline: Instant, request: fn(u16) -> ClientRequest<'static>) -> Vec<u16> {
+    /// Takes those out of `numbers` of which the server takes notice before the deadline, and
+    /// returns them.
+    fn tell_of_each(
+        &self,
+        numbers: &mut Vec<u16>,
+        deadline: Instant,
+        request: fn(u16) -> ClientRequest<'static>,
+    ) -> Vec<u16> {
         let mut told = Vec::new();
         while let Some(&number) = numbers.last()
             && self.control.notify_by(deadline, request(number), &[]).is_ok()
@@ -673,9 +796,13 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        let (Ok(clerk), Some((connection, process))) = (Clerk::current(), self.watching.get()) else { return };
+        let (Ok(clerk), Some((connection, process))) = (Clerk::current(), self.watching.get())
+        else {
+            return;
+        };
         process.iter().for_each(|&key| clerk.forget(key));
-        // Who was told of the server's end before the clerk was leaves it to the clerk to sweep after it: the connection hangs up, if only because of this.
+        // Who was told of the server's end before the clerk was leaves it to the clerk to sweep
+        // after it: the connection hangs up, if only because of this.
         if self.channel.closed() == Some(Closed::PeerEnded) {
             self.control.connection.shut_down();
         } else {
@@ -720,7 +847,9 @@ impl Watched for ServerEnd {
     fn happened(&self, _hung_up: bool) -> bool {
         if let Some(link) = self.link.upgrade() {
             let said = if self.of_process { None } else { self.control.last_words() };
-            link.channel.close(said.map_or(Closed::PeerEnded, |refusal| Closed::Refused(refusal.to_string())));
+            link.channel.close(
+                said.map_or(Closed::PeerEnded, |refusal| Closed::Refused(refusal.to_string())),
+            );
         }
         // What the server left in the folder of names is removed by the first who notices.
         let _ = self.control.sweep_after_end();

@@ -124,7 +124,9 @@ mod tests {
         let read = turns_during(move || {
             let len = block.len() * 8;
             let span = Room::of_words(&mut block).part(0, len).unwrap();
-            drop(T::get(&Decoder::new(span, T::SIZE, LIMITS, Side::Server(&of_reader)), 0).unwrap());
+            drop(
+                T::get(&Decoder::new(span, T::SIZE, LIMITS, Side::Server(&of_reader)), 0).unwrap(),
+            );
         });
         let written = turns_during(move || {
             Encoder::block(Room::of_words(&mut words), &value, LIMITS, Some(&session)).unwrap();
@@ -143,11 +145,17 @@ mod tests {
             turns(vec![vec![7_u16; 1 << 15]; 64]),
         ];
         for (at, (read, written)) in found.into_iter().enumerate() {
-            assert!(read + 1 >= pieces && written + 1 >= pieces, "value {at}: {read} and {written} turns, not {pieces}");
+            assert!(
+                read + 1 >= pieces && written + 1 >= pieces,
+                "value {at}: {read} and {written} turns, not {pieces}"
+            );
         }
         // Small texts cost more time than their bytes say.
         let (count, (read, written)) = (50_000, turns(vec![String::from("x"); 50_000]));
-        assert!(read + 1 >= count * OF_MAKING / PIECE && written + 1 >= count * OF_WRITING / PIECE, "{read}, {written}");
+        assert!(
+            read + 1 >= count * OF_MAKING / PIECE && written + 1 >= count * OF_WRITING / PIECE,
+            "{read}, {written}"
+        );
         let (read, written) = turns(vec![None::<u8>; 1 << 20]);
         let pieces = (1 << 20) * OF_ELEMENT / PIECE;
         assert!(read + 1 >= pieces && written + 1 >= pieces, "{read}, {written}");
@@ -184,7 +192,10 @@ mod tests {
             Decoder::new(room.part(0, len).unwrap(), 16, limits, Side::Server(&session))
         };
         let bytes = 65536 * 8;
-        assert_eq!(Vec::<u64>::get(&reader(bytes - 1), 0), Err(Malformed::Quota { bytes, limit: bytes - 1, of: Quota::Call }));
+        assert_eq!(
+            Vec::<u64>::get(&reader(bytes - 1), 0),
+            Err(Malformed::Quota { bytes, limit: bytes - 1, of: Quota::Call })
+        );
         // The account has 1 MiB, and half of it is free for one client as long as others have
         // nothing.
         let first = reader(LIMITS.values);
@@ -193,7 +204,10 @@ mod tests {
         second.get::<Vec<u64>>(0).unwrap();
         let third = reader(LIMITS.values);
         let refused = third.get::<Vec<u64>>(0).unwrap_err();
-        assert!(matches!(refused, Malformed::Quota { of: Quota::Client, limit: 0x10_0000, .. }), "{refused:?}");
+        assert!(
+            matches!(refused, Malformed::Quota { of: Quota::Client, limit: 0x10_0000, .. }),
+            "{refused:?}"
+        );
         drop(second);
         drop(third);
         reader(LIMITS.values).get::<Vec<u64>>(0).unwrap();

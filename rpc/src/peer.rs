@@ -1,7 +1,10 @@
-//! One client, as its server sees it: the control connection, the channel, the bindings, the segments.
+//! One client, as its server sees it: the control connection, the channel, the bindings, the
+//! segments.
 //!
-//! Everything that arrives on the control connection is the client's word. What cannot be read or breaks a rule is refused or closes the connection, and does nothing else. When the
-//! client ends, its bindings are revoked, its resources dropped, and its memory unmapped as soon as no call uses it (LRPC, section 5.3).
+//! Everything that arrives on the control connection is the client's word. What cannot be read or
+//! breaks a rule is refused or closes the connection, and does nothing else. When the client ends,
+//! its bindings are revoked, its resources dropped, and its memory unmapped as soon as no call uses
+//! it (LRPC, section 5.3).
 
 use crate::endpoint::Endpoint;
 use crate::interface::{Wanted, plan};
@@ -40,7 +43,8 @@ const MOST_SEGMENTS: usize = 4096;
 const ENTER_AT_ONCE: usize = 4 << 20;
 /// Segments up to this size are unmapped by the clerk when the client drops them.
 const UNMAP_AT_ONCE: usize = 128 << 10;
-/// Descriptors of a connection: its socket, and the client's process. A channel has one more, and two mappings.
+/// Descriptors of a connection: its socket, and the client's process. A channel has one more, and
+/// two mappings.
 const OF_CONNECTION: usize = 2;
 const OF_CHANNEL: (usize, usize) = (1, 2);
 
@@ -53,7 +57,10 @@ pub(crate) struct Shared {
 
 impl Default for Shared {
     fn default() -> Self {
-        Self { bindings: [const { OnceLock::new() }; MOST_BINDINGS as usize], segments: RwLock::default() }
+        Self {
+            bindings: [const { OnceLock::new() }; MOST_BINDINGS as usize],
+            segments: RwLock::default(),
+        }
     }
 }
 
@@ -84,7 +91,8 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.let_segments_go();
-        let all: Vec<_> = self.bindings.iter_mut().filter_map(|bound| bound.get_mut()?.astacks.take()).collect();
+        let all: Vec<_> =
+            self.bindings.iter_mut().filter_map(|bound| bound.get_mut()?.astacks.take()).collect();
         let bytes = all.iter().map(|region| region.len()).sum();
         reaper::free(all, bytes);
     }
@@ -117,7 +125,8 @@ impl Serve for Runner {
     }
 
     fn violation(&self, _what: &'static str) {
-        // The clerk sees the connection closed, and ends the client: it alone does, so that nothing is added meanwhile.
+        // The clerk sees the connection closed, and ends the client: it alone does, so that nothing
+        // is added meanwhile.
         if let Some(peer) = self.peer.upgrade() {
             peer.connection.shut_down();
         }
@@ -129,7 +138,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn resource(what: &str, error: &io::Error) -> Refusal {
-    Refusal::Resource { what: what.into(), code: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()) }
+    Refusal::Resource {
+        what: what.into(),
+        code: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+    }
 }
 
 /// The kernel does not say which table was full. Nearly always it is the process's own.
@@ -145,14 +157,18 @@ fn protocol(what: impl ToString) -> Refusal {
     Refusal::Protocol(what.to_string())
 }
 
-/// Tells a client, before its connection is closed, why that is so. Who does not read is not waited for.
+/// Tells a client, before its connection is closed, why that is so. Who does not read is not waited
+/// for.
 fn farewell(connection: &Connection, refusal: Refusal) {
-    if let Ok(bytes) = wire::pack(&ToClient { serial: wire::UNASKED, answer: Answer::Refused(refusal) }) {
+    if let Ok(bytes) =
+        wire::pack(&ToClient { serial: wire::UNASKED, answer: Answer::Refused(refusal) })
+    {
         let _ = connection.send(&bytes, &[]);
     }
 }
 
-/// Tells a client that it cannot be taken on for want of something in this process or on this machine.
+/// Tells a client that it cannot be taken on for want of something in this process or on this
+/// machine.
 pub(crate) fn turn_away(connection: &Connection, what: &str, error: &io::Error) {
     farewell(connection, resource(what, error));
 }
@@ -163,7 +179,8 @@ pub(crate) fn deny(connection: &Connection, why: String) {
 }
 
 impl ClientPeer {
-    /// Takes a client on: the clerk watches its connection and its process. A client that cannot be watched is told so.
+    /// Takes a client on: the clerk watches its connection and its process. A client that cannot be
+    /// watched is told so.
     pub(crate) fn welcome(
         connection: Connection,
         peer: Peer,
@@ -197,7 +214,8 @@ impl ClientPeer {
 
     fn watch(self: &Arc<Self>) -> io::Result<()> {
         let clerk = Clerk::current()?;
-        let mut keys = vec![clerk.watch(Arc::new(OnConnection(self.clone())), Report::WhileReadable)?];
+        let mut keys =
+            vec![clerk.watch(Arc::new(OnConnection(self.clone())), Report::WhileReadable)?];
         if self.peer.pidfd.is_some() {
             let key = clerk.watch(Arc::new(OnEnd(self.clone())), Report::WhileReadable);
             keys.push(key.inspect_err(|_| keys.iter().for_each(|&key| clerk.forget(key)))?);
@@ -247,8 +265,14 @@ impl ClientPeer {
     pub(crate) fn revoke_some(&self, which: &mut dyn FnMut(&ClientBinding<'_>) -> bool) -> usize {
         let Peer { pid, uid, .. } = self.peer;
         let process = self.peer.process();
-        let stands = self.shared.bindings.iter().filter_map(OnceLock::get).filter(|bound| !bound.is_revoked());
-        let chosen = stands.filter(|bound| which(&ClientBinding { name: &bound.entry.name, pid, uid, process }));
+        let stands = self
+            .shared
+            .bindings
+            .iter()
+            .filter_map(OnceLock::get)
+            .filter(|bound| !bound.is_revoked());
+        let chosen = stands
+            .filter(|bound| which(&ClientBinding { name: &bound.entry.name, pid, uid, process }));
         chosen.inspect(|bound| bound.revoke(&self.keeper)).count()
     }
 
@@ -272,24 +296,35 @@ impl ClientPeer {
 
     fn answer(self: &Arc<Self>, message: Message) -> bool {
         let Ok(ToServer { serial, request }) = wire::unpack(&message.bytes) else { return false };
-        let descriptors =
-            if message.lost { Err(table_full("taking the descriptors of a request")) } else { Ok(message.descriptors) };
+        let descriptors = if message.lost {
+            Err(table_full("taking the descriptors of a request"))
+        } else {
+            Ok(message.descriptors)
+        };
         let mut out: Vec<OwnedFd> = Vec::new();
         let answer = match request {
-            ClientRequest::Open { version } => descriptors.and_then(|descriptors| self.open(version, descriptors, &mut out)),
+            ClientRequest::Open { version } => {
+                descriptors.and_then(|descriptors| self.open(version, descriptors, &mut out))
+            }
             // Whom the policy has not let in has no channel, and is told and given nothing.
-            ClientRequest::Bind { .. } | ClientRequest::Stacks { .. } | ClientRequest::Segment { .. }
+            ClientRequest::Bind { .. }
+            | ClientRequest::Stacks { .. }
+            | ClientRequest::Segment { .. }
                 if self.channel.get().is_none() =>
             {
                 Err(protocol("the channel comes first"))
             }
-            ClientRequest::Bind { id, name, interface, procedures, stacks } => descriptors.and_then(|descriptors| {
-                let brought = (stacks as usize, descriptors);
-                self.bind(id, name, interface, &procedures, brought)
-            }),
-            ClientRequest::Stacks { id } => descriptors.and_then(|descriptors| self.bring_astacks(id, descriptors)),
+            ClientRequest::Bind { id, name, interface, procedures, stacks } => descriptors
+                .and_then(|descriptors| {
+                    let brought = (stacks as usize, descriptors);
+                    self.bind(id, name, interface, &procedures, brought)
+                }),
+            ClientRequest::Stacks { id } => {
+                descriptors.and_then(|descriptors| self.bring_astacks(id, descriptors))
+            }
             ClientRequest::Segment { number, len } => {
-                let begun = descriptors.and_then(|descriptors| self.segment(serial, number, len, descriptors));
+                let begun = descriptors
+                    .and_then(|descriptors| self.segment(serial, number, len, descriptors));
                 return match begun {
                     Ok(()) => true,
                     Err(refusal) => self.reply(serial, Answer::Refused(refusal), &[]),
@@ -298,8 +333,10 @@ impl ClientPeer {
             ClientRequest::List => self.list(&mut out),
             ClientRequest::Tallies => self.tallies(&mut out),
             ClientRequest::OpenLane { number, vp } => {
-                // Nobody waits for an answer. But a caller on a lane that is not open would wait for ever, so the client is told, and the connection closed.
-                let opened = descriptors.and_then(|descriptors| self.open_lane(number, vp, descriptors));
+                // Nobody waits for an answer. But a caller on a lane that is not open would wait
+                // for ever, so the client is told, and the connection closed.
+                let opened =
+                    descriptors.and_then(|descriptors| self.open_lane(number, vp, descriptors));
                 return opened.map_err(|refusal| farewell(&self.connection, refusal)).is_ok();
             }
             ClientRequest::Unbind { id } => {
@@ -308,7 +345,8 @@ impl ClientPeer {
             }
             ClientRequest::DropSegment { number } => {
                 let shared = self.shared.clone();
-                let is_small = self.shared.segment(number).is_none_or(|region| region.len() <= UNMAP_AT_ONCE);
+                let is_small =
+                    self.shared.segment(number).is_none_or(|region| region.len() <= UNMAP_AT_ONCE);
                 let unmap = Box::new(move || {
                     // The lock is free again before the memory goes.
                     let gone = shared.segments().remove(&number);
@@ -329,12 +367,21 @@ impl ClientPeer {
     /// which breaks the protocol.
     fn reply(&self, serial: u32, answer: Answer, descriptors: &[OwnedFd]) -> bool {
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-        wire::pack(&ToClient { serial, answer }).is_ok_and(|bytes| self.connection.send(&bytes, &descriptors).is_ok())
+        wire::pack(&ToClient { serial, answer })
+            .is_ok_and(|bytes| self.connection.send(&bytes, &descriptors).is_ok())
     }
 
-    fn open(self: &Arc<Self>, version: u32, descriptors: Vec<OwnedFd>, out: &mut Vec<OwnedFd>) -> Result<Answer, Refusal> {
+    fn open(
+        self: &Arc<Self>,
+        version: u32,
+        descriptors: Vec<OwnedFd>,
+        out: &mut Vec<OwnedFd>,
+    ) -> Result<Answer, Refusal> {
         if version != wire::VERSION {
-            let text = format!("the client speaks version {version}, the server version {}", wire::VERSION);
+            let text = format!(
+                "the client speaks version {version}, the server version {}",
+                wire::VERSION
+            );
             return Err(Refusal::Version(text));
         }
         let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
@@ -342,13 +389,19 @@ impl ClientPeer {
         if self.channel.get().is_some() {
             return Err(protocol("a second channel on one connection"));
         }
-        let [memory, station] =
-            <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| protocol("a channel comes with two descriptors"))?;
+        let [memory, station] = <[OwnedFd; 2]>::try_from(descriptors)
+            .map_err(|_| protocol("a channel comes with two descriptors"))?;
         let unfilled = channel::HEAD_BYTES + station::BYTES;
         let open = self.count(&[(Kind::Descriptors, OF_CHANNEL.0)])?;
-        let held = self.count(&[(Kind::Mappings, OF_CHANNEL.1), (Kind::Bytes, channel::BYTES), (Kind::Unfilled, unfilled)])?;
+        let held = self.count(&[
+            (Kind::Mappings, OF_CHANNEL.1),
+            (Kind::Bytes, channel::BYTES),
+            (Kind::Unfilled, unfilled),
+        ])?;
         let memory = MemoryFile::adopt(memory, channel::BYTES).map_err(protocol)?;
-        let map = Mapping::shared(&memory).map_err(|error| resource("mapping the channel", &error))?.with(held);
+        let map = Mapping::shared(&memory)
+            .map_err(|error| resource("mapping the channel", &error))?
+            .with(held);
         let region = Region::new(map).ok_or_else(|| protocol("a read-only channel"))?;
         let channel = Channel::join(region).map_err(protocol)?;
         let station = PeerStation::join(station).map_err(|error| match error {
@@ -362,17 +415,31 @@ impl ClientPeer {
         out.push(domain.station().as_fd().try_clone_to_owned().map_err(unable)?);
         out.push(bell.as_fd().try_clone_to_owned().map_err(unable)?);
         let processors = endpoint.processors().clone();
-        let home = processors.next_home().ok_or_else(|| protocol("the server has not begun to serve"))?;
+        let home =
+            processors.next_home().ok_or_else(|| protocol("the server has not begun to serve"))?;
         let runner = Runner { shared: self.shared.clone(), peer: Arc::downgrade(self) };
-        let channel = ServerChannel::new(channel, station, processors, self.account.owner(), home, bell, Box::new(runner))
-            .map_err(unable)?;
+        let channel = ServerChannel::new(
+            channel,
+            station,
+            processors,
+            self.account.owner(),
+            home,
+            bell,
+            Box::new(runner),
+        )
+        .map_err(unable)?;
         endpoint.opened(&channel);
         locked(&self.held).extend(open);
         let _ = self.channel.set(channel);
         Ok(Answer::Opened { home })
     }
 
-    fn open_lane(&self, number: u16, vp: Option<u16>, descriptors: Vec<OwnedFd>) -> Result<(), Refusal> {
+    fn open_lane(
+        &self,
+        number: u16,
+        vp: Option<u16>,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Refusal> {
         let caller = match (vp, <[OwnedFd; 1]>::try_from(descriptors)) {
             (None, _) => {
                 let held = self.count(&[(Kind::Unfilled, channel::LANE_BYTES)])?;
@@ -380,13 +447,17 @@ impl ClientPeer {
                 Caller::KernelThread
             }
             (Some(vp), Ok([bell])) => {
-                let held = self.count(&[(Kind::Descriptors, 1), (Kind::Unfilled, channel::LANE_BYTES)])?;
+                let held =
+                    self.count(&[(Kind::Descriptors, 1), (Kind::Unfilled, channel::LANE_BYTES)])?;
                 let bell = Bell::adopt(bell).map_err(protocol)?;
-                let clapper = Clapper::current().map_err(|error| resource("what rings the bells of clients", &error))?;
+                let clapper = Clapper::current()
+                    .map_err(|error| resource("what rings the bells of clients", &error))?;
                 locked(&self.held).extend(held);
                 Caller::Processor { vp, bell, clapper }
             }
-            (Some(_), Err(_)) => return Err(protocol("a virtual processor's lane comes with one bell")),
+            (Some(_), Err(_)) => {
+                return Err(protocol("a virtual processor's lane comes with one bell"));
+            }
         };
         let channel = self.channel.get().ok_or_else(|| protocol("the channel comes first"))?;
         point(Point::ServerOpensLane);
@@ -405,7 +476,11 @@ impl ClientPeer {
         endpoint.admits(&self.peer).map_err(Refusal::Denied)?;
         let (entry, procedures) = endpoint.exports().bind(name, interface, wanted)?;
         point(Point::ServerBinds);
-        let cell = self.shared.bindings.get(usize::from(id)).ok_or_else(|| protocol("a binding number out of range"))?;
+        let cell = self
+            .shared
+            .bindings
+            .get(usize::from(id))
+            .ok_or_else(|| protocol("a binding number out of range"))?;
         if cell.get().is_some() {
             return Err(protocol("a binding number used twice"));
         }
@@ -414,7 +489,8 @@ impl ClientPeer {
             true => self.map_astacks(plan.bytes(), descriptors)?,
             false => None,
         };
-        let tally = endpoint.tallies().open(name, interface, self.peer.pid, clock::stamp(Instant::now()));
+        let tally =
+            endpoint.tallies().open(name, interface, self.peer.pid, clock::stamp(Instant::now()));
         let bound = Bound::new(entry, tally, Session::new(self.account.clone()), plan, astacks);
         // The clerk alone binds, so the cell is empty still.
         let _ = cell.set(bound);
@@ -423,7 +499,10 @@ impl ClientPeer {
 
     /// Takes the A-stacks of a binding whose list needs more than came with the request for it.
     fn bring_astacks(&self, id: u16, descriptors: Vec<OwnedFd>) -> Result<Answer, Refusal> {
-        let bound = self.shared.bound(id).ok_or_else(|| protocol("A-stacks for a binding that does not stand"))?;
+        let bound = self
+            .shared
+            .bound(id)
+            .ok_or_else(|| protocol("A-stacks for a binding that does not stand"))?;
         if bound.is_revoked() {
             // By the client itself, or by the server in this moment.
             return Err(Refusal::Denied("the binding was taken back".into()));
@@ -438,22 +517,37 @@ impl ClientPeer {
     }
 
     /// Maps so many bytes for A-stacks, of the memory that has come for them.
-    fn map_astacks(&self, bytes: usize, descriptors: Vec<OwnedFd>) -> Result<Option<Arc<Region>>, Refusal> {
+    fn map_astacks(
+        &self,
+        bytes: usize,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Option<Arc<Region>>, Refusal> {
         if bytes == 0 {
             return Ok(None);
         }
-        let fd = descriptors.into_iter().next().ok_or_else(|| protocol("A-stacks without memory"))?;
+        let fd =
+            descriptors.into_iter().next().ok_or_else(|| protocol("A-stacks without memory"))?;
         let memory = MemoryFile::adopt(fd, bytes).map_err(protocol)?;
-        let held = self.count(&[(Kind::Mappings, 1), (Kind::Bytes, bytes), (Kind::Unfilled, bytes)])?;
-        let map = Mapping::shared(&memory).map_err(|error| resource("mapping the A-stacks", &error))?.with(held);
+        let held =
+            self.count(&[(Kind::Mappings, 1), (Kind::Bytes, bytes), (Kind::Unfilled, bytes)])?;
+        let map = Mapping::shared(&memory)
+            .map_err(|error| resource("mapping the A-stacks", &error))?
+            .with(held);
         Ok(Some(Region::new(map).ok_or_else(|| protocol("read-only A-stacks"))?))
     }
 
     /// Begins to map a segment, and has the request answered. The kernel takes as long for this as
     /// the client's own operations on the file last, so it is not the clerk's to do.
-    fn segment(self: &Arc<Self>, serial: u32, number: u16, len: u64, descriptors: Vec<OwnedFd>) -> Result<(), Refusal> {
+    fn segment(
+        self: &Arc<Self>,
+        serial: u32,
+        number: u16,
+        len: u64,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Refusal> {
         let len = usize::try_from(len).map_err(protocol)?;
-        let fd = descriptors.into_iter().next().ok_or_else(|| protocol("a segment without memory"))?;
+        let fd =
+            descriptors.into_iter().next().ok_or_else(|| protocol("a segment without memory"))?;
         let open = self.count(&[(Kind::Descriptors, 1)])?;
         let held = self.count(&[(Kind::Mappings, 1), (Kind::Bytes, len)])?;
         point(Point::ServerMapsSegment);
@@ -462,12 +556,15 @@ impl ClientPeer {
         let endpoint = self.endpoint.clone();
         let loan = endpoint.upgrade().map(|endpoint| endpoint.reserve.lend());
         self.account.aside(Box::new(move || {
-            let mapped = catch_unwind(AssertUnwindSafe(|| client.map_segment(number, len, fd, held)));
+            let mapped =
+                catch_unwind(AssertUnwindSafe(|| client.map_segment(number, len, fd, held)));
             drop(open);
             if let (Some(endpoint), Some(loan)) = (endpoint.upgrade(), loan) {
                 endpoint.reserve.give_back(loan);
             }
-            let answered = mapped.is_ok_and(|answer| client.reply(serial, answer.unwrap_or_else(Answer::Refused), &[]));
+            let answered = mapped.is_ok_and(|answer| {
+                client.reply(serial, answer.unwrap_or_else(Answer::Refused), &[])
+            });
             if !answered {
                 client.connection.shut_down();
             }
@@ -475,9 +572,17 @@ impl ClientPeer {
         Ok(())
     }
 
-    fn map_segment(&self, number: u16, len: usize, fd: OwnedFd, held: Vec<Holding>) -> Result<Answer, Refusal> {
+    fn map_segment(
+        &self,
+        number: u16,
+        len: usize,
+        fd: OwnedFd,
+        held: Vec<Holding>,
+    ) -> Result<Answer, Refusal> {
         let map = MemoryFile::adopt_filled(fd, len).map_err(|error| match error {
-            AdoptError::Kernel(error) if error.raw_os_error().is_some() => resource("mapping the segment", &error),
+            AdoptError::Kernel(error) if error.raw_os_error().is_some() => {
+                resource("mapping the segment", &error)
+            }
             error => protocol(error),
         })?;
         let map = map.with(held);
@@ -487,7 +592,9 @@ impl ClientPeer {
         let region = Region::new(map).ok_or_else(|| protocol("a read-only segment"))?;
         let mut segments = self.shared.segments();
         if number == 0 || segments.contains_key(&number) || segments.len() >= MOST_SEGMENTS {
-            return Err(protocol("a segment's number used twice, or more segments than a channel may have"));
+            return Err(protocol(
+                "a segment's number used twice, or more segments than a channel may have",
+            ));
         }
         let no_memory = |_| resource("noting the segment", &Errno::NOMEM.into());
         segments.try_reserve(1).map_err(no_memory)?;
@@ -500,9 +607,12 @@ impl ClientPeer {
         Ok(Answer::Mapped)
     }
 
-    /// Counts what the client is about to have. Who fails to give it drops what is returned, and it counts no more.
+    /// Counts what the client is about to have. Who fails to give it drops what is returned, and it
+    /// counts no more.
     fn count(&self, what: &[(Kind, usize)]) -> Result<Vec<Holding>, Refusal> {
-        what.iter().map(|&(kind, amount)| self.account.hold(kind, amount).map_err(ceiling)).collect()
+        what.iter()
+            .map(|&(kind, amount)| self.account.hold(kind, amount).map_err(ceiling))
+            .collect()
     }
 
     fn list(&self, out: &mut Vec<OwnedFd>) -> Result<Answer, Refusal> {
@@ -532,7 +642,8 @@ impl Watched for OnConnection {
     }
 
     fn happened(&self, _hung_up: bool) -> bool {
-        // With the place in reserve: most requests bring a descriptor that is closed again at once, and a full table shall not keep a bound client from them.
+        // With the place in reserve: most requests bring a descriptor that is closed again at once,
+        // and a full table shall not keep a bound client from them.
         let there = match self.0.endpoint.upgrade() {
             Some(endpoint) => endpoint.reserve.spend(|| self.0.attend()),
             None => self.0.attend(),

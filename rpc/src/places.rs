@@ -1,12 +1,16 @@
-//! Places for segments in use: so many for each lane of a channel. Who finds none waits, in the order of asking.
+//! Places for segments in use: so many for each lane of a channel. Who finds none waits, in the
+//! order of asking.
 //!
-//! Thousands of threads may come with large values at once, and only so many calls are under way on a lane. Without a limit the others would hold memory meanwhile, and
-//! more of it than a server takes from a client. Each virtual processor has places of its own, as many as it has call numbers, and kernel threads have as many as they
-//! have lanes; so nobody waits for a place that is held by one who waits for a call on another lane.
+//! Thousands of threads may come with large values at once, and only so many calls are under way on
+//! a lane. Without a limit the others would hold memory meanwhile, and more of it than a server
+//! takes from a client. Each virtual processor has places of its own, as many as it has call
+//! numbers, and kernel threads have as many as they have lanes; so nobody waits for a place that is
+//! held by one who waits for a call on another lane.
 //!
-//! Everything is under one lock, which who takes a segment needs anyway. Nobody waits beside a free place: who finds none enters the queue under that lock, and
-//! who gives one back looks into the queue under it. Threads of a scheduler that has ended never run again and give nothing back, so places are told apart by
-//! the life of the virtual processor that took them.
+//! Everything is under one lock, which who takes a segment needs anyway. Nobody waits beside a free
+//! place: who finds none enters the queue under that lock, and who gives one back looks into the
+//! queue under it. Threads of a scheduler that has ended never run again and give nothing back, so
+//! places are told apart by the life of the virtual processor that took them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -55,15 +59,20 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for the calling thread; waits for one at most as long as `until` says, or until the channel is closed. Blocks that thread only.
+    /// Takes a place for the calling thread; waits for one at most as long as `until` says, or
+    /// until the channel is closed. Blocks that thread only.
     pub(crate) fn take(&self, until: Until<'_>) -> Result<Place, NoPlace> {
         let caller = Processor::current();
-        let place = Place { group: caller.map(|caller| caller.number), life: caller.map_or(0, |caller| caller.life) };
+        let place = Place {
+            group: caller.map(|caller| caller.number),
+            life: caller.map_or(0, |caller| caller.life),
+        };
         let (gone, mut taken) = {
             let mut all = self.all();
             (all.enter(&place), !all.closed && all.take(&place))
         };
-        // Threads that never run again. To drop a sleeper is to wake it, which is not done under the lock.
+        // Threads that never run again. To drop a sleeper is to wake it, which is not done under
+        // the lock.
         drop(gone);
         if taken {
             return Ok(place);
@@ -132,10 +141,12 @@ impl All {
         self.groups.entry(place.group).or_default()
     }
 
-    /// Begins anew where the virtual processor with this number is another one than before. Returns who waited.
+    /// Begins anew where the virtual processor with this number is another one than before. Returns
+    /// who waited.
     fn enter(&mut self, place: &Place) -> Option<Group> {
         let group = self.group(place);
-        (group.life != place.life).then(|| std::mem::replace(group, Group { life: place.life, ..Group::default() }))
+        (group.life != place.life)
+            .then(|| std::mem::replace(group, Group { life: place.life, ..Group::default() }))
     }
 
     fn take(&mut self, place: &Place) -> bool {

@@ -1,6 +1,7 @@
 //! Exporting interfaces and serving calls.
 //!
-//! Source: LRPC, sections 3.1 (the clerk, the procedure descriptor list), 3.2 (dispatch), 5.3 (termination).
+//! Source: LRPC, sections 3.1 (the clerk, the procedure descriptor list), 3.2 (dispatch), 5.3
+//! (termination).
 
 use crate::decode::{Decoder, Malformed, Quota, Side};
 use crate::encode::{Encoder, Fault, block_len};
@@ -114,9 +115,17 @@ impl Exports {
         if found > MOST_PROCEDURES {
             return Err(crate::ServeError::TooManyProcedures { found });
         }
-        let entry =
-            Entry { name: name.into(), interface: export.interface, dispatch: export.dispatch, clients: AtomicU32::new(0) };
-        let before = self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name.into(), Arc::new(entry));
+        let entry = Entry {
+            name: name.into(),
+            interface: export.interface,
+            dispatch: export.dispatch,
+            clients: AtomicU32::new(0),
+        };
+        let before = self
+            .0
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .insert(name.into(), Arc::new(entry));
         // Its drop is the server's code, and not for under the lock.
         drop(before);
         Ok(())
@@ -130,15 +139,21 @@ impl Exports {
         wanted: &[Wanted<'_>],
     ) -> Result<(Arc<Entry>, Vec<Descriptor>), Refusal> {
         if wanted.len() > MOST_PROCEDURES {
-            return Err(Refusal::Protocol("a binding to more procedures than an interface has".into()));
+            return Err(Refusal::Protocol(
+                "a binding to more procedures than an interface has".into(),
+            ));
         }
         let entry = self.read().get(name).cloned().ok_or(Refusal::NoSuchName)?;
-        // Versions of one interface may differ; what counts is whether each procedure is understood alike.
+        // Versions of one interface may differ; what counts is whether each procedure is understood
+        // alike.
         if without_version(interface) != without_version(&entry.interface.id) {
             return Err(Refusal::WrongInterface { exported: entry.interface.id.to_string() });
         }
         let mut descriptors = Vec::new();
-        let no_memory = |_| Refusal::Resource { what: "the list of procedures".into(), code: Errno::NOMEM.raw_os_error() };
+        let no_memory = |_| Refusal::Resource {
+            what: "the list of procedures".into(),
+            code: Errno::NOMEM.raw_os_error(),
+        };
         descriptors.try_reserve_exact(wanted.len()).map_err(no_memory)?;
         let matched = |number| descriptors.push(entry.interface.descriptor(number));
         match_each(wanted, entry.interface, matched).map_err(Refusal::Mismatch)?;
@@ -147,7 +162,8 @@ impl Exports {
 
     /// Takes all out, also those whose names could not be entered.
     pub(crate) fn remove_all(&self) -> Vec<Arc<Entry>> {
-        let all = std::mem::take(&mut *self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let all =
+            std::mem::take(&mut *self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner));
         all.into_values().collect()
     }
 
@@ -158,7 +174,12 @@ impl Exports {
             source: entry.interface.source.to_string(),
             limits: entry.interface.limits.to_string(),
             clients: entry.clients.load(Ordering::Relaxed),
-            procedures: entry.interface.procedures.iter().map(|p| (p.name.to_string(), p.signature.to_string())).collect(),
+            procedures: entry
+                .interface
+                .procedures
+                .iter()
+                .map(|p| (p.name.to_string(), p.signature.to_string()))
+                .collect(),
         };
         self.read().iter().map(describe).collect()
     }
@@ -173,8 +194,8 @@ fn without_version(id: &str) -> &str {
 pub struct ClientBinding<'a> {
     /// The name that was bound.
     pub name: &'a str,
-    /// The client's process, by the kernel's word; 0 if it is not visible in this PID namespace, or
-    /// is on another machine.
+    /// The client's process, by the kernel's word; 0 if it is not visible in this PID namespace,
+    /// or is on another machine.
     pub pid: u32,
     /// The user of the client's process.
     pub uid: u32,
@@ -197,7 +218,8 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Counts the client as one of the entry's. On a machine of its own its values come in messages, and the plan has no A-stacks.
+    /// Counts the client as one of the entry's. On a machine of its own its values come in
+    /// messages, and the plan has no A-stacks.
     pub(crate) fn new(
         entry: Arc<Entry>,
         tally: Option<Tally>,
@@ -207,7 +229,14 @@ impl Bound {
     ) -> Self {
         entry.clients.fetch_add(1, Ordering::Relaxed);
         let astacks = astacks.map(OnceLock::from).unwrap_or_default();
-        Self { entry, tally, session: Arc::new(session), plan, astacks, revoked: AtomicBool::new(false) }
+        Self {
+            entry,
+            tally,
+            session: Arc::new(session),
+            plan,
+            astacks,
+            revoked: AtomicBool::new(false),
+        }
     }
 
     /// Whether it is good no longer.
@@ -215,7 +244,8 @@ impl Bound {
         self.revoked.load(Ordering::Acquire)
     }
 
-    /// Lets no call in any more, and leaves what the client holds to the keeper. Calls that run go on to their end.
+    /// Lets no call in any more, and leaves what the client holds to the keeper. Calls that run go
+    /// on to their end.
     pub(crate) fn revoke(&self, keeper: &Keeper) {
         if !self.revoked.swap(true, Ordering::SeqCst) {
             self.entry.clients.fetch_sub(1, Ordering::Relaxed);
@@ -274,14 +304,21 @@ impl Call<'_> {
         self.procedure
     }
 
-    /// Runs the procedure on its arguments and answers with its result. A panic in it is answered as such, and the server goes on.
+    /// Runs the procedure on its arguments and answers with its result. A panic in it is answered
+    /// as such, and the server goes on.
     #[inline]
-    pub fn respond<R: Put>(self, run: impl FnOnce(&Decoder<'_>) -> Result<R, Malformed>) -> Replied {
-        let Some(procedure) = self.bound.entry.interface.procedures.get(usize::from(self.procedure)) else {
+    pub fn respond<R: Put>(
+        self,
+        run: impl FnOnce(&Decoder<'_>) -> Result<R, Malformed>,
+    ) -> Replied {
+        let Some(procedure) =
+            self.bound.entry.interface.procedures.get(usize::from(self.procedure))
+        else {
             return self.unknown();
         };
         let fixed = procedure.args.fixed as usize;
-        let args = Decoder::new(self.args, fixed, procedure.limits, Side::Server(&self.bound.session));
+        let args =
+            Decoder::new(self.args, fixed, procedure.limits, Side::Server(&self.bound.session));
         point(Point::ServerRuns);
         let ran = catch_unwind(AssertUnwindSafe(|| run(&args)));
         point(Point::ServerRan);
@@ -302,7 +339,8 @@ impl Call<'_> {
         self.answer(&mut Image::new(0, tag, NO_ASTACK), 0)
     }
 
-    /// Sends the reply, with so many bytes of results, and counts the call while that is on its way.
+    /// Sends the reply, with so many bytes of results, and counts the call while that is on its
+    /// way.
     #[inline(never)]
     fn answer(self, reply: &mut Image, results: usize) -> Replied {
         let Self { request, bound, procedure, came, args, taken, .. } = self;
@@ -319,7 +357,8 @@ impl Call<'_> {
         Replied(())
     }
 
-    /// Writes the result to where the client can read it: the slot, the A-stack, the segment; or keeps it until it is fetched.
+    /// Writes the result to where the client can read it: the slot, the A-stack, the segment; or
+    /// keeps it until it is fetched.
     #[inline]
     fn done<R: Put>(self, result: R, limits: crate::Limits) -> Replied {
         let replied = self.reply_with(&result, limits);
@@ -337,7 +376,11 @@ impl Call<'_> {
         let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
         let fault = if len <= INLINE {
             reply.place(Place::Inline, 0, len as u32);
-            if len == 0 { Ok(()) } else { Encoder::block(Room::of_words(&mut reply.values), result, limits, session) }
+            if len == 0 {
+                Ok(())
+            } else {
+                Encoder::block(Room::of_words(&mut reply.values), result, limits, session)
+            }
         } else if let Some(room) = self.astack.filter(|room| room.len() >= len) {
             reply.place(Place::AStack, 0, len as u32);
             Encoder::block(room, result, limits, session)
@@ -371,7 +414,9 @@ impl Call<'_> {
             Err(Fault::TooLong { what, len, limit }) => {
                 self.text(outcome::REFUSED, &format!("result: {what} of {len} > limit {limit}"))
             }
-            Err(Fault::TooManyObjects) => self.text(outcome::REFUSED, "too many resources are held"),
+            Err(Fault::TooManyObjects) => {
+                self.text(outcome::REFUSED, "too many resources are held")
+            }
             Err(Fault::NoMemory) => self.text(outcome::REFUSED, "no memory to hold a resource"),
             Err(_) => self.text(outcome::REFUSED, "the result has no room"),
         }
@@ -381,7 +426,9 @@ impl Call<'_> {
     fn malformed(self, malformed: &Malformed) -> Replied {
         match malformed {
             Malformed::NoSuchHandle { .. } => self.plain(outcome::NO_SUCH_HANDLE),
-            Malformed::Quota { bytes, limit, of } => self.numbers(outcome::QUOTA, [*bytes, *limit, *of as u64]),
+            Malformed::Quota { bytes, limit, of } => {
+                self.numbers(outcome::QUOTA, [*bytes, *limit, *of as u64])
+            }
             Malformed::NoMemory { bytes } => self.numbers(outcome::NO_MEMORY, [*bytes, 0, 0]),
             other => {
                 let text = other.to_string();
@@ -392,7 +439,10 @@ impl Call<'_> {
 
     #[cold]
     fn panicked(self, panic: &(dyn Any + Send)) -> Replied {
-        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let text = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         self.text(outcome::PANICKED, text.unwrap_or("with something else than a text"))
     }
 
@@ -410,7 +460,12 @@ impl Call<'_> {
             end -= 1;
         }
         let mut reply = Image::new(0, tag, NO_ASTACK);
-        let _ = Encoder::block(Room::of_words(&mut reply.values), &text[..end], crate::Limits::default(), None);
+        let _ = Encoder::block(
+            Room::of_words(&mut reply.values),
+            &text[..end],
+            crate::Limits::default(),
+            None,
+        );
         reply.place(Place::Inline, 0, INLINE as u32);
         self.answer(&mut reply, 0)
     }
@@ -424,7 +479,8 @@ impl Call<'_> {
         self.plain(outcome::DONE)
     }
 
-    /// The runtime's own procedure: the client brings a segment for a result that it had no room for.
+    /// The runtime's own procedure: the client brings a segment for a result that it had no room
+    /// for.
     fn fetch(self) -> Replied {
         let Some(mut kept) = self.args.u64(0).and_then(|key| self.bound.session.fetch(key)) else {
             return self.plain(outcome::NO_SUCH_HANDLE);
@@ -500,7 +556,8 @@ fn counted(outcome: u16) -> tally::Outcome {
     }
 }
 
-/// Where the arguments of a request lie, and the A-stack that it names; `None` if one of them is not there.
+/// Where the arguments of a request lie, and the A-stack that it names; `None` if one of them is
+/// not there.
 #[inline]
 pub(crate) fn brought<'a>(
     image: &'a Image,
@@ -516,18 +573,24 @@ pub(crate) fn brought<'a>(
         }
     };
     let args = match image.values_in()? {
-        // With a deadline in the last word the values end before it; a client that says otherwise has that read as one.
+        // With a deadline in the last word the values end before it; a client that says otherwise
+        // has that read as one.
         Place::Inline => Span::of_words(&image.values).part(0, image.len()),
         Place::AStack => astack.and_then(|room| room.part(0, image.len())),
-        Place::Segment => usize::try_from(image.values[0]).ok().and_then(|len| segment.and_then(|room| room.part(0, len))),
+        Place::Segment => usize::try_from(image.values[0])
+            .ok()
+            .and_then(|len| segment.and_then(|room| room.part(0, len))),
     };
     Some((args?, astack))
 }
 
-/// The guards of every call, in order; each leaves by an answer that says why (LRPC, section 3.2: the kernel verifies the binding, the procedure and the A-stack).
+/// The guards of every call, in order; each leaves by an answer that says why (LRPC, section 3.2:
+/// the kernel verifies the binding, the procedure and the A-stack).
 pub(crate) fn serve(shared: &Shared, request: Request<'_>, came: Came) {
     let image = request.image();
-    let Some(bound) = shared.bound(image.tag() >> 10) else { return refuse(request, outcome::REVOKED) };
+    let Some(bound) = shared.bound(image.tag() >> 10) else {
+        return refuse(request, outcome::REVOKED);
+    };
     if bound.is_revoked() {
         return refuse(request, outcome::REVOKED);
     }
@@ -543,12 +606,20 @@ fn refuse(request: Request<'_>, tag: u16) {
 }
 
 #[inline(never)]
-fn serve_with_segment(shared: &Shared, bound: &Bound, request: Request<'_>, number: u16, came: Came) {
+fn serve_with_segment(
+    shared: &Shared,
+    bound: &Bound,
+    request: Request<'_>,
+    number: u16,
+    came: Came,
+) {
     let Some(region) = shared.segment(number) else { return refuse(request, outcome::REFUSED) };
     serve_bound(bound, request, region.room(0, region.len()), came);
 }
 
-/// Runs a request by its binding, whose client has brought this segment with it. Laid out for what most calls do: on a processor that has just been switched to, each line of code comes from memory far away.
+/// Runs a request by its binding, whose client has brought this segment with it. Laid out for what
+/// most calls do: on a processor that has just been switched to, each line of code comes from
+/// memory far away.
 #[inline(always)]
 fn serve_bound(bound: &Bound, request: Request<'_>, segment: Option<Room<'_>>, came: Came) {
     let image = request.image();
@@ -562,7 +633,16 @@ fn serve_bound(bound: &Bound, request: Request<'_>, segment: Option<Room<'_>>, c
         taken = Some(Instant::now());
     }
     let ends = image.deadline();
-    let call = Call { request: Asker::Channel(request), bound, procedure, came, args, astack, segment, taken };
+    let call = Call {
+        request: Asker::Channel(request),
+        bound,
+        procedure,
+        came,
+        args,
+        astack,
+        segment,
+        taken,
+    };
     if procedure >= FETCH || ends.is_some() {
         return serve_uncommon(call, ends);
     }
@@ -583,13 +663,23 @@ fn serve_uncommon(call: Call<'_>, ends: Option<u64>) {
     };
 }
 
-/// The same for a client on another machine, whose arguments are here already. Gives the outcome, and the results.
-pub(crate) fn serve_guest(bound: &Bound, procedure: u16, args: &Block, ends: Option<Instant>) -> (u16, Block) {
+/// The same for a client on another machine, whose arguments are here already. Gives the outcome,
+/// and the results.
+pub(crate) fn serve_guest(
+    bound: &Bound,
+    procedure: u16,
+    args: &Block,
+    ends: Option<Instant>,
+) -> (u16, Block) {
     if bound.is_revoked() {
         return (outcome::REVOKED, Block::default());
     }
     let answer = Cell::new(None);
-    let taken = bound.tally.as_ref().filter(|tally| tally.of(processor).is_sampled(procedure)).map(|_| Instant::now());
+    let taken = bound
+        .tally
+        .as_ref()
+        .filter(|tally| tally.of(processor).is_sampled(procedure))
+        .map(|_| Instant::now());
     let (request, args, came) = (Asker::Network(&answer), args.view(), Came::Network);
     let call = Call { request, bound, procedure, came, args, astack: None, segment: None, taken };
     let run = || match procedure {

@@ -1,7 +1,8 @@
 //! A session: what a server keeps for one binding, above all the resources that the client holds.
 //!
-//! A handle is a number that means something in its own session only, so a client can forge no handle but its own; and it carries a generation, so an old
-//! one does not name a new object. When the client drops its last handle, or unbinds, or dies, the objects are dropped.
+//! A handle is a number that means something in its own session only, so a client can forge no
+//! handle but its own; and it carries a generation, so an old one does not name a new object. When
+//! the client drops its last handle, or unbinds, or dies, the objects are dropped.
 
 use crate::pace::Pace;
 use std::any::Any;
@@ -11,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use upcall_os::reaper;
 use upcall_transfer::ceilings::{Account, Holding, Kind, Over};
 
-/// The most results that are kept for one binding until they are fetched: one for every call that can be under way in a channel.
+/// The most results that are kept for one binding until they are fetched: one for every call that
+/// can be under way in a channel.
 const MOST_HELD: usize = upcall_shm::channel::LANES as usize * upcall_shm::channel::DEPTH;
 
 /// One binding's state on the server; see the module.
@@ -68,7 +70,8 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps an object (an `Arc<T>` in a box) for the client; returns its handle. In a closed session it is dropped at once.
+    /// Keeps an object (an `Arc<T>` in a box) for the client; returns its handle. In a closed
+    /// session it is dropped at once.
     ///
     /// # Errors
     /// The client holds too many, or there is no memory to note one more.
@@ -140,7 +143,8 @@ impl Session {
         }
         state.next_held += 1;
         let key = state.next_held;
-        // A client that keeps to the protocol fetches a result before its place in the lane is used again.
+        // A client that keeps to the protocol fetches a result before its place in the lane is used
+        // again.
         let oldest = if state.held.len() < MOST_HELD { None } else { state.held.pop_first() };
         state.held.insert(key, Kept { block, _counted: counted });
         drop(state);
@@ -152,7 +156,8 @@ impl Session {
         self.state().held.remove(&key)
     }
 
-    /// Gives up everything. Calls that still run find nothing any more; objects that they use live until they end.
+    /// Gives up everything. Calls that still run find nothing any more; objects that they use live
+    /// until they end.
     pub(crate) fn close(&self) -> Orphans {
         let mut state = self.state();
         state.closed = true;
@@ -194,7 +199,8 @@ impl Drop for Kept {
 /// So many objects are dropped before other threads of the processor have a turn.
 const BATCH: usize = 64;
 
-/// Objects whose client has gone. They are dropped with this, which may take as long as their drops like.
+/// Objects whose client has gone. They are dropped with this, which may take as long as their drops
+/// like.
 #[must_use]
 pub(crate) struct Orphans(Vec<Place>);
 
@@ -215,7 +221,8 @@ impl Drop for Orphans {
     }
 }
 
-/// Drops an object, or a service. Its drop is the server's code: a panic in it ends neither the server nor the dropping of the others.
+/// Drops an object, or a service. Its drop is the server's code: a panic in it ends neither the
+/// server nor the dropping of the others.
 pub(crate) fn let_go<T>(dropped: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(dropped)));
 }
@@ -243,8 +250,17 @@ pub(crate) mod tests {
 
     /// An account that may hold so many of each kind, without company.
     pub(crate) fn account(most: usize) -> Arc<Account> {
-        let same = |n| Amounts { descriptors: n, mappings: n, bytes: n, objects: n, results: n, values: n, unfilled: n };
-        Ledger::new(Ceilings { calls: 1, client: same(most), all: same(usize::MAX) }, None).account(None, None)
+        let same = |n| Amounts {
+            descriptors: n,
+            mappings: n,
+            bytes: n,
+            objects: n,
+            results: n,
+            values: n,
+            unfilled: n,
+        };
+        Ledger::new(Ceilings { calls: 1, client: same(most), all: same(usize::MAX) }, None)
+            .account(None, None)
     }
 
     trait Thing: Send + Sync {}
@@ -261,14 +277,23 @@ pub(crate) mod tests {
         let first = session.insert(object(1u8)).unwrap();
         assert!(session.get::<dyn Thing>(first).is_some());
         assert!(session.get::<str>(first).is_none(), "another type");
-        assert!(session.get::<dyn Thing>(first + 1).is_none() && session.get::<dyn Thing>(first ^ 1 << 40).is_none());
+        assert!(
+            session.get::<dyn Thing>(first + 1).is_none()
+                && session.get::<dyn Thing>(first ^ 1 << 40).is_none()
+        );
         assert!(session.remove(first) && !session.remove(first));
         let second = session.insert(object(2u8)).unwrap();
         assert_ne!(first, second);
         assert!(session.get::<dyn Thing>(first).is_none());
         let third = session.insert(object(3u8)).unwrap();
-        assert!(session.insert(object(4u8)).is_err() && session.remove(third), "two are all that it may hold");
-        assert!(session.take::<dyn Thing>(second).is_some() && session.take::<dyn Thing>(second).is_none());
+        assert!(
+            session.insert(object(4u8)).is_err() && session.remove(third),
+            "two are all that it may hold"
+        );
+        assert!(
+            session.take::<dyn Thing>(second).is_some()
+                && session.take::<dyn Thing>(second).is_none()
+        );
         assert_eq!(session.objects(), 0);
     }
 
@@ -276,9 +301,14 @@ pub(crate) mod tests {
     fn results_that_are_not_fetched_are_counted_until_they_are() {
         let account = account(100);
         let session = Session::new(account.clone());
-        let hold = |block: Vec<u64>| session.count_result(block.len()).map(|counted| session.hold(block, counted));
+        let hold = |block: Vec<u64>| {
+            session.count_result(block.len()).map(|counted| session.hold(block, counted))
+        };
         let first = hold(vec![1; 20]).unwrap();
-        assert!(session.count_result(1).is_err(), "one may be longer than that, but then no other is kept");
+        assert!(
+            session.count_result(1).is_err(),
+            "one may be longer than that, but then no other is kept"
+        );
         assert_eq!(session.fetch(first).unwrap().block, vec![1; 20]);
         for _ in 0..3 {
             hold(vec![3; 4]).unwrap();

@@ -1,9 +1,12 @@
-//! A lock that is waited for until a moment, no longer: for what a peer may hold up as long as it likes.
+//! A lock that is waited for until a moment, no longer: for what a peer may hold up as long as it
+//! likes.
 //!
 //! # Why no wake is lost
-//! Whoever looks in vain is counted as waiting, and begins to wait, under the mutex under which the value is put back. So who gives it back comes before the look, which then
-//! finds it, or sees the waiter, and notifies one. A waiter looks again after each wait, also when its time is up: one that a notification has reached either
-//! takes the value, or finds that somebody else has, who notifies in turn when he gives it back.
+//! Whoever looks in vain is counted as waiting, and begins to wait, under the mutex under which the
+//! value is put back. So who gives it back comes before the look, which then finds it, or sees the
+//! waiter, and notifies one. A waiter looks again after each wait, also when its time is up: one
+//! that a notification has reached either takes the value, or finds that somebody else has, who
+//! notifies in turn when he gives it back.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,14 +43,16 @@ impl<T> Turns<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the value. Blocks the kernel thread while others have it, until `deadline`; `None` if they still have it then.
+    /// Takes the value. Blocks the kernel thread while others have it, until `deadline`; `None` if
+    /// they still have it then.
     pub(crate) fn take_by(&self, deadline: Instant) -> Option<Turn<'_, T>> {
         let mut state = self.state();
         loop {
             if let Some(value) = state.value.take() {
                 return Some(Turn { turns: self, value: Some(value) });
             }
-            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+            let left =
+                deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
             state.waiting += 1;
             state = self.back.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             state.waiting -= 1;
@@ -64,13 +69,17 @@ impl<T> Deref for Turn<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.value.as_ref().unwrap_or_else(|| unreachable!("the value leaves a turn when it is dropped"))
+        self.value
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("the value leaves a turn when it is dropped"))
     }
 }
 
 impl<T> DerefMut for Turn<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.value.as_mut().unwrap_or_else(|| unreachable!("the value leaves a turn when it is dropped"))
+        self.value
+            .as_mut()
+            .unwrap_or_else(|| unreachable!("the value leaves a turn when it is dropped"))
     }
 }
 

@@ -1,7 +1,10 @@
-//! Calls by code that knows how values lie in a block, but not as types of Rust: stubs in other languages, and `upcall call`.
+//! Calls by code that knows how values lie in a block, but not as types of Rust: stubs in other
+//! languages, and `upcall call`.
 //!
-//! They go the same way as those of Rust's stubs: in the slot, in an A-stack, or in a segment. A block of arguments comes as its fixed part and the pieces of its tail
-//! ([`Pieces`]), each from where the caller has it, so that long values are still copied once. Results are read by a closure, from where the server wrote them.
+//! They go the same way as those of Rust's stubs: in the slot, in an A-stack, or in a segment. A
+//! block of arguments comes as its fixed part and the pieces of its tail ([`Pieces`]), each from
+//! where the caller has it, so that long values are still copied once. Results are read by a
+//! closure, from where the server wrote them.
 
 use crate::binding::{Binding, Way};
 use crate::call::inline_room;
@@ -63,7 +66,8 @@ impl Put for Pieces<'_> {
 pub struct Answer<'a> {
     /// The block, with anything where handles are to be.
     pub block: Pieces<'a>,
-    /// Where each handle lies in the block, and its object, which goes into the client's session. Those that are not given in the end are dropped.
+    /// Where each handle lies in the block, and its object, which goes into the client's session.
+    /// Those that are not given in the end are dropped.
     pub objects: std::cell::RefCell<Vec<(usize, Arc<Foreign>)>>,
     /// Set if the values break the interface's limits: then the client gets nothing but that.
     pub fault: Option<Fault>,
@@ -96,7 +100,9 @@ impl Put for Answer<'_> {
 }
 
 impl Binding {
-    /// Calls procedure `number`, whose arguments and results are in the slot, without strings, lists or resources: the first `len` bytes of `words` are the arguments, and when it returns `words` are the results. As [`Binding::call`] in all else.
+    /// Calls procedure `number`, whose arguments and results are in the slot, without strings,
+    /// lists or resources: the first `len` bytes of `words` are the arguments, and when it returns
+    /// `words` are the results. As [`Binding::call`] in all else.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -120,34 +126,54 @@ impl Binding {
         if until.is_for_ever() {
             self.send_for_ever(near, &mut message)?;
         } else {
-            self.send_until(self.terms(near, number, until), &mut message, &mut None, &mut None, ignore)?;
+            self.send_until(
+                self.terms(near, number, until),
+                &mut message,
+                &mut None,
+                &mut None,
+                ignore,
+            )?;
         }
         point(Point::ClientAnswered);
         if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
             carry(&message.values, words, message.len());
             return Ok(());
         }
-        self.uncommon(self.terms(near, number, until), &message, None, None, ignore, |span| read_words(words, span))
+        self.uncommon(self.terms(near, number, until), &message, None, None, ignore, |span| {
+            read_words(words, span)
+        })
     }
 
     /// The same to another machine, and where a deadline leaves no room in the slot.
     #[cold]
     #[inline(never)]
-    fn call_words_elsewhere(&self, number: u16, words: &mut Words, len: usize, until: Until<'_>) -> Result<(), CallError> {
+    fn call_words_elsewhere(
+        &self,
+        number: u16,
+        words: &mut Words,
+        len: usize,
+        until: Until<'_>,
+    ) -> Result<(), CallError> {
         let mut block = [0; INLINE];
         Span::of_words(words).copy_out(0, &mut block);
         let args = Pieces::whole(&block[..len]);
         match &self.inner.way {
             Way::Near(near) => {
-                let (bound, terms) = (&self.inner.procedures[usize::from(number)], self.terms(near, number, until));
-                self.call_in_memory(bound, terms, len, &args, ignore, |span| read_words(words, span))
+                let (bound, terms) =
+                    (&self.inner.procedures[usize::from(number)], self.terms(near, number, until));
+                self.call_in_memory(bound, terms, len, &args, ignore, |span| {
+                    read_words(words, span)
+                })
             }
-            Way::Far(_) => self.call_far(number, len, &args, ignore, |span| read_words(words, span)),
+            Way::Far(_) => {
+                self.call_far(number, len, &args, ignore, |span| read_words(words, span))
+            }
         }
     }
 
-    /// Calls procedure `number` with a block in pieces, and has its results read by `read`. If the call is given up, `late` reads them when they come, for the
-    /// resources in them, which are the client's.
+    /// Calls procedure `number` with a block in pieces, and has its results read by `read`. If the
+    /// call is given up, `late` reads them when they come, for the resources in them, which are
+    /// the client's.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -168,15 +194,24 @@ impl Binding {
         let unread = move |binding: &Binding, span: Span<'_>, limits: Limits| {
             late(&Decoder::new(span, fixed, limits, Side::Client(binding)));
         };
-        let read = |span: Span<'_>| Ok(read(&Decoder::new(span, fixed, limits, Side::Client(self)))?);
+        let read =
+            |span: Span<'_>| Ok(read(&Decoder::new(span, fixed, limits, Side::Client(self)))?);
         match &self.inner.way {
-            Way::Near(near) => self.call_in_memory(bound, self.terms(near, number, self.until()), args.len, args, unread, read),
+            Way::Near(near) => self.call_in_memory(
+                bound,
+                self.terms(near, number, self.until()),
+                args.len,
+                args,
+                unread,
+                read,
+            ),
             Way::Far(_) => self.call_far(number, args.len, args, unread, read),
         }
     }
 
-    /// Calls procedure `number` with a block of arguments that was laid out elsewhere, and returns a copy of the block of its results: for callers that know
-    /// the interface only when they run. Resources in results that come after a deadline stay the client's until it unbinds.
+    /// Calls procedure `number` with a block of arguments that was laid out elsewhere, and returns
+    /// a copy of the block of its results: for callers that know the interface only when they
+    /// run. Resources in results that come after a deadline stay the client's until it unbinds.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -188,7 +223,8 @@ impl Binding {
     }
 }
 
-/// Copies the words that `len` bytes lie in. One by itself, as it was written: loaded with its neighbours it would have to wait until they all are out of the processor's store buffer.
+/// Copies the words that `len` bytes lie in. One by itself, as it was written: loaded with its
+/// neighbours it would have to wait until they all are out of the processor's store buffer.
 #[inline]
 fn carry(from: &Words, to: &mut Words, len: usize) {
     match len {
@@ -202,7 +238,9 @@ fn read_words(to: &mut Words, span: Span<'_>) -> Result<(), CallError> {
     // The last word may be a part of one.
     let (mut block, len) = ([0; INLINE], span.len().min(INLINE));
     let _ = span.copy_out(0, &mut block[..len]);
-    to.iter_mut().zip(block.as_chunks().0).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
+    to.iter_mut()
+        .zip(block.as_chunks().0)
+        .for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
     Ok(())
 }
 
@@ -210,7 +248,8 @@ fn read_words(to: &mut Words, span: Span<'_>) -> Result<(), CallError> {
 fn ignore(_: &Binding, _: Span<'_>, _: Limits) {}
 
 impl<'a> Decoder<'a> {
-    /// For a block in memory of this process alone, a copy of one that a peer wrote. It knows of no binding and no session, so handles in it are numbers only.
+    /// For a block in memory of this process alone, a copy of one that a peer wrote. It knows of no
+    /// binding and no session, so handles in it are numbers only.
     pub fn of_copy(block: &'a [u8], fixed: usize, limits: Limits) -> Self {
         Self::new(Span::of_bytes(block), fixed, limits, Side::None)
     }
@@ -223,11 +262,19 @@ impl<'a> Decoder<'a> {
         self.span.copy_out(at, to).ok_or(Malformed::Short { at })
     }
 
-    /// Claims a piece of the tail by its descriptor, which was read before, and no byte of it again: `count` elements of `stride` bytes from `start` on, at most `limit` elements. Gives a view of it.
+    /// Claims a piece of the tail by its descriptor, which was read before, and no byte of it
+    /// again: `count` elements of `stride` bytes from `start` on, at most `limit` elements. Gives a
+    /// view of it.
     ///
     /// # Errors
     /// It is longer than the limit, or than what is left of the block.
-    pub fn claim_piece(&self, start: u64, count: u64, stride: usize, limit: u64) -> Result<Span<'a>, Malformed> {
+    pub fn claim_piece(
+        &self,
+        start: u64,
+        count: u64,
+        stride: usize,
+        limit: u64,
+    ) -> Result<Span<'a>, Malformed> {
         let at = usize::try_from(start).unwrap_or(usize::MAX);
         let bytes = self.claim_read((start, count), stride, limit, at)?;
         self.span.part(at, bytes).ok_or(Malformed::Short { at })
@@ -248,7 +295,8 @@ impl<'a> Decoder<'a> {
         Ok(block)
     }
 
-    /// The object that a handle, which was read before, stands for; `None` if the client does not hold it.
+    /// The object that a handle, which was read before, stands for; `None` if the client does not
+    /// hold it.
     pub fn object(&self, handle: u64) -> Option<Arc<Foreign>> {
         match self.side {
             Side::Server(session) => session.get(handle),

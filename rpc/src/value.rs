@@ -1,7 +1,8 @@
 //! Values in a block: how each type of WIT is laid out, written and read.
 //!
-//! The layout is "upcall-1": natural alignment, little endian, records like C's, 64-bit offsets and counts for what has no fixed size. It differs from the component
-//! model's canonical layout, whose offsets have 32 bits and whose strings live in the callee's own memory.
+//! The layout is "upcall-1": natural alignment, little endian, records like C's, 64-bit offsets and
+//! counts for what has no fixed size. It differs from the component model's canonical layout, whose
+//! offsets have 32 bits and whose strings live in the callee's own memory.
 
 use crate::decode::{Bytes, Decoder, Malformed};
 use crate::encode::{Encoder, piece};
@@ -427,7 +428,8 @@ impl<T: ?Sized + Send + Sync + 'static> Get for Arc<T> {
     }
 }
 
-/// An object that a client lends for one call, inside another value. (Lent by itself, it is a plain reference.)
+/// An object that a client lends for one call, inside another value. (Lent by itself, it is a plain
+/// reference.)
 pub struct Lent<T: ?Sized>(Arc<T>);
 
 impl<T: ?Sized> std::ops::Deref for Lent<T> {
@@ -546,8 +548,16 @@ mod tests {
     #[test]
     fn values_come_back() {
         let value = (true, -3i16, 'ß', 1.5f64, (7u8, -9i64), [1u32, 2, 3], Some(4u8), None::<u64>);
-        assert_eq!(back::<_, (bool, i16, char, f64, (u8, i64), [u32; 3], Option<u8>, Option<u64>)>(&value), Ok(value));
-        let lists = ("grüße", vec![1u8, 2, 3], vec![vec![1u16], vec![], vec![2, 3]], vec!["a".to_string(), String::new()]);
+        assert_eq!(
+            back::<_, (bool, i16, char, f64, (u8, i64), [u32; 3], Option<u8>, Option<u64>)>(&value),
+            Ok(value)
+        );
+        let lists = (
+            "grüße",
+            vec![1u8, 2, 3],
+            vec![vec![1u16], vec![], vec![2, 3]],
+            vec!["a".to_string(), String::new()],
+        );
         let got: (String, Vec<u8>, Vec<Vec<u16>>, Vec<String>) = back(&lists).unwrap();
         assert_eq!((got.0.as_str(), got.1, got.2, got.3), lists);
         let outcomes: (Result<u64, String>, Result<(), u8>) = (Err("no".into()), Ok(()));

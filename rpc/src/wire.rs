@@ -1,4 +1,5 @@
-//! The messages of the control connection, in postcard's encoding. They are few and rare; calls do not use them.
+//! The messages of the control connection, in postcard's encoding. They are few and rare; calls do
+//! not use them.
 
 use crate::interface::{Descriptor, MOST_PROCEDURES, Mismatches, Wanted};
 use serde::de::{Error, SeqAccess, Visitor};
@@ -21,8 +22,10 @@ pub(crate) struct ToServer<'a> {
 pub(crate) enum ClientRequest<'a> {
     /// Opens the channel. Descriptors: its memory, the client's station.
     Open { version: u32 },
-    /// Imports an interface as binding `id`. Descriptor, if `stacks` is not 0: memory of so many bytes for its A-stacks. So many there would be by the client's own copy of the
-    /// interface, which saves it a second request as a rule: if the server's list needs more, this memory is not used.
+    /// Imports an interface as binding `id`. Descriptor, if `stacks` is not 0: memory of so many
+    /// bytes for its A-stacks. So many there would be by the client's own copy of the
+    /// interface, which saves it a second request as a rule: if the server's list needs more, this
+    /// memory is not used.
     Bind {
         id: u16,
         name: &'a str,
@@ -31,24 +34,28 @@ pub(crate) enum ClientRequest<'a> {
         procedures: Vec<Wanted<'a>>,
         stacks: u32,
     },
-    /// Brings the A-stacks that the list of a binding needs, and that the client had not guessed. Descriptor: their memory.
+    /// Brings the A-stacks that the list of a binding needs, and that the client had not guessed.
+    /// Descriptor: their memory.
     Stacks { id: u16 },
     /// Gives a binding up. No answer.
     Unbind { id: u16 },
-    /// Opens a lane. Descriptor: the bell, for a virtual processor's. No answer; if it cannot be opened, the server closes the connection.
+    /// Opens a lane. Descriptor: the bell, for a virtual processor's. No answer; if it cannot be
+    /// opened, the server closes the connection.
     OpenLane { number: u16, vp: Option<u16> },
     /// Gives a segment. Descriptor: its memory, which has no holes, and which the server seals once
     /// it has mapped it.
     Segment { number: u16, len: u64 },
     /// Takes it back. No answer.
     DropSegment { number: u16 },
-    /// Asks what is exported. Answer with one descriptor: the list as text; on the network with the list itself.
+    /// Asks what is exported. Answer with one descriptor: the list as text; on the network with the
+    /// list itself.
     List,
     /// Asks for the tallies of all bindings. Answer with one descriptor: their memory, for reading.
     Tallies,
 }
 
-/// The serial of what the server says unasked: it is about to close the connection, and says why. It answers whatever was asked.
+/// The serial of what the server says unasked: it is about to close the connection, and says why.
+/// It answers whatever was asked.
 pub(crate) const UNASKED: u32 = 0;
 
 /// The server's answer.
@@ -62,7 +69,8 @@ pub(crate) struct ToClient {
 pub(crate) enum Answer {
     /// The channel is open. Descriptors: the server's station, the bell to ring.
     Opened { home: u16 },
-    /// The binding stands: the procedure descriptor list, in the order of what was wanted. If it needs larger A-stacks than came with the request, they are to be brought.
+    /// The binding stands: the procedure descriptor list, in the order of what was wanted. If it
+    /// needs larger A-stacks than came with the request, they are to be brought.
     Bound { procedures: Vec<Descriptor> },
     /// The segment is mapped, or the A-stacks are.
     Mapped,
@@ -97,12 +105,20 @@ pub(crate) enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Version(why) | Self::Denied(why) | Self::Protocol(why) | Self::Ceiling(why) => f.write_str(why),
-            Self::Resource { what, code } => write!(f, "{what}: {}", io::Error::from_raw_os_error(*code)),
+            Self::Version(why) | Self::Denied(why) | Self::Protocol(why) | Self::Ceiling(why) => {
+                f.write_str(why)
+            }
+            Self::Resource { what, code } => {
+                write!(f, "{what}: {}", io::Error::from_raw_os_error(*code))
+            }
             Self::NoSuchName => f.write_str("no such name"),
             Self::WrongInterface { exported } => write!(f, "the name is of {exported}"),
             Self::Mismatch(procedures) => {
-                write!(f, "{} procedures have other types", procedures.told.len() + procedures.more as usize)
+                write!(
+                    f,
+                    "{} procedures have other types",
+                    procedures.told.len() + procedures.more as usize
+                )
             }
         }
     }
@@ -142,7 +158,8 @@ fn few<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Wanted<'de>>, D
                 if all.len() > MOST_PROCEDURES {
                     return Err(A::Error::custom("more procedures than an interface has"));
                 }
-                all.try_reserve(1).map_err(|_| A::Error::custom("no memory for the list of procedures"))?;
+                all.try_reserve(1)
+                    .map_err(|_| A::Error::custom("no memory for the list of procedures"))?;
                 all.push(wanted);
             }
             Ok(all)
@@ -159,5 +176,6 @@ pub(crate) fn pack<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
 }
 
 pub(crate) fn unpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
-    postcard::from_bytes(bytes).map_err(|error| format!("a control message cannot be read: {error}"))
+    postcard::from_bytes(bytes)
+        .map_err(|error| format!("a control message cannot be read: {error}"))
 }

@@ -1,9 +1,13 @@
-//! A kernel thread that sleeps for a reply asks whether its call is to be given up: what interpreters have signals interrupt calls by.
+//! A kernel thread that sleeps for a reply asks whether its call is to be given up: what
+//! interpreters have signals interrupt calls by.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use upcall_rpc::{Abandon, Binding, Call, CallError, Dispatch, Export, Extent, Interface, Limits, Procedure, Replied, Server};
+use upcall_rpc::{
+    Abandon, Binding, Call, CallError, Dispatch, Export, Extent, Interface, Limits, Procedure,
+    Replied, Server,
+};
 
 const SLOW: Procedure = Procedure {
     name: Cow::Borrowed("slow"),
@@ -49,7 +53,11 @@ fn ask() -> bool {
 #[test]
 fn a_thread_that_sleeps_asks_whether_to_go_on() {
     let name = format!("asking-{}", std::process::id());
-    let server = Server::new().export(&name, Export::new(&TEST, Slow)).listen("127.0.0.1:0").start().unwrap();
+    let server = Server::new()
+        .export(&name, Export::new(&TEST, Slow))
+        .listen("127.0.0.1:0")
+        .start()
+        .unwrap();
     let far = format!("tcp://{}/{name}", server.addresses()[0]);
     for name in [name, far] {
         ASKED.store(0, Ordering::SeqCst);
@@ -64,7 +72,8 @@ fn a_call_asks(binding: &Binding) {
     assert!(asking.has_abandon() && !asking.without_abandon().has_abandon());
     assert_eq!(asking.call::<(), ()>(0, &()), Err(CallError::Aborted { sent: true }));
     assert_eq!(ASKED.load(Ordering::SeqCst), 2);
-    // It is the call that was given up, and not the word: this one is asked for anew, and goes on after the first time.
+    // It is the call that was given up, and not the word: this one is asked for anew, and goes on
+    // after the first time.
     let mut time = Duration::from_millis(700);
     loop {
         let start = Instant::now();

@@ -4,21 +4,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use upcall_rpc::{
-    BindError, Binding, Call, CallError, Decoder, Dispatch, Export, Extent, Get, HandOff, Handle, Interface, Layout, Limits,
-    Malformed, Pacing, Procedure, Replied, Running, ServeError, Server,
+    BindError, Binding, Call, CallError, Decoder, Dispatch, Export, Extent, Get, HandOff, Handle,
+    Interface, Layout, Limits, Malformed, Pacing, Procedure, Replied, Running, ServeError, Server,
 };
 use upcall_transfer::Closed;
 
 #[path = "calls/stacks.rs"]
 mod stacks;
 
-const fn procedure(name: &'static str, signature: &'static str, args: Extent, results: Extent) -> Procedure {
+const fn procedure(
+    name: &'static str,
+    signature: &'static str,
+    args: Extent,
+    results: Extent,
+) -> Procedure {
     procedure_for(5, name, signature, args, results)
 }
 
-const fn procedure_for(calls: u16, name: &'static str, signature: &'static str, args: Extent, results: Extent) -> Procedure {
+const fn procedure_for(
+    calls: u16,
+    name: &'static str,
+    signature: &'static str,
+    args: Extent,
+    results: Extent,
+) -> Procedure {
     let limits = Limits { string: 1 << 16, list: 1 << 31, values: 1 << 31 };
-    let (name, signature) = (std::borrow::Cow::Borrowed(name), std::borrow::Cow::Borrowed(signature));
+    let (name, signature) =
+        (std::borrow::Cow::Borrowed(name), std::borrow::Cow::Borrowed(signature));
     Procedure { name, signature, hash: 0, args, results, calls, limits }
 }
 
@@ -90,7 +102,11 @@ impl Dispatch for Test {
             5 => call.respond(|args| Ok(args.borrow::<dyn Thing>(0)?.number())),
             6 => call.respond(|args| {
                 let data = args.bytes(0)?;
-                Ok(data.fold_words(0u64, |sum, word| sum.wrapping_add(word), |sum, byte| sum.wrapping_add(byte.into())))
+                Ok(data.fold_words(
+                    0u64,
+                    |sum, word| sum.wrapping_add(word),
+                    |sum, byte| sum.wrapping_add(byte.into()),
+                ))
             }),
             7 | 12 => call.respond(|args| Ok(vec![7u8; args.get::<u64>(0)? as usize])),
             8 => call.respond(|_| {
@@ -135,14 +151,23 @@ const OUT: u64 = 1_000_000;
 
 fn serve(name: &str, pacing: Pacing) -> (Running, Arc<AtomicU64>) {
     let things = Arc::new(AtomicU64::new(0));
-    let running = Server::new().export(name, Export::new(&TEST, Test(things.clone()))).pacing(pacing).start().unwrap();
+    let running = Server::new()
+        .export(name, Export::new(&TEST, Test(things.clone())))
+        .pacing(pacing)
+        .start()
+        .unwrap();
     (running, things)
 }
 
 /// The interface with other A-stacks for `gather`.
 fn with_gather(calls: u16, tail: u32) -> &'static Interface {
     let mut interface = TEST.clone();
-    let gather = interface.procedures.to_mut().iter_mut().find(|procedure| procedure.name == "gather").unwrap();
+    let gather = interface
+        .procedures
+        .to_mut()
+        .iter_mut()
+        .find(|procedure| procedure.name == "gather")
+        .unwrap();
     (gather.calls, gather.results.tail) = (calls, tail);
     Box::leak(Box::new(interface))
 }
@@ -211,7 +236,10 @@ fn what_is_too_long_is_not_taken() {
     // In the A-stack, and held by the server until it is fetched.
     for len in [51u64, 5000, 1 << 20] {
         let error = binding.call::<_, Vec<u8>>(0, &(len,)).unwrap_err();
-        assert!(matches!(&error, CallError::BadReply(why) if why.contains("limit of 50")), "{len}: {error:?}");
+        assert!(
+            matches!(&error, CallError::BadReply(why) if why.contains("limit of 50")),
+            "{len}: {error:?}"
+        );
     }
     assert_eq!(binding.call::<_, Vec<u8>>(0, &(50u64,)), Ok(vec![7; 50]));
 }
@@ -229,7 +257,11 @@ fn resources_live_as_long_as_their_handles() {
     assert_eq!(binding.call::<_, u64>(5, &(first,)), Err(CallError::NoSuchHandle));
     assert_eq!(binding.call::<_, u64>(5, &(Handle(second.0 + 1),)), Err(CallError::NoSuchHandle));
     let other = Binding::bind(&name, &TEST).unwrap();
-    assert_eq!(other.call::<_, u64>(5, &(second,)), Err(CallError::NoSuchHandle), "another binding's handle");
+    assert_eq!(
+        other.call::<_, u64>(5, &(second,)),
+        Err(CallError::NoSuchHandle),
+        "another binding's handle"
+    );
     drop(binding);
     let start = std::time::Instant::now();
     while things.load(Ordering::SeqCst) != 0 {
@@ -270,7 +302,11 @@ fn a_server_stops_when_its_calls_have_ended() {
             std::thread::yield_now();
         }
         server.stop();
-        assert_eq!(things.load(Ordering::SeqCst), 0, "what was begun has ended, and the client's object was dropped");
+        assert_eq!(
+            things.load(Ordering::SeqCst),
+            0,
+            "what was begun has ended, and the client's object was dropped"
+        );
         assert_eq!(caller.join().unwrap(), Err(CallError::Failed(Closed::PeerEnded)));
     });
 }
@@ -323,7 +359,9 @@ fn many_results_are_kept_until_they_are_fetched() {
             let binding = binding.clone();
             // They wait for each other for a while: else each would be fetched before the next is
             // kept.
-            upcall_thread::spawn(move || assert_eq!(binding.call::<_, Vec<u8>>(9, &(CALLS, 700u64)).unwrap().len(), 100))
+            upcall_thread::spawn(move || {
+                assert_eq!(binding.call::<_, Vec<u8>>(9, &(CALLS, 700u64)).unwrap().len(), 100)
+            })
         };
         let threads: Vec<_> = (0..CALLS).map(|_| call()).collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -342,7 +380,8 @@ fn a_client_may_bind_as_often_as_it_likes() {
     }
 }
 
-/// How many calls have A-stacks at once, and how large these are, the server tells who binds (LRPC, section 3.1); what the client was compiled with does not count.
+/// How many calls have A-stacks at once, and how large these are, the server tells who binds (LRPC,
+/// section 3.1); what the client was compiled with does not count.
 #[test]
 fn the_servers_list_decides() {
     // Three calls come in together, or the third one waits until the first gives up waiting for it,
@@ -359,8 +398,14 @@ fn the_servers_list_decides() {
             calls.into_iter().all(|call| call.join().unwrap())
         })
     };
-    assert!(!come_together((2, 2000), (5, 0), 500), "two A-stacks are at the server's, and the client knows of none");
-    assert!(come_together((64, 2000), (1, 2000), 60_000), "64 A-stacks are at the server's, and the client knows of one");
+    assert!(
+        !come_together((2, 2000), (5, 0), 500),
+        "two A-stacks are at the server's, and the client knows of none"
+    );
+    assert!(
+        come_together((64, 2000), (1, 2000), 60_000),
+        "64 A-stacks are at the server's, and the client knows of one"
+    );
     assert!(come_together((1, 0), (1, 2000), 60_000), "none are at the server's");
 }
 
@@ -374,7 +419,10 @@ fn many_kernel_threads_call_at_once() {
             let binding = &binding;
             scope.spawn(move || {
                 for _ in 0..50 {
-                    assert_eq!(binding.call::<_, Vec<u8>>(2, &([n; 150].as_slice(),)), Ok(vec![n; 150]));
+                    assert_eq!(
+                        binding.call::<_, Vec<u8>>(2, &([n; 150].as_slice(),)),
+                        Ok(vec![n; 150])
+                    );
                 }
             });
         }
@@ -390,7 +438,9 @@ fn a_crowd_of_kernel_threads_comes_through() {
     std::thread::scope(|scope| {
         for n in 0..100u32 {
             let binding = &binding;
-            scope.spawn(move || (0..100u32).for_each(|i| assert_eq!(binding.call::<_, u32>(1, &(n, i)), Ok(n + i))));
+            scope.spawn(move || {
+                (0..100u32).for_each(|i| assert_eq!(binding.call::<_, u32>(1, &(n, i)), Ok(n + i)))
+            });
         }
     });
 }
@@ -410,7 +460,10 @@ fn user_level_threads_call_at_once() {
                     upcall_thread::spawn(move || {
                         for i in 0..20u32 {
                             assert_eq!(binding.call::<_, u32>(1, &(n, i)), Ok(n + i));
-                            assert_eq!(binding.call::<_, Vec<u8>>(2, &([n as u8; 150].as_slice(),)), Ok(vec![n as u8; 150]));
+                            assert_eq!(
+                                binding.call::<_, Vec<u8>>(2, &([n as u8; 150].as_slice(),)),
+                                Ok(vec![n as u8; 150])
+                            );
                         }
                     })
                 })
@@ -451,7 +504,8 @@ fn thousands_of_threads_bring_large_arguments() {
     });
 }
 
-/// Each lane has places of its own: calls on one do not keep the call from another lane that they wait for.
+/// Each lane has places of its own: calls on one do not keep the call from another lane that they
+/// wait for.
 #[test]
 fn large_calls_of_one_lane_leave_room_for_those_of_another() {
     let name = unique("lanes");
@@ -463,7 +517,9 @@ fn large_calls_of_one_lane_leave_room_for_those_of_another() {
             on_processors(1, || {
                 let start = |_| {
                     let binding = of_threads.clone();
-                    upcall_thread::spawn(move || assert_eq!(binding.call::<_, ()>(10, &([7; 100].as_slice(),)), Ok(())))
+                    upcall_thread::spawn(move || {
+                        assert_eq!(binding.call::<_, ()>(10, &([7; 100].as_slice(),)), Ok(()))
+                    })
                 };
                 let threads: Vec<_> = (0..300).map(start).collect();
                 threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -481,7 +537,8 @@ fn large_calls_of_one_lane_leave_room_for_those_of_another() {
     });
 }
 
-/// Threads hand a token round, by a mutex and a condition variable, and each calls before it passes it on: wakes by replies and by each other take turns.
+/// Threads hand a token round, by a mutex and a condition variable, and each calls before it passes
+/// it on: wakes by replies and by each other take turns.
 #[test]
 fn calls_and_local_waits_share_one_scheduler() {
     const THREADS: u32 = 20;
@@ -493,13 +550,15 @@ fn calls_and_local_waits_share_one_scheduler() {
         let binding = &binding;
         let turns = std::thread::scope(|scope| {
             let run = move || {
-                let (turn, passed) = (upcall_thread::Mutex::new(0_u32), upcall_thread::Condvar::new());
+                let (turn, passed) =
+                    (upcall_thread::Mutex::new(0_u32), upcall_thread::Condvar::new());
                 upcall_thread::scope(|s| {
                     for me in 0..THREADS {
                         let (turn, passed) = (&turn, &passed);
                         s.spawn(move || {
                             for _ in 0..ROUNDS {
-                                let mut now = passed.wait_while(turn.lock(), |now| *now % THREADS != me);
+                                let mut now =
+                                    passed.wait_while(turn.lock(), |now| *now % THREADS != me);
                                 *now = binding.call::<_, u32>(1, &(*now, 1_u32)).unwrap();
                                 passed.notify_all();
                             }
@@ -520,7 +579,8 @@ fn calls_and_local_waits_share_one_scheduler() {
 fn a_call_whose_deadline_has_passed_is_not_begun() {
     let name = unique("passed");
     let things = Arc::new(AtomicU64::new(0));
-    let server = Server::new().export(&name, Export::new(&TEST, Test(things.clone()))).listen("127.0.0.1:0");
+    let server =
+        Server::new().export(&name, Export::new(&TEST, Test(things.clone()))).listen("127.0.0.1:0");
     let server = server.start().unwrap();
     let far = format!("tcp://{}/{name}", server.addresses()[0]);
     let check = |name: &str| {
@@ -530,19 +590,28 @@ fn a_call_whose_deadline_has_passed_is_not_begun() {
         assert_eq!(binding.call::<_, u32>(1, &(1u32, 2u32)), Err(not_begun.clone()), "{name}");
         for len in [0, 40, 3000, 1_000_000] {
             let bytes = vec![7u8; len];
-            assert_eq!(binding.call::<_, u64>(6, &(&*bytes,)), Err(not_begun.clone()), "{name} {len}");
+            assert_eq!(
+                binding.call::<_, u64>(6, &(&*bytes,)),
+                Err(not_begun.clone()),
+                "{name} {len}"
+            );
         }
         assert_eq!(binding.call::<_, ()>(11, &()), Err(not_begun.clone()), "{name}");
         let passed = Instant::now();
         let bound = binding.with_deadline(None);
         let called = upcall_thread::with_deadline(passed, || bound.call::<_, ()>(11, &()));
-        assert!(matches!(called, Ok(Err(CallError::Aborted { sent: false })) | Err(_)), "{called:?}");
+        assert!(
+            matches!(called, Ok(Err(CallError::Aborted { sent: false })) | Err(_)),
+            "{called:?}"
+        );
         assert_eq!(bound.call::<_, ()>(0, &()), Ok(()), "{name}: without one it goes on");
         assert!(not_begun.to_string().contains("was not begun"));
     };
     for name in [&name, &far] {
         check(name);
-        std::thread::scope(|scope| scope.spawn(|| on_processors(1, || check(name))).join().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| on_processors(1, || check(name))).join().unwrap()
+        });
     }
     assert_eq!(things.load(Ordering::SeqCst), 0, "a call that was not begun ran");
 }
@@ -558,11 +627,17 @@ fn a_threads_own_deadline_ends_its_calls() {
         let mut time = Duration::from_millis(20);
         loop {
             let soon = Instant::now() + time;
-            let called = upcall_thread::with_deadline(soon, || binding.call::<_, ()>(10, &([7; 100].as_slice(),)));
+            let called = upcall_thread::with_deadline(soon, || {
+                binding.call::<_, ()>(10, &([7; 100].as_slice(),))
+            });
             assert!(Instant::now() >= soon);
             match called {
                 Ok(Err(CallError::Aborted { sent: true })) => break,
-                Ok(Err(CallError::Aborted { sent: false })) | Err(_) if time < Duration::from_secs(60) => time *= 2,
+                Ok(Err(CallError::Aborted { sent: false })) | Err(_)
+                    if time < Duration::from_secs(60) =>
+                {
+                    time *= 2
+                }
                 called => panic!("{called:?}"),
             }
         }
@@ -601,7 +676,9 @@ fn calls_that_a_scheduler_left_do_not_hold_up_the_next() {
     };
     let start = |procedure| {
         let binding = of_threads.clone();
-        upcall_thread::spawn(move || assert_eq!(binding.call::<_, ()>(procedure, &([7; 100].as_slice(),)), Ok(())))
+        upcall_thread::spawn(move || {
+            assert_eq!(binding.call::<_, ()>(procedure, &([7; 100].as_slice(),)), Ok(()))
+        })
     };
     run(&|| {
         (0..100).for_each(|_| drop(start(10)));
@@ -638,7 +715,8 @@ impl Drop for Opened {
     }
 }
 
-/// A scheduler whose threads are always ready ends about when the replies of abandoned calls come: the objects in them are dropped nevertheless, whoever reads them.
+/// A scheduler whose threads are always ready ends about when the replies of abandoned calls come:
+/// the objects in them are dropped nevertheless, whoever reads them.
 #[test]
 fn late_replies_outlive_the_scheduler_of_their_callers() {
     let name = unique("outlived");
@@ -651,8 +729,13 @@ fn late_replies_outlive_the_scheduler_of_their_callers() {
                 for _ in 0..20 {
                     s.spawn(|| {
                         let opened = in_time.call::<_, Opened>(13, &());
-                        // On a busy machine the reply may be there before the caller sees that its time is up.
-                        assert!(matches!(opened, Ok(_) | Err(CallError::Aborted { .. })), "{:?}", opened.err());
+                        // On a busy machine the reply may be there before the caller sees that its
+                        // time is up.
+                        assert!(
+                            matches!(opened, Ok(_) | Err(CallError::Aborted { .. })),
+                            "{:?}",
+                            opened.err()
+                        );
                         let ends = Instant::now() + Duration::from_micros(800 + 5 * round);
                         while Instant::now() < ends {
                             upcall_thread::yield_now();
@@ -664,15 +747,25 @@ fn late_replies_outlive_the_scheduler_of_their_callers() {
     }
     let start = Instant::now();
     while things.load(Ordering::SeqCst) != 0 {
-        assert!(start.elapsed().as_secs() < 60, "{} objects are left", things.load(Ordering::SeqCst));
+        assert!(
+            start.elapsed().as_secs() < 60,
+            "{} objects are left",
+            things.load(Ordering::SeqCst)
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
 fn thousands_of_threads_fetch_large_results() {
-    // More of them at once than a server keeps results, with 64 A-stacks; each result is longer than the last one, and so than what was brought for it.
-    crowd(6000, |binding, n| assert_eq!(binding.call::<_, Vec<u8>>(12, &(5000 + u64::from(n),)), Ok(vec![7; 5000 + n as usize])));
+    // More of them at once than a server keeps results, with 64 A-stacks; each result is longer
+    // than the last one, and so than what was brought for it.
+    crowd(6000, |binding, n| {
+        assert_eq!(
+            binding.call::<_, Vec<u8>>(12, &(5000 + u64::from(n),)),
+            Ok(vec![7; 5000 + n as usize])
+        )
+    });
 }
 
 /// In a process of its own: other tests need virtual processors, too.
@@ -682,11 +775,14 @@ fn a_server_for_which_no_virtual_processor_is_left_is_refused() {
     if std::env::var_os(CHILD).is_none() {
         let test = "a_server_for_which_no_virtual_processor_is_left_is_refused";
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        let child = command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        let child =
+            command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
         return assert!(child.status.success(), "{child:?}");
     }
-    let start = |name: &str| Server::new().export(name, Export::new(&TEST, Test(Arc::default()))).start();
-    let mut servers: Vec<_> = (0..32).map(|nth| start(&unique(&format!("one-of-{nth}"))).unwrap()).collect();
+    let start =
+        |name: &str| Server::new().export(name, Export::new(&TEST, Test(Arc::default()))).start();
+    let mut servers: Vec<_> =
+        (0..32).map(|nth| start(&unique(&format!("one-of-{nth}"))).unwrap()).collect();
     let name = unique("one-more");
     let error = start(&name).unwrap_err();
     assert!(matches!(error, ServeError::Resource { .. }), "{error:?}");

@@ -1,25 +1,39 @@
-//! Who has the processor: a call is optimistic, an idle caller gives its processor to a server that sleeps, once for all its calls, a caller may force
-//! that, and the server gives the processor back (U9 to U13). Server and client are schedulers of one process, one test at a time, so that nothing else
-//! wakes the server.
+//! Who has the processor: a call is optimistic, an idle caller gives its processor to a server that
+//! sleeps, once for all its calls, a caller may force that, and the server gives the processor back
+//! (U9 to U13). Server and client are schedulers of one process, one test at a time, so that
+//! nothing else wakes the server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::processor;
 use upcall_rpc::{
-    Binding, Call, Dispatch, Export, Extent, HandOff, Interface, Limits, Pacing, Procedure, Replied, Running, Server,
+    Binding, Call, Dispatch, Export, Extent, HandOff, Interface, Limits, Pacing, Procedure,
+    Replied, Running, Server,
 };
 use upcall_transfer::Domain;
 
 const fn procedure(name: &'static str, signature: &'static str, results: u32) -> Procedure {
     let (limits, extent) = (Limits { string: 0, list: 0, values: 0 }, Extent { fixed: 0, tail: 0 });
-    let (name, signature) = (std::borrow::Cow::Borrowed(name), std::borrow::Cow::Borrowed(signature));
-    Procedure { name, signature, hash: 0, args: extent, results: Extent { fixed: results, tail: 0 }, calls: 5, limits }
+    let (name, signature) =
+        (std::borrow::Cow::Borrowed(name), std::borrow::Cow::Borrowed(signature));
+    Procedure {
+        name,
+        signature,
+        hash: 0,
+        args: extent,
+        results: Extent { fixed: results, tail: 0 },
+        calls: 5,
+        limits,
+    }
 }
 
 static TEST: Interface = Interface {
     id: std::borrow::Cow::Borrowed("test:hand-off/hand-off@1.0.0"),
-    procedures: std::borrow::Cow::Borrowed(&[procedure("where", "func() -> u64", 8), procedure("linger", "func()", 0)]),
+    procedures: std::borrow::Cow::Borrowed(&[
+        procedure("where", "func() -> u64", 8),
+        procedure("linger", "func()", 0),
+    ]),
     parts: std::borrow::Cow::Borrowed(&[]),
     source: std::borrow::Cow::Borrowed(""),
     limits: std::borrow::Cow::Borrowed(""),
@@ -63,10 +77,12 @@ impl World {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let name = format!("hand-off-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("hand-off-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let calls = Arc::new(AtomicU64::new(0));
         let export = Export::new(&TEST, Test(calls.clone()));
-        let server = Server::new().export(&name, export).pacing(pacing).processors(1).start().unwrap();
+        let server =
+            Server::new().export(&name, export).pacing(pacing).processors(1).start().unwrap();
         let binding = Binding::bind(&name, &TEST).unwrap();
         Self { calls, binding, _server: server, _alone: alone }
     }
@@ -136,7 +152,8 @@ impl World {
         })
     }
 
-    /// Whether a call that is made now has begun before another ready thread of the same processor, which computes until then, or for `patience`, ends.
+    /// Whether a call that is made now has begun before another ready thread of the same processor,
+    /// which computes until then, or for `patience`, ends.
     fn begins_beside_a_busy_thread(&self, hand_off: HandOff, patience: Duration) -> bool {
         self.on_a_processor(|| {
             let before = self.calls();
@@ -180,8 +197,13 @@ fn servers_processors() -> usize {
 
 fn allowed_by(status: &str) -> usize {
     let status = std::fs::read_to_string(status).unwrap();
-    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:")).unwrap().trim();
-    allowed.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit.count_ones() as usize).sum()
+    let allowed =
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:")).unwrap().trim();
+    allowed
+        .chars()
+        .filter_map(|digit| digit.to_digit(16))
+        .map(|digit| digit.count_ones() as usize)
+        .sum()
 }
 
 /// U9.
@@ -196,11 +218,19 @@ fn a_call_is_optimistic() {
 #[test]
 fn a_caller_may_force_the_hand_off() {
     let world = World::new(Pacing::Sleep);
-    assert!(world.begins_beside_a_busy_thread(HandOff::AtOnce, Duration::from_secs(20)), "the server was not woken");
+    assert!(
+        world.begins_beside_a_busy_thread(HandOff::AtOnce, Duration::from_secs(20)),
+        "the server was not woken"
+    );
     // The processor is given with it, also away from a processor that the server has.
     let binding = world.binding.with_hand_off(HandOff::AtOnce);
-    let place = world.on_a_processor(|| world.put_server_elsewhere().then(|| binding.call::<_, u64>(WHERE, &()).unwrap()));
-    assert!(place.is_none_or(|place| place == 0), "the server was not brought to its caller's processor");
+    let place = world.on_a_processor(|| {
+        world.put_server_elsewhere().then(|| binding.call::<_, u64>(WHERE, &()).unwrap())
+    });
+    assert!(
+        place.is_none_or(|place| place == 0),
+        "the server was not brought to its caller's processor"
+    );
 }
 
 /// U10: where the caller has nothing else to do, the call runs on its processor.
@@ -211,7 +241,9 @@ fn an_idle_caller_gives_its_processor() {
         world.on_a_processor(|| {
             world.put_server_elsewhere();
             let binding = world.binding.clone();
-            upcall_thread::spawn(move || binding.call::<_, u64>(WHERE, &()).unwrap()).join().unwrap()
+            upcall_thread::spawn(move || binding.call::<_, u64>(WHERE, &()).unwrap())
+                .join()
+                .unwrap()
         })
     };
     // The caller is on processor 0. Now and then the server is awake for something of its own when
@@ -233,24 +265,32 @@ fn one_hand_off_serves_all_outstanding_calls() {
                 upcall_thread::spawn(move || binding.call::<_, u64>(WHERE, &()).unwrap())
             };
             let threads: Vec<_> = (0..32).map(call).collect();
-            let places: Vec<u64> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+            let places: Vec<u64> =
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect();
             world.until_asleep();
             (sleeps() - slept, world.calls() - calls, places)
         })
     };
-    // One is the sleep that it goes to afterwards; another wake may come from what it does beside calls.
-    let is_given = |(slept, _, places): &(u64, u64, Vec<u64>)| *slept <= 3 && places.iter().all(|place| *place == 0);
+    // One is the sleep that it goes to afterwards; another wake may come from what it does beside
+    // calls.
+    let is_given = |(slept, _, places): &(u64, u64, Vec<u64>)| {
+        *slept <= 3 && places.iter().all(|place| *place == 0)
+    };
     // Now and then the server is awake for something of its own when the calls come. They run
     // there.
     let mut rounds = Vec::new();
     while rounds.iter().filter(|&round| is_given(round)).count() < 3 {
-        assert!(rounds.len() < 20, "less than 3 of 20 rounds took one hand-off to the caller's processor: {rounds:?}");
+        assert!(
+            rounds.len() < 20,
+            "less than 3 of 20 rounds took one hand-off to the caller's processor: {rounds:?}"
+        );
         rounds.push(round());
         assert_eq!(rounds.last().map(|(_, calls, _)| *calls), Some(32));
     }
 }
 
-/// U11: when all calls have their replies the server sleeps again, although it would spin on a processor of its own, and goes back where it belongs.
+/// U11: when all calls have their replies the server sleeps again, although it would spin on a
+/// processor of its own, and goes back where it belongs.
 #[test]
 fn the_server_gives_the_processor_back() {
     let world = World::new(Pacing::Adaptive);
@@ -258,20 +298,27 @@ fn the_server_gives_the_processor_back() {
     let took = world.on_a_processor(|| {
         // Once to be brought here; the second call says that it is.
         world.spawn(WHERE, HandOff::WhenIdle).join().unwrap();
-        assert!(all == 1 || servers_processors() == 1, "the server was not confined to its caller's processor");
+        assert!(
+            all == 1 || servers_processors() == 1,
+            "the server was not confined to its caller's processor"
+        );
         world.until_asleep();
         let start = Instant::now();
         world.spawn(WHERE, HandOff::WhenIdle).join().unwrap();
         let took = start.elapsed();
         while !is_asleep() {
-            assert!(start.elapsed() < Duration::from_secs(60), "the server keeps a processor that it was given");
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "the server keeps a processor that it was given"
+            );
             upcall_thread::yield_now();
         }
         took
     });
     assert!(took < Duration::from_secs(60));
     if all > 1 {
-        // Calls by somebody who gives nothing: when the server has slept after some of them, it is no longer confined.
+        // Calls by somebody who gives nothing: when the server has slept after some of them, it is
+        // no longer confined.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 processor::Processors::only(all - 1).confine().unwrap();
@@ -289,7 +336,8 @@ fn the_server_gives_the_processor_back() {
     }
 }
 
-/// A processor that may run in one place only spins for replies from elsewhere, as long as that is cheaper than to sleep.
+/// A processor that may run in one place only spins for replies from elsewhere, as long as that is
+/// cheaper than to sleep.
 #[test]
 fn a_pinned_processor_spins_for_a_server_on_another_one() {
     let world = World::new(Pacing::Adaptive);
@@ -298,8 +346,17 @@ fn a_pinned_processor_spins_for_a_server_on_another_one() {
     }
     let (calls, slept) = world.on_a_processor(|| {
         let me = upcall_transfer::Processor::current().unwrap().number;
-        let sleeps = || Domain::current().unwrap().station().line(me).sleeps.load(upcall_os::atomic::Ordering::SeqCst);
-        processor::Processors::only(1).confine_thread(line().tid.load(upcall_os::atomic::Ordering::SeqCst)).unwrap();
+        let sleeps = || {
+            Domain::current()
+                .unwrap()
+                .station()
+                .line(me)
+                .sleeps
+                .load(upcall_os::atomic::Ordering::SeqCst)
+        };
+        processor::Processors::only(1)
+            .confine_thread(line().tid.load(upcall_os::atomic::Ordering::SeqCst))
+            .unwrap();
         let call = || assert!(world.binding.call::<_, u64>(WHERE, &()).is_ok());
         // Until both know where the other is.
         (0..100).for_each(|_| call());
@@ -307,7 +364,8 @@ fn a_pinned_processor_spins_for_a_server_on_another_one() {
         (0..5000).for_each(|_| call());
         (5000, sleeps() - before)
     });
-    // Other programs may have taken the server's processor in between; it would sleep in every call if it did not spin.
+    // Other programs may have taken the server's processor in between; it would sleep in every call
+    // if it did not spin.
     assert!(slept < calls / 4 * 3, "it slept {slept} times in {calls} calls to a server that runs");
 }
 
@@ -320,7 +378,8 @@ fn confined_to<T>(processor: usize, act: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A server that may run in one place only goes back there when calls follow each other closely, like one that may run anywhere.
+/// A server that may run in one place only goes back there when calls follow each other closely,
+/// like one that may run anywhere.
 #[test]
 fn a_pinned_server_does_not_stay_at_its_callers() {
     if processors() < 2 {
@@ -328,10 +387,14 @@ fn a_pinned_server_does_not_stay_at_its_callers() {
     }
     // Its processors inherit this.
     let world = confined_to(1, || World::new(Pacing::Adaptive));
-    let places: Vec<u64> =
-        world.on_a_processor(|| (0..5000).map(|_| world.binding.call::<_, u64>(WHERE, &()).unwrap()).collect());
+    let places: Vec<u64> = world.on_a_processor(|| {
+        (0..5000).map(|_| world.binding.call::<_, u64>(WHERE, &()).unwrap()).collect()
+    });
     let at_home = places[1000..].iter().filter(|&&place| place == 1).count();
-    assert!(at_home > 400, "of 4000 calls that followed each other {at_home} ran on the server's own processor");
+    assert!(
+        at_home > 400,
+        "of 4000 calls that followed each other {at_home} ran on the server's own processor"
+    );
 }
 
 /// Whether who gives way there waits for a slice of somebody else.
@@ -344,7 +407,8 @@ fn others_want_processor_0() -> bool {
     confined_to(0, || (0..100).map(took).max().unwrap() > Duration::from_micros(500))
 }
 
-/// A server and a caller that have one processor between them give way to each other when calls follow closely; when no more come, the server sleeps.
+/// A server and a caller that have one processor between them give way to each other when calls
+/// follow closely; when no more come, the server sleeps.
 #[test]
 fn on_the_callers_processor_a_server_gives_way_before_it_sleeps() {
     let world = confined_to(0, || World::new(Pacing::Adaptive));
@@ -369,7 +433,9 @@ fn on_the_callers_processor_a_server_gives_way_before_it_sleeps() {
             return;
         }
         if others_want_processor_0() {
-            return println!("    skipped: others want the processor all the time, and then it sleeps");
+            return println!(
+                "    skipped: others want the processor all the time, and then it sleeps"
+            );
         }
     }
     panic!("it sleeps between calls that follow each other closely");

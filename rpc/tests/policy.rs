@@ -7,7 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use upcall_os::process::Identity;
-use upcall_rpc::{BindError, Binding, Call, Dispatch, Export, Interface, Replied, Server, list_far};
+use upcall_rpc::{
+    BindError, Binding, Call, Dispatch, Export, Interface, Replied, Server, list_far,
+};
 
 static TEST: Interface = Interface {
     id: Cow::Borrowed("test:policy/policy"),
@@ -48,7 +50,8 @@ fn a_policy_is_asked_by_one_thread_at_a_time() {
     let server = server.start().unwrap();
     std::thread::scope(|scope| {
         for address in server.addresses() {
-            scope.spawn(move || assert_eq!(list_far(&format!("tcp://{address}")).unwrap().len(), 1));
+            scope
+                .spawn(move || assert_eq!(list_far(&format!("tcp://{address}")).unwrap().len(), 1));
         }
         scope.spawn(|| Binding::bind(&name, &TEST).unwrap());
     });
@@ -71,7 +74,10 @@ fn a_client_that_is_admitted_no_longer_gets_no_other_binding() {
     let bindings = [(); 2].map(|()| Binding::bind(&name, &TEST).unwrap());
     ADMITS.store(false, Ordering::SeqCst);
     let refused = Binding::bind(&name, &TEST).unwrap_err();
-    assert!(matches!(&refused, BindError::Denied { reason, .. } if reason == "no longer"), "{refused}");
+    assert!(
+        matches!(&refused, BindError::Denied { reason, .. } if reason == "no longer"),
+        "{refused}"
+    );
     assert!(bindings.iter().all(Binding::is_open));
     let seen = SEEN.lock().unwrap().clone();
     // For the connection, and for each binding.

@@ -1,15 +1,20 @@
-//! An account: what a member of a group has sent and taken, counted while it runs, where others may read it and nobody else can write.
+//! An account: what a member of a group has sent and taken, counted while it runs, where others may
+//! read it and nobody else can write.
 //!
-//! Source: UDM, sections 3.3 and 5 (D10, D12): how many messages were buffered, for whom, and who is stopped for it, is what the paper's scheduler acts on, and what its Table 6 counts. The memory is sealed like a station
-//! ([`station`](crate::station)). Each pair has a line in the accounts of both its members, of which each writes what it knows itself; who reads both knows what lies between them. It costs the sender one store a message, and the
-//! receiver some when it tells its sender anyway.
+//! Source: UDM, sections 3.3 and 5 (D10, D12): how many messages were buffered, for whom, and who
+//! is stopped for it, is what the paper's scheduler acts on, and what its Table 6 counts. The
+//! memory is sealed like a station ([`station`](crate::station)). Each pair has a line in the
+//! accounts of both its members, of which each writes what it knows itself; who reads both knows
+//! what lies between them. It costs the sender one store a message, and the receiver some when it
+//! tells its sender anyway.
 //!
 //! ```text
 //! 0       magic | process | members | rank | group | formed | share | door | name | overflow
 //! 4096    the pair with member 0: sent | diverted … | taken …
 //! + 64    the pair with member 1; and so on
 //! ```
-//! Each word is read by itself: no two are of one moment. What is taken is told as late as the sender is told of it: a quarter of the queue behind, and exactly when nothing waits.
+//! Each word is read by itself: no two are of one moment. What is taken is told as late as the
+//! sender is told of it: a quarter of the queue behind, and exactly when nothing waits.
 
 use crate::region::{Cells, Region, Seen, Shared};
 use crate::text;
@@ -45,7 +50,8 @@ struct Head {
     /// Connections, queues and messages that were refused.
     refused: AtomicU64,
     name: [AtomicU64; NAME_WORDS],
-    /// How often it was stopped because it had buffered all that it may; since when it is, or 0; and for whom.
+    /// How often it was stopped because it had buffered all that it may; since when it is, or 0;
+    /// and for whom.
     stops: AtomicU64,
     stopped: AtomicU64,
     stopped_for: AtomicU64,
@@ -64,7 +70,8 @@ pub struct Pair {
     sent: AtomicU64,
     /// How often it went from the direct way to the buffer.
     diversions: AtomicU64,
-    /// Messages that were buffered and came home; and those sent before it diverted last, and one more; 0 while they go the direct way.
+    /// Messages that were buffered and came home; and those sent before it diverted last, and one
+    /// more; 0 while they go the direct way.
     came_home: AtomicU64,
     away: AtomicU64,
     /// Segments that it has used so far.
@@ -93,7 +100,8 @@ impl Pair {
         self.sent.store(messages, Ordering::Relaxed);
     }
 
-    /// So many were sent when they began to go to segments, or to go home again; so many segments were used.
+    /// So many were sent when they began to go to segments, or to go home again; so many segments
+    /// were used.
     pub(crate) fn moved(&self, sent: u64, is_away: bool, segments: u64) {
         let away = self.away.load(Ordering::Relaxed);
         if is_away && away == 0 {
@@ -132,7 +140,8 @@ fn bytes(size: usize) -> usize {
 }
 
 impl Account {
-    /// Opens the account of one who waits for a group of this name, with so many members, of which it may buffer so many bytes.
+    /// Opens the account of one who waits for a group of this name, with so many members, of which
+    /// it may buffer so many bytes.
     ///
     /// # Errors
     /// No descriptor or no memory left.
@@ -153,7 +162,8 @@ impl Account {
         Ok(Self { file, region, head })
     }
 
-    /// The group has formed, at this moment of `upcall_os::clock`; all its members know it by this number, and this one has a rank in it.
+    /// The group has formed, at this moment of `upcall_os::clock`; all its members know it by this
+    /// number, and this one has a rank in it.
     pub fn formed(&self, rank: usize, group: u64, at: u64) {
         self.head.rank.store(rank as u64, Ordering::Relaxed);
         self.head.group.store(group, Ordering::Relaxed);
@@ -173,7 +183,8 @@ impl Account {
         self.head.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has buffered all that it may, or what is left of the memory permits, and waits, at this moment, until another member takes some.
+    /// It has buffered all that it may, or what is left of the memory permits, and waits, at this
+    /// moment, until another member takes some.
     pub fn stops(&self, rank: usize, at: u64, memory_is_low: bool) {
         self.head.memory_is_low.store(memory_is_low.into(), Ordering::Relaxed);
         if self.head.stopped.load(Ordering::Relaxed) == 0 {
@@ -226,7 +237,8 @@ pub struct AccountReading {
     pub name: String,
     /// Its process, by its own word.
     pub pid: u64,
-    /// Its rank, and the number that all members know the group by; `None`: it waits for the others.
+    /// Its rank, and the number that all members know the group by; `None`: it waits for the
+    /// others.
     pub place: Option<(u64, u64)>,
     /// Since when.
     pub formed: u64,
@@ -268,7 +280,10 @@ impl fmt::Display for NoAccount {
             Self::File(error) => write!(f, "{error}"),
             Self::Map(error) => write!(f, "it cannot be mapped: {error}"),
             Self::Magic(found) => {
-                write!(f, "an account begins with {MAGIC:#x}, found {found:#x}: use the same version on both sides")
+                write!(
+                    f,
+                    "an account begins with {MAGIC:#x}, found {found:#x}: use the same version on both sides"
+                )
             }
             Self::Size(found) => write!(f, "an account of a group of {found}: 1 to {MOST} can be"),
         }
@@ -304,14 +319,16 @@ impl PeerAccount {
     /// What stands there now. Never blocks, and asks nothing of the member.
     pub fn read(&self) -> AccountReading {
         let word = |at| self.seen.word(at);
-        let name: [u64; NAME_WORDS] = std::array::from_fn(|at| word(offset_of!(Head, name) + at * 8));
+        let name: [u64; NAME_WORDS] =
+            std::array::from_fn(|at| word(offset_of!(Head, name) + at * 8));
         // What was written before it is there.
         let formed = word(offset_of!(Head, formed));
         let since = word(offset_of!(Head, stopped));
         AccountReading {
             name: text::read(name),
             pid: word(offset_of!(Head, pid)),
-            place: (formed != 0).then(|| (word(offset_of!(Head, rank)), word(offset_of!(Head, group)))),
+            place: (formed != 0)
+                .then(|| (word(offset_of!(Head, rank)), word(offset_of!(Head, group)))),
             formed,
             share: word(offset_of!(Head, share)),
             refused: word(offset_of!(Head, refused)),
@@ -358,17 +375,26 @@ mod tests {
         let account = Account::open("night.1", 3, 5 << 20).unwrap();
         let peer = seen(&account);
         let read = peer.read();
-        assert_eq!((read.name.as_str(), read.pid, read.place), ("night.1", std::process::id().into(), None));
+        assert_eq!(
+            (read.name.as_str(), read.pid, read.place),
+            ("night.1", std::process::id().into(), None)
+        );
         assert_eq!((read.share, read.pairs.len(), read.stopped), (5 << 20, 3, None));
         account.formed(2, 77, 5);
         account.refuses();
         (0..3).for_each(|_| account.stops(1, 9, false));
         let read = peer.read();
         assert_eq!((read.place, read.formed, read.refused), (Some((2, 77)), 5, 1));
-        assert_eq!((read.stops, read.stopped), (1, Some(Stopped { since: 9, rank: 1, memory_is_low: false })));
+        assert_eq!(
+            (read.stops, read.stopped),
+            (1, Some(Stopped { since: 9, rank: 1, memory_is_low: false }))
+        );
         account.goes_on();
         account.stops(0, 0, true);
-        assert_eq!((peer.read().stops, peer.read().stopped), (2, Some(Stopped { since: 1, rank: 0, memory_is_low: true })));
+        assert_eq!(
+            (peer.read().stops, peer.read().stopped),
+            (2, Some(Stopped { since: 1, rank: 0, memory_is_low: true }))
+        );
     }
 
     #[test]
@@ -399,12 +425,21 @@ mod tests {
         assert_eq!((read().0.sent, read().0.buffered, read().1.taken), (4, 0, 0));
         let segments = send(400);
         let (theirs, ours) = read();
-        assert_eq!((theirs.sent, theirs.buffered, theirs.diversions, theirs.is_diverted), (404, 400, 1, true));
-        assert!(segments > 2 && theirs.segments - ours.left == segments, "{theirs:?} {ours:?} {segments}");
+        assert_eq!(
+            (theirs.sent, theirs.buffered, theirs.diversions, theirs.is_diverted),
+            (404, 400, 1, true)
+        );
+        assert!(
+            segments > 2 && theirs.segments - ours.left == segments,
+            "{theirs:?} {ours:?} {segments}"
+        );
         take(&mut incoming, 200);
         incoming.tell();
         let (theirs, ours) = read();
-        assert!(ours.taken == 200 && theirs.segments > ours.left && ours.left > 0, "{theirs:?} {ours:?}");
+        assert!(
+            ours.taken == 200 && theirs.segments > ours.left && ours.left > 0,
+            "{theirs:?} {ours:?}"
+        );
         take(&mut incoming, 204);
         let (theirs, ours) = read();
         // The last segment is left when the sender goes home.
@@ -413,7 +448,10 @@ mod tests {
         take(&mut incoming, 1);
         incoming.tell();
         let (theirs, ours) = read();
-        assert_eq!((theirs.sent, theirs.buffered, theirs.is_diverted, ours.taken), (405, 400, false, 405));
+        assert_eq!(
+            (theirs.sent, theirs.buffered, theirs.is_diverted, ours.taken),
+            (405, 400, false, 405)
+        );
         assert_eq!(theirs.segments, ours.left);
     }
 
@@ -421,7 +459,9 @@ mod tests {
     fn only_what_an_account_can_be_is_read() {
         let account = Account::open("g", 2, 0).unwrap();
         let fd = || account.file.as_fd().try_clone_to_owned().unwrap();
-        for (size, accepted) in [(1, true), (2, true), (64, true), (65, false), (0, false), (u64::MAX, false)] {
+        for (size, accepted) in
+            [(1, true), (2, true), (64, true), (65, false), (0, false), (u64::MAX, false)]
+        {
             account.head.size.store(size, Ordering::Relaxed);
             assert_eq!(PeerAccount::join(fd()).is_ok(), accepted, "{size}");
         }
@@ -439,7 +479,14 @@ mod tests {
         let pair = account.pair(0);
         let peer = seen(&account);
         for word in [1, 2, u64::MAX, 1 << 63] {
-            for field in [&pair.sent, &pair.came_home, &pair.away, &pair.segments, &pair.left, &account.head.formed] {
+            for field in [
+                &pair.sent,
+                &pair.came_home,
+                &pair.away,
+                &pair.segments,
+                &pair.left,
+                &account.head.formed,
+            ] {
                 field.store(word, Ordering::Relaxed);
                 peer.read();
             }

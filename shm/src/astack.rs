@@ -1,9 +1,11 @@
-//! A-stacks: the memory that a call's arguments and results travel in, allocated pairwise at bind, contiguous per interface.
+//! A-stacks: the memory that a call's arguments and results travel in, allocated pairwise at bind,
+//! contiguous per interface.
 //!
-//! Source: LRPC, sections 3.1 and 5.2. Procedures whose blocks have a similar size (the same power of two) share a class of A-stacks. A
-//! class is handed out lowest number first, which keeps the same few lines warm, like the paper's LIFO, by one atomic
-//! operation on one word. From the procedure descriptor list that the server tells a binder both sides compute the same [`Plan`], so an A-stack is named by a number, and a range
-//! check validates it.
+//! Source: LRPC, sections 3.1 and 5.2. Procedures whose blocks have a similar size (the same power
+//! of two) share a class of A-stacks. A class is handed out lowest number first, which keeps the
+//! same few lines warm, like the paper's LIFO, by one atomic operation on one word. From the
+//! procedure descriptor list that the server tells a binder both sides compute the same [`Plan`],
+//! so an A-stack is named by a number, and a range check validates it.
 
 use upcall_os::atomic::{AtomicU64, Ordering};
 
@@ -52,8 +54,9 @@ impl Plan {
         Self { classes, places, bytes: at as usize }
     }
 
-    /// The plan for procedures that need blocks of these sizes, each for so many simultaneous calls. A procedure that needs no
-    /// A-stack has size 0. Procedures of one class share the largest number asked for.
+    /// The plan for procedures that need blocks of these sizes, each for so many simultaneous
+    /// calls. A procedure that needs no A-stack has size 0. Procedures of one class share the
+    /// largest number asked for.
     pub fn for_procedures(needs: impl IntoIterator<Item = (u32, u16)>) -> Self {
         let mut classes: Vec<Class> = Vec::new();
         for (bytes, calls) in needs {
@@ -84,7 +87,8 @@ impl Plan {
         self.classes[..class].iter().map(|class| class.count).sum()
     }
 
-    /// Offset and size of an A-stack; `None` for a number that does not exist: the range check of LRPC's kernel.
+    /// Offset and size of an A-stack; `None` for a number that does not exist: the range check of
+    /// LRPC's kernel.
     #[inline]
     pub fn place(&self, astack: u16) -> Option<(usize, usize)> {
         self.places.get(usize::from(astack)).map(|&(at, size)| (at as usize, size as usize))
@@ -100,7 +104,8 @@ fn class_size(bytes: u32) -> Option<u32> {
     (bytes > 0).then(|| bytes.clamp(SMALLEST, LARGEST).next_power_of_two())
 }
 
-/// Numbers 0 to `count` − 1 to be handed out and given back, lowest first; at most [`MOST`]. Never blocks.
+/// Numbers 0 to `count` − 1 to be handed out and given back, lowest first; at most [`MOST`]. Never
+/// blocks.
 #[derive(Debug)]
 pub struct Numbers(AtomicU64);
 
@@ -120,7 +125,12 @@ impl Numbers {
         let mut free = self.0.load(Ordering::Relaxed);
         while free != 0 {
             let number = free.trailing_zeros();
-            match self.0.compare_exchange_weak(free, free & (free - 1), Ordering::Acquire, Ordering::Relaxed) {
+            match self.0.compare_exchange_weak(
+                free,
+                free & (free - 1),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return Some(number as u16),
                 Err(now) => free = now,
             }
@@ -128,7 +138,8 @@ impl Numbers {
         None
     }
 
-    /// Gives a number back, or adds a new one. What was done with the number before happens before its next taking.
+    /// Gives a number back, or adds a new one. What was done with the number before happens before
+    /// its next taking.
     #[inline]
     pub fn give(&self, number: u16) {
         self.0.fetch_or(1 << number, Ordering::Release);
@@ -142,7 +153,14 @@ mod tests {
     #[test]
     fn similar_sizes_share() {
         let plan = Plan::for_procedures([(0, 5), (200, 5), (256, 7), (100, 3), (1, 2)]);
-        assert_eq!(plan.classes(), [Class { size: 64, count: 2 }, Class { size: 128, count: 3 }, Class { size: 256, count: 7 }]);
+        assert_eq!(
+            plan.classes(),
+            [
+                Class { size: 64, count: 2 },
+                Class { size: 128, count: 3 },
+                Class { size: 256, count: 7 }
+            ]
+        );
         assert_eq!(plan.class_for(200), Some(2));
         assert_eq!(plan.class_for(0), None);
         assert_eq!(plan.class_for(3000), None);
@@ -156,7 +174,10 @@ mod tests {
     #[test]
     fn whatever_is_needed_there_is_a_plan_with_bounds() {
         let plan = Plan::for_procedures([(1, 0), (63, 1000), (LARGEST + 1, 3), (u32::MAX, 64)]);
-        assert_eq!(plan.classes(), [Class { size: 64, count: MOST }, Class { size: LARGEST, count: MOST }]);
+        assert_eq!(
+            plan.classes(),
+            [Class { size: 64, count: MOST }, Class { size: LARGEST, count: MOST }]
+        );
         let all = Plan::for_procedures((0..=20).map(|power| (1 << power, u16::MAX)));
         assert!(all.classes().len() == CLASSES && all.bytes() < 128 << 20);
     }

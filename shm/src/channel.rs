@@ -1,8 +1,9 @@
 //! The layout of a channel: one memory file for exactly two domains, a client and a server.
 //!
-//! Source: URPC, sections 3.2 and 3.2.1. A channel has lanes. Each virtual processor of the client, and each kernel thread while it calls, has a
-//! lane to itself, so no lock is needed between them. A lane is a ring of requests, a ring of replies and a line of control words. A kernel thread, which has one
-//! call at a time, uses the first slot alone, for request and reply.
+//! Source: URPC, sections 3.2 and 3.2.1. A channel has lanes. Each virtual processor of the client,
+//! and each kernel thread while it calls, has a lane to itself, so no lock is needed between them.
+//! A lane is a ring of requests, a ring of replies and a line of control words. A kernel thread,
+//! which has one call at a time, uses the first slot alone, for request and reply.
 //!
 //! ```text
 //!      0   header: magic, version, lanes, depth                     client writes, once
@@ -49,11 +50,13 @@ struct Header {
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
 unsafe impl Cells for Header {}
 
-/// The control words of a lane: who sleeps. A line that both sides read on every call and write only when somebody sleeps.
+/// The control words of a lane: who sleeps. A line that both sides read on every call and write
+/// only when somebody sleeps.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct LaneControl {
-    /// 1 while the kernel thread that calls on this lane sleeps, or is about to, on this very word.
+    /// 1 while the kernel thread that calls on this lane sleeps, or is about to, on this very
+    /// word.
     pub sleeper: AtomicU32,
 }
 
@@ -129,7 +132,8 @@ impl Channel {
         Ok(Self(region))
     }
 
-    /// Joins the channel that a peer laid out. Only the header is believed, and only as far as it equals ours.
+    /// Joins the channel that a peer laid out. Only the header is believed, and only as far as it
+    /// equals ours.
     ///
     /// # Errors
     /// See [`NotAChannel`].

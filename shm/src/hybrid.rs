@@ -1,7 +1,11 @@
-//! The hybrid lock: for data that others touch where they are and that its home touches, too, also while it serves what is urgent.
+//! The hybrid lock: for data that others touch where they are and that its home touches, too, also
+//! while it serves what is urgent.
 //!
-//! Source: Psyche, section 3.1 and Figure 1 (P5 here). The home says that it needs the lock urgently, and the others stand back, so it waits for those only who had it, or were just taking it. Under contention each of the others waits on a
-//! line of its own, and the lock is handed over, as by Mellor-Crummey and Scott's lock, which the paper names. That has a list of those who wait, which one that was killed would cut; here they are a set, from which anybody can be taken.
+//! Source: Psyche, section 3.1 and Figure 1 (P5 here). The home says that it needs the lock
+//! urgently, and the others stand back, so it waits for those only who had it, or were just taking
+//! it. Under contention each of the others waits on a line of its own, and the lock is handed over,
+//! as by Mellor-Crummey and Scott's lock, which the paper names. That has a list of those who wait,
+//! which one that was killed would cut; here they are a set, from which anybody can be taken.
 //!
 //! # How it is handed over
 //! ```text
@@ -13,10 +17,12 @@
 //!   until held == p
 //!   stand[p] = outside; waiting &= !p
 //! ```
-//! **One at a time.** `held` is changed from free by compare-and-swap, and else by who it names, or by the home when that has died. A party goes in when it names that party and in no other case.
+//! **One at a time.** `held` is changed from free by compare-and-swap, and else by who it names, or
+//! by the home when that has died. A party goes in when it names that party and in no other case.
 //!
-//! **Nobody is forgotten.** The set is a hint: a party that is not in it, because it came when the holder had looked already or because that died, finds `held` free when it looks there itself, and enters itself in the set again when
-//! it has waited for long ([`Party::look`]).
+//! **Nobody is forgotten.** The set is a hint: a party that is not in it, because it came when the
+//! holder had looked already or because that died, finds `held` free when it looks there itself,
+//! and enters itself in the set again when it has waited for long ([`Party::look`]).
 //!
 //! **The home comes first, one party after the other.** Waiting parties at the home form a set of
 //! their own, and get the lock before all others. While a party at the home needs the lock, no
@@ -27,14 +33,20 @@
 //! each [`IN_A_ROW`]th turn goes to a waiting party elsewhere. A party at the home waits for one
 //! more operation because of that, at most.
 //!
-//! **Who gives up** does so by compare-and-swap from waits to outside, so the holder's fails, and it goes on to the next. Who was granted already has to take it.
+//! **Who gives up** does so by compare-and-swap from waits to outside, so the holder's fails, and
+//! it goes on to the next. Who was granted already has to take it.
 //!
 //! # When a party dies
-//! Its home puts its stand to outside ([`Party::bury`]), so that nobody grants it anything any more, and takes the lock: either from whoever has it in the ordinary way, or from the dead party itself, if `held` names it
-//! ([`Party::inherit`]). Only then is its place free for others, for until then a holder may be about to name it. Whom `held` names, and whose stand did not say that it waits, may have left something half done: the kernel ends a process
-//! between two of its instructions, and what comes before in the program's order is done.
+//! Its home puts its stand to outside ([`Party::bury`]), so that nobody grants it anything any
+//! more, and takes the lock: either from whoever has it in the ordinary way, or from the dead party
+//! itself, if `held` names it ([`Party::inherit`]). Only then is its place free for others, for
+//! until then a holder may be about to name it. Whom `held` names, and whose stand did not say that
+//! it waits, may have left something half done: the kernel ends a process between two of its
+//! instructions, and what comes before in the program's order is done.
 //!
-//! Nothing here waits; the caller decides how. Everything lies in memory that the parties can write: one that does not keep to this takes the lock from others, or keeps it. It makes no other one loop here: each function ends after a number of steps that does not depend on what it reads.
+//! Nothing here waits; the caller decides how. Everything lies in memory that the parties can
+//! write: one that does not keep to this takes the lock from others, or keeps it. It makes no other
+//! one loop here: each function ends after a number of steps that does not depend on what it reads.
 
 use crate::region::Cells;
 use crate::sequence::Sequence;
@@ -124,7 +136,10 @@ impl Default for Lock {
             urgent: AtomicU64::new(0),
             waiting: std::array::from_fn(|_| AtomicU64::new(0)),
             sequence: Sequence::default(),
-            home: AtHome { waiting: std::array::from_fn(|_| AtomicU64::new(0)), turns: AtomicU64::new(0) },
+            home: AtHome {
+                waiting: std::array::from_fn(|_| AtomicU64::new(0)),
+                turns: AtomicU64::new(0),
+            },
         }
     }
 }
@@ -138,7 +153,8 @@ impl Default for Stand {
 /// What became of the lock of one who has died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inherited {
-    /// It did not hold it, and does not now; it may be about to be named, until the lock was had by the caller once.
+    /// It did not hold it, and does not now; it may be about to be named, until the lock was had by
+    /// the caller once.
     Nothing,
     /// It was named, and had not begun: the caller holds it now, and nothing is half done.
     Whole,
@@ -152,7 +168,8 @@ pub struct Party<L, S> {
     lock: L,
     stands: S,
     place: u16,
-    /// What its stand says of the turn. Kept here, too, so that no store to it has to be waited for.
+    /// What its stand says of the turn. Kept here, too, so that no store to it has to be waited
+    /// for.
     turn: Cell<u64>,
     /// This party waits as one at the home.
     at_home: Cell<bool>,
@@ -162,10 +179,17 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     /// The party in a place that no other one has. `None` if there is no such place.
     pub fn new(lock: L, stands: S, place: u16) -> Option<Self> {
         let turn = stands.get(usize::from(place))?.state.load(Ordering::Relaxed) & !STATE;
-        (place < PLACES).then_some(Self { lock, stands, place, turn: Cell::new(turn), at_home: Cell::new(false) })
+        (place < PLACES).then_some(Self {
+            lock,
+            stands,
+            place,
+            turn: Cell::new(turn),
+            at_home: Cell::new(false),
+        })
     }
 
-    /// By which those who only look find out that something has changed: who has the lock begins and ends its changes by it. In the lock's own line, which is here then.
+    /// By which those who only look find out that something has changed: who has the lock begins
+    /// and ends its changes by it. In the lock's own line, which is here then.
     #[inline]
     pub fn sequence(&self) -> &Sequence {
         &self.lock.sequence
@@ -217,10 +241,14 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock_at_home(&self) -> bool {
-        self.lock.held.compare_exchange(FREE, self.name(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.lock
+            .held
+            .compare_exchange(FREE, self.name(), Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
     }
 
-    /// The home needs the lock now: until [`need_no_more`](Self::need_no_more) nobody else takes it who has not begun to.
+    /// The home needs the lock now: until [`need_no_more`](Self::need_no_more) nobody else takes it
+    /// who has not begun to.
     pub fn need(&self) {
         self.lock.urgent.fetch_add(1, Ordering::SeqCst);
     }
@@ -230,7 +258,8 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         self.lock.urgent.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Begins to wait for the lock. Until it has it, or has given up, its thread looks again and again: [`is_granted`](Self::is_granted), and now and then [`look`](Self::look).
+    /// Begins to wait for the lock. Until it has it, or has given up, its thread looks again and
+    /// again: [`is_granted`](Self::is_granted), and now and then [`look`](Self::look).
     pub fn wait(&self) {
         self.at_home.set(false);
         self.wait_anew();
@@ -256,7 +285,8 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         word.fetch_or(bit, Ordering::SeqCst);
     }
 
-    /// Whether the lock was handed over: then it is had. Looks at a line that nobody else writes meanwhile.
+    /// Whether the lock was handed over: then it is had. Looks at a line that nobody else writes
+    /// meanwhile.
     #[inline]
     pub fn is_granted(&self) -> bool {
         self.own().load(Ordering::Acquire) & STATE == GRANTED && self.is_named()
@@ -310,7 +340,10 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     #[must_use]
     pub fn give_up(&self) -> bool {
         let turn = self.turn.get();
-        let left = self.own().compare_exchange(turn | WAITS, turn | OUTSIDE, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let left = self
+            .own()
+            .compare_exchange(turn | WAITS, turn | OUTSIDE, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
         if left {
             Self::leave_set(self.own_set(), self.place);
         }
@@ -320,9 +353,13 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     /// Lets go of the lock, which this party has.
     #[inline]
     pub fn unlock(&self) {
-        let waits = self.lock.waiting.iter().fold(0, |all, word| all | word.load(Ordering::Relaxed));
-        let is_handed_over =
-            if self.is_needed() { self.hand_over_at_home(waits != 0) } else { waits != 0 && self.hand_over(&self.lock.waiting) };
+        let waits =
+            self.lock.waiting.iter().fold(0, |all, word| all | word.load(Ordering::Relaxed));
+        let is_handed_over = if self.is_needed() {
+            self.hand_over_at_home(waits != 0)
+        } else {
+            waits != 0 && self.hand_over(&self.lock.waiting)
+        };
         if !is_handed_over {
             self.lock.held.store(FREE, Ordering::Release);
         }
@@ -366,27 +403,36 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     }
 
     fn grant(&self, place: u16) -> bool {
-        let Some(Stand { state: stand, .. }) = self.stands.get(usize::from(place)) else { return false };
+        let Some(Stand { state: stand, .. }) = self.stands.get(usize::from(place)) else {
+            return false;
+        };
         let now = stand.load(Ordering::Relaxed);
         // What the holder has written is there for who finds itself named.
         let granted = place != self.place
             && now & STATE == WAITS
-            && stand.compare_exchange(now, now & !STATE | GRANTED, Ordering::Release, Ordering::Relaxed).is_ok();
+            && stand
+                .compare_exchange(now, now & !STATE | GRANTED, Ordering::Release, Ordering::Relaxed)
+                .is_ok();
         if granted {
             self.lock.held.store(u64::from(place) + 1, Ordering::Release);
         }
         granted
     }
 
-    /// At the home: nobody hands over to a place any more whose party has died. To be called once, and then [`inherit`](Self::inherit) with what it returns, until the lock was had by the caller. True if it waited, and so had begun nothing.
+    /// At the home: nobody hands over to a place any more whose party has died. To be called once,
+    /// and then [`inherit`](Self::inherit) with what it returns, until the lock was had by the
+    /// caller. True if it waited, and so had begun nothing.
     pub fn bury(&self, place: u16) -> bool {
-        let Some(Stand { state: stand, .. }) = self.stands.get(usize::from(place)) else { return true };
+        let Some(Stand { state: stand, .. }) = self.stands.get(usize::from(place)) else {
+            return true;
+        };
         let was = stand.swap(OUTSIDE, Ordering::AcqRel);
         Self::leave_set(&self.lock.waiting, place);
         was & STATE != OUTSIDE
     }
 
-    /// At the home: takes the lock from one who has died, was buried, and waited or not. Or in the ordinary way, if it is free. `None` if another one has it now: to be asked again.
+    /// At the home: takes the lock from one who has died, was buried, and waited or not. Or in the
+    /// ordinary way, if it is free. `None` if another one has it now: to be asked again.
     pub fn inherit(&self, place: u16, waited: bool) -> Option<Inherited> {
         if self.seize(u64::from(place)) {
             return Some(if waited { Inherited::Whole } else { Inherited::Torn });
@@ -415,7 +461,11 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     /// At the home: takes the lock from a holder that is none, as read by [`holder`](Self::holder).
     pub fn seize(&self, holder: u64) -> bool {
         let theirs = holder.wrapping_add(1);
-        let seized = self.lock.held.compare_exchange(theirs, self.name(), Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let seized = self
+            .lock
+            .held
+            .compare_exchange(theirs, self.name(), Ordering::Acquire, Ordering::Relaxed)
+            .is_ok();
         if seized && self.own().load(Ordering::Relaxed) & STATE != OUTSIDE {
             self.end_wait();
         }
@@ -435,7 +485,9 @@ mod tests {
         let lock = Arc::new(Lock::default());
         let stands: Arc<[Stand]> = (0..PLACES).map(|_| Stand::default()).collect();
         // In different words of the sets, and in one.
-        std::array::from_fn(|number| Party::new(lock.clone(), stands.clone(), number as u16 * 37 + 1).unwrap())
+        std::array::from_fn(|number| {
+            Party::new(lock.clone(), stands.clone(), number as u16 * 37 + 1).unwrap()
+        })
     }
 
     #[test]
@@ -448,7 +500,10 @@ mod tests {
         assert!(home.try_lock_at_home());
         assert!(!comes.try_lock());
         home.unlock();
-        assert!(home.holder().is_none() && !waits.is_granted() && !waits.look(), "it is needed still");
+        assert!(
+            home.holder().is_none() && !waits.is_granted() && !waits.look(),
+            "it is needed still"
+        );
         home.need_no_more();
         assert!(waits.look() && !comes.try_lock());
         waits.unlock();

@@ -8,12 +8,14 @@
 //! server has done ([`tally`]), and each member of a group ([`account`]); a lock ([`hybrid`]), and
 //! a number by which one who only looks finds out that something has changed ([`sequence`]).
 //!
-//! What not: waiting, waking, threads, calls. Nothing here blocks or makes a system call after the mapping is made.
+//! What not: waiting, waking, threads, calls. Nothing here blocks or makes a system call after the
+//! mapping is made.
 //!
-//! The rule of this crate, and the reason why it exists: **memory that a peer can write is never seen through a plain
-//! reference.** Control words are atomics; values are copied out with relaxed loads, and only the copy is checked and used; bytes
-//! that nobody interprets are copied by instructions that the compiler cannot look into. A peer that scribbles over everything it can reach
-//! makes values wrong, never the program.
+//! The rule of this crate, and the reason why it exists: **memory that a peer can write is never
+//! seen through a plain reference.** Control words are atomics; values are copied out with relaxed
+//! loads, and only the copy is checked and used; bytes that nobody interprets are copied by
+//! instructions that the compiler cannot look into. A peer that scribbles over everything it can
+//! reach makes values wrong, never the program.
 //!
 //! ```
 //! use upcall_shm::ring::{Receiver, Sender};

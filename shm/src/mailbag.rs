@@ -1,7 +1,9 @@
 //! The memory of a direct queue: one file, most of which is address space and nothing else.
 //!
-//! Source: UDM, section 3.3, virtual buffering (D11 here): the buffer lies in virtual memory, grows page by page, and only what is used takes memory. The sender makes the file; each side maps home, and of the segments those that it
-//! writes or reads. No word has to pass between them for another segment, so a sender can go on while its receiver is stopped.
+//! Source: UDM, section 3.3, virtual buffering (D11 here): the buffer lies in virtual memory, grows
+//! page by page, and only what is used takes memory. The sender makes the file; each side maps
+//! home, and of the segments those that it writes or reads. No word has to pass between them for
+//! another segment, so a sender can go on while its receiver is stopped.
 //!
 //! ```text
 //!        0  header: magic, words of home
@@ -13,8 +15,9 @@
 //! ```
 //! Spares stay mapped, and have their pages until the sender gives them back.
 //!
-//! Both sides may write all of it, and nobody can resize it. A receiver that writes where it should read makes its own messages wrong. Neither side can make an access of the other's fault: pages that were given back are there again, as zeros,
-//! when they are touched.
+//! Both sides may write all of it, and nobody can resize it. A receiver that writes where it should
+//! read makes its own messages wrong. Neither side can make an access of the other's fault: pages
+//! that were given back are there again, as zeros, when they are touched.
 
 use crate::account::Pair;
 use crate::direct::{Memory, Place, Told};
@@ -55,7 +58,8 @@ struct Header {
 unsafe impl Cells for Header {}
 
 const _: () = assert!(size_of::<Header>() == TOLD_AT && FIRST_BYTES <= SEGMENTS_AT);
-const _: () = assert!(TOLD_AT + size_of::<Told>() == STEPS_AT && STEPS_AT + size_of::<Steps>() <= HOME_AT);
+const _: () =
+    assert!(TOLD_AT + size_of::<Told>() == STEPS_AT && STEPS_AT + size_of::<Steps>() <= HOME_AT);
 
 /// The memory of a queue, in the hands of one of its ends.
 #[derive(Debug)]
@@ -114,14 +118,16 @@ impl Mailbag {
         Ok(bag)
     }
 
-    /// Takes the memory that a sender made. Only the header is believed, and only as far as it equals ours.
+    /// Takes the memory that a sender made. Only the header is believed, and only as far as it
+    /// equals ours.
     ///
     /// # Errors
     /// See [`NotAMailbag`].
     pub fn join(fd: OwnedFd) -> Result<Self, NotAMailbag> {
         let file = MemoryFile::adopt(fd, BYTES).map_err(NotAMailbag::File)?;
         let (bag, header) = Self::map(file).map_err(NotAMailbag::Map)?;
-        let (magic, words) = (header.magic.load(Ordering::Acquire), header.home.load(Ordering::Relaxed));
+        let (magic, words) =
+            (header.magic.load(Ordering::Acquire), header.home.load(Ordering::Relaxed));
         if (magic, words) != (MAGIC, HOME_WORDS as u64) {
             return Err(NotAMailbag::Header { magic, home: words });
         }
@@ -134,7 +140,10 @@ impl Mailbag {
         let home = region.view_slice(HOME_AT, HOME_WORDS).ok_or_else(short)?;
         let told = region.view(TOLD_AT).ok_or_else(short)?;
         let steps = region.view(STEPS_AT).ok_or_else(short)?;
-        Ok((Self { file, home, told, steps, spares: [const { None }; SPARES], pair: None }, region.view(0).ok_or_else(short)?))
+        Ok((
+            Self { file, home, told, steps, spares: [const { None }; SPARES], pair: None },
+            region.view(0).ok_or_else(short)?,
+        ))
     }
 
     /// The words beside the messages in which the sender reports barriers and reductions.
@@ -159,9 +168,10 @@ impl Mailbag {
     fn place(place: Place) -> (usize, usize) {
         match place {
             Place::Spare(spare) => (SPARES_AT + usize::from(spare) * SEGMENT_BYTES, SEGMENT_BYTES),
-            Place::Row { number, many } => {
-                (SEGMENTS_AT + (number % Self::SEGMENTS) as usize * SEGMENT_BYTES, SEGMENT_BYTES * many as usize)
-            }
+            Place::Row { number, many } => (
+                SEGMENTS_AT + (number % Self::SEGMENTS) as usize * SEGMENT_BYTES,
+                SEGMENT_BYTES * many as usize,
+            ),
         }
     }
 }
@@ -290,14 +300,17 @@ mod tests {
         let mut taken = 0;
         let mut take = |incoming: &mut Incoming<Mailbag>, lightly: bool| {
             let before = taken;
-            while let Some(arrived) = if lightly { incoming.peek_lightly() } else { incoming.peek() }.unwrap() {
+            while let Some(arrived) =
+                if lightly { incoming.peek_lightly() } else { incoming.peek() }.unwrap()
+            {
                 assert!(arrived.handler() == taken || arrived.handler() == u16::MAX);
                 taken += 1;
                 arrived.dispose();
             }
             taken - before
         };
-        // No segment is; then both spares are, and not the one behind them, neither to enter nor to leave.
+        // No segment is; then both spares are, and not the one behind them, neither to enter nor to
+        // leave.
         assert_eq!(take(&mut incoming, true), 4);
         incoming.memory_mut().bring_spares().unwrap();
         assert_eq!(take(&mut incoming, true), sent - 4);

@@ -3,24 +3,39 @@
 //! that measures it (`home/examples/one_slot.rs`), so that a model checks the same lines
 //! (`tests/models/loom_one_slot.rs`).
 //!
-//! Source: Psyche, section 2.1 (P7 here). Who requires an operation writes it to a buffer of its own, a pointer to that to the one location that the home has, and rings; then it waits for the mark *received*, and for *completed*. Another one may write its pointer over that: then the home serves the other, and who has waited for *received* for some time sends again,
-//! that is, writes its pointer anew. The home ignores a buffer that is marked as received. Ringing, waiting and the time are the program's: the home here is one that looks.
+//! Source: Psyche, section 2.1 (P7 here). Who requires an operation writes it to a buffer of its
+//! own, a pointer to that to the one location that the home has, and rings; then it waits for the
+//! mark *received*, and for *completed*. Another one may write its pointer over that: then the home
+//! serves the other, and who has waited for *received* for some time sends again, that is, writes
+//! its pointer anew. The home ignores a buffer that is marked as received. Ringing, waiting and the
+//! time are the program's: the home here is one that looks.
 //!
 //! # Each request is run once
-//! At least once: who waits for *received* writes its pointer again and again, and the home looks again and again, so one of its looks finds a pointer that nobody has overwritten yet. Nothing says when: others may be quicker each time, for ever. That is what lanes are for.
+//! At least once: who waits for *received* writes its pointer again and again, and the home looks
+//! again and again, so one of its looks finds a pointer that nobody has overwritten yet. Nothing
+//! says when: others may be quicker each time, for ever. That is what lanes are for.
 //!
-//! At most once: the pointer is a hint, and may be late, or come twice. What counts is the mark, which lies in the buffer, where nobody else writes:
-//! * It goes *asked*, *received*, *completed*, and round again. The requester takes the step to *asked*, and only from *completed* (or a buffer that is new); the home takes the other two. So at any time one of both may write, and knows what it finds.
-//! * One thread is the home. It goes on only if it finds *asked*, and leaves that at once, before it runs the operation. The next time *asked* stands there is after the requester has seen *completed*: another request. To send again changes no mark, so it begins nothing.
-//! * A pointer that is late (its request was completed, and the next one is there already) leads to the next one, which is then run before it was sent. That is no harm: it was asked for. Its own pointer is ignored later.
+//! At most once: the pointer is a hint, and may be late, or come twice. What counts is the mark,
+//! which lies in the buffer, where nobody else writes:
+//! * It goes *asked*, *received*, *completed*, and round again. The requester takes the step to
+//!   *asked*, and only from *completed* (or a buffer that is new); the home takes the other two. So
+//!   at any time one of both may write, and knows what it finds.
+//! * One thread is the home. It goes on only if it finds *asked*, and leaves that at once, before
+//!   it runs the operation. The next time *asked* stands there is after the requester has seen
+//!   *completed*: another request. To send again changes no mark, so it begins nothing.
+//! * A pointer that is late (its request was completed, and the next one is there already) leads to
+//!   the next one, which is then run before it was sent. That is no harm: it was asked for. Its own
+//!   pointer is ignored later.
 //!
-//! What is run, and what is given back, is whole: the words are written before the mark by which they are passed on (release), and read behind it (acquire). The pointer orders nothing.
+//! What is run, and what is given back, is whole: the words are written before the mark by which
+//! they are passed on (release), and read behind it (acquire). The pointer orders nothing.
 //!
 //! Both sides are believed; a requester that dies leaves a buffer that nobody waits for.
 
 use upcall_os::atomic::{AtomicU64, Ordering};
 
-/// Of an operation and what it is given, and of what it gives back: with the mark one line. Fewer where a model is checked.
+/// Of an operation and what it is given, and of what it gives back: with the mark one line. Fewer
+/// where a model is checked.
 pub const WORDS: usize = if cfg!(loom) { 2 } else { 7 };
 
 /// A requester's buffer: see the module.
@@ -105,7 +120,10 @@ pub enum Look {
 impl OneSlot {
     /// For so many requesters.
     pub fn new(requesters: usize) -> Self {
-        Self { location: Location::default(), buffers: (0..requesters).map(|_| Buffer::default()).collect() }
+        Self {
+            location: Location::default(),
+            buffers: (0..requesters).map(|_| Buffer::default()).collect(),
+        }
     }
 
     /// The buffer of a requester.

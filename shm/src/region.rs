@@ -11,7 +11,8 @@ use upcall_os::memory::Mapping;
 /// Types that may be viewed in memory that a peer writes at the same time.
 ///
 /// # Safety
-/// The type consists of the crate's atomics and padding only, every bit pattern is valid, it is `repr(C)` and it needs no drop.
+/// The type consists of the crate's atomics and padding only, every bit pattern is valid, it is
+/// `repr(C)` and it needs no drop.
 pub unsafe trait Cells: Sync + 'static {}
 
 // SAFETY: an atomic.
@@ -46,8 +47,8 @@ impl Region {
         }
         // SAFETY: `at <= len()`, so the address stays within the mapping or one past its end.
         let start = unsafe { self.0.start().add(at) };
-        // SAFETY: the range lies within a writable mapping that lives as long as `self`, and shared memory is only
-        // ever touched through this crate's atomic or opaque accesses.
+        // SAFETY: the range lies within a writable mapping that lives as long as `self`, and shared
+        // memory is only ever touched through this crate's atomic or opaque accesses.
         Some(unsafe { Room::new(start, len) })
     }
 
@@ -83,7 +84,8 @@ impl Seen {
     /// The bytes from `at`, `len` of them; `None` if they do not lie within.
     #[inline]
     pub fn span(&self, at: usize, len: usize) -> Option<Span<'_>> {
-        // SAFETY: the mapping lives as long as `self`; others write to it from other processes, or by this crate's atomics and opaque copies.
+        // SAFETY: the mapping lives as long as `self`; others write to it from other processes, or
+        // by this crate's atomics and opaque copies.
         unsafe { Span::new(self.0.start(), self.0.len()) }.part(at, len)
     }
 
@@ -92,10 +94,15 @@ impl Seen {
     /// # Panics
     /// It does not lie within, or `at` is no multiple of 8.
     pub fn word(&self, at: usize) -> u64 {
-        assert!(at.is_multiple_of(8) && at < self.0.len() && self.0.len() - at >= 8, "word {at} of {} bytes", self.0.len());
+        assert!(
+            at.is_multiple_of(8) && at < self.0.len() && self.0.len() - at >= 8,
+            "word {at} of {} bytes",
+            self.0.len()
+        );
         // SAFETY: `at` lies within the mapping.
         let word = unsafe { self.0.start().add(at) }.cast::<AtomicU64>();
-        // SAFETY: the mapping is page-aligned and lives as long as `self`, `at` is a multiple of the alignment, and the word is only loaded: others may write it.
+        // SAFETY: the mapping is page-aligned and lives as long as `self`, `at` is a multiple of
+        // the alignment, and the word is only loaded: others may write it.
         unsafe { word.as_ref() }.load(Ordering::Acquire)
     }
 }
@@ -116,7 +123,8 @@ impl<T: ?Sized> Deref for Shared<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the constructor checked bounds and alignment, `region` keeps it mapped, and `T: Cells` permits writes by others.
+        // SAFETY: the constructor checked bounds and alignment, `region` keeps it mapped, and `T:
+        // Cells` permits writes by others.
         unsafe { self.cells.as_ref() }
     }
 }

@@ -1,14 +1,17 @@
 //! A ring of slots: one direction of a lane, without locks and without shared indices.
 //!
-//! Source: URPC's bidirectional shared-memory queue (section 3.2.1), with the locks taken away: the paper's rule that nobody ever spins on a
-//! busy queue is kept by having no queue that can be busy. Each side counts for itself; a slot says by its lap whether it holds
-//! the message of that count. The receiver reads in order.
+//! Source: URPC's bidirectional shared-memory queue (section 3.2.1), with the locks taken away: the
+//! paper's rule that nobody ever spins on a busy queue is kept by having no queue that can be busy.
+//! Each side counts for itself; a slot says by its lap whether it holds the message of that count.
+//! The receiver reads in order.
 //!
 //! # Why a ring cannot overflow
-//! A lane of depth N has at most N calls outstanding; the caller keeps count. Request p goes to slot p mod N. When it is
-//! written, fewer than N calls are outstanding, so of the N calls before it at least one, say q, has its reply. The server takes requests in order, so
-//! it has taken p − N ≤ q, and had copied it out before it replied. Replies: each answers a request, and a new request is sent only after a reply was
-//! taken, so at most N replies are untaken. A peer that breaks this garbles its own lane; every value is checked after it was copied.
+//! A lane of depth N has at most N calls outstanding; the caller keeps count. Request p goes to
+//! slot p mod N. When it is written, fewer than N calls are outstanding, so of the N calls before
+//! it at least one, say q, has its reply. The server takes requests in order, so it has taken p − N
+//! ≤ q, and had copied it out before it replied. Replies: each answers a request, and a new request
+//! is sent only after a reply was taken, so at most N replies are untaken. A peer that breaks this
+//! garbles its own lane; every value is checked after it was copied.
 
 use crate::slot::{Image, Slot};
 use std::cell::Cell;
@@ -25,14 +28,21 @@ struct Ring<S> {
 
 impl<S: Deref<Target = [Slot]>> Ring<S> {
     fn new(slots: S) -> Self {
-        assert!(slots.len().is_power_of_two(), "a ring's depth is a power of two, not {}", slots.len());
+        assert!(
+            slots.len().is_power_of_two(),
+            "a ring's depth is a power of two, not {}",
+            slots.len()
+        );
         Self { shift: slots.len().trailing_zeros(), slots }
     }
 
     /// The slot of a position and the lap that makes it valid.
     #[inline(always)]
     fn at(&self, position: u64) -> (&Slot, u16) {
-        (&self.slots[position as usize & (self.slots.len() - 1)], ((position >> self.shift) + 1) as u16)
+        (
+            &self.slots[position as usize & (self.slots.len() - 1)],
+            ((position >> self.shift) + 1) as u16,
+        )
     }
 
     #[inline(always)]
@@ -53,7 +63,8 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
         slot.holds(lap)
     }
 
-    /// Under load the message after the next is there or soon will be; its line can travel while the next one is worked on.
+    /// Under load the message after the next is there or soon will be; its line can travel while
+    /// the next one is worked on.
     #[inline(always)]
     fn prefetch(&self, position: u64) {
         self.at(position).0.prefetch();
@@ -90,8 +101,9 @@ impl<S: Deref<Target = [Slot]>> Sender<S> {
     }
 }
 
-/// The sending end, for several senders of one domain. They do not wait for each other; the receiver takes their messages in the order in which they
-/// reserved, so one that is held up between reserving and publishing (some ten instructions) delays those behind it.
+/// The sending end, for several senders of one domain. They do not wait for each other; the
+/// receiver takes their messages in the order in which they reserved, so one that is held up
+/// between reserving and publishing (some ten instructions) delays those behind it.
 #[derive(Debug)]
 pub struct SharedSender<S> {
     ring: Ring<S>,
@@ -114,7 +126,8 @@ impl<S: Deref<Target = [Slot]>> SharedSender<S> {
         self.ring.write(position, image);
     }
 
-    /// The same for a caller who knows that no other processor sends at the same time: without a locked operation.
+    /// The same for a caller who knows that no other processor sends at the same time: without a
+    /// locked operation.
     #[inline]
     pub fn send_alone(&self, image: &Image) {
         let position = self.next.load(Ordering::Relaxed);
@@ -145,7 +158,8 @@ impl<S: Deref<Target = [Slot]>> Receiver<S> {
         Self { ring: Ring::new(slots), next: Cell::new(0) }
     }
 
-    /// Whether a message waits. One load of a line that stays in this processor's cache until the sender writes it.
+    /// Whether a message waits. One load of a line that stays in this processor's cache until the
+    /// sender writes it.
     #[inline]
     pub fn waits(&self) -> bool {
         let position = self.next.get();
@@ -159,7 +173,8 @@ impl<S: Deref<Target = [Slot]>> Receiver<S> {
         self.take_into(&mut image).then_some(image)
     }
 
-    /// Takes the next message into `image`, if it is there. Values that a message does not have stay as they were.
+    /// Takes the next message into `image`, if it is there. Values that a message does not have
+    /// stay as they were.
     #[inline]
     pub fn take_into(&self, image: &mut Image) -> bool {
         let position = self.next.get();
@@ -170,16 +185,17 @@ impl<S: Deref<Target = [Slot]>> Receiver<S> {
         true
     }
 
-    /// Asks that the line of the message so many after the next be brought near while the caller does something else. Of use if the message is there or nearly so; the line of one that is not must be taken from its sender
-    /// twice.
+    /// Asks that the line of the message so many after the next be brought near while the caller
+    /// does something else. Of use if the message is there or nearly so; the line of one that is
+    /// not must be taken from its sender twice.
     #[inline]
     pub fn prefetch(&self, after_next: u64) {
         self.ring.prefetch(self.next.get() + after_next);
     }
 }
 
-/// The receiving end, for several processors of one domain. None waits for another: who loses the race for a message goes on to
-/// something else.
+/// The receiving end, for several processors of one domain. None waits for another: who loses the
+/// race for a message goes on to something else.
 #[derive(Debug)]
 pub struct SharedReceiver<S> {
     ring: Ring<S>,
@@ -195,17 +211,20 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
         Self { ring: Ring::new(slots), next: AtomicU64::new(0) }
     }
 
-    /// Whether a message waits. One load of a line that stays in this processor's cache until the sender writes it.
+    /// Whether a message waits. One load of a line that stays in this processor's cache until the
+    /// sender writes it.
     #[inline]
     pub fn waits(&self) -> bool {
         let position = self.next.load(Ordering::Relaxed);
         self.ring.holds(position)
     }
 
-    /// Takes the next message into `image`; false if there is none, or another processor was faster.
+    /// Takes the next message into `image`; false if there is none, or another processor was
+    /// faster.
     ///
-    /// The copy is made first and claimed then. The sender writes the slot again only after this message's reply, hence only after somebody claimed it; so a
-    /// copy that could be torn is one whose claim fails.
+    /// The copy is made first and claimed then. The sender writes the slot again only after this
+    /// message's reply, hence only after somebody claimed it; so a copy that could be torn is
+    /// one whose claim fails.
     #[inline]
     pub fn take(&self, image: &mut Image) -> bool {
         let position = self.next.load(Ordering::Relaxed);
@@ -213,11 +232,15 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
             return false;
         }
         self.ring.prefetch(position + 2);
-        // Acquire, release: what the winner of position n did to private state happens before the winner of n + 1.
-        self.next.compare_exchange(position, position + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        // Acquire, release: what the winner of position n did to private state happens before the
+        // winner of n + 1.
+        self.next
+            .compare_exchange(position, position + 1, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
-    /// The same for a caller who knows that no other processor takes at the same time: without a locked operation.
+    /// The same for a caller who knows that no other processor takes at the same time: without a
+    /// locked operation.
     #[inline]
     pub fn take_alone(&self, image: &mut Image) -> bool {
         let position = self.next.load(Ordering::Relaxed);
@@ -236,11 +259,13 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
     }
 }
 
-/// The calling end of a single slot: one call at a time, and the reply comes back in the line that the request went in.
+/// The calling end of a single slot: one call at a time, and the reply comes back in the line that
+/// the request went in.
 ///
-/// A line that its reader writes next moves between processors as a whole, in one transfer each way; a request line and a reply line would have to be
-/// claimed again by their writers on each call, which costs half as much again. So who has one call at a time (a kernel thread) uses this, and who
-/// has many (a virtual processor) the rings.
+/// A line that its reader writes next moves between processors as a whole, in one transfer each
+/// way; a request line and a reply line would have to be claimed again by their writers on each
+/// call, which costs half as much again. So who has one call at a time (a kernel thread) uses this,
+/// and who has many (a virtual processor) the rings.
 #[derive(Debug)]
 pub struct SingleCaller<S> {
     slot: S,
@@ -300,22 +325,27 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
         self.slot.holds(turns(self.taken.load(Ordering::Relaxed)).0)
     }
 
-    /// The tag of the request that waits. What is taken later may have another one, if its sender wants to deceive.
+    /// The tag of the request that waits. What is taken later may have another one, if its sender
+    /// wants to deceive.
     #[inline]
     pub fn peek_tag(&self) -> Option<u16> {
         self.slot.tag(turns(self.taken.load(Ordering::Relaxed)).0)
     }
 
-    /// Takes the request into `image`; false if there is none, or another processor was faster. As for [`SharedReceiver::take`], the claim comes after
-    /// the copy.
+    /// Takes the request into `image`; false if there is none, or another processor was faster. As
+    /// for [`SharedReceiver::take`], the claim comes after the copy.
     #[inline]
     pub fn take(&self, image: &mut Image) -> bool {
         let call = self.taken.load(Ordering::Relaxed);
         self.slot.read(turns(call).0, image)
-            && self.taken.compare_exchange(call, call + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            && self
+                .taken
+                .compare_exchange(call, call + 1, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
     }
 
-    /// The same for a caller who knows that no other processor takes at the same time: without a locked operation.
+    /// The same for a caller who knows that no other processor takes at the same time: without a
+    /// locked operation.
     #[inline]
     pub fn take_alone(&self, image: &mut Image) -> bool {
         let call = self.taken.load(Ordering::Relaxed);
@@ -330,7 +360,9 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
         self.slot.read(turns(self.taken.load(Ordering::Relaxed)).0, image)
     }
 
-    /// Takes the request that was [looked at](Self::peek), by a caller who knows that no other processor takes at the same time. Its copy is what was taken: what is in the slot by now may differ, if its sender wants to deceive.
+    /// Takes the request that was [looked at](Self::peek), by a caller who knows that no other
+    /// processor takes at the same time. Its copy is what was taken: what is in the slot by now may
+    /// differ, if its sender wants to deceive.
     #[inline]
     pub fn take_peeked(&self) {
         let call = self.taken.load(Ordering::Relaxed);

@@ -7,10 +7,14 @@
 //!  words 2 to 7   the values themselves, when they fit in 48 bytes
 //! ```
 //!
-//! `v` says whether the other words mean anything: a message without values is one store. `lap` says how often the ring has gone round, which makes the slot valid: the reader knows which lap it expects, so no index is shared. `call` is
-//! the caller's number of the call, echoed in the reply. `tag` is the procedure in a request and the outcome in a reply. A null call moves this one line
-//! to the server and one back, which is the least that two processors can do. `d` says that the sender's processor comes with the message, `s` asks the receiver to stay at it, `t` says that the last word is the moment at which the caller gives
-//! the call up; then the slot has room for 40 bytes of values.
+//! `v` says whether the other words mean anything: a message without values is one store. `lap`
+//! says how often the ring has gone round, which makes the slot valid: the reader knows which lap
+//! it expects, so no index is shared. `call` is the caller's number of the call, echoed in the
+//! reply. `tag` is the procedure in a request and the outcome in a reply. A null call moves this
+//! one line to the server and one back, which is the least that two processors can do. `d` says
+//! that the sender's processor comes with the message, `s` asks the receiver to stay at it, `t`
+//! says that the last word is the moment at which the caller gives the call up; then the slot has
+//! room for 40 bytes of values.
 
 use crate::region::Cells;
 use std::hint::black_box;
@@ -82,7 +86,8 @@ impl Image {
         Self { control, extent: 0, values: [0; INLINE_WORDS] }
     }
 
-    /// Says where its values are, how many bytes they have, and which segment goes with it (0: none).
+    /// Says where its values are, how many bytes they have, and which segment goes with it (0:
+    /// none).
     #[inline]
     pub const fn place(&mut self, place: Place, segment: u16, len: u32) {
         self.extent = (place as u64) << 48 | (segment as u64) << 32 | len as u64;
@@ -91,11 +96,13 @@ impl Image {
     /// Gives it the caller's number of the call.
     #[inline]
     pub fn set_call(&mut self, call: u16) {
-        // The whole word: a store of the part that changes would make the load of the whole, which comes next, wait until all stores before are out.
+        // The whole word: a store of the part that changes would make the load of the whole, which
+        // comes next, wait until all stores before are out.
         self.control = black_box(self.control & !(0xffff << 32) | u64::from(call) << 32);
     }
 
-    /// Says when the caller gives the call up (`upcall_os::clock`). To be said last, and only with at most [`TIMED_INLINE`] bytes of values in the slot.
+    /// Says when the caller gives the call up (`upcall_os::clock`). To be said last, and only with
+    /// at most [`TIMED_INLINE`] bytes of values in the slot.
     #[inline]
     pub const fn set_deadline(&mut self, stamp: u64) {
         self.values[INLINE_WORDS - 1] = stamp;
@@ -108,7 +115,8 @@ impl Image {
         if self.extent & TIMED == 0 { None } else { Some(self.values[INLINE_WORDS - 1]) }
     }
 
-    /// Says that the sender brought the receiver to its own processor and sleeps until it is answered.
+    /// Says that the sender brought the receiver to its own processor and sleeps until it is
+    /// answered.
     #[inline]
     pub const fn donate(&mut self) {
         self.extent |= DONATED;
@@ -120,7 +128,8 @@ impl Image {
         self.extent & DONATED != 0
     }
 
-    /// Asks the receiver, which runs on the sender's processor, to give way when all is answered rather than to sleep.
+    /// Asks the receiver, which runs on the sender's processor, to give way when all is answered
+    /// rather than to sleep.
     #[inline]
     pub const fn ask_to_stay(&mut self) {
         self.extent |= STAY;
@@ -132,7 +141,8 @@ impl Image {
         self.extent & STAY != 0
     }
 
-    /// Asks the receiver not to look for further messages on a processor of its own when all is answered: others have more use for that.
+    /// Asks the receiver not to look for further messages on a processor of its own when all is
+    /// answered: others have more use for that.
     #[inline]
     pub const fn ask_to_rest(&mut self) {
         self.extent |= REST;
@@ -188,7 +198,10 @@ impl Image {
     /// So many words behind the extent say something.
     #[inline]
     const fn words(&self) -> usize {
-        if self.extent & TIMED == 0 && (self.extent & !FLAGS) >> 48 == Place::Inline as u64 && self.len() < INLINE {
+        if self.extent & TIMED == 0
+            && (self.extent & !FLAGS) >> 48 == Place::Inline as u64
+            && self.len() < INLINE
+        {
             self.len().div_ceil(8)
         } else {
             INLINE_WORDS
@@ -216,9 +229,12 @@ impl Slot {
         ((control >> 48) as u16 & LAP == lap & LAP).then_some((control >> 16) as u16)
     }
 
-    /// Copies the message of this lap into `image`; false, and nothing done, if it is not there yet. Where the message has no values, those of `image` stay; behind the last one that it has is what a message before had there.
+    /// Copies the message of this lap into `image`; false, and nothing done, if it is not there
+    /// yet. Where the message has no values, those of `image` stay; behind the last one that it has
+    /// is what a message before had there.
     ///
-    /// In place, because an image that was written word by word and is then moved by vectors makes the processor wait for its own stores.
+    /// In place, because an image that was written word by word and is then moved by vectors makes
+    /// the processor wait for its own stores.
     #[inline]
     pub(crate) fn read(&self, lap: u16, image: &mut Image) -> bool {
         let control = self.control.load(Ordering::Acquire);
@@ -241,7 +257,8 @@ impl Slot {
     pub(crate) fn write(&self, image: &Image, lap: u16) {
         let mut control = image.control | ((lap & LAP) as u64) << 48;
         if image.extent != 0 {
-            // The receiver reads this line all the time. Stores that it could see one by one would cost a transfer each; so no more than needed.
+            // The receiver reads this line all the time. Stores that it could see one by one would
+            // cost a transfer each; so no more than needed.
             control |= VALUES;
             self.rest[0].store(image.extent, Ordering::Relaxed);
             for (word, value) in self.rest[1..].iter().zip(&image.values).take(image.words()) {
@@ -257,15 +274,18 @@ impl Slot {
         #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
         // SAFETY: a prefetch has no effect that a program can see, whatever the address.
         unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>((&raw const self.control).cast());
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                (&raw const self.control).cast(),
+            );
         }
     }
 }
 
 /// A message at rest, in memory of its reader's own.
 ///
-/// It is copied word by word. A copy by larger pieces would load what had just been stored by words, and for that a processor waits until all its
-/// stores are out: those of messages among them, whose lines it does not have.
+/// It is copied word by word. A copy by larger pieces would load what had just been stored by
+/// words, and for that a processor waits until all its stores are out: those of messages among
+/// them, whose lines it does not have.
 #[derive(Debug, Default)]
 pub struct Kept {
     // Atomics are what a compiler does not put together.
@@ -317,7 +337,10 @@ mod tests {
         let mut read = Image::new(0, 0, 0);
         assert!(!slot.read(2, &mut read) && !slot.holds(4) && slot.holds(3));
         assert!(slot.read(3, &mut read));
-        assert_eq!((read.call(), read.tag(), read.astack(), read.segment(), read.len()), (7, 8, 9, 10, 200));
+        assert_eq!(
+            (read.call(), read.tag(), read.astack(), read.segment(), read.len()),
+            (7, 8, 9, 10, 200)
+        );
         assert_eq!(read.values_in(), Some(Place::AStack));
         assert_eq!(read.values, image.values);
     }
@@ -333,7 +356,10 @@ mod tests {
             let mut read = Image::new(0, 0, 0);
             assert!(slot.read(lap as u16, &mut read));
             let words = length.div_ceil(8) as usize;
-            assert_eq!((read.len(), &read.values[..words]), (length as usize, &image.values[..words]));
+            assert_eq!(
+                (read.len(), &read.values[..words]),
+                (length as usize, &image.values[..words])
+            );
         }
         // The last word of what is given up at a moment is that moment.
         image.place(Place::Inline, 0, 1);
@@ -355,7 +381,10 @@ mod tests {
         image.values = [1, 2, 3, 4, 5, 6];
         kept.write(&image);
         kept.read(&mut read);
-        assert_eq!((read.values_in(), read.len(), read.values), (Some(Place::Inline), 48, image.values));
+        assert_eq!(
+            (read.values_in(), read.len(), read.values),
+            (Some(Place::Inline), 48, image.values)
+        );
     }
 
     #[test]
@@ -365,8 +394,16 @@ mod tests {
         assert_eq!(image.deadline(), None);
         image.set_deadline(u64::MAX);
         image.donate();
-        assert_eq!((image.deadline(), image.values_in(), image.segment()), (Some(u64::MAX), Some(Place::Inline), 3));
-        assert!(image.donated() && !image.asks_to_stay() && !image.asks_to_rest() && image.len() == TIMED_INLINE);
+        assert_eq!(
+            (image.deadline(), image.values_in(), image.segment()),
+            (Some(u64::MAX), Some(Place::Inline), 3)
+        );
+        assert!(
+            image.donated()
+                && !image.asks_to_stay()
+                && !image.asks_to_rest()
+                && image.len() == TIMED_INLINE
+        );
     }
 
     #[test]

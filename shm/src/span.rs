@@ -1,10 +1,12 @@
 //! Bytes that a peer may change while we look: uninterpreted until they are copied.
 //!
-//! Numbers are read and written with relaxed atomics of their own size: one access, so a value is checked and used as it was
-//! read once. Runs of bytes are moved by [`copy_out`](Span::copy_out) and [`copy_in`](Room::copy_in): short ones word by word, longer ones
-//! by vectors or `rep movsb` in assembly blocks, which to the compiler are effects that it knows nothing of, so that a peer's
-//! concurrent stores cannot contradict any assumption of its. No run of bytes goes into or out of shared memory by another way, so a build with
-//! debug assertions can count what was copied ([`copied`]).
+//! Numbers are read and written with relaxed atomics of their own size: one access, so a value is
+//! checked and used as it was read once. Runs of bytes are moved by [`copy_out`](Span::copy_out)
+//! and [`copy_in`](Room::copy_in): short ones word by word, longer ones by vectors or `rep movsb`
+//! in assembly blocks, which to the compiler are effects that it knows nothing of, so that a peer's
+//! concurrent stores cannot contradict any assumption of its. No run of bytes goes into or out of
+//! shared memory by another way, so a build with debug assertions can count what was copied
+//! ([`copied`]).
 
 use std::io;
 use std::marker::PhantomData;
@@ -13,10 +15,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// From this length on, copies use vectors: many lines are on their way from the other processor at once.
+/// From this length on, copies use vectors: many lines are on their way from the other processor at
+/// once.
 const VECTOR_COPY: usize = 64;
 
-/// From this length on, copies use the processor's string instruction, which writes whole lines without reading them first.
+/// From this length on, copies use the processor's string instruction, which writes whole lines
+/// without reading them first.
 const STRING_COPY: usize = 256 << 10;
 
 /// Text is copied and checked in pieces of this length.
@@ -32,8 +36,10 @@ static COPIED: AtomicU64 = AtomicU64::new(0);
 #[cfg(debug_assertions)]
 static READ_SINGLY: AtomicU64 = AtomicU64::new(0);
 
-/// The bytes that this process has copied by spans and rooms so far, in all its threads: into shared memory, out of it, and within it. For tests of who
-/// copies what. Not counted: numbers read or written one by one, which are used where they are, and what the kernel takes ([`Span::write_to`]).
+/// The bytes that this process has copied by spans and rooms so far, in all its threads: into
+/// shared memory, out of it, and within it. For tests of who copies what. Not counted: numbers read
+/// or written one by one, which are used where they are, and what the kernel takes
+/// ([`Span::write_to`]).
 ///
 /// `None` in builds without debug assertions, which do not count.
 pub fn copied() -> Option<u64> {
@@ -63,7 +69,8 @@ pub enum NoText {
     NoMemory,
 }
 
-/// A run of bytes that others may change; see the module. Copying it copies the view, not the bytes.
+/// A run of bytes that others may change; see the module. Copying it copies the view, not the
+/// bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     start: NonNull<u8>,
@@ -84,7 +91,8 @@ macro_rules! load {
             let cell = self.cell::<$atomic>(at)?;
             #[cfg(debug_assertions)]
             READ_SINGLY.fetch_add(size_of::<$plain>() as u64, Relaxed);
-            // SAFETY: `cell` checked bounds and alignment, and nobody holds a plain reference to the bytes of a span.
+            // SAFETY: `cell` checked bounds and alignment, and nobody holds a plain reference to
+            // the bytes of a span.
             Some(unsafe { cell.as_ref() }.load(Relaxed))
         }
     };
@@ -107,13 +115,15 @@ impl<'a> Span<'a> {
     /// A view of `len` bytes at `start`.
     ///
     /// # Safety
-    /// The range is mapped and stays so for `'a`, and whoever writes to it meanwhile does so by atomics or opaque copies, or is another process.
+    /// The range is mapped and stays so for `'a`, and whoever writes to it meanwhile does so by
+    /// atomics or opaque copies, or is another process.
     #[inline]
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len, life: PhantomData }
     }
 
-    /// A view of private bytes, which nobody changes while it lives. Number accesses in it may be unaligned and then fail; byte copies always work.
+    /// A view of private bytes, which nobody changes while it lives. Number accesses in it may be
+    /// unaligned and then fail; byte copies always work.
     #[inline]
     pub const fn of_bytes(bytes: &'a [u8]) -> Self {
         // SAFETY: a reference is not null.
@@ -148,7 +158,8 @@ impl<'a> Span<'a> {
         self.start
     }
 
-    /// Where it begins, for other languages, and for the kernel. Whoever reads there finds what a peer has just written, and perhaps something else the next time.
+    /// Where it begins, for other languages, and for the kernel. Whoever reads there finds what a
+    /// peer has just written, and perhaps something else the next time.
     #[inline]
     pub const fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()
@@ -181,15 +192,19 @@ impl<'a> Span<'a> {
     load!(u32, AtomicU32, u32);
     load!(u64, AtomicU64, u64);
 
-    /// Asks for its first lines all at once, and changes nothing. What the peer has just written lies in its processor's cache, and comes from there almost one
-    /// line after the other if nothing asks for it before it is needed (4 KiB: 893 ns, asked for 640). Further on the processor sees the direction and asks by itself.
+    /// Asks for its first lines all at once, and changes nothing. What the peer has just written
+    /// lies in its processor's cache, and comes from there almost one line after the other if
+    /// nothing asks for it before it is needed (4 KiB: 893 ns, asked for 640). Further on the
+    /// processor sees the direction and asks by itself.
     #[inline]
     pub fn prefetch(&self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         for at in (0..self.len.min(AHEAD)).step_by(64) {
             let line = self.start.as_ptr().wrapping_add(at);
             // SAFETY: a prefetch has no effect that a program can see, whatever the address.
-            unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) };
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast())
+            };
         }
     }
 
@@ -203,23 +218,27 @@ impl<'a> Span<'a> {
         #[cfg(debug_assertions)]
         READ_SINGLY.fetch_add(self.len as u64 / 8 * 8, Relaxed);
         let words = NonNull::slice_from_raw_parts(start, self.len / 8);
-        // SAFETY: aligned and within a range that is mapped for `'a`; atomics may be changed by others.
+        // SAFETY: aligned and within a range that is mapped for `'a`; atomics may be changed by
+        // others.
         Some(unsafe { words.as_ref() })
     }
 
-    /// Copies the bytes from `at` on into `to`; `None`, and nothing done, if they do not lie within.
+    /// Copies the bytes from `at` on into `to`; `None`, and nothing done, if they do not lie
+    /// within.
     #[inline]
     pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
         let from = self.part(at, to.len())?;
         from.prefetch();
         // SAFETY: a slice's pointer is not null.
         let target = unsafe { NonNull::new_unchecked(to.as_mut_ptr()) };
-        // SAFETY: both ranges have `to.len()` valid bytes, and `to` is ours alone, so they do not overlap.
+        // SAFETY: both ranges have `to.len()` valid bytes, and `to` is ours alone, so they do not
+        // overlap.
         unsafe { move_bytes(from.start, target, to.len()) };
         Some(())
     }
 
-    /// Appends all its bytes to `to`. The only copy of a variable-sized value on its way to its owner.
+    /// Appends all its bytes to `to`. The only copy of a variable-sized value on its way to its
+    /// owner.
     pub fn append_to(&self, to: &mut Vec<u8>) {
         self.prefetch();
         to.reserve(self.len);
@@ -233,7 +252,8 @@ impl<'a> Span<'a> {
         unsafe { to.set_len(len) };
     }
 
-    /// A copy of it as text; `None` if that is not UTF-8. Each piece is checked just behind its copy, while it is near: the check of a value that is interpreted is part of its copy
+    /// A copy of it as text; `None` if that is not UTF-8. Each piece is checked just behind its
+    /// copy, while it is near: the check of a value that is interpreted is part of its copy
     /// (LRPC, section 3.5).
     pub fn to_text(&self) -> Option<String> {
         self.try_to_text(|_| {}).ok()
@@ -262,7 +282,8 @@ impl<'a> Span<'a> {
         if checked != bytes.len() {
             return Err(NoText::NotUtf8);
         }
-        // SAFETY: the pieces, which end where characters end, were each found to be UTF-8, in our own memory; and there is nothing behind them.
+        // SAFETY: the pieces, which end where characters end, were each found to be UTF-8, in our
+        // own memory; and there is nothing behind them.
         Ok(unsafe { String::from_utf8_unchecked(bytes) })
     }
 
@@ -292,19 +313,21 @@ impl<'a> Span<'a> {
     /// Copies all of it to the start of `to`; `None`, and nothing done, if `to` is shorter.
     pub fn copy_to(&self, to: Room<'_>) -> Option<()> {
         let to = to.part(0, self.len)?;
-        // SAFETY: both ranges have `len` valid bytes. A span and a room may overlap, and then the result is some mixture of their
-        // bytes, which is what uninterpreted bytes may be.
+        // SAFETY: both ranges have `len` valid bytes. A span and a room may overlap, and then the
+        // result is some mixture of their bytes, which is what uninterpreted bytes may be.
         unsafe { move_bytes(self.start, to.start, self.len) };
         Some(())
     }
 
-    /// Gives the bytes to the kernel to write to a descriptor, from where they are. Returns how many it took.
+    /// Gives the bytes to the kernel to write to a descriptor, from where they are. Returns how
+    /// many it took.
     ///
     /// # Errors
     /// The kernel's, of `write`; an interrupted one is tried again.
     pub fn write_to(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         loop {
-            // SAFETY: the range is mapped for `'a`; the kernel copies it as it finds it, whoever writes meanwhile.
+            // SAFETY: the range is mapped for `'a`; the kernel copies it as it finds it, whoever
+            // writes meanwhile.
             let done = unsafe { libc::write(fd.as_raw_fd(), self.start.as_ptr().cast(), self.len) };
             if let Ok(done) = usize::try_from(done) {
                 return Ok(done);
@@ -334,7 +357,8 @@ impl<'a> Room<'a> {
     /// A writable view of `len` bytes at `start`.
     ///
     /// # Safety
-    /// As [`Span::new`]; also the range is writable, and for `'a` nobody in this process holds a plain reference to it.
+    /// As [`Span::new`]; also the range is writable, and for `'a` nobody in this process holds a
+    /// plain reference to it.
     #[inline]
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         // SAFETY: passed on to the caller.
@@ -362,12 +386,14 @@ impl<'a> Room<'a> {
     store!(put_u32, AtomicU32, u32);
     store!(put_u64, AtomicU64, u64);
 
-    /// Copies `from` to the bytes from `at` on; `None`, and nothing done, if they do not lie within.
+    /// Copies `from` to the bytes from `at` on; `None`, and nothing done, if they do not lie
+    /// within.
     #[inline]
     pub fn copy_in(&self, at: usize, from: &[u8]) -> Option<()> {
         let to = self.part(at, from.len())?;
         let source = NonNull::from(from).cast::<u8>();
-        // SAFETY: both ranges have `from.len()` valid bytes; `from` is immutable, so the writable room cannot overlap it.
+        // SAFETY: both ranges have `from.len()` valid bytes; `from` is immutable, so the writable
+        // room cannot overlap it.
         unsafe { move_bytes(source, to.start, from.len()) };
         Some(())
     }
@@ -396,8 +422,8 @@ unsafe fn move_bytes(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
 /// 64 bytes at a time, and the last 64 once more where they do not fall even; `len >= 64`.
 #[cfg(target_arch = "x86_64")]
 unsafe fn vector_copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
-    // SAFETY: the caller vouches for both ranges; every access lies within them, since the loop ends 64 bytes before their ends and the last
-    // step begins there.
+    // SAFETY: the caller vouches for both ranges; every access lies within them, since the loop
+    // ends 64 bytes before their ends and the last step begins there.
     unsafe {
         std::arch::asm!(
             "2:",
@@ -441,7 +467,8 @@ unsafe fn vector_copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn string_copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
-    // SAFETY: the caller vouches for both ranges; the direction flag is clear by the calling convention.
+    // SAFETY: the caller vouches for both ranges; the direction flag is clear by the calling
+    // convention.
     unsafe {
         std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rsi") from.as_ptr() => _, inout("rdi") to.as_ptr() => _,
             options(nostack, preserves_flags));
@@ -496,8 +523,16 @@ mod tests {
             assert_eq!(Span::of_bytes(text.as_bytes()).to_text().as_deref(), Some(text.as_str()));
             for cut in 0..text.len() {
                 let bytes = &text.as_bytes()[..cut];
-                assert_eq!(Span::of_bytes(bytes).to_text().as_deref(), std::str::from_utf8(bytes).ok(), "{start} {cut}");
-                assert_eq!(Span::of_bytes(bytes).is_text(), std::str::from_utf8(bytes).is_ok(), "{start} {cut}");
+                assert_eq!(
+                    Span::of_bytes(bytes).to_text().as_deref(),
+                    std::str::from_utf8(bytes).ok(),
+                    "{start} {cut}"
+                );
+                assert_eq!(
+                    Span::of_bytes(bytes).is_text(),
+                    std::str::from_utf8(bytes).is_ok(),
+                    "{start} {cut}"
+                );
                 let mut broken = text.clone().into_bytes();
                 broken[cut] = 0xff;
                 assert_eq!(Span::of_bytes(&broken).to_text(), None, "{start} {cut}");
@@ -525,7 +560,10 @@ mod tests {
     fn copies_of_every_length_and_alignment() {
         let long = if cfg!(miri) { 40 } else { 2 * STRING_COPY };
         let source: Vec<u8> = (0..long + 8).map(|i| (i * 7 + i / 256) as u8).collect();
-        for len in (0..200).chain([384, 4096, 4100, STRING_COPY - 1, STRING_COPY, long]).filter(|&n| n <= long) {
+        for len in (0..200)
+            .chain([384, 4096, 4100, STRING_COPY - 1, STRING_COPY, long])
+            .filter(|&n| n <= long)
+        {
             for shift in 0..8 {
                 let mut words = vec![0u64; len / 8 + 3];
                 let span = Room::of_words(&mut words);

@@ -1,9 +1,11 @@
-//! The station page: what a domain's virtual processors are doing, for its peers to read and for nobody else to write.
+//! The station page: what a domain's virtual processors are doing, for its peers to read and for
+//! nobody else to write.
 //!
-//! Source: URPC, sections 3.1 and 3.1.2: who decides on a processor reallocation has to know whether the other domain has a
-//! processor, and may not ask the kernel each time. One line for each virtual processor. The page is sealed so that only its
-//! domain can ever write it; a peer that could write it could make others believe that a sleeping processor is awake, and
-//! so silence every bell.
+//! Source: URPC, sections 3.1 and 3.1.2: who decides on a processor reallocation has to know
+//! whether the other domain has a processor, and may not ask the kernel each time. One line for
+//! each virtual processor. The page is sealed so that only its domain can ever write it; a peer
+//! that could write it could make others believe that a sleeping processor is awake, and so silence
+//! every bell.
 
 use std::fmt;
 use std::io;
@@ -43,7 +45,8 @@ pub enum State {
     Parked,
 }
 
-/// What one virtual processor does, as its peers ask with every call. Written by itself, read by everybody.
+/// What one virtual processor does, as its peers ask with every call. Written by itself, read by
+/// everybody.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Line {
@@ -53,11 +56,13 @@ pub struct Line {
     pub cpu: AtomicU32,
     /// Its kernel thread's number; 0 if it may not be moved by others.
     pub tid: AtomicU32,
-    /// How often it has fallen asleep. Goes up before `asleep` is set, so that who finds it asleep knows which sleep that is.
+    /// How often it has fallen asleep. Goes up before `asleep` is set, so that who finds it asleep
+    /// knows which sleep that is.
     pub sleeps: AtomicU64,
 }
 
-/// What it does while it is awake: changes with every call, so it is in a line that nobody asks for with every call.
+/// What it does while it is awake: changes with every call, so it is in a line that nobody asks for
+/// with every call.
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Doing(AtomicU32);
@@ -109,7 +114,8 @@ impl Station {
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: the mapping is a `Page` long, page-aligned, zeroed, writable, and lives as long as `self`; `Page` is atomics only.
+        // SAFETY: the mapping is a `Page` long, page-aligned, zeroed, writable, and lives as long
+        // as `self`; `Page` is atomics only.
         unsafe { self.page.as_ref() }
     }
 
@@ -187,7 +193,10 @@ impl fmt::Display for NotAStation {
             Self::File(error) => write!(f, "{error}"),
             Self::Map(error) => write!(f, "it cannot be mapped: {error}"),
             Self::Magic(found) => {
-                write!(f, "a station begins with {MAGIC:#x}, found {found:#x}: use the same version on both sides")
+                write!(
+                    f,
+                    "a station begins with {MAGIC:#x}, found {found:#x}: use the same version on both sides"
+                )
             }
         }
     }
@@ -211,15 +220,19 @@ impl PeerStation {
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: the mapping is a `Page` long, page-aligned and lives as long as `self`; `Page` is atomics only, and this type
-        // only ever loads from them (a store would fault).
+        // SAFETY: the mapping is a `Page` long, page-aligned and lives as long as `self`; `Page` is
+        // atomics only, and this type only ever loads from them (a store would fault).
         unsafe { self.page.as_ref() }
     }
 
-    /// Whether the processor sleeps or is about to. A processor that does not exist is awake: nobody rings for it.
+    /// Whether the processor sleeps or is about to. A processor that does not exist is awake:
+    /// nobody rings for it.
     #[inline]
     pub fn asleep(&self, vp: u16) -> bool {
-        self.page().lines.get(usize::from(vp)).is_some_and(|line| line.asleep.load(Ordering::Acquire) != 0)
+        self.page()
+            .lines
+            .get(usize::from(vp))
+            .is_some_and(|line| line.asleep.load(Ordering::Acquire) != 0)
     }
 
     /// Which sleep the processor sleeps or is about to; `None` while it is awake.
@@ -229,7 +242,8 @@ impl PeerStation {
         (line.asleep.load(Ordering::Acquire) != 0).then(|| line.sleeps.load(Ordering::Relaxed))
     }
 
-    /// What the processor does, by the peer's word; what makes no sense is taken for `Running`, of which nobody expects anything.
+    /// What the processor does, by the peer's word; what makes no sense is taken for `Running`, of
+    /// which nobody expects anything.
     #[inline]
     pub fn state(&self, vp: u16) -> State {
         self.page().state(usize::from(vp))
@@ -246,9 +260,11 @@ impl PeerStation {
         self.page().places.load(Ordering::Relaxed)
     }
 
-    /// Its kernel thread by the peer's word, to be checked against the peer's process before use; `None` if it may not be moved.
+    /// Its kernel thread by the peer's word, to be checked against the peer's process before use;
+    /// `None` if it may not be moved.
     pub fn tid(&self, vp: u16) -> Option<u32> {
-        Some(self.page().lines.get(usize::from(vp))?.tid.load(Ordering::Relaxed)).filter(|&tid| tid != 0)
+        Some(self.page().lines.get(usize::from(vp))?.tid.load(Ordering::Relaxed))
+            .filter(|&tid| tid != 0)
     }
 }
 
@@ -266,7 +282,12 @@ mod tests {
     fn a_peer_reads_what_the_owner_writes() {
         let station = Station::new().unwrap();
         let peer = PeerStation::join(station.as_fd().try_clone_to_owned().unwrap()).unwrap();
-        assert!(!peer.asleep(0) && !peer.asleep(u16::MAX) && peer.tid(0).is_none() && peer.cpu(MOST).is_none());
+        assert!(
+            !peer.asleep(0)
+                && !peer.asleep(u16::MAX)
+                && peer.tid(0).is_none()
+                && peer.cpu(MOST).is_none()
+        );
         assert_eq!((peer.sleep(62), peer.sleep(u16::MAX)), (None, None));
         station.line(62).sleeps.store(7, Ordering::Relaxed);
         station.line(62).asleep.store(1, Ordering::Release);
@@ -276,9 +297,15 @@ mod tests {
         station.say(62, Awake::Gave);
         let states = [0, 1, 62, 63, u16::MAX].map(|vp| peer.state(vp));
         let running = State::Awake(Awake::Running);
-        assert_eq!(states, [running, State::Awake(Awake::Polling), State::Parked, running, running]);
+        assert_eq!(
+            states,
+            [running, State::Awake(Awake::Polling), State::Parked, running, running]
+        );
         station.line(62).asleep.store(0, Ordering::Release);
-        assert_eq!((peer.state(62), station.state(1)), (State::Awake(Awake::Gave), State::Awake(Awake::Polling)));
+        assert_eq!(
+            (peer.state(62), station.state(1)),
+            (State::Awake(Awake::Gave), State::Awake(Awake::Polling))
+        );
     }
 
     #[test]

@@ -41,7 +41,10 @@ pub enum Found<R, N> {
 
 /// Looks for a report, after a look whether it can never come. In this order a report that was made
 /// before its sender's death counts: a reader that knows of the death finds all that came before.
-pub fn find<R, N>(never: impl FnOnce() -> Option<N>, report: impl FnOnce() -> Option<R>) -> Found<R, N> {
+pub fn find<R, N>(
+    never: impl FnOnce() -> Option<N>,
+    report: impl FnOnce() -> Option<R>,
+) -> Found<R, N> {
     let never = never();
     match (report(), never) {
         (Some(report), _) => Found::Came(report),
@@ -121,7 +124,9 @@ impl Steps {
     /// been sent before.
     pub fn value(&self, number: u64) -> Option<(u64, u64)> {
         let came = self.reduction.load(Ordering::Acquire) >= number;
-        came.then(|| (self.value.load(Ordering::Relaxed), self.before_value.load(Ordering::Relaxed)))
+        came.then(|| {
+            (self.value.load(Ordering::Relaxed), self.before_value.load(Ordering::Relaxed))
+        })
     }
 
     /// The rank of a member that will never come, if one was reported. There may be no such rank.
@@ -138,14 +143,20 @@ mod tests {
     #[test]
     fn each_report_is_counted_and_read_as_it_was_written() {
         let steps = Steps::default();
-        assert_eq!((steps.changes(), steps.barrier(1), steps.value(1), steps.missing()), (0, None, None, None));
+        assert_eq!(
+            (steps.changes(), steps.barrier(1), steps.value(1), steps.missing()),
+            (0, None, None, None)
+        );
         steps.report_barrier(1, 70);
         assert_eq!((steps.changes(), steps.barrier(1), steps.barrier(2)), (1, Some(70), None));
         // The reader may look for the first one still.
         steps.report_barrier(2, 75);
         assert_eq!((steps.changes(), steps.barrier(1), steps.barrier(2)), (2, Some(70), Some(75)));
         steps.report_value(2, u64::MAX, 71);
-        assert_eq!((steps.changes(), steps.value(3), steps.value(2)), (3, None, Some((u64::MAX, 71))));
+        assert_eq!(
+            (steps.changes(), steps.value(3), steps.value(2)),
+            (3, None, Some((u64::MAX, 71)))
+        );
         steps.report_missing(0);
         assert_eq!((steps.changes(), steps.missing()), (4, Some(0)));
         steps.missing.store(u64::MAX, Ordering::Relaxed);

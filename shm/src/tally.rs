@@ -1,7 +1,10 @@
-//! Tallies: what each binding of a server has done, counted while it runs, where others may read it and nobody else can write.
+//! Tallies: what each binding of a server has done, counted while it runs, where others may read it
+//! and nobody else can write.
 //!
-//! Source: LRPC, section 2: what calls cross domains, and how large they are (Table I, Figure 1), is what its design rests on; here a running system says it of itself. The memory is sealed like a station
-//! ([`station`](crate::station)): whoever is let in maps it for reading and looks as often as he likes, which costs the server nothing, and goes on while that is stopped.
+//! Source: LRPC, section 2: what calls cross domains, and how large they are (Table I, Figure 1),
+//! is what its design rests on; here a running system says it of itself. The memory is sealed like
+//! a station ([`station`](crate::station)): whoever is let in maps it for reading and looks as
+//! often as he likes, which costs the server nothing, and goes on while that is stopped.
 //!
 //! ```text
 //! 0       magic | process | bindings that found no slot | processors that count
@@ -10,9 +13,11 @@
 //! + 2048  slot 0 of the second processor that counts: only its counts; and so on for each
 //!         slot 1
 //! ```
-//! Counting a call is two additions in lines that the server's processor has at hand, and a third one in the same lines if the call did not come as most do ([`Came`]); what takes more is done
-//! for one call in [`SAMPLED`]. The counts are exact, and no two processors write one line: each that serves has counts of its own, and a reader adds them up. He sees each count by itself, not all at one moment; a slot whose generation has
-//! changed meanwhile is read again.
+//! Counting a call is two additions in lines that the server's processor has at hand, and a third
+//! one in the same lines if the call did not come as most do ([`Came`]); what takes more is done
+//! for one call in [`SAMPLED`]. The counts are exact, and no two processors write one line: each
+//! that serves has counts of its own, and a reader adds them up. He sees each count by itself, not
+//! all at one moment; a slot whose generation has changed meanwhile is read again.
 
 mod reading;
 
@@ -63,7 +68,8 @@ pub enum Outcome {
 /// Ways of ending that are counted.
 pub const OUTCOMES: usize = 4;
 
-/// How the server came to a request, as it knows when it takes it. Each call is counted as one of these, when it is answered: together they are the calls.
+/// How the server came to a request, as it knows when it takes it. Each call is counted as one of
+/// these, when it is answered: together they are the calls.
 ///
 /// | | the request was found | by a processor of the server that |
 /// |---|---|---|
@@ -74,14 +80,20 @@ pub const OUTCOMES: usize = 4;
 /// | wait | when something else was done | had run another call or thread when the request was there already, or had no stack left for it |
 /// | network | in a message from another machine | runs it on a thread that was started for it |
 ///
-/// Donations and hand-offs are both what the glossary calls control transfer by hand-off, and donating; what is called donation here is the one that takes two yields in place of a wake and two sleeps. A
-/// call that waited is counted as a wait, whatever it brought: so of several calls for which one processor was given, one is a hand-off and the others are waits.
+/// Donations and hand-offs are both what the glossary calls control transfer by hand-off, and
+/// donating; what is called donation here is the one that takes two yields in place of a wake and
+/// two sleeps. A call that waited is counted as a wait, whatever it brought: so of several calls
+/// for which one processor was given, one is a hand-off and the others are waits.
 ///
 /// *Exact*: that each call is counted once. *Approximate*:
-/// - a call has waited if the first look after another one's end finds it, though it may have come in the 0.1 µs between (unless its lane was seen to be empty);
-/// - of several that are there when the server wakes up, the one that is found first is taken for the one that woke it, and the others for waits;
-/// - a call from another machine whose results turn out too long for a message is counted as done, though its client is refused them;
-/// - whether the caller gave its processor is its own word, and a user-level thread's is taken from its station: a client that lies deceives those who read of its own binding.
+/// - a call has waited if the first look after another one's end finds it, though it may have come
+///   in the 0.1 µs between (unless its lane was seen to be empty);
+/// - of several that are there when the server wakes up, the one that is found first is taken for
+///   the one that woke it, and the others for waits;
+/// - a call from another machine whose results turn out too long for a message is counted as done,
+///   though its client is refused them;
+/// - whether the caller gave its processor is its own word, and a user-level thread's is taken from
+///   its station: a client that lies deceives those who read of its own binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(usize)]
 pub enum Came {
@@ -152,7 +164,8 @@ struct Slot {
     /// But for [`Outcome::Done`], whose number is what remains.
     outcomes: [AtomicU64; OUTCOMES],
     procedures: [AtomicU64; PROCEDURES],
-    /// [`FAR`] and the port, then the address, of IPv4 as IPv6 has it; 0 for a client on this machine.
+    /// [`FAR`] and the port, then the address, of IPv4 as IPv6 has it; 0 for a client on this
+    /// machine.
     address: [AtomicU64; 3],
     rest: [AtomicU64; 2],
 }
@@ -160,7 +173,12 @@ struct Slot {
 impl Slot {
     fn counts(&self) -> impl Iterator<Item = &AtomicU64> {
         let bytes = [&self.bytes_in, &self.bytes_out].into_iter();
-        bytes.chain(&self.came).chain(&self.outcomes).chain(&self.sizes).chain(&self.times).chain(&self.procedures)
+        bytes
+            .chain(&self.came)
+            .chain(&self.outcomes)
+            .chain(&self.sizes)
+            .chain(&self.times)
+            .chain(&self.procedures)
     }
 }
 
@@ -173,10 +191,15 @@ unsafe impl Cells for Slot {}
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Slot>() == 2048 && size_of::<Head>() <= HOLDINGS);
 #[cfg(not(loom))]
-const _: () = assert!(HOLDINGS + size_of::<Holdings>() <= HEAD && HOLDINGS.is_multiple_of(align_of::<Holdings>()));
-// What most calls add to is in one line, but for the procedure's own count: how it came, its bytes, and the size of one without any.
+const _: () = assert!(
+    HOLDINGS + size_of::<Holdings>() <= HEAD && HOLDINGS.is_multiple_of(align_of::<Holdings>())
+);
+// What most calls add to is in one line, but for the procedure's own count: how it came, its bytes,
+// and the size of one without any.
 #[cfg(not(loom))]
-const _: () = assert!(offset_of!(Slot, came) % 64 == 0 && offset_of!(Slot, sizes) + 8 - offset_of!(Slot, came) == 64);
+const _: () = assert!(
+    offset_of!(Slot, came) % 64 == 0 && offset_of!(Slot, sizes) + 8 - offset_of!(Slot, came) == 64
+);
 
 /// The most processors that count.
 pub const WRITERS: usize = 64;
@@ -226,11 +249,15 @@ fn write_address(words: &[AtomicU64; 3], address: Option<SocketAddr>) {
         [(bits.to_bits() >> 64) as u64, bits.to_bits() as u64]
     });
     let first = address.map_or(0, |address| FAR | u64::from(address.port()));
-    words.iter().zip([first, high, low]).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    words
+        .iter()
+        .zip([first, high, low])
+        .for_each(|(word, value)| word.store(value, Ordering::Relaxed));
 }
 
 impl Tallies {
-    /// Makes the memory, for so many processors that count, 1 to [`WRITERS`]: 8 MiB of address space for each, of which a binding takes half a page for each that counts.
+    /// Makes the memory, for so many processors that count, 1 to [`WRITERS`]: 8 MiB of address
+    /// space for each, of which a binding takes half a page for each that counts.
     ///
     /// # Errors
     /// No descriptor or no memory left.
@@ -254,16 +281,34 @@ impl Tallies {
     }
 
     /// Begins to count for a binding of process `client`. `None` if all slots are taken.
-    pub fn open(self: &Arc<Self>, name: &str, interface: &str, client: u32, since: u64) -> Option<Tally> {
+    pub fn open(
+        self: &Arc<Self>,
+        name: &str,
+        interface: &str,
+        client: u32,
+        since: u64,
+    ) -> Option<Tally> {
         self.begin([name, interface], client, None, since)
     }
 
     /// The same for a binding of a client on another machine, which comes from this address.
-    pub fn open_far(self: &Arc<Self>, name: &str, interface: &str, client: SocketAddr, since: u64) -> Option<Tally> {
+    pub fn open_far(
+        self: &Arc<Self>,
+        name: &str,
+        interface: &str,
+        client: SocketAddr,
+        since: u64,
+    ) -> Option<Tally> {
         self.begin([name, interface], 0, Some(client), since)
     }
 
-    fn begin(self: &Arc<Self>, [name, interface]: [&str; 2], client: u32, far: Option<SocketAddr>, since: u64) -> Option<Tally> {
+    fn begin(
+        self: &Arc<Self>,
+        [name, interface]: [&str; 2],
+        client: u32,
+        far: Option<SocketAddr>,
+        since: u64,
+    ) -> Option<Tally> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let Some((number, used)) = free else {
             self.head.uncounted.fetch_add(1, Ordering::Relaxed);
@@ -280,7 +325,11 @@ impl Tallies {
         slot.since.store(since, Ordering::Relaxed);
         write_address(&slot.address, far);
         // Memory that nobody has used is zero, and is not there yet.
-        slots.iter().filter(|_| used).flat_map(|slot| slot.counts()).for_each(|count| count.store(0, Ordering::Relaxed));
+        slots
+            .iter()
+            .filter(|_| used)
+            .flat_map(|slot| slot.counts())
+            .for_each(|count| count.store(0, Ordering::Relaxed));
         slot.generation.fetch_add(1, Ordering::Release);
         Some(Tally { slots, number, tallies: self.clone(), ended: AtomicBool::new(false) })
     }
@@ -302,7 +351,8 @@ impl fmt::Debug for Tally {
 }
 
 impl Tally {
-    /// The counts of the processor that `number` tells, which is asked only if there are several. No other one may use them at the time.
+    /// The counts of the processor that `number` tells, which is asked only if there are several.
+    /// No other one may use them at the time.
     #[inline]
     pub fn of(&self, number: impl FnOnce() -> usize) -> Counts<'_> {
         match &*self.slots {
@@ -341,7 +391,14 @@ impl Counts<'_> {
 
     /// A call that has ended, with so many bytes of arguments and results.
     #[inline]
-    pub fn count(&self, procedure: u16, came: Came, outcome: Outcome, bytes_in: usize, bytes_out: usize) {
+    pub fn count(
+        &self,
+        procedure: u16,
+        came: Came,
+        outcome: Outcome,
+        bytes_in: usize,
+        bytes_out: usize,
+    ) {
         add(self.of(procedure), 1);
         if came != Came::Spin {
             add(&self.0.came[came as usize - 1], 1);
@@ -391,7 +448,8 @@ mod tests {
     #[test]
     fn what_is_counted_is_read() {
         let tallies = Tallies::new(1).unwrap();
-        let (peer, tally) = (peer(&tallies), tallies.open("files", "demo:files/files@1.0.0", 4711, 12).unwrap());
+        let (peer, tally) =
+            (peer(&tallies), tallies.open("files", "demo:files/files@1.0.0", 4711, 12).unwrap());
         for call in 0..200 {
             assert_eq!(tally.of(|| 0).is_sampled(3), call % SAMPLED == SAMPLED - 1);
             tally.of(|| 0).count(3, Came::Spin, Outcome::Done, 100, 28);
@@ -403,7 +461,10 @@ mod tests {
             (read.name.as_str(), read.interface.as_str(), read.client, read.since),
             ("files", "demo:files/files@1.0.0", 4711, 12)
         );
-        assert_eq!((read.calls(), read.outcomes, read.bytes), (201, [200, 1, 0, 0], [20_000, 5600]));
+        assert_eq!(
+            (read.calls(), read.outcomes, read.bytes),
+            (201, [200, 1, 0, 0], [20_000, 5600])
+        );
         assert_eq!((read.came, read.remote(), read.address), ([200, 0, 0, 0, 1, 0], 0, None));
         assert_eq!((read.sizes[8], read.sizes[0], read.times[10]), (200, 1, 1));
         assert_eq!((read.procedures[3], read.procedures[PROCEDURES - 1]), (200, 1));
@@ -426,7 +487,10 @@ mod tests {
             std::thread::scope(|scope| {
                 for number in 0..4 {
                     let counts = tally.of(|| number);
-                    scope.spawn(move || (0..10_000).for_each(|_| counts.count(0, Came::HandOff, Outcome::Done, 1, 0)));
+                    scope.spawn(move || {
+                        (0..10_000)
+                            .for_each(|_| counts.count(0, Came::HandOff, Outcome::Done, 1, 0))
+                    });
                 }
             });
             let read = &peer(&tallies).read()[0];
@@ -442,7 +506,9 @@ mod tests {
         let count = |came| tally.of(|| 0).count(0, came, Outcome::Done, 1, 1);
         [Came::Donation, Came::Spin].into_iter().for_each(count);
         let before = peer.read().remove(0);
-        [Came::Donation, Came::Wake, Came::Wait, Came::Spin, Came::Spin].into_iter().for_each(count);
+        [Came::Donation, Came::Wake, Came::Wait, Came::Spin, Came::Spin]
+            .into_iter()
+            .for_each(count);
         let since = peer.read().remove(0).since(&before);
         assert_eq!((since.calls(), since.came), (5, [2, 1, 0, 1, 1, 0]));
     }
@@ -467,7 +533,10 @@ mod tests {
         }
         // The slot's next client is another one's.
         let _tally = tallies.open("x", "y", 7, 0).unwrap();
-        assert_eq!((peer.read()[0].client, peer.read()[0].address, peer.read()[0].remote()), (7, None, 0));
+        assert_eq!(
+            (peer.read()[0].client, peer.read()[0].address, peer.read()[0].remote()),
+            (7, None, 0)
+        );
     }
 
     /// The memory is its server's, who may write what he likes.
@@ -476,7 +545,13 @@ mod tests {
         let tallies = Tallies::new(1).unwrap();
         let tally = tallies.open("x", "y", 1, 0).unwrap();
         let slot = &tally.slots[0];
-        let counts = slot.came.iter().chain(&slot.outcomes).chain(&slot.procedures).chain(&slot.sizes).chain(&slot.times);
+        let counts = slot
+            .came
+            .iter()
+            .chain(&slot.outcomes)
+            .chain(&slot.procedures)
+            .chain(&slot.sizes)
+            .chain(&slot.times);
         let words = counts.chain(&slot.name).chain(&slot.address);
         for (nonsense, word) in [u64::MAX, u64::MAX / 3, 1 << 63].into_iter().cycle().zip(words) {
             word.store(nonsense, Ordering::Relaxed);
@@ -503,7 +578,9 @@ mod tests {
     #[test]
     fn nobody_else_can_write_them_and_nothing_else_is_taken_for_them() {
         let tallies = Tallies::new(1).unwrap();
-        let file = MemoryFile::adopt_read_only(tallies.as_fd().try_clone_to_owned().unwrap(), bytes(1)).unwrap();
+        let file =
+            MemoryFile::adopt_read_only(tallies.as_fd().try_clone_to_owned().unwrap(), bytes(1))
+                .unwrap();
         assert!(Mapping::shared(&file).is_err(), "another mapping can be written to");
         let (other, _map) = MemoryFile::create_for_one_writer("other", bytes(1)).unwrap();
         let taken = PeerTallies::join(other.as_fd().try_clone_to_owned().unwrap());

@@ -21,7 +21,10 @@ pub(crate) fn write(words: &[AtomicU64], text: &str) {
 pub(crate) fn read(words: impl IntoIterator<Item = u64>) -> String {
     let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    String::from_utf8_lossy(&bytes[..end])
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -31,7 +34,9 @@ mod tests {
     #[test]
     fn names_are_cut_where_characters_end_and_shown_without_control() {
         let words: [AtomicU64; 2] = Default::default();
-        for (text, shown) in [("grüße", "grüße"), ("0123456789abcdeü", "0123456789abcde"), ("a\x1b[2J", "a?[2J")] {
+        for (text, shown) in
+            [("grüße", "grüße"), ("0123456789abcdeü", "0123456789abcde"), ("a\x1b[2J", "a?[2J")]
+        {
             write(&words, text);
             assert_eq!(read(words.each_ref().map(|word| word.load(Ordering::Relaxed))), shown);
         }

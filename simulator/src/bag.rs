@@ -1,7 +1,10 @@
-//! The memory of a queue, every access to which is a step: as `upcall_shm::mailbag` in small, and with its habits.
+//! The memory of a queue, every access to which is a step: as `upcall_shm::mailbag` in small, and
+//! with its habits.
 //!
-//! Segments lie in places that are used over again. What was given back is there again, as zeros, when it is touched; sometimes the kernel refuses to take it back, and it is there as it was. Sometimes there is no memory. All
-//! ends of a queue see the same words, whoever still has them, so that who uses memory too early is found.
+//! Segments lie in places that are used over again. What was given back is there again, as zeros,
+//! when it is touched; sometimes the kernel refuses to take it back, and it is there as it was.
+//! Sometimes there is no memory. All ends of a queue see the same words, whoever still has them, so
+//! that who uses memory too early is found.
 
 use crate::dice::Dice;
 use crate::engine::Cpu;
@@ -45,9 +48,17 @@ struct Inner {
 }
 
 impl File {
-    /// A file with so many words of home and of each segment; once in `short` times there is no memory for one.
+    /// A file with so many words of home and of each segment; once in `short` times there is no
+    /// memory for one.
     pub fn new(home: usize, segment: usize, short: u64, dice: Dice) -> Arc<Self> {
-        let inner = Mutex::new(Inner { segments: Vec::new(), dice, short, held: 0, left: 0, is_away: false });
+        let inner = Mutex::new(Inner {
+            segments: Vec::new(),
+            dice,
+            short,
+            held: 0,
+            left: 0,
+            is_away: false,
+        });
         Arc::new(Self { home: zeros(home), told: Arc::default(), inner, segment })
     }
 
@@ -55,7 +66,8 @@ impl File {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many segments the sender has opened which the receiver has not left, whatever the two ends believe. None while the sender is at home: then nothing waits in them.
+    /// How many segments the sender has opened which the receiver has not left, whatever the two
+    /// ends believe. None while the sender is at home: then nothing waits in them.
     pub fn held(&self) -> u64 {
         let inner = self.inner();
         if inner.is_away { inner.held } else { 0 }

@@ -1,8 +1,12 @@
-//! Two to eight domains that send, take, look away, sleep, are stopped and die, by chance and from a seed.
+//! Two to eight domains that send, take, look away, sleep, are stopped and die, by chance and from
+//! a seed.
 //!
-//! A run goes through stages. In `ANYTHING` each does what its dice say, and trouble befalls them. After so many steps, in `DRAIN`, there is no more trouble, and they take what is there until nobody can go on: then nothing may be left. In
-//! `LAST` each sends one more message to everybody, with which it goes home, and takes what comes, and in `ASLEEP` it falls asleep once more: then no segment may take memory.
-//! What has to hold all the time is in [`ledger`](crate::ledger), and how long a message may take, in [`member`](crate::member).
+//! A run goes through stages. In `ANYTHING` each does what its dice say, and trouble befalls them.
+//! After so many steps, in `DRAIN`, there is no more trouble, and they take what is there until
+//! nobody can go on: then nothing may be left. In `LAST` each sends one more message to everybody,
+//! with which it goes home, and takes what comes, and in `ASLEEP` it falls asleep once more: then
+//! no segment may take memory. What has to hold all the time is in [`ledger`](crate::ledger), and
+//! how long a message may take, in [`member`](crate::member).
 
 use crate::Rank;
 use crate::bag::{Bag, File};
@@ -45,7 +49,8 @@ struct Plan {
     short: u64,
     /// What each member may buffer, in bytes.
     share: u64,
-    /// Members wait for room: not where they could wait for one that is stopped for ever. Those that wait for each other are told.
+    /// Members wait for room: not where they could wait for one that is stopped for ever. Those
+    /// that wait for each other are told.
     waits: bool,
     /// One to whom most messages go.
     flooded: Option<Rank>,
@@ -68,7 +73,8 @@ impl Plan {
         let slice = 1000 << dice.below(6);
         let shared = dice.once_in(4);
         let slices = |rank: Rank| {
-            let own = Slices { length: slice, of: 2, own: rank as u64 % 2, skew: rank as u64 * 100 };
+            let own =
+                Slices { length: slice, of: 2, own: rank as u64 % 2, skew: rank as u64 * 100 };
             shared.then_some(own)
         };
         let calm = dice.once_in(6);
@@ -101,7 +107,8 @@ impl Plan {
     }
 }
 
-/// A run of some `steps` steps, and what was seen in it: the same again for the same seed and steps.
+/// A run of some `steps` steps, and what was seen in it: the same again for the same seed and
+/// steps.
 ///
 /// # Errors
 /// What was found wrong.
@@ -118,15 +125,19 @@ pub fn run(seed: u64, steps: u64) -> Result<Summary, Failure> {
 fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summary, Failure> {
     let plan = Plan::new(seed, steps, S <= 4, &mut dice);
     let count = plan.count;
-    let file = |at: usize| File::new(plan.home, plan.segment, plan.short, Dice::new(mixed(seed + at as u64)));
+    let file = |at: usize| {
+        File::new(plan.home, plan.segment, plan.short, Dice::new(mixed(seed + at as u64)))
+    };
     let files: Vec<Arc<File>> = (0..count * count).map(file).collect();
     // Each end is handed over once: with the domain it is gone, and with both the file.
     let known: Vec<Weak<File>> = files.iter().map(Arc::downgrade).collect();
-    let ends: Vec<_> = files.into_iter().map(|file| Mutex::new([Some(file.clone()), Some(file)])).collect();
+    let ends: Vec<_> =
+        files.into_iter().map(|file| Mutex::new([Some(file.clone()), Some(file)])).collect();
     let ends = Arc::new(ends);
     let lines: Arc<[Line]> = (0..count).map(|_| Line::default()).collect();
     let (slices, trouble) = (plan.slices.clone(), Some(plan.trouble.clone()));
-    let setup = Setup { dice: Dice::new(dice.any()), slices, trouble, most: steps * PATIENCE + 1_000_000 };
+    let setup =
+        Setup { dice: Dice::new(dice.any()), slices, trouble, most: steps * PATIENCE + 1_000_000 };
     // Who stays diverted has a segment at hand.
     let kept = usize::from(plan.timeout == Some(Duration::ZERO));
     let title = format!("seed {seed}, {plan:?}");
@@ -139,8 +150,21 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
         let out = (0..count).map(|to| bag(own, to, true)).collect();
         let from = (0..count).map(|from| bag(from, own, false)).collect();
         let dice = Dice::new(mixed(plan.seed ^ (own as u64 + 1)));
-        let (lines, timeout, share, handler) = (lines.clone(), plan.timeout, plan.share, 1 + plan.seed % 64);
-        live(&mut Member::new(Parts { cpu: cpu.clone(), dice, out, from, lines, timeout, share, handler }), &plan);
+        let (lines, timeout, share, handler) =
+            (lines.clone(), plan.timeout, plan.share, 1 + plan.seed % 64);
+        live(
+            &mut Member::new(Parts {
+                cpu: cpu.clone(),
+                dice,
+                out,
+                from,
+                lines,
+                timeout,
+                share,
+                handler,
+            }),
+            &plan,
+        );
     };
     let quiet = move |state: &mut State, stage: u32| {
         if let Some(stranded) = Ledger::stranded(state) {
@@ -161,7 +185,8 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
     }
 }
 
-/// Where all was taken and all have gone home: segments that take memory all the same, more than a sender keeps.
+/// Where all was taken and all have gone home: segments that take memory all the same, more than a
+/// sender keeps.
 fn left_behind(state: &State, files: &[Weak<File>], kept: usize) -> Option<String> {
     let count = state.domains.len();
     files.iter().enumerate().find_map(|(at, file)| {
@@ -173,7 +198,11 @@ fn left_behind(state: &State, files: &[Weak<File>], kept: usize) -> Option<Strin
         }
         let most = if sender.life == Life::Lives { kept } else { 0 };
         let used = file.upgrade()?.used();
-        (used > most).then(|| format!("all is taken, and {used} segments from domain {from} to domain {to} take memory"))
+        (used > most).then(|| {
+            format!(
+                "all is taken, and {used} segments from domain {from} to domain {to} take memory"
+            )
+        })
     })
 }
 
@@ -259,7 +288,9 @@ fn farewell<const S: u64>(member: &mut Member<S>, plan: &Plan) {
         };
         // All is taken, so nobody is kept from sending for good.
         if !(0..TRIES).any(|_| goes())
-            && member.cpu.check(|state| Ok(state.domains.iter().all(|domain| domain.stopped != FOREVER)))
+            && member
+                .cpu
+                .check(|state| Ok(state.domains.iter().all(|domain| domain.stopped != FOREVER)))
         {
             member.cpu.fail(format!("nothing goes to domain {to} any more, though all was taken"));
         }

@@ -1,8 +1,11 @@
 //! The engine: domains on virtual processors, one step at a time.
 //!
-//! Each domain is a user-level thread, and one runs at a time. Before whatever another domain could notice it spends time of its own clock ([`Cpu::spend`]); then the domain whose clock is behind all others goes on. So all
-//! steps happen in the order of their times, and two runs with the same dice are the same run. A domain that is stopped has a clock that stands; one that sleeps is woken by its bell; one that is killed unwinds where
-//! it is, which does nothing that others could see.
+//! Each domain is a user-level thread, and one runs at a time. Before whatever another domain could
+//! notice it spends time of its own clock ([`Cpu::spend`]); then the domain whose clock is behind
+//! all others goes on. So all steps happen in the order of their times, and two runs with the same
+//! dice are the same run. A domain that is stopped has a clock that stands; one that sleeps is
+//! woken by its bell; one that is killed unwinds where it is, which does nothing that others could
+//! see.
 //!
 //! The conductor, who has started them, has its turn when nobody can go on.
 
@@ -88,7 +91,11 @@ impl World {
     /// Who has the turn next.
     fn next(&self) -> usize {
         let mut state = self.state();
-        if state.over || state.failure.is_some() { self.conductor() } else { state.choose().unwrap_or(self.conductor()) }
+        if state.over || state.failure.is_some() {
+            self.conductor()
+        } else {
+            state.choose().unwrap_or(self.conductor())
+        }
     }
 }
 
@@ -98,7 +105,8 @@ impl Cpu {
         self.rank
     }
 
-    /// Spends so many ns, or about so many where there is trouble. Whatever others are due to do before happens before this returns.
+    /// Spends so many ns, or about so many where there is trouble. Whatever others are due to do
+    /// before happens before this returns.
     pub fn spend(&self, cost: u64) {
         self.world.state().advance(self.rank, cost);
         self.give_way();
@@ -224,7 +232,9 @@ impl fmt::Debug for Cpu {
 
 type Quiet<'a> = dyn FnMut(&mut State, u32) -> Result<Option<u32>, String> + 'a;
 
-/// Runs `program` in each domain until all have ended, or `quiet` says that it is over. `quiet` is asked whenever nobody can go on: to be over (`Ok(None)`), to go on in this stage or another (all are roused), or what is wrong.
+/// Runs `program` in each domain until all have ended, or `quiet` says that it is over. `quiet` is
+/// asked whenever nobody can go on: to be over (`Ok(None)`), to go on in this stage or another (all
+/// are roused), or what is wrong.
 ///
 /// # Errors
 /// What was found wrong.
@@ -241,7 +251,11 @@ pub fn run(
     }
 }
 
-fn conduct(setup: Setup, program: impl Fn(Cpu) + Clone + Send + 'static, quiet: &mut Quiet<'_>) -> Result<Ledger, Failure> {
+fn conduct(
+    setup: Setup,
+    program: impl Fn(Cpu) + Clone + Send + 'static,
+    quiet: &mut Quiet<'_>,
+) -> Result<Ledger, Failure> {
     let Setup { dice, slices, trouble, most } = setup;
     let count = slices.len();
     let state = State::new(dice, slices, trouble, most);
@@ -258,7 +272,8 @@ fn conduct(setup: Setup, program: impl Fn(Cpu) + Clone + Send + 'static, quiet: 
     loop {
         world.pass(count, world.next());
         let mut state = world.state();
-        if state.failure.is_some() || state.domains.iter().all(|domain| domain.life != Life::Lives) {
+        if state.failure.is_some() || state.domains.iter().all(|domain| domain.life != Life::Lives)
+        {
             break;
         }
         let (stage, steps) = (state.stage, state.steps);

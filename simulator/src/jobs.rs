@@ -1,6 +1,9 @@
-//! The members of jobs that share processors: Tpuz, synth-N with all members as producers and consumers, and one that sends nothing.
+//! The members of jobs that share processors: Tpuz, synth-N with all members as producers and
+//! consumers, and one that sends nothing.
 //!
-//! What a member computes it owes: its processor pays as long as the job has it, so a slice ends anywhere. Messages are sent, and taken, by the product's own queues, each access to which is a step.
+//! What a member computes it owes: its processor pays as long as the job has it, so a slice ends
+//! anywhere. Messages are sent, and taken, by the product's own queues, each access to which is a
+//! step.
 
 use crate::Rank;
 use crate::bag::{Bag, File};
@@ -19,9 +22,11 @@ pub const MEMBERS: usize = 4;
 
 /// What Tpuz's handler takes (the paper).
 const REACHED: u64 = 170;
-/// What Tpuz computes for a jump: so that the search takes as long as the paper's, see the test of that.
+/// What Tpuz computes for a jump: so that the search takes as long as the paper's, see the test of
+/// that.
 const JUMP: u64 = 470;
-/// What the handler of synth-N takes here, and from one message to the next, on average (the paper).
+/// What the handler of synth-N takes here, and from one message to the next, on average (the
+/// paper).
 const HANDLER: u64 = 500;
 const INTERVAL: u64 = 1000;
 /// What interrupts it is seen after so long.
@@ -30,7 +35,8 @@ const PIECE: u64 = 250;
 const SEGMENTS: u64 = 1 << 20;
 const SEGMENT: usize = 4096;
 
-/// Kinds of messages, in the order of their numbers: `reached` or a request, and an acknowledgement.
+/// Kinds of messages, in the order of their numbers: `reached` or a request, and an
+/// acknowledgement.
 const FIRST: u16 = 0;
 const ANSWER: u16 = 1;
 
@@ -78,7 +84,8 @@ impl Job {
     /// One of the jobs on these processors.
     pub fn new(number: usize, entry: Entry, home: usize, running: Arc<[AtomicUsize]>) -> Arc<Self> {
         let books = Mutex::new(Books { levels: vec![(0, 0, 0); 32], ..Books::default() });
-        let files = (0..MEMBERS * MEMBERS).map(|_| File::new(home, SEGMENT, 0, Dice::new(0))).collect();
+        let files =
+            (0..MEMBERS * MEMBERS).map(|_| File::new(home, SEGMENT, 0, Dice::new(0))).collect();
         Arc::new(Self { number, entry, books, files, running })
     }
 
@@ -150,21 +157,41 @@ impl Member {
     /// On this processor.
     pub fn new(cpu: &Cpu, job: &Arc<Job>, program: Program, board: &Arc<Board>, seed: u64) -> Self {
         let rank = cpu.rank();
-        let bag = |from: Rank, to: Rank, sends| Bag { file: job.files[from * MEMBERS + to].clone(), cpu: cpu.clone(), sends };
+        let bag = |from: Rank, to: Rank, sends| Bag {
+            file: job.files[from * MEMBERS + to].clone(),
+            cpu: cpu.clone(),
+            sends,
+        };
         let patience = match job.entry {
             Entry::Mismatch => None,
             Entry::Patience(patience) => Some(patience),
         };
-        let out = (0..MEMBERS).map(|to| (Outgoing::new(bag(rank, to, true)), Flow::new(patience))).collect();
+        let out = (0..MEMBERS)
+            .map(|to| (Outgoing::new(bag(rank, to, true)), Flow::new(patience)))
+            .collect();
         let incoming = (0..MEMBERS).map(|from| Incoming::new(bag(from, rank, false))).collect();
         let work = match program {
             Program::Null(cycles) => Work::Null(cycles),
             Program::Tpuz => Work::Tpuz(Box::new(Search::new(board.clone(), rank))),
-            Program::Synth(group, groups) => {
-                Work::Synth(Synth { group, groups, sent: 0, answered: 0, pause: 0, dice: Dice::new(seed), finished: false })
-            }
+            Program::Synth(group, groups) => Work::Synth(Synth {
+                group,
+                groups,
+                sent: 0,
+                answered: 0,
+                pause: 0,
+                dice: Dice::new(seed),
+                finished: false,
+            }),
         };
-        Self { cpu: cpu.clone(), job: job.clone(), work, owed: 0, out, incoming, outbox: VecDeque::new() }
+        Self {
+            cpu: cpu.clone(),
+            job: job.clone(),
+            work,
+            owed: 0,
+            out,
+            incoming,
+            outbox: VecDeque::new(),
+        }
     }
 
     /// Does the next thing, or looks for something to do.
@@ -237,7 +264,8 @@ impl Member {
                     (synth.pause, self.owed) = (synth.pause - piece, piece);
                     // The message that follows is sent when it is paid for.
                     if synth.pause == 0 {
-                        let to = (rank + 1 + synth.dice.below(MEMBERS as u64 - 1) as usize) % MEMBERS;
+                        let to =
+                            (rank + 1 + synth.dice.below(MEMBERS as u64 - 1) as usize) % MEMBERS;
                         self.outbox.push_back((to, FIRST, [synth.sent, 0]));
                         synth.sent += 1;
                     }
@@ -249,7 +277,10 @@ impl Member {
                     synth.pause = 1 + synth.dice.below(2 * INTERVAL);
                     return true;
                 }
-                if may && synth.answered == synth.sent && !std::mem::replace(&mut synth.finished, true) {
+                if may
+                    && synth.answered == synth.sent
+                    && !std::mem::replace(&mut synth.finished, true)
+                {
                     self.job.books().finished += 1;
                 }
                 false
@@ -325,7 +356,10 @@ impl Member {
                 self.cpu.fail(format!("no segment: {error}"));
             }
         };
-        if mismatch && !queue.is_diverted() && self.job.running[to].load(Ordering::Relaxed) != self.job.number {
+        if mismatch
+            && !queue.is_diverted()
+            && self.job.running[to].load(Ordering::Relaxed) != self.job.number
+        {
             divert(queue);
         }
         while queue.try_send(2 * kind + u16::from(queue.is_diverted()), &words).is_err() {
@@ -353,8 +387,14 @@ impl Member {
 impl Search {
     fn new(board: Arc<Board>, rank: Rank) -> Self {
         let pegs = board.start().count_ones();
-        let mut search =
-            Self { board, pegs, levels: Default::default(), level: Level::new().into_iter(), jumps: Vec::new(), searched: false };
+        let mut search = Self {
+            board,
+            pegs,
+            levels: Default::default(),
+            level: Level::new().into_iter(),
+            jumps: Vec::new(),
+            searched: false,
+        };
         if home(search.board.start(), MEMBERS) == rank {
             search.add(search.board.start(), 1);
         }

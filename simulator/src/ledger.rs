@@ -1,10 +1,15 @@
 //! What the messages promise, watched at every step.
 //!
-//! * A message that is taken is the next one that was launched to its receiver by its sender, whole ([`Ledger::taken`]): so none is lost, doubled, or out of order.
-//! * Nobody falls asleep while a message waits for it, and nobody is left asleep by a sender that has looked whether to ring. Between launch and that look the message is the sender's to ring for: one that is stopped there leaves its
-//!   receiver asleep, for as long as it is stopped ([`Ledger::check_sleeper`], [`Ledger::looked`]).
-//! * Nobody buffers more than its share, the first segment of each pair aside ([`Ledger::check_share`]).
-//! * What was launched is taken at last, also of a sender that has died since ([`Ledger::stranded`]). Of one that died while it launched, it may have been launched.
+//! * A message that is taken is the next one that was launched to its receiver by its sender, whole
+//!   ([`Ledger::taken`]): so none is lost, doubled, or out of order.
+//! * Nobody falls asleep while a message waits for it, and nobody is left asleep by a sender that
+//!   has looked whether to ring. Between launch and that look the message is the sender's to ring
+//!   for: one that is stopped there leaves its receiver asleep, for as long as it is stopped
+//!   ([`Ledger::check_sleeper`], [`Ledger::looked`]).
+//! * Nobody buffers more than its share, the first segment of each pair aside
+//!   ([`Ledger::check_share`]).
+//! * What was launched is taken at last, also of a sender that has died since
+//!   ([`Ledger::stranded`]). Of one that died while it launched, it may have been launched.
 
 use crate::Rank;
 use crate::dice::mixed;
@@ -163,7 +168,9 @@ impl Ledger {
             !pair.owes && pair.waiting.len() > usize::from(pair.torn)
         };
         let from = (0..state.ledger.count).find(waits)?;
-        Some(format!("domain {rank} falls asleep, though a message of domain {from} waits, and nobody rings"))
+        Some(format!(
+            "domain {rank} falls asleep, though a message of domain {from} waits, and nobody rings"
+        ))
     }
 
     /// Whether all that was launched is taken.
@@ -171,23 +178,38 @@ impl Ledger {
         self.seen(from, to).waiting.is_empty()
     }
 
-    /// A sender has diverted, for a message of so many bytes or fewer, in segments of `segment`: why it must not have. Of its segments so many were not left before, `held` of those by this receiver.
+    /// A sender has diverted, for a message of so many bytes or fewer, in segments of `segment`:
+    /// why it must not have. Of its segments so many were not left before, `held` of those by this
+    /// receiver.
     pub fn check_share(share: u64, all: u64, held: u64, segment: u64, len: u64) -> Option<String> {
         let wants = all * segment + len.max(segment);
-        (held > 0 && wants > share)
-            .then(|| format!("buffers {wants} bytes, {all} segments of {segment} before, with a share of {share}"))
+        (held > 0 && wants > share).then(|| {
+            format!(
+                "buffers {wants} bytes, {all} segments of {segment} before, with a share of {share}"
+            )
+        })
     }
 
     /// A receiver has found this message.
     ///
     /// # Errors
     /// It is another one than the next.
-    pub fn taken(&mut self, from: Rank, to: Rank, handler: u16, len: usize) -> Result<Message, String> {
+    pub fn taken(
+        &mut self,
+        from: Rank,
+        to: Rank,
+        handler: u16,
+        len: usize,
+    ) -> Result<Message, String> {
         let Some(message) = self.pair(from, to).waiting.pop_front() else {
-            return Err(format!("a message of domain {from} is taken, though none waits: handler {handler}, {len} bytes"));
+            return Err(format!(
+                "a message of domain {from} is taken, though none waits: handler {handler}, {len} bytes"
+            ));
         };
         if (message.handler(), message.len) != (handler, len) {
-            return Err(format!("the next message of domain {from} is {message:?}, and found is handler {handler}, {len} bytes"));
+            return Err(format!(
+                "the next message of domain {from} is {message:?}, and found is handler {handler}, {len} bytes"
+            ));
         }
         self.summary.taken += 1;
         Ok(message)
@@ -209,14 +231,20 @@ impl Ledger {
         let pairs = all.clone().flat_map(|from| all.clone().map(move |to| (from, to)));
         let mut stranded = pairs.filter(|(from, to)| {
             let pair = state.ledger.seen(*from, *to);
-            state.domains[*to].is_well() && !pair.owes && pair.waiting.len() > usize::from(pair.torn)
+            state.domains[*to].is_well()
+                && !pair.owes
+                && pair.waiting.len() > usize::from(pair.torn)
         });
         let Some((from, to)) = stranded.next() else {
             let unheard = |domain: &Domain| domain.is_well() && !domain.news.is_empty();
             let rank = state.domains.iter().position(unheard)?;
-            return Some(format!("nobody can go on, and domain {rank} has not heard that another one has ended"));
+            return Some(format!(
+                "nobody can go on, and domain {rank} has not heard that another one has ended"
+            ));
         };
         let count = state.ledger.seen(from, to).waiting.len();
-        Some(format!("nobody can go on, and {count} messages of domain {from} to domain {to} are not taken"))
+        Some(format!(
+            "nobody can go on, and {count} messages of domain {from} to domain {to} are not taken"
+        ))
     }
 }

@@ -1,4 +1,6 @@
-//! A member of a group, as in `upcall_message` but for what is bound to processes: `send`, `poll` and `wait` are `Group`'s, `look` is `Ringer::launched`, and the sleep is that of `Post`, each in the order of steps that it has there.
+//! A member of a group, as in `upcall_message` but for what is bound to processes: `send`, `poll`
+//! and `wait` are `Group`'s, `look` is `Ringer::launched`, and the sleep is that of `Post`, each in
+//! the order of steps that it has there.
 //!
 //! The queue, the patience and the announcement are the product's own.
 
@@ -26,7 +28,8 @@ const LONGEST_SPIN: u64 = 320;
 const FENCE: u64 = 200;
 /// A ring of the bell.
 const RING: u64 = 100;
-/// How long a sender waits that is kept by more than one receiver's patience, before it tries again.
+/// How long a sender waits that is kept by more than one receiver's patience, before it tries
+/// again.
 const PAUSE: u64 = 1000;
 /// What a send takes that waits for nothing, at most.
 const SEND: u64 = 5000;
@@ -71,7 +74,8 @@ struct Link<const S: u64> {
     flow: Flow,
     /// The last of the receiver's sleeps that it rang for.
     rung: AtomicU64,
-    /// Since when it was refused, and what the receiver had told when it diverted last: what its patience goes by.
+    /// Since when it was refused, and what the receiver had told when it diverted last: what its
+    /// patience goes by.
     refused: Option<u64>,
     diverted_at: Option<u64>,
 }
@@ -142,7 +146,9 @@ impl<const S: u64> Member<S> {
             Link { file, queue, flow, rung: AtomicU64::new(0), refused: None, diverted_at: None }
         };
         let links = out.into_iter().map(|bag| bag.map(link)).collect();
-        let inbound = |(from, bag): (Rank, Option<Bag<S>>)| Some(Inbound { from, queue: Incoming::new(bag?), ended: false });
+        let inbound = |(from, bag): (Rank, Option<Bag<S>>)| {
+            Some(Inbound { from, queue: Incoming::new(bag?), ended: false })
+        };
         let inbound = from.into_iter().enumerate().filter_map(inbound).collect();
         Self { cpu, dice, links, inbound, lines, timeout, share, handler }
     }
@@ -152,7 +158,8 @@ impl<const S: u64> Member<S> {
         self.cpu.rank()
     }
 
-    /// The most bytes that a message to a member carries which goes the direct way; `None` if it has ended.
+    /// The most bytes that a message to a member carries which goes the direct way; `None` if it
+    /// has ended.
     pub fn most(&self, to: Rank) -> Option<usize> {
         Some(self.links[to].as_ref()?.queue.most_directly())
     }
@@ -166,7 +173,10 @@ impl<const S: u64> Member<S> {
                 self.attend();
             }
             let Some(link) = &mut self.links[to] else { return Sent::Ended };
-            if link.flow.is_always_diverted() && !link.queue.is_diverted() && link.queue.divert().is_err() {
+            if link.flow.is_always_diverted()
+                && !link.queue.is_diverted()
+                && link.queue.divert().is_err()
+            {
                 return Sent::NoMemory;
             }
             if let Some(sent) = self.try_once(to, len) {
@@ -174,7 +184,9 @@ impl<const S: u64> Member<S> {
                 if let (Some(timeout), false) = (self.timeout, paused) {
                     let took = self.cpu.used() - used;
                     if took > nanos(timeout) + SEND {
-                        self.cpu.fail(format!("a message to domain {to} took {took} ns with a timeout of {timeout:?}"));
+                        self.cpu.fail(format!(
+                            "a message to domain {to} took {took} ns with a timeout of {timeout:?}"
+                        ));
                     }
                 }
                 return sent;
@@ -203,7 +215,10 @@ impl<const S: u64> Member<S> {
         let (time, segment) = (self.cpu.time(), link.file.segment_bytes());
         let waited = time - *link.refused.get_or_insert(time);
         let diverts = link.flow.full(self.cpu.now(), progress) == Full::Divert;
-        if diverts && link.diverted_at != Some(progress) && self.timeout.is_some_and(|least| waited < nanos(least)) {
+        if diverts
+            && link.diverted_at != Some(progress)
+            && self.timeout.is_some_and(|least| waited < nanos(least))
+        {
             self.cpu.fail(format!("diverts messages to domain {to} after {waited} ns"))
         }
         let segments = if diverts { Self::said(&self.cpu, to, link) } else { 0 };
@@ -213,14 +228,18 @@ impl<const S: u64> Member<S> {
             let held = Self::held(&self.cpu, to, &link.file);
             match link.queue.divert() {
                 Ok(()) => {
-                    if let Some(wrong) = Ledger::check_share(self.share, held_beside + held, held, segment, 0) {
+                    if let Some(wrong) =
+                        Ledger::check_share(self.share, held_beside + held, held, segment, 0)
+                    {
                         self.cpu.fail(wrong);
                     }
                     link.flow.diverted(progress);
                     (link.refused, link.diverted_at) = (None, Some(progress));
                     return Try::Again;
                 }
-                Err(error) if !waits && error.kind() != io::ErrorKind::StorageFull => return Try::Not(Sent::NoMemory),
+                Err(error) if !waits && error.kind() != io::ErrorKind::StorageFull => {
+                    return Try::Not(Sent::NoMemory);
+                }
                 Err(_) => {}
             }
         }
@@ -243,7 +262,9 @@ impl<const S: u64> Member<S> {
     fn beside(&self, to: Rank) -> (u64, u64) {
         let others = self.links.iter().enumerate().filter(|(rank, _)| *rank != to);
         let of = |(rank, link): (Rank, &Option<Link<S>>)| {
-            link.as_ref().map(|link| (Self::said(&self.cpu, rank, link), Self::held(&self.cpu, rank, &link.file)))
+            link.as_ref().map(|link| {
+                (Self::said(&self.cpu, rank, link), Self::held(&self.cpu, rank, &link.file))
+            })
         };
         others.filter_map(of).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
     }
@@ -279,9 +300,12 @@ impl<const S: u64> Member<S> {
         match self.dice.below(4) {
             0 => draft.put_all(&words),
             1 => {
-                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(len).collect();
+                let bytes: Vec<u8> =
+                    words.iter().flat_map(|word| word.to_le_bytes()).take(len).collect();
                 if draft.room().copy_in(0, &bytes).is_none() {
-                    cpu.fail(format!("{len} bytes do not fit into the message that is to have them"));
+                    cpu.fail(format!(
+                        "{len} bytes do not fit into the message that is to have them"
+                    ));
                 }
             }
             _ => words.iter().enumerate().for_each(|(at, word)| draft.put(at, *word)),
@@ -334,7 +358,9 @@ impl<const S: u64> Member<S> {
     fn poll_one(&mut self, from: Rank, handler: &mut dyn FnMut(&mut Self, Rank)) -> usize {
         for done in 0..BATCH {
             // A handler that sends may have forgotten it.
-            let Some(at) = self.inbound.iter().position(|inbound| inbound.from == from) else { return done };
+            let Some(at) = self.inbound.iter().position(|inbound| inbound.from == from) else {
+                return done;
+            };
             match self.take(at) {
                 Some(true) => {
                     self.cpu.spend(self.handler);
@@ -361,7 +387,9 @@ impl<const S: u64> Member<S> {
                 cpu.count(|seen| seen.without_memory += 1);
                 return None;
             }
-            Err(Unreadable::Violation(violation)) => cpu.fail(format!("from domain {from}: {violation}")),
+            Err(Unreadable::Violation(violation)) => {
+                cpu.fail(format!("from domain {from}: {violation}"))
+            }
         };
         let (handler, len) = (arrived.handler(), arrived.len());
         let message = cpu.check(|state| state.ledger.taken(from, to, handler, len));
@@ -370,7 +398,9 @@ impl<const S: u64> Member<S> {
             let mask = if at == len / 8 { (1 << (len % 8 * 8)) - 1 } else { u64::MAX };
             let (found, put) = (arrived.word(at), message.word(from, to, at));
             if found.map(|found| found & mask) != Some(put & mask) {
-                cpu.fail(format!("word {at} of {message:?} of domain {from} is {found:x?}, not {put:x}"));
+                cpu.fail(format!(
+                    "word {at} of {message:?} of domain {from} is {found:x?}, not {put:x}"
+                ));
             }
         }
         arrived.dispose();
@@ -405,7 +435,8 @@ impl<const S: u64> Member<S> {
         }
     }
 
-    /// `Group::wait`: until a message is there, for `limit` ns at most, or the conductor rouses all.
+    /// `Group::wait`: until a message is there, for `limit` ns at most, or the conductor rouses
+    /// all.
     pub fn wait(&mut self, limit: Option<u64>) {
         self.inbound.iter_mut().for_each(|inbound| inbound.queue.tell());
         let (begin, round) = (self.cpu.time(), self.cpu.round());

@@ -1,4 +1,5 @@
-//! The triangle puzzle, as in `upcall/examples/tpuz.rs`, which is above this crate; but levels are in order, so that a seed repeats a run.
+//! The triangle puzzle, as in `upcall/examples/tpuz.rs`, which is above this crate; but levels are
+//! in order, so that a seed repeats a run.
 
 use crate::Rank;
 use std::collections::BTreeMap;
@@ -21,7 +22,8 @@ pub struct Board {
 /// What a search finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Jumps that were tried: each leads to a position of the next level, which its owner is told of.
+    /// Jumps that were tried: each leads to a position of the next level, which its owner is told
+    /// of.
     pub jumps: u64,
     /// In how many ways one peg is left.
     pub solutions: u64,
@@ -31,10 +33,13 @@ impl Board {
     /// With so many holes a side: 3 to 6.
     pub fn new(side: u32) -> Self {
         let bit = |row: i32, column: i32| {
-            (row < side as i32 && (0..=row).contains(&column)).then(|| 1 << (begin(row as u32) + column as u32))
+            (row < side as i32 && (0..=row).contains(&column))
+                .then(|| 1 << (begin(row as u32) + column as u32))
         };
         let mut jumps = Vec::new();
-        for (row, column) in (0..side as i32).flat_map(|row| (0..=row).map(move |column| (row, column))) {
+        for (row, column) in
+            (0..side as i32).flat_map(|row| (0..=row).map(move |column| (row, column)))
+        {
             for (down, right) in [(0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, -1)] {
                 let at = |steps| bit(row + steps * down, column + steps * right);
                 if let (Some(from), Some(over), Some(to)) = (at(0), at(1), at(2)) {
@@ -58,13 +63,17 @@ impl Board {
 
     /// The one of a position and its mirror image that stands for both.
     fn named(&self, position: Position) -> Position {
-        let row = |row: u32| (position >> begin(row) & ((1 << (row + 1)) - 1)).reverse_bits() >> (31 - row) << begin(row);
+        let row = |row: u32| {
+            (position >> begin(row) & ((1 << (row + 1)) - 1)).reverse_bits() >> (31 - row)
+                << begin(row)
+        };
         position.min((0..self.side).map(row).sum())
     }
 
     /// The search by one alone.
     pub fn search(&self) -> Found {
-        let (mut level, mut found) = (Level::from([(self.start, 1)]), Found { jumps: 0, solutions: 0 });
+        let (mut level, mut found) =
+            (Level::from([(self.start, 1)]), Found { jumps: 0, solutions: 0 });
         for _ in 1..self.start.count_ones() {
             let mut next = Level::new();
             for (&position, ways) in &level {

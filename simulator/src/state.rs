@@ -54,7 +54,9 @@ impl Domain {
         let ready = match (self.life, self.asleep) {
             _ if self.life == Life::Lives && self.doomed => return Some(self.at),
             (Life::Lives, None) => self.at,
-            (Life::Lives, Some(until)) => self.rung.map_or(FOREVER, |rung| rung.saturating_add(WAKE)).min(until).max(self.at),
+            (Life::Lives, Some(until)) => {
+                self.rung.map_or(FOREVER, |rung| rung.saturating_add(WAKE)).min(until).max(self.at)
+            }
             _ => FOREVER,
         };
         let at = ready.max(self.stopped);
@@ -95,7 +97,12 @@ pub struct State {
 }
 
 impl State {
-    pub(crate) fn new(dice: Dice, slices: Vec<Option<Slices>>, trouble: Option<Trouble>, most: u64) -> Self {
+    pub(crate) fn new(
+        dice: Dice,
+        slices: Vec<Option<Slices>>,
+        trouble: Option<Trouble>,
+        most: u64,
+    ) -> Self {
         let ledger = Ledger::new(slices.len());
         let fresh = |slices| Domain {
             at: 0,
@@ -139,10 +146,16 @@ impl State {
     /// The domain whose turn it is, at its time; `None` if nobody can go on.
     pub(crate) fn choose(&mut self) -> Option<Rank> {
         loop {
-            let nexts = self.domains.iter().enumerate().filter_map(|(rank, domain)| Some((domain.next()?, rank)));
+            let nexts = self
+                .domains
+                .iter()
+                .enumerate()
+                .filter_map(|(rank, domain)| Some((domain.next()?, rank)));
             let first = nexts.min();
             let mail = (0..self.mail.len()).min_by_key(|at| self.mail[*at]);
-            if let Some(at) = mail.filter(|at| first.is_none_or(|first| self.mail[*at].0 <= first.0)) {
+            if let Some(at) =
+                mail.filter(|at| first.is_none_or(|first| self.mail[*at].0 <= first.0))
+            {
                 let (time, to, ended) = self.mail.swap_remove(at);
                 self.domains[to].news.push(ended);
                 self.ring(to, time);
@@ -210,7 +223,8 @@ impl State {
         if self.failure.is_none() {
             let mut report = format!("step {}: {what}\n", self.steps);
             for Event(step, time, who, what, a, b) in &self.events {
-                let _ = writeln!(report, "  step {step:>7}, {time:>9} ns: domain {who} {what} {a} {b}");
+                let _ =
+                    writeln!(report, "  step {step:>7}, {time:>9} ns: domain {who} {what} {a} {b}");
             }
             self.failure = Some(report);
         }

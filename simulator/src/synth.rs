@@ -1,10 +1,17 @@
-//! synth-N, the paper's application for its Figure 7: producers send groups of N messages and wait for all their acknowledgements, consumers take some time for each message. How many messages are buffered?
+//! synth-N, the paper's application for its Figure 7: producers send groups of N messages and wait
+//! for all their acknowledgements, consumers take some time for each message. How many messages are
+//! buffered?
 //!
-//! Source: UDM, section 5.2. Two producers and two consumers, on a processor each. The application shares the processors with another one, in slices of half a million units at the same time everywhere, but the consumers' begin 2000
-//! units late: what arrives in this time has a receiver that does not run. There the network interface sees that and has the message buffered ([`Entry::Mismatch`]), and so all that follow until the buffer is empty. Our senders do not know
-//! who runs; they divert when the queue was full for longer than they have patience ([`Entry::Patience`]), and a queue of a common size takes what comes in such a time.
+//! Source: UDM, section 5.2. Two producers and two consumers, on a processor each. The application
+//! shares the processors with another one, in slices of half a million units at the same time
+//! everywhere, but the consumers' begin 2000 units late: what arrives in this time has a receiver
+//! that does not run. There the network interface sees that and has the message buffered
+//! ([`Entry::Mismatch`]), and so all that follow until the buffer is empty. Our senders do not know
+//! who runs; they divert when the queue was full for longer than they have patience
+//! ([`Entry::Patience`]), and a queue of a common size takes what comes in such a time.
 //!
-//! A unit is one of the paper's cycles, and a ns of the simulator's clock. That a message from the buffer costs more is the paper's figure (Table 5); here both ways are the same code.
+//! A unit is one of the paper's cycles, and a ns of the simulator's clock. That a message from the
+//! buffer costs more is the paper's figure (Table 5); here both ways are the same code.
 
 use crate::bag::{Bag, File};
 use crate::dice::{Dice, mixed};
@@ -100,12 +107,22 @@ pub fn run(synth: Synth) -> Result<Row, Failure> {
     let files: Vec<_> = (0..COUNT / 2).map(|_| (file(synth.home), file(SEGMENT))).collect();
     let slices = |rank| Some(Slices { length: SLICE, of: 2, own: 0, skew: rank as u64 % 2 * SKEW });
     let most = 20 * synth.slices * SLICE;
-    let setup = Setup { dice: Dice::new(synth.seed), slices: (0..COUNT).map(slices).collect(), trouble: None, most };
+    let setup = Setup {
+        dice: Dice::new(synth.seed),
+        slices: (0..COUNT).map(slices).collect(),
+        trouble: None,
+        most,
+    };
     let program = move |cpu: Cpu| {
         let (messages, replies) = &files[cpu.rank() / 2];
         let bag = |file: &Arc<File>, sends| Bag { file: file.clone(), cpu: cpu.clone(), sends };
         if cpu.rank().is_multiple_of(2) {
-            produce(&cpu, &synth, Outgoing::new(bag(messages, true)), Incoming::new(bag(replies, false)));
+            produce(
+                &cpu,
+                &synth,
+                Outgoing::new(bag(messages, true)),
+                Incoming::new(bag(replies, false)),
+            );
         } else {
             consume(&cpu, Incoming::new(bag(messages, false)), Outgoing::new(bag(replies, true)));
         }

@@ -1,8 +1,12 @@
-//! Table 6 of the paper: the triangle puzzle beside another job, on four processors, one after the other, in gangs, and co-scheduled. How long does it take, and how many messages are buffered?
+//! Table 6 of the paper: the triangle puzzle beside another job, on four processors, one after the
+//! other, in gangs, and co-scheduled. How long does it take, and how many messages are buffered?
 //!
-//! Source: UDM, section 5.3. The search is the real one, level by level, and what it finds is compared with what one alone finds: so nothing is lost. Times are the paper's: slices of half a million cycles, handlers, intervals, and what a message
-//! from the buffer costs more ([`synth`](crate::synth)). The paper's too, and so no finding, is what it takes to go on to another job ([`SWITCH`]). It does not say how long a job looks before it yields, nor how exactly its processors'
-//! slices begin together: see [`PATIENCE`] and [`Workload::skew`].
+//! Source: UDM, section 5.3. The search is the real one, level by level, and what it finds is
+//! compared with what one alone finds: so nothing is lost. Times are the paper's: slices of half a
+//! million cycles, handlers, intervals, and what a message from the buffer costs more
+//! ([`synth`](crate::synth)). The paper's too, and so no finding, is what it takes to go on to
+//! another job ([`SWITCH`]). It does not say how long a job looks before it yields, nor how exactly
+//! its processors' slices begin together: see [`PATIENCE`] and [`Workload::skew`].
 
 use crate::dice::{Dice, mixed};
 use crate::engine::{self, Cpu, Failure, Setup};
@@ -13,13 +17,15 @@ use crate::turns::{Schedule, Turns};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What it takes to go on to the other job: 0.9 % of a slice, as gangs beside null take in the paper.
+/// What it takes to go on to the other job: 0.9 % of a slice, as gangs beside null take in the
+/// paper.
 pub const SWITCH: u64 = 4500;
 
 /// So long a job looks before it yields.
 pub const PATIENCE: u64 = 1000;
 
-/// What the jobs beside it have to do for each of the search's jumps: with a board of the paper's size 119 million cycles, and 280 thousand messages.
+/// What the jobs beside it have to do for each of the search's jumps: with a board of the paper's
+/// size 119 million cycles, and 280 thousand messages.
 const NULL: u64 = 176;
 const REQUESTS: (u64, u64) = (280, 675);
 
@@ -93,18 +99,27 @@ pub fn run(workload: Workload) -> Result<Ran, Failure> {
         Other::Nobody => Program::Null(0),
         Other::Null => Program::Null(alone.jumps * NULL),
         Other::Tpuz => Program::Tpuz,
-        Other::Synth(group) => Program::Synth(group, alone.jumps * REQUESTS.0 / REQUESTS.1 / MEMBERS as u64 / group),
+        Other::Synth(group) => {
+            Program::Synth(group, alone.jumps * REQUESTS.0 / REQUESTS.1 / MEMBERS as u64 / group)
+        }
     };
     let programs = [Program::Tpuz, other];
     let running: Arc<[AtomicUsize]> = (0..MEMBERS).map(|_| AtomicUsize::new(0)).collect();
-    let jobs = [0, 1].map(|number| Job::new(number, workload.entry, workload.home, running.clone()));
+    let jobs =
+        [0, 1].map(|number| Job::new(number, workload.entry, workload.home, running.clone()));
     let ended: Arc<[AtomicUsize]> = (0..MEMBERS).map(|_| AtomicUsize::new(0)).collect();
-    let setup = Setup { dice: Dice::new(workload.seed), slices: vec![None; MEMBERS], trouble: None, most: u64::MAX };
+    let setup = Setup {
+        dice: Dice::new(workload.seed),
+        slices: vec![None; MEMBERS],
+        trouble: None,
+        most: u64::MAX,
+    };
     let program = {
         let (jobs, ended, board) = (jobs.clone(), ended.clone(), board.clone());
         move |cpu: Cpu| {
             let seed = |job: usize| mixed(workload.seed + (2 * cpu.rank() + job) as u64);
-            let members = [0, 1].map(|job| Member::new(&cpu, &jobs[job], programs[job], &board, seed(job)));
+            let members =
+                [0, 1].map(|job| Member::new(&cpu, &jobs[job], programs[job], &board, seed(job)));
             let turns = Turns::new(workload.schedule, cpu.rank() as u64 % 2 * workload.skew);
             share(&cpu, &jobs, members, turns, &running[cpu.rank()]);
             ended[cpu.rank()].store(cpu.time() as usize, Ordering::Relaxed);
@@ -127,13 +142,22 @@ pub fn run(workload: Workload) -> Result<Ran, Failure> {
 }
 
 /// A processor, until its members of both jobs have ended.
-fn share(cpu: &Cpu, jobs: &[Arc<Job>; 2], mut members: [Member; 2], mut turns: Turns, running: &AtomicUsize) {
+fn share(
+    cpu: &Cpu,
+    jobs: &[Arc<Job>; 2],
+    mut members: [Member; 2],
+    mut turns: Turns,
+    running: &AtomicUsize,
+) {
     let (mut alive, mut own, mut idle) = ([true; 2], 0, None);
     while alive != [false; 2] {
         let now = cpu.time();
         let batch = turns.ends == u64::MAX;
         let gives_way = alive[1 - own] && idle.is_some_and(|since| turns.yields(now - since));
-        if now >= turns.ends || gives_way || batch && turns.job == 0 && jobs[0].books().ended == MEMBERS {
+        if now >= turns.ends
+            || gives_way
+            || batch && turns.job == 0 && jobs[0].books().ended == MEMBERS
+        {
             turns.next(now);
         }
         let next = if alive[turns.job] || batch { turns.job } else { 1 - turns.job };

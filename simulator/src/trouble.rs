@@ -1,4 +1,5 @@
-//! What befalls domains, at any step: they are held up, stopped and continued, stopped for ever, killed.
+//! What befalls domains, at any step: they are held up, stopped and continued, stopped for ever,
+//! killed.
 
 use crate::Rank;
 use crate::dice::Dice;
@@ -31,7 +32,8 @@ impl Trouble {
         self.next = step + 1 + self.dice.below(2 * self.every);
         let count = state.domains.len();
         // Mostly where it is, in the middle of something.
-        let victim = if self.dice.once_in(4) { self.dice.below(count as u64) as Rank } else { current };
+        let victim =
+            if self.dice.once_in(4) { self.dice.below(count as u64) as Rank } else { current };
         let now = state.time_of(current);
         if !state.domains[victim].is_well() || state.domains[victim].doomed {
             return;
@@ -62,6 +64,11 @@ impl Trouble {
 
     fn stop(&self, victim: Rank, until: u64, state: &mut State) {
         state.domains[victim].stopped = until;
-        state.event(victim, if until == FOREVER { "is stopped for ever" } else { "is stopped until" }, until, 0);
+        state.event(
+            victim,
+            if until == FOREVER { "is stopped for ever" } else { "is stopped until" },
+            until,
+            0,
+        );
     }
 }

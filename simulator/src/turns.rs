@@ -1,7 +1,10 @@
-//! Whose turn it is on a processor that two jobs share: one job after the other, in gangs, or co-scheduled.
+//! Whose turn it is on a processor that two jobs share: one job after the other, in gangs, or
+//! co-scheduled.
 //!
-//! Source: UDM, section 5.3. Gangs have fixed slices, at the same time everywhere but for the skew, and their yields are ignored. The co-scheduler has each processor go on to the other job when a slice ends or the job yields, whatever
-//! the other processors do, and brings all to the same job at each [`SYNCHRONISED`]th slice.
+//! Source: UDM, section 5.3. Gangs have fixed slices, at the same time everywhere but for the skew,
+//! and their yields are ignored. The co-scheduler has each processor go on to the other job when a
+//! slice ends or the job yields, whatever the other processors do, and brings all to the same job
+//! at each [`SYNCHRONISED`]th slice.
 
 use crate::synth::SLICE;
 
@@ -15,7 +18,8 @@ pub enum Schedule {
     Batch,
     /// In slices, at the same time everywhere.
     Gang,
-    /// Each processor by itself. A job that has found nothing to do for so long gives its time away.
+    /// Each processor by itself. A job that has found nothing to do for so long gives its time
+    /// away.
     Co {
         /// In cycles.
         patience: u64,
@@ -59,7 +63,11 @@ impl Turns {
             Schedule::Co { .. } => {
                 let round = SYNCHRONISED * SLICE;
                 let synchronised = now.saturating_sub(self.skew) / round;
-                self.job = if synchronised == self.synchronised { 1 - self.job } else { synchronised as usize % 2 };
+                self.job = if synchronised == self.synchronised {
+                    1 - self.job
+                } else {
+                    synchronised as usize % 2
+                };
                 self.synchronised = synchronised;
                 self.ends = (now + SLICE).min((synchronised + 1) * round + self.skew);
             }

@@ -1,4 +1,5 @@
-//! Two million steps of domains that do anything, by seeds one after another: from the clock, or from `UPCALL_SEED` on. `UPCALL_STEPS` makes it longer.
+//! Two million steps of domains that do anything, by seeds one after another: from the clock, or
+//! from `UPCALL_SEED` on. `UPCALL_STEPS` makes it longer.
 
 use std::time::UNIX_EPOCH;
 use upcall_simulator::chaos;
@@ -13,7 +14,8 @@ fn given(name: &str) -> Option<u64> {
 
 #[test]
 fn whatever_befalls_domains_messages_arrive() {
-    let first = given("UPCALL_SEED").unwrap_or_else(|| UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64));
+    let first = given("UPCALL_SEED")
+        .unwrap_or_else(|| UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64));
     let steps = given("UPCALL_STEPS").unwrap_or(2_000_000);
     println!("from seed {first} on");
     let (mut seed, mut all) = (first, Summary::default());
@@ -29,6 +31,13 @@ fn whatever_befalls_domains_messages_arrive() {
     }
     println!("{} runs: {all:#?}", seed.wrapping_sub(first));
     if steps >= 1_000_000 {
-        assert!(all.diverts > 2000 && all.home > 500 && all.rings > 500 && all.deaths > 10 && all.stops > 1000, "{all:?}");
+        assert!(
+            all.diverts > 2000
+                && all.home > 500
+                && all.rings > 500
+                && all.deaths > 10
+                && all.stops > 1000,
+            "{all:?}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The shape of the paper's Table 6. That nothing is lost, a run sees itself: what the search finds is compared with what one alone finds.
+//! The shape of the paper's Table 6. That nothing is lost, a run sees itself: what the search finds
+//! is compared with what one alone finds.
 
 use std::time::Duration;
 use upcall_simulator::synth::Entry;
@@ -15,7 +16,8 @@ fn ran(workload: Workload) -> Ran {
 
 #[test]
 fn two_small_searches_have_the_shape() {
-    let [batch, gang, co] = [Schedule::Batch, Schedule::Gang, CO].map(|schedule| ran(Workload::new(5, Other::Tpuz, schedule)));
+    let [batch, gang, co] = [Schedule::Batch, Schedule::Gang, CO]
+        .map(|schedule| ran(Workload::new(5, Other::Tpuz, schedule)));
     assert!((0.98..1.02).contains(&(gang.time as f64 / batch.time as f64)));
     for job in 0..2 {
         assert!(gang.sent[job].buffered < 10 && co.sent[job].buffered > 300);
@@ -26,7 +28,8 @@ fn two_small_searches_have_the_shape() {
 #[test]
 #[cfg_attr(debug_assertions, ignore = "takes long without optimisation: cargo test --release")]
 fn gangs_buffer_little_and_who_is_scheduled_loosely_much() {
-    let [batch, gang, co] = [Schedule::Batch, Schedule::Gang, CO].map(|schedule| ran(Workload::new(6, Other::Null, schedule)));
+    let [batch, gang, co] = [Schedule::Batch, Schedule::Gang, CO]
+        .map(|schedule| ran(Workload::new(6, Other::Null, schedule)));
     // The paper: 513.5 thousand messages, and 239.6 million cycles.
     assert_eq!((batch.sent[0].messages, batch.sent[0].buffered), (506_429, 0));
     assert!((230_000_000..250_000_000).contains(&batch.time), "{}", batch.time);

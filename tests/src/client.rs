@@ -64,10 +64,15 @@ pub(crate) fn show<const N: usize>(numbers: [u64; N]) -> Outcome {
 }
 
 pub(crate) fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Outcome {
-    if found == expected { done() } else { Err(format!("wrong answer: {found:?}, not {expected:?}").into()) }
+    if found == expected {
+        done()
+    } else {
+        Err(format!("wrong answer: {found:?}, not {expected:?}").into())
+    }
 }
 
-/// Calls without a pause until the server has done work of so many milliseconds beside that. How many that took, and how many calls were made.
+/// Calls without a pause until the server has done work of so many milliseconds beside that. How
+/// many that took, and how many calls were made.
 fn nulls_beside_work(trial: &Trial, ms: u64) -> Outcome {
     let (start, mut calls) = (Instant::now(), 0);
     trial.work_aside(ms as u32)?;
@@ -101,8 +106,8 @@ impl Client {
         self.trial.as_ref().ok_or_else(|| "not bound".into())
     }
 
-    /// The bytes that this process copies while it makes one call with `len` bytes; nothing where that is not counted. The memory that the call needs is
-    /// there before.
+    /// The bytes that this process copies while it makes one call with `len` bytes; nothing where
+    /// that is not counted. The memory that the call needs is there before.
     fn copies_of(&self, len: u64, call: impl Fn(&Trial, &[u8]) -> Outcome) -> Outcome {
         let (trial, (data, _)) = (self.trial()?, pattern(len as usize, 7));
         let before = upcall_shm::span::copied();
@@ -111,7 +116,8 @@ impl Client {
     }
 
     fn obey(&mut self, words: &[&str]) -> Outcome {
-        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+        let number =
+            |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
         match words.first().copied().unwrap_or_default() {
             "bind" => return self.bind(words[1], words.get(3).copied().unwrap_or("trial")),
             // Binds to a server of one of these users, or of any.
@@ -124,7 +130,8 @@ impl Client {
             "pace" => self.trial()?.set_pacing(pacing(words[1])),
             "add-on-thread" => {
                 let (trial, a, b) = (self.trial()?.clone(), number(2) as u32, number(3) as u32);
-                let sum = upcall::thread::processors(1, pacing(words[1]))?.run(move || trial.add(a, b))??;
+                let sum = upcall::thread::processors(1, pacing(words[1]))?
+                    .run(move || trial.add(a, b))??;
                 return show([sum.into()]);
             }
             "bind-more" => {
@@ -133,12 +140,15 @@ impl Client {
                 self.more.push(small);
             }
             "unbind" => *self = Self::default(),
-            // Binds its small interface so many times. Says how often that went well, and why no more.
+            // Binds its small interface so many times. Says how often that went well, and why no
+            // more.
             "bind-until" => {
                 for more in 0..number(2) {
                     match small::Small::bind(words[1]) {
                         Ok(small) => self.more.push(small),
-                        Err(error) => return Ok(vec![more.to_string(), error.to_string().replace(' ', "_")]),
+                        Err(error) => {
+                            return Ok(vec![more.to_string(), error.to_string().replace(' ', "_")]);
+                        }
                     }
                 }
                 return show([number(2)]);
@@ -165,14 +175,20 @@ impl Client {
             }
             // So many calls to several servers, 13 of 16 to one of them.
             "nulls-mostly" => {
-                let mut others = (0..self.several.len()).filter(|&at| at as u64 != number(1)).cycle();
+                let mut others =
+                    (0..self.several.len()).filter(|&at| at as u64 != number(1)).cycle();
                 for call in 0..number(2) {
-                    let at = if call % 16 < 13 { number(1) as usize } else { others.next().ok_or("one server only")? };
+                    let at = if call % 16 < 13 {
+                        number(1) as usize
+                    } else {
+                        others.next().ok_or("one server only")?
+                    };
                     self.several[at].null()?;
                 }
             }
             "null" => self.trial()?.null()?,
-            "nulls" => (0..number(1)).try_for_each(|_| self.trial()?.null().map_err(Into::<Box<dyn Error>>::into))?,
+            "nulls" => (0..number(1))
+                .try_for_each(|_| self.trial()?.null().map_err(Into::<Box<dyn Error>>::into))?,
             "nulls-beside-work" => return nulls_beside_work(self.trial()?, number(1)),
             "add" => return show([self.trial()?.add(number(1) as u32, number(2) as u32)?.into()]),
             "echo" => {
@@ -183,9 +199,15 @@ impl Client {
                 let (data, sum) = pattern(number(1) as usize, 7);
                 return same(self.trial()?.sum(&data)?, sum);
             }
-            "copies-of-length" => return self.copies_of(number(1), |trial, data| same(trial.length(data)?, data.len() as u64)),
+            "copies-of-length" => {
+                return self.copies_of(number(1), |trial, data| {
+                    same(trial.length(data)?, data.len() as u64)
+                });
+            }
             "copies-of-reverse" => {
-                return self.copies_of(number(1), |trial, data| same(trial.reverse(data)?, data.iter().rev().copied().collect()));
+                return self.copies_of(number(1), |trial, data| {
+                    same(trial.reverse(data)?, data.iter().rev().copied().collect())
+                });
             }
             "copies-of-echo" => {
                 return self.copies_of(number(1), |trial, data| {
@@ -204,7 +226,8 @@ impl Client {
             "open-slow" => self.things.push(self.trial()?.open_slow(number(1) as u32)?),
             "drop-things" => self.things.clear(),
             "numbers" => {
-                let numbers = self.things.iter().map(|thing| thing.number().map(|number| number.to_string()));
+                let numbers =
+                    self.things.iter().map(|thing| thing.number().map(|number| number.to_string()));
                 return Ok(numbers.collect::<Result<_, _>>()?);
             }
             "add-small" => {
@@ -212,17 +235,27 @@ impl Client {
                     same(small.add(2, 3)?, 5)?;
                 }
             }
-            "things" => return self.trial()?.things().map_err(Into::into).and_then(|(a, b)| show([a, b])),
+            "things" => {
+                return self.trial()?.things().map_err(Into::into).and_then(|(a, b)| show([a, b]));
+            }
             "work" => self.trial()?.work(number(1) as u32)?,
             "work-by" => {
-                self.trial()?.with_deadline(Some(Duration::from_millis(number(2)))).work(number(1) as u32)?;
+                self.trial()?
+                    .with_deadline(Some(Duration::from_millis(number(2))))
+                    .work(number(1) as u32)?;
             }
-            "marks" => return self.trial()?.marks().map_err(Into::into).and_then(|(a, b)| show([a, b])),
+            "marks" => {
+                return self.trial()?.marks().map_err(Into::into).and_then(|(a, b)| show([a, b]));
+            }
             "fail" => self.trial()?.fail(words[1])?,
-            "limited" => self.trial()?.limited(&"x".repeat(number(1) as usize), &vec![1; number(2) as usize])?,
+            "limited" => self
+                .trial()?
+                .limited(&"x".repeat(number(1) as usize), &vec![1; number(2) as usize])?,
             "storm" => return storm(self.trial()?, number(1) as usize, number(2) as usize),
             "server-without-kernel" => return to_server_without_kernel(self.trial()?, number(1)),
-            "without-kernel" => return without_kernel(self.trial()?, number(1), number(2) as usize),
+            "without-kernel" => {
+                return without_kernel(self.trial()?, number(1), number(2) as usize);
+            }
             "deadlines" => {
                 let giver = Giver::new(words.get(4) == Some(&"words"));
                 return deadlines(
@@ -237,16 +270,27 @@ impl Client {
             "close-deadlines" => {
                 let giver = Giver::new(words.get(4) == Some(&"words"));
                 let length = Duration::from_millis(number(3));
-                return close_deadlines(self.trial()?, number(1) as usize, number(2) as usize, length, &giver);
+                return close_deadlines(
+                    self.trial()?,
+                    number(1) as usize,
+                    number(2) as usize,
+                    length,
+                    &giver,
+                );
             }
             "deadline" => {
-                self.trial = Some(self.trial()?.with_deadline((number(1) > 0).then_some(Duration::from_millis(number(1)))));
+                self.trial = Some(
+                    self.trial()?
+                        .with_deadline((number(1) > 0).then_some(Duration::from_millis(number(1)))),
+                );
             }
             "shapes" => return crate::shapes::call(words[1], &words[2..]),
             "scenario" => return scenario(words[1], words.get(2) == Some(&"user-level")),
             "go" => return relay::go(words),
             "marks-of" => return relay::marks(words[1]),
-            "everywhere" => return everywhere(words[1], Duration::from_millis(number(2)), number(3) as usize),
+            "everywhere" => {
+                return everywhere(words[1], Duration::from_millis(number(2)), number(3) as usize);
+            }
             "turns" => {
                 return turns(
                     self.trial()?,
@@ -293,7 +337,8 @@ impl Client {
     }
 }
 
-/// How many bytes this process has copied into and out of shared memory, in all or since then; nothing in builds that do not count.
+/// How many bytes this process has copied into and out of shared memory, in all or since then;
+/// nothing in builds that do not count.
 pub fn copied_since(before: Option<u64>) -> Vec<String> {
     let spent = upcall_shm::span::copied().map(|now| now - before.unwrap_or(0));
     spent.iter().map(u64::to_string).collect()
@@ -305,7 +350,8 @@ pub fn read_singly() -> Vec<String> {
     upcall_shm::span::read_singly().iter().map(u64::to_string).collect()
 }
 
-/// How many crossings into the kernel this process has made in calls; nothing in builds that do not count.
+/// How many crossings into the kernel this process has made in calls; nothing in builds that do not
+/// count.
 pub fn crossings() -> Vec<String> {
     upcall_os::crossings::made().iter().map(u64::to_string).collect()
 }
@@ -330,7 +376,11 @@ fn bind_beside(mute: &str, name: &str, others: u64) -> Outcome {
     std::thread::scope(|scope| {
         let start = Instant::now();
         let waiting: Vec<_> = (0..others)
-            .map(|_| scope.spawn(move || (Trial::bind(mute).err().map(|error| Said::error(&error)), spent(start))))
+            .map(|_| {
+                scope.spawn(move || {
+                    (Trial::bind(mute).err().map(|error| Said::error(&error)), spent(start))
+                })
+            })
             .collect();
         std::thread::sleep(Duration::from_millis(100));
         Trial::bind(name)?.null()?;
@@ -354,7 +404,8 @@ fn bind_beside(mute: &str, name: &str, others: u64) -> Outcome {
 fn bind_storm(name: &str) -> Outcome {
     let mut said = false;
     loop {
-        let tried = Trial::bind(name).map_err(Box::<dyn Error>::from).and_then(|trial| Ok(trial.null()?));
+        let tried =
+            Trial::bind(name).map_err(Box::<dyn Error>::from).and_then(|trial| Ok(trial.null()?));
         let at = now();
         match tried {
             Ok(()) if !said => {
@@ -409,7 +460,9 @@ fn call_until_it_fails(trial: &Trial, number: usize, begun: &AtomicU64, ends: &E
         }
         if let Err(error) = outcome {
             let kind = match Said::error(&*error) {
-                Said::Error { kind, .. } if kind == "Failed.PeerEnded" || kind == "Failed.Lost" => kind,
+                Said::Error { kind, .. } if kind == "Failed.PeerEnded" || kind == "Failed.Lost" => {
+                    kind
+                }
                 other => other.to_line().replace(' ', "_"),
             };
             return ends.lock().unwrap_or_else(PoisonError::into_inner).push((at, kind));
@@ -417,8 +470,8 @@ fn call_until_it_fails(trial: &Trial, number: usize, begun: &AtomicU64, ends: &E
     }
 }
 
-/// Calls from `kernel` kernel threads and `users` user-level threads until every one has failed. Says when all have begun, then how many failed, when the
-/// last one did, and with which errors.
+/// Calls from `kernel` kernel threads and `users` user-level threads until every one has failed.
+/// Says when all have begun, then how many failed, when the last one did, and with which errors.
 fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
     let (begun, ends) = (Arc::new(AtomicU64::new(0)), Ends::default());
     std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
@@ -434,7 +487,9 @@ fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
                     let threads: Vec<_> = (0..users)
                         .map(|number| {
                             let (trial, begun, ends) = (trial.clone(), begun.clone(), ends.clone());
-                            upcall::thread::spawn(move || call_until_it_fails(&trial, number, &begun, &ends))
+                            upcall::thread::spawn(move || {
+                                call_until_it_fails(&trial, number, &begun, &ends)
+                            })
                         })
                         .collect();
                     threads.into_iter().for_each(|thread| drop(thread.join()));
@@ -457,7 +512,10 @@ fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
 }
 
 /// Tries again and again until it is so many.
-pub(crate) fn until(wanted: u64, found: impl Fn() -> Result<u64, CallError>) -> Result<(), Box<dyn Error>> {
+pub(crate) fn until(
+    wanted: u64,
+    found: impl Fn() -> Result<u64, CallError>,
+) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     while found()? != wanted {
         if start.elapsed() > Duration::from_secs(60) {
@@ -483,7 +541,8 @@ fn honest(trial: &Trial, time: Duration, kinds: u64) -> Outcome {
                 let start = Instant::now();
                 let which = (dice.any() % kinds) as usize;
                 if let Err(error) = one_call(trial, which, &mut dice) {
-                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("call {}: {error}", which % 6));
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) =
+                        Some(format!("call {}: {error}", which % 6));
                     stop.store(true, Ordering::Relaxed);
                 }
                 calls.fetch_add(1, Ordering::Relaxed);
@@ -519,8 +578,9 @@ fn honest(trial: &Trial, time: Duration, kinds: u64) -> Outcome {
     }
 }
 
-/// Calls an impostor that never answers, from a kernel thread and from a user-level one, until it hangs up; meanwhile other threads of the same virtual
-/// processor call the honest server. Says how many calls they made, and how long the longest took.
+/// Calls an impostor that never answers, from a kernel thread and from a user-level one, until it
+/// hangs up; meanwhile other threads of the same virtual processor call the honest server. Says how
+/// many calls they made, and how long the longest took.
 fn beside(trial: &Trial, impostor: &str) -> Outcome {
     let impostor = Trial::bind(impostor)?;
     // Time for it to undo what binding did to its bell.
@@ -544,7 +604,9 @@ fn beside(trial: &Trial, impostor: &str) -> Outcome {
                             let start = Instant::now();
                             trial.null().map_err(|error| error.to_string())?;
                             shared.0.fetch_add(1, Ordering::Relaxed);
-                            shared.1.fetch_max(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                            shared
+                                .1
+                                .fetch_max(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
                         }
                         Ok(())
                     })
@@ -562,8 +624,9 @@ fn beside(trial: &Trial, impostor: &str) -> Outcome {
     show([calls.load(Ordering::Relaxed), worst.load(Ordering::Relaxed)])
 }
 
-/// Binds to an impostor again and again and calls until the binding is broken. Wrong answers and errors are all the same to it; says how many binds, calls and
-/// errors there were, and how long the longest call took.
+/// Binds to an impostor again and again and calls until the binding is broken. Wrong answers and
+/// errors are all the same to it; says how many binds, calls and errors there were, and how long
+/// the longest call took.
 fn endure(name: &str, time: Duration) -> Outcome {
     let end = Instant::now() + time;
     let (mut binds, mut calls, mut errors, mut worst) = (0, 0, 0, 0);
@@ -571,7 +634,8 @@ fn endure(name: &str, time: Duration) -> Outcome {
     let processor = OneProcessor::start();
     while Instant::now() < end {
         // What one can ask for on another machine, and what is said of it.
-        if let Some((server, _)) = name.strip_prefix("tcp://").and_then(|rest| rest.split_once('/')) {
+        if let Some((server, _)) = name.strip_prefix("tcp://").and_then(|rest| rest.split_once('/'))
+        {
             errors += u64::from(upcall::directory::list_far(&format!("tcp://{server}")).is_err());
         }
         let trial = match Trial::bind(name) {
@@ -598,7 +662,8 @@ fn endure(name: &str, time: Duration) -> Outcome {
                     counts.2 = counts.2.max(start.elapsed().as_nanos() as u64);
                     if let Err(error) = outcome {
                         counts.1 += 1;
-                        let failed = matches!(error.downcast_ref::<CallError>(), Some(CallError::Failed(_)));
+                        let failed =
+                            matches!(error.downcast_ref::<CallError>(), Some(CallError::Failed(_)));
                         shared.0.fetch_or(failed, Ordering::Relaxed);
                     }
                 }
@@ -612,11 +677,14 @@ fn endure(name: &str, time: Duration) -> Outcome {
                 }
             });
         } else {
-            let callers: Vec<_> = (0..5).map(|_| (caller.clone(), trial.clone(), Dice::new(dice.any()))).collect();
+            let callers: Vec<_> =
+                (0..5).map(|_| (caller.clone(), trial.clone(), Dice::new(dice.any()))).collect();
             processor.run(move || {
                 let threads: Vec<_> = callers
                     .into_iter()
-                    .map(|(caller, trial, dice)| upcall::thread::spawn(move || caller(&trial, dice)))
+                    .map(|(caller, trial, dice)| {
+                        upcall::thread::spawn(move || caller(&trial, dice))
+                    })
                     .collect();
                 threads.into_iter().for_each(|thread| drop(thread.join()));
             })?;
@@ -680,16 +748,22 @@ pub fn spare_descriptors(spare: u64) -> Outcome {
     // The limit is on numbers, not on their count. A descriptor with a number beyond it could be
     // closed and not be opened again; so it is above all of them, and the free numbers below are
     // filled.
-    let is_open = |number: &u64| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok();
+    let is_open =
+        |number: &u64| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok();
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 16);
     let highest = (0..limit).filter(is_open).max().unwrap_or(2);
-    let opened = || std::fs::File::open("/dev/null").ok().filter(|filler| filler.as_raw_fd() as u64 <= highest);
+    let opened = || {
+        std::fs::File::open("/dev/null").ok().filter(|filler| filler.as_raw_fd() as u64 <= highest)
+    };
     if spare < MANY {
         fillers.extend(std::iter::from_fn(opened));
     }
     let limit = highest + 1 + spare;
     let hard = getrlimit(Resource::Nofile).maximum;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(limit.min(hard.unwrap_or(u64::MAX))), maximum: hard })?;
+    setrlimit(
+        Resource::Nofile,
+        Rlimit { current: Some(limit.min(hard.unwrap_or(u64::MAX))), maximum: hard },
+    )?;
     show([limit])
 }
 
@@ -716,7 +790,9 @@ pub fn ration(words: &[&str]) -> Outcome {
 fn sum_without_memory(trial: &Trial, len: usize) -> Outcome {
     let (data, sum) = pattern(len, 7);
     let text = std::fs::read_to_string("/proc/self/statm")?;
-    let used = text.split_whitespace().next().and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096;
+    let used =
+        text.split_whitespace().next().and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0)
+            * 4096;
     let limit = |current| setrlimit(Resource::As, Rlimit { current, maximum: None });
     limit(Some(used + len as u64 / 2))?;
     let refused = trial.sum(&data);
@@ -736,7 +812,9 @@ fn sum_without_memory(trial: &Trial, len: usize) -> Outcome {
 /// The kernel's.
 pub fn no_more_memory() -> Outcome {
     let text = std::fs::read_to_string("/proc/self/statm")?;
-    let used = text.split_whitespace().next().and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096;
+    let used =
+        text.split_whitespace().next().and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0)
+            * 4096;
     setrlimit(Resource::As, Rlimit { current: Some(used + (16 << 20)), maximum: None })?;
     done()
 }

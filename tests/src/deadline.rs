@@ -20,7 +20,10 @@ struct Tally {
 
 impl Tally {
     fn first_calls(&self) -> u64 {
-        [&self.done, &self.sent, &self.unsent].iter().map(|count| count.load(Ordering::SeqCst)).sum()
+        [&self.done, &self.sent, &self.unsent]
+            .iter()
+            .map(|count| count.load(Ordering::SeqCst))
+            .sum()
     }
 
     /// Whether so many calls were done, and as many aborted under way.
@@ -83,7 +86,9 @@ impl Giver {
                     Ok(new) => due.push(new),
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                     Err(mpsc::RecvTimeoutError::Disconnected) if due.is_empty() => return,
-                    Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(1)),
+                    Err(mpsc::RecvTimeoutError::Disconnected) => {
+                        std::thread::sleep(Duration::from_millis(1))
+                    }
                 }
             }
         });
@@ -103,10 +108,17 @@ impl Giver {
     }
 }
 
-/// Calls with a deadline, or a word, `kernel` kernel threads and `users` user-level threads. Says how many were done, how many aborted after and how many before they were sent, and
-/// how long the longest took, in milliseconds. Then each calls without a deadline, whatever the server does meanwhile; and at last says how many objects were made,
-/// once all of them are dropped.
-pub(crate) fn deadlines(trial: &Trial, kernel: usize, users: usize, after: Duration, giver: &Giver) -> Outcome {
+/// Calls with a deadline, or a word, `kernel` kernel threads and `users` user-level threads. Says
+/// how many were done, how many aborted after and how many before they were sent, and how long the
+/// longest took, in milliseconds. Then each calls without a deadline, whatever the server does
+/// meanwhile; and at last says how many objects were made, once all of them are dropped.
+pub(crate) fn deadlines(
+    trial: &Trial,
+    kernel: usize,
+    users: usize,
+    after: Duration,
+    giver: &Giver,
+) -> Outcome {
     let tally = Arc::new(Tally::default());
     let made = std::thread::scope(|scope| -> Result<u64, Box<dyn Error>> {
         for number in 0..kernel {
@@ -119,8 +131,11 @@ pub(crate) fn deadlines(trial: &Trial, kernel: usize, users: usize, after: Durat
                 let run = upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
                     let threads: Vec<_> = (0..users)
                         .map(|number| {
-                            let (trial, tally, giver) = (trial.clone(), tally.clone(), giver.clone());
-                            upcall::thread::spawn(move || tally.call_twice(&trial, &giver, after, number))
+                            let (trial, tally, giver) =
+                                (trial.clone(), tally.clone(), giver.clone());
+                            upcall::thread::spawn(move || {
+                                tally.call_twice(&trial, &giver, after, number)
+                            })
                         })
                         .collect();
                     threads.into_iter().for_each(|thread| drop(thread.join()));
@@ -133,7 +148,8 @@ pub(crate) fn deadlines(trial: &Trial, kernel: usize, users: usize, after: Durat
             std::thread::sleep(Duration::from_millis(1));
         }
         let [done, sent, unsent, longest] =
-            [&tally.done, &tally.sent, &tally.unsent, &tally.longest_ms].map(|count| count.load(Ordering::SeqCst));
+            [&tally.done, &tally.sent, &tally.unsent, &tally.longest_ms]
+                .map(|count| count.load(Ordering::SeqCst));
         say(Ok(vec![done.to_string(), sent.to_string(), unsent.to_string(), longest.to_string()]));
         if let Some(threads) = threads {
             threads.join().map_err(|_| "a scheduler panicked")??;
@@ -144,13 +160,21 @@ pub(crate) fn deadlines(trial: &Trial, kernel: usize, users: usize, after: Durat
     if wrong.is_empty() { Ok(vec![made.to_string()]) } else { Err(wrong.join("; ").into()) }
 }
 
-/// So many calls of each kind are waited for, and so long at most: on a busy machine a second may bring few.
+/// So many calls of each kind are waited for, and so long at most: on a busy machine a second may
+/// bring few.
 const ENOUGH: u64 = 120;
 const LONGEST: Duration = Duration::from_secs(12);
 
-/// For so long at least, calls from as many threads with deadlines, or words, about as long as the calls take: whatever comes first, the other comes too. Then calls without one, and says how many calls
-/// were done, and how many aborted after and how many before they were sent.
-pub(crate) fn close_deadlines(trial: &Trial, kernel: usize, users: usize, length: Duration, giver: &Giver) -> Outcome {
+/// For so long at least, calls from as many threads with deadlines, or words, about as long as the
+/// calls take: whatever comes first, the other comes too. Then calls without one, and says how many
+/// calls were done, and how many aborted after and how many before they were sent.
+pub(crate) fn close_deadlines(
+    trial: &Trial,
+    kernel: usize,
+    users: usize,
+    length: Duration,
+    giver: &Giver,
+) -> Outcome {
     let tally = Arc::new(Tally::default());
     let start = Instant::now();
     let call = move |trial: &Trial, tally: &Tally, giver: &Giver, number: usize| {
@@ -177,7 +201,8 @@ pub(crate) fn close_deadlines(trial: &Trial, kernel: usize, users: usize, length
         }
         Ok(())
     })?;
-    // Whatever was abandoned, by threads of a scheduler that has ended too, holds up nobody for long.
+    // Whatever was abandoned, by threads of a scheduler that has ended too, holds up nobody for
+    // long.
     for number in 0..200 {
         one_call(trial, number, &mut Dice::new(1))?;
     }
@@ -185,7 +210,9 @@ pub(crate) fn close_deadlines(trial: &Trial, kernel: usize, users: usize, length
     let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
     match wrong.first() {
         Some(wrong) => Err(wrong.clone().into()),
-        None => Ok([&tally.done, &tally.sent, &tally.unsent].map(|count| count.load(Ordering::SeqCst).to_string()).into()),
+        None => Ok([&tally.done, &tally.sent, &tally.unsent]
+            .map(|count| count.load(Ordering::SeqCst).to_string())
+            .into()),
     }
 }
 

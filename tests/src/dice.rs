@@ -1,4 +1,5 @@
-//! Random numbers that a seed repeats: SplitMix64, whose low bits are as random as the high ones from the first number on.
+//! Random numbers that a seed repeats: SplitMix64, whose low bits are as random as the high ones
+//! from the first number on.
 
 /// A source of random numbers.
 #[derive(Clone, Debug)]
@@ -10,7 +11,8 @@ impl Dice {
         Self(seed)
     }
 
-    /// A seed from the clock, or from the variable `UPCALL_SEED`; printed so that a failure can be looked into.
+    /// A seed from the clock, or from the variable `UPCALL_SEED`; printed so that a failure can be
+    /// looked into.
     pub fn thrown(what: &str) -> Self {
         let given = std::env::var("UPCALL_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(crate::now);

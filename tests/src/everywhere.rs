@@ -14,11 +14,13 @@ struct Tally {
     longest_us: AtomicU64,
 }
 
-/// Calls each of the servers in turn for `time`, from `users` user-level threads, or without any from the kernel thread. Says how many calls there were
-/// in all, how many to the server that had the fewest, and how many microseconds the longest took.
+/// Calls each of the servers in turn for `time`, from `users` user-level threads, or without any
+/// from the kernel thread. Says how many calls there were in all, how many to the server that had
+/// the fewest, and how many microseconds the longest took.
 pub(crate) fn everywhere(names: &str, time: Duration, users: usize) -> Outcome {
     let trials = names.split(',').map(Trial::bind).collect::<Result<Vec<_>, _>>()?;
-    let servers: Arc<Vec<(Trial, Tally)>> = Arc::new(trials.into_iter().map(|trial| (trial, Tally::default())).collect());
+    let servers: Arc<Vec<(Trial, Tally)>> =
+        Arc::new(trials.into_iter().map(|trial| (trial, Tally::default())).collect());
     let end = Instant::now() + time;
     if users == 0 {
         call_in_turn(&servers, 0, end)?;
@@ -27,10 +29,14 @@ pub(crate) fn everywhere(names: &str, time: Duration, users: usize) -> Outcome {
         upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
             let start = |first| {
                 let servers = servers.clone();
-                upcall::thread::spawn(move || call_in_turn(&servers, first, end).map_err(|error| error.to_string()))
+                upcall::thread::spawn(move || {
+                    call_in_turn(&servers, first, end).map_err(|error| error.to_string())
+                })
             };
             let threads: Vec<_> = (0..users).map(start).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a caller panicked".to_owned())?)
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().map_err(|_| "a caller panicked".to_owned())?)
         })??;
     }
     let calls = || servers.iter().map(|(_, tally)| tally.calls.load(Ordering::Relaxed));
@@ -38,7 +44,11 @@ pub(crate) fn everywhere(names: &str, time: Duration, users: usize) -> Outcome {
     show([calls().sum(), calls().min().unwrap_or(0), longest.unwrap_or(0)])
 }
 
-fn call_in_turn(servers: &[(Trial, Tally)], first: usize, end: Instant) -> Result<(), upcall::CallError> {
+fn call_in_turn(
+    servers: &[(Trial, Tally)],
+    first: usize,
+    end: Instant,
+) -> Result<(), upcall::CallError> {
     for (trial, tally) in servers.iter().cycle().skip(first % servers.len()) {
         let start = Instant::now();
         if start >= end {

@@ -24,7 +24,11 @@ struct Names {
     peak: &'static str,
 }
 
-const FIRST: Names = Names { limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", peak: "memory.max_usage_in_bytes" };
+const FIRST: Names = Names {
+    limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    peak: "memory.max_usage_in_bytes",
+};
 const SECOND: Names = Names { limit: "memory.max", usage: "memory.current", peak: "memory.peak" };
 
 /// Makes a group with this limit: of version 1, or of version 2 below that of this process.
@@ -33,9 +37,15 @@ fn make(limit: u64) -> io::Result<Made> {
     let first = Path::new("/sys/fs/cgroup/memory");
     let (above, names) = match first.join("cgroup.procs").exists() {
         true => (first.into(), FIRST),
-        false => (upcall_os::cgroup::own().ok_or_else(|| io::Error::other("no control groups"))?, SECOND),
+        false => {
+            (upcall_os::cgroup::own().ok_or_else(|| io::Error::other("no control groups"))?, SECOND)
+        }
     };
-    let path = above.join(format!("upcall-test-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed)));
+    let path = above.join(format!(
+        "upcall-test-{}-{}",
+        std::process::id(),
+        MADE.fetch_add(1, Ordering::Relaxed)
+    ));
     fs::create_dir(&path)?;
     let made = Made { path, names };
     match fs::write(made.path.join(made.names.limit), limit.to_string()) {
@@ -66,13 +76,19 @@ impl Group {
     /// A group with this limit, for programs that are started by [`Group::command`].
     pub fn new(limit: u64, what: &str) -> Self {
         let made = make(limit);
-        Self(made.inspect_err(|error| eprintln!("skipped: {what}: a control group of memory: {error}")).ok())
+        Self(
+            made.inspect_err(|error| {
+                eprintln!("skipped: {what}: a control group of memory: {error}")
+            })
+            .ok(),
+        )
     }
 
     /// The command that runs a program in it, from the program's first page on. Empty without one.
     pub fn command(&self) -> Vec<String> {
         let Some(made) = &self.0 else { return Vec::new() };
-        let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", made.path.display());
+        let script =
+            format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", made.path.display());
         vec!["sh".into(), "-c".into(), script]
     }
 
@@ -82,7 +98,9 @@ impl Group {
     }
 
     fn read(&self, what: impl Fn(&Names) -> &'static str) -> u64 {
-        let read = |made: &Made| fs::read_to_string(made.path.join(what(&made.names))).ok()?.trim().parse().ok();
+        let read = |made: &Made| {
+            fs::read_to_string(made.path.join(what(&made.names))).ok()?.trim().parse().ok()
+        };
         self.0.as_ref().and_then(read).unwrap_or(0)
     }
 
@@ -109,7 +127,10 @@ impl Drop for Group {
         if let Some(Made { path, .. }) = &self.0 {
             // Its process has ended, or ends now.
             let start = Instant::now();
-            while fs::remove_dir(path).is_err() && path.exists() && start.elapsed() < Duration::from_secs(10) {
+            while fs::remove_dir(path).is_err()
+                && path.exists()
+                && start.elapsed() < Duration::from_secs(10)
+            {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }

@@ -2,7 +2,9 @@
 
 use crate::client::say;
 use crate::dice::Dice;
-use crate::speech::{Answer, Refusal, Request, ToClient, ToServer, VERSION, any_list, outcome, plan};
+use crate::speech::{
+    Answer, Refusal, Request, ToClient, ToServer, VERSION, any_list, outcome, plan,
+};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,7 +56,9 @@ type Memories = Vec<(u16, Arc<Region>)>;
 
 impl Given {
     fn add(&self, number: u16, fd: OwnedFd, len: usize) {
-        let region = MemoryFile::adopt(fd, len).ok().and_then(|file| Region::new(Mapping::shared(&file).ok()?));
+        let region = MemoryFile::adopt(fd, len)
+            .ok()
+            .and_then(|file| Region::new(Mapping::shared(&file).ok()?));
         self.enter(number, region);
     }
 
@@ -63,7 +67,10 @@ impl Given {
     }
 
     fn enter(&self, number: u16, region: Option<Arc<Region>>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(region.map(|region| (number, region)));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(region.map(|region| (number, region)));
     }
 
     fn ring(&self) {
@@ -79,7 +86,8 @@ impl Given {
 const CHANNEL: u16 = u16::MAX;
 
 fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
-    let (manner, stays) = manner.strip_suffix("-for-ever").map_or((manner, false), |manner| (manner, true));
+    let (manner, stays) =
+        manner.strip_suffix("-for-ever").map_or((manner, false), |manner| (manner, true));
     let (given, over) = (Given::default(), Arc::new(AtomicBool::new(false)));
     let station = Station::new().unwrap_or_else(|error| panic!("a station: {error}"));
     let bell = Bell::new().unwrap_or_else(|error| panic!("a bell: {error}"));
@@ -91,7 +99,10 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
             Ok(Received::Message(message)) => message,
             _ => break,
         };
-        let Ok(ToServer { serial, request }) = postcard::from_bytes::<ToServer>(&message.bytes) else { break };
+        let Ok(ToServer { serial, request }) = postcard::from_bytes::<ToServer>(&message.bytes)
+        else {
+            break;
+        };
         let mut descriptors = message.descriptors.into_iter();
         let mut out = Vec::new();
         let answer = match (manner, request) {
@@ -103,14 +114,17 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
             }
             ("other-answer", _) => Answer::Mapped,
             // What a server says that is a version ahead and otherwise as it should be.
-            ("other-version", Request::Open { version }) => Answer::Refused(Refusal::Version(format!(
-                "the client speaks version {version}, the server version {}",
-                VERSION + 1
-            ))),
+            ("other-version", Request::Open { version }) => Answer::Refused(Refusal::Version(
+                format!("the client speaks version {version}, the server version {}", VERSION + 1),
+            )),
             ("few-descriptors", Request::Open { .. }) => Answer::Opened { home: 0 },
             (_, Request::Open { .. }) => {
-                descriptors.next().into_iter().for_each(|fd| given.add(CHANNEL, fd, channel::BYTES));
-                let (given, over, manner, mut dice) = (given.clone(), over.clone(), manner.to_string(), Dice::new(dice.any()));
+                descriptors
+                    .next()
+                    .into_iter()
+                    .for_each(|fd| given.add(CHANNEL, fd, channel::BYTES));
+                let (given, over, manner, mut dice) =
+                    (given.clone(), over.clone(), manner.to_string(), Dice::new(dice.any()));
                 let time = Duration::from_millis(match &*manner {
                     "blocks" => 1500,
                     "boasts" => 60_000,
@@ -124,7 +138,10 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                 if let Some(tid) = snatched {
                     station.line(0).tid.store(tid, Ordering::SeqCst);
                 }
-                station.line(0).asleep.store(u32::from(manner == "blocks" || snatched.is_some()), Ordering::SeqCst);
+                station
+                    .line(0)
+                    .asleep
+                    .store(u32::from(manner == "blocks" || snatched.is_some()), Ordering::SeqCst);
                 let copy = bell.as_fd().try_clone_to_owned();
                 std::thread::spawn(move || match &*manner {
                     "lies" => lie(&given, &over, dice),
@@ -133,7 +150,8 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                     _ if snatched.is_some() => {}
                     _ => scribble(&given, &over, dice),
                 });
-                // It hangs up after a while, so that there are many rounds, and goes on disturbing for some moments.
+                // It hangs up after a while, so that there are many rounds, and goes on disturbing
+                // for some moments.
                 if !stays {
                     std::thread::spawn(move || {
                         std::thread::sleep(time);
@@ -144,15 +162,24 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                 Answer::Opened { home: 0 }
             }
             (_, Request::Bind { procedures, .. }) => {
-                descriptors.next().into_iter().for_each(|fd| given.add(0, fd, plan(&any_list(1)).bytes()));
+                descriptors
+                    .next()
+                    .into_iter()
+                    .for_each(|fd| given.add(0, fd, plan(&any_list(1)).bytes()));
                 Answer::Bound { procedures: any_list(procedures.len()) }
             }
             (_, Request::Stacks { .. }) => {
-                descriptors.next().into_iter().for_each(|fd| given.add(0, fd, plan(&any_list(1)).bytes()));
+                descriptors
+                    .next()
+                    .into_iter()
+                    .for_each(|fd| given.add(0, fd, plan(&any_list(1)).bytes()));
                 Answer::Mapped
             }
             (_, Request::Segment { number, len }) => {
-                descriptors.next().into_iter().for_each(|fd| given.add_segment(number, fd, len as usize));
+                descriptors
+                    .next()
+                    .into_iter()
+                    .for_each(|fd| given.add_segment(number, fd, len as usize));
                 Answer::Mapped
             }
             (_, Request::OpenLane { vp: Some(_), .. }) => {
@@ -177,7 +204,8 @@ fn block(bell: std::io::Result<OwnedFd>, over: &AtomicBool) {
     let bell = bell.unwrap_or_else(|error| panic!("a copy of the bell: {error}"));
     while !over.load(Ordering::Relaxed) {
         let flags = rustix::fs::fcntl_getfl(&bell).unwrap_or_else(|error| panic!("flags: {error}"));
-        // Full, by a write that does not wait; then blocking again, as the client made it non-blocking when it got it.
+        // Full, by a write that does not wait; then blocking again, as the client made it
+        // non-blocking when it got it.
         let _ = rustix::fs::fcntl_setfl(&bell, flags | rustix::fs::OFlags::NONBLOCK);
         for count in [u64::MAX - 1, 1] {
             let _ = rustix::io::write(&bell, &count.to_ne_bytes());
@@ -216,7 +244,10 @@ fn channel(given: &Given) -> Option<Channel> {
 fn boast(given: &Given, over: &AtomicBool) {
     let left = upcall_os::headroom::available();
     let Some(channel) = channel(given) else { return };
-    let lanes: Vec<_> = (0..32).filter_map(|number| channel.lane(number)).map(|lane| SingleServer::new(lane.single)).collect();
+    let lanes: Vec<_> = (0..32)
+        .filter_map(|number| channel.lane(number))
+        .map(|lane| SingleServer::new(lane.single))
+        .collect();
     while !over.load(Ordering::Relaxed) {
         let mut request = Image::new(0, 0, 0);
         for lane in &lanes {
@@ -231,25 +262,44 @@ fn boast(given: &Given, over: &AtomicBool) {
     }
 }
 
-/// Answers every request of a virtual processor in its proper slot, mostly with the right call number, and everything else wrong.
+/// Answers every request of a virtual processor in its proper slot, mostly with the right call
+/// number, and everything else wrong.
 fn lie(given: &Given, over: &AtomicBool, mut dice: Dice) {
     let Some(channel) = channel(given) else { return };
     let lanes = (32..channel::LANES).filter_map(|number| channel.lane(number));
-    let lanes: Vec<_> = lanes.map(|lane| (Receiver::new(lane.requests), Sender::new(lane.replies))).collect();
+    let lanes: Vec<_> =
+        lanes.map(|lane| (Receiver::new(lane.requests), Sender::new(lane.replies))).collect();
     while !over.load(Ordering::Relaxed) {
         let all = given.all();
         let mut idle = true;
         for (requests, replies) in &lanes {
             let Some(request) = requests.take() else { continue };
             idle = false;
-            let numbers = [0, 1, 8, 16, 1 << 16, 1 << 20, u64::MAX, 1 << 56, u64::MAX - (1 << 20), dice.any()];
+            let numbers = [
+                0,
+                1,
+                8,
+                16,
+                1 << 16,
+                1 << 20,
+                u64::MAX,
+                1 << 56,
+                u64::MAX - (1 << 20),
+                dice.any(),
+            ];
             let outcome = if dice.below(2) == 0 { 0 } else { dice.below(10) as u16 };
             let call = if dice.below(500) == 0 { dice.any() as u16 } else { request.call() };
             let mut reply = Image::new(call, outcome, dice.any() as u16);
             let place = [Place::Inline, Place::AStack, Place::Segment][dice.below(3) as usize];
-            reply.place(place, dice.below(4) as u16, [0, 8, 16, 48, 4096, u32::MAX][dice.below(6) as usize]);
-            reply.values = std::array::from_fn(|_| numbers[dice.below(numbers.len() as u64) as usize]);
-            // What a call did not give room for is held for it, and this much is fetched: not so much that the machine suffers.
+            reply.place(
+                place,
+                dice.below(4) as u16,
+                [0, 8, 16, 48, 4096, u32::MAX][dice.below(6) as usize],
+            );
+            reply.values =
+                std::array::from_fn(|_| numbers[dice.below(numbers.len() as u64) as usize]);
+            // What a call did not give room for is held for it, and this much is fetched: not so
+            // much that the machine suffers.
             if outcome == 5 && (1 << 28..1 << 48).contains(&reply.values[1]) {
                 reply.values[1] = 1 << 20;
             }

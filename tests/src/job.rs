@@ -11,10 +11,14 @@ use std::time::Duration;
 use upcall::message::{Event, Handlers, Joining, RunError};
 use upcall_job::{Happening, Job, Kind, OnDeath, Way};
 
-/// Runs a job: options, `--`, and what its members are, which is this program too. Says what happens, and at last its code.
+/// Runs a job: options, `--`, and what its members are, which is this program too. Says what
+/// happens, and at last its code.
 pub fn supervise(words: &[&str]) {
-    let say_error = |error: &(dyn std::error::Error + 'static)| println!("{}", Said::error(error).to_line());
-    let Some(at) = words.iter().position(|word| *word == "--") else { return say(Err("a `--` is missing".into())) };
+    let say_error =
+        |error: &(dyn std::error::Error + 'static)| println!("{}", Said::error(error).to_line());
+    let Some(at) = words.iter().position(|word| *word == "--") else {
+        return say(Err("a `--` is missing".into()));
+    };
     let (options, member) = (&words[..at], &words[at + 1..]);
     let program = match member {
         ["program", program, ..] => program.into(),
@@ -62,8 +66,15 @@ pub fn ask(words: &[&str]) {
         _ => {
             let (jobs, silent) = upcall_job::list();
             for job in jobs {
-                let pids: Vec<String> = job.members.iter().map(|member| member.pid.to_string()).collect();
-                println!("ok {} {:?} {} {}", job.name, job.state, if job.leads { "leads" } else { "-" }, pids.join(" "));
+                let pids: Vec<String> =
+                    job.members.iter().map(|member| member.pid.to_string()).collect();
+                println!(
+                    "ok {} {:?} {} {}",
+                    job.name,
+                    job.state,
+                    if job.leads { "leads" } else { "-" },
+                    pids.join(" ")
+                );
             }
             silent.into_iter().next().map_or(Ok(()), Err)
         }
@@ -139,7 +150,9 @@ fn work(path: &Path) -> Outcome {
     let (own, others) = (group.rank(), group.size() as u64 - 1);
     for round in 1.. {
         for _ in 0..BURST {
-            (0..group.size()).filter(|&rank| rank != own).try_for_each(|to| group.send(to, data, &round))?;
+            (0..group.size())
+                .filter(|&rank| rank != own)
+                .try_for_each(|to| group.send(to, data, &round))?;
         }
         group.barrier()?;
         if own == 0 {

@@ -24,7 +24,9 @@ impl Holders {
         match words[0] {
             "hold" => self.hold(number, latch::Latch::stay),
             "hold-bytes" => self.hold(number, |latch| latch.hold(&[1; 1000])),
-            "hold-bytes-and-grow" => self.hold(number, |latch| latch.with_shortage(Shortage::Grow).hold(&[1; 1000])),
+            "hold-bytes-and-grow" => {
+                self.hold(number, |latch| latch.with_shortage(Shortage::Grow).hold(&[1; 1000]))
+            }
             "stay-by" => self.stay_by(number),
             "crowd" => self.crowd(number)?,
             "holds-ended" => return show([self.ended.load(Ordering::SeqCst)]),
@@ -56,7 +58,11 @@ impl Holders {
     }
 
     /// So many calls from user-level threads, which nobody waits for.
-    fn hold(&self, count: u64, call: impl Fn(&latch::Latch) -> Result<(), CallError> + Copy + Send + 'static) {
+    fn hold(
+        &self,
+        count: u64,
+        call: impl Fn(&latch::Latch) -> Result<(), CallError> + Copy + Send + 'static,
+    ) {
         let (latch, ended) = (self.latch.clone(), self.ended.clone());
         std::thread::spawn(move || {
             let run = upcall::thread::processors(1, Pacing::Adaptive).and_then(|processors| {
@@ -78,9 +84,10 @@ impl Holders {
     }
 }
 
-/// Takes all A-stacks of one class for calls that stay in the server, and has more calls of that class wait. Meanwhile makes calls of another class, and such as need no A-stack. Then
-/// lets out one after the other, and looks who comes in. Says how many A-stacks the class has, how many calls went through while all were taken, and how long the
-/// longest took, in microseconds.
+/// Takes all A-stacks of one class for calls that stay in the server, and has more calls of that
+/// class wait. Meanwhile makes calls of another class, and such as need no A-stack. Then
+/// lets out one after the other, and looks who comes in. Says how many A-stacks the class has, how
+/// many calls went through while all were taken, and how long the longest took, in microseconds.
 pub(crate) fn full_class(name: &str) -> Outcome {
     let (interface, bound) = (&latch::INTERFACE, latch::Latch::bind(name)?);
     let plan = interface.plan();
@@ -108,7 +115,8 @@ pub(crate) fn full_class(name: &str) -> Outcome {
         Ok(())
     };
     let came_in = || Ok(bound.came_in()?.0);
-    // Three that stay as well, in the order of what they bring, and one that does not; all of the same class.
+    // Three that stay as well, in the order of what they bring, and one that does not; all of the
+    // same class.
     const WAITING: u64 = 3;
     let (begun, measured) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     std::thread::scope(|scope| {
@@ -116,30 +124,34 @@ pub(crate) fn full_class(name: &str) -> Outcome {
         let outcome = (|| {
             until(stacks, came_in)?;
             go_through()?;
-            // User-level threads of one virtual processor begin in their order, and each goes on until it waits.
+            // User-level threads of one virtual processor begin in their order, and each goes on
+            // until it waits.
             let queue = {
                 let (bound, begun, measured) = (bound.clone(), begun.clone(), measured.clone());
                 scope.spawn(move || {
-                    let run = upcall::thread::processors(1, Pacing::Adaptive).and_then(|processors| {
-                        processors.run(|| {
-                            let mut threads: Vec<_> = (1..=WAITING)
-                                .map(|len| {
-                                    let (bound, begun) = (bound.clone(), begun.clone());
-                                    upcall::thread::spawn(move || {
-                                        begun.fetch_add(1, Ordering::SeqCst);
-                                        bound.hold(&vec![0; len as usize])
+                    let run =
+                        upcall::thread::processors(1, Pacing::Adaptive).and_then(|processors| {
+                            processors.run(|| {
+                                let mut threads: Vec<_> = (1..=WAITING)
+                                    .map(|len| {
+                                        let (bound, begun) = (bound.clone(), begun.clone());
+                                        upcall::thread::spawn(move || {
+                                            begun.fetch_add(1, Ordering::SeqCst);
+                                            bound.hold(&vec![0; len as usize])
+                                        })
                                     })
+                                    .collect();
+                                threads.push(upcall::thread::spawn(move || {
+                                    begun.fetch_add(1, Ordering::SeqCst);
+                                    let len = bound.length(&[0; 500])?;
+                                    measured.store(len == 500, Ordering::SeqCst);
+                                    Ok(())
+                                }));
+                                threads.into_iter().try_for_each(|thread| {
+                                    thread.join().unwrap_or(Err(CallError::Revoked))
                                 })
-                                .collect();
-                            threads.push(upcall::thread::spawn(move || {
-                                begun.fetch_add(1, Ordering::SeqCst);
-                                let len = bound.length(&[0; 500])?;
-                                measured.store(len == 500, Ordering::SeqCst);
-                                Ok(())
-                            }));
-                            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(CallError::Revoked)))
-                        })
-                    });
+                            })
+                        });
                     run.unwrap_or_else(|error| panic!("virtual processors: {error}"))
                 })
             };
@@ -150,7 +162,10 @@ pub(crate) fn full_class(name: &str) -> Outcome {
                 bound.let_out(1)?;
                 until(stacks + turn, came_in)?;
                 go_through()?;
-                same((bound.came_in()?, measured.load(Ordering::SeqCst)), ((stacks + turn, turn), false))?;
+                same(
+                    (bound.came_in()?, measured.load(Ordering::SeqCst)),
+                    ((stacks + turn, turn), false),
+                )?;
             }
             bound.let_out(1)?;
             until(1, || Ok(measured.load(Ordering::SeqCst).into()))?;

@@ -46,11 +46,15 @@ pub mod interfaces {
 
     /// `trial` as a program knows it that was built before `add` was changed.
     pub mod changed {
-        upcall::interface!("package upcall:tests@1.0.0; interface trial { add: func(a: u64, b: u64) -> u64; null: func(); }");
+        upcall::interface!(
+            "package upcall:tests@1.0.0; interface trial { add: func(a: u64, b: u64) -> u64; null: func(); }"
+        );
     }
     /// `trial` as a program knows it that was built before most of it was added.
     pub mod older {
-        upcall::interface!("package upcall:tests@0.9.0; interface trial { add: func(a: u32, b: u32) -> u32; }");
+        upcall::interface!(
+            "package upcall:tests@0.9.0; interface trial { add: func(a: u32, b: u32) -> u32; }"
+        );
     }
     /// What clients can take of a server, with the limits that hold where an interface says
     /// nothing.
@@ -75,7 +79,9 @@ pub mod interfaces {
     }
     /// Another interface.
     pub mod other {
-        upcall::interface!("package upcall:other@1.0.0; interface other { add: func(a: u32, b: u32) -> u32; }");
+        upcall::interface!(
+            "package upcall:other@1.0.0; interface other { add: func(a: u32, b: u32) -> u32; }"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! A member of a group that does what it is told: one line in, one line out. Messages to each other member are numbered; who takes them sees that none is missing, doubled or out of order.
+//! A member of a group that does what it is told: one line in, one line out. Messages to each other
+//! member are numbered; who takes them sees that none is missing, doubled or out of order.
 
 use crate::client::Outcome;
 use crate::client::{done, say, show};
@@ -58,7 +59,12 @@ pub fn run(name: &str, size: &str, rank: &str, options: &[&str]) {
 }
 
 impl Member {
-    fn join(name: &str, size: usize, rank: Rank, options: &[&str]) -> Result<Self, Box<dyn std::error::Error>> {
+    fn join(
+        name: &str,
+        size: usize,
+        rank: Rank,
+        options: &[&str],
+    ) -> Result<Self, Box<dyn std::error::Error>> {
         let mut joining = Joining::new(name, size).rank(rank).within(PATIENCE);
         let mut patience = PATIENCE;
         for option in options {
@@ -77,7 +83,11 @@ impl Member {
         }
         let mut handlers = Handlers::new();
         let data: Kind<Data> = handlers.kind("data");
-        let seen = Rc::new(RefCell::new(Seen { taken: vec![0; size], wrong: None, ended: vec![false; size] }));
+        let seen = Rc::new(RefCell::new(Seen {
+            taken: vec![0; size],
+            wrong: None,
+            ended: vec![false; size],
+        }));
         let here = seen.clone();
         handlers.on(data, move |group, from, [number, product, sender, receiver]| {
             let mut seen = here.borrow_mut();
@@ -146,7 +156,11 @@ impl Member {
     }
 
     /// Sends the next message to a member by `way`.
-    fn give(&mut self, to: Rank, way: impl FnOnce(&Group, Kind<Data>, &Data) -> Result<(), SendError>) -> Result<(), SendError> {
+    fn give(
+        &mut self,
+        to: Rank,
+        way: impl FnOnce(&Group, Kind<Data>, &Data) -> Result<(), SendError>,
+    ) -> Result<(), SendError> {
         let number = self.next[to];
         let data = [number, number.wrapping_mul(FACTOR), self.group.rank() as u64, to as u64];
         way(&self.group, self.data, &data)?;
@@ -198,7 +212,11 @@ impl Member {
             }
             if start.elapsed() > self.patience {
                 let Seen { taken, ended, .. } = &*self.seen.borrow();
-                return Err(format!("nothing comes: in {:?} taken {taken:?}, ended {ended:?}", self.patience).into());
+                return Err(format!(
+                    "nothing comes: in {:?} taken {taken:?}, ended {ended:?}",
+                    self.patience
+                )
+                .into());
             }
         }
     }
@@ -238,7 +256,11 @@ impl Member {
     /// Takes so many from each other member that is not gone.
     fn listen(&mut self, count: u64, gone: &[Rank]) -> Outcome {
         let others: Vec<Rank> = self.others().collect();
-        self.until(|seen| others.iter().all(|&from| seen.taken[from] >= count || seen.ended[from] || gone.contains(&from)))?;
+        self.until(|seen| {
+            others
+                .iter()
+                .all(|&from| seen.taken[from] >= count || seen.ended[from] || gone.contains(&from))
+        })?;
         Ok(self.seen.borrow().taken.iter().map(u64::to_string).collect())
     }
 

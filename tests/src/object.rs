@@ -232,7 +232,8 @@ impl crate::interfaces::other::other::Serve for Object {
     }
 }
 
-/// The sum of the first word of every page and of the last bytes: enough to see whether the right bytes came, and quick without optimisation too.
+/// The sum of the first word of every page and of the last bytes: enough to see whether the right
+/// bytes came, and quick without optimisation too.
 pub fn sum(data: Bytes<'_>) -> u64 {
     let word = |at: usize| {
         let mut word = [0; 8];
@@ -240,6 +241,8 @@ pub fn sum(data: Bytes<'_>) -> u64 {
         data.part(at, len).and_then(|part| part.copy_to(&mut word[..len]));
         u64::from_le_bytes(word)
     };
-    let pages = (0..data.len()).step_by(4096).fold(data.len() as u64, |sum, at| sum.wrapping_mul(31).wrapping_add(word(at)));
+    let pages = (0..data.len())
+        .step_by(4096)
+        .fold(data.len() as u64, |sum, at| sum.wrapping_mul(31).wrapping_add(word(at)));
     pages.wrapping_add(word(data.len().saturating_sub(8)))
 }

@@ -60,7 +60,10 @@ impl Said {
             Self::Error { kind, text } if kind.starts_with(expected) => {
                 println!("    {kind}: {}", text.replace('\n', "\n        "));
                 for part in parts {
-                    assert!(text.contains(part), "the text of {kind} does not say {part:?}: {text}");
+                    assert!(
+                        text.contains(part),
+                        "the text of {kind} does not say {part:?}: {text}"
+                    );
                 }
                 text
             }
@@ -75,7 +78,10 @@ impl Said {
     #[track_caller]
     pub fn numbers(self, what: &str) -> Vec<u64> {
         let words = self.expect_ok(what);
-        words.iter().map(|word| word.parse().unwrap_or_else(|_| panic!("{what}: {words:?}"))).collect()
+        words
+            .iter()
+            .map(|word| word.parse().unwrap_or_else(|_| panic!("{what}: {words:?}")))
+            .collect()
     }
 
     /// As a party writes it.
@@ -99,7 +105,8 @@ impl Said {
     /// An error by its variant's name.
     pub fn error(error: &(dyn std::error::Error + 'static)) -> Self {
         let debug = format!("{error:?}");
-        let kind = debug.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty()).take(2);
+        let kind =
+            debug.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty()).take(2);
         Self::Error { kind: kind.collect::<Vec<_>>().join("."), text: error.to_string() }
     }
 }
@@ -111,7 +118,8 @@ impl Party {
     /// # Panics
     /// It cannot be started.
     pub fn start(command: Command, what: &str) -> Self {
-        let errors = memfd_create("errors", MemfdFlags::CLOEXEC).expect("a file for what it complains of");
+        let errors =
+            memfd_create("errors", MemfdFlags::CLOEXEC).expect("a file for what it complains of");
         Self::with_errors(command, what, errors.into())
     }
 
@@ -145,7 +153,9 @@ impl Party {
     #[track_caller]
     pub fn say(&mut self, line: &str) {
         let input = self.input.as_mut().expect("its input is open");
-        writeln!(input, "{line}").unwrap_or_else(|error| panic!("{}: {line}: {error}{}", self.what, complaints(&self.errors)));
+        writeln!(input, "{line}").unwrap_or_else(|error| {
+            panic!("{}: {line}: {error}{}", self.what, complaints(&self.errors))
+        });
     }
 
     /// Waits for what it says next.
@@ -162,7 +172,9 @@ impl Party {
     pub fn hear_within(&mut self, limit: Duration) -> Said {
         match self.lines.recv_timeout(limit) {
             Ok(line) => Said::from_line(&line),
-            Err(RecvTimeoutError::Timeout) => panic!("{} (process {}) hangs: nothing said in {limit:?}", self.what, self.pid()),
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("{} (process {}) hangs: nothing said in {limit:?}", self.what, self.pid())
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.ended();
                 panic!("{} has ended: {status}{}", self.what, complaints(&self.errors))
@@ -179,7 +191,9 @@ impl Party {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => Some(Said::from_line(&line)),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("{} (process {}) hangs", self.what, self.pid()),
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("{} (process {}) hangs", self.what, self.pid())
+            }
         }
     }
 
@@ -201,24 +215,31 @@ impl Party {
         let _ = kill_process(pid, signal);
     }
 
-    /// Stops it (SIGSTOP), and waits until all of its kernel threads have: the signal is taken by one of them, which has to run for that, and meanwhile the others go on.
+    /// Stops it (SIGSTOP), and waits until all of its kernel threads have: the signal is taken by
+    /// one of them, which has to run for that, and meanwhile the others go on.
     ///
     /// # Panics
     /// They do not stop.
     #[track_caller]
     pub fn stop(&self) {
         self.signal(Signal::STOP);
-        let tasks = || std::fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
+        let tasks = || {
+            std::fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten()
+        };
         // After the name, which is in brackets: the state.
-        let stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+        let stopped =
+            |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
         let start = Instant::now();
-        while !tasks().all(|task| std::fs::read_to_string(task.path().join("stat")).map_or(true, stopped)) {
+        while !tasks()
+            .all(|task| std::fs::read_to_string(task.path().join("stat")).map_or(true, stopped))
+        {
             assert!(start.elapsed() < PATIENCE, "{} does not stop", self.what);
             std::thread::sleep(Duration::from_micros(200));
         }
     }
 
-    /// Ends it at once (`kill -9`), without waiting for the kernel to be done with it. Returns when that was, by [`crate::now`].
+    /// Ends it at once (`kill -9`), without waiting for the kernel to be done with it. Returns when
+    /// that was, by [`crate::now`].
     pub fn kill(&self) -> u64 {
         let at = crate::now();
         self.signal(Signal::KILL);
@@ -266,5 +287,9 @@ fn complaints(errors: &File) -> String {
     let mut said = vec![0; (len - from) as usize];
     let read = errors.read_exact_at(&mut said, from);
     let said = String::from_utf8_lossy(&said);
-    if read.is_err() || said.trim().is_empty() { String::new() } else { format!("\n{}", said.trim_end()) }
+    if read.is_err() || said.trim().is_empty() {
+        String::new()
+    } else {
+        format!("\n{}", said.trim_end())
+    }
 }

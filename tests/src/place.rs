@@ -76,7 +76,9 @@ impl Place {
     /// Starts a party by another command that runs it, such as `unshare`.
     pub fn start_by(&self, wrapper: &[String], arguments: &str) -> Party {
         let plain = self.command(arguments);
-        let Some((first, rest)) = wrapper.split_first() else { return Party::start(plain, arguments) };
+        let Some((first, rest)) = wrapper.split_first() else {
+            return Party::start(plain, arguments);
+        };
         let mut command = Command::new(first);
         command.args(rest).arg(plain.get_program()).args(plain.get_args());
         for (name, value) in plain.get_envs() {
@@ -107,7 +109,8 @@ impl Place {
         server
     }
 
-    /// Starts a server that listens for clients on other machines too (`tcp`), and waits until it serves. Also gives its address.
+    /// Starts a server that listens for clients on other machines too (`tcp`), and waits until it
+    /// serves. Also gives its address.
     ///
     /// # Panics
     /// It does not listen.
@@ -177,7 +180,8 @@ pub const STRANGER: u32 = 61_003;
 /// It is not permitted, or `work` panics.
 pub fn as_stranger<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let work = || {
-        rustix::thread::set_thread_res_uid(None, Uid::from_raw(STRANGER), None).expect("another user");
+        rustix::thread::set_thread_res_uid(None, Uid::from_raw(STRANGER), None)
+            .expect("another user");
         work()
     };
     std::thread::scope(|scope| scope.spawn(work).join().expect("no panic"))

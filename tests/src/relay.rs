@@ -63,7 +63,8 @@ impl Station {
 
 impl relay::Serve for Station {
     fn go(&self, names: &[String], ms: u32) -> Result<Vec<u32>, String> {
-        let left = upcall::thread::calls_end().map(|ends| ends.saturating_duration_since(Instant::now()));
+        let left =
+            upcall::thread::calls_end().map(|ends| ends.saturating_duration_since(Instant::now()));
         let before = *self.marks.lock();
         *self.marks.lock() = Marks { begun: before.begun + 1, left, ..before };
         let gone = self.go_on(names, ms);
@@ -89,7 +90,8 @@ pub fn go(words: &[&str]) -> Outcome {
     }
 }
 
-/// What a station says of itself: how often `go` has begun and ended, and how many milliseconds the caller of the newest said that it waits; 0 if it did not say.
+/// What a station says of itself: how often `go` has begun and ended, and how many milliseconds the
+/// caller of the newest said that it waits; 0 if it did not say.
 pub(crate) fn marks(name: &str) -> Outcome {
     let (begun, ended, left) = Relay::bind(name)?.marks()?;
     show([begun, ended, left.unwrap_or(0)])

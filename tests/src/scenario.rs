@@ -8,15 +8,20 @@ use std::time::Duration;
 use upcall::stub::{Binding, Interface};
 use upcall::{BindError, CallError, Pacing};
 
-/// Binds to `name`, calls with values of every size, takes an object and lets it go, leaves a call at its deadline, unbinds: from the main thread, or from a user-level one.
+/// Binds to `name`, calls with values of every size, takes an object and lets it go, leaves a call
+/// at its deadline, unbinds: from the main thread, or from a user-level one.
 pub(crate) fn scenario(name: &str, user_level: bool) -> Outcome {
     if !user_level {
         return live(name);
     }
     let name = name.to_string();
     let outcome = upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
-        let thread = upcall::thread::Builder::new().spawn(move || live(&name).map_err(Telling::from));
-        thread.map_or_else(|error| Err(Telling::Kernel(error)), |thread| thread.join().unwrap_or(Err(Telling::Panicked)))
+        let thread =
+            upcall::thread::Builder::new().spawn(move || live(&name).map_err(Telling::from));
+        thread.map_or_else(
+            |error| Err(Telling::Kernel(error)),
+            |thread| thread.join().unwrap_or(Err(Telling::Panicked)),
+        )
     })?;
     match outcome {
         Ok(words) => Ok(words),
@@ -50,14 +55,19 @@ impl From<Box<dyn Error>> for Telling {
 fn with_other_limits() -> &'static Interface {
     static OTHER: LazyLock<Interface> = LazyLock::new(|| {
         let mut other = INTERFACE.clone();
-        other.procedures.to_mut().iter_mut().for_each(|procedure| (procedure.calls, procedure.args.tail) = (1, 0));
+        other
+            .procedures
+            .to_mut()
+            .iter_mut()
+            .for_each(|procedure| (procedure.calls, procedure.args.tail) = (1, 0));
         other
     });
     &OTHER
 }
 
 fn live(name: &str) -> Outcome {
-    // As a program that was compiled with other limits: it has to bring other A-stacks than it had guessed.
+    // As a program that was compiled with other limits: it has to bring other A-stacks than it had
+    // guessed.
     let others = Binding::bind(name, with_other_limits())?;
     let trial = Trial::bind(name)?;
     drop(others);

@@ -10,7 +10,9 @@ use upcall_shm::slot::{Image, NO_ASTACK, Place};
 /// # Panics
 /// If the machine has no memory for it.
 pub fn file(len: u64, fill: impl FnOnce(&OwnedFd)) -> OwnedFd {
-    let fd = rustix::fs::memfd_create("upcall-hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
+    let fd =
+        rustix::fs::memfd_create("upcall-hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .expect("memory");
     rustix::fs::ftruncate(&fd, len).expect("a length");
     fill(&fd);
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).expect("seals");

@@ -1,11 +1,16 @@
-//! A process that has an object, at home or elsewhere, and does what it is told: one line in, one line out. The object has two words that are to be equal, and each operation counts both up; in between it is torn.
+//! A process that has an object, at home or elsewhere, and does what it is told: one line in, one
+//! line out. The object has two words that are to be equal, and each operation counts both up; in
+//! between it is torn.
 
 use crate::client::{Outcome, done, say, show};
 use std::io::BufRead;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall::policy;
-use upcall_home::{Background, Creating, DataError, Grant, Handle, Homed, List, Operation, Operations, Place, Torn, Verdict};
+use upcall_home::{
+    Background, Creating, DataError, Grant, Handle, Homed, List, Operation, Operations, Place,
+    Torn, Verdict,
+};
 use upcall_os::socket::Peer;
 use upcall_shm::span::Room;
 
@@ -76,11 +81,13 @@ fn make(name: &str, options: &[&str]) -> Result<Handle, Box<dyn std::error::Erro
     let creating = if sealed { creating.only_home_writes() } else { creating };
     // Whoever says so may only read.
     let reads_only = |peer: &Peer| {
-        let environment = std::fs::read(format!("/proc/{}/environ", peer.pid)).map_err(|error| error.to_string())?;
+        let environment = std::fs::read(format!("/proc/{}/environ", peer.pid))
+            .map_err(|error| error.to_string())?;
         let reads = environment.split(|byte| *byte == 0).any(|word| word == b"ONLY_READS=1");
         Ok(if reads { Grant::Read } else { Grant::ReadWrite })
     };
-    let mut creating = if options.contains(&"own-user") { creating } else { creating.policy(reads_only) };
+    let mut creating =
+        if options.contains(&"own-user") { creating } else { creating.policy(reads_only) };
     for option in options {
         creating = match option.split_once('=') {
             Some(("mode", mode)) => creating.mode(u32::from_str_radix(mode, 8)?),
@@ -111,7 +118,10 @@ fn obey(handle: &Handle, words: &[&str]) -> Outcome {
         ["die"] => {
             handle.access(|room| {
                 room.put_u64(FIRST, word(room, FIRST) + 1);
-                let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+                let _ = rustix::process::kill_process(
+                    rustix::process::getpid(),
+                    rustix::process::Signal::KILL,
+                );
             })?;
             done()
         }
@@ -122,7 +132,11 @@ fn obey(handle: &Handle, words: &[&str]) -> Outcome {
             done()
         }
         // As one who only looks does.
-        ["look"] => show(handle.read(|span| [FIRST, SECOND, REPAIRED].map(|at| span.u64(at).unwrap_or(u64::MAX)))?),
+        ["look"] => {
+            show(handle.read(|span| {
+                [FIRST, SECOND, REPAIRED].map(|at| span.u64(at).unwrap_or(u64::MAX))
+            })?)
+        }
         // So many looks, each of one state.
         ["looks", times] => {
             for _ in 0..times.parse()? {
@@ -136,7 +150,10 @@ fn obey(handle: &Handle, words: &[&str]) -> Outcome {
         // Whether its memory can be written, as the kernel has it.
         ["mapped"] => {
             let maps = std::fs::read_to_string("/proc/self/maps")?;
-            let kinds = maps.lines().filter(|line| line.contains("upcall-object-")).filter_map(|line| line.split(' ').nth(1));
+            let kinds = maps
+                .lines()
+                .filter(|line| line.contains("upcall-object-"))
+                .filter_map(|line| line.split(' ').nth(1));
             Ok(kinds.map(String::from).collect())
         }
         ["read"] => show(handle.access(|room| [FIRST, SECOND, REPAIRED].map(|at| word(room, at)))?),
@@ -172,16 +189,19 @@ impl Operation for Add {
 /// Makes a list in a large room, and says its shape.
 fn keep_list(name: &str) {
     let making = Homed::<List<u64>>::create(name).room(16 << 30).repair(|_, _| Verdict::Keep);
-    let list = match making.with(|list| (0..3).try_for_each(|number| list.push_back(number).map(drop))) {
-        Ok(list) => list.patience(Some(Duration::from_secs(60))),
-        Err(error) => return say(Err(error.into())),
-    };
+    let list =
+        match making.with(|list| (0..3).try_for_each(|number| list.push_back(number).map(drop))) {
+            Ok(list) => list.patience(Some(Duration::from_secs(60))),
+            Err(error) => return say(Err(error.into())),
+        };
     let reference = list.reference().to_string();
     say(Ok(reference.rsplit('@').next().map(String::from).into_iter().collect()));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         say(match &line[..] {
             "leave" => return,
-            "length" => list.access(|list| list.len()).map_err(Into::into).and_then(|length| show([length])),
+            "length" => {
+                list.access(|list| list.len()).map_err(Into::into).and_then(|length| show([length]))
+            }
             other => Err(format!("unknown command {other:?}").into()),
         });
     }
@@ -193,7 +213,8 @@ fn scribble(name: &str, shape: &str) -> Outcome {
     handle.access(|room| {
         let second = word(room, word(room, 0) as usize);
         room.put_u64(second as usize, second);
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        let _ =
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     })?;
     done()
 }
@@ -209,14 +230,23 @@ fn invoke(name: &str, serves: bool) {
         let words: Vec<&str> = line.split_whitespace().collect();
         say(match words[..] {
             ["leave"] => return,
-            ["add", more] => more.parse().map_err(Into::into).and_then(|more| show([number.urgent::<Add>(more)?])),
-            ["number"] => number.read(|number| number.get()).map_err(Into::into).and_then(|number| show([number])),
+            ["add", more] => more
+                .parse()
+                .map_err(Into::into)
+                .and_then(|more| show([number.urgent::<Add>(more)?])),
+            ["number"] => number
+                .read(|number| number.get())
+                .map_err(Into::into)
+                .and_then(|number| show([number])),
             _ => Err(format!("unknown command {words:?}").into()),
         });
     }
 }
 
-fn found(name: &str, serves: bool) -> Result<(Homed<u64>, Option<Background>), Box<dyn std::error::Error>> {
+fn found(
+    name: &str,
+    serves: bool,
+) -> Result<(Homed<u64>, Option<Background>), Box<dyn std::error::Error>> {
     if !serves {
         return Ok((Homed::find(name)?, None));
     }
@@ -260,17 +290,22 @@ fn run_on<T: Send + 'static>(user_level: bool, work: impl FnOnce() -> T + Send +
     if !user_level {
         return work();
     }
-    let processors = upcall::thread::processors(1, upcall::Pacing::Sleep).unwrap_or_else(|error| panic!("{error}"));
+    let processors = upcall::thread::processors(1, upcall::Pacing::Sleep)
+        .unwrap_or_else(|error| panic!("{error}"));
     processors.run(work).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn endure_as_told(name: &str, user_level: bool) {
     say(done());
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        let (name, words) = (name.to_string(), line.split_whitespace().map(String::from).collect::<Vec<_>>());
+        let (name, words) =
+            (name.to_string(), line.split_whitespace().map(String::from).collect::<Vec<_>>());
         let work = move || -> Result<Vec<String>, String> {
             let outcome = match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-                ["for", ms] => ms.parse().map_err(Into::into).and_then(|ms| endure(&name, Duration::from_millis(ms))),
+                ["for", ms] => ms
+                    .parse()
+                    .map_err(Into::into)
+                    .and_then(|ms| endure(&name, Duration::from_millis(ms))),
                 ["add-at", other, more] => add_at(other, more),
                 words => Err(format!("unknown command {words:?}").into()),
             };

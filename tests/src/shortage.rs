@@ -13,7 +13,9 @@
 use crate::client::say;
 use crate::party::Party;
 use crate::place::Place;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, pidfd_getfd, pidfd_open, prlimit};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, pidfd_getfd, pidfd_open, prlimit,
+};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -109,12 +111,15 @@ impl Shortage {
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let stderr = place.path().join(format!("stderr-{number}"));
         let command = place.command(&format!("supervised {arguments}"));
-        let errors = File::options().read(true).write(true).create_new(true).open(&stderr).expect("a file");
+        let errors =
+            File::options().read(true).write(true).create_new(true).open(&stderr).expect("a file");
         let mut party = Party::with_errors(command, arguments, errors);
         let fd = party.hear().numbers("a listener")[0] as i32;
         let process = Pid::from_raw(party.pid() as i32).expect("a process number");
         let pidfd = pidfd_open(process, PidfdFlags::empty()).expect("a descriptor of the party");
-        let listener = Listener::from(pidfd_getfd(&pidfd, fd, PidfdGetfdFlags::empty()).expect("the party's listener"));
+        let listener = Listener::from(
+            pidfd_getfd(&pidfd, fd, PidfdGetfdFlags::empty()).expect("the party's listener"),
+        );
         let state = Arc::new(Mutex::new(State { rule, seen: 0, refused: None, lowered: None }));
         let shortage = Self { state: state.clone(), stderr };
         // Ends with the last thread of the party.
@@ -171,13 +176,16 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
 impl State {
     fn decide(&mut self, process: Pid, waiting: &Waiting) -> Reply {
         self.raise();
-        let Some(&(_, name, takes)) = CALLS.iter().find(|(number, ..)| *number == waiting.number) else {
+        let Some(&(_, name, takes)) = CALLS.iter().find(|(number, ..)| *number == waiting.number)
+        else {
             return Reply::Continue;
         };
         let counts = match (self.rule, takes) {
             (Rule::Nothing, _) => false,
             (Rule::Receipt(_), takes) => takes == Takes::Message,
-            (Rule::PrivateMemory(_), _) => waiting.number == 9 && is_private(waiting.arguments[3]) && is_counted(waiting),
+            (Rule::PrivateMemory(_), _) => {
+                waiting.number == 9 && is_private(waiting.arguments[3]) && is_counted(waiting)
+            }
             (Rule::From(_), Takes::Memory) => is_shared_memory(waiting),
             (_, Takes::Message) => false,
             _ => is_counted(waiting),
@@ -188,7 +196,10 @@ impl State {
         self.seen += 1;
         let is_refused = match self.rule {
             Rule::Nothing => false,
-            Rule::One(nth) | Rule::OneOfMachine(nth) | Rule::PrivateMemory(nth) | Rule::Receipt(nth) => self.seen == nth,
+            Rule::One(nth)
+            | Rule::OneOfMachine(nth)
+            | Rule::PrivateMemory(nth)
+            | Rule::Receipt(nth) => self.seen == nth,
             Rule::From(first) => self.seen >= first,
         };
         if !is_refused {
@@ -209,7 +220,8 @@ impl State {
         let lowest = (0..).find(free).unwrap_or(0);
         let before = rustix::process::getrlimit(Resource::Nofile);
         let lowered = Rlimit { current: Some(lowest), maximum: before.maximum };
-        self.lowered = prlimit(Some(process), Resource::Nofile, lowered).ok().map(|before| (process, before));
+        self.lowered =
+            prlimit(Some(process), Resource::Nofile, lowered).ok().map(|before| (process, before));
     }
 
     fn raise(&mut self) {

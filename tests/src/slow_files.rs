@@ -5,7 +5,10 @@
 //! waits until [`SlowFiles`] is dropped: not even a kill ends that. Nothing can be made in its
 //! folder.
 
-use fuser::{BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo};
+use fuser::{
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation,
+    INodeNo,
+};
 use fuser::{LockOwner, MountOption, ReplyAttr, ReplyEmpty, ReplyEntry, Request};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{getgid, getuid};
@@ -53,7 +56,11 @@ struct Answers {
 
 impl Answers {
     fn attributes(number: INodeNo) -> FileAttr {
-        let (kind, perm) = if number == FILES_NUMBER { (FileType::RegularFile, 0o600) } else { (FileType::Directory, 0o700) };
+        let (kind, perm) = if number == FILES_NUMBER {
+            (FileType::RegularFile, 0o600)
+        } else {
+            (FileType::Directory, 0o700)
+        };
         let time = SystemTime::UNIX_EPOCH;
         FileAttr {
             ino: number,
@@ -111,7 +118,9 @@ impl SlowFiles {
     /// that says so: the kernel has no FUSE, or this process may not mount.
     pub fn mount(of: u32) -> Option<Self> {
         let mounted = Self::try_mount(of);
-        mounted.inspect_err(|error| eprintln!("skipped: a file system that is a program: {error}")).ok()
+        mounted
+            .inspect_err(|error| eprintln!("skipped: a file system that is a program: {error}"))
+            .ok()
     }
 
     fn try_mount(of: u32) -> io::Result<Self> {
@@ -119,7 +128,8 @@ impl SlowFiles {
         let folder = TempDir::new()?;
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("upcall-tests".into())];
-        let session = fuser::spawn_mount(Answers { closings: closings.clone(), of }, &folder, &config)?;
+        let session =
+            fuser::spawn_mount(Answers { closings: closings.clone(), of }, &folder, &config)?;
         Ok(Self { closings, _session: session, folder })
     }
 
@@ -147,7 +157,8 @@ impl SlowFiles {
 
 impl Drop for SlowFiles {
     fn drop(&mut self) {
-        if let Closings::Wait(all) = std::mem::replace(&mut *locked(&self.closings), Closings::End) {
+        if let Closings::Wait(all) = std::mem::replace(&mut *locked(&self.closings), Closings::End)
+        {
             all.into_iter().for_each(ReplyEmpty::ok);
         }
         // Some files may be open still: the file system ends with the last one.

@@ -1,6 +1,8 @@
-//! The protocol of the control connection, spoken by hand: what a peer could send that was not made by Upcall.
+//! The protocol of the control connection, spoken by hand: what a peer could send that was not made
+//! by Upcall.
 //!
-//! The messages are written down here a second time on purpose. They are what is on the wire, and a change to them that is not a change of the version shows.
+//! The messages are written down here a second time on purpose. They are what is on the wire, and a
+//! change to them that is not a change of the version shows.
 
 use crate::party::PATIENCE;
 use serde::{Deserialize, Serialize};
@@ -35,13 +37,33 @@ pub struct ToServer {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "as in the runtime")]
 pub enum Request {
-    Open { version: u32 },
-    Bind { id: u16, name: String, interface: String, procedures: Vec<(String, u64, String)>, stacks: u32 },
-    Stacks { id: u16 },
-    Unbind { id: u16 },
-    OpenLane { number: u16, vp: Option<u16> },
-    Segment { number: u16, len: u64 },
-    DropSegment { number: u16 },
+    Open {
+        version: u32,
+    },
+    Bind {
+        id: u16,
+        name: String,
+        interface: String,
+        procedures: Vec<(String, u64, String)>,
+        stacks: u32,
+    },
+    Stacks {
+        id: u16,
+    },
+    Unbind {
+        id: u16,
+    },
+    OpenLane {
+        number: u16,
+        vp: Option<u16>,
+    },
+    Segment {
+        number: u16,
+        len: u64,
+    },
+    DropSegment {
+        number: u16,
+    },
     List,
     Tallies,
 }
@@ -154,11 +176,14 @@ impl Speaker {
         Connection::connect(socket).map(Self)
     }
 
-    /// Sends bytes. A connection that the other end has closed takes nothing, and that is no error here; a full one is tried again for a while.
+    /// Sends bytes. A connection that the other end has closed takes nothing, and that is no error
+    /// here; a full one is tried again for a while.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
         for _ in 0..1000 {
             match self.0.send(bytes, descriptors) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(1))
+                }
                 sent => return sent.is_ok(),
             }
         }
@@ -167,7 +192,8 @@ impl Speaker {
 
     /// Sends a request.
     pub fn tell(&self, request: Request, descriptors: &[BorrowedFd<'_>]) -> bool {
-        let bytes = postcard::to_stdvec(&ToServer { serial: 1, request }).expect("a message can be packed");
+        let bytes =
+            postcard::to_stdvec(&ToServer { serial: 1, request }).expect("a message can be packed");
         self.send(&bytes, descriptors)
     }
 
@@ -180,17 +206,23 @@ impl Speaker {
         use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)), "{} descriptors", descriptors.len());
+        assert!(
+            control.push(SendAncillaryMessage::ScmRights(descriptors)),
+            "{} descriptors",
+            descriptors.len()
+        );
         sendmsg(&self.0, &[io::IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).is_ok()
     }
 
     /// Waits for an answer.
     pub fn hear(&self) -> Came {
         match self.0.receive_within(Duration::ZERO, LIMIT) {
-            Ok(Received::Message(message)) => match postcard::from_bytes::<ToClient>(&message.bytes) {
-                Ok(said) => Came::Answer(said.answer, message.descriptors),
-                Err(_) => Came::Closed,
-            },
+            Ok(Received::Message(message)) => {
+                match postcard::from_bytes::<ToClient>(&message.bytes) {
+                    Ok(said) => Came::Answer(said.answer, message.descriptors),
+                    Err(_) => Came::Closed,
+                }
+            }
             Ok(Received::Nothing) => Came::Nothing,
             Ok(Received::Closed) | Err(_) => Came::Closed,
         }
@@ -239,8 +271,15 @@ pub struct Files {
 
 /// Asks for all procedures of an interface, and brings no A-stacks yet.
 pub fn bind_all(id: u16, name: &str, interface: &Interface) -> Request {
-    let wanted = interface.procedures.iter().map(|p| (p.name.to_string(), p.hash, p.signature.to_string()));
-    Request::Bind { id, name: name.into(), interface: interface.id.to_string(), procedures: wanted.collect(), stacks: 0 }
+    let wanted =
+        interface.procedures.iter().map(|p| (p.name.to_string(), p.hash, p.signature.to_string()));
+    Request::Bind {
+        id,
+        name: name.into(),
+        interface: interface.id.to_string(),
+        procedures: wanted.collect(),
+        stacks: 0,
+    }
 }
 
 /// The list that a server gives which has no interface.
@@ -258,7 +297,8 @@ fn mapped(file: &MemoryFile) -> io::Result<std::sync::Arc<Region>> {
 }
 
 impl Hold {
-    /// Opens a channel to the domain at `socket`, binds `name` as `trial`, and opens a lane of a kernel thread (0) and none else.
+    /// Opens a channel to the domain at `socket`, binds `name` as `trial`, and opens a lane of a
+    /// kernel thread (0) and none else.
     ///
     /// # Errors
     /// The server refused, or the kernel did.
@@ -278,23 +318,30 @@ impl Hold {
     ///
     /// # Errors
     /// As [`Hold::new`].
-    pub fn with_files(socket: &Path, name: &str, interface: &Interface) -> io::Result<(Self, Files)> {
+    pub fn with_files(
+        socket: &Path,
+        name: &str,
+        interface: &Interface,
+    ) -> io::Result<(Self, Files)> {
         let speaker = Speaker::connect(socket)?;
         let station = Station::new()?;
         let channel_file = MemoryFile::create("upcall-channel", channel::BYTES)?;
         let region = mapped(&channel_file)?;
         Channel::create(region.clone()).map_err(io::Error::other)?;
-        let opened = speaker.ask(Request::Open { version: VERSION }, &[channel_file.as_fd(), station.as_fd()]);
+        let opened = speaker
+            .ask(Request::Open { version: VERSION }, &[channel_file.as_fd(), station.as_fd()]);
         let Came::Answer(Answer::Opened { .. }, descriptors) = opened else {
             return Err(io::Error::other(format!("not opened: {opened:?}")));
         };
-        let [server_station, bell] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| io::Error::other("descriptors"))?;
+        let [server_station, bell] =
+            <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| io::Error::other("descriptors"))?;
         let bound = speaker.ask(bind_all(0, name, interface), &[]);
         let Came::Answer(Answer::Bound { procedures }, _) = bound else {
             return Err(io::Error::other(format!("not bound: {bound:?}")));
         };
         let plan = plan(&procedures);
-        // An interface whose calls need none gets some nevertheless, which the server does not know of.
+        // An interface whose calls need none gets some nevertheless, which the server does not know
+        // of.
         let astacks_file = MemoryFile::create("upcall-astacks", plan.bytes().max(64))?;
         let astacks = mapped(&astacks_file)?;
         if plan.bytes() > 0 {
@@ -306,18 +353,37 @@ impl Hold {
         let numbers = procedures.iter().map(|&(number, ..)| number).collect();
         let (segment_file, segment) = MemoryFile::create_filled("upcall-segment", 1 << 20)?;
         let segment = Region::new(segment).ok_or_else(|| io::Error::other("read-only"))?;
-        let given = speaker.ask(Request::Segment { number: 1, len: 1 << 20 }, &[segment_file.as_fd()]);
+        let given =
+            speaker.ask(Request::Segment { number: 1, len: 1 << 20 }, &[segment_file.as_fd()]);
         let Came::Answer(Answer::Mapped, _) = given else {
             return Err(io::Error::other(format!("not mapped: {given:?}")));
         };
         speaker.tell(Request::OpenLane { number: 0, vp: None }, &[]);
         let stacks = plan.classes().iter().map(|class| usize::from(class.count)).sum();
         let server_bell = Bell::adopt(bell)?;
-        let files = Files { channel: channel_file, astacks: astacks_file, segment: segment_file, station: server_station };
-        Ok((Self { speaker, channel: region, astacks, segment, station, server_bell, numbers, stacks }, files))
+        let files = Files {
+            channel: channel_file,
+            astacks: astacks_file,
+            segment: segment_file,
+            station: server_station,
+        };
+        Ok((
+            Self {
+                speaker,
+                channel: region,
+                astacks,
+                segment,
+                station,
+                server_bell,
+                numbers,
+                stacks,
+            },
+            files,
+        ))
     }
 
-    /// The calling end of lane 0. To be asked for once: a second one would count its calls from the beginning again.
+    /// The calling end of lane 0. To be asked for once: a second one would count its calls from the
+    /// beginning again.
     ///
     /// # Panics
     /// The channel's memory is too short for it.
@@ -331,7 +397,10 @@ impl Hold {
     /// # Panics
     /// There is none.
     pub fn number(&self, name: &str) -> u16 {
-        let at = crate::interfaces::trial::INTERFACE.procedures.iter().position(|procedure| procedure.name == name);
+        let at = crate::interfaces::trial::INTERFACE
+            .procedures
+            .iter()
+            .position(|procedure| procedure.name == name);
         self.numbers[at.unwrap_or_else(|| panic!("no procedure {name}"))]
     }
 }
@@ -347,10 +416,12 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Sends a request and waits for its reply; `None` if there is none in time. A request whose reply has not come must be the last.
+    /// Sends a request and waits for its reply; `None` if there is none in time. A request whose
+    /// reply has not come must be the last.
     pub fn call(&self, request: &Image) -> Option<Image> {
         self.slot.send(request);
-        // The server looks at its lanes after it has said that it sleeps; so it sees the request, or this ring.
+        // The server looks at its lanes after it has said that it sleeps; so it sees the request,
+        // or this ring.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.hold.server_bell.ring();
         let start = std::time::Instant::now();

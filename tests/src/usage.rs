@@ -25,8 +25,10 @@ impl Usage {
     /// # Panics
     /// It does not exist.
     pub fn of(pid: u32) -> Self {
-        let count = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count);
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_else(|error| panic!("process {pid}: {error}"));
+        let count =
+            |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count);
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps"))
+            .unwrap_or_else(|error| panic!("process {pid}: {error}"));
         Self {
             descriptors: count("fd"),
             shared: maps.lines().filter(|line| line.contains("/memfd:upcall")).count(),
@@ -35,9 +37,12 @@ impl Usage {
         }
     }
 
-    /// Whether it is no more than `before`. Mappings of ordinary memory may be some more: the allocator keeps what it once got.
+    /// Whether it is no more than `before`. Mappings of ordinary memory may be some more: the
+    /// allocator keeps what it once got.
     pub fn is_back_to(&self, before: &Self) -> bool {
-        self.descriptors <= before.descriptors && self.shared <= before.shared && self.threads <= before.threads
+        self.descriptors <= before.descriptors
+            && self.shared <= before.shared
+            && self.threads <= before.threads
     }
 }
 
@@ -66,7 +71,10 @@ fn counted(pid: u32, is: impl Fn(&str) -> bool) -> u64 {
 pub fn open_descriptors(pid: u32) -> String {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let mut targets: Vec<String> = entries
-        .map(|entry| fs::read_link(entry.path()).map_or_else(|_| "?".into(), |target| target.display().to_string()))
+        .map(|entry| {
+            fs::read_link(entry.path())
+                .map_or_else(|_| "?".into(), |target| target.display().to_string())
+        })
         .map(|target| target.split(':').next().unwrap_or_default().to_string())
         .collect();
     targets.sort();
@@ -99,7 +107,8 @@ fn held(path: &str, inode: u64, writable: bool) -> Option<Held> {
     Some(Held { kind: kind.into(), inode, writable })
 }
 
-/// The memory files that a process has mapped; none of one that has ended, or that is not ours to look at.
+/// The memory files that a process has mapped; none of one that has ended, or that is not ours to
+/// look at.
 pub fn mapped_memory(pid: u32) -> BTreeSet<Held> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     // Range, permissions, offset, device, number of the file, path.
@@ -145,14 +154,20 @@ pub fn come_to_rest(what: &str, pids: &[u32], window: Duration, most: Duration) 
         let spent = || pids.iter().map(|&pid| processor_time(pid)).collect::<Vec<_>>();
         let before = spent();
         std::thread::sleep(window);
-        let used = spent().into_iter().zip(before).map(|(after, before)| Duration::from_nanos(after - before));
+        let used = spent()
+            .into_iter()
+            .zip(before)
+            .map(|(after, before)| Duration::from_nanos(after - before));
         let restless = pids.iter().zip(used).filter(|(_, used)| *used >= most);
-        let texts: Vec<String> = restless.map(|(pid, used)| format!("process {pid} used {used:?}")).collect();
+        let texts: Vec<String> =
+            restless.map(|(pid, used)| format!("process {pid} used {used:?}")).collect();
         if texts.is_empty() { Ok(()) } else { Err(texts.join(", ")) }
     });
 }
 
-/// The memory that a process has in use, in KiB: all of it, and the part shared with others. Without its program's: that is one for all its processes, and the kernel maps 64 KiB of it wherever one byte is touched, so that it says where the linker has put things.
+/// The memory that a process has in use, in KiB: all of it, and the part shared with others.
+/// Without its program's: that is one for all its processes, and the kernel maps 64 KiB of it
+/// wherever one byte is touched, so that it says where the linker has put things.
 pub fn memory(pid: u32) -> (u64, u64) {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let find = |key: &str| {

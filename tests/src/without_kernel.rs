@@ -3,7 +3,8 @@
 use crate::client::{Outcome, done};
 use crate::interfaces::trial::Trial;
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
 };
 use std::error::Error;
 use std::io::Write;
@@ -33,7 +34,8 @@ pub(crate) fn without_kernel(trial: &Trial, calls: u64, users: usize) -> Outcome
             })
         })?
     };
-    std::thread::scope(|scope| scope.spawn(run).join()).map_err(|_| "the calling thread panicked")??;
+    std::thread::scope(|scope| scope.spawn(run).join())
+        .map_err(|_| "the calling thread panicked")??;
     done()
 }
 
@@ -43,7 +45,12 @@ fn forbid_all_but_reports() -> Result<BpfProgram, Box<dyn Error>> {
     // A doorbell is rung by a `write` as well, to another descriptor.
     let to_stdout = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, 1)?;
     let rules = [(WRITE, vec![SeccompRule::new(vec![to_stdout])?])].into();
-    let filter = SeccompFilter::new(rules, SeccompAction::KillThread, SeccompAction::Allow, TargetArch::x86_64)?;
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::KillThread,
+        SeccompAction::Allow,
+        TargetArch::x86_64,
+    )?;
     Ok(filter.try_into()?)
 }
 
@@ -56,8 +63,12 @@ pub(crate) fn forbid_here() -> Result<(), Box<dyn Error>> {
     // The number of `madvise` on this machine: once a second idle workers give back what they used
     // of their stacks.
     const MADVISE: i64 = 28;
-    let filter =
-        SeccompFilter::new([(MADVISE, vec![])].into(), SeccompAction::KillProcess, SeccompAction::Allow, TargetArch::x86_64)?;
+    let filter = SeccompFilter::new(
+        [(MADVISE, vec![])].into(),
+        SeccompAction::KillProcess,
+        SeccompAction::Allow,
+        TargetArch::x86_64,
+    )?;
     let filter: BpfProgram = filter.try_into()?;
     Ok(seccompiler::apply_filter(&filter)?)
 }
@@ -80,14 +91,19 @@ pub(crate) fn to_server_without_kernel(trial: &Trial, calls: u64) -> Outcome {
     done()
 }
 
-fn call_without(trial: &Trial, forbid: &BpfProgram, calls: impl Fn(&Trial) -> bool) -> std::io::Result<()> {
+fn call_without(
+    trial: &Trial,
+    forbid: &BpfProgram,
+    calls: impl Fn(&Trial) -> bool,
+) -> std::io::Result<()> {
     // Whatever is set up at first calls, stacks and memory included.
     assert!(all_go_well(trial, 1000) && calls(trial));
     let mut out = std::io::stdout().lock();
     seccompiler::apply_filter(forbid).map_err(std::io::Error::other)?;
     let went_well = calls(trial);
     // The end of the kernel thread takes system calls, so it does not come to that.
-    out.write_all(if went_well { b"ok without\n" } else { b"ok failed\n" }).and_then(|()| out.flush())
+    out.write_all(if went_well { b"ok without\n" } else { b"ok failed\n" })
+        .and_then(|()| out.flush())
 }
 
 fn all_go_well(trial: &Trial, calls: u64) -> bool {
@@ -115,7 +131,10 @@ fn denying(names: &str) -> Result<BpfProgram, Box<dyn Error>> {
     const ENOSYS: u32 = 38;
     let unknown = names.ends_with('!');
     let denied = names.trim_end_matches('!').split(',').map(|name| {
-        let number = NUMBERS.iter().find(|(known, _)| *known == name).ok_or_else(|| format!("no call {name:?} is known here"))?;
+        let number = NUMBERS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .ok_or_else(|| format!("no call {name:?} is known here"))?;
         Ok((number.1, vec![]))
     });
     let denied = denied.collect::<Result<_, Box<dyn Error>>>()?;

@@ -1,4 +1,5 @@
-//! Every reader of a peer's bytes, fed with good samples that were bent by chance. `make fuzz` does the same with libFuzzer, which finds more in more time.
+//! Every reader of a peer's bytes, fed with good samples that were bent by chance. `make fuzz` does
+//! the same with libFuzzer, which finds more in more time.
 #![forbid(unsafe_code)]
 
 use rustix::time::{ClockId, clock_gettime};
@@ -42,8 +43,11 @@ fn no_reader_falls_for_bad_input() {
 #[test]
 fn each_reader_is_a_target_of_cargo_fuzz() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/fuzz_targets");
-    let files = std::fs::read_dir(folder).expect("the targets").map(|entry| entry.expect("an entry").file_name());
-    let mut found: Vec<String> = files.map(|name| name.to_string_lossy().replace(".rs", "")).collect();
+    let files = std::fs::read_dir(folder)
+        .expect("the targets")
+        .map(|entry| entry.expect("an entry").file_name());
+    let mut found: Vec<String> =
+        files.map(|name| name.to_string_lossy().replace(".rs", "")).collect();
     let mut names = TARGETS.map(|target| target.name.to_string());
     found.sort();
     names.sort();

@@ -1,4 +1,5 @@
-//! Objects that are passed on: a call gives what leads to one, and a message takes it to another member.
+//! Objects that are passed on: a call gives what leads to one, and a message takes it to another
+//! member.
 
 use std::time::Duration;
 use upcall::home::{Homed, Map, Reference, Text};
@@ -28,7 +29,10 @@ impl registry::Serve for Registry {
 fn an_object_goes_through_a_call_and_a_message() {
     let name = format!("passed-{}", std::process::id());
     let home = Homed::<Hits>::create(&name).with(|hits| hits.insert("/", 1).map(drop)).unwrap();
-    let server = upcall::Server::new().export(&name, registry::export(Registry(home.reference().to_string()))).start().unwrap();
+    let server = upcall::Server::new()
+        .export(&name, registry::export(Registry(home.reference().to_string())))
+        .start()
+        .unwrap();
     let client = registry::Registry::bind(&name).unwrap();
     let hits: Reference<Hits> = client.hits().unwrap().parse().unwrap();
     assert_eq!(hits, home.reference());

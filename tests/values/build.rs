@@ -1,4 +1,5 @@
-//! Stubs for `tests/values.rs`: each package with interfaces that give back, compiled to Rust, with servers of them.
+//! Stubs for `tests/values.rs`: each package with interfaces that give back, compiled to Rust, with
+//! servers of them.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -21,7 +22,8 @@ fn main() {
     for (name, path) in package::packages() {
         let Ok(model) = upcall_idl::load(&path) else { continue };
         let Ok(echo) = package::echo(&model) else { continue };
-        let stubs = upcall_idl::generate_text(&name, &echo.wit).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let stubs =
+            upcall_idl::generate_text(&name, &echo.wit).unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut file = syn::parse_file(&stubs.code).expect("what is generated is Rust");
         for item in &mut file.items {
             let Item::Mod(module) = item else { continue };
@@ -32,17 +34,28 @@ fn main() {
             }
         }
         let _ = writeln!(code, "mod {name} {{ {} }}", prettyplease::unparse(&file));
-        let named = |module: &str| format!("{name:?}, &{name}::{module}::INTERFACE, {name}::{module}");
+        let named =
+            |module: &str| format!("{name:?}, &{name}::{module}::INTERFACE, {name}::{module}");
         if echo.values.is_some() {
-            let _ = writeln!(values, "({0}::export({name}::gives_back::GivesBackAgain)),", named("gives_back"));
+            let _ = writeln!(
+                values,
+                "({0}::export({name}::gives_back::GivesBackAgain)),",
+                named("gives_back")
+            );
         }
         if echo.objects.is_some() {
-            let _ = writeln!(objects, "({0}::plain, {name}::gives_objects::forward),", named("gives_objects"));
+            let _ = writeln!(
+                objects,
+                "({0}::plain, {name}::gives_objects::forward),",
+                named("gives_objects")
+            );
         }
     }
-    let all =
-        format!("{code}\nfn values() -> Vec<Values> {{ vec![{values}] }}\nfn objects() -> Vec<Objects> {{ vec![{objects}] }}\n");
-    std::fs::write(Path::new(&folder).join("values.rs"), all).expect("the build's folder can be written to");
+    let all = format!(
+        "{code}\nfn values() -> Vec<Values> {{ vec![{values}] }}\nfn objects() -> Vec<Objects> {{ vec![{objects}] }}\n"
+    );
+    std::fs::write(Path::new(&folder).join("values.rs"), all)
+        .expect("the build's folder can be written to");
 }
 
 /// The functions of a trait, with the name and type of what each gets beside `self` first.
@@ -76,7 +89,9 @@ fn output(signature: &Signature) -> Option<&Type> {
 /// Adds a server whose procedures return what they get. The generated trait says how they get it.
 fn serve(module: &mut ItemMod) {
     let Some((_, items)) = &mut module.content else { return };
-    let Some(Item::Trait(server)) = items.iter().find(|item| matches!(item, Item::Trait(t) if t.ident == "Serve")) else {
+    let Some(Item::Trait(server)) =
+        items.iter().find(|item| matches!(item, Item::Trait(t) if t.ident == "Serve"))
+    else {
         return;
     };
     let functions: Vec<_> = functions(server)

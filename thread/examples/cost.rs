@@ -1,7 +1,8 @@
-//! What the basic operations cost: `cargo run --release -p upcall-thread --example cost [CPU]...`, a virtual processor on
-//! each processor named, by default one on processor 0.
+//! What the basic operations cost: `cargo run --release -p upcall-thread --example cost [CPU]...`,
+//! a virtual processor on each processor named, by default one on processor 0.
 //!
-//! Prints nanoseconds, the least of several short runs (the run that was disturbed least), as in the rows of URPC's Table I.
+//! Prints nanoseconds, the least of several short runs (the run that was disturbed least), as in
+//! the rows of URPC's Table I.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -90,7 +91,10 @@ fn main() -> std::io::Result<()> {
         println!("ping-pong round trip {:8.1} ns", least(50_000, ping_pong));
         let start = Instant::now();
         alive(100_000);
-        println!("100 000 alive, each  {:8.1} ns (first time)", start.elapsed().as_nanos() as f64 / 1e5);
+        println!(
+            "100 000 alive, each  {:8.1} ns (first time)",
+            start.elapsed().as_nanos() as f64 / 1e5
+        );
         let start = Instant::now();
         alive(100_000);
         println!("100 000 alive, each  {:8.1} ns (again)", start.elapsed().as_nanos() as f64 / 1e5);

@@ -1,6 +1,8 @@
-//! Dining philosophers, each a thread: `cargo run --release -p upcall-thread --example threads [PHILOSOPHERS] [MEALS]`.
+//! Dining philosophers, each a thread: `cargo run --release -p upcall-thread --example threads
+//! [PHILOSOPHERS] [MEALS]`.
 //!
-//! Shows spawning, mutexes, a condition variable with a timeout, and how threads spread over the virtual processors.
+//! Shows spawning, mutexes, a condition variable with a timeout, and how threads spread over the
+//! virtual processors.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +15,8 @@ fn main() {
     let meals: usize = arguments.next().unwrap_or(20);
 
     thread::run(|| {
-        let forks: Arc<Vec<Mutex<usize>>> = Arc::new((0..philosophers).map(|_| Mutex::new(0)).collect());
+        let forks: Arc<Vec<Mutex<usize>>> =
+            Arc::new((0..philosophers).map(|_| Mutex::new(0)).collect());
         let finished = Arc::new((Mutex::new(0_usize), Condvar::new()));
         let start = Instant::now();
         let table: Vec<_> = (0..philosophers)
@@ -45,13 +48,21 @@ fn main() {
                 continue;
             }
             report_at = Instant::now() + Duration::from_millis(10);
-            println!("{:4} ms: {} of {philosophers} have eaten", start.elapsed().as_millis(), *done);
+            println!(
+                "{:4} ms: {} of {philosophers} have eaten",
+                start.elapsed().as_millis(),
+                *done
+            );
         }
         drop(done);
 
         let mut places = std::collections::BTreeMap::new();
         for philosopher in table {
-            let place = philosopher.expect("memory for a stack").join().expect("no panic").expect("on a processor");
+            let place = philosopher
+                .expect("memory for a stack")
+                .join()
+                .expect("no panic")
+                .expect("on a processor");
             *places.entry(place).or_insert(0_usize) += 1;
         }
         for (place, count) in places {

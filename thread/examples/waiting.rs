@@ -1,8 +1,9 @@
-//! Threads in every state there is, waiting for everything one can wait for, to be looked at from outside:
-//! `cargo run -p upcall-thread --example waiting [MORE]` in one terminal, `upcall threads PID` in another.
+//! Threads in every state there is, waiting for everything one can wait for, to be looked at from
+//! outside: `cargo run -p upcall-thread --example waiting [MORE]` in one terminal, `upcall threads
+//! PID` in another.
 //!
-//! It prints "ready", ends well when it reads a line or the end of its input, and then says how many threads have ended. `MORE` threads wait for one
-//! more mutex.
+//! It prints "ready", ends well when it reads a line or the end of its input, and then says how
+//! many threads have ended. `MORE` threads wait for one more mutex.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -136,7 +137,10 @@ pub fn show(more: usize) {
         while !COMPUTING.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
-        let kernel = std::thread::Builder::new().name("kernel".into()).spawn(|| waits_for_mutex(&HELD)).expect("a kernel thread");
+        let kernel = std::thread::Builder::new()
+            .name("kernel".into())
+            .spawn(|| waits_for_mutex(&HELD))
+            .expect("a kernel thread");
         std::thread::sleep(Duration::from_millis(20));
         println!("ready");
         let _ = std::io::stdin().read_line(&mut String::new());

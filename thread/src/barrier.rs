@@ -7,7 +7,8 @@ use crate::waiter::Waited;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// A place where a number of threads of both kinds wait for each other, again and again, as `std::sync::Barrier`.
+/// A place where a number of threads of both kinds wait for each other, again and again, as
+/// `std::sync::Barrier`.
 pub struct Barrier {
     state: Mutex<State>,
     complete: Condvar,
@@ -36,12 +37,17 @@ impl BarrierWaitResult {
 impl Barrier {
     /// For `parties` threads. With 0 or 1 nobody waits.
     pub const fn new(parties: usize) -> Self {
-        Self { state: Mutex::new(State { arrived: 0, round: 0 }), complete: Condvar::new(), parties }
+        Self {
+            state: Mutex::new(State { arrived: 0, round: 0 }),
+            complete: Condvar::new(),
+            parties,
+        }
     }
 
     /// Blocks the calling thread until all have come.
     ///
-    /// A thread that is cut short here by its own deadline ([`with_deadline`](crate::with_deadline)) has not come.
+    /// A thread that is cut short here by its own deadline
+    /// ([`with_deadline`](crate::with_deadline)) has not come.
     pub fn wait(&self) -> BarrierWaitResult {
         match self.meet(None) {
             Some(result) => result,
@@ -49,7 +55,8 @@ impl Barrier {
         }
     }
 
-    /// As [`wait`](Self::wait), for at most `timeout`. `None`: not all had come by then, and the calling thread counts as not having come.
+    /// As [`wait`](Self::wait), for at most `timeout`. `None`: not all had come by then, and the
+    /// calling thread counts as not having come.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<BarrierWaitResult> {
         self.meet(after(timeout))
     }
@@ -74,7 +81,11 @@ impl Barrier {
         met.then_some(BarrierWaitResult { is_leader: false })
     }
 
-    fn wait_for_round<'a>(&'a self, mut state: MutexGuard<'a, State>, deadline: Option<Instant>) -> MutexGuard<'a, State> {
+    fn wait_for_round<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        deadline: Option<Instant>,
+    ) -> MutexGuard<'a, State> {
         let round = state.round;
         let mut waited = Waited::Woken;
         while state.round == round && waited == Waited::Woken {

@@ -1,7 +1,9 @@
-//! Where a tool finds the threads of a process from outside: `upcall threads PID` reads this memory and stops nobody for longer than that takes.
+//! Where a tool finds the threads of a process from outside: `upcall threads PID` reads this memory
+//! and stops nobody for longer than that takes.
 //!
-//! The ELF section `.upcall.threads` holds one [`Beacon`], which says what the rest looks like; so the tool need not be of the same version as the
-//! program. Whoever changes a layout here, or the meaning of a number in [`Cause`](crate::record::Cause), raises [`VERSION`].
+//! The ELF section `.upcall.threads` holds one [`Beacon`], which says what the rest looks like; so
+//! the tool need not be of the same version as the program. Whoever changes a layout here, or the
+//! meaning of a number in [`Cause`](crate::record::Cause), raises [`VERSION`].
 //!
 //! ```text
 //! beacon ─► slabs: newest first, each `count` slots of `slot` bytes from `base`; the record of slot i lies at
@@ -129,7 +131,8 @@ fn chain<T>(first: &AtomicPtr<T>, make: impl Fn(*const T) -> *mut T) {
 
 /// A slab was mapped.
 pub(crate) fn add_slab(base: *const u8, slot: usize, usable: usize, count: usize) {
-    let slab = ptr::from_mut(Box::leak(Box::new(Slab { next: ptr::null(), base, slot, usable, count })));
+    let slab =
+        ptr::from_mut(Box::leak(Box::new(Slab { next: ptr::null(), base, slot, usable, count })));
     chain(&BEACON.slabs, |next| {
         // SAFETY: nobody else has the slab before it is chained.
         unsafe { (*slab).next = next };
@@ -150,7 +153,13 @@ pub(crate) fn add_kernel_record(record: Rec) {
 impl Post {
     pub(crate) fn new(shared: &'static Shared, root: Rec) -> Self {
         let tid = AtomicU32::new(crate::os::thread_id());
-        Self { next: Cell::new(ptr::null()), current: Cell::new(root), tid, index: shared.index as u32, shared }
+        Self {
+            next: Cell::new(ptr::null()),
+            current: Cell::new(root),
+            tid,
+            index: shared.index as u32,
+            shared,
+        }
     }
 
     /// The kernel thread's number; `None` when it has stopped being a virtual processor.
@@ -197,9 +206,11 @@ pub(crate) fn records() -> impl Iterator<Item = Rec> {
 impl Slab {
     fn record(&self, slot: usize) -> Rec {
         let colour = (slot % stack::COLOURS) * stack::COLOUR_STEP;
-        let at = self.base.wrapping_add(slot * self.slot + PAGE + self.usable - size_of::<Record>() - colour);
-        // SAFETY: inside of a slot, which is never unmapped, and where its record lies; all zero, which is a valid one, if the slot was
-        // never used.
+        let at = self
+            .base
+            .wrapping_add(slot * self.slot + PAGE + self.usable - size_of::<Record>() - colour);
+        // SAFETY: inside of a slot, which is never unmapped, and where its record lies; all zero,
+        // which is a valid one, if the slot was never used.
         unsafe { &*at.cast() }
     }
 }

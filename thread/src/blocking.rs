@@ -1,7 +1,10 @@
-//! Work that blocks the kernel thread it runs on, run aside so that the virtual processor goes on with other threads.
+//! Work that blocks the kernel thread it runs on, run aside so that the virtual processor goes on
+//! with other threads.
 //!
-//! A few kernel threads do nothing else. One is started when all are busy, up to [`MOST_KERNEL_THREADS`]; one that has had nothing to do for
-//! ten seconds ends. The work and its result stay in the frame of the thread that waits for it, so nothing is allocated and borrowing is allowed.
+//! A few kernel threads do nothing else. One is started when all are busy, up to
+//! [`MOST_KERNEL_THREADS`]; one that has had nothing to do for ten seconds ends. The work and its
+//! result stay in the frame of the thread that waits for it, so nothing is allocated and borrowing
+//! is allowed.
 
 use crate::record::Cause;
 use crate::vp::here;
@@ -12,17 +15,21 @@ use std::ptr;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// So many pieces of blocking work run at once; more wait until one is done, first come, first served.
+/// So many pieces of blocking work run at once; more wait until one is done, first come, first
+/// served.
 pub const MOST_KERNEL_THREADS: usize = 512;
 
 const KEEP: Duration = Duration::from_secs(10);
 
-/// Runs `work` on a kernel thread of its own, and returns what it returns. Meanwhile only the calling thread waits; the others of its virtual
-/// processor go on. For system calls that may block (files, sockets, `waitpid`), locks of `std`, and libraries that do either.
+/// Runs `work` on a kernel thread of its own, and returns what it returns. Meanwhile only the
+/// calling thread waits; the others of its virtual processor go on. For system calls that may block
+/// (files, sockets, `waitpid`), locks of `std`, and libraries that do either.
 ///
-/// Costs two switches between kernel threads, some 10 to 100 µs, so it pays for what may take longer. At most [`MOST_KERNEL_THREADS`] pieces of
-/// work run at once in the process; more wait their turn. On an ordinary kernel thread `work` just runs. `work` is on another kernel thread: it finds other thread-locals, and
-/// cannot [`spawn`](crate::spawn). The wait is not cut short by [`with_deadline`](crate::with_deadline): `work` borrows.
+/// Costs two switches between kernel threads, some 10 to 100 µs, so it pays for what may take
+/// longer. At most [`MOST_KERNEL_THREADS`] pieces of work run at once in the process; more wait
+/// their turn. On an ordinary kernel thread `work` just runs. `work` is on another kernel thread:
+/// it finds other thread-locals, and cannot [`spawn`](crate::spawn). The wait is not cut short by
+/// [`with_deadline`](crate::with_deadline): `work` borrows.
 ///
 /// ```
 /// use upcall_thread as thread;
@@ -49,9 +56,11 @@ pub fn blocking<T: Send>(work: impl FnOnce() -> T + Send) -> T {
             }
         };
         let run: &mut (dyn FnMut() + Send) = &mut run;
-        // SAFETY: only the lifetime changes. The calling thread stays in `wait` until the work was run, for good or ill: `Job`
-        // wakes it once, after its last use of the pointer, and nothing cuts the wait short.
-        let run: *mut (dyn FnMut() + Send) = unsafe { std::mem::transmute::<_, &mut (dyn FnMut() + Send + 'static)>(run) };
+        // SAFETY: only the lifetime changes. The calling thread stays in `wait` until the work was
+        // run, for good or ill: `Job` wakes it once, after its last use of the pointer, and
+        // nothing cuts the wait short.
+        let run: *mut (dyn FnMut() + Send) =
+            unsafe { std::mem::transmute::<_, &mut (dyn FnMut() + Send + 'static)>(run) };
         wait(Me::find(), Cause::Blocking, ptr::null(), None, |mine| {
             let job = Job { run, waiting: mine };
             match AsideThreads::give(job) {
@@ -85,7 +94,8 @@ struct AsideThreads {
     idle: usize,
 }
 
-static ASIDE: Mutex<AsideThreads> = Mutex::new(AsideThreads { jobs: VecDeque::new(), there: 0, idle: 0 });
+static ASIDE: Mutex<AsideThreads> =
+    Mutex::new(AsideThreads { jobs: VecDeque::new(), there: 0, idle: 0 });
 static GIVEN: Condvar = Condvar::new();
 
 fn aside() -> MutexGuard<'static, AsideThreads> {
@@ -94,7 +104,8 @@ fn aside() -> MutexGuard<'static, AsideThreads> {
 }
 
 impl AsideThreads {
-    /// Hands `job` to a kernel thread, now or later. The job comes back if there is none and none can be had.
+    /// Hands `job` to a kernel thread, now or later. The job comes back if there is none and none
+    /// can be had.
     fn give(job: Job) -> Result<(), Job> {
         let run = job.run;
         let mut aside = aside();
@@ -109,7 +120,8 @@ impl AsideThreads {
         }
         aside.there += 1;
         let number = aside.there;
-        // To start a kernel thread takes long, and other processors have work for those that are there.
+        // To start a kernel thread takes long, and other processors have work for those that are
+        // there.
         drop(aside);
         if std::thread::Builder::new().name(format!("upcall-aside-{number}")).spawn(serve).is_ok() {
             return Ok(());
@@ -117,7 +129,8 @@ impl AsideThreads {
         let mut aside = self::aside();
         aside.there -= 1;
         // If there are others they will come to it; and one that came may have taken it already.
-        let mine = aside.jobs.iter().position(|queued| aside.there == 0 && ptr::addr_eq(queued.run, run));
+        let mine =
+            aside.jobs.iter().position(|queued| aside.there == 0 && ptr::addr_eq(queued.run, run));
         mine.and_then(|mine| aside.jobs.remove(mine)).map_or(Ok(()), Err)
     }
 }
@@ -128,14 +141,16 @@ fn serve() {
     loop {
         while let Some(job) = aside.jobs.pop_front() {
             drop(aside);
-            // SAFETY: the owner of the work waits for exactly this, and nobody else has the pointer.
+            // SAFETY: the owner of the work waits for exactly this, and nobody else has the
+            // pointer.
             let run = unsafe { &mut *job.run };
             run();
             job.waiting.wake();
             aside = self::aside();
         }
         aside.idle += 1;
-        let (back, waited) = GIVEN.wait_timeout(aside, KEEP).unwrap_or_else(PoisonError::into_inner);
+        let (back, waited) =
+            GIVEN.wait_timeout(aside, KEEP).unwrap_or_else(PoisonError::into_inner);
         aside = back;
         aside.idle -= 1;
         if waited.timed_out() && aside.jobs.is_empty() {

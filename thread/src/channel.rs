@@ -1,7 +1,9 @@
-//! Channels between threads, many senders and one receiver, as `std::sync::mpsc` and with its errors.
+//! Channels between threads, many senders and one receiver, as `std::sync::mpsc` and with its
+//! errors.
 //!
-//! A queue under a [`Mutex`] with two condition variables: the receiver waits on one, senders for room on the other. A channel without
-//! room (`sync_channel(0)`) holds one value for as long as its sender waits for the receiver to take it.
+//! A queue under a [`Mutex`] with two condition variables: the receiver waits on one, senders for
+//! room on the other. A channel without room (`sync_channel(0)`) holds one value for as long as its
+//! sender waits for the receiver to take it.
 
 use crate::condvar::Condvar;
 use crate::deadline::{after, shielded};
@@ -21,7 +23,8 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     (Sender { shared: Arc::clone(&shared) }, Receiver { shared, not_sync: PhantomData })
 }
 
-/// A channel that holds at most `bound` values: a sender waits for room. With 0 it waits until its value has been received.
+/// A channel that holds at most `bound` values: a sender waits for room. With 0 it waits until its
+/// value has been received.
 pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
     let shared = Shared::new(Some(bound));
     (SyncSender { shared: Arc::clone(&shared) }, Receiver { shared, not_sync: PhantomData })
@@ -40,7 +43,8 @@ struct State<T> {
     queue: VecDeque<T>,
     senders: usize,
     receiver: bool,
-    /// How many values the receiver has taken: tells a sender to a channel without room that its own was.
+    /// How many values the receiver has taken: tells a sender to a channel without room that its
+    /// own was.
     taken: u64,
     /// The receiver waits.
     waiting: bool,
@@ -48,8 +52,14 @@ struct State<T> {
 
 impl<T> Shared<T> {
     fn new(bound: Option<usize>) -> Arc<Self> {
-        let state = State { queue: VecDeque::new(), senders: 1, receiver: true, taken: 0, waiting: false };
-        Arc::new(Self { bound, state: Mutex::new(state), sent: Condvar::new(), received: Condvar::new() })
+        let state =
+            State { queue: VecDeque::new(), senders: 1, receiver: true, taken: 0, waiting: false };
+        Arc::new(Self {
+            bound,
+            state: Mutex::new(state),
+            sent: Condvar::new(),
+            received: Condvar::new(),
+        })
     }
 
     fn add_sender(&self) {
@@ -92,8 +102,13 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    /// Waits until the receiver has taken the one value in the queue, which is ours; else takes it back.
-    fn handed_over(&self, mut state: MutexGuard<'_, State<T>>, deadline: Option<Instant>) -> Result<(), TrySendError<T>> {
+    /// Waits until the receiver has taken the one value in the queue, which is ours; else takes it
+    /// back.
+    fn handed_over(
+        &self,
+        mut state: MutexGuard<'_, State<T>>,
+        deadline: Option<Instant>,
+    ) -> Result<(), TrySendError<T>> {
         self.sent.notify_one();
         let number = state.taken;
         let back = Withdraw { shared: self, number };
@@ -105,7 +120,10 @@ impl<T> Shared<T> {
         if state.taken != number {
             return Ok(());
         }
-        let value = state.queue.pop_front().expect("a value stays until the receiver takes it or its sender does");
+        let value = state
+            .queue
+            .pop_front()
+            .expect("a value stays until the receiver takes it or its sender does");
         let gone = !state.receiver;
         drop(state);
         self.received.notify_one();
@@ -130,13 +148,18 @@ impl<T> Shared<T> {
 
     fn take(&self, mut state: MutexGuard<'_, State<T>>) -> Result<T, TryRecvError> {
         let Some(value) = state.queue.pop_front() else {
-            return Err(if state.senders == 0 { TryRecvError::Disconnected } else { TryRecvError::Empty });
+            return Err(if state.senders == 0 {
+                TryRecvError::Disconnected
+            } else {
+                TryRecvError::Empty
+            });
         };
         state.taken += 1;
         drop(state);
         match self.bound {
             None => {}
-            // The sender whose value it was, and one that waits for room: which of them is first in the list is not known.
+            // The sender whose value it was, and one that waits for room: which of them is first in
+            // the list is not known.
             Some(0) => self.received.notify_all(),
             Some(_) => self.received.notify_one(),
         }
@@ -198,7 +221,8 @@ impl<T> Sender<T> {
     /// Sends `value`. Never waits.
     ///
     /// # Errors
-    /// `value` itself, if the receiver is gone. That it is not says nothing about whether the value will be received.
+    /// `value` itself, if the receiver is gone. That it is not says nothing about whether the value
+    /// will be received.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.shared.send(value, None).map_err(returned)
     }
@@ -314,8 +338,13 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut state = shielded(|| self.shared.state.lock());
         state.receiver = false;
-        // A sender that waits for its value to be taken gets it back; what others have sent is dropped with the receiver.
-        let left = if self.shared.bound == Some(0) { VecDeque::new() } else { std::mem::take(&mut state.queue) };
+        // A sender that waits for its value to be taken gets it back; what others have sent is
+        // dropped with the receiver.
+        let left = if self.shared.bound == Some(0) {
+            VecDeque::new()
+        } else {
+            std::mem::take(&mut state.queue)
+        };
         drop(state);
         self.shared.received.notify_all();
         drop(left);

@@ -1,8 +1,9 @@
 //! A condition variable that blocks the thread and never its processor.
 //!
-//! A waiter joins the list while it still holds the mutex, so a notification that follows a change made under the mutex finds
-//! it; and a wake before the thread has switched away is not lost (see `vp`). A notifier that draws the right to wake in vain,
-//! because the waiter's deadline was first, goes on to the next one: no notification is used up by a thread that had given up.
+//! A waiter joins the list while it still holds the mutex, so a notification that follows a change
+//! made under the mutex finds it; and a wake before the thread has switched away is not lost (see
+//! `vp`). A notifier that draws the right to wake in vain, because the waiter's deadline was first,
+//! goes on to the next one: no notification is used up by a thread that had given up.
 
 use crate::deadline::{Bound, after, deadline_of};
 use crate::list::{Node, Taken, WaitList};
@@ -31,8 +32,10 @@ impl Condvar {
         Self { list: WaitList::new() }
     }
 
-    /// Unlocks, waits for a notification, locks again. May return without one, as every condition variable.
-    // In its caller: a function that switches and returns on another stack is mispredicted (`arch`).
+    /// Unlocks, waits for a notification, locks again. May return without one, as every condition
+    /// variable.
+    // In its caller: a function that switches and returns on another stack is mispredicted
+    // (`arch`).
     #[inline(always)]
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.wait_by(guard, None).0
@@ -51,12 +54,20 @@ impl Condvar {
     }
 
     /// As [`wait`](Self::wait), for at most `timeout`; locking again may take longer.
-    pub fn wait_timeout<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> (MutexGuard<'a, T>, Waited) {
+    pub fn wait_timeout<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        timeout: Duration,
+    ) -> (MutexGuard<'a, T>, Waited) {
         self.wait_by(guard, after(timeout))
     }
 
     /// As [`wait`](Self::wait), at most until `deadline`; locking again may take longer.
-    pub fn wait_until<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>, deadline: Instant) -> (MutexGuard<'a, T>, Waited) {
+    pub fn wait_until<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        deadline: Instant,
+    ) -> (MutexGuard<'a, T>, Waited) {
         self.wait_by(guard, Some(deadline))
     }
 
@@ -135,7 +146,8 @@ impl Condvar {
         (mutex.lock(), Waited::TimedOut)
     }
 
-    /// After a notification. If the thread's deadline passes while it waits for the mutex, the notification is another's.
+    /// After a notification. If the thread's deadline passes while it waits for the mutex, the
+    /// notification is another's.
     #[inline(always)]
     fn lock_again<'a, T: ?Sized>(&self, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
         let pass_on = PassOn(self);
@@ -144,7 +156,8 @@ impl Condvar {
         guard
     }
 
-    /// Wakes the thread that has waited longest, if one waits. Whoever calls need not hold the mutex.
+    /// Wakes the thread that has waited longest, if one waits. Whoever calls need not hold the
+    /// mutex.
     #[inline]
     pub fn notify_one(&self) {
         // A waiter that was listed under the mutex before the caller held that is seen.

@@ -1,9 +1,13 @@
-//! Deadlines of threads: a wait that lasts until then is cut short, and the thread leaves what it was doing.
+//! Deadlines of threads: a wait that lasts until then is cut short, and the thread leaves what it
+//! was doing.
 //!
-//! A thread is not stopped from outside, in the middle of anything; it stops itself, where it waits. So whoever computes for long
-//! under a deadline asks [`deadline`] now and then. What is left is left by unwinding, as by a panic, but without the panic hook: guards are
-//! dropped, locks free again. While a thread unwinds its waits are not cut short, or a destructor that waits would end the process; and since the standard
-//! library tells of a panic by kernel thread, neither are waits that begin while another thread of the same processor, in the middle of a panic, waits in a destructor.
+//! A thread is not stopped from outside, in the middle of anything; it stops itself, where it
+//! waits. So whoever computes for long under a deadline asks [`deadline`] now and then. What is
+//! left is left by unwinding, as by a panic, but without the panic hook: guards are dropped, locks
+//! free again. While a thread unwinds its waits are not cut short, or a destructor that waits would
+//! end the process; and since the standard library tells of a panic by kernel thread, neither are
+//! waits that begin while another thread of the same processor, in the middle of a panic, waits in
+//! a destructor.
 
 use crate::extra::Extra;
 use crate::record::Rec;
@@ -28,15 +32,20 @@ impl std::error::Error for DeadlinePassed {}
 /// What unwinds a thread whose deadline has passed.
 struct Cut;
 
-/// Runs `body`, in which no wait of the calling thread lasts beyond `at`: one that would is cut short then, and `body` is left by
-/// unwinding, with everything in it dropped. On a processor that is kept busy, deadlines are looked at on every 64th change of threads.
+/// Runs `body`, in which no wait of the calling thread lasts beyond `at`: one that would is cut
+/// short then, and `body` is left by unwinding, with everything in it dropped. On a processor that
+/// is kept busy, deadlines are looked at on every 64th change of threads.
 ///
-/// Waits are those of this crate that have no deadline of their own, or a later one: locks, conditions, joins, channels, [`sleep`](crate::sleep),
-/// [`park`](crate::park) and so on; not [`block`](crate::block), the end of a [`scope`](crate::scope), nor [`blocking`](crate::blocking). Nested deadlines: the earliest counts. A `body` that does not
-/// wait is not cut short; whoever computes for long asks [`deadline`]. On an ordinary kernel thread it is the same.
+/// Waits are those of this crate that have no deadline of their own, or a later one: locks,
+/// conditions, joins, channels, [`sleep`](crate::sleep), [`park`](crate::park) and so on; not
+/// [`block`](crate::block), the end of a [`scope`](crate::scope), nor
+/// [`blocking`](crate::blocking). Nested deadlines: the earliest counts. A `body` that does not
+/// wait is not cut short; whoever computes for long asks [`deadline`]. On an ordinary kernel thread
+/// it is the same.
 ///
-/// The crate must be compiled with unwinding (the default); with `panic = "abort"` a deadline that passes ends the process. Data under a lock whose
-/// guard is dropped so may be half changed, as after a panic.
+/// The crate must be compiled with unwinding (the default); with `panic = "abort"` a deadline that
+/// passes ends the process. Data under a lock whose guard is dropped so may be half changed, as
+/// after a panic.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -75,7 +84,8 @@ pub fn deadline() -> Option<Instant> {
     deadline_of(current_record())
 }
 
-/// Runs `body`, in which calls of the calling thread to other domains end at `at` at the latest. Nothing else ends then, and `body` goes on: whoever runs for a caller that has a deadline is not
+/// Runs `body`, in which calls of the calling thread to other domains end at `at` at the latest.
+/// Nothing else ends then, and `body` goes on: whoever runs for a caller that has a deadline is not
 /// cut off, but waits for nobody on its behalf any longer. Nested: the earliest counts.
 pub fn with_calls_that_end<T>(at: Instant, body: impl FnOnce() -> T) -> T {
     struct Back<'a>(&'a Extra, Option<Instant>);
@@ -91,8 +101,9 @@ pub fn with_calls_that_end<T>(at: Instant, body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// When calls of the calling thread to other domains end at the latest: at its own deadline ([`with_deadline`]), or at that of the call from another domain that it runs. Whoever serves a call may
-/// ask how long its caller waits.
+/// When calls of the calling thread to other domains end at the latest: at its own deadline
+/// ([`with_deadline`]), or at that of the call from another domain that it runs. Whoever serves a
+/// call may ask how long its caller waits.
 #[inline]
 pub fn calls_end() -> Option<Instant> {
     current_record().extra().and_then(earliest)
@@ -118,7 +129,8 @@ pub(crate) fn shielded<T>(wait: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The end of a wait of at most `timeout` that begins now; `None`: later than the clock can say, so that there is none.
+/// The end of a wait of at most `timeout` that begins now; `None`: later than the clock can say, so
+/// that there is none.
 pub(crate) fn after(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }
@@ -144,12 +156,15 @@ impl Bound {
     #[cold]
     fn with(own: Option<Instant>, extra: &Extra) -> Self {
         match extra.deadline.get() {
-            Some(at) if own.is_none_or(|own| at < own) && !std::thread::panicking() => Self { at: Some(at), cuts: true },
+            Some(at) if own.is_none_or(|own| at < own) && !std::thread::panicking() => {
+                Self { at: Some(at), cuts: true }
+            }
             _ => Self { at: own, cuts: false },
         }
     }
 
-    /// The wait has timed out, and the thread stands in no queue any more. Returns if that was the wait's own deadline.
+    /// The wait has timed out, and the thread stands in no queue any more. Returns if that was the
+    /// wait's own deadline.
     pub(crate) fn passed(self) {
         if self.cuts {
             // Until `with_deadline` is left, destructors wait as long as they must.

@@ -1,9 +1,11 @@
 //! All threads with their backtraces, on standard error, when somebody sends SIGQUIT.
 //!
-//! Only a virtual processor knows its threads, and only between two of them. So the signal wakes a kernel thread that asks each processor; each
-//! answers at the next of every 64th change of threads, or at once if it is idle; and one that has not within two seconds is said to be busy.
-//! The backtrace of a suspended thread is taken by that thread itself: an *interlude* on its own stack, which the processor switches to and back from
-//! (`arch`). For a process that has not asked for this, `upcall threads PID` looks from outside.
+//! Only a virtual processor knows its threads, and only between two of them. So the signal wakes a
+//! kernel thread that asks each processor; each answers at the next of every 64th change of
+//! threads, or at once if it is idle; and one that has not within two seconds is said to be busy.
+//! The backtrace of a suspended thread is taken by that thread itself: an *interlude* on its own
+//! stack, which the processor switches to and back from (`arch`). For a process that has not asked
+//! for this, `upcall threads PID` looks from outside.
 
 use crate::beacon;
 use crate::os::{self, Event};
@@ -24,10 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A thread with less stack left than this gets no backtrace: taking one needs up to half of it.
 const ROOM: usize = 8 * 1024;
 
-/// Has the process write all its threads to standard error when it gets SIGQUIT (Ctrl-\ on a terminal; `kill -QUIT PID`), and go on.
+/// Has the process write all its threads to standard error when it gets SIGQUIT (Ctrl-\ on a
+/// terminal; `kill -QUIT PID`), and go on.
 ///
-/// For each thread: number, name, state, what it waits for, and a backtrace. A processor whose threads hardly give way for two seconds is
-/// named, without its threads. A dump may leave each thread with a page or two more of its stack in use. Starts a kernel thread, which sleeps until the signal. Calling it again does nothing.
+/// For each thread: number, name, state, what it waits for, and a backtrace. A processor whose
+/// threads hardly give way for two seconds is named, without its threads. A dump may leave each
+/// thread with a page or two more of its stack in use. Starts a kernel thread, which sleeps until
+/// the signal. Calling it again does nothing.
 ///
 /// # Errors
 /// What the kernel says if the signal cannot be handled or the kernel thread not be started.
@@ -47,7 +52,13 @@ pub fn dump_on_quit() -> io::Result<()> {
     std::thread::Builder::new().name("upcall-dump".to_owned()).spawn(wait)?;
     QUIT.store(ptr::from_ref(event).cast_mut(), Ordering::Release);
     // SAFETY: the handler does one load and one system call.
-    unsafe { os::set_signal_handler(libc::SIGQUIT, on_quit, libc::SA_RESTART | libc::SA_ONSTACK | libc::SA_SIGINFO) }?;
+    unsafe {
+        os::set_signal_handler(
+            libc::SIGQUIT,
+            on_quit,
+            libc::SA_RESTART | libc::SA_ONSTACK | libc::SA_SIGINFO,
+        )
+    }?;
     *watching = true;
     Ok(())
 }
@@ -99,17 +110,23 @@ fn answers() -> MutexGuard<'static, Vec<Answer>> {
 /// Asks all processors, and puts down what they answer.
 fn dump() -> String {
     answers().clear();
-    let processors: Vec<_> = beacon::processors().filter_map(|post| Some((post.shared, post.tid()?))).collect();
+    let processors: Vec<_> =
+        beacon::processors().filter_map(|post| Some((post.shared, post.tid()?))).collect();
     for (shared, _) in &processors {
         shared.dump.wanted.store(true, Ordering::SeqCst);
-        // As `Shared::post`: the processor's last look before it sleeps finds the flag, or we find it asleep.
+        // As `Shared::post`: the processor's last look before it sleeps finds the flag, or we find
+        // it asleep.
         fence(Ordering::SeqCst);
         shared.idle.unpark(shared.index);
     }
     let until = Instant::now() + PATIENCE;
     let mut answers = answers();
-    // By whose they are, not by how many: one that came too late for an earlier dump may be among them.
-    while !processors.iter().all(|&(shared, _)| answers.iter().any(|answer| ptr::eq(answer.of, shared))) {
+    // By whose they are, not by how many: one that came too late for an earlier dump may be among
+    // them.
+    while !processors
+        .iter()
+        .all(|&(shared, _)| answers.iter().any(|answer| ptr::eq(answer.of, shared)))
+    {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;
@@ -128,11 +145,18 @@ fn dump() -> String {
         let _ = write!(text, "\nvirtual processor {} (kernel thread {tid})", shared.index);
         match answers.iter().find(|answer| ptr::eq(answer.of, shared)) {
             None => {
-                let _ =
-                    writeln!(text, ": no answer within {PATIENCE:?}: its threads seldom give way, or never, or are very many");
+                let _ = writeln!(
+                    text,
+                    ": no answer within {PATIENCE:?}: its threads seldom give way, or never, or are very many"
+                );
             }
             Some(answer) => {
-                let _ = writeln!(text, ": {} threads, and {} not started", answer.threads.len(), answer.not_started);
+                let _ = writeln!(
+                    text,
+                    ": {} threads, and {} not started",
+                    answer.threads.len(),
+                    answer.not_started
+                );
                 answer.threads.iter().for_each(|seen| seen.show(&mut text));
             }
         }
@@ -155,11 +179,13 @@ impl Seen {
 fn users_part(shown: &str) -> Vec<&str> {
     let frames = frames(shown);
     let end = frames.iter().position(|frame| frame.is_of(&OUTER)).unwrap_or(frames.len());
-    let begin = frames[..end].iter().rposition(|frame| frame.is_of(&INNER)).map_or(0, |last| last + 1);
+    let begin =
+        frames[..end].iter().rposition(|frame| frame.is_of(&INNER)).map_or(0, |last| last + 1);
     frames[begin..end].iter().flat_map(|frame| frame.lines.iter().copied()).collect()
 }
 
-/// Where frames of the scheduler come from: a function's path, or, for one that was inlined, the place.
+/// Where frames of the scheduler come from: a function's path, or, for one that was inlined, the
+/// place.
 const INNER: [&str; 8] = [
     "std::backtrace",
     "upcall_thread::dump::",
@@ -191,7 +217,9 @@ impl Frame<'_> {
 }
 
 fn frames(shown: &str) -> Vec<Frame<'_>> {
-    let begins = |line: &str| line.split_once(": ").is_some_and(|(number, _)| number.trim().parse::<u32>().is_ok());
+    let begins = |line: &str| {
+        line.split_once(": ").is_some_and(|(number, _)| number.trim().parse::<u32>().is_ok())
+    };
     let mut frames: Vec<Frame<'_>> = Vec::new();
     for line in shown.lines() {
         match frames.last_mut() {
@@ -223,7 +251,8 @@ impl Vp {
         left >= ROOM + ROOM / 2
     }
 
-    /// Whether an idle processor should go to a worker's stack, since the one that it idles on has no room for the dump that is wanted.
+    /// Whether an idle processor should go to a worker's stack, since the one that it idles on has
+    /// no room for the dump that is wanted.
     pub(crate) fn dump_wants_a_stack(&self) -> bool {
         self.shared.dump.is_wanted()
             && self.current().state.get().cause != Cause::Work
@@ -235,8 +264,13 @@ impl Vp {
     #[cold]
     fn dump(&self) {
         self.shared.dump.wanted.store(false, Ordering::Relaxed);
-        // One that has ended may be taken for another thread, on another processor, at any time. `word` first: see `spawn::begin`.
-        let lives = |rec: &Rec| rec.word.load(Ordering::Acquire) & DONE == 0 && rec.lives_on(self.shared) && rec.id.get() != 0;
+        // One that has ended may be taken for another thread, on another processor, at any time.
+        // `word` first: see `spawn::begin`.
+        let lives = |rec: &Rec| {
+            rec.word.load(Ordering::Acquire) & DONE == 0
+                && rec.lives_on(self.shared)
+                && rec.id.get() != 0
+        };
         let mine = beacon::records().filter(lives);
         let threads = mine.map(|rec| self.see(rec)).collect();
         let answer = Answer { of: self.shared, threads, not_started: self.shared.fresh.len() };
@@ -256,7 +290,8 @@ impl Vp {
             State { cause, .. } => format!("waits for {}", what(cause, rec.object.get())),
         };
         let backtrace = if runs { Some(Backtrace::force_capture()) } else { self.backtrace(rec) };
-        let note = if backtrace.is_none() { " (too little stack left for a backtrace)" } else { "" };
+        let note =
+            if backtrace.is_none() { " (too little stack left for a backtrace)" } else { "" };
         Seen { title: format!("thread {number}{name} {state}{note}"), backtrace }
     }
 
@@ -270,7 +305,8 @@ impl Vp {
         if left < ROOM {
             return None;
         }
-        // SAFETY: it has a home, so it has started; it is not the one that runs; there is room; a capture neither blocks nor yields.
+        // SAFETY: it has a home, so it has started; it is not the one that runs; there is room; a
+        // capture neither blocks nor yields.
         unsafe { self.interlude(rec, capture) };
         FOUND.take()
     }
@@ -283,7 +319,8 @@ fn what(cause: Cause, object: *const ()) -> String {
         Cause::Join => {
             // SAFETY: for a join the object is a record, which is never freed.
             let target = unsafe { object.cast::<crate::record::Record>().as_ref() };
-            target.map_or_else(String::new, |target| format!("the end of thread {}", target.id.get()))
+            target
+                .map_or_else(String::new, |target| format!("the end of thread {}", target.id.get()))
         }
         Cause::Lock => format!("the mutex at {object:p}"),
         Cause::Shares => format!("the read-write lock or semaphore at {object:p}"),

@@ -1,11 +1,13 @@
-//! What few threads have, outside of the record so that the others do not pay for it: a name, a deadline, locals, floating-point control words.
+//! What few threads have, outside of the record so that the others do not pay for it: a name, a
+//! deadline, locals, floating-point control words.
 
 use crate::local::Locals;
 use std::cell::Cell;
 use std::mem::offset_of;
 use std::time::Instant;
 
-/// See the module comment. The name is set before the thread is known and never changed; the rest is touched by the thread alone.
+/// See the module comment. The name is set before the thread is known and never changed; the rest
+/// is touched by the thread alone.
 #[derive(Default)]
 pub(crate) struct Extra {
     name: Name,
@@ -14,7 +16,8 @@ pub(crate) struct Extra {
     /// For calls to other domains only.
     pub(crate) calls_end: Cell<Option<Instant>>,
     pub(crate) locals: Locals,
-    /// Its floating-point control words while it does not run, if the record says that it has its own.
+    /// Its floating-point control words while it does not run, if the record says that it has its
+    /// own.
     pub(crate) control: Cell<u64>,
 }
 
@@ -35,7 +38,11 @@ impl Extra {
     pub(crate) const NAME_OFFSET: usize = offset_of!(Extra, name);
 
     pub(crate) fn named(name: Box<str>) -> Self {
-        Self { name: Name { at: name.as_ptr(), length: name.len() }, named: Some(name), ..Self::default() }
+        Self {
+            name: Name { at: name.as_ptr(), length: name.len() },
+            named: Some(name),
+            ..Self::default()
+        }
     }
 
     pub(crate) fn name(&self) -> Option<&str> {

@@ -1,20 +1,25 @@
-//! The threads of a virtual processor that have not started: the only ones that another processor may take.
+//! The threads of a virtual processor that have not started: the only ones that another processor
+//! may take.
 //!
-//! The owner pushes and pops many million times a second; a thief comes when it has nothing else to do. So the list is
-//! guarded by a lock that is biased towards its owner: entering costs the owner one plain store and one plain load, with
-//! no locked operation, and the thief pays for both with a `membarrier`. Source: the asymmetric Dekker algorithm (see
-//! `sync`); the idea of a lock biased to one thread is K. Kawachiya et al., "Lock reservation", OOPSLA 2002.
+//! The owner pushes and pops many million times a second; a thief comes when it has nothing else to
+//! do. So the list is guarded by a lock that is biased towards its owner: entering costs the owner
+//! one plain store and one plain load, with no locked operation, and the thief pays for both with a
+//! `membarrier`. Source: the asymmetric Dekker algorithm (see `sync`); the idea of a lock biased to
+//! one thread is K. Kawachiya et al., "Lock reservation", OOPSLA 2002.
 //!
 //! # Why at most one side is in
-//! Each side announces itself, fences, and looks at the other's word; the thief leaves if it sees the owner, the owner
-//! leaves if it sees the thief. With the heavy fence on the thief's side, the two announcements are ordered: at least
-//! one of the looks sees the other's announcement (Dekker). So both are never in. Neither waits: a busy list is left and
-//! the processor does something else (U2). A release store on leaving and an acquire load on looking hand the list over.
+//! Each side announces itself, fences, and looks at the other's word; the thief leaves if it sees
+//! the owner, the owner leaves if it sees the thief. With the heavy fence on the thief's side, the
+//! two announcements are ordered: at least one of the looks sees the other's announcement (Dekker).
+//! So both are never in. Neither waits: a busy list is left and the processor does something else
+//! (U2). A release store on leaving and an acquire load on looking hand the list over.
 //!
 //! # What comes while a thief is in
-//! The owner puts it on a stack beside the list, `late`, and whoever is in next moves it to the list's end. So every thing
-//! stays one that others may take: the owner may be about to run a thread that gives way to nobody. A look that decides whether a processor sleeps must not
-//! find the things in neither place while they are moved, so they count in the list before they leave the stack, and the look comes to the stack first.
+//! The owner puts it on a stack beside the list, `late`, and whoever is in next moves it to the
+//! list's end. So every thing stays one that others may take: the owner may be about to run a
+//! thread that gives way to nobody. A look that decides whether a processor sleeps must not
+//! find the things in neither place while they are moved, so they count in the list before they
+//! leave the stack, and the look comes to the stack first.
 
 use crate::inbox::Inbox;
 use crate::link::{Fifo, Linked};
@@ -56,8 +61,8 @@ struct Visit<T: Linked> {
     late: Inbox<T>,
 }
 
-// SAFETY: `list` is touched only by a side that is in, of which there is one at a time (module comment); the rest is
-// atomic. The things themselves cross threads, hence the bound.
+// SAFETY: `list` is touched only by a side that is in, of which there is one at a time (module
+// comment); the rest is atomic. The things themselves cross threads, hence the bound.
 unsafe impl<T: Linked + Sync> Sync for Fresh<T> {}
 // SAFETY: as for `Sync`; nothing in the list is bound to a kernel thread.
 unsafe impl<T: Linked + Sync> Send for Fresh<T> {}
@@ -65,7 +70,11 @@ unsafe impl<T: Linked + Sync> Send for Fresh<T> {}
 impl<T: Linked> Fresh<T> {
     /// An empty list.
     pub fn new(fences: Fences) -> Self {
-        let owner = Owner { owner_in: AtomicBool::new(false), length: AtomicUsize::new(0), list: Fifo::new() };
+        let owner = Owner {
+            owner_in: AtomicBool::new(false),
+            length: AtomicUsize::new(0),
+            list: Fifo::new(),
+        };
         let visit = Visit { thief_in: AtomicBool::new(false), late: Inbox::default() };
         Self { owner: Apart(owner), visit: Apart(visit), fences }
     }
@@ -84,7 +93,8 @@ impl<T: Linked> Fresh<T> {
         true
     }
 
-    /// Whoever is in, when there is something: what came while a thief was in goes to the end of the list.
+    /// Whoever is in, when there is something: what came while a thief was in goes to the end of
+    /// the list.
     #[cold]
     fn take_late(&self) {
         self.count(|n| n + 1);
@@ -129,7 +139,9 @@ impl<T: Linked> Fresh<T> {
 
     /// A thief: takes the older half, at most `most`, and gives them to `each`. Returns how many.
     pub fn steal(&self, most: usize, mut each: impl FnMut(&'static T)) -> usize {
-        let announce = || self.visit.thief_in.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed);
+        let announce = || {
+            self.visit.thief_in.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed)
+        };
         if self.is_empty() || announce().is_err() {
             return 0;
         }
@@ -151,13 +163,15 @@ impl<T: Linked> Fresh<T> {
         stolen
     }
 
-    /// Whoever is in: the length is written by one side at a time, so that no locked operation is needed.
+    /// Whoever is in: the length is written by one side at a time, so that no locked operation is
+    /// needed.
     #[inline(always)]
     fn count(&self, change: impl FnOnce(usize) -> usize) {
         self.owner.length.store(change(self.listed()), Ordering::Relaxed);
     }
 
-    /// How many there are, what came late as one: exact for the side that is in, a hint for everyone else.
+    /// How many there are, what came late as one: exact for the side that is in, a hint for
+    /// everyone else.
     #[inline(always)]
     pub fn len(&self) -> usize {
         let late = !self.visit.late.is_empty();

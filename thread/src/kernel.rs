@@ -1,7 +1,8 @@
-//! Kernel threads that are not virtual processors, and yet wait, join and lock: each blocks itself by futex.
+//! Kernel threads that are not virtual processors, and yet wait, join and lock: each blocks itself
+//! by futex.
 //!
-//! Such a thread has a record like any other, taken when it first blocks and given back when it ends. Records are never
-//! freed (see `record`), so a late waker touches no freed memory.
+//! Such a thread has a record like any other, taken when it first blocks and given back when it
+//! ends. Records are never freed (see `record`), so a late waker touches no freed memory.
 
 use crate::beacon;
 use crate::extra::Extra;
@@ -90,7 +91,8 @@ pub(crate) fn reuse(rec: Rec) {
 /// The record of the calling kernel thread.
 pub(crate) fn mine() -> Rec {
     MINE.try_with(|mine| mine.0).unwrap_or_else(|_| {
-        // Its thread-locals are being dropped, and one of them waits. Such a record is given back by nobody.
+        // Its thread-locals are being dropped, and one of them waits. Such a record is given back
+        // by nobody.
         ENDING.get().unwrap_or_else(|| {
             let rec = take();
             ENDING.set(Some(rec));

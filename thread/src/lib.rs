@@ -1,9 +1,11 @@
 //! User-level threads on virtual processors.
 //!
-//! A *virtual processor* is a kernel thread that runs *threads*: stacks of their own, switched in user space, by
-//! co-operation. Threads block ([`JoinHandle::join`], [`Mutex`], [`RwLock`], [`Condvar`], [`Semaphore`], [`Barrier`], [`OnceLock`], [`mpsc`], [`sleep`],
-//! [`park`], and under all of them [`block`]); processors do not: they run another thread, and when none is ready, look for outside work as their [`Idle`] says,
-//! then sleep. Every wait has a form with a timeout, and [`with_deadline`] cuts all waits of a thread short.
+//! A *virtual processor* is a kernel thread that runs *threads*: stacks of their own, switched in
+//! user space, by co-operation. Threads block ([`JoinHandle::join`], [`Mutex`], [`RwLock`],
+//! [`Condvar`], [`Semaphore`], [`Barrier`], [`OnceLock`], [`mpsc`], [`sleep`], [`park`], and under
+//! all of them [`block`]); processors do not: they run another thread, and when none is ready, look
+//! for outside work as their [`Idle`] says, then sleep. Every wait has a form with a timeout, and
+//! [`with_deadline`] cuts all waits of a thread short.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -25,24 +27,29 @@
 //! assert_eq!(total, 500_500);
 //! ```
 //!
-//! **What it is for.** Many threads that wait for each other or for messages: a thread costs a page of memory and tens of
-//! nanoseconds to start and end (`examples/cost.rs` measures it), 100 000 alive are nothing special (from Linux 6.13; before, some 32 700 with the usual `vm.max_map_count`). Source: URPC (Bershad,
-//! Anderson, Lazowska, Levy, 1991), sections 2 and 3; the primitives are one scheduler for local synchronisation and for
-//! messages, which arrive by way of [`Idle`].
+//! **What it is for.** Many threads that wait for each other or for messages: a thread costs a page
+//! of memory and tens of nanoseconds to start and end (`examples/cost.rs` measures it), 100 000
+//! alive are nothing special (from Linux 6.13; before, some 32 700 with the usual
+//! `vm.max_map_count`). Source: URPC (Bershad, Anderson, Lazowska, Levy, 1991), sections 2 and 3;
+//! the primitives are one scheduler for local synchronisation and for messages, which arrive by way
+//! of [`Idle`].
 //!
 //! **Rules.**
-//! * A thread that has not started may be taken by a processor that has nothing to do; one that has started stays on its
-//!   processor, since the compiler may keep addresses of thread-locals across a switch.
-//! * Nothing is preempted: a thread that computes for long holds its processor, so let it [`yield_now`] now and then. A
-//!   blocking system call, or a lock of `std`, blocks the processor with all its threads: run it by [`blocking`].
-//! * `std`'s thread-locals and `std::thread::panicking` belong to the processor. A `RefCell` in one that stays borrowed across
-//!   a switch is borrowed for the other threads too. [`thread_local!`] of this crate gives each thread its own.
+//! * A thread that has not started may be taken by a processor that has nothing to do; one that has
+//!   started stays on its processor, since the compiler may keep addresses of thread-locals across
+//!   a switch.
+//! * Nothing is preempted: a thread that computes for long holds its processor, so let it
+//!   [`yield_now`] now and then. A blocking system call, or a lock of `std`, blocks the processor
+//!   with all its threads: run it by [`blocking`].
+//! * `std`'s thread-locals and `std::thread::panicking` belong to the processor. A `RefCell` in one
+//!   that stays borrowed across a switch is borrowed for the other threads too. [`thread_local!`]
+//!   of this crate gives each thread its own.
 //! * Stacks are 64 KiB by default, those of outside work (calls, handlers) 1 MiB, and do not grow.
 //!   Overflow hits a guard page: a line with the thread's name and size on standard error and
 //!   SIGSEGV, never silent corruption; but a function of another language, compiled without stack
 //!   probes, can jump over the page.
-//! * [`Mutex`], [`Condvar`], `join`, `park`, `sleep` also work on an ordinary kernel thread, and block it; so both kinds
-//!   may share data. [`spawn`] needs a virtual processor.
+//! * [`Mutex`], [`Condvar`], `join`, `park`, `sleep` also work on an ordinary kernel thread, and
+//!   block it; so both kinds may share data. [`spawn`] needs a virtual processor.
 //!
 //! **What it is not.** No preemption, no asynchronous I/O, no `async`. x86-64 Linux only so far.
 
@@ -134,12 +141,13 @@ mod waiter;
 #[cfg(not(loom))]
 mod workers;
 
-/// Channels between threads, many senders and one receiver, as `std::sync::mpsc` and with its errors.
+/// Channels between threads, many senders and one receiver, as `std::sync::mpsc` and with its
+/// errors.
 #[cfg(not(loom))]
 pub mod mpsc {
     pub use crate::channel::{
-        IntoIter, Iter, Receiver, RecvError, RecvTimeoutError, SendError, Sender, SyncSender, TryIter, TryRecvError,
-        TrySendError, channel, sync_channel,
+        IntoIter, Iter, Receiver, RecvError, RecvTimeoutError, SendError, Sender, SyncSender,
+        TryIter, TryRecvError, TrySendError, channel, sync_channel,
     };
 }
 
@@ -161,7 +169,9 @@ pub use self::{
     semaphore::{Permits, Semaphore},
     spawn::{Builder, JoinHandle, runs_outside_work, spawn},
     stack::{DEFAULT_STACK_SIZE, DEFAULT_WORK_STACK_SIZE},
-    thread::{Thread, ThreadId, current, park, park_timeout, safe_point, sleep, sleep_until, yield_now},
+    thread::{
+        Thread, ThreadId, current, park, park_timeout, safe_point, sleep, sleep_until, yield_now,
+    },
     vp::{Vp, on_virtual_processor},
     waiter::{Ticket, Waited, Waiter, WaiterCell, block, block_unless, block_until},
 };

@@ -1,15 +1,17 @@
 //! Intrusive lists of things that are never unmapped.
 //!
-//! Every queue in this crate links thread records through one word inside the record. A record is in at most one queue
-//! at a time (see `record`), so one link serves the ready queue, the inbox, the queue of fresh threads, and the queue of
-//! a mutex. All lists hold `&'static T`, which is what lets them be safe code but for one cast.
+//! Every queue in this crate links thread records through one word inside the record. A record is
+//! in at most one queue at a time (see `record`), so one link serves the ready queue, the inbox,
+//! the queue of fresh threads, and the queue of a mutex. All lists hold `&'static T`, which is what
+//! lets them be safe code but for one cast.
 
 use crate::sync::{AtomicPtr, Ordering};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// Something with room for one link. The link is written only by whoever holds the thing's place in a queue.
+/// Something with room for one link. The link is written only by whoever holds the thing's place in
+/// a queue.
 pub trait Linked: Sized + 'static {
     /// The word that points to the next thing in the same queue.
     fn link(&self) -> &AtomicPtr<Self>;
@@ -27,7 +29,8 @@ pub(crate) fn to_raw<T>(thing: &'static T) -> *mut T {
 /// `raw` is null or was made by [`to_raw`].
 #[inline(always)]
 pub(crate) unsafe fn from_raw<T>(raw: *mut T) -> Option<&'static T> {
-    // SAFETY: by the caller's promise `raw` is null or came from a `&'static T`, and no `&mut T` is ever made of one.
+    // SAFETY: by the caller's promise `raw` is null or came from a `&'static T`, and no `&mut T` is
+    // ever made of one.
     unsafe { raw.as_ref() }
 }
 
@@ -42,7 +45,11 @@ pub(crate) struct Fifo<T: Linked> {
 
 impl<T: Linked> Fifo<T> {
     pub(crate) const fn new() -> Self {
-        Self { head: Cell::new(ptr::null_mut()), tail: Cell::new(ptr::null_mut()), holds: PhantomData }
+        Self {
+            head: Cell::new(ptr::null_mut()),
+            tail: Cell::new(ptr::null_mut()),
+            holds: PhantomData,
+        }
     }
 
     #[inline(always)]
@@ -56,7 +63,8 @@ impl<T: Linked> Fifo<T> {
         let last = self.tail.replace(raw);
         if self.is_empty() {
             self.head.set(raw);
-        // SAFETY: `tail` holds only what `push` and `append_reversed` stored there, both by `to_raw`.
+        // SAFETY: `tail` holds only what `push` and `append_reversed` stored there, both by
+        // `to_raw`.
         } else if let Some(last) = unsafe { from_raw(last) } {
             last.link().store(raw, Ordering::Relaxed);
         }
@@ -65,14 +73,20 @@ impl<T: Linked> Fifo<T> {
     #[inline(always)]
     pub(crate) fn pop(&self) -> Option<&'static T> {
         let raw = self.head.get();
-        // SAFETY: `head` and the links of the list hold only what `push` and `append_reversed` stored there, both by `to_raw`.
+        // SAFETY: `head` and the links of the list hold only what `push` and `append_reversed`
+        // stored there, both by `to_raw`.
         let first = unsafe { from_raw(raw) }?;
-        let next = if raw == self.tail.get() { ptr::null_mut() } else { first.link().load(Ordering::Relaxed) };
+        let next = if raw == self.tail.get() {
+            ptr::null_mut()
+        } else {
+            first.link().load(Ordering::Relaxed)
+        };
         self.head.set(next);
         Some(first)
     }
 
-    /// Takes a chain that runs from the newest to the oldest and appends it oldest first. Returns how many.
+    /// Takes a chain that runs from the newest to the oldest and appends it oldest first. Returns
+    /// how many.
     pub(crate) fn append_reversed(&self, chain: Chain<T>) -> usize {
         let reversed = Self::new();
         for thing in chain {
@@ -99,7 +113,8 @@ pub(crate) struct Chain<T: Linked> {
 
 impl<T: Linked> Chain<T> {
     /// # Safety
-    /// `head`, and each link from there on, is null or was made by [`to_raw`], and the caller owns the whole chain.
+    /// `head`, and each link from there on, is null or was made by [`to_raw`], and the caller owns
+    /// the whole chain.
     pub(crate) unsafe fn new(head: *mut T) -> Self {
         Self { head }
     }
@@ -148,7 +163,8 @@ impl<T: Linked> Lifo<T> {
 
     #[inline(always)]
     pub(crate) fn pop(&self) -> Option<&'static T> {
-        // SAFETY: `head` and every link of the list hold only what `push` stored there, by `to_raw`.
+        // SAFETY: `head` and every link of the list hold only what `push` stored there, by
+        // `to_raw`.
         let first = unsafe { from_raw(self.head.get()) }?;
         self.head.set(first.link().load(Ordering::Relaxed));
         self.length.set(self.length.get() - 1);

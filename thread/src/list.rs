@@ -1,13 +1,16 @@
-//! The threads that wait for one thing, oldest first: what mutex, read-write lock, semaphore and condition variable have in common.
+//! The threads that wait for one thing, oldest first: what mutex, read-write lock, semaphore and
+//! condition variable have in common.
 //!
-//! The waiters form a list through nodes on their own stacks, under a spin lock that is held for a few instructions. So there is
-//! no memory to run out of, and a waiter whose deadline passes takes its own node off, wherever it stands. Source: the wait
-//! queues of Mesa (Lampson, Redell, "Experience with processes and monitors in Mesa", 1980).
+//! The waiters form a list through nodes on their own stacks, under a spin lock that is held for a
+//! few instructions. So there is no memory to run out of, and a waiter whose deadline passes takes
+//! its own node off, wherever it stands. Source: the wait queues of Mesa (Lampson, Redell,
+//! "Experience with processes and monitors in Mesa", 1980).
 //!
 //! # Who wakes
-//! Whoever takes a node off the list draws the right to wake its thread ([`Waits::draw`]). If the thread's deadline drew it
-//! first, the node is dropped and the next one is taken: nothing is handed to a thread that has given up. A thread that has
-//! been taken sleeps until its taker wakes it, so its node stays readable until then ([`Taken`]).
+//! Whoever takes a node off the list draws the right to wake its thread ([`Waits::draw`]). If the
+//! thread's deadline drew it first, the node is dropped and the next one is taken: nothing is
+//! handed to a thread that has given up. A thread that has been taken sleeps until its taker wakes
+//! it, so its node stays readable until then ([`Taken`]).
 
 use crate::sync::{AtomicPtr, Ordering, Spin, Spinning};
 use std::cell::Cell;
@@ -28,7 +31,8 @@ pub struct Node<W> {
     wait: W,
     /// What it waits for, in the terms of the list's owner.
     pub(crate) wants: usize,
-    // The rest is touched by whoever has the list open. `UNLISTED` when it is in no list, if it may leave one.
+    // The rest is touched by whoever has the list open. `UNLISTED` when it is in no list, if it
+    // may leave one.
     older: Cell<*const Node<W>>,
     newer: Cell<*const Node<W>>,
 }
@@ -53,26 +57,36 @@ pub struct WaitList<W> {
     newest: Cell<*const Node<W>>,
 }
 
-// SAFETY: `newest` and all nodes are touched only by whoever has the list open, one at a time. The waits cross threads.
+// SAFETY: `newest` and all nodes are touched only by whoever has the list open, one at a time. The
+// waits cross threads.
 unsafe impl<W: Send> Sync for WaitList<W> {}
-// SAFETY: as above; nothing is bound to a kernel thread. A list that is moved is empty: who waits borrows its owner.
+// SAFETY: as above; nothing is bound to a kernel thread. A list that is moved is empty: who waits
+// borrows its owner.
 unsafe impl<W: Send> Send for WaitList<W> {}
 
 impl<W: Waits> WaitList<W> {
     /// Nobody waits.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        Self { busy: Spin::new(), oldest: AtomicPtr::new(ptr::null_mut()), newest: Cell::new(ptr::null()) }
+        Self {
+            busy: Spin::new(),
+            oldest: AtomicPtr::new(ptr::null_mut()),
+            newest: Cell::new(ptr::null()),
+        }
     }
 
     /// Nobody waits.
     #[cfg(loom)]
     pub fn new() -> Self {
-        Self { busy: Spin::new(), oldest: AtomicPtr::new(ptr::null_mut()), newest: Cell::new(ptr::null()) }
+        Self {
+            busy: Spin::new(),
+            oldest: AtomicPtr::new(ptr::null_mut()),
+            newest: Cell::new(ptr::null()),
+        }
     }
 
-    /// Whether nobody waits, by one load and without opening the list: a hint, but for who is ordered after the waiter by
-    /// something else.
+    /// Whether nobody waits, by one load and without opening the list: a hint, but for who is
+    /// ordered after the waiter by something else.
     #[inline(always)]
     pub fn seems_empty(&self) -> bool {
         self.oldest.load(Ordering::Relaxed).is_null()
@@ -97,7 +111,8 @@ impl<W: Waits> Open<'_, W> {
     /// `node` is null or listed.
     #[inline(always)]
     unsafe fn node(&self, node: *const Node<W>) -> Option<&Node<W>> {
-        // SAFETY: by `add`, a node stays while it is listed, and this list is open, so it is listed for as long as `self`.
+        // SAFETY: by `add`, a node stays while it is listed, and this list is open, so it is listed
+        // for as long as `self`.
         unsafe { node.as_ref() }
     }
 
@@ -110,7 +125,8 @@ impl<W: Waits> Open<'_, W> {
     /// Puts `node` behind all others.
     ///
     /// # Safety
-    /// The node stays where it is and untouched until its thread has been woken, or has taken it off by [`remove`](Self::remove).
+    /// The node stays where it is and untouched until its thread has been woken, or has taken it
+    /// off by [`remove`](Self::remove).
     #[inline(always)]
     pub unsafe fn add(&self, node: &Node<W>) {
         let raw = ptr::from_ref(node);
@@ -161,7 +177,8 @@ impl<W: Waits> Open<'_, W> {
         unsafe { self.node(self.list.oldest.load(Ordering::Relaxed)) }
     }
 
-    /// Its thread still waits: nobody wakes it without a draw, or gives up without opening the list.
+    /// Its thread still waits: nobody wakes it without a draw, or gives up without opening the
+    /// list.
     #[inline(always)]
     fn remove_oldest(&self) -> Option<&Node<W>> {
         let oldest = self.oldest()?;
@@ -177,7 +194,8 @@ impl<W: Waits> Open<'_, W> {
         Some(oldest)
     }
 
-    /// Takes the oldest off and moves the right to wake it to `taken`. `false`: it had given up; it is off the list too.
+    /// Takes the oldest off and moves the right to wake it to `taken`. `false`: it had given up; it
+    /// is off the list too.
     #[inline(always)]
     pub fn take(&self, taken: &Taken<W>) -> bool {
         let Some(oldest) = self.remove_oldest() else { return false };
@@ -217,7 +235,8 @@ impl<W: Waits> Taken<W> {
     fn add(&self, node: &Node<W>) {
         let raw = ptr::from_ref(node);
         node.newer.set(ptr::null());
-        // SAFETY: a node that was taken stays until its thread is woken, which is done when it leaves this chain.
+        // SAFETY: a node that was taken stays until its thread is woken, which is done when it
+        // leaves this chain.
         match unsafe { self.last.replace(raw).as_ref() } {
             Some(last) => last.newer.set(raw),
             None => self.first.set(raw),

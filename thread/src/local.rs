@@ -1,7 +1,8 @@
 //! Values that each thread has for itself.
 //!
-//! `std::thread_local!` gives one value to each kernel thread, so all threads of a virtual processor share it. These are for
-//! threads of both kinds: on a virtual processor the user-level thread has its own, elsewhere the kernel thread.
+//! `std::thread_local!` gives one value to each kernel thread, so all threads of a virtual
+//! processor share it. These are for threads of both kinds: on a virtual processor the user-level
+//! thread has its own, elsewhere the kernel thread.
 
 use crate::extra::Extra;
 use crate::thread::current_record;
@@ -12,7 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Declares values of which each thread has its own, with the syntax of `std::thread_local!`.
 ///
-/// A value is made when its thread first uses it, and dropped on its thread when that ends, before a joiner goes on (the end of a [`scope`](crate::scope) does not wait for that). A thread that
+/// A value is made when its thread first uses it, and dropped on its thread when that ends, before
+/// a joiner goes on (the end of a [`scope`](crate::scope) does not wait for that). A thread that
 /// never ends, because [`run`](crate::run) returned before it did, drops nothing.
 ///
 /// ```
@@ -111,8 +113,9 @@ impl<T: 'static> LocalKey<T> {
                 locals.find::<T>(place)?.ok_or(AccessError)?
             }
         };
-        // SAFETY: the value is in a box that is put away by this thread only, and not before the thread ends: until then `put` is
-        // called only for places that are unused, but for a value that used itself while it was made, which had no user left.
+        // SAFETY: the value is in a box that is put away by this thread only, and not before the
+        // thread ends: until then `put` is called only for places that are unused, but for
+        // a value that used itself while it was made, which had no user left.
         Ok(f(unsafe { &*value }))
     }
 
@@ -189,7 +192,9 @@ impl<T> fmt::Debug for LocalKey<T> {
 impl Locals {
     fn find<T: 'static>(&self, place: usize) -> Result<Option<*const T>, AccessError> {
         match self.values.borrow().get(place) {
-            Some(Local::Value(value)) => Ok(Some(value.downcast_ref::<T>().expect("a place is of one key"))),
+            Some(Local::Value(value)) => {
+                Ok(Some(value.downcast_ref::<T>().expect("a place is of one key")))
+            }
             Some(Local::Dropped) => Err(AccessError),
             Some(Local::Unused) | None => Ok(None),
         }
@@ -208,7 +213,8 @@ impl Locals {
     /// The thread ends: drops its values, those too that are made by the drop of others.
     pub(crate) fn end(&self) {
         loop {
-            let last = self.values.borrow().iter().rposition(|local| matches!(local, Local::Value(_)));
+            let last =
+                self.values.borrow().iter().rposition(|local| matches!(local, Local::Value(_)));
             let Some(place) = last else { return };
             drop(self.put(place, Local::Dropped));
         }

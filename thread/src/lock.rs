@@ -1,8 +1,9 @@
 //! The protocol of the mutex, free of threads: who holds it, and who is next.
 //!
-//! One word. Free: 0. Held: `HELD`, with `WAITING` if somebody may be listed. `WAITING` alone: the holder has let go and is about to
-//! hand over, for which it needs the list; nobody else can get the lock in between, so the order is first come, first served,
-//! and nobody starves. Uncontended, locking is a compare-and-swap and unlocking a subtraction that tells whether it was all.
+//! One word. Free: 0. Held: `HELD`, with `WAITING` if somebody may be listed. `WAITING` alone: the
+//! holder has let go and is about to hand over, for which it needs the list; nobody else can get
+//! the lock in between, so the order is first come, first served, and nobody starves. Uncontended,
+//! locking is a compare-and-swap and unlocking a subtraction that tells whether it was all.
 //!
 //! # Why no wake is lost
 //! `WAITING` is set, and a node added, in one opening of the list, and only while the lock is held
@@ -55,21 +56,28 @@ impl<W: Waits> RawLock<W> {
     /// Takes the lock, or lists `node`.
     ///
     /// # Safety
-    /// As for [`Open::add`](crate::list::Open::add), if `Queued` is returned; then the wake brings the lock.
+    /// As for [`Open::add`](crate::list::Open::add), if `Queued` is returned; then the wake brings
+    /// the lock.
     #[must_use]
     pub unsafe fn enter(&self, node: &Node<W>) -> Entry {
         let list = self.list.open();
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             if word == 0 {
-                match self.word.compare_exchange_weak(0, HELD, Ordering::Acquire, Ordering::Relaxed) {
+                match self.word.compare_exchange_weak(0, HELD, Ordering::Acquire, Ordering::Relaxed)
+                {
                     Ok(_) => return Entry::Acquired,
                     Err(now) => word = now,
                 }
             } else if word & WAITING != 0 {
                 break;
             } else {
-                match self.word.compare_exchange_weak(word, word | WAITING, Ordering::Relaxed, Ordering::Relaxed) {
+                match self.word.compare_exchange_weak(
+                    word,
+                    word | WAITING,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                ) {
                     Ok(_) => break,
                     Err(now) => word = now,
                 }
@@ -86,11 +94,13 @@ impl<W: Waits> RawLock<W> {
         self.list.open().remove(node);
     }
 
-    /// The holder gives the lock up. If somebody is returned, the lock is theirs now and they must be woken.
+    /// The holder gives the lock up. If somebody is returned, the lock is theirs now and they must
+    /// be woken.
     #[inline(always)]
     #[must_use]
     pub fn release(&self) -> Option<W> {
-        // Release: what the holder did is seen by whoever acquires the lock by its word; otherwise by the wake.
+        // Release: what the holder did is seen by whoever acquires the lock by its word; otherwise
+        // by the wake.
         if self.word.fetch_sub(HELD, Ordering::Release) == HELD { None } else { self.hand_over() }
     }
 

@@ -1,9 +1,10 @@
 //! A mutex that blocks the thread and never its processor.
 //!
 //! # Why no poisoning
-//! The only way to learn whether a guard is dropped by a panic is `std::thread::panicking`, which counts per kernel
-//! thread. Here many threads share one, and a thread may block while it unwinds; others would then poison whatever they
-//! unlock. So a panic releases the lock, as in parking_lot, and data that a panic may leave half changed needs its own mark.
+//! The only way to learn whether a guard is dropped by a panic is `std::thread::panicking`, which
+//! counts per kernel thread. Here many threads share one, and a thread may block while it unwinds;
+//! others would then poison whatever they unlock. So a panic releases the lock, as in parking_lot,
+//! and data that a panic may leave half changed needs its own mark.
 
 use crate::deadline::after;
 use crate::lock::RawLock;
@@ -15,12 +16,13 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-/// Mutual exclusion between threads, on the same virtual processor or on different ones; kernel threads may take part and
-/// block as such.
+/// Mutual exclusion between threads, on the same virtual processor or on different ones; kernel
+/// threads may take part and block as such.
 ///
-/// First come, first served: the lock passes to the thread that has waited longest without becoming free in between.
-/// There is no poisoning: a panic that drops the guard unlocks (the head of `mutex.rs` says why).
-/// Locking it again in the thread that holds it blocks for ever, as with `std`.
+/// First come, first served: the lock passes to the thread that has waited longest without becoming
+/// free in between. There is no poisoning: a panic that drops the guard unlocks (the head of
+/// `mutex.rs` says why). Locking it again in the thread that holds it blocks for ever, as with
+/// `std`.
 pub struct Mutex<T: ?Sized> {
     lock: RawLock<Wait>,
     data: UnsafeCell<T>,
@@ -70,8 +72,12 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Locks, waiting until `deadline` at most, if there is one.
-    pub(crate) fn lock_by(&self, deadline: impl FnOnce() -> Option<Instant>) -> Option<MutexGuard<'_, T>> {
-        (self.lock.try_acquire() || wait_for(&self.lock, 0, deadline()) == Waited::Woken).then(|| self.guard())
+    pub(crate) fn lock_by(
+        &self,
+        deadline: impl FnOnce() -> Option<Instant>,
+    ) -> Option<MutexGuard<'_, T>> {
+        (self.lock.try_acquire() || wait_for(&self.lock, 0, deadline()) == Waited::Woken)
+            .then(|| self.guard())
     }
 
     /// The data; the borrow shows that nobody holds the lock.
@@ -139,7 +145,8 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard's existence means that this thread holds the lock, and the guard is borrowed uniquely.
+        // SAFETY: the guard's existence means that this thread holds the lock, and the guard is
+        // borrowed uniquely.
         unsafe { &mut *self.mutex.data.get() }
     }
 }

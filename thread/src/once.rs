@@ -1,7 +1,8 @@
 //! Things that are done once, whichever thread comes first: [`Once`], [`OnceLock`], [`LazyLock`].
 //!
-//! One that panics has not been done, and the next thread tries again; so nothing is poisoned. `std`'s would block the processor
-//! with all its threads, and for ever, if the thread that initialises blocks on it.
+//! One that panics has not been done, and the next thread tries again; so nothing is poisoned.
+//! `std`'s would block the processor with all its threads, and for ever, if the thread that
+//! initialises blocks on it.
 
 use crate::condvar::Condvar;
 use crate::deadline::after;
@@ -34,7 +35,8 @@ impl Once {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Runs `f` unless a function was run; while another thread runs one, waits for it. Calling it from inside of `f` blocks for ever.
+    /// Runs `f` unless a function was run; while another thread runs one, waits for it. Calling it
+    /// from inside of `f` blocks for ever.
     ///
     /// # Panics
     /// As `f`; then nothing was run, and another thread's function will be.
@@ -71,7 +73,8 @@ impl Once {
         if self.is_completed() {
             return Waited::Woken;
         }
-        // Under the lock there is nobody between the end of a function and its notification, but the lock may be held for long.
+        // Under the lock there is nobody between the end of a function and its notification, but
+        // the lock may be held for long.
         let Some(mut running) = self.running.lock_by(|| deadline) else { return Waited::TimedOut };
         let mut waited = Waited::Woken;
         while !self.is_completed() && waited == Waited::Woken {
@@ -100,7 +103,8 @@ pub struct OnceLock<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: shared references to the value go to all threads, and a value set by one may be dropped by another.
+// SAFETY: shared references to the value go to all threads, and a value set by one may be dropped
+// by another.
 unsafe impl<T: Send + Sync> Sync for OnceLock<T> {}
 // SAFETY: holds the value by value.
 unsafe impl<T: Send> Send for OnceLock<T> {}
@@ -137,7 +141,8 @@ impl<T> OnceLock<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// The value, set to what `make` returns if it is not set. While another thread makes one, waits for that.
+    /// The value, set to what `make` returns if it is not set. While another thread makes one,
+    /// waits for that.
     ///
     /// # Panics
     /// As `make`; then nothing is set. Calling this from inside of `make` blocks for ever.

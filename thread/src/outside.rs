@@ -1,8 +1,10 @@
-//! Threads as kernel threads, for checkers that cannot follow a switch of stacks: Miri, and ThreadSanitizer (`make miri-threads`, `make tsan`).
+//! Threads as kernel threads, for checkers that cannot follow a switch of stacks: Miri, and
+//! ThreadSanitizer (`make miri-threads`, `make tsan`).
 //!
-//! With `--cfg upcall_kernel_threads`, and always under Miri, [`run`](crate::run) just runs its body and [`spawn`](crate::spawn) starts a
-//! kernel thread. Everything above the switch is the same code: records, join, locks and all that waits. What is not there to be checked is
-//! the scheduler itself, which has its models.
+//! With `--cfg upcall_kernel_threads`, and always under Miri, [`run`](crate::run) just runs its
+//! body and [`spawn`](crate::spawn) starts a kernel thread. Everything above the switch is the same
+//! code: records, join, locks and all that waits. What is not there to be checked is the scheduler
+//! itself, which has its models.
 
 use crate::kernel;
 use crate::record::{REF, Rec, State, Table};
@@ -43,7 +45,8 @@ pub(crate) fn start(rec: Rec, table: &'static Table, stack_size: Option<usize>) 
         leave_result(rec);
         say_done(rec);
     };
-    // SAFETY: what the packet borrows lives until the thread has ended, by the promise made to `spawn_unchecked`.
+    // SAFETY: what the packet borrows lives until the thread has ended, by the promise made to
+    // `spawn_unchecked`.
     drop(unsafe { builder.spawn_unchecked(main) }?);
     Ok(())
 }
@@ -53,7 +56,8 @@ pub(crate) fn free_packet(rec: Rec) {
     let packet = rec.packet.replace(std::ptr::null_mut());
     if !packet.is_null() {
         let table = rec.table.get().expect("a packet comes with its table");
-        // SAFETY: allocated by `prepare` with this layout; closure and result are gone, and so is whoever could look.
+        // SAFETY: allocated by `prepare` with this layout; closure and result are gone, and so is
+        // whoever could look.
         unsafe { dealloc(packet, table.layout) };
     }
 }

@@ -5,9 +5,11 @@
 //! must not unwind, and must not leave the stack as it is either: the frames on it may hold a lock,
 //! the allocator's for example, which all other threads would wait for.
 //!
-//! The access to the guard page raises SIGSEGV. The handler runs on the kernel thread's alternate signal stack, looks at whose guard page it was, and
-//! writes a line to standard error by one system call. Then the signal takes its former course: the next handler (that of `std`, for the stacks of
-//! kernel threads, or the program's own), or death by SIGSEGV where it happened, so that a core file shows the place.
+//! The access to the guard page raises SIGSEGV. The handler runs on the kernel thread's alternate
+//! signal stack, looks at whose guard page it was, and writes a line to standard error by one
+//! system call. Then the signal takes its former course: the next handler (that of `std`, for the
+//! stacks of kernel threads, or the program's own), or death by SIGSEGV where it happened, so that
+//! a core file shows the place.
 
 use crate::os::{self, PAGE};
 use crate::record::Rec;
@@ -20,20 +22,25 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// What handled the signal before; set once, before the handler is installed.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
-/// For the rest of the process's life. Nothing is installed if the kernel refuses; an overflow then ends the process without a word.
+/// For the rest of the process's life. Nothing is installed if the kernel refuses; an overflow then
+/// ends the process without a word.
 pub(crate) fn watch() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         let Ok(before) = os::signal_action(libc::SIGSEGV) else { return };
         BEFORE.store(Box::into_raw(Box::new(before)), Ordering::Release);
         let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-        // SAFETY: the handler does only what a signal handler may: it reads memory that is never freed, writes to its own frame and to
-        // standard error, and hands on.
+        // SAFETY: the handler does only what a signal handler may: it reads memory that is never
+        // freed, writes to its own frame and to standard error, and hands on.
         let _ = unsafe { os::set_signal_handler(libc::SIGSEGV, on_fault, flags) };
     });
 }
 
-extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_fault(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
     // SAFETY: the kernel passes a valid record of the signal.
     let about = unsafe { &*info };
     // SAFETY: a fault has an address; of another signal the bytes are some number.

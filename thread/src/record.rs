@@ -1,20 +1,23 @@
 //! The record of a thread, at the top of its own stack.
 //!
 //! # Why `&'static Record`
-//! Stacks are never unmapped, and a stack's record is always at the same address in it, so a record is memory of one
-//! type for the life of the process ("type-stable"). A pointer to a record whose thread has ended is stale but not
-//! dangling: the only thing that holders of stale pointers do is to compare-and-swap `ticket`, whose numbers are never
-//! used twice. All-zero bytes are a valid record, so a new stack needs no initialising write of the whole.
+//! Stacks are never unmapped, and a stack's record is always at the same address in it, so a record
+//! is memory of one type for the life of the process ("type-stable"). A pointer to a record whose
+//! thread has ended is stale but not dangling: the only thing that holders of stale pointers do is
+//! to compare-and-swap `ticket`, whose numbers are never used twice. All-zero bytes are a valid
+//! record, so a new stack needs no initialising write of the whole.
 //!
 //! # In at most one queue
-//! A thread is in exactly one of these: a queue of fresh threads; running; a ready queue or inbox; blocked, and then
-//! perhaps in the queue of one mutex; the pool of workers; the pool of stacks. Each state's holder may use `link`.
-//! A thread leaves the blocked state by one wake: its `Waiter` exists once and is consumed, its `Ticket` is drawn once.
+//! A thread is in exactly one of these: a queue of fresh threads; running; a ready queue or inbox;
+//! blocked, and then perhaps in the queue of one mutex; the pool of workers; the pool of stacks.
+//! Each state's holder may use `link`. A thread leaves the blocked state by one wake: its `Waiter`
+//! exists once and is consumed, its `Ticket` is drawn once.
 //!
 //! # Who else has a record
-//! A kernel thread that blocks through this crate has one too, leaked and reused, so that the same mutex serves both.
-//! It has no stack of ours; its `home` is null, and a wake goes through `futex`. While it is a virtual processor it is
-//! also that processor's first user-level thread, running on the kernel thread's own stack.
+//! A kernel thread that blocks through this crate has one too, leaked and reused, so that the same
+//! mutex serves both. It has no stack of ours; its `home` is null, and a wake goes through `futex`.
+//! While it is a virtual processor it is also that processor's first user-level thread, running on
+//! the kernel thread's own stack.
 
 use crate::extra::Extra;
 use crate::link::Linked;
@@ -40,13 +43,15 @@ pub(crate) struct Record {
     pub(crate) word: AtomicU64,
     /// The joiner, before it sets `JOINING`.
     pub(crate) joiner: AtomicPtr<Record>,
-    /// The spawner: what the thread runs, and what else depends on the types of closure and result.
+    /// The spawner: what the thread runs, and what else depends on the types of closure and
+    /// result.
     pub(crate) table: Cell<Option<&'static Table>>,
     /// The spawner: where closure and result are; the result comes first.
     pub(crate) packet: Cell<*mut u8>,
     /// The thread itself.
     pub(crate) state: Cell<State>,
-    /// Whoever has drawn `ticket` because a deadline has passed, or as though one had, before the wake.
+    /// Whoever has drawn `ticket` because a deadline has passed, or as though one had, before the
+    /// wake.
     pub(crate) timed_out: Cell<bool>,
     /// The spawner: it has floating-point control words of its own, in `extra`.
     pub(crate) owns_control: Cell<bool>,
@@ -57,7 +62,8 @@ pub(crate) struct Record {
     /// Whoever runs `drop_result` or takes the result.
     pub(crate) has_result: Cell<bool>,
 
-    /// The number of the wait in progress, 0 if it is over. The thread sets it; one waker takes it.
+    /// The number of the wait in progress, 0 if it is over. The thread sets it; one waker takes
+    /// it.
     pub(crate) ticket: AtomicU64,
     /// `park` and `unpark`.
     pub(crate) token: AtomicU64,
@@ -69,9 +75,11 @@ pub(crate) struct Record {
     pub(crate) joiner_number: AtomicU64,
     /// The thread itself: see `State::cause`.
     pub(crate) object: Cell<*const ()>,
-    /// The spawner or the thread itself, once; the last reference takes it away. What few threads have.
+    /// The spawner or the thread itself, once; the last reference takes it away. What few threads
+    /// have.
     extra: AtomicPtr<Extra>,
-    /// The pool: the lowest usable address of the stack, from the mapping itself; null for a kernel thread.
+    /// The pool: the lowest usable address of the stack, from the mapping itself; null for a
+    /// kernel thread.
     pub(crate) bottom: Cell<*mut u8>,
 }
 
@@ -88,7 +96,8 @@ pub(crate) struct Table {
     pub(crate) layout: std::alloc::Layout,
 }
 
-/// Whether a thread waits, and for what. Both are set by one store: stores are what a change of threads is made of.
+/// Whether a thread waits, and for what. Both are set by one store: stores are what a change of
+/// threads is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C, align(2))]
 pub(crate) struct State {
@@ -108,7 +117,8 @@ impl State {
     }
 }
 
-/// What a thread waits for; its `object` is in parentheses. The numbers are read from outside: see `beacon`.
+/// What a thread waits for; its `object` is in parentheses. The numbers are read from outside: see
+/// `beacon`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Cause {
@@ -141,8 +151,9 @@ pub(crate) const DETACHED: u64 = 4;
 /// One reference: the thread itself while it runs, its `JoinHandle`, each `Thread`.
 pub(crate) const REF: u64 = 8;
 
-// SAFETY: every field is atomic, or a cell whose one writer at a time is named above; readers other than the writer
-// come after it by the release and acquire of the queue, the wake or the word that brought them the record.
+// SAFETY: every field is atomic, or a cell whose one writer at a time is named above; readers other
+// than the writer come after it by the release and acquire of the queue, the wake or the word that
+// brought them the record.
 unsafe impl Sync for Record {}
 
 impl Linked for Record {
@@ -154,8 +165,10 @@ impl Linked for Record {
 
 impl Record {
     pub(crate) const HOME_OFFSET: usize = std::mem::offset_of!(Record, home);
-    pub(crate) const BLOCKING_OFFSET: usize = std::mem::offset_of!(Record, state) + std::mem::offset_of!(State, blocking);
-    pub(crate) const CAUSE_OFFSET: usize = std::mem::offset_of!(Record, state) + std::mem::offset_of!(State, cause);
+    pub(crate) const BLOCKING_OFFSET: usize =
+        std::mem::offset_of!(Record, state) + std::mem::offset_of!(State, blocking);
+    pub(crate) const CAUSE_OFFSET: usize =
+        std::mem::offset_of!(Record, state) + std::mem::offset_of!(State, cause);
     pub(crate) const EXTRA_OFFSET: usize = std::mem::offset_of!(Record, extra);
 
     /// A kernel thread's; all bytes zero, as a stack's is at first.
@@ -194,7 +207,10 @@ impl Record {
 
     #[inline(always)]
     pub(crate) fn set_home(&self, home: Option<&'static Shared>) {
-        self.home.store(home.map_or(ptr::null_mut(), |h| ptr::from_ref(h).cast_mut()), Ordering::Relaxed);
+        self.home.store(
+            home.map_or(ptr::null_mut(), |h| ptr::from_ref(h).cast_mut()),
+            Ordering::Relaxed,
+        );
     }
 
     #[inline(always)]
@@ -213,11 +229,13 @@ impl Record {
     pub(crate) fn extra(&self) -> Option<&Extra> {
         // Acquire: whoever sees it sees what is in it.
         let extra = self.extra.load(Ordering::Acquire);
-        // SAFETY: `extra_or_new` stored it from a box, which stays until the last reference is gone.
+        // SAFETY: `extra_or_new` stored it from a box, which stays until the last reference is
+        // gone.
         unsafe { extra.as_ref() }
     }
 
-    /// As `extra`, made if need be. For the spawner before the thread is known to anybody, and for the thread itself.
+    /// As `extra`, made if need be. For the spawner before the thread is known to anybody, and for
+    /// the thread itself.
     pub(crate) fn extra_or_new(&self, new: impl FnOnce() -> Extra) -> &Extra {
         if self.extra().is_none() {
             self.extra.store(Box::into_raw(Box::new(new())), Ordering::Release);
@@ -230,21 +248,26 @@ impl Record {
     pub(crate) fn drop_extra(&self) {
         if !self.extra.load(Ordering::Relaxed).is_null() {
             let extra = self.extra.swap(ptr::null_mut(), Ordering::Relaxed);
-            // SAFETY: it came from a box, nobody else has a reference to the record, and it is taken out once.
+            // SAFETY: it came from a box, nobody else has a reference to the record, and it is
+            // taken out once.
             drop(unsafe { Box::from_raw(extra) });
         }
     }
 
     pub(crate) fn acquire(&self) {
         let before = self.word.fetch_add(REF, Ordering::Relaxed);
-        assert!(before < u64::MAX / 2, "more handles of one thread than a counter holds: they are being leaked");
+        assert!(
+            before < u64::MAX / 2,
+            "more handles of one thread than a counter holds: they are being leaked"
+        );
     }
 
     /// Gives up one reference. `true`: it was the last, and the record is the caller's to reuse.
     #[inline(always)]
     #[must_use]
     pub(crate) fn release(&self) -> bool {
-        // With one reference left, it is ours, and nobody can make another from it: no locked operation is needed.
+        // With one reference left, it is ours, and nobody can make another from it: no locked
+        // operation is needed.
         let word = self.word.load(Ordering::Acquire);
         word < 2 * REF || self.word.fetch_sub(REF, Ordering::AcqRel) < 2 * REF
     }

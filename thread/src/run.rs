@@ -46,7 +46,8 @@ pub struct Processors {
 const MOST: usize = 64;
 
 impl Processors {
-    /// As many as the process may use processors, not pinned, with 64 KiB stacks and [`SpinThenPark`].
+    /// As many as the process may use processors, not pinned, with 64 KiB stacks and
+    /// [`SpinThenPark`].
     pub fn new() -> Self {
         Self::default()
     }
@@ -57,14 +58,15 @@ impl Processors {
         self
     }
 
-    /// Pins virtual processor i to the i-th of these processors, beginning again at the end of the list. The caller,
-    /// which is virtual processor 0, gets its own affinity back at the end.
+    /// Pins virtual processor i to the i-th of these processors, beginning again at the end of the
+    /// list. The caller, which is virtual processor 0, gets its own affinity back at the end.
     pub fn pin(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
         self.cpus = cpus.into_iter().collect();
         self
     }
 
-    /// The stack size of threads that ask for none, in bytes; see [`Builder::stack_size`](crate::Builder::stack_size).
+    /// The stack size of threads that ask for none, in bytes; see
+    /// [`Builder::stack_size`](crate::Builder::stack_size).
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
@@ -79,8 +81,9 @@ impl Processors {
         self
     }
 
-    /// How many pieces of outside work ([`Idle::work`]) each processor has under way at most: so many stacks it makes for them, besides those of threads that are spawned. At least one; without
-    /// a limit if this is not called.
+    /// How many pieces of outside work ([`Idle::work`]) each processor has under way at most: so
+    /// many stacks it makes for them, besides those of threads that are spawned. At least one;
+    /// without a limit if this is not called.
     pub fn most_work(mut self, pieces: usize) -> Self {
         self.most_work = Some(pieces);
         self
@@ -92,7 +95,8 @@ impl Processors {
         self
     }
 
-    /// Makes the calling kernel thread virtual processor 0, starts the others, and runs `body` as the first thread.
+    /// Makes the calling kernel thread virtual processor 0, starts the others, and runs `body` as
+    /// the first thread.
     ///
     /// `body` runs on the kernel thread's own stack. When it returns, so does this, as soon as each
     /// processor next changes threads. Threads that have not ended by then never run again, as when
@@ -102,18 +106,22 @@ impl Processors {
     /// which a late waker might still look at.
     ///
     /// # Errors
-    /// `InvalidInput` for a count outside of 1 to 64, a processor that does not exist, or a stack size above 256 MiB;
-    /// what the kernel says if a kernel thread cannot be started or pinned, or no stack for outside
-    /// work can be had.
+    /// `InvalidInput` for a count outside of 1 to 64, a processor that does not exist, or a stack
+    /// size above 256 MiB; what the kernel says if a kernel thread cannot be started or pinned,
+    /// or no stack for outside work can be had.
     ///
     /// # Panics
     /// On a virtual processor; with whatever `body` panics with.
     pub fn run<T>(self, body: impl FnOnce() -> T) -> io::Result<T> {
-        assert!(here().is_none(), "upcall-thread: run was called inside of run; spawn a thread instead");
+        assert!(
+            here().is_none(),
+            "upcall-thread: run was called inside of run; spawn a thread instead"
+        );
         let available = || std::thread::available_parallelism().map_or(1, usize::from).min(MOST);
         let count = self.count.unwrap_or_else(available);
         if count == 0 || count > MOST {
-            let message = format!("{count} virtual processors were asked for; 1 to {MOST} are possible");
+            let message =
+                format!("{count} virtual processors were asked for; 1 to {MOST} are possible");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         #[cfg(any(miri, upcall_kernel_threads))]
@@ -143,7 +151,8 @@ impl Processors {
         let fences = if count > 1 { fences() } else { Fences::Asymmetric };
         let stack_size = self.stack_size.unwrap_or(stack::DEFAULT_STACK_SIZE);
         let default_class = stack::class_for(stack_size, 0)?;
-        let work_stack_size = self.work_stack_size.unwrap_or(stack_size.max(stack::DEFAULT_WORK_STACK_SIZE));
+        let work_stack_size =
+            self.work_stack_size.unwrap_or(stack_size.max(stack::DEFAULT_WORK_STACK_SIZE));
         let work_class = stack::class_for(work_stack_size, 0)?;
         // What is refused is refused here, and not in the midst of a call.
         stack::probe(work_class)?;
@@ -166,24 +175,32 @@ impl Processors {
         })))
     }
 
-    /// Starts all processors but the first. Each one's root thread blocks until the waiter returned here wakes it, and
-    /// meanwhile does what a blocked thread does: its processor runs other threads, or idles.
-    fn start_others(&self, group: &'static Group) -> io::Result<Vec<(Waiter, std::thread::JoinHandle<()>)>> {
+    /// Starts all processors but the first. Each one's root thread blocks until the waiter returned
+    /// here wakes it, and meanwhile does what a blocked thread does: its processor runs other
+    /// threads, or idles.
+    fn start_others(
+        &self,
+        group: &'static Group,
+    ) -> io::Result<Vec<(Waiter, std::thread::JoinHandle<()>)>> {
         let mut started = Vec::new();
         for index in 1..group.members.len() {
             let (ready, is_ready) = mpsc::channel();
             let cpus = self.cpus.clone();
-            let processor = std::thread::Builder::new().name(format!("upcall-vp-{index}")).spawn(move || {
-                if let Err(error) = pin(&cpus, index) {
-                    let _ = ready.send(Err(error));
-                    return;
-                }
-                let vp = Vp::enter(group, index, kernel::mine());
-                // The receiver waits for exactly this message.
-                block(|stop| drop(ready.send(Ok(stop))));
-                vp.leave();
-            })?;
-            let stop = is_ready.recv().map_err(|_| io::Error::other("a virtual processor ended before it began"))??;
+            let processor = std::thread::Builder::new().name(format!("upcall-vp-{index}")).spawn(
+                move || {
+                    if let Err(error) = pin(&cpus, index) {
+                        let _ = ready.send(Err(error));
+                        return;
+                    }
+                    let vp = Vp::enter(group, index, kernel::mine());
+                    // The receiver waits for exactly this message.
+                    block(|stop| drop(ready.send(Ok(stop))));
+                    vp.leave();
+                },
+            )?;
+            let stop = is_ready
+                .recv()
+                .map_err(|_| io::Error::other("a virtual processor ended before it began"))??;
             started.push((stop, processor));
         }
         Ok(started)
@@ -221,13 +238,20 @@ fn pin(cpus: &[usize], index: usize) -> io::Result<()> {
     }
     let cpu = cpus[index % cpus.len()];
     os::set_affinity(&os::only(cpu)?).map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot pin virtual processor {index} to processor {cpu}: {error}"))
+        io::Error::new(
+            error.kind(),
+            format!("cannot pin virtual processor {index} to processor {cpu}: {error}"),
+        )
     })
 }
 
 fn fences() -> Fences {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
-    if *REGISTERED.get_or_init(os::register_membarrier) { Fences::Asymmetric } else { Fences::Symmetric }
+    if *REGISTERED.get_or_init(os::register_membarrier) {
+        Fences::Asymmetric
+    } else {
+        Fences::Symmetric
+    }
 }
 
 impl std::fmt::Debug for Processors {

@@ -1,4 +1,5 @@
-//! A read-write lock that blocks the thread and never its processor. Like `mutex`, and for the same reason, it is never poisoned.
+//! A read-write lock that blocks the thread and never its processor. Like `mutex`, and for the same
+//! reason, it is never poisoned.
 
 use crate::deadline::after;
 use crate::shares::{MOST, Shares};
@@ -12,15 +13,17 @@ use std::time::{Duration, Instant};
 
 /// Many readers or one writer, as `std::sync::RwLock`, for threads of both kinds.
 ///
-/// First come, first served: who comes while somebody waits stands behind, a reader behind a writer too. So a thread that reads must
-/// not read again meanwhile: if a writer has come in between, each waits for the other. No poisoning, as with [`Mutex`](crate::Mutex).
+/// First come, first served: who comes while somebody waits stands behind, a reader behind a writer
+/// too. So a thread that reads must not read again meanwhile: if a writer has come in between, each
+/// waits for the other. No poisoning, as with [`Mutex`](crate::Mutex).
 pub struct RwLock<T: ?Sized> {
     /// A reader has one share, a writer all.
     shares: Shares<Wait>,
     data: UnsafeCell<T>,
 }
 
-// SAFETY: a writer has the data alone, which may so go from one thread to another; readers share it.
+// SAFETY: a writer has the data alone, which may so go from one thread to another; readers share
+// it.
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 // SAFETY: a lock that is moved is not held, and holds the data by value.
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
@@ -48,7 +51,8 @@ impl<T: ?Sized> RwLock<T> {
         self.reader()
     }
 
-    /// Locks for writing, blocking the calling thread while others read or write, or have waited longer.
+    /// Locks for writing, blocking the calling thread while others read or write, or have waited
+    /// longer.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         take(&self.shares, WRITER);
@@ -151,7 +155,8 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
 impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard's existence means that this thread has all shares, and the guard is borrowed uniquely.
+        // SAFETY: the guard's existence means that this thread has all shares, and the guard is
+        // borrowed uniquely.
         unsafe { &mut *self.lock.data.get() }
     }
 }

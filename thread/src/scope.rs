@@ -1,7 +1,8 @@
 //! Threads that borrow from their spawner, as `std::thread::scope`.
 //!
-//! The scope does not end before all its threads have: so what they borrow outlives them. Their results and closures are dropped before they count
-//! as ended. The count and the scope's waiter are in an allocation of their own, since the last thread touches them after the scope may go on.
+//! The scope does not end before all its threads have: so what they borrow outlives them. Their
+//! results and closures are dropped before they count as ended. The count and the scope's waiter
+//! are in an allocation of their own, since the last thread touches them after the scope may go on.
 
 use crate::deadline::shielded;
 use crate::spawn::{Builder, JoinHandle};
@@ -34,9 +35,11 @@ struct Data {
     main: WaiterCell,
 }
 
-/// Runs `f`, in which threads may be spawned that borrow what outlives the call; returns when all of them have ended.
+/// Runs `f`, in which threads may be spawned that borrow what outlives the call; returns when all
+/// of them have ended.
 ///
-/// Blocks the calling thread only. The wait for the threads is not cut short by [`with_deadline`](crate::with_deadline): they borrow.
+/// Blocks the calling thread only. The wait for the threads is not cut short by
+/// [`with_deadline`](crate::with_deadline): they borrow.
 ///
 /// ```
 /// use upcall_thread as thread;
@@ -63,7 +66,9 @@ where
     shielded(|| scope.data.wait());
     match result {
         Err(payload) => resume_unwind(payload),
-        Ok(_) if scope.data.panicked.load(Ordering::Relaxed) => panic!("a thread of the scope panicked"),
+        Ok(_) if scope.data.panicked.load(Ordering::Relaxed) => {
+            panic!("a thread of the scope panicked")
+        }
         Ok(result) => result,
     }
 }
@@ -75,7 +80,8 @@ impl Data {
             block_unless(|waiter| {
                 // The cell is empty, or has our own waiter of a wait that is over.
                 drop(self.main.put(waiter));
-                // With the fence in `end`: either the last thread finds the waiter, or we find that there is none left.
+                // With the fence in `end`: either the last thread finds the waiter, or we find that
+                // there is none left.
                 fence(Ordering::SeqCst);
                 if self.running.load(Ordering::Acquire) == 0 { self.main.take() } else { None }
             });
@@ -126,11 +132,14 @@ impl<'scope> Scope<'scope, '_> {
 
 impl fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").field("running", &self.data.running.load(Ordering::Relaxed)).finish_non_exhaustive()
+        f.debug_struct("Scope")
+            .field("running", &self.data.running.load(Ordering::Relaxed))
+            .finish_non_exhaustive()
     }
 }
 
-/// Where a thread of a scope leaves its result. The thread holds one reference and its handle the other.
+/// Where a thread of a scope leaves its result. The thread holds one reference and its handle the
+/// other.
 struct Packet<'scope, T> {
     result: UnsafeCell<Option<Result<T>>>,
     data: Arc<Data>,
@@ -148,8 +157,9 @@ impl<T> Drop for Packet<'_, T> {
     }
 }
 
-/// A closure whose borrows may end while the function that was given it still runs: after `end` the scope may go on before the thread's last frames
-/// have returned. A plain argument would promise the compiler that what it borrows outlives the call.
+/// A closure whose borrows may end while the function that was given it still runs: after `end` the
+/// scope may go on before the thread's last frames have returned. A plain argument would promise
+/// the compiler that what it borrows outlives the call.
 struct MaybeDangling<F>(MaybeUninit<F>);
 
 impl<F> MaybeDangling<F> {
@@ -177,13 +187,21 @@ impl Builder {
     ///
     /// # Errors
     /// As [`Builder::spawn`].
-    pub fn spawn_scoped<'scope, F, T>(self, scope: &'scope Scope<'scope, '_>, body: F) -> io::Result<ScopedJoinHandle<'scope, T>>
+    pub fn spawn_scoped<'scope, F, T>(
+        self,
+        scope: &'scope Scope<'scope, '_>,
+        body: F,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>>
     where
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
         let data = Arc::clone(&scope.data);
-        let packet = Arc::new(Packet { result: UnsafeCell::new(None), data: Arc::clone(&data), scope: PhantomData });
+        let packet = Arc::new(Packet {
+            result: UnsafeCell::new(None),
+            data: Arc::clone(&data),
+            scope: PhantomData,
+        });
         let theirs = Arc::clone(&packet);
         let body = MaybeDangling::new(body);
         let run = move || {
@@ -197,7 +215,8 @@ impl Builder {
             drop(end);
         };
         scope.data.running.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: all that is borrowed is dropped before `end`, and the scope is not left before that was called.
+        // SAFETY: all that is borrowed is dropped before `end`, and the scope is not left before
+        // that was called.
         match unsafe { self.spawn_unchecked(run) } {
             Ok(handle) => Ok(ScopedJoinHandle { handle, packet }),
             Err(error) => {
@@ -215,7 +234,8 @@ pub struct ScopedJoinHandle<'scope, T> {
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
-    /// Waits for the thread to end and returns what it returned, or what it panicked with. Blocks the calling thread only.
+    /// Waits for the thread to end and returns what it returned, or what it panicked with. Blocks
+    /// the calling thread only.
     pub fn join(self) -> Result<T> {
         let Self { handle, packet } = self;
         handle.join()?;

@@ -1,4 +1,5 @@
-//! A counting semaphore that blocks the thread and never its processor. Source: E. W. Dijkstra, "Cooperating sequential processes", 1965.
+//! A counting semaphore that blocks the thread and never its processor. Source: E. W. Dijkstra,
+//! "Cooperating sequential processes", 1965.
 
 use crate::deadline::after;
 use crate::shares::{MOST, Shares};
@@ -32,12 +33,14 @@ impl Semaphore {
         self.shares.free()
     }
 
-    /// Takes one permit, blocking the calling thread while there is none. Dropping what it returns gives it back.
+    /// Takes one permit, blocking the calling thread while there is none. Dropping what it returns
+    /// gives it back.
     pub fn acquire(&self) -> Permits<'_> {
         self.acquire_many(1)
     }
 
-    /// Takes `count` permits at once, blocking the calling thread until they are there. If they never will be, it waits for ever.
+    /// Takes `count` permits at once, blocking the calling thread until they are there. If they
+    /// never will be, it waits for ever.
     pub fn acquire_many(&self, count: usize) -> Permits<'_> {
         take(&self.shares, count);
         Permits { semaphore: self, count }
@@ -58,7 +61,8 @@ impl Semaphore {
         take_by(&self.shares, count, || Some(deadline)).then(|| Permits { semaphore: self, count })
     }
 
-    /// Adds `count` permits, whoever had them. Any thread may do that, and with [`Permits::forget`] it makes an event counter.
+    /// Adds `count` permits, whoever had them. Any thread may do that, and with [`Permits::forget`]
+    /// it makes an event counter.
     ///
     /// # Panics
     /// If there were more than [`MOST_PERMITS`](Self::MOST_PERMITS) free ones.

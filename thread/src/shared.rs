@@ -1,4 +1,5 @@
-//! What others see of a virtual processor: its inbox, its threads that have not started, and the way to wake it.
+//! What others see of a virtual processor: its inbox, its threads that have not started, and the
+//! way to wake it.
 
 use crate::dump::Wanted;
 use crate::fresh::Fresh;
@@ -22,7 +23,8 @@ pub(crate) struct Shared {
 pub(crate) const INDEX_OFFSET: usize = std::mem::offset_of!(Shared, index);
 
 impl Shared {
-    /// Another kernel thread makes a thread of this processor ready. See `parker` for why the wake is not lost.
+    /// Another kernel thread makes a thread of this processor ready. See `parker` for why the wake
+    /// is not lost.
     pub(crate) fn post(&self, rec: Rec) {
         if self.inbox.push(rec) {
             std::sync::atomic::fence(Ordering::SeqCst);
@@ -54,7 +56,8 @@ impl Group {
         let mut hungry = self.hungry.load(Ordering::Relaxed);
         while hungry != 0 {
             let bit = hungry & hungry.wrapping_neg();
-            // SeqCst: the cleared bit is what the called processor's last look finds; see `Vp::has_work`.
+            // SeqCst: the cleared bit is what the called processor's last look finds; see
+            // `Vp::has_work`.
             let before = self.hungry.fetch_and(!bit, Ordering::SeqCst);
             if before & bit != 0 {
                 self.members[0].idle.unpark(bit.trailing_zeros() as usize);

@@ -1,12 +1,13 @@
 //! The protocols of the read-write lock and of the semaphore, free of threads.
 //!
-//! Both are a number of shares of which some are taken, and a list of those that wait for more than there are, first come, first
-//! served: a semaphore has as many shares as permits, of which each taker wants some; a read-write lock has `MOST_READERS`, of which a
-//! reader takes one and the writer all. So writers do not starve behind readers, nor readers behind writers, and a large request is
-//! not overtaken by small ones for ever.
+//! Both are a number of shares of which some are taken, and a list of those that wait for more than
+//! there are, first come, first served: a semaphore has as many shares as permits, of which each
+//! taker wants some; a read-write lock has `MOST_READERS`, of which a reader takes one and the
+//! writer all. So writers do not starve behind readers, nor readers behind writers, and a large
+//! request is not overtaken by small ones for ever.
 //!
-//! One word: the free shares times two, plus `WAITING` if somebody may be listed. While `WAITING` is set, shares change hands only
-//! with the list open; otherwise by a compare-and-swap.
+//! One word: the free shares times two, plus `WAITING` if somebody may be listed. While `WAITING`
+//! is set, shares change hands only with the list open; otherwise by a compare-and-swap.
 //!
 //! # Why no wake is lost
 //! `WAITING` is set, and a node added, in one opening of the list, by a compare-and-swap from a
@@ -19,7 +20,8 @@ use crate::sync::{AtomicUsize, Ordering};
 
 const WAITING: usize = 1;
 
-/// Shares behind which `W`s wait; see the module comment. What a node `wants` is a number of shares.
+/// Shares behind which `W`s wait; see the module comment. What a node `wants` is a number of
+/// shares.
 #[derive(Debug)]
 pub struct Shares<W> {
     word: AtomicUsize,
@@ -53,7 +55,12 @@ impl<W: Waits> Shares<W> {
     pub fn try_take(&self, wants: usize) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & WAITING == 0 && word >> 1 >= wants {
-            match self.word.compare_exchange_weak(word, word - (wants << 1), Ordering::Acquire, Ordering::Relaxed) {
+            match self.word.compare_exchange_weak(
+                word,
+                word - (wants << 1),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -76,7 +83,8 @@ impl<W: Waits> Shares<W> {
             } else {
                 (word | WAITING, Entry::Queued)
             };
-            match self.word.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed) {
+            match self.word.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed)
+            {
                 Ok(_) if outcome == Entry::Acquired => return outcome,
                 Ok(_) => break,
                 Err(now) => word = now,
@@ -87,7 +95,8 @@ impl<W: Waits> Shares<W> {
         Entry::Queued
     }
 
-    /// The thread of `node` waits no more: its deadline has passed. Those behind it may have been waiting for nothing else.
+    /// The thread of `node` waits no more: its deadline has passed. Those behind it may have been
+    /// waiting for nothing else.
     #[must_use]
     pub fn give_up(&self, node: &Node<W>) -> Taken<W> {
         let list = self.list.open();
@@ -102,7 +111,12 @@ impl<W: Waits> Shares<W> {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & WAITING == 0 {
             // Release: what was done with the shares is seen by whoever takes them.
-            match self.word.compare_exchange_weak(word, word + (shares << 1), Ordering::Release, Ordering::Relaxed) {
+            match self.word.compare_exchange_weak(
+                word,
+                word + (shares << 1),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return None,
                 Err(now) => word = now,
             }
@@ -116,7 +130,8 @@ impl<W: Waits> Shares<W> {
         self.serve(&list, shares)
     }
 
-    /// Adds `shares` and gives the waiters theirs, oldest first, until one wants more than there are.
+    /// Adds `shares` and gives the waiters theirs, oldest first, until one wants more than there
+    /// are.
     fn serve(&self, list: &Open<'_, W>, shares: usize) -> Taken<W> {
         let taken = Taken::new();
         // AcqRel: what those did who gave shares meanwhile is passed on by the wakes.
@@ -130,7 +145,8 @@ impl<W: Waits> Shares<W> {
                 used += wants;
             }
         }
-        // With the list open and `WAITING` set, nobody else changes the word; without it, it may only be that nobody waits.
+        // With the list open and `WAITING` set, nobody else changes the word; without it, it may
+        // only be that nobody waits.
         let left = if list.is_empty() { WAITING } else { 0 };
         let mut word = self.word.load(Ordering::Relaxed);
         loop {

@@ -1,9 +1,10 @@
 //! Starting and joining threads.
 //!
-//! A spawn writes the closure and a few words below the record of a pooled stack and queues it: no allocation. The
-//! result takes its place beside the closure, and the joiner reads it there, so a stack is free again when its thread
-//! has ended, has been joined or detached, and no [`Thread`] names it any more. One locked operation in the life of a
-//! thread that is joined from its own processor: the joiner says that it waits. That the thread is done is then a plain store,
+//! A spawn writes the closure and a few words below the record of a pooled stack and queues it: no
+//! allocation. The result takes its place beside the closure, and the joiner reads it there, so a
+//! stack is free again when its thread has ended, has been joined or detached, and no [`Thread`]
+//! names it any more. One locked operation in the life of a thread that is joined from its own
+//! processor: the joiner says that it waits. That the thread is done is then a plain store,
 //! unless a [`Thread`] names it; for a joiner on another processor it is a second locked operation.
 
 use crate::arch;
@@ -24,8 +25,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// What a thread gets from its spawner and leaves for its joiner. The result comes first: its place does not depend on
-/// `F`, which the joiner does not know.
+/// What a thread gets from its spawner and leaves for its joiner. The result comes first: its place
+/// does not depend on `F`, which the joiner does not know.
 #[repr(C)]
 struct Packet<F, T> {
     result: MaybeUninit<std::thread::Result<T>>,
@@ -82,27 +83,31 @@ impl Builder {
         self
     }
 
-    /// Asks for at least about `bytes` of stack, rounded up to 16 KiB times a power of two, at most 256 MiB. Some 1.5 KiB
-    /// of it hold the thread's record. Memory is committed page by page as the thread touches it; going beyond the end
-    /// faults (SIGSEGV).
+    /// Asks for at least about `bytes` of stack, rounded up to 16 KiB times a power of two, at most
+    /// 256 MiB. Some 1.5 KiB of it hold the thread's record. Memory is committed page by page
+    /// as the thread touches it; going beyond the end faults (SIGSEGV).
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// Gives the thread floating-point control words (on x86-64 MXCSR and the x87 control word: rounding, exceptions, denormals) of its own, at first the
-    /// default ones, exchanged on each switch at the price of some 15 ns. For threads that run code in other languages which changes them and then
-    /// waits. Rust code must not change them, and all other threads share the default ones.
+    /// Gives the thread floating-point control words (on x86-64 MXCSR and the x87 control word:
+    /// rounding, exceptions, denormals) of its own, at first the default ones, exchanged on
+    /// each switch at the price of some 15 ns. For threads that run code in other languages which
+    /// changes them and then waits. Rust code must not change them, and all other threads share
+    /// the default ones.
     pub fn own_floating_point_control(mut self) -> Self {
         self.owns_control = true;
         self
     }
 
-    /// Starts the thread on the caller's virtual processor, or on another one that has nothing to do. Never blocks.
+    /// Starts the thread on the caller's virtual processor, or on another one that has nothing to
+    /// do. Never blocks.
     ///
     /// # Errors
-    /// `Unsupported` off a virtual processor; `InvalidInput` for a stack size above 256 MiB; what the kernel says when there
-    /// is no memory for a stack or its guard. The closure is dropped then.
+    /// `Unsupported` off a virtual processor; `InvalidInput` for a stack size above 256 MiB; what
+    /// the kernel says when there is no memory for a stack or its guard. The closure is dropped
+    /// then.
     pub fn spawn<F, T>(self, body: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -191,18 +196,23 @@ fn place<P>(rec: Rec, align: usize) -> *mut P {
 /// Fills what every thread's record needs before it starts.
 #[inline(always)]
 fn begin(vp: &Vp, rec: Rec, packet: *mut u8, word: u64) {
-    debug_assert!(rec.home().is_none() && !rec.has_result.get(), "a record that is reused is like a new one");
+    debug_assert!(
+        rec.home().is_none() && !rec.has_result.get(),
+        "a record that is reused is like a new one"
+    );
     rec.token.store(0, Ordering::Relaxed);
-    // Release: a processor that looks for its threads, and sees that this one has not ended, sees that it is not at home there (`dump`).
+    // Release: a processor that looks for its threads, and sees that this one has not ended, sees
+    // that it is not at home there (`dump`).
     rec.word.store(word, Ordering::Release);
     rec.state.set(State::RUNS);
     rec.id.set(vp.number());
-    // SAFETY: the packet is aligned to 64 and everything below it, down to the guard, is this thread's free stack.
+    // SAFETY: the packet is aligned to 64 and everything below it, down to the guard, is this
+    // thread's free stack.
     rec.sp.set(unsafe { arch::prepare(packet, enter, rec.as_raw()) });
 }
 
-/// The first frame of every thread. No panic leaves it: `run_packet` catches those of the body, and any other aborts at
-/// this function's C boundary.
+/// The first frame of every thread. No panic leaves it: `run_packet` catches those of the body, and
+/// any other aborts at this function's C boundary.
 unsafe extern "C" fn enter(argument: *const (), gift: *const ()) -> ! {
     let vp = here().expect("threads start on virtual processors only");
     vp.bury(gift);
@@ -244,8 +254,9 @@ fn finish(vp: &Vp, me: Rec) -> ! {
     if word & JOINING != 0 {
         let joiner = joiner(me);
         if joiner.rec().lives_on(vp.shared) && joiner.draw() {
-            // The joiner cannot run before this processor switches to it, and its own reference outlives that; so
-            // "done" and giving up our reference are one step. If there is no third reference, nobody else can touch the word:
+            // The joiner cannot run before this processor switches to it, and its own reference
+            // outlives that; so "done" and giving up our reference are one step. If
+            // there is no third reference, nobody else can touch the word:
             // no locked operation is needed.
             if word == 2 * REF + JOINING {
                 me.word.store(REF + JOINING + DONE, Ordering::Release);
@@ -291,7 +302,10 @@ pub(crate) fn say_done(me: Rec) {
 fn joiner(me: Rec) -> Wait {
     // SAFETY: the joiner stored itself, by `to_raw`, before it set `JOINING`.
     let rec = unsafe { from_raw(me.joiner.load(Ordering::Relaxed)) };
-    Wait::of(rec.expect("the joiner names itself before it sets JOINING"), me.joiner_number.load(Ordering::Relaxed))
+    Wait::of(
+        rec.expect("the joiner names itself before it sets JOINING"),
+        me.joiner_number.load(Ordering::Relaxed),
+    )
 }
 
 fn discard_result(rec: Rec) {
@@ -332,7 +346,8 @@ static WORKER: Table = Table {
     layout: std::alloc::Layout::new::<u64>(),
 };
 
-/// Whether the calling thread runs a piece of outside work ([`Idle::work`](crate::Idle::work)): a call from another domain, as a rule.
+/// Whether the calling thread runs a piece of outside work ([`Idle::work`](crate::Idle::work)): a
+/// call from another domain, as a rule.
 pub fn runs_outside_work() -> bool {
     here().is_some_and(|vp| is_worker(vp.current()))
 }
@@ -363,7 +378,8 @@ pub struct JoinHandle<T> {
     returns: PhantomData<T>,
 }
 
-// SAFETY: the handle gives access to the result, a `T`, and to the record, which is shared between kernel threads anyway.
+// SAFETY: the handle gives access to the result, a `T`, and to the record, which is shared between
+// kernel threads anyway.
 unsafe impl<T: Send> Send for JoinHandle<T> {}
 // SAFETY: as above; a shared handle gives no access to the result.
 unsafe impl<T: Send> Sync for JoinHandle<T> {}
@@ -409,14 +425,20 @@ impl<T> JoinHandle<T> {
         let ended = wait(me, Cause::Join, rec.as_raw(), bound.at, |mine| {
             rec.joiner.store(to_raw(mine.rec()), Ordering::Relaxed);
             rec.joiner_number.store(mine.number(), Ordering::Relaxed);
-            // An addition, for the flag is not set: a processor that is asked for what was there before loops for anything else.
-            if rec.word.fetch_add(JOINING, Ordering::AcqRel) & DONE == 0 { Published::Yes } else { Published::No }
+            // An addition, for the flag is not set: a processor that is asked for what was there
+            // before loops for anything else.
+            if rec.word.fetch_add(JOINING, Ordering::AcqRel) & DONE == 0 {
+                Published::Yes
+            } else {
+                Published::No
+            }
         });
         ended != Ended::TimedOut || self.withdraw(bound)
     }
 
-    /// The joiner's deadline has passed. If the thread has not ended, it will not wake a joiner by what the fields hold now, whenever it read
-    /// them: their number has been drawn. Whether it has.
+    /// The joiner's deadline has passed. If the thread has not ended, it will not wake a joiner by
+    /// what the fields hold now, whenever it read them: their number has been drawn. Whether it
+    /// has.
     #[cold]
     fn withdraw(&self, bound: Bound) -> bool {
         if self.rec.word.fetch_and(!JOINING, Ordering::AcqRel) & DONE != 0 {
@@ -432,8 +454,9 @@ impl<T> JoinHandle<T> {
         let rec = self.rec;
         std::mem::forget(self);
         rec.has_result.set(false);
-        // SAFETY: `DONE` was seen, or the wake that follows it; the result is the packet's first field, of this type by
-        // the type of the handle, and there is one handle, used up here.
+        // SAFETY: `DONE` was seen, or the wake that follows it; the result is the packet's first
+        // field, of this type by the type of the handle, and there is one handle, used up
+        // here.
         let result = unsafe { rec.packet.get().cast::<std::thread::Result<T>>().read() };
         if rec.release() {
             reuse(rec);

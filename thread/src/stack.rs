@@ -8,9 +8,10 @@
 //! └────────────┴──────────────────────────────────────┴──────────┴────────┴──────────────┘
 //!  4 KiB         16 KiB << class, 64 KiB by default, 1 MiB for workers
 //! ```
-//! **Slabs.** Slots are carved from slabs of at least 16 MiB, so the number of kernel mappings stays small: adjoining
-//! slabs merge into one. Slabs are reserved without commitment; a thread that has run a little costs the one page at
-//! the top of its slot, 4 KiB. Slabs are never unmapped, which is what makes records type-stable (see `record`).
+//! **Slabs.** Slots are carved from slabs of at least 16 MiB, so the number of kernel mappings
+//! stays small: adjoining slabs merge into one. Slabs are reserved without commitment; a thread
+//! that has run a little costs the one page at the top of its slot, 4 KiB. Slabs are never
+//! unmapped, which is what makes records type-stable (see `record`).
 //!
 //! **Guards.** `MADV_GUARD_INSTALL` (Linux 6.13) makes the lowest page fault without splitting the
 //! mapping. Where the kernel is older, or a filter (seccomp) refuses the advice, `mprotect` does it
@@ -18,14 +19,18 @@
 //! 530 ends at some 32 700 stacks; spawning more is an error that says so. Other advice that is
 //! refused costs memory only.
 //!
-//! **Colour.** The tops of equal slots would fall on the same few cache sets, so records are shifted by a multiple of
-//! 64 bytes. For the same reason with the address cache, a slot is an odd number of pages (its guard makes it so).
+//! **Colour.** The tops of equal slots would fall on the same few cache sets, so records are
+//! shifted by a multiple of 64 bytes. For the same reason with the address cache, a slot is an odd
+//! number of pages (its guard makes it so).
 //!
-//! **Pools.** A processor keeps up to 256 free slots of each small class, last used first; beyond that half go to the
-//! process, in one step, and come back the same way. The process keeps all of them with their memory while they are used: a page
-//! fault costs more than all else in the life of a thread (2.5 µs here, against 0.05). Slots that nobody has wanted for a second are given back to the kernel
-//! (`MADV_DONTNEED`) by a processor that is idle, a few at a time, and cost address space only, and a page fault when they are used again. Of each
-//! small class 256 MiB are kept for good (4096 slots of 64 KiB, which hold 16 MiB if each was used lightly); of slots above 256 KiB none.
+//! **Pools.** A processor keeps up to 256 free slots of each small class, last used first; beyond
+//! that half go to the process, in one step, and come back the same way. The process keeps all of
+//! them with their memory while they are used: a page fault costs more than all else in the life of
+//! a thread (2.5 µs here, against 0.05). Slots that nobody has wanted for a second are given back
+//! to the kernel (`MADV_DONTNEED`) by a processor that is idle, a few at a time, and cost address
+//! space only, and a page fault when they are used again. Of each small class 256 MiB are kept for
+//! good (4096 slots of 64 KiB, which hold 16 MiB if each was used lightly); of slots above 256 KiB
+//! none.
 
 use crate::beacon;
 use crate::link::Lifo;
@@ -78,14 +83,20 @@ const _: () = assert!(size_of::<Record>() + COLOURS * COLOUR_STEP <= OVERHEAD);
 /// The class for a stack of `size` bytes with `packet` bytes of closure and result.
 #[inline(always)]
 pub(crate) fn class_for(size: usize, packet: usize) -> io::Result<u8> {
-    // Eight times: on its way in and out a large value is copied through frames, above all in unoptimised code.
+    // Eight times: on its way in and out a large value is copied through frames, above all in
+    // unoptimised code.
     let bytes = size.saturating_add(packet.saturating_sub(ORDINARY_PACKET).saturating_mul(8));
-    (0..CLASSES).find(|&class| bytes <= SMALLEST << class).map(|class| class as u8).ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("a stack of {bytes} bytes was asked for; the largest is {} bytes", SMALLEST << (CLASSES - 1)),
-        )
-    })
+    (0..CLASSES).find(|&class| bytes <= SMALLEST << class).map(|class| class as u8).ok_or_else(
+        || {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "a stack of {bytes} bytes was asked for; the largest is {} bytes",
+                    SMALLEST << (CLASSES - 1)
+                ),
+            )
+        },
+    )
 }
 
 /// The free stacks of one virtual processor.
@@ -180,7 +191,8 @@ struct Bottom(*mut u8);
 // SAFETY: a plain address of memory that belongs to the pool.
 unsafe impl Send for Bottom {}
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { classes: [const { Class::new() }; CLASSES], looked_at: None });
+static POOL: Mutex<Pool> =
+    Mutex::new(Pool { classes: [const { Class::new() }; CLASSES], looked_at: None });
 
 /// Whether the kernel does not know `MADV_GUARD_INSTALL`, or a filter refuses it: it is not tried
 /// again.
@@ -217,7 +229,8 @@ impl Pool {
         Ok(inscribe(bottom, colour, class))
     }
 
-    /// How many more a cache should take along: many that are ready for use, few that have to be made.
+    /// How many more a cache should take along: many that are ready for use, few that have to be
+    /// made.
     fn worth_taking(&self, class: u8) -> usize {
         let known = &self.classes[usize::from(class)];
         let makeable = known.cold.len() + known.uncarved.len();
@@ -250,7 +263,8 @@ pub(crate) fn wants_trim() -> bool {
     SURPLUS.load(Ordering::Relaxed)
 }
 
-/// Gives back some of the slots that nobody has wanted for a second, or all beyond what is kept if it is the `end`. Returns when to come again.
+/// Gives back some of the slots that nobody has wanted for a second, or all beyond what is kept if
+/// it is the `end`. Returns when to come again.
 #[cold]
 pub(crate) fn trim(now: Instant, end: bool) -> Option<Instant> {
     let mut pool = pool();
@@ -265,7 +279,11 @@ pub(crate) fn trim(now: Instant, end: bool) -> Option<Instant> {
             known.fewest = known.warm.len();
         }
         known.surplus = known.surplus.min(most);
-        let count = if end { known.surplus } else { known.surplus.min(TRIM_BATCH - unwanted.len().min(TRIM_BATCH)) };
+        let count = if end {
+            known.surplus
+        } else {
+            known.surplus.min(TRIM_BATCH - unwanted.len().min(TRIM_BATCH))
+        };
         // Without memory for the list they stay for now.
         let count = if unwanted.try_reserve(count).is_ok() { count } else { 0 };
         known.surplus -= count;
@@ -273,7 +291,9 @@ pub(crate) fn trim(now: Instant, end: bool) -> Option<Instant> {
         known.fewest = known.fewest.min(known.warm.len());
         more |= known.surplus > 0;
     }
-    let excess = (0_u8..).zip(&pool.classes[..SMALL_CLASSES]).any(|(class, known)| known.warm.len() > kept(class));
+    let excess = (0_u8..)
+        .zip(&pool.classes[..SMALL_CLASSES])
+        .any(|(class, known)| known.warm.len() > kept(class));
     pool.looked_at = match (excess, look) {
         (false, _) => None,
         (true, true) => Some(now),
@@ -296,14 +316,22 @@ static SURPLUS: AtomicBool = AtomicBool::new(false);
 /// Gives the memory of a free slot back to the kernel.
 fn cool(rec: Rec) -> (Bottom, u8) {
     let (bottom, colour) = (rec.bottom.get(), rec.colour.get());
-    // SAFETY: the slot is free, so nobody relies on what its stack or its record holds; a stale ticket finds zero.
+    // SAFETY: the slot is free, so nobody relies on what its stack or its record holds; a stale
+    // ticket finds zero.
     unsafe { os::discard(bottom, usable(rec.class.get())) };
     (Bottom(bottom), colour)
 }
 
 impl Class {
     const fn new() -> Self {
-        Self { slots: 0, warm: VecDeque::new(), fewest: 0, surplus: 0, cold: Vec::new(), uncarved: Vec::new() }
+        Self {
+            slots: 0,
+            warm: VecDeque::new(),
+            fewest: 0,
+            surplus: 0,
+            cold: Vec::new(),
+            uncarved: Vec::new(),
+        }
     }
 
     /// Makes room in all lists for so many slots more, so that no slot ever comes back in vain.
@@ -321,10 +349,16 @@ impl Class {
         let slot = PAGE + usable(class);
         let count = (SLAB / slot).max(1);
         self.reserve(class, count).map_err(|_| {
-            io::Error::new(io::ErrorKind::OutOfMemory, format!("no memory to list {count} stacks of {} bytes", usable(class)))
+            io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                format!("no memory to list {count} stacks of {} bytes", usable(class)),
+            )
         })?;
         let base = os::map(count * slot).map_err(|error| {
-            io::Error::new(error.kind(), format!("no address space for {count} stacks of {} bytes: {error}", usable(class)))
+            io::Error::new(
+                error.kind(),
+                format!("no address space for {count} stacks of {} bytes: {error}", usable(class)),
+            )
         })?;
         beacon::add_slab(base.as_ptr(), slot, usable(class), count);
         // Popped from the back: the lowest slot first, so that neighbours are used together.
@@ -390,8 +424,9 @@ pub(crate) unsafe fn cool_below(rec: Rec, sp: *mut u8) {
 /// Writes what the pool knows into the record of a slot whose memory is zero.
 fn inscribe(bottom: Bottom, colour: u8, class: u8) -> Rec {
     let at = record_at(bottom, colour, class).cast::<Record>();
-    // SAFETY: the address is inside of the slot, aligned to 64 by construction, never unmapped, and zero bytes are a
-    // valid record; every later access goes through this same shared reference's cells and atomics.
+    // SAFETY: the address is inside of the slot, aligned to 64 by construction, never unmapped, and
+    // zero bytes are a valid record; every later access goes through this same shared
+    // reference's cells and atomics.
     let rec: Rec = unsafe { &*at };
     rec.class.set(class);
     rec.colour.set(colour);
@@ -427,7 +462,10 @@ mod tests {
         assert_eq!(class_for(0, 0).unwrap(), 0);
         assert_eq!(usable(class_for(DEFAULT_STACK_SIZE, 0).unwrap()), DEFAULT_STACK_SIZE);
         assert_eq!(usable(class_for(DEFAULT_STACK_SIZE + 1, 0).unwrap()), 2 * DEFAULT_STACK_SIZE);
-        assert_eq!(usable(class_for(DEFAULT_STACK_SIZE, ORDINARY_PACKET + 1).unwrap()), 2 * DEFAULT_STACK_SIZE);
+        assert_eq!(
+            usable(class_for(DEFAULT_STACK_SIZE, ORDINARY_PACKET + 1).unwrap()),
+            2 * DEFAULT_STACK_SIZE
+        );
         assert_eq!(class_for(usize::MAX, 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 
@@ -463,7 +501,8 @@ mod tests {
         assert!(trim(first, false).is_some());
         assert_eq!(warm(), more, "what was given back just now may be wanted again");
         // Some are wanted meanwhile: more than are kept for good.
-        let wanted: Vec<_> = (0..kept(class) + TRIM_BATCH).map(|_| pool().take(class).unwrap()).collect();
+        let wanted: Vec<_> =
+            (0..kept(class) + TRIM_BATCH).map(|_| pool().take(class).unwrap()).collect();
         wanted.into_iter().for_each(|rec| pool().give(rec));
         let second = first + KEEP;
         trim(second, false);
@@ -471,7 +510,11 @@ mod tests {
         let third = second + KEEP;
         while trim(third, false) == Some(third) {}
         assert_eq!(warm(), kept(class));
-        assert_eq!(taken[0].ticket.load(Ordering::Relaxed), 0, "the oldest went first, and its memory with it");
+        assert_eq!(
+            taken[0].ticket.load(Ordering::Relaxed),
+            0,
+            "the oldest went first, and its memory with it"
+        );
         assert!(!wants_trim(), "and nothing is left to do");
     }
 
@@ -485,7 +528,8 @@ mod tests {
         let read = |from: *mut u8, into: *mut u8| {
             let local = libc::iovec { iov_base: into.cast(), iov_len: 1 };
             let remote = libc::iovec { iov_base: from.cast(), iov_len: 1 };
-            // SAFETY: two live vectors of one byte each; for a bad address the kernel returns an error.
+            // SAFETY: two live vectors of one byte each; for a bad address the kernel returns an
+            // error.
             unsafe { libc::process_vm_readv(me, &raw const local, 1, &raw const remote, 1, 0) }
         };
         assert_eq!(read(page.as_ptr(), &raw mut reachable), -1);

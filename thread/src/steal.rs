@@ -1,8 +1,9 @@
 //! How threads that have not started get to a processor that has nothing to do.
 //!
-//! A processor whose idle loop finds nothing looks at the other processors' queues of fresh threads (a load each) and takes
-//! half of what waits there. Before it sleeps it asks to be called: it sets its bit in the group's word `hungry`. Who spawns
-//! a thread looks at that word, clears one bit, and wakes its owner.
+//! A processor whose idle loop finds nothing looks at the other processors' queues of fresh threads
+//! (a load each) and takes half of what waits there. Before it sleeps it asks to be called: it sets
+//! its bit in the group's word `hungry`. Who spawns a thread looks at that word, clears one bit,
+//! and wakes its owner.
 //!
 //! # Why no thread waits while a processor sleeps
 //! ```text
@@ -11,14 +12,16 @@
 //! b  light fence                           2  heavy fence
 //! c  a bit is set: clear it, unpark        3  look at all queues: something there: do not sleep
 //! ```
-//! The fences order a before c against 1 before 3 (Dekker, as in `fresh`): if 3 does not see the thread, c sees the bit.
-//! If the unpark at c comes too early, before the processor has announced itself parked, then its last look finds its own
-//! bit cleared and it does not sleep. `tests/models/loom_fresh.rs` runs this.
+//! The fences order a before c against 1 before 3 (Dekker, as in `fresh`): if 3 does not see the
+//! thread, c sees the bit. If the unpark at c comes too early, before the processor has announced
+//! itself parked, then its last look finds its own bit cleared and it does not sleep.
+//! `tests/models/loom_fresh.rs` runs this.
 //!
 //! # Not for nothing
-//! A thread that is spawned and joined at once is started by its owner within nanoseconds; to call another processor for it is
-//! a waste. So a lone fresh thread is left alone for a few looks, and a processor that was called in vain does not ask
-//! again for a while, doubled each time. Until then it may sleep while a thread waits, but no longer than that while.
+//! A thread that is spawned and joined at once is started by its owner within nanoseconds; to call
+//! another processor for it is a waste. So a lone fresh thread is left alone for a few looks, and a
+//! processor that was called in vain does not ask again for a while, doubled each time. Until then
+//! it may sleep while a thread waits, but no longer than that while.
 
 use crate::shared::Shared;
 use crate::vp::Vp;
@@ -28,7 +31,8 @@ use std::time::{Duration, Instant};
 
 /// At most this many threads are stolen at once.
 const STEAL_MOST: usize = 64;
-/// A lone fresh thread is left to its owner for this many looks: most likely its owner is about to run it.
+/// A lone fresh thread is left to its owner for this many looks: most likely its owner is about to
+/// run it.
 const PATIENCE: u32 = 4;
 /// A processor called in vain does not ask again for this long, doubled each time up to 64 times.
 const QUIET: Duration = Duration::from_micros(100);
@@ -87,7 +91,8 @@ impl Vp {
         self.hunger.patience.set(if waiting { patience.saturating_add(1) } else { 0 });
     }
 
-    /// Asks to be called when a thread is spawned; `true`: one was, or we were called since we asked.
+    /// Asks to be called when a thread is spawned; `true`: one was, or we were called since we
+    /// asked.
     #[cold]
     pub(crate) fn called_or_calls(&self) -> bool {
         let hunger = &self.hunger;
@@ -103,7 +108,8 @@ impl Vp {
             if self.group.hungry.load(Ordering::SeqCst) & bit != 0 {
                 return !nothing_there;
             }
-            // Called. If nothing is left to steal by now, the spawner starts its threads faster than we come.
+            // Called. If nothing is left to steal by now, the spawner starts its threads faster
+            // than we come.
             hunger.announced.set(false);
             if nothing_there {
                 let times = hunger.fruitless.get();

@@ -1,15 +1,21 @@
-//! The shim that swaps the standard library's atomics for loom's, and the two halves of an asymmetric fence.
+//! The shim that swaps the standard library's atomics for loom's, and the two halves of an
+//! asymmetric fence.
 //!
-//! An asymmetric fence moves the whole price of a store-load barrier to the side that runs seldom: the *heavy* side
-//! asks the kernel (`membarrier`) to run a barrier on every processor that runs this process, so that the *light* side
-//! needs only to stop the compiler from reordering. Source: D. Dice, H. Huang, M. Yang, "Asymmetric Dekker
-//! synchronization", 2001. Where the kernel refuses, and under loom, both sides are ordinary SeqCst fences.
+//! An asymmetric fence moves the whole price of a store-load barrier to the side that runs seldom:
+//! the *heavy* side asks the kernel (`membarrier`) to run a barrier on every processor that runs
+//! this process, so that the *light* side needs only to stop the compiler from reordering. Source:
+//! D. Dice, H. Huang, M. Yang, "Asymmetric Dekker synchronization", 2001. Where the kernel refuses,
+//! and under loom, both sides are ordinary SeqCst fences.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+pub(crate) use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence,
+};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+pub(crate) use loom::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence,
+};
 
 /// How this process orders a store before a later load on its frequent side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +47,8 @@ impl Fences {
     }
 }
 
-/// A lock for a few instructions. Under loom, loom's own: a loop that waits for another thread is more than it can follow.
+/// A lock for a few instructions. Under loom, loom's own: a loop that waits for another thread is
+/// more than it can follow.
 #[derive(Debug)]
 pub(crate) struct Spin {
     #[cfg(not(loom))]
@@ -73,7 +80,8 @@ impl Spin {
         Spinning { lock: self }
     }
 
-    /// Only a kernel thread that was interrupted in the middle holds it for more than a few instructions.
+    /// Only a kernel thread that was interrupted in the middle holds it for more than a few
+    /// instructions.
     #[cold]
     fn lock_slowly(&self) {
         let mut tries = 0_u32;
@@ -107,7 +115,8 @@ impl Spin {
     }
 }
 
-/// A word that a kernel thread can wait on. Under loom a lock and a condition variable stand in for the kernel.
+/// A word that a kernel thread can wait on. Under loom a lock and a condition variable stand in for
+/// the kernel.
 #[derive(Debug)]
 pub(crate) struct Futex {
     pub(crate) word: AtomicU32,
@@ -121,7 +130,8 @@ impl Futex {
         Self { word: AtomicU32::new(value) }
     }
 
-    /// Blocks the kernel thread while the word holds `expected`, at most until `deadline`. May return early.
+    /// Blocks the kernel thread while the word holds `expected`, at most until `deadline`. May
+    /// return early.
     pub(crate) fn wait(&self, expected: u32, deadline: Option<std::time::Instant>) {
         crate::os::futex_wait(&self.word, expected, deadline);
     }
@@ -135,12 +145,16 @@ impl Futex {
 #[cfg(loom)]
 impl Futex {
     pub(crate) fn new(value: u32) -> Self {
-        Self { word: AtomicU32::new(value), kernel: (loom::sync::Mutex::new(()), loom::sync::Condvar::new()) }
+        Self {
+            word: AtomicU32::new(value),
+            kernel: (loom::sync::Mutex::new(()), loom::sync::Condvar::new()),
+        }
     }
 
     pub(crate) fn wait(&self, expected: u32, _deadline: Option<std::time::Instant>) {
         let held = self.kernel.0.lock().unwrap();
-        // As the kernel does: the comparison and the going to sleep are one step with respect to `wake`.
+        // As the kernel does: the comparison and the going to sleep are one step with respect to
+        // `wake`.
         if self.word.load(Ordering::SeqCst) == expected {
             drop(self.kernel.1.wait(held).unwrap());
         }
@@ -152,7 +166,8 @@ impl Futex {
     }
 }
 
-/// Keeps what different processors write on different pairs of cache lines (the hardware prefetches pairs).
+/// Keeps what different processors write on different pairs of cache lines (the hardware prefetches
+/// pairs).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ThreadId(u64);
 
-/// A handle of a thread. It keeps the thread's stack from being reused, so do not hoard those of ended threads.
+/// A handle of a thread. It keeps the thread's stack from being reused, so do not hoard those of
+/// ended threads.
 pub struct Thread {
     rec: Rec,
 }
@@ -76,7 +77,8 @@ pub fn current() -> Thread {
     Thread::of(current_record())
 }
 
-/// Gives every other ready thread of this processor a turn. On an ordinary kernel thread, the kernel's yield.
+/// Gives every other ready thread of this processor a turn. On an ordinary kernel thread, the
+/// kernel's yield.
 #[inline(always)]
 pub fn yield_now() {
     match here() {
@@ -85,8 +87,9 @@ pub fn yield_now() {
     }
 }
 
-/// A safe point: if outside work waits (calls of others, messages), it has a turn before this goes on, and with it every other ready thread. For code that computes for long. Some 20 to 50 ns if there is none; nothing on an ordinary kernel
-/// thread.
+/// A safe point: if outside work waits (calls of others, messages), it has a turn before this goes
+/// on, and with it every other ready thread. For code that computes for long. Some 20 to 50 ns if
+/// there is none; nothing on an ordinary kernel thread.
 #[inline]
 pub fn safe_point() {
     if let Some(vp) = here() {
@@ -96,7 +99,8 @@ pub fn safe_point() {
 
 /// Blocks the calling thread for at least `duration`.
 ///
-/// While other threads keep the processor busy, deadlines are looked at on every 64th change of threads.
+/// While other threads keep the processor busy, deadlines are looked at on every 64th change of
+/// threads.
 pub fn sleep(duration: Duration) {
     sleep_while(after(duration));
 }
@@ -114,12 +118,14 @@ fn sleep_while(deadline: Option<Instant>) {
     bound.passed();
 }
 
-/// `Record::token`: neither parked nor notified, or notified, or else the number of the wait that is to be ended. That
-/// the word names the wait is what keeps a slow `unpark` from ending some later wait of the thread.
+/// `Record::token`: neither parked nor notified, or notified, or else the number of the wait that
+/// is to be ended. That the word names the wait is what keeps a slow `unpark` from ending some
+/// later wait of the thread.
 const EMPTY: u64 = 0;
 const NOTIFIED: u64 = 1;
 
-/// Blocks the calling thread until [`Thread::unpark`]; returns at once if that came first. May return without cause.
+/// Blocks the calling thread until [`Thread::unpark`]; returns at once if that came first. May
+/// return without cause.
 pub fn park() {
     park_until(None);
 }
@@ -133,7 +139,12 @@ fn park_until(deadline: Option<Instant>) -> Waited {
     let me = Me::find();
     let bound = Bound::of(me, deadline);
     let ended = wait_numbered(me, Cause::Park, ptr::null(), bound.at, |mine| {
-        match me.rec.token.compare_exchange(EMPTY, mine.number(), Ordering::AcqRel, Ordering::Acquire) {
+        match me.rec.token.compare_exchange(
+            EMPTY,
+            mine.number(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
             Ok(_) => Published::Yes,
             Err(_) => Published::No,
         }

@@ -1,4 +1,5 @@
-//! Waiting for one's turn at something that is handed over: what mutex, read-write lock and semaphore do around their protocols.
+//! Waiting for one's turn at something that is handed over: what mutex, read-write lock and
+//! semaphore do around their protocols.
 
 use crate::deadline::Bound;
 use crate::list::Node;
@@ -16,7 +17,8 @@ pub(crate) trait InTurn {
     /// Takes it, or lists `node`.
     ///
     /// # Safety
-    /// If `Queued` is returned, the node stays where it is until its thread has been woken, which brings what it wants, or `give_up`.
+    /// If `Queued` is returned, the node stays where it is until its thread has been woken, which
+    /// brings what it wants, or `give_up`.
     unsafe fn enter(&self, node: &Node<Wait>) -> Entry;
 
     /// The thread of `node` waits no more: its deadline has passed.
@@ -49,7 +51,8 @@ impl InTurn for Shares<Wait> {
     }
 }
 
-/// Blocks until `thing`, or so much of it as the caller `wants`, is handed to it, or until `deadline`. `Woken`: it is the caller's.
+/// Blocks until `thing`, or so much of it as the caller `wants`, is handed to it, or until
+/// `deadline`. `Woken`: it is the caller's.
 #[cold]
 pub(crate) fn wait_for<T: InTurn>(thing: &T, wants: usize, deadline: Option<Instant>) -> Waited {
     let me = Me::find();
@@ -82,7 +85,11 @@ pub(crate) fn take(shares: &Shares<Wait>, wants: usize) {
 
 /// Takes shares, waiting until `deadline` at most; whether they were had.
 #[inline]
-pub(crate) fn take_by(shares: &Shares<Wait>, wants: usize, deadline: impl FnOnce() -> Option<Instant>) -> bool {
+pub(crate) fn take_by(
+    shares: &Shares<Wait>,
+    wants: usize,
+    deadline: impl FnOnce() -> Option<Instant>,
+) -> bool {
     shares.try_take(wants) || wait_for(shares, wants, deadline()) == Waited::Woken
 }
 

@@ -1,21 +1,26 @@
-//! A virtual processor: the kernel thread that runs user-level threads, its queues, and the choice of who runs next.
+//! A virtual processor: the kernel thread that runs user-level threads, its queues, and the choice
+//! of who runs next.
 //!
 //! # Who runs next
-//! Threads that others have made ready come over from the inbox first (one plain load when there are none). Then the
-//! ready queue (threads that have started) and the queue of fresh threads take turns, each first come, first served.
-//! Every 64th choice, and whenever nothing is ready, deadlines are checked, and outside work that does not bear to wait. If nothing is ready, the thread that blocks
-//! runs the idle loop itself (`find`), on its own stack. A thread that yields while no other is ready looks once for
-//! outside work; and so does, every 4096th choice, a processor that is never idle, lest busy threads shut out calls (U14).
+//! Threads that others have made ready come over from the inbox first (one plain load when there
+//! are none). Then the ready queue (threads that have started) and the queue of fresh threads take
+//! turns, each first come, first served. Every 64th choice, and whenever nothing is ready,
+//! deadlines are checked, and outside work that does not bear to wait. If nothing is ready, the
+//! thread that blocks runs the idle loop itself (`find`), on its own stack. A thread that yields
+//! while no other is ready looks once for outside work; and so does, every 4096th choice, a
+//! processor that is never idle, lest busy threads shut out calls (U14).
 //!
 //! # Why addresses of thread-locals may be cached
-//! A thread that has started runs on one kernel thread for its whole life (`switch` is called only by the processor
-//! that the record's `home` names). So `here()` may be inlined, and its result kept across a switch.
+//! A thread that has started runs on one kernel thread for its whole life (`switch` is called only
+//! by the processor that the record's `home` names). So `here()` may be inlined, and its result
+//! kept across a switch.
 //!
 //! # Why a wake before the block is not lost
-//! A thread publishes its waiter while it still runs, and a wake may come before it has switched away. A wake is nothing
-//! but one push, onto the ready queue if the waker runs on the same processor, else into the inbox; and only the home
-//! processor takes threads from either, which it cannot do before the thread has switched away, or has itself begun to
-//! look for the next thread and finds itself. So there is no state in which a wake can be missed, and no word that both
+//! A thread publishes its waiter while it still runs, and a wake may come before it has switched
+//! away. A wake is nothing but one push, onto the ready queue if the waker runs on the same
+//! processor, else into the inbox; and only the home processor takes threads from either, which it
+//! cannot do before the thread has switched away, or has itself begun to look for the next thread
+//! and finds itself. So there is no state in which a wake can be missed, and no word that both
 //! sides must change. What remains is that the processor may be going to sleep: see `parker`.
 
 use crate::arch;
@@ -68,7 +73,8 @@ pub struct Vp {
     pub(crate) stacks: stack::Cache,
     numbers: Cell<(u64, u64)>,
     timers: RefCell<BTreeMap<(Instant, u64), Rec>>,
-    /// When this processor looks again for stacks to give back; `None`: as soon as it is idle and there are any.
+    /// When this processor looks again for stacks to give back; `None`: as soon as it is idle and
+    /// there are any.
     trim_at: Cell<Option<Instant>>,
     workers: Workers,
     /// It runs the idle loop.
@@ -81,7 +87,8 @@ pub struct Vp {
     not_send: PhantomData<*const ()>,
 }
 
-/// After this many choices without an idle moment, a processor looks for outside work once: some 50 µs at least.
+/// After this many choices without an idle moment, a processor looks for outside work once: some 50
+/// µs at least.
 const BUSY_CHOICES: u32 = 4096;
 /// A worker that does not wait.
 const AT_WORK: State = State { blocking: false, cause: Cause::Work };
@@ -98,7 +105,9 @@ impl Drop for Abort {
 
 #[cold]
 fn abort(what: &str) -> ! {
-    eprintln!("upcall-thread: {what}; the process ends, because the thread below is half suspended");
+    eprintln!(
+        "upcall-thread: {what}; the process ends, because the thread below is half suspended"
+    );
     std::process::abort();
 }
 
@@ -110,7 +119,8 @@ pub(crate) fn without_panic<R>(what: &'static str, run: impl FnOnce() -> R) -> R
 }
 
 impl Vp {
-    /// Makes the calling kernel thread a virtual processor, with `root` as the thread that it is running.
+    /// Makes the calling kernel thread a virtual processor, with `root` as the thread that it is
+    /// running.
     pub(crate) fn enter(group: &'static Group, index: usize, root: Rec) -> &'static Vp {
         let shared = &group.members[index];
         let vp: &'static Vp = Box::leak(Box::new(Vp {
@@ -138,7 +148,8 @@ impl Vp {
         vp
     }
 
-    /// The calling kernel thread is an ordinary one again. Its threads that have not ended never run again.
+    /// The calling kernel thread is an ordinary one again. Its threads that have not ended never
+    /// run again.
     pub(crate) fn leave(&self) {
         self.stop_hunger();
         self.workers.take_all().for_each(dismiss);
@@ -157,7 +168,8 @@ impl Vp {
         self.shared.index
     }
 
-    /// Whether it has no thread to run: `false` in an [`Idle::poll`] that is only a glance between two threads.
+    /// Whether it has no thread to run: `false` in an [`Idle::poll`] that is only a glance between
+    /// two threads.
     pub fn is_idle(&self) -> bool {
         self.idle.get()
     }
@@ -167,24 +179,31 @@ impl Vp {
         self.group.members.len()
     }
 
-    /// The last look before the kernel thread blocks: whether a thread is ready here, or may be had from another
-    /// processor. Call it after announcing that this processor is parked and a SeqCst fence; see [`Idle::rest`].
+    /// The last look before the kernel thread blocks: whether a thread is ready here, or may be had
+    /// from another processor. Call it after announcing that this processor is parked and a
+    /// SeqCst fence; see [`Idle::rest`].
     ///
-    /// With several processors the first call of an idle spell costs a `membarrier` (about 1 µs), so do not call it
-    /// while spinning: the loop around `rest` looks at the cheap sources anyway.
+    /// With several processors the first call of an idle spell costs a `membarrier` (about 1 µs),
+    /// so do not call it while spinning: the loop around `rest` looks at the cheap sources
+    /// anyway.
     pub fn has_work(&self) -> bool {
-        let here = !self.ready.is_empty() || !self.shared.inbox.is_empty() || !self.shared.fresh.is_empty();
-        here || self.shared.dump.is_wanted() || (self.group.members.len() > 1 && self.called_or_calls())
+        let here = !self.ready.is_empty()
+            || !self.shared.inbox.is_empty()
+            || !self.shared.fresh.is_empty();
+        here || self.shared.dump.is_wanted()
+            || (self.group.members.len() > 1 && self.called_or_calls())
     }
 
-    /// How many pieces of outside work this processor has begun and not ended, and how many that may be ([`Processors::most_work`](crate::Processors::most_work)).
+    /// How many pieces of outside work this processor has begun and not ended, and how many that
+    /// may be ([`Processors::most_work`](crate::Processors::most_work)).
     #[inline]
     pub fn work_under_way(&self) -> (usize, usize) {
         self.workers.busy()
     }
 
-    /// Whether there is a stack for another piece of outside work; if not, [`Idle::poll`] leaves it where it is. Nobody has to be woken for it later: the processor looks again
-    /// when a piece has ended.
+    /// Whether there is a stack for another piece of outside work; if not, [`Idle::poll`] leaves it
+    /// where it is. Nobody has to be woken for it later: the processor looks again when a piece
+    /// has ended.
     #[inline]
     pub fn has_stack(&self) -> bool {
         let (busy, most) = self.work_under_way();
@@ -204,13 +223,18 @@ impl Vp {
         self.make_worker().map(|worker| self.workers.give(worker)).is_ok()
     }
 
-    /// Whether it has nothing to do but the work that its [`Idle`] has found: no thread is ready here, and none waits for a time. Others may make one ready at any moment.
+    /// Whether it has nothing to do but the work that its [`Idle`] has found: no thread is ready
+    /// here, and none waits for a time. Others may make one ready at any moment.
     #[inline]
     pub fn is_free(&self) -> bool {
-        self.ready.is_empty() && self.shared.inbox.is_empty() && self.shared.fresh.is_empty() && self.timers.borrow().is_empty()
+        self.ready.is_empty()
+            && self.shared.inbox.is_empty()
+            && self.shared.fresh.is_empty()
+            && self.timers.borrow().is_empty()
     }
 
-    /// The frequent half of an asymmetric fence between the processors that run together with this one: orders stores before it against loads after it, for whoever has
+    /// The frequent half of an asymmetric fence between the processors that run together with this
+    /// one: orders stores before it against loads after it, for whoever has
     /// [`heavy_fence`](Self::heavy_fence) between its own. Free, where the kernel has `membarrier`.
     #[inline]
     pub fn light_fence(&self) {
@@ -252,8 +276,8 @@ impl Vp {
     #[inline(always)]
     pub(crate) fn add_fresh(&self, rec: Rec) {
         self.shared.fresh.push(rec);
-        // Orders the push before the look. The hungry side sets its bit, fences heavily, then looks at our queue: so it
-        // sees the thread or we see the bit (Dekker, as in `fresh`).
+        // Orders the push before the look. The hungry side sets its bit, fences heavily, then looks
+        // at our queue: so it sees the thread or we see the bit (Dekker, as in `fresh`).
         self.group.fences.light();
         if self.group.hungry.load(Ordering::Relaxed) != 0 {
             self.group.call_one();
@@ -286,7 +310,9 @@ impl Vp {
         self.expire();
         self.dump_if_wanted();
         if !choice.is_multiple_of(BUSY_CHOICES) {
-            let pressed = without_panic("an Idle implementation panicked in is_pressed", || self.shared.idle.is_pressed(self));
+            let pressed = without_panic("an Idle implementation panicked in is_pressed", || {
+                self.shared.idle.is_pressed(self)
+            });
             return if pressed { self.glance() } else { None };
         }
         // As in a late turn of the idle loop: this comes seldom.
@@ -300,7 +326,9 @@ impl Vp {
         let me = self.current();
         let before = me.state.get();
         me.state.set(State { blocking: true, ..before });
-        let found = without_panic("an Idle implementation panicked in poll", || self.shared.idle.poll(self));
+        let found = without_panic("an Idle implementation panicked in poll", || {
+            self.shared.idle.poll(self)
+        });
         me.state.set(before);
         (found == Found::Work).then(|| {
             self.announced.set(true);
@@ -318,21 +346,26 @@ impl Vp {
 
     /// Runs `to` instead of `from`, which is the running thread; returns when `from` runs again.
     ///
-    /// `dead` is a thread whose stack may be reused once it is no longer running, that is `from` or nothing.
+    /// `dead` is a thread whose stack may be reused once it is no longer running, that is `from` or
+    /// nothing.
     #[inline(always)]
     fn switch(&self, from: Rec, to: Rec, dead: Option<Rec>) {
         self.post.current.set(to);
         if cfg!(debug_assertions) || from.owns_control.get() || to.owns_control.get() {
-            without_panic("the floating-point control words are not as they should be", || exchange_control(from, to));
+            without_panic("the floating-point control words are not as they should be", || {
+                exchange_control(from, to)
+            });
         }
         let gift = dead.map_or(ptr::null(), |rec| rec.as_raw());
-        // SAFETY: `to` came from this processor's queues, so it is suspended (or fresh), by its own last switch (or by
-        // `prepare`), and, having been taken from its queue, it is resumed once. If it has started, it did so here.
+        // SAFETY: `to` came from this processor's queues, so it is suspended (or fresh), by its own
+        // last switch (or by `prepare`), and, having been taken from its queue, it is
+        // resumed once. If it has started, it did so here.
         let buried = unsafe { arch::switch(from.sp.as_ptr(), to.sp.get(), gift) };
         self.bury(buried);
     }
 
-    /// The thread that has just been switched away from for the last time gives up its own reference.
+    /// The thread that has just been switched away from for the last time gives up its own
+    /// reference.
     #[inline(always)]
     pub(crate) fn bury(&self, gift: *const ()) {
         // SAFETY: a gift is null or comes from `Record::as_raw`.
@@ -366,7 +399,8 @@ impl Vp {
     pub(crate) fn yield_now(&self) {
         let me = self.current();
         assert!(!me.state.get().blocking, "{NESTED}");
-        // Choose before queueing, so that a lone fresh thread is not passed over for the caller itself.
+        // Choose before queueing, so that a lone fresh thread is not passed over for the caller
+        // itself.
         if let Some(next) = self.pick().or_else(|| self.glance().or_else(|| self.pick())) {
             self.ready.push(me);
             self.switch(me, next, None);
@@ -383,7 +417,8 @@ impl Vp {
         }
     }
 
-    /// The running thread has ended; `next` was ready already or `None`. Its reference goes with the switch.
+    /// The running thread has ended; `next` was ready already or `None`. Its reference goes with
+    /// the switch.
     #[inline(always)]
     pub(crate) fn end(&self, me: Rec) -> ! {
         let next = self.pick().unwrap_or_else(|| self.worker());
@@ -398,7 +433,8 @@ impl Vp {
         unreachable!("a thread that had ended was resumed")
     }
 
-    /// The idle loop: looks until there is something to run. Runs on the stack of whoever has nothing to do.
+    /// The idle loop: looks until there is something to run. Runs on the stack of whoever has
+    /// nothing to do.
     #[cold]
     #[inline(never)]
     fn find(&self) -> Step {
@@ -437,7 +473,9 @@ impl Vp {
             if round > 0 {
                 let deadline = self.deadline();
                 rested = true;
-                without_panic("an Idle implementation panicked in rest", || idle.rest(self, round, deadline));
+                without_panic("an Idle implementation panicked in rest", || {
+                    idle.rest(self, round, deadline)
+                });
                 if let Some(next) = self.pick() {
                     break Step::Run(next);
                 }
@@ -453,7 +491,9 @@ impl Vp {
     /// A worker to run next.
     fn worker(&self) -> Rec {
         self.workers.take().unwrap_or_else(|| {
-            without_panic("no stack for a worker", || self.make_worker().expect("no memory for the stack of a worker"))
+            without_panic("no stack for a worker", || {
+                self.make_worker().expect("no memory for the stack of a worker")
+            })
         })
     }
 
@@ -477,7 +517,8 @@ impl Vp {
             let next = match self.pick() {
                 Some(next) => next,
                 None => {
-                    // Like a blocked thread, an idle worker must not block or yield from inside of `poll` or `rest`.
+                    // Like a blocked thread, an idle worker must not block or yield from inside of
+                    // `poll` or `rest`.
                     me.state.set(State::waits(Cause::Work));
                     let step = self.workers.at_leisure(|| self.find());
                     me.state.set(AT_WORK);
@@ -497,10 +538,12 @@ impl Vp {
         }
     }
 
-    /// Runs `entry` on the stack of a thread that is suspended here; returns when `entry` calls `end_interlude`.
+    /// Runs `entry` on the stack of a thread that is suspended here; returns when `entry` calls
+    /// `end_interlude`.
     ///
     /// # Safety
-    /// `suspended` has started, does not run, and has room on its stack for `entry`, which calls `end_interlude`, and neither blocks nor yields.
+    /// `suspended` has started, does not run, and has room on its stack for `entry`, which calls
+    /// `end_interlude`, and neither blocks nor yields.
     pub(crate) unsafe fn interlude(&self, suspended: Rec, entry: extern "C" fn() -> !) {
         let me = self.current();
         // SAFETY: the caller's promise.
@@ -513,7 +556,8 @@ impl Vp {
     /// Leaves an interlude for good.
     pub(crate) fn end_interlude(&self) -> ! {
         let mut nowhere = ptr::null_mut();
-        // SAFETY: the current thread's pointer was stored when the interlude began; the interlude's own is thrown away.
+        // SAFETY: the current thread's pointer was stored when the interlude began; the interlude's
+        // own is thrown away.
         unsafe { arch::switch(&raw mut nowhere, self.current().sp.get(), ptr::null()) };
         unreachable!("an interlude was resumed")
     }
@@ -627,6 +671,9 @@ pub(crate) const NESTED: &str = "upcall-thread: a thread that has published its 
 
 impl std::fmt::Debug for Vp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Vp").field("index", &self.index()).field("of", &self.count()).finish_non_exhaustive()
+        f.debug_struct("Vp")
+            .field("index", &self.index())
+            .field("of", &self.count())
+            .finish_non_exhaustive()
     }
 }

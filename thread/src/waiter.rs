@@ -1,10 +1,13 @@
-//! Blocking a thread and making it ready again: the one primitive under join, mutex, condition variable, and calls.
+//! Blocking a thread and making it ready again: the one primitive under join, mutex, condition
+//! variable, and calls.
 //!
-//! A wake is one push (see `vp` for why one that comes early is not lost), so it must come exactly once for each block.
-//! [`Waiter`] ensures that by ownership: it exists once, and is used up by the wake. Where two parties may wake, one of
-//! which is a deadline, [`Ticket`] ensures it by a number: whoever exchanges the thread's number for 0 does the wake.
+//! A wake is one push (see `vp` for why one that comes early is not lost), so it must come exactly
+//! once for each block. [`Waiter`] ensures that by ownership: it exists once, and is used up by the
+//! wake. Where two parties may wake, one of which is a deadline, [`Ticket`] ensures it by a number:
+//! whoever exchanges the thread's number for 0 does the wake.
 //!
-//! The waits of this crate itself go by [`wait`], whose [`Wait`] is either: a waiter if the wait has no deadline, else a ticket.
+//! The waits of this crate itself go by [`wait`], whose [`Wait`] is either: a waiter if the wait
+//! has no deadline, else a ticket.
 //!
 //! On an ordinary kernel thread the same functions block the kernel thread by futex.
 
@@ -20,10 +23,11 @@ use std::time::Instant;
 
 /// The right to wake one blocked thread, once.
 ///
-/// Any kernel thread may use it, on a virtual processor or not; not a signal handler. On the thread's own virtual
-/// processor a wake costs a few nanoseconds and no locked operation; elsewhere a compare-and-swap and, if the thread's
-/// processor sleeps, what it costs to wake that. Dropping a waiter wakes too, so that an error on some path leaves
-/// nobody asleep; forgetting it (`std::mem::forget`) leaves the thread blocked for ever.
+/// Any kernel thread may use it, on a virtual processor or not; not a signal handler. On the
+/// thread's own virtual processor a wake costs a few nanoseconds and no locked operation; elsewhere
+/// a compare-and-swap and, if the thread's processor sleeps, what it costs to wake that. Dropping a
+/// waiter wakes too, so that an error on some path leaves nobody asleep; forgetting it
+/// (`std::mem::forget`) leaves the thread blocked for ever.
 #[must_use = "dropping a waiter wakes the thread at once"]
 pub struct Waiter {
     rec: Rec,
@@ -58,7 +62,8 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// A place for one [`Waiter`] that several kernel threads may put it in and take it from, without a lock.
+/// A place for one [`Waiter`] that several kernel threads may put it in and take it from, without a
+/// lock.
 ///
 /// Dropping the cell wakes the thread whose waiter is in it.
 #[derive(Default)]
@@ -104,11 +109,14 @@ impl Drop for WaiterCell {
 
 impl std::fmt::Debug for WaiterCell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WaiterCell").field("empty", &self.rec.load(Ordering::Relaxed).is_null()).finish()
+        f.debug_struct("WaiterCell")
+            .field("empty", &self.rec.load(Ordering::Relaxed).is_null())
+            .finish()
     }
 }
 
-/// A chance to end one wait of one thread. The first of all its copies, and of the deadline, succeeds.
+/// A chance to end one wait of one thread. The first of all its copies, and of the deadline,
+/// succeeds.
 ///
 /// It may be kept for as long as one likes: once the wait is over it does nothing.
 #[derive(Clone, Copy)]
@@ -146,8 +154,12 @@ impl Ticket {
     /// Wins the right to wake.
     #[inline]
     pub(crate) fn draw(self) -> bool {
-        // AcqRel: what the winner did before is seen by the thread; and the thread's preparations by the winner.
-        self.rec.ticket.compare_exchange(self.number, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        // AcqRel: what the winner did before is seen by the thread; and the thread's preparations
+        // by the winner.
+        self.rec
+            .ticket
+            .compare_exchange(self.number, 0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 }
 
@@ -235,7 +247,8 @@ impl Me {
     }
 }
 
-/// Blocks the calling thread until it is woken or until `deadline`, if there is one. See [`block`] for what `publish` may do.
+/// Blocks the calling thread until it is woken or until `deadline`, if there is one. See [`block`]
+/// for what `publish` may do.
 #[inline(always)]
 pub(crate) fn wait(
     me: Me,
@@ -251,7 +264,8 @@ pub(crate) fn wait(
     }
 }
 
-/// As [`wait`], but the wait has a number without a deadline too, for queues that know waits by number.
+/// As [`wait`], but the wait has a number without a deadline too, for queues that know waits by
+/// number.
 #[inline(always)]
 pub(crate) fn wait_numbered(
     me: Me,
@@ -289,10 +303,12 @@ pub(crate) fn wake(rec: Rec) {
 
 /// Blocks the calling thread until its waiter wakes it.
 ///
-/// `publish` puts the waiter where the waker will find it. A wake from then on counts, even before `publish` returns.
-/// `publish` must not block or yield: doing so, or panicking, aborts the process, since the waiter may be out already.
+/// `publish` puts the waiter where the waker will find it. A wake from then on counts, even before
+/// `publish` returns. `publish` must not block or yield: doing so, or panicking, aborts the
+/// process, since the waiter may be out already.
 ///
-/// On a virtual processor the other threads go on; on an ordinary kernel thread the kernel thread blocks.
+/// On a virtual processor the other threads go on; on an ordinary kernel thread the kernel thread
+/// blocks.
 #[inline(always)]
 pub fn block(publish: impl FnOnce(Waiter)) {
     block_unless(|waiter| {
@@ -309,12 +325,14 @@ pub fn block_unless(publish: impl FnOnce(Waiter) -> Option<Waiter>) {
             waiter.into_record();
             Published::No
         }
-        // Somebody else's waiter: that thread wakes, and this one waits as if nothing had come back.
+        // Somebody else's waiter: that thread wakes, and this one waits as if nothing had come
+        // back.
         _ => Published::Yes,
     });
 }
 
-/// Blocks the calling thread until a wake or until `deadline`, whichever comes first. Otherwise as [`block`].
+/// Blocks the calling thread until a wake or until `deadline`, whichever comes first. Otherwise as
+/// [`block`].
 pub fn block_until(deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> Waited {
     let ended = wait_numbered(Me::find(), Cause::Other, ptr::null(), deadline, |mine| {
         publish(Ticket { rec: mine.rec, number: mine.number });
@@ -325,11 +343,17 @@ pub fn block_until(deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> W
 
 /// Runs `publish`. If it says `No`, the thread goes on; else it is as good as blocked.
 #[inline(always)]
-pub(crate) fn publish_wait(wait: Wait, cause: Cause, object: *const (), publish: impl FnOnce(Wait) -> Published) -> Published {
+pub(crate) fn publish_wait(
+    wait: Wait,
+    cause: Cause,
+    object: *const (),
+    publish: impl FnOnce(Wait) -> Published,
+) -> Published {
     let me = wait.rec;
     assert!(!me.state.get().blocking, "{NESTED}");
     me.state.set(State::waits(cause));
-    // Not by `without_panic`: its closure becomes a function, whose call makes a round trip by a condition variable 41 ns in place of 28.
+    // Not by `without_panic`: its closure becomes a function, whose call makes a round trip by a
+    // condition variable 41 ns in place of 28.
     let abort = Abort("a function that publishes a waiter panicked");
     me.object.set(object);
     let published = publish(wait);
@@ -349,7 +373,8 @@ impl Record {
 }
 
 impl Vp {
-    /// `number` is 0 if whoever takes the wait out of its queue may wake; then there is no deadline.
+    /// `number` is 0 if whoever takes the wait out of its queue may wake; then there is no
+    /// deadline.
     #[inline(always)]
     fn wait(
         &self,

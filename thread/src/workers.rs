@@ -1,15 +1,19 @@
 //! The workers of one virtual processor: the stacks that outside work runs on.
 //!
-//! LRPC calls them E-stacks (section 3.2; L8 here). There they are joined to A-stacks late, stay so, and are taken back when the supply runs low. Here they are joined to
-//! nothing: the one used last is used next, which keeps the same few lines warm, as the paper's association does. A worker is made when work comes and all others are at work or
-//! wait inside of it, up to a ceiling; beyond that, work stays where it is until one comes back ([`Vp::has_stack`](crate::Vp::has_stack)). Workers that nobody
-//! has wanted for a second go back to the stacks of the process, but for a few.
+//! LRPC calls them E-stacks (section 3.2; L8 here). There they are joined to A-stacks late, stay
+//! so, and are taken back when the supply runs low. Here they are joined to nothing: the one used
+//! last is used next, which keeps the same few lines warm, as the paper's association does. A
+//! worker is made when work comes and all others are at work or wait inside of it, up to a ceiling;
+//! beyond that, work stays where it is until one comes back
+//! ([`Vp::has_stack`](crate::Vp::has_stack)). Workers that nobody has wanted for a second go back
+//! to the stacks of the process, but for a few.
 //!
 //! An idle worker keeps the top of its stack warm. What it used below that goes back to the kernel
 //! when the worker has been idle for a second. The list is last in, first out, so the workers at
 //! its bottom have been idle the longest.
 //!
-//! Whoever comes back does so on this processor, which then looks for work: so nothing has to be woken when the ceiling no longer holds.
+//! Whoever comes back does so on this processor, which then looks for work: so nothing has to be
+//! woken when the ceiling no longer holds.
 
 use crate::link::Lifo;
 use crate::record::{Rec, Record};
@@ -129,7 +133,8 @@ impl Workers {
         let surplus = self.fewest.get().min(free - KEPT);
         let count = surplus.min(BATCH);
         // What is beyond a batch goes at the next look, which comes at once.
-        let (fewest, pause) = if surplus > count { (surplus - count, Duration::ZERO) } else { (free - count, KEEP) };
+        let (fewest, pause) =
+            if surplus > count { (surplus - count, Duration::ZERO) } else { (free - count, KEEP) };
         self.fewest.set(fewest);
         self.look_at.set(Some(now + pause));
         count

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use upcall_thread as thread;
-use upcall_thread::mpsc::{RecvTimeoutError, SendError, TryRecvError, TrySendError, channel, sync_channel};
+use upcall_thread::mpsc::{
+    RecvTimeoutError, SendError, TryRecvError, TrySendError, channel, sync_channel,
+};
 use upcall_thread::{Processors, spawn, yield_now};
 
 const SHORT: Duration = Duration::from_millis(5);
@@ -92,7 +94,10 @@ fn a_bound_is_kept_and_waits_time_out() {
 }
 
 #[test]
-#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
+#[cfg_attr(
+    any(miri, upcall_kernel_threads),
+    ignore = "depends on the order in which threads of one processor run"
+)]
 fn without_room_sender_and_receiver_meet() {
     on(1, || {
         let (sender, receiver) = sync_channel(0);

@@ -96,7 +96,10 @@ fn dumped(test: &str, are_there: impl Fn(&str) -> bool) -> (String, String) {
         if are_there(&said) {
             break;
         }
-        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "the threads do not come to where they wait:\n{said}");
+        assert!(
+            begun.elapsed() < std::time::Duration::from_secs(60),
+            "the threads do not come to where they wait:\n{said}"
+        );
         said.clear();
     }
     let mut input = child.stdin.take().unwrap();
@@ -121,9 +124,12 @@ fn a_dump_tells_of_every_thread() {
         ("joiner", "waits for the end of thread "),
         ("small", "waits for an unpark"),
     ];
-    let of = |said: &str, name: &str| said.lines().find(|line| line.contains(&format!("'{name}'"))).map(String::from);
+    let of = |said: &str, name: &str| {
+        said.lines().find(|line| line.contains(&format!("'{name}'"))).map(String::from)
+    };
     let are_there = |said: &str| {
-        let waits = |(name, state): &(&str, &str)| of(said, name).is_some_and(|line| line.contains(state));
+        let waits =
+            |(name, state): &(&str, &str)| of(said, name).is_some_and(|line| line.contains(state));
         states.iter().all(waits) && said.contains("waits for blocking work done aside")
     };
     let (said, rest) = dumped("a_dump_tells_of_every_thread", are_there);
@@ -144,7 +150,9 @@ fn a_dump_comes_from_every_processor() {
     let (said, rest) = dumped("a_dump_comes_from_every_processor", |_| true);
     assert!(rest.contains("went on"), "{rest}");
     assert!(
-        said.contains("virtual processor 0") && said.contains("virtual processor 1") && !said.contains("no answer"),
+        said.contains("virtual processor 0")
+            && said.contains("virtual processor 1")
+            && !said.contains("no answer"),
         "{said}"
     );
 }

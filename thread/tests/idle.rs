@@ -1,4 +1,5 @@
-//! The seam towards transfer: in whose context the idle loop runs, who runs the work, and what idling costs (U7, U8, U14).
+//! The seam towards transfer: in whose context the idle loop runs, who runs the work, and what
+//! idling costs (U7, U8, U14).
 #![cfg(not(loom))]
 
 use std::collections::VecDeque;
@@ -6,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::{Duration, Instant};
 use upcall_thread as thread;
-use upcall_thread::{Found, Idle, Parker, Processors, SpinThenPark, ThreadId, Ticket, Vp, Waiter, WaiterCell, block};
+use upcall_thread::{
+    Found, Idle, Parker, Processors, SpinThenPark, ThreadId, Ticket, Vp, Waiter, WaiterCell, block,
+};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -210,8 +213,11 @@ fn work_beyond_the_ceiling_waits_until_a_worker_comes_back() {
         .most_work(4)
         .idle(Arc::clone(&mock) as _)
         .run(|| {
-            let (inside, most, done) =
-                (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let (inside, most, done) = (
+                Arc::new(AtomicUsize::new(0)),
+                Arc::new(AtomicUsize::new(0)),
+                Arc::new(AtomicUsize::new(0)),
+            );
             for _ in 0..40 {
                 let (inside, most, done) = (inside.clone(), most.clone(), done.clone());
                 inner.add(move || {
@@ -222,7 +228,9 @@ fn work_beyond_the_ceiling_waits_until_a_worker_comes_back() {
                 });
             }
             // Threads that are spawned have stacks of their own.
-            let others: Vec<_> = (0..10).map(|_| thread::spawn(|| thread::sleep(Duration::from_millis(5)))).collect();
+            let others: Vec<_> = (0..10)
+                .map(|_| thread::spawn(|| thread::sleep(Duration::from_millis(5))))
+                .collect();
             others.into_iter().for_each(|other| other.join().unwrap());
             while done.load(Ordering::Relaxed) < 40 {
                 thread::sleep(Duration::from_millis(1));
@@ -275,13 +283,18 @@ fn workers_that_nobody_wants_give_their_stacks_to_others() {
                     .lock()
                     .unwrap()
                     .iter()
-                    .filter(|&&stack: &&usize| of_workers.iter().any(|worker| worker.abs_diff(stack) < 16 << 10))
+                    .filter(|&&stack: &&usize| {
+                        of_workers.iter().any(|worker| worker.abs_diff(stack) < 16 << 10)
+                    })
                     .count()
             };
             let before = taken_over();
             thread::sleep(Duration::from_millis(2500));
             let after = taken_over();
-            assert!(before < 10 && after > 30, "{before}, then {after} of 500 threads had the stack of a worker");
+            assert!(
+                before < 10 && after > 30,
+                "{before}, then {after} of 500 threads had the stack of a worker"
+            );
         })
         .unwrap();
 }
@@ -317,7 +330,8 @@ fn work_that_arrives_while_parked_wakes_the_processor() {
         .run(|| {
             for _ in 0..50 {
                 let outside = Arc::clone(&inner);
-                let (send, receive) = (Arc::new(StdMutex::new(None)), Arc::new(AtomicUsize::new(0)));
+                let (send, receive) =
+                    (Arc::new(StdMutex::new(None)), Arc::new(AtomicUsize::new(0)));
                 let (slot, got) = (Arc::clone(&send), Arc::clone(&receive));
                 let feeder = std::thread::spawn(move || {
                     std::thread::sleep(Duration::from_micros(300));
@@ -353,7 +367,9 @@ fn wakes_from_kernel_threads_are_not_lost() {
             let threads: Vec<_> = (0..4)
                 .map(|_| {
                     let send = send.clone();
-                    thread::spawn(move || (0..2000).for_each(|_| block(|waiter| send.send(waiter).unwrap())))
+                    thread::spawn(move || {
+                        (0..2000).for_each(|_| block(|waiter| send.send(waiter).unwrap()))
+                    })
                 })
                 .collect();
             threads.into_iter().for_each(|t| t.join().unwrap());
@@ -396,7 +412,9 @@ fn a_stale_ticket_wakes_nobody() {
         .count(1)
         .run(|| {
             let mut kept: Option<Ticket> = None;
-            thread::block_until(Some(Instant::now() + Duration::from_millis(1)), |ticket| kept = Some(ticket));
+            thread::block_until(Some(Instant::now() + Duration::from_millis(1)), |ticket| {
+                kept = Some(ticket)
+            });
             assert!(!kept.unwrap().wake());
             let mut early = None;
             let woken = thread::block_until(None, |ticket| {
@@ -443,7 +461,10 @@ fn an_idle_process_uses_no_processor_time() {
         used.ru_nvcsw
     }
     const SPINS: usize = 100;
-    let counted = Arc::new(Counted { inner: SpinThenPark::with_spins(1, SPINS as u32), rests: AtomicUsize::new(0) });
+    let counted = Arc::new(Counted {
+        inner: SpinThenPark::with_spins(1, SPINS as u32),
+        rests: AtomicUsize::new(0),
+    });
     let inner = Arc::clone(&counted);
     Processors::new()
         .count(1)
@@ -455,7 +476,10 @@ fn an_idle_process_uses_no_processor_time() {
             }
             let (slept, rested) = (sleeps() - slept, inner.rests.load(Ordering::Relaxed) - rested);
             // Each sleep is one of the kernel's, after a bounded spin. Some more have other causes.
-            assert!((10..40).contains(&slept), "ten sleeps of the thread, {slept} of its kernel thread");
+            assert!(
+                (10..40).contains(&slept),
+                "ten sleeps of the thread, {slept} of its kernel thread"
+            );
             assert!(rested <= 10 * 2 * (SPINS + 2), "{rested} rounds of idling in ten sleeps");
         })
         .unwrap();

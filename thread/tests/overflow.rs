@@ -1,4 +1,5 @@
-//! A stack overflow hits the guard page: the process says whose it was, and dies by SIGSEGV instead of writing over a neighbour's stack.
+//! A stack overflow hits the guard page: the process says whose it was, and dies by SIGSEGV instead
+//! of writing over a neighbour's stack.
 #![cfg(not(loom))]
 
 use std::os::unix::process::ExitStatusExt;
@@ -28,7 +29,11 @@ fn overflow_hits_the_guard() {
     if is_child() {
         thread::run(|| {
             let neighbour = thread::spawn(thread::park);
-            let overflowing = thread::Builder::new().name("too deep").stack_size(128 * 1024).spawn(|| endless(0)).unwrap();
+            let overflowing = thread::Builder::new()
+                .name("too deep")
+                .stack_size(128 * 1024)
+                .spawn(|| endless(0))
+                .unwrap();
             let _ = overflowing.join();
             drop(neighbour);
         });
@@ -37,7 +42,11 @@ fn overflow_hits_the_guard() {
     let child = child("overflow_hits_the_guard");
     assert_eq!(child.status.signal(), Some(libc::SIGSEGV), "{child:?}");
     let said = String::from_utf8_lossy(&child.stderr);
-    assert!(said.contains("thread 'too deep' (number ") && said.contains("has overflowed its stack of 128 KiB"), "{said}");
+    assert!(
+        said.contains("thread 'too deep' (number ")
+            && said.contains("has overflowed its stack of 128 KiB"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -45,7 +54,9 @@ fn other_faults_take_their_course() {
     if is_child() {
         thread::run(|| {
             // SAFETY: none: the process is meant to end here.
-            thread::spawn(|| unsafe { std::ptr::without_provenance::<u8>(16).read_volatile() }).join().unwrap();
+            thread::spawn(|| unsafe { std::ptr::without_provenance::<u8>(16).read_volatile() })
+                .join()
+                .unwrap();
         });
         return;
     }
@@ -58,7 +69,11 @@ fn other_faults_take_their_course() {
 fn an_overflow_of_a_kernel_thread_is_still_told_by_std() {
     if is_child() {
         thread::run(|| ());
-        let _ = std::thread::Builder::new().name("kernel's".to_owned()).spawn(|| endless(0)).unwrap().join();
+        let _ = std::thread::Builder::new()
+            .name("kernel's".to_owned())
+            .spawn(|| endless(0))
+            .unwrap()
+            .join();
         return;
     }
     let child = child("an_overflow_of_a_kernel_thread_is_still_told_by_std");

@@ -1,5 +1,5 @@
-//! Read-write locks, semaphores, barriers, things done once, scopes, thread-locals, and waits with timeouts: on one processor, across
-//! processors, and together with kernel threads (U5).
+//! Read-write locks, semaphores, barriers, things done once, scopes, thread-locals, and waits with
+//! timeouts: on one processor, across processors, and together with kernel threads (U5).
 #![cfg(not(loom))]
 
 use std::cell::{Cell, RefCell};
@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use upcall_thread as thread;
 use upcall_thread::{
-    Barrier, LazyLock, Mutex, Once, OnceLock, Processors, RwLock, RwLockWriteGuard, Semaphore, Waited, spawn, yield_now,
+    Barrier, LazyLock, Mutex, Once, OnceLock, Processors, RwLock, RwLockWriteGuard, Semaphore,
+    Waited, spawn, yield_now,
 };
 
 const SHORT: Duration = Duration::from_millis(5);
@@ -40,13 +41,20 @@ fn a_writer_is_alone_and_readers_are_not() {
                         for i in 0..100 / LESS {
                             if (i + n) % 5 == 0 {
                                 let mut held = lock.write();
-                                assert_eq!(reading.load(Ordering::SeqCst), 0, "a reader is in beside the writer");
+                                assert_eq!(
+                                    reading.load(Ordering::SeqCst),
+                                    0,
+                                    "a reader is in beside the writer"
+                                );
                                 let before = *held;
                                 yield_now();
                                 *held = before + 1;
                             } else {
                                 let held = lock.read();
-                                most.fetch_max(reading.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                                most.fetch_max(
+                                    reading.fetch_add(1, Ordering::SeqCst) + 1,
+                                    Ordering::SeqCst,
+                                );
                                 let before = *held;
                                 yield_now();
                                 assert_eq!(*held, before, "somebody wrote beside a reader");
@@ -64,7 +72,10 @@ fn a_writer_is_alone_and_readers_are_not() {
 }
 
 #[test]
-#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
+#[cfg_attr(
+    any(miri, upcall_kernel_threads),
+    ignore = "depends on the order in which threads of one processor run"
+)]
 fn a_writer_does_not_starve_behind_readers() {
     on(1, || {
         let lock = RwLock::new(0);
@@ -76,7 +87,10 @@ fn a_writer_does_not_starve_behind_readers() {
                 wrote.store(true, Ordering::Relaxed);
             });
             yield_often();
-            assert!(lock.try_read().is_none(), "a reader that comes later stands behind the writer");
+            assert!(
+                lock.try_read().is_none(),
+                "a reader that comes later stands behind the writer"
+            );
             let late = s.spawn(|| *lock.read());
             yield_often();
             assert!(!wrote.load(Ordering::Relaxed));
@@ -87,7 +101,10 @@ fn a_writer_does_not_starve_behind_readers() {
 }
 
 #[test]
-#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
+#[cfg_attr(
+    any(miri, upcall_kernel_threads),
+    ignore = "depends on the order in which threads of one processor run"
+)]
 fn a_reader_goes_on_when_the_writer_before_it_gives_up() {
     on(1, || {
         let lock = RwLock::new(7);
@@ -105,7 +122,10 @@ fn a_reader_goes_on_when_the_writer_before_it_gives_up() {
 }
 
 #[test]
-#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
+#[cfg_attr(
+    any(miri, upcall_kernel_threads),
+    ignore = "depends on the order in which threads of one processor run"
+)]
 fn a_writer_becomes_a_reader_without_a_gap() {
     on(1, || {
         let lock = RwLock::new(0);
@@ -126,7 +146,10 @@ fn a_writer_becomes_a_reader_without_a_gap() {
 }
 
 #[test]
-#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
+#[cfg_attr(
+    any(miri, upcall_kernel_threads),
+    ignore = "depends on the order in which threads of one processor run"
+)]
 fn a_semaphore_counts_and_is_fair() {
     for processors in [1, 2] {
         on(processors, || {
@@ -137,7 +160,10 @@ fn a_semaphore_counts_and_is_fair() {
                     s.spawn(|| {
                         for _ in 0..50 {
                             let _permit = semaphore.acquire();
-                            most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                            most.fetch_max(
+                                inside.fetch_add(1, Ordering::SeqCst) + 1,
+                                Ordering::SeqCst,
+                            );
                             yield_now();
                             inside.fetch_sub(1, Ordering::SeqCst);
                         }
@@ -154,7 +180,10 @@ fn a_semaphore_counts_and_is_fair() {
             let many = s.spawn(|| semaphore.acquire_many(3).count());
             yield_often();
             semaphore.release(1);
-            assert!(semaphore.try_acquire(1).is_none(), "whoever wants few does not overtake whoever wants many");
+            assert!(
+                semaphore.try_acquire(1).is_none(),
+                "whoever wants few does not overtake whoever wants many"
+            );
             assert!(semaphore.acquire_timeout(1, SHORT).is_none());
             semaphore.release(1);
             drop(one);
@@ -171,7 +200,8 @@ fn a_barrier_lets_all_go_together_again_and_again() {
     for processors in [1, 2] {
         on(processors, || {
             const PARTIES: usize = 7;
-            let (barrier, arrived, leaders) = (Barrier::new(PARTIES), AtomicUsize::new(0), AtomicUsize::new(0));
+            let (barrier, arrived, leaders) =
+                (Barrier::new(PARTIES), AtomicUsize::new(0), AtomicUsize::new(0));
             thread::scope(|s| {
                 for _ in 0..PARTIES {
                     s.spawn(|| {
@@ -191,7 +221,10 @@ fn a_barrier_lets_all_go_together_again_and_again() {
 }
 
 #[test]
-#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
+#[cfg_attr(
+    any(miri, upcall_kernel_threads),
+    ignore = "depends on the order in which threads of one processor run"
+)]
 fn a_party_that_gives_up_has_not_come() {
     on(1, || {
         let barrier = Barrier::new(2);
@@ -239,7 +272,9 @@ fn what_panics_was_not_done() {
         let once = Once::new();
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| once.call_once(|| panic!("no"))));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            once.call_once(|| panic!("no"))
+        }));
         std::panic::set_hook(hook);
         assert!(outcome.is_err() && !once.is_completed());
         assert_eq!(once.wait_timeout(SHORT), Waited::TimedOut);
@@ -434,7 +469,10 @@ fn a_deadline_cuts_a_wait_short_and_drops_what_was_held() {
             drop(held);
             assert!(inner.try_lock().is_some(), "and nobody stands in the other's list");
             // A wait that ends in time is not cut, and the thread's own errors come through.
-            assert_eq!(thread::with_deadline(Instant::now() + Duration::from_secs(60), || *inner.lock()), Ok(0));
+            assert_eq!(
+                thread::with_deadline(Instant::now() + Duration::from_secs(60), || *inner.lock()),
+                Ok(0)
+            );
         };
         if processors == 0 { body() } else { on(processors, body) }
     }
@@ -449,7 +487,9 @@ fn of_nested_deadlines_the_earliest_counts() {
             unreachable!("the outer deadline cut it short, not the inner: {inner:?}")
         });
         assert_eq!(outcome, Err(thread::DeadlinePassed));
-        let outcome = thread::with_deadline(far, || thread::with_deadline(Instant::now() + SHORT, thread::park));
+        let outcome = thread::with_deadline(far, || {
+            thread::with_deadline(Instant::now() + SHORT, thread::park)
+        });
         assert_eq!(outcome, Ok(Err(thread::DeadlinePassed)));
     });
 }
@@ -504,7 +544,8 @@ fn a_notification_of_a_thread_that_is_cut_short_goes_to_another() {
                 drop(condvar.wait(held));
             };
             thread::scope(|s| {
-                let cut = s.spawn(|| thread::with_deadline(Instant::now() + SHORT * 6, wait).is_err());
+                let cut =
+                    s.spawn(|| thread::with_deadline(Instant::now() + SHORT * 6, wait).is_err());
                 while waiting.load(Ordering::SeqCst) < 1 {
                     yield_now();
                 }
@@ -520,19 +561,26 @@ fn a_notification_of_a_thread_that_is_cut_short_goes_to_another() {
                 drop(held);
                 let was_cut = cut.join().unwrap();
                 if !was_cut {
-                    // The machine was so slow that the deadline came before the notification, or so quick that it did not come.
+                    // The machine was so slow that the deadline came before the notification, or so
+                    // quick that it did not come.
                     condvar.notify_one();
                 }
                 let ended = other.join_timeout(Duration::from_secs(20));
                 condvar.notify_all();
-                assert!(ended.is_ok(), "the notification was lost with the thread that was cut short");
+                assert!(
+                    ended.is_ok(),
+                    "the notification was lost with the thread that was cut short"
+                );
             });
         });
     }
 }
 
 #[test]
-#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
+#[cfg_attr(
+    any(miri, upcall_kernel_threads),
+    ignore = "depends on the order in which threads of one processor run"
+)]
 fn values_made_by_the_drop_of_a_result_are_dropped_too() {
     struct Counted;
     static DROPPED: AtomicUsize = AtomicUsize::new(0);

@@ -1,12 +1,15 @@
-//! Everything at once, on more virtual processors than there are processors: a lost wake hangs it, a thread that runs
-//! twice or on a wrong stack breaks its sums. A second by default; `UPCALL_STRESS_SECONDS` makes it longer.
+//! Everything at once, on more virtual processors than there are processors: a lost wake hangs it,
+//! a thread that runs twice or on a wrong stack breaks its sums. A second by default;
+//! `UPCALL_STRESS_SECONDS` makes it longer.
 #![cfg(not(loom))]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use upcall_thread as thread;
-use upcall_thread::{Condvar, JoinHandle, Mutex, Processors, RwLock, Semaphore, Waiter, WaiterCell, block};
+use upcall_thread::{
+    Condvar, JoinHandle, Mutex, Processors, RwLock, Semaphore, Waiter, WaiterCell, block,
+};
 
 /// A small generator (Marsaglia's xorshift), so that a run can be repeated by its seed.
 struct Dice(u64);
@@ -101,7 +104,8 @@ impl World {
         }
     }
 
-    /// Locks the counter under a deadline, holding the pair meanwhile: whether it was had or not, all is given back.
+    /// Locks the counter under a deadline, holding the pair meanwhile: whether it was had or not,
+    /// all is given back.
     fn hurry(&self, dice: &mut Dice) {
         let soon = Instant::now() + Duration::from_micros(dice.roll(100));
         let added = thread::with_deadline(soon, || {
@@ -192,7 +196,8 @@ fn live(world: &Arc<World>, mut dice: Dice, depth: u64) {
 
 #[test]
 fn everything_at_once() {
-    let seconds = std::env::var("UPCALL_STRESS_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(1.0);
+    let seconds =
+        std::env::var("UPCALL_STRESS_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(1.0);
     let end = Instant::now() + Duration::from_secs_f64(seconds);
     let mut round = 0;
     while Instant::now() < end {
@@ -225,8 +230,8 @@ fn everything_at_once() {
                 }
                 assert_eq!(*world.counter.lock(), world.expected.load(Ordering::Relaxed));
                 world.parked.lock().clear();
-                // Those spawned that have not started are abandoned by the end of `run`, and their share of the world
-                // with them; so wait for that too.
+                // Those spawned that have not started are abandoned by the end of `run`, and their
+                // share of the world with them; so wait for that too.
                 let start = Instant::now();
                 while Arc::strong_count(&world) > 2 && start.elapsed() < Duration::from_secs(60) {
                     thread::sleep(Duration::from_micros(100));

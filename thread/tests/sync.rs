@@ -1,4 +1,5 @@
-//! Mutex and condition variable, on one processor, across processors, and together with kernel threads (U5).
+//! Mutex and condition variable, on one processor, across processors, and together with kernel
+//! threads (U5).
 #![cfg(not(loom))]
 
 use std::sync::Arc;
@@ -42,7 +43,10 @@ fn a_mutex_excludes() {
 }
 
 #[test]
-#[cfg_attr(any(miri, upcall_kernel_threads), ignore = "depends on the order in which threads of one processor run")]
+#[cfg_attr(
+    any(miri, upcall_kernel_threads),
+    ignore = "depends on the order in which threads of one processor run"
+)]
 fn a_mutex_is_first_come_first_served() {
     on(1, || {
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -139,7 +143,8 @@ fn a_wait_with_timeout_ends_either_way() {
     }
 }
 
-/// Every token is taken by one consumer although consumers keep giving up: no notification is used up by one of those.
+/// Every token is taken by one consumer although consumers keep giving up: no notification is used
+/// up by one of those.
 #[test]
 fn timeouts_race_with_notifications() {
     on(2, || {

@@ -1,4 +1,5 @@
-//! Threads on one and on several processors: spawn, join, panics, yield, sleep, park, names, and many alive (U5, U6).
+//! Threads on one and on several processors: spawn, join, panics, yield, sleep, park, names, and
+//! many alive (U5, U6).
 #![cfg(not(loom))]
 
 use std::cell::Cell;
@@ -44,7 +45,9 @@ fn a_panic_of_the_first_thread_leaves_run() {
 #[test]
 fn a_backtrace_ends_at_the_thread_entry() {
     on(1, || {
-        let trace = thread::spawn(|| std::backtrace::Backtrace::force_capture().to_string()).join().unwrap();
+        let trace = thread::spawn(|| std::backtrace::Backtrace::force_capture().to_string())
+            .join()
+            .unwrap();
         assert!(trace.contains("run_packet"), "{trace}");
         assert!(!trace.contains("run_first"), "went past the entry: {trace}");
         assert!(trace.lines().count() < 120, "{trace}");
@@ -342,7 +345,8 @@ fn floating_point_control_belongs_to_the_thread_that_asks_for_it() {
         word
     }
     fn load(mxcsr: u32, x87: u16) {
-        // SAFETY: a valid control value; no floating-point arithmetic of Rust's happens before it is set back.
+        // SAFETY: a valid control value; no floating-point arithmetic of Rust's happens before it
+        // is set back.
         unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mxcsr) };
         // SAFETY: as above.
         unsafe { std::arch::asm!("fldcw [{}]", in(reg) &raw const x87) };
@@ -397,7 +401,8 @@ fn every_parked_processor_comes_when_there_is_enough_to_do() {
     on(3, || {
         for _ in 0..10 {
             std::thread::sleep(Duration::from_millis(10));
-            // Three threads that wait for each other without giving way can end only on three processors.
+            // Three threads that wait for each other without giving way can end only on three
+            // processors.
             let met = Arc::new(AtomicUsize::new(0));
             let threads: Vec<_> = (0..3)
                 .map(|_| {

@@ -1,10 +1,16 @@
-//! What else a virtual processor looks at beside lanes and seats: messages of a group whose member is on it, for which handlers are to run.
+//! What else a virtual processor looks at beside lanes and seats: messages of a group whose member
+//! is on it, for which handlers are to run.
 //!
-//! Source: UDM, sections 2 and 3.1 (D5 here). There an arrival interrupts the running thread; here it is found at a safe point: when no thread is ready, when one yields, at every 64th choice of the next thread, and where a thread asks
-//! ([`safe_point`](upcall_thread::safe_point)). Handlers run on a worker, so one that must block is a thread by that alone, and who was interrupted is just ready.
+//! Source: UDM, sections 2 and 3.1 (D5 here). There an arrival interrupts the running thread; here
+//! it is found at a safe point: when no thread is ready, when one yields, at every 64th choice of
+//! the next thread, and where a thread asks ([`safe_point`](upcall_thread::safe_point)). Handlers
+//! run on a worker, so one that must block is a thread by that alone, and who was interrupted is
+//! just ready.
 //!
-//! Each such group keeps its own [`Post`]. A processor that falls asleep announces it at the posts of all its groups as at its own line, makes one fence for all, and looks again; the bells of each post's senders are in its bed. So the argument
-//! in [`sleep`](crate::sleep) holds for each post as if somebody slept there alone.
+//! Each such group keeps its own [`Post`]. A processor that falls asleep announces it at the posts
+//! of all its groups as at its own line, makes one fence for all, and looks again; the bells of
+//! each post's senders are in its bed. So the argument in [`sleep`](crate::sleep) holds for each
+//! post as if somebody slept there alone.
 
 use crate::idle;
 use crate::post::Post;
@@ -12,9 +18,11 @@ use std::io;
 use std::rc::Rc;
 use upcall_thread::Found;
 
-/// Messages that a virtual processor looks for. All but [`serve`](Self::serve) neither block nor panic.
+/// Messages that a virtual processor looks for. All but [`serve`](Self::serve) neither block nor
+/// panic.
 pub trait Arrivals {
-    /// One look: `Work` if handlers are to run, `Woke` if a thread that waits for messages was made ready.
+    /// One look: `Work` if handlers are to run, `Woke` if a thread that waits for messages was made
+    /// ready.
     fn look(&self) -> Found;
 
     /// Whether a look would find something.
@@ -30,7 +38,8 @@ pub trait Arrivals {
     fn post(&self) -> &Post;
 }
 
-/// The virtual processor of the caller looks for these from now on, until this is dropped or its scheduler has ended. Belongs to that processor.
+/// The virtual processor of the caller looks for these from now on, until this is dropped or its
+/// scheduler has ended. Belongs to that processor.
 pub struct Attended {
     arrivals: Rc<dyn Arrivals>,
     life: u64,
@@ -51,7 +60,9 @@ impl Attended {
     /// No memory or no descriptor left; or the virtual processor of the caller was to poll, and
     /// could not begin to: nothing would look for what arrives.
     pub fn begin(arrivals: Rc<dyn Arrivals>) -> io::Result<Option<Self>> {
-        let Some(processor) = idle::Processor::current() else { return Self::check().map(|()| None) };
+        let Some(processor) = idle::Processor::current() else {
+            return Self::check().map(|()| None);
+        };
         idle::attend(processor.number, arrivals.clone())?;
         Ok(Some(Self { arrivals, life: processor.life }))
     }
@@ -65,7 +76,9 @@ impl Attended {
 
 impl Drop for Attended {
     fn drop(&mut self) {
-        if let Some(processor) = idle::Processor::current().filter(|processor| processor.life == self.life) {
+        if let Some(processor) =
+            idle::Processor::current().filter(|processor| processor.life == self.life)
+        {
             idle::attend_no_more(processor.number, &self.arrivals);
         }
     }

@@ -39,7 +39,10 @@ impl Aside {
         *queue = Some(VecDeque::from([work]));
         drop(queue);
         let of_thread = self.0.clone();
-        let started = std::thread::Builder::new().name("upcall-aside".into()).stack_size(STACK).spawn(move || empty(&of_thread));
+        let started = std::thread::Builder::new()
+            .name("upcall-aside".into())
+            .stack_size(STACK)
+            .spawn(move || empty(&of_thread));
         if started.is_err() {
             empty(&self.0);
         }

@@ -1,15 +1,20 @@
 //! The calling end of a channel.
 //!
-//! A kernel thread that calls takes a lane for the time of the call, spins a little, and then sleeps on the lane's word. A user-level thread's
-//! virtual processor has a lane of its own: the thread sends, blocks, and its processor runs other threads; when none is ready, the
+//! A kernel thread that calls takes a lane for the time of the call, spins a little, and then
+//! sleeps on the lane's word. A user-level thread's virtual processor has a lane of its own: the
+//! thread sends, blocks, and its processor runs other threads; when none is ready, the
 //! idle loop polls for the replies of all of them (URPC, section 2; U6 and U7).
 //!
-//! When the server dies the channel is closed: every waiting call returns [`Closed`], and so does every later one, at once.
+//! When the server dies the channel is closed: every waiting call returns [`Closed`], and so does
+//! every later one, at once.
 //!
 //! # A caller that goes before the reply comes
-//! LRPC, section 5.3: a caller may abandon a call that a server holds for too long. The call itself goes on, and its reply will come into the lane and the memory that the
-//! call was made with; so neither is used for anything else before. A kernel thread leaves its lane to a thread made for this, which waits in its place; a user-level
-//! thread leaves its call number to the idle loop, which takes replies anyway. Either hands the late reply to [`Late`], which knows what the call was made with.
+//! LRPC, section 5.3: a caller may abandon a call that a server holds for too long. The call itself
+//! goes on, and its reply will come into the lane and the memory that the call was made with; so
+//! neither is used for anything else before. A kernel thread leaves its lane to a thread made for
+//! this, which waits in its place; a user-level thread leaves its call number to the idle loop,
+//! which takes replies anyway. Either hands the late reply to [`Late`], which knows what the call
+//! was made with.
 
 use crate::domain::Domain;
 use crate::handoff::{Donor, HandOff};
@@ -39,7 +44,8 @@ use upcall_shm::ring::SingleCaller;
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_shm::station::PeerStation;
 
-/// Lanes for kernel threads come first, one for each that calls at the same time; more have to wait for each other.
+/// Lanes for kernel threads come first, one for each that calls at the same time; more have to wait
+/// for each other.
 pub const KERNEL_LANES: usize = 32;
 
 /// So long a kernel thread sleeps before it looks again whether its channel is still open.
@@ -51,8 +57,9 @@ const SOON: Duration = Duration::from_millis(2);
 /// Long enough to take a free connection.
 const NOW: Duration = Duration::from_micros(100);
 
-/// Tells the server of a lane: its number, and for a virtual processor's lane its number and the bell that wakes it. Tries until the moment given; then the error is
-/// `TimedOut`, and the server was not told.
+/// Tells the server of a lane: its number, and for a virtual processor's lane its number and the
+/// bell that wakes it. Tries until the moment given; then the error is `TimedOut`, and the server
+/// was not told.
 pub type OpenLane = Box<dyn Fn(u16, Option<(u16, &Bell)>, Instant) -> io::Result<()> + Send + Sync>;
 
 /// What is known of the server, shared by the lanes.
@@ -131,8 +138,9 @@ const FORESIGHTS: usize = 16;
 
 /// Kernel threads that found all lanes taken, in the order in which they came.
 ///
-/// Who gives a lane back reads the count without a fence, so it may miss who is just entering the queue. Who waits therefore looks by itself every [`CROWD_LOOKS`]:
-/// a fence would cost every call more than that costs the few that meet a crowd.
+/// Who gives a lane back reads the count without a fence, so it may miss who is just entering the
+/// queue. Who waits therefore looks by itself every [`CROWD_LOOKS`]: a fence would cost every call
+/// more than that costs the few that meet a crowd.
 #[derive(Default)]
 struct Crowd {
     waiting: AtomicUsize,
@@ -148,13 +156,24 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl fmt::Debug for CallerChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallerChannel").field("home", &self.far.home).field("closed", &self.closed()).finish_non_exhaustive()
+        f.debug_struct("CallerChannel")
+            .field("home", &self.far.home)
+            .field("closed", &self.closed())
+            .finish_non_exhaustive()
     }
 }
 
 impl CallerChannel {
-    /// The calling end of `channel`, to a server in process `pid` that is rung for by `bell` on its virtual processor `home`.
-    pub fn new(channel: Channel, station: PeerStation, pid: u32, home: u16, bell: Bell, open_lane: OpenLane) -> Arc<Self> {
+    /// The calling end of `channel`, to a server in process `pid` that is rung for by `bell` on its
+    /// virtual processor `home`.
+    pub fn new(
+        channel: Channel,
+        station: PeerStation,
+        pid: u32,
+        home: u16,
+        bell: Bell,
+        open_lane: OpenLane,
+    ) -> Arc<Self> {
         let far = Far {
             attention: Attention::new(station.places()),
             station,
@@ -182,7 +201,8 @@ impl CallerChannel {
         channel
     }
 
-    /// How kernel threads that call spend the wait. Virtual processors follow the pacing that they were started with.
+    /// How kernel threads that call spend the wait. Virtual processors follow the pacing that they
+    /// were started with.
     pub fn set_pacing(&self, pacing: Pacing) {
         self.pacing.store(pacing as u8, Ordering::Relaxed);
     }
@@ -205,11 +225,13 @@ impl CallerChannel {
         let _ = self.on_close.set(work);
     }
 
-    /// Closes it. Every call that waits returns with the reason, on whatever thread it waits. The first reason stays.
+    /// Closes it. Every call that waits returns with the reason, on whatever thread it waits. The
+    /// first reason stays.
     pub fn close(&self, reason: Closed) {
         let _ = self.far.reason.set(reason);
         self.far.closed.store(true, Ordering::SeqCst);
-        // A caller that announces itself after this fence sees `closed`; one that did before is found asleep below.
+        // A caller that announces itself after this fence sees `closed`; one that did before is
+        // found asleep below.
         upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
         if self.far.ringing.load(Ordering::SeqCst) != 0 {
             relieve(&self.far);
@@ -228,11 +250,12 @@ impl CallerChannel {
         }
     }
 
-    /// Sends a request and waits for its reply, which takes its place. On a virtual processor the calling thread blocks and others run; elsewhere the kernel
-    /// thread waits.
+    /// Sends a request and waits for its reply, which takes its place. On a virtual processor the
+    /// calling thread blocks and others run; elsewhere the kernel thread waits.
     ///
     /// # Errors
-    /// The channel is closed, or is being closed while the call waits. Whether the procedure ran is then unknown.
+    /// The channel is closed, or is being closed while the call waits. Whether the procedure ran is
+    /// then unknown.
     #[inline]
     pub fn call(&self, message: &mut Image, hand_off: HandOff) -> Result<(), NoReply> {
         self.call_and_wait(message, Forever(hand_off))
@@ -259,7 +282,11 @@ impl CallerChannel {
 
     fn call_from_kernel_thread(&self, message: &mut Image, wait: impl Wait) -> Result<(), NoReply> {
         // Who goes to the queue has no lane in hand: those before it may need that one.
-        let free = if self.crowd.waiting.load(Ordering::Relaxed) == 0 { self.free_lane(wait.until()) } else { None };
+        let free = if self.crowd.waiting.load(Ordering::Relaxed) == 0 {
+            self.free_lane(wait.until())
+        } else {
+            None
+        };
         let (seat, lane) = match free {
             Some(free) => free?,
             None => self.lane_in_turn(wait.until())?,
@@ -320,7 +347,8 @@ impl CallerChannel {
         Ok(())
     }
 
-    /// Leaves the lane to a thread that waits for the reply in the caller's place. Without one, whoever looks for a lane finds that the reply has come.
+    /// Leaves the lane to a thread that waits for the reply in the caller's place. Without one,
+    /// whoever looks for a lane finds that the reply has come.
     #[cold]
     fn abandon(&self, seat: &KernelSeat, lane: &mut KernelLane, late: Late) {
         lane.late = Some(late);
@@ -337,7 +365,11 @@ impl CallerChannel {
         }
         // If the channel is closed no reply will come.
         let come = self.sleep_for_reply(seat, &lane, Until::FOR_EVER).is_ok();
-        let taken = if come { self.take_late(&mut lane) } else { lane.late.take().map(|late| (late, None)) };
+        let taken = if come {
+            self.take_late(&mut lane)
+        } else {
+            lane.late.take().map(|late| (late, None))
+        };
         drop(lane);
         self.crowd.freed.notify_all();
         if let Some((late, Some(reply))) = taken {
@@ -353,7 +385,8 @@ impl CallerChannel {
         Some((late, good.then_some(reply)))
     }
 
-    /// A free lane for a kernel thread: lowest first, opened when needed; `None` if all are taken, or another is being opened.
+    /// A free lane for a kernel thread: lowest first, opened when needed; `None` if all are taken,
+    /// or another is being opened.
     #[inline]
     fn free_lane(&self, until: Until<'_>) -> Option<TakenLane<'_>> {
         for (number, cell) in self.kernel.iter().enumerate() {
@@ -373,7 +406,8 @@ impl CallerChannel {
         None
     }
 
-    /// Takes the reply of an abandoned call for which no thread waits. Whether it has come. Without a thread its result is lost, and what the call brought is free again.
+    /// Takes the reply of an abandoned call for which no thread waits. Whether it has come. Without
+    /// a thread its result is lost, and what the call brought is free again.
     #[cold]
     fn reclaim(&self, lane: &mut KernelLane) -> bool {
         if !lane.slot.waits() {
@@ -406,7 +440,12 @@ impl CallerChannel {
             if until.has_come() {
                 break Err(NoReply::OutOfTime { sent: false });
             }
-            tickets = self.crowd.freed.wait_timeout(tickets, CROWD_LOOKS).unwrap_or_else(PoisonError::into_inner).0;
+            tickets = self
+                .crowd
+                .freed
+                .wait_timeout(tickets, CROWD_LOOKS)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         };
         tickets.retain(|&ticket| ticket != own);
         self.crowd.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -415,7 +454,8 @@ impl CallerChannel {
         taken
     }
 
-    /// `None` if another thread opens it, or the server does not listen at the moment: neither is waited for, since the caller may hold the queue.
+    /// `None` if another thread opens it, or the server does not listen at the moment: neither is
+    /// waited for, since the caller may hold the queue.
     #[cold]
     fn open_kernel_lane<'a>(
         &self,
@@ -449,7 +489,11 @@ impl CallerChannel {
             stay: Stay::default(),
             foresight: Default::default(),
         };
-        Some(Ok(cell.get_or_init(|| KernelSeat { number, control: lane.control, lane: Mutex::new(calling) })))
+        Some(Ok(cell.get_or_init(|| KernelSeat {
+            number,
+            control: lane.control,
+            lane: Mutex::new(calling),
+        })))
     }
 
     /// Tells the server of a lane. False if it does not listen at the moment.
@@ -472,8 +516,14 @@ impl CallerChannel {
 
     /// Spins until the reply is there, or as long as that is cheaper than sleeping: then false.
     #[inline]
-    fn spin_for_reply(&self, lane: &mut KernelLane, tag: u16, until: Until<'_>) -> Result<bool, Closed> {
-        // A reply of a polling server is there within one cache-line round trip; the clock is not read before that.
+    fn spin_for_reply(
+        &self,
+        lane: &mut KernelLane,
+        tag: u16,
+        until: Until<'_>,
+    ) -> Result<bool, Closed> {
+        // A reply of a polling server is there within one cache-line round trip; the clock is not
+        // read before that.
         if !lane.shared {
             let KernelLane { slot, foresight, .. } = lane;
             if foresight[usize::from(tag) % FORESIGHTS].await_answer(256, || slot.waits()) {
@@ -515,7 +565,12 @@ impl CallerChannel {
     }
 
     /// Sleeps until the reply is there; false if that is not before `ends`.
-    fn sleep_for_reply(&self, seat: &KernelSeat, lane: &KernelLane, until: Until<'_>) -> Result<bool, Closed> {
+    fn sleep_for_reply(
+        &self,
+        seat: &KernelSeat,
+        lane: &KernelLane,
+        until: Until<'_>,
+    ) -> Result<bool, Closed> {
         let sleeper = &seat.control.sleeper;
         let _entered = until.abandon.map(|word| word.enter_lane(&seat.control));
         loop {
@@ -529,7 +584,8 @@ impl CallerChannel {
                 sleep::retract(sleeper);
                 return Err(reason);
             }
-            // The server can write the word, and so undo the wake of a closing channel; hence not for ever.
+            // The server can write the word, and so undo the wake of a closing channel; hence not
+            // for ever.
             let left = until.left(LONGEST_SLEEP);
             if left.is_zero() {
                 sleep::retract(sleeper);
@@ -552,7 +608,12 @@ impl CallerChannel {
         }
     }
 
-    fn call_from_thread(&self, vp: usize, message: &mut Image, wait: impl Wait) -> Result<(), NoReply> {
+    fn call_from_thread(
+        &self,
+        vp: usize,
+        message: &mut Image,
+        wait: impl Wait,
+    ) -> Result<(), NoReply> {
         let seat = match self.seats.get(vp).and_then(OnceLock::get) {
             Some(seat) => seat,
             None => self.open_seat(vp, wait.until())?,
@@ -595,7 +656,12 @@ impl CallerChannel {
             bed.set.remove(&bell);
             return told.map(|_| None);
         }
-        let seat = Arc::new(VpSeat::new(vp, self.far.clone(), (bell, clapper), lane_of(&self.channel, number)));
+        let seat = Arc::new(VpSeat::new(
+            vp,
+            self.far.clone(),
+            (bell, clapper),
+            lane_of(&self.channel, number),
+        ));
         domain.add_seat(seat.clone());
         // A number belongs to one kernel thread at a time, and only that opens its seat.
         Ok(Some(self.seats[vp].get_or_init(|| seat)))
@@ -603,10 +669,15 @@ impl CallerChannel {
 }
 
 fn no_lane(error: io::Error) -> Closed {
-    if error.kind() == io::ErrorKind::BrokenPipe { Closed::PeerEnded } else { Closed::Lane(error.to_string()) }
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        Closed::PeerEnded
+    } else {
+        Closed::Lane(error.to_string())
+    }
 }
 
-/// Lets go on who is held up in ringing (os::bell) a channel that is closed now. Empties the bell again and again, for a hostile server may fill it again.
+/// Lets go on who is held up in ringing (os::bell) a channel that is closed now. Empties the bell
+/// again and again, for a hostile server may fill it again.
 #[cold]
 fn relieve(far: &Arc<Far>) {
     far.bell.silence();
@@ -618,11 +689,18 @@ fn relieve(far: &Arc<Far>) {
         }
     };
     // Without a thread the first time has to do.
-    drop(std::thread::Builder::new().name("upcall-relief".into()).stack_size(64 * 1024).spawn(relief));
+    drop(
+        std::thread::Builder::new()
+            .name("upcall-relief".into())
+            .stack_size(64 * 1024)
+            .spawn(relief),
+    );
 }
 
 fn lane_of(channel: &Channel, number: usize) -> Lane {
-    channel.lane(number as u16).unwrap_or_else(|| unreachable!("lane {number} is within a channel's lanes"))
+    channel
+        .lane(number as u16)
+        .unwrap_or_else(|| unreachable!("lane {number} is within a channel's lanes"))
 }
 
 impl Drop for CallerChannel {
@@ -638,14 +716,22 @@ impl Drop for CallerChannel {
 impl Far {
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Closed> {
-        if self.closed.load(Ordering::Acquire) { Err(self.closed().unwrap_or(Closed::Here)) } else { Ok(()) }
+        if self.closed.load(Ordering::Acquire) {
+            Err(self.closed().unwrap_or(Closed::Here))
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn closed(&self) -> Option<Closed> {
-        self.closed.load(Ordering::Acquire).then(|| self.reason.get().cloned().unwrap_or(Closed::Here))
+        self.closed
+            .load(Ordering::Acquire)
+            .then(|| self.reason.get().cloned().unwrap_or(Closed::Here))
     }
 
-    /// Whether this kernel thread gave its processor to this server the last time that it gave it to any: only such a one is worth keeping there. Of several that stay, each gives way to the others in vain.
+    /// Whether this kernel thread gave its processor to this server the last time that it gave it
+    /// to any: only such a one is worth keeping there. Of several that stay, each gives way to the
+    /// others in vain.
     #[inline]
     pub(crate) fn is_handed_again(&self) -> bool {
         thread_local! {
@@ -664,14 +750,21 @@ impl Far {
         }
     }
 
-    /// Whether the server's processor is on ours when it serves the next request; if it sleeps it is brought here.
+    /// Whether the server's processor is on ours when it serves the next request; if it sleeps it
+    /// is brought here.
     #[inline]
     fn is_brought(&self, asleep: bool) -> bool {
-        if asleep { self.donor.bring(&self.station, self.home) } else { self.donor.has_brought(&self.station, self.home) }
+        if asleep {
+            self.donor.bring(&self.station, self.home)
+        } else {
+            self.donor.has_brought(&self.station, self.home)
+        }
     }
 
-    /// Rings from a kernel thread: by a write, the cheapest way. A hostile server can hold that up as long as it could withhold the reply, but nobody else's thread with it;
-    /// after the end see [`relieve`]. One that must not be held up even so, for it has a deadline, has the kernel ring.
+    /// Rings from a kernel thread: by a write, the cheapest way. A hostile server can hold that up
+    /// as long as it could withhold the reply, but nobody else's thread with it; after the end
+    /// see [`relieve`]. One that must not be held up even so, for it has a deadline, has the kernel
+    /// ring.
     #[inline]
     fn ring(&self, in_time: bool) {
         if in_time && let Ok(clapper) = Clapper::current() {
@@ -685,7 +778,8 @@ impl Far {
         self.ringing.fetch_sub(1, Ordering::Release);
     }
 
-    /// Closes the channel and wakes the callers on all of its lanes. A channel that is gone has none.
+    /// Closes the channel and wakes the callers on all of its lanes. A channel that is gone has
+    /// none.
     #[cold]
     pub(crate) fn close(&self, reason: Closed) {
         if let Some(channel) = self.whole.get().and_then(Weak::upgrade) {

@@ -42,8 +42,8 @@ const OBJECT: usize = 128;
 /// Amounts of what clients hold in a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amounts {
-    /// Descriptors: two for a connection, one for its channel, one for each of the client's virtual
-    /// processors that calls.
+    /// Descriptors: two for a connection, one for its channel, one for each of the client's
+    /// virtual processors that calls.
     pub descriptors: usize,
     /// Mappings: two for a channel, one for the A-stacks of a binding, one for each segment.
     pub mappings: usize,
@@ -52,11 +52,12 @@ pub struct Amounts {
     pub bytes: usize,
     /// Objects that clients have handles of.
     pub objects: usize,
-    /// Bytes of results that were larger than the client's room for them, and were not fetched yet.
-    /// A client that has none may leave a single longer result, if as much is left for others.
+    /// Bytes of results that were larger than the client's room for them, and were not fetched
+    /// yet. A client that has none may leave a single longer result, if as much is left for
+    /// others.
     pub results: usize,
-    /// Bytes that the arguments of calls under way take as values of the server's own: strings, and
-    /// lists that are copied. What one call may take is said by the interface
+    /// Bytes that the arguments of calls under way take as values of the server's own: strings,
+    /// and lists that are copied. What one call may take is said by the interface
     /// (`upcall::Limits::values`).
     pub values: usize,
     /// Bytes of shared memory that a client brought without a promise that it has pages for all of
@@ -101,7 +102,8 @@ impl Default for Ceilings {
     /// As the table says.
     fn default() -> Self {
         let three_quarters = |of: usize| of / 4 * 3;
-        let share = usize::try_from(upcall_os::headroom::limit() / 8).unwrap_or(usize::MAX).max(16 << 20);
+        let share =
+            usize::try_from(upcall_os::headroom::limit() / 8).unwrap_or(usize::MAX).max(16 << 20);
         let half = |most: usize| (share / 2).min(most);
         let objects = (share / OBJECT).min(1 << 24);
         Self {
@@ -168,12 +170,26 @@ const _: () = assert!(KINDS <= tally::KINDS);
 
 /// What is counted of all clients, as `upcall stat` names it, in the order of
 /// `PeerTallies::holdings`.
-pub const HELD: [&str; KINDS] =
-    ["descriptors", "mappings", "mapped bytes", "objects", "unfetched result bytes", "value bytes", "unfilled bytes"];
+pub const HELD: [&str; KINDS] = [
+    "descriptors",
+    "mappings",
+    "mapped bytes",
+    "objects",
+    "unfetched result bytes",
+    "value bytes",
+    "unfilled bytes",
+];
 
 impl Kind {
-    const ALL: [Self; KINDS] =
-        [Self::Descriptors, Self::Mappings, Self::Bytes, Self::Objects, Self::Results, Self::Values, Self::Unfilled];
+    const ALL: [Self; KINDS] = [
+        Self::Descriptors,
+        Self::Mappings,
+        Self::Bytes,
+        Self::Objects,
+        Self::Results,
+        Self::Values,
+        Self::Unfilled,
+    ];
 
     fn of(self, amounts: &Amounts) -> usize {
         match self {
@@ -224,9 +240,14 @@ impl fmt::Display for Over {
             Kind::Unfilled => "bytes of shared memory that may have no pages",
         };
         match self.bound {
-            Bound::Client => write!(f, "this process would hold {own} {what} in it, and may hold {most}"),
+            Bound::Client => {
+                write!(f, "this process would hold {own} {what} in it, and may hold {most}")
+            }
             Bound::Crowded => {
-                write!(f, "this process would hold {own} {what} in it, more than would be left of {most} for others")
+                write!(
+                    f,
+                    "this process would hold {own} {what} in it, more than would be left of {most} for others"
+                )
             }
             Bound::CrowdedByUser(user) => write!(
                 f,
@@ -291,7 +312,11 @@ struct User {
 }
 
 /// The value that `key` stands for; a new one if nothing holds the last one any more.
-fn of_key<K: Hash + Eq, V>(all: &mut HashMap<K, Weak<V>>, key: K, new: impl FnOnce() -> V) -> Arc<V> {
+fn of_key<K: Hash + Eq, V>(
+    all: &mut HashMap<K, Weak<V>>,
+    key: K,
+    new: impl FnOnce() -> V,
+) -> Arc<V> {
     if let Some(value) = all.get(&key).and_then(Weak::upgrade) {
         return value;
     }
@@ -322,10 +347,18 @@ impl Ledger {
     /// a new one.
     pub fn account(self: &Arc<Self>, process: Option<Identity>, user: Option<u32>) -> Arc<Account> {
         let bound = user.filter(|&uid| is_bounded(uid));
-        let user = bound.map(|uid| of_key(&mut locked(&self.users), uid, || User { uid, held: Default::default() }));
+        let user = bound.map(|uid| {
+            of_key(&mut locked(&self.users), uid, || User { uid, held: Default::default() })
+        });
         let new = || {
             let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-            Account { ledger: self.clone(), user, number, held: Default::default(), aside: Aside::default() }
+            Account {
+                ledger: self.clone(),
+                user,
+                number,
+                held: Default::default(),
+                aside: Aside::default(),
+            }
         };
         match process {
             Some(process) => of_key(&mut locked(&self.accounts), process, new),
@@ -358,12 +391,14 @@ impl Account {
 
     /// Counts `amount` more, unless that is too much.
     pub fn charge(&self, kind: Kind, amount: usize) -> Result<(), Over> {
-        let add = |held: &[AtomicUsize; KINDS]| held[kind as usize].fetch_add(amount, Ordering::Relaxed);
+        let add =
+            |held: &[AtomicUsize; KINDS]| held[kind as usize].fetch_add(amount, Ordering::Relaxed);
         let Ceilings { client, all, .. } = &self.ledger.ceilings;
         let before = add(&self.held);
         let (own, most) = (before.saturating_add(amount), kind.of(client));
         let of_user = self.user.as_ref().map_or(0, |user| add(&user.held).saturating_add(amount));
-        let of_all = self.ledger.all.held[kind as usize].fetch_add(amount as u64, Ordering::Relaxed);
+        let of_all =
+            self.ledger.all.held[kind as usize].fetch_add(amount as u64, Ordering::Relaxed);
         let held = (of_all as usize).saturating_add(amount);
         let most_of_all = kind.of(all);
         let left = most_of_all.saturating_sub(held);
@@ -377,7 +412,12 @@ impl Account {
         self.ledger.all.refused[kind as usize].fetch_add(1, Ordering::Relaxed);
         Err(match &self.user {
             _ if own > most && !first => Over { kind, own, most, bound: Bound::Client },
-            Some(user) if own <= left => Over { kind, own: of_user, most: most_of_all, bound: Bound::CrowdedByUser(user.uid) },
+            Some(user) if own <= left => Over {
+                kind,
+                own: of_user,
+                most: most_of_all,
+                bound: Bound::CrowdedByUser(user.uid),
+            },
             _ => Over { kind, own, most: most_of_all, bound: Bound::Crowded },
         })
     }
@@ -417,7 +457,15 @@ mod tests {
     use super::*;
 
     fn ledger(client: usize, all: usize) -> Arc<Ledger> {
-        let same = |n| Amounts { descriptors: n, mappings: n, bytes: n, objects: n, results: n, values: n, unfilled: n };
+        let same = |n| Amounts {
+            descriptors: n,
+            mappings: n,
+            bytes: n,
+            objects: n,
+            results: n,
+            values: n,
+            unfilled: n,
+        };
         Ledger::new(Ceilings { calls: 1, client: same(client), all: same(all) }, None)
     }
 
@@ -438,7 +486,10 @@ mod tests {
         assert!(Arc::ptr_eq(&one, &own(&ledger, 1)));
         let held = one.hold(Kind::Mappings, 6).unwrap();
         let over = one.hold(Kind::Mappings, 1).unwrap_err();
-        assert_eq!(over.to_string(), "this process would hold 7 mappings in it, more than would be left of 12 for others");
+        assert_eq!(
+            over.to_string(),
+            "this process would hold 7 mappings in it, more than would be left of 12 for others"
+        );
         assert_eq!(
             one.hold(Kind::Mappings, 5).unwrap_err().to_string(),
             "this process would hold 11 mappings in it, and may hold 10"
@@ -459,7 +510,9 @@ mod tests {
             let ledger = ledger(1000, 1000);
             let accounts: Vec<_> = (0..clients).map(|process| own(&ledger, process)).collect();
             for _ in 0..1000 {
-                accounts.iter().for_each(|account| account.charge(Kind::Bytes, 1).unwrap_or_default());
+                accounts
+                    .iter()
+                    .for_each(|account| account.charge(Kind::Bytes, 1).unwrap_or_default());
             }
             let newcomer = own(&ledger, clients);
             assert!(newcomer.charge(Kind::Bytes, 1).is_ok(), "beside {clients}");
@@ -484,9 +537,13 @@ mod tests {
         let stranger = own_user() + 1;
         let take_all = |user: u32| {
             let accounts: Vec<_> = (0..20).map(|_| ledger.account(None, Some(user))).collect();
-            (0..1000).for_each(|turn| accounts[turn % 20].charge(Kind::Bytes, 1).unwrap_or_default());
+            (0..1000)
+                .for_each(|turn| accounts[turn % 20].charge(Kind::Bytes, 1).unwrap_or_default());
             let over = accounts[0].charge(Kind::Bytes, 1).unwrap_err().to_string();
-            let held: usize = accounts.iter().map(|account| account.held[Kind::Bytes as usize].load(Ordering::Relaxed)).sum();
+            let held: usize = accounts
+                .iter()
+                .map(|account| account.held[Kind::Bytes as usize].load(Ordering::Relaxed))
+                .sum();
             (over, held, accounts)
         };
         let (over, held, accounts) = take_all(stranger);

@@ -1,7 +1,8 @@
 //! The clerk: the one kernel thread of a domain that watches its control connections.
 //!
-//! Source: LRPC, section 3.1, where a clerk in the server's runtime answers binders. Here it also learns of the end of peers, from the kernel (the closing
-//! of their sockets, and their pidfds), never from a heartbeat. It sleeps unless something happens.
+//! Source: LRPC, section 3.1, where a clerk in the server's runtime answers binders. Here it also
+//! learns of the end of peers, from the kernel (the closing of their sockets, and their pidfds),
+//! never from a heartbeat. It sleeps unless something happens.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,13 +18,21 @@ use upcall_os::socket::{Connection, Listener, Message, Received};
 /// The stack of the clerk, and of other threads that ask a server's policy, in bytes.
 pub const STACK: usize = 256 << 10;
 
-/// So many connections are let in, or messages of one heard, before others have their turn with the clerk.
+/// So many connections are let in, or messages of one heard, before others have their turn with the
+/// clerk.
 pub const TURN: usize = 16;
 
 /// Lets in those who wait at a door, so many at most: says so to `admit`.
 ///
-/// Where no descriptor is left `full` says whether it has taken the next one, and has room for another. If not, that stays at the door, and this blocks for 10 ms, for the clerk would spin on it.
-pub fn let_in(listener: &Listener, most: usize, mut full: impl FnMut(&io::Error) -> bool, mut admit: impl FnMut(Connection)) {
+/// Where no descriptor is left `full` says whether it has taken the next one, and has room for
+/// another. If not, that stays at the door, and this blocks for 10 ms, for the clerk would spin on
+/// it.
+pub fn let_in(
+    listener: &Listener,
+    most: usize,
+    mut full: impl FnMut(&io::Error) -> bool,
+    mut admit: impl FnMut(Connection),
+) {
     for _ in 0..most {
         match listener.accept() {
             Ok(Some(connection)) => admit(connection),
@@ -34,13 +43,18 @@ pub fn let_in(listener: &Listener, most: usize, mut full: impl FnMut(&io::Error)
     }
 }
 
-/// Hears what has come by a connection, [so much](TURN) at most. Never blocks. False if the other side has closed it, or ended, or `said` is false of what it says.
+/// Hears what has come by a connection, [so much](TURN) at most. Never blocks. False if the other
+/// side has closed it, or ended, or `said` is false of what it says.
 pub fn hear(connection: &Connection, said: impl FnMut(Message) -> bool) -> bool {
     hear_or(connection, said, |_| {})
 }
 
 /// The same, and calls `failed` with the error if a message could not be taken.
-pub fn hear_or(connection: &Connection, mut said: impl FnMut(Message) -> bool, failed: impl FnOnce(&io::Error)) -> bool {
+pub fn hear_or(
+    connection: &Connection,
+    mut said: impl FnMut(Message) -> bool,
+    failed: impl FnOnce(&io::Error),
+) -> bool {
     for _ in 0..TURN {
         match connection.receive() {
             Ok(Received::Message(message)) => {
@@ -67,7 +81,8 @@ pub trait Watched: Send + Sync {
     /// Something happened. Returns whether to go on watching; if not, it is forgotten.
     fn happened(&self, hung_up: bool) -> bool;
 
-    /// Handling that ended in a panic. Returns whether to go on watching. What it concerns is not to be waited for by anybody.
+    /// Handling that ended in a panic. Returns whether to go on watching. What it concerns is not
+    /// to be waited for by anybody.
     fn failed(&self) -> bool;
 }
 
@@ -94,7 +109,10 @@ impl Clerk {
         let clerk = CLERK.get(|| {
             let clerk = Arc::new(Self { set: PollSet::new()?, watched: Mutex::default() });
             let worker = clerk.clone();
-            std::thread::Builder::new().name("upcall-clerk".into()).stack_size(STACK).spawn(move || worker.work())?;
+            std::thread::Builder::new()
+                .name("upcall-clerk".into())
+                .stack_size(STACK)
+                .spawn(move || worker.work())?;
             Ok(clerk)
         });
         clerk.map(|clerk| &**clerk)
@@ -129,16 +147,21 @@ impl Clerk {
     }
 
     fn work(&self) {
-        // What it does is short, and peers wait for it: not behind a thread of this domain that polls.
+        // What it does is short, and peers wait for it: not behind a thread of this domain that
+        // polls.
         processor::ask_for_short_slices();
         let mut ready = Vec::new();
         loop {
             self.set.wait(&mut ready, None);
             for event in &ready {
-                let Some(watched) = self.watched().watched.get(&event.key).cloned() else { continue };
+                let Some(watched) = self.watched().watched.get(&event.key).cloned() else {
+                    continue;
+                };
                 // A fault in the handling of one peer ends that peer's connection, not the clerk.
                 let handled = catch_unwind(AssertUnwindSafe(|| watched.happened(event.hung_up)));
-                let keep = handled.unwrap_or_else(|_| catch_unwind(AssertUnwindSafe(|| watched.failed())).unwrap_or(false));
+                let keep = handled.unwrap_or_else(|_| {
+                    catch_unwind(AssertUnwindSafe(|| watched.failed())).unwrap_or(false)
+                });
                 if !keep {
                     self.forget(event.key);
                 }

@@ -1,7 +1,8 @@
 //! This process as a domain: its station, and its virtual processors by number.
 //!
-//! A program may have several schedulers, one after the other or at once; each virtual processor of each takes a number here while it
-//! lives, which is its line on the station page, its lane in every channel, and its bed.
+//! A program may have several schedulers, one after the other or at once; each virtual processor of
+//! each takes a number here while it lives, which is its line on the station page, its lane in
+//! every channel, and its bed.
 
 use crate::seat::VpSeat;
 use std::io;
@@ -13,7 +14,8 @@ use upcall_os::poll::{PollSet, Report};
 use upcall_shm::astack::Numbers;
 use upcall_shm::station::{self, Station};
 
-/// The most virtual processors of a domain that make or serve calls at the same time: each has a lane of its own in every channel.
+/// The most virtual processors of a domain that make or serve calls at the same time: each has a
+/// lane of its own in every channel.
 pub const MOST_PROCESSORS: usize = 32;
 
 /// The most posts of a domain.
@@ -45,7 +47,9 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// The error of a virtual processor that finds all numbers taken.
 pub(crate) fn too_many() -> io::Error {
-    io::Error::other(format!("at most {MOST_PROCESSORS} virtual processors of one process can call or serve at once"))
+    io::Error::other(format!(
+        "at most {MOST_PROCESSORS} virtual processors of one process can call or serve at once"
+    ))
 }
 
 impl Domain {
@@ -138,7 +142,8 @@ impl Domain {
         self.changed();
     }
 
-    /// A processor that falls asleep announces it, fences, and compares the generation; so it sees either the change or the ring.
+    /// A processor that falls asleep announces it, fences, and compares the generation; so it sees
+    /// either the change or the ring.
     pub(crate) fn changed(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
         self.rouse_all();

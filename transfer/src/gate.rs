@@ -1,8 +1,9 @@
 //! A gate: numbers that are handed out, and a queue for those who have to wait for one.
 //!
-//! Taking and giving is one atomic operation while nobody waits (LRPC, section 3.2: the A-stack list has a lock of its own, and nothing else is locked on the
-//! path; here it is a word). While somebody waits, a number that comes back is handed to whoever has waited longest; it is never free in between, so whoever
-//! comes often and fast does not overtake.
+//! Taking and giving is one atomic operation while nobody waits (LRPC, section 3.2: the A-stack
+//! list has a lock of its own, and nothing else is locked on the path; here it is a word). While
+//! somebody waits, a number that comes back is handed to whoever has waited longest; it is never
+//! free in between, so whoever comes often and fast does not overtake.
 //!
 //! # Why nobody waits beside a free number
 //! A thread that finds none counts itself in, fences, takes the queue's lock and looks again before
@@ -36,7 +37,11 @@ pub struct Gate<W> {
 impl<W> Gate<W> {
     /// With the numbers 0 to `count` − 1 free; at most 64.
     pub fn new(count: u16) -> Self {
-        Self { numbers: Numbers::new(count), waiting: AtomicUsize::new(0), queue: Mutex::new(VecDeque::new()) }
+        Self {
+            numbers: Numbers::new(count),
+            waiting: AtomicUsize::new(0),
+            queue: Mutex::new(VecDeque::new()),
+        }
     }
 
     /// Takes a number if one is free.
@@ -45,7 +50,8 @@ impl<W> Gate<W> {
         self.numbers.take()
     }
 
-    /// Takes a number, or enters the queue with the waiter that `waiter` makes: a later [`Gate::give`] hands it out once, with a number.
+    /// Takes a number, or enters the queue with the waiter that `waiter` makes: a later
+    /// [`Gate::give`] hands it out once, with a number.
     pub fn take_or_wait(&self, waiter: impl FnOnce() -> W) -> Option<u16> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         fence_after_update();

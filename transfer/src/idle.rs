@@ -1,23 +1,33 @@
 //! What a virtual processor does when none of its threads is ready.
 //!
-//! Source: URPC, sections 2 and 3.2: idle processors poll, at the lowest priority; a processor with nothing to do anywhere sleeps, and costs
-//! nothing. The order of a look: replies for our own threads first (they end somebody's wait), then requests of clients.
+//! Source: URPC, sections 2 and 3.2: idle processors poll, at the lowest priority; a processor with
+//! nothing to do anywhere sleeps, and costs nothing. The order of a look: replies for our own
+//! threads first (they end somebody's wait), then requests of clients.
 //!
-//! One look is also taken by a processor that is not idle: when a thread yields while no other is ready, and at every 4096th choice of the next thread, lest threads that are
-//! always ready shut out calls (`upcall_thread`, vp.rs).
+//! One look is also taken by a processor that is not idle: when a thread yields while no other is
+//! ready, and at every 4096th choice of the next thread, lest threads that are always ready shut
+//! out calls (`upcall_thread`, vp.rs).
 //!
 //! # Whose lanes a processor looks at
-//! A request in a lane is a thread that has not started, and whichever processor takes it runs it. But two processors that look at one lane take its line from each other, and from the
-//! caller. So each lane belongs to one processor, and lanes of one client to different ones; a processor looks at its own lanes, at those of others that sleep, and
-//! now and then at the rest: what waits there is stolen from a processor that runs something long ([`watch`](crate::watch) has the case that the thief sleeps). A processor that goes to sleep looks at
-//! all lanes, so the argument in `sleep` holds for all of them.
+//! A request in a lane is a thread that has not started, and whichever processor takes it runs it.
+//! But two processors that look at one lane take its line from each other, and from the caller. So
+//! each lane belongs to one processor, and lanes of one client to different ones; a processor looks
+//! at its own lanes, at those of others that sleep, and now and then at the rest: what waits there
+//! is stolen from a processor that runs something long ([`watch`](crate::watch) has the case that
+//! the thief sleeps). A processor that goes to sleep looks at all lanes, so the argument in `sleep`
+//! holds for all of them.
 //!
 //! # Whose processor it is
-//! One that was brought to a caller's processor serves that caller's calls first, and gives the processor back when they are answered, or when the caller has something to run there
-//! itself (URPC, section 3.1.2; U10, U11): it goes on elsewhere, or sleeps. If the caller asks it to stay ([`Stay`](crate::pacer::Stay)), and all its callers are on this processor, it gives way before it sleeps: twice at most, and not after others have
-//! taken the processor for longer. A call that comes meanwhile finds it awake, and takes a yield on each side in place of a wake and a sleep. No wake can be lost by that: who gives way is awake, and looks again.
-//! A server that has one caller, a kernel thread, and one processor of its own, where that caller is too, gives way right after the answer, without the way round by this loop (`work`): as long as it has no thread that is ready or
-//! waits for a time, nobody's lane has come or gone, and `TURNS` times in a row.
+//! One that was brought to a caller's processor serves that caller's calls first, and gives the
+//! processor back when they are answered, or when the caller has something to run there
+//! itself (URPC, section 3.1.2; U10, U11): it goes on elsewhere, or sleeps. If the caller asks it
+//! to stay ([`Stay`](crate::pacer::Stay)), and all its callers are on this processor, it gives way
+//! before it sleeps: twice at most, and not after others have taken the processor for longer. A
+//! call that comes meanwhile finds it awake, and takes a yield on each side in place of a wake and
+//! a sleep. No wake can be lost by that: who gives way is awake, and looks again. A server that has
+//! one caller, a kernel thread, and one processor of its own, where that caller is too, gives way
+//! right after the answer, without the way round by this loop (`work`): as long as it has no thread
+//! that is ready or waits for a time, nobody's lane has come or gone, and `TURNS` times in a row.
 
 mod posts;
 mod stacks;
@@ -53,11 +63,13 @@ const LOOKS: usize = 16;
 /// So often in a row it spins before it says again where it runs.
 const SPINS_AT_A_PLACE: u32 = 64;
 
-/// A spinner looks at the clock at the end of so many rounds, half a microsecond, and again after so many more: to look takes as long as a round, and what comes soon would be found later.
+/// A spinner looks at the clock at the end of so many rounds, half a microsecond, and again after
+/// so many more: to look takes as long as a round, and what comes soon would be found later.
 const FIRST_TIME: u32 = 8;
 const TIME_BETWEEN: u32 = 32;
 
-/// Who has found nothing so many times in a row looks at the lanes of others too, and again after as many; who finds something now and then, every so many times, some 100 µs.
+/// Who has found nothing so many times in a row looks at the lanes of others too, and again after
+/// as many; who finds something now and then, every so many times, some 100 µs.
 const QUIET_BETWEEN: u32 = 64;
 const BUSY_BETWEEN: u32 = 1024;
 
@@ -67,21 +79,26 @@ pub(crate) const WATCH: u64 = 3;
 /// How many requests of one lane are run before the others are looked at again.
 const BATCH: usize = 8;
 
-/// So often in a row a caller is given way to right after its answer. Then what is done now and then has its turn, and the idle loop.
+/// So often in a row a caller is given way to right after its answer. Then what is done now and
+/// then has its turn, and the idle loop.
 const TURNS: usize = 64;
 
-/// So many times in a row a donor's requests come first: as many as it can have had outstanding when it gave its processor.
+/// So many times in a row a donor's requests come first: as many as it can have had outstanding
+/// when it gave its processor.
 const MOST_OF_DONOR: usize = DEPTH.div_ceil(BATCH);
 
-/// Who is woken so soon after going to sleep, and so often in a row, is better off with a processor of its own, where it would have spun for as long: moving there costs about as
+/// Who is woken so soon after going to sleep, and so often in a row, is better off with a processor
+/// of its own, where it would have spun for as long: moving there costs about as
 /// much as [`SOON_ENOUGH`] hand-offs. On a slow machine a hand-off alone can take half of it.
 const SOON: Duration = LONGEST;
 const SOON_ENOUGH: u32 = 8;
 
-/// So long a server takes at most to move to another processor, as a rule; so long its callers have patience with it.
+/// So long a server takes at most to move to another processor, as a rule; so long its callers have
+/// patience with it.
 const MOVE: Duration = Duration::from_micros(150);
 
-/// The idle behaviour of the virtual processors of one scheduler: give it to the scheduler, and to the channels that they are to serve.
+/// The idle behaviour of the virtual processors of one scheduler: give it to the scheduler, and to
+/// the channels that they are to serve.
 #[derive(Clone, Debug)]
 pub struct Processors(Arc<Crew>);
 
@@ -92,7 +109,8 @@ struct Crew {
     pacing: Pacing,
     /// The lanes that this crew serves.
     lanes: Mutex<Vec<Arc<ServerLane>>>,
-    /// By the scheduler's own numbering: the domain's number of each processor, plus one; 0 while it does not run.
+    /// By the scheduler's own numbering: the domain's number of each processor, plus one; 0 while
+    /// it does not run.
     members: [AtomicUsize; MOST_PROCESSORS],
     /// Why a member could not begin, the first time.
     hindrance: OnceLock<Hindrance>,
@@ -139,7 +157,8 @@ impl Processors {
         Err(self.0.hindrance.get().copied().unwrap_or(Hindrance::Full).into())
     }
 
-    /// The processor that the next channel is to be woken for, by its number in the domain. They take turns. `None` before any has begun.
+    /// The processor that the next channel is to be woken for, by its number in the domain. They
+    /// take turns. `None` before any has begun.
     pub fn next_home(&self) -> Option<u16> {
         let turn = self.0.homes.fetch_add(1, Relaxed) % self.running().count().max(1);
         self.running().nth(turn).map(|number| number as u16)
@@ -184,7 +203,8 @@ impl Processors {
     }
 }
 
-/// The number in this domain of the virtual processor that the caller runs on; `None` on other kernel threads, and under a scheduler that does not poll channels.
+/// The number in this domain of the virtual processor that the caller runs on; `None` on other
+/// kernel threads, and under a scheduler that does not poll channels.
 #[inline]
 pub(crate) fn number() -> Option<usize> {
     NUMBER.get().checked_sub(1)
@@ -219,21 +239,24 @@ impl From<Hindrance> for io::Error {
 /// A virtual processor that polls channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processor {
-    /// Its number in this domain, below [`MOST_PROCESSORS`]. It is given anew when its scheduler has ended.
+    /// Its number in this domain, below [`MOST_PROCESSORS`]. It is given anew when its scheduler
+    /// has ended.
     pub number: usize,
     /// No other one has this, with whatever number.
     pub life: u64,
 }
 
 impl Processor {
-    /// The one that the caller runs on; `None` on other kernel threads, and under a scheduler that does not poll channels.
+    /// The one that the caller runs on; `None` on other kernel threads, and under a scheduler that
+    /// does not poll channels.
     #[inline]
     pub fn current() -> Option<Self> {
         number().map(|number| Self { number, life: LIFE.get() })
     }
 }
 
-/// Tells callers on which processor virtual processor `number` runs, which is the calling one. Returns that.
+/// Tells callers on which processor virtual processor `number` runs, which is the calling one.
+/// Returns that.
 fn say_where(domain: &Domain, number: usize) -> u32 {
     let cpu = processor::current() as u32;
     let said = &domain.station().line(number).cpu;
@@ -296,10 +319,19 @@ impl Idle for Processors {
         NUMBER.set(number + 1);
         let home = processor::Processors::allowed().ok();
         let single = home.as_ref().is_none_or(|home| home.count() < 2);
-        VIEW.set(View { home, single, shares: single, cooling: Timer::new().ok(), ..View::default() });
+        VIEW.set(View {
+            home,
+            single,
+            shares: single,
+            cooling: Timer::new().ok(),
+            ..View::default()
+        });
         say_where(domain, number);
         domain.station().say(number, Awake::Running);
-        domain.station().say_places(VIEW.with_borrow(|view| view.home.as_ref().map_or(1, processor::Processors::count)) as u32);
+        domain.station().say_places(
+            VIEW.with_borrow(|view| view.home.as_ref().map_or(1, processor::Processors::count))
+                as u32,
+        );
         let line = domain.station().line(number);
         line.tid.store(processor::thread_id(), Ordering::Relaxed);
         self.0.members[vp.index()].store(number + 1, Relaxed);
@@ -371,7 +403,9 @@ impl Idle for Processors {
         let messages = VIEW.with_borrow_mut(|view| {
             if let Some(timer) = &view.timer {
                 vp.light_fence();
-                if self.0.watch.begins_to_run(|| view.others.iter().any(|&(other, _)| is_asleep(self.0.domain, other))) {
+                if self.0.watch.begins_to_run(|| {
+                    view.others.iter().any(|&(other, _)| is_asleep(self.0.domain, other))
+                }) {
                     timer.set(self.0.watch.interval());
                 }
             }
@@ -388,7 +422,8 @@ impl Idle for Processors {
     }
 
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
-        // The kernel may move a processor that spins: callers ask where it is, to give way to it or not.
+        // The kernel may move a processor that spins: callers ask where it is, to give way to it or
+        // not.
         let (domain, number) = (self.0.domain, number());
         if round.is_multiple_of(SPINS_AT_A_PLACE)
             && let Some(number) = number
@@ -410,7 +445,11 @@ impl Idle for Processors {
     }
 
     fn unpark(&self, vp: usize) {
-        let Some(number) = self.0.members.get(vp).and_then(|member| member.load(Relaxed).checked_sub(1)) else { return };
+        let Some(number) =
+            self.0.members.get(vp).and_then(|member| member.load(Relaxed).checked_sub(1))
+        else {
+            return;
+        };
         if sleep::must_wake(&self.0.domain.station().line(number).asleep) {
             self.0.domain.rouse(number);
         }
@@ -425,7 +464,8 @@ impl Processors {
             view.next += 1;
             // Nobody else's lanes are looked after here.
             let alone = view.own == 1 && found == 0 || view.lanes.len() == 1;
-            let bare = (self.0.pacing == Pacing::Adaptive && view.is_bare()).then_some(view.generation);
+            let bare =
+                (self.0.pacing == Pacing::Adaptive && view.is_bare()).then_some(view.generation);
             (view.lanes.clone(), found, alone, bare, view.donated, view.came)
         });
         let Some(lane) = lanes.get(found) else { return };
@@ -436,8 +476,9 @@ impl Processors {
                 brought |= served.donated;
                 (stay, rest) = (served.stay, Some(served.rest));
                 donated |= served.donated;
-                // Who was answered may call again at once; if nobody else can, that is waited for right here, for some round trips. Not on the
-                // processor that it gave us: it cannot call before it has that back.
+                // Who was answered may call again at once; if nobody else can, that is waited for
+                // right here, for some round trips. Not on the processor that it
+                // gave us: it cannot call before it has that back.
                 let waits = lane.waits();
                 came = if waits && lane.has_waited() { Came::Wait } else { Came::Spin };
                 let more = waits || !donated && alone && lane.calls_again();
@@ -446,7 +487,8 @@ impl Processors {
                     break;
                 }
             }
-            // What the idle loop would do (`View::hand_back`), without the way there and back: that is longer than all the rest of a call's.
+            // What the idle loop would do (`View::hand_back`), without the way there and back: that
+            // is longer than all the rest of a call's.
             let stays = brought && stay && turn < TURNS && bare == Some(self.0.domain.generation());
             if !(stays && lane.is_kernel_threads() && vp.is_free()) {
                 break;
@@ -461,21 +503,28 @@ impl Processors {
         VIEW.with_borrow_mut(|view| {
             (view.rests, view.left) = (rest, (found, came));
             if brought {
-                (view.donated, view.confined, view.stays, view.homesick) = (true, true, stay, false);
-                if Rc::ptr_eq(&lanes, &view.lanes) && view.donor.is_none_or(|(lane, _)| lane != found) {
+                (view.donated, view.confined, view.stays, view.homesick) =
+                    (true, true, stay, false);
+                if Rc::ptr_eq(&lanes, &view.lanes)
+                    && view.donor.is_none_or(|(lane, _)| lane != found)
+                {
                     view.donor = Some((found, MOST_OF_DONOR));
                 }
             }
         });
     }
 
-    /// The sleeper's second look; what comes after it will be rung for, here or at the home of the lane, or be found after a while.
+    /// The sleeper's second look; what comes after it will be rung for, here or at the home of the
+    /// lane, or be found after a while.
     fn last_look(&self, vp: &Vp, view: &View) -> bool {
         if let Some(timer) = &view.timer {
             vp.heavy_fence();
             let (domain, running) = (self.0.domain, State::Awake(Awake::Running));
             let another_runs = view.any_other(domain, |state| state == running);
-            if self.0.watch.goes_to_sleep(another_runs, !view.any_other(domain, |state| state != State::Parked)) {
+            if self.0.watch.goes_to_sleep(
+                another_runs,
+                !view.any_other(domain, |state| state != State::Parked),
+            ) {
                 timer.set(self.0.watch.interval());
             }
         }
@@ -484,18 +533,23 @@ impl Processors {
 
     fn sleep(&self, vp: &Vp, deadline: Option<Instant>) {
         let domain = self.0.domain;
-        let Some((number, bed)) = number().and_then(|number| Some((number, domain.bed(number).ok()?))) else {
-            // A processor without a number cannot be woken; it looks again and again, but not often.
+        let Some((number, bed)) =
+            number().and_then(|number| Some((number, domain.bed(number).ok()?)))
+        else {
+            // A processor without a number cannot be woken; it looks again and again, but not
+            // often.
             return std::thread::sleep(LONGEST);
         };
         let line = domain.station().line(number);
         let (generation, posts) = VIEW.with_borrow_mut(|view| {
-            // Confined, but by nobody who needs it now, and not only woken by a ring whose call is answered already: back to where we belong.
+            // Confined, but by nobody who needs it now, and not only woken by a ring whose call is
+            // answered already: back to where we belong.
             if view.confined && !view.donated && std::mem::replace(&mut view.homesick, true) {
                 view.confined = false;
                 view.refuge = None;
                 let _ = view.home.as_ref().map(processor::Processors::confine);
-                // Lest a donor believes that we are still where it brought us, and that the wake will find us there.
+                // Lest a donor believes that we are still where it brought us, and that the wake
+                // will find us there.
                 line.cpu.store(NOWHERE, Ordering::Relaxed);
             }
             view.donated = false;
@@ -510,7 +564,9 @@ impl Processors {
         posts.iter().for_each(|post| post.falls_asleep());
         let fenced = posts::announce(line, &posts);
         point(Point::Sleeps);
-        let busy = vp.has_work() || domain.generation() != generation || VIEW.with_borrow(|view| self.last_look(vp, view));
+        let busy = vp.has_work()
+            || domain.generation() != generation
+            || VIEW.with_borrow(|view| self.last_look(vp, view));
         if busy {
             posts::retract(line, &posts);
             say_where(domain, number);
@@ -524,7 +580,11 @@ impl Processors {
             // A processor without others has no watch, so the key is that of the stacks' timer. It
             // sleeps on: it is still announced as asleep, so a waker has rung or rings, and the
             // next wait finds that.
-            if !heard.key || heard.others || !fenced || VIEW.with_borrow(|view| view.timer.is_some()) {
+            if !heard.key
+                || heard.others
+                || !fenced
+                || VIEW.with_borrow(|view| view.timer.is_some())
+            {
                 break heard;
             }
             vp.cool();
@@ -544,16 +604,19 @@ impl Processors {
         let cpu = say_where(domain, number);
         VIEW.with_borrow_mut(|view| {
             view.slept = true;
-            // Brought here by a donor that cannot have said so with a call, for its calls were sent before; or still where the last one brought us, and others may have called before it.
+            // Brought here by a donor that cannot have said so with a call, for its calls were sent
+            // before; or still where the last one brought us, and others may have called before it.
             let stayed = view.confined && before == cpu;
-            let donor = || view.lanes.iter().position(|lane| lane.gave(cpu)).map(|at| (at, MOST_OF_DONOR));
+            let donor =
+                || view.lanes.iter().position(|lane| lane.gave(cpu)).map(|at| (at, MOST_OF_DONOR));
             if stayed {
                 view.donor = donor();
                 view.donated = view.donor.is_some();
             } else if !view.lanes.is_empty() && view.is_confined() {
                 (view.donor, view.donated, view.confined) = (donor(), true, true);
             }
-            // Woken soon: it would have been better to spin. Late: spinning was, or would have been, for nothing.
+            // Woken soon: it would have been better to spin. Late: spinning was, or would have
+            // been, for nothing.
             let slept = start.elapsed();
             view.soon = if slept < SOON { view.soon + 1 } else { 0 };
             if slept < LONGEST {

@@ -1,24 +1,33 @@
 //! Who runs next: user-level, by hand-off of a processor, or on another machine.
 //!
-//! What: the two ends of a channel ([`caller`], [`server`]); what a virtual processor does when none of its threads is ready ([`idle`]): poll its
-//! channels, spin for a bounded time, sleep; when a sleeper is woken, and on which processor ([`handoff`], [`sleep`], [`pacer`]).
+//! What: the two ends of a channel ([`caller`], [`server`]); what a virtual processor does when
+//! none of its threads is ready ([`idle`]): poll its channels, spin for a bounded time, sleep; when
+//! a sleeper is woken, and on which processor ([`handoff`], [`sleep`], [`pacer`]).
 //!
-//! Also what each domain has once, and all that lets domains know of each other rests on: its name in a folder of sockets ([`names`]) and the kernel thread that learns of the end of peers ([`clerk`]).
+//! Also what each domain has once, and all that lets domains know of each other rests on: its name
+//! in a folder of sockets ([`names`]) and the kernel thread that learns of the end of peers
+//! ([`clerk`]).
 //!
-//! What not: interfaces, values. A message here is a line with a number of a procedure; `rpc` says what it means.
+//! What not: interfaces, values. A message here is a line with a number of a procedure; `rpc` says
+//! what it means.
 //!
 //! # How a call travels
 //!
-//! *User-level* (URPC, section 3): the caller writes one line; the server, polling, takes it, runs it and writes one line back; the
-//! caller, spinning or running other threads, takes that. No system call on either side.
+//! *User-level* (URPC, section 3): the caller writes one line; the server, polling, takes it, runs
+//! it and writes one line back; the caller, spinning or running other threads, takes that. No
+//! system call on either side.
 //!
-//! *Hand-off* (LRPC, section 3.2; URPC's processor donation, section 3.1.2): the server sleeps. The caller moves the server's sleeping
-//! kernel thread to its own processor, wakes it and sleeps itself; the server runs on that processor and gives it back by waking the caller and
-//! sleeping again. On this generation of machines that is ten times cheaper than waking it on another processor.
+//! *Hand-off* (LRPC, section 3.2; URPC's processor donation, section 3.1.2): the server sleeps. The
+//! caller moves the server's sleeping kernel thread to its own processor, wakes it and sleeps
+//! itself; the server runs on that processor and gives it back by waking the caller and
+//! sleeping again. On this generation of machines that is ten times cheaper than waking it on
+//! another processor.
 //!
-//! *Network* (LRPC, section 5.1): the server is on another machine, and the call a message on a connection ([`network`]). This is decided when a client binds.
+//! *Network* (LRPC, section 5.1): the server is on another machine, and the call a message on a
+//! connection ([`network`]). This is decided when a client binds.
 //!
-//! Which of the first two is decided by a word that the server publishes ([`upcall_shm::station`]), never by asking the kernel.
+//! Which of the first two is decided by a word that the server publishes ([`upcall_shm::station`]),
+//! never by asking the kernel.
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]

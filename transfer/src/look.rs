@@ -1,18 +1,23 @@
 //! When to look for the other side's next message.
 //!
-//! A look brings the line that it looks at to the processor that looks. If the other side is just about to write that line, it has to fetch it back
-//! first, so a look that comes too early delays what it looks for by a transfer each way. Measured on two cores (a round trip of one line, 24 ns of
-//! work on each side, the work subtracted): 165 ns when both sides look all the time, 68 with one pause between looks, 45 when the first look comes just after the
-//! answer. So whoever waits learns how long the answer takes, lets that time pass without a look, and then looks with pauses between.
+//! A look brings the line that it looks at to the processor that looks. If the other side is just
+//! about to write that line, it has to fetch it back first, so a look that comes too early delays
+//! what it looks for by a transfer each way. Measured on two cores (a round trip of one line, 24 ns
+//! of work on each side, the work subtracted): 165 ns when both sides look all the time, 68 with
+//! one pause between looks, 45 when the first look comes just after the answer. So whoever waits
+//! learns how long the answer takes, lets that time pass without a look, and then looks with pauses
+//! between.
 
 use std::hint::black_box;
 use upcall_os::atomic::spin_loop;
 
 /// How long the answers to something took lately, in steps of some nanoseconds.
 ///
-/// A first look that finds the answer may have come late: the next comes a little earlier. One that just misses it has cost more than that, so the next
-/// comes later by much more. Where answers differ widely, the quick ones count: looking too late for them costs more than looking too early for the slow
-/// ones, so an answer that comes long after the first look moves the next one less than a quick one does.
+/// A first look that finds the answer may have come late: the next comes a little earlier. One that
+/// just misses it has cost more than that, so the next comes later by much more. Where answers
+/// differ widely, the quick ones count: looking too late for them costs more than looking too early
+/// for the slow ones, so an answer that comes long after the first look moves the next one less
+/// than a quick one does.
 #[derive(Clone, Copy, Debug)]
 pub struct Foresight(u16);
 
@@ -23,7 +28,8 @@ const LATER: u16 = 16;
 const LONG_AFTER: u16 = 1;
 const LONGEST: u16 = 511 * STEP;
 
-/// An answer that is there after so many looks was just missed; one that is not after so many more takes so long that no look matters.
+/// An answer that is there after so many looks was just missed; one that is not after so many more
+/// takes so long that no look matters.
 const MISSED: u32 = 3;
 const MATTERS: u32 = 32;
 
@@ -43,7 +49,8 @@ impl Foresight {
         self.0
     }
 
-    /// Lets the time pass in which no answer is expected, then looks, at most `most` times. Whether it is there.
+    /// Lets the time pass in which no answer is expected, then looks, at most `most` times. Whether
+    /// it is there.
     #[inline]
     pub fn await_answer(&mut self, most: u32, mut there: impl FnMut() -> bool) -> bool {
         pass(self.0 / STEP);

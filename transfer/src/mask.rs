@@ -1,18 +1,28 @@
 //! What keeps interrupts off a thread, and what makes up for those that came meanwhile.
 //!
-//! Source: UDM, section 3.1 (D4 and D5 here), where hardware has a bit that keeps interrupts off, and one that says that there is something to do once they are not. Here an interrupt is a signal, whose handler is a function that runs on the
-//! thread, in the middle of whatever it does. What that is to keep off is counted: *operations*, which touch what the handler would touch, and *sections*, which are the program's. An interrupt that finds one of them leaves a note, and who ends
-//! the last of them does what the interrupt would have done: it *serves*.
+//! Source: UDM, section 3.1 (D4 and D5 here), where hardware has a bit that keeps interrupts off,
+//! and one that says that there is something to do once they are not. Here an interrupt is a
+//! signal, whose handler is a function that runs on the thread, in the middle of whatever it does.
+//! What that is to keep off is counted: *operations*, which touch what the handler would touch, and
+//! *sections*, which are the program's. An interrupt that finds one of them leaves a note, and who
+//! ends the last of them does what the interrupt would have done: it *serves*.
 //!
-//! All of it is on one kernel thread and in handlers of its signals, so what must be kept in order is the compiler only.
+//! All of it is on one kernel thread and in handlers of its signals, so what must be kept in order
+//! is the compiler only.
 //!
 //! # Why no wake is lost
-//! The thread is announced as one who sleeps; the argument why senders ring is that of [`sleep`](crate::sleep), and who hears them sends the signal after the ring. To serve is to take what is there, to announce anew, and to look again
-//! ([`serve`](Mask::serve)): so whatever is launched later rings anew. It remains that each signal is followed by a serving that begins after it. Its handler serves; or it finds an operation or a section. In an operation it notes that it *came*, which the end
-//! of the operation looks for after it has let interrupts in again: a signal before that look has left the note, and one after it serves by itself. In a section it notes besides that something was *deferred*, and the end of the section looks
-//! for that in the same way, and then ends an operation. An operation that ends in a section defers, too.
+//! The thread is announced as one who sleeps; the argument why senders ring is that of
+//! [`sleep`](crate::sleep), and who hears them sends the signal after the ring. To serve is to take
+//! what is there, to announce anew, and to look again ([`serve`](Mask::serve)): so whatever is
+//! launched later rings anew. It remains that each signal is followed by a serving that begins
+//! after it. Its handler serves; or it finds an operation or a section. In an operation it notes
+//! that it *came*, which the end of the operation looks for after it has let interrupts in again: a
+//! signal before that look has left the note, and one after it serves by itself. In a section it
+//! notes besides that something was *deferred*, and the end of the section looks for that in the
+//! same way, and then ends an operation. An operation that ends in a section defers, too.
 //!
-//! Who sleeps in an operation wakes unannounced. So the end of the operation serves also where nothing came and the thread is not announced.
+//! Who sleeps in an operation wakes unannounced. So the end of the operation serves also where
+//! nothing came and the thread is not announced.
 //!
 //! `tests/models/loom_mask.rs` is the model: there a signal may come before each access to these
 //! words.
@@ -86,7 +96,8 @@ impl<B: Between> Mask<B> {
         self.get(&self.busy) != 0
     }
 
-    /// Interrupts are on from now on, and an operation is under way, whose [end](Self::end_operation) announces the thread.
+    /// Interrupts are on from now on, and an operation is under way, whose
+    /// [end](Self::end_operation) announces the thread.
     pub fn begin(&self) {
         self.set(&self.busy, self.get(&self.busy) + 1);
         compiler_fence(SeqCst);
@@ -101,7 +112,8 @@ impl<B: Between> Mask<B> {
         self.set(&self.came, 0);
     }
 
-    /// Counts an operation, if it could be interrupted. Whether it is to be [ended](Self::end_operation).
+    /// Counts an operation, if it could be interrupted. Whether it is to be
+    /// [ended](Self::end_operation).
     #[inline]
     pub fn begin_operation(&self) -> bool {
         if !self.is_on() {
@@ -112,7 +124,8 @@ impl<B: Between> Mask<B> {
         true
     }
 
-    /// The end of an operation: serves, if an interrupt was kept off, or if the thread is not announced any more. To serve is to [heed](Self::heed) what came, at least.
+    /// The end of an operation: serves, if an interrupt was kept off, or if the thread is not
+    /// announced any more. To serve is to [heed](Self::heed) what came, at least.
     #[cold]
     pub fn end_operation(&self, is_announced: impl Fn() -> bool, serve: impl Fn()) {
         loop {
@@ -196,7 +209,8 @@ impl<B: Between> Mask<B> {
         compiler_fence(SeqCst);
     }
 
-    /// Ends one. Whether it was the last one, and has kept something from being done: then that is to be [made good](Self::make_good), and an operation begun and ended.
+    /// Ends one. Whether it was the last one, and has kept something from being done: then that is
+    /// to be [made good](Self::make_good), and an operation begun and ended.
     #[inline]
     #[must_use]
     pub fn end_section(&self) -> bool {

@@ -66,7 +66,9 @@ impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadName { name, why } => write!(f, "{name:?} cannot be a name: {why}"),
-            Self::Unknown { name, folder } => write!(f, "there is no {name:?} in {}", folder.display()),
+            Self::Unknown { name, folder } => {
+                write!(f, "there is no {name:?} in {}", folder.display())
+            }
             Self::Folder(error) => error.fmt(f),
         }
     }
@@ -231,7 +233,9 @@ pub fn check(name: &str) -> Result<(), &'static str> {
     match name.as_bytes() {
         [] => Err("it is empty"),
         bytes if bytes.len() > 64 => Err("it has more than 64 characters"),
-        [first, ..] if !first.is_ascii_alphanumeric() => Err("it does not begin with a letter or a digit"),
+        [first, ..] if !first.is_ascii_alphanumeric() => {
+            Err("it does not begin with a letter or a digit")
+        }
         _ if OWN.iter().any(|own| name.starts_with(own)) => Err(
             "names that begin with \"domain.\", \"member.\", \"home.\", \"machine.\", \"group.\", \"object.\", \"job.\", \"jobs.\" or \"turns.\" are Upcall's own",
         ),
@@ -379,7 +383,8 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Enters a name for the domain with this socket. Waits for the end of a process that has the name and was killed, but not longer than 5 s.
+/// Enters a name for the domain with this socket. Waits for the end of a process that has the name
+/// and was killed, but not longer than 5 s.
 ///
 /// # Errors
 /// It is taken by a process that lives, or the folder cannot be written.
@@ -394,7 +399,9 @@ fn enter_entry(name: &str, domain: &Path) -> Result<(), NotEntered> {
         match entry::enter(name, domain) {
             // Where /proc shows another namespace the number would be another process's there.
             Err(NotEntered::Taken { pid, .. })
-                if pid_namespace().is_some() && upcall_os::socket::is_ending(pid) && Instant::now() < deadline =>
+                if pid_namespace().is_some()
+                    && upcall_os::socket::is_ending(pid)
+                    && Instant::now() < deadline =>
             {
                 // On a thread of the server, whose other names are called already.
                 upcall_thread::sleep(Duration::from_millis(1));
@@ -427,7 +434,9 @@ pub fn lead_or_follow(group: &str, member: &Path) -> Result<Leader, NotEntered> 
             Err(error) => return Err(error),
         }
         let folder = folder_of(member);
-        if let Some(leader) = entry::find(folder, &entry).map_err(|error| refused(group, folder, error))? {
+        if let Some(leader) =
+            entry::find(folder, &entry).map_err(|error| refused(group, folder, error))?
+        {
             return Ok(Leader::At(leader));
         }
     }
@@ -477,7 +486,8 @@ pub fn leave(name: &str, domain: &Path) {
     entry::leave(name, domain);
 }
 
-/// Enters an object's name for the home with this socket: a name of its own, whatever else has the same. Waits as [`enter`] does.
+/// Enters an object's name for the home with this socket: a name of its own, whatever else has the
+/// same. Waits as [`enter`] does.
 ///
 /// # Errors
 /// As [`enter`].
@@ -586,9 +596,13 @@ fn sweep_in(folder: &Path) {
     if sweeps == Sweeps::Nothing {
         return;
     }
-    let may = |entry: &fs::DirEntry| sweeps == Sweeps::All || entry.metadata().is_ok_and(|found| found.uid() == own_user());
-    let names = entries.flatten().filter(may).filter_map(|entry| entry.file_name().into_string().ok());
-    let (sockets, names): (Vec<_>, Vec<_>) = names.partition(|name| is_socket(name.strip_prefix(BEGINNING).unwrap_or(name)));
+    let may = |entry: &fs::DirEntry| {
+        sweeps == Sweeps::All || entry.metadata().is_ok_and(|found| found.uid() == own_user())
+    };
+    let names =
+        entries.flatten().filter(may).filter_map(|entry| entry.file_name().into_string().ok());
+    let (sockets, names): (Vec<_>, Vec<_>) =
+        names.partition(|name| is_socket(name.strip_prefix(BEGINNING).unwrap_or(name)));
     for socket in sockets.iter().map(|name| folder.join(name)) {
         if matches!(entry::holder(&socket), Ok(Holder::Gone)) {
             let _ = fs::remove_file(socket);
@@ -630,10 +644,23 @@ mod tests {
             assert_eq!(of(none.into()), None, "{none}");
         }
         assert!(is_member_of(&format!("member.7.{here:x}.1"), 7));
-        assert!(!is_member_of(&format!("member.7.{here:x}.1"), 8) && !is_member_of(&format!("member.7.{here:x}.1"), 0));
+        assert!(
+            !is_member_of(&format!("member.7.{here:x}.1"), 8)
+                && !is_member_of(&format!("member.7.{here:x}.1"), 0)
+        );
         // Numbers of other namespaces are not compared.
-        assert!([0, 7, 8].iter().all(|pid| is_member_of(&format!("member.7.{:x}.1", here ^ 1), *pid)));
-        for none in ["domain.7.1.1", "member.7", "member.x.1.1", "member.7.x.1", "member.0.1.1", "member.7.1.1/../x", ""] {
+        assert!(
+            [0, 7, 8].iter().all(|pid| is_member_of(&format!("member.7.{:x}.1", here ^ 1), *pid))
+        );
+        for none in [
+            "domain.7.1.1",
+            "member.7",
+            "member.x.1.1",
+            "member.7.x.1",
+            "member.0.1.1",
+            "member.7.1.1/../x",
+            "",
+        ] {
             assert!(!is_member(none), "{none}");
         }
     }
@@ -666,7 +693,9 @@ mod tests {
             let (dead, listener) = listening(&folder, &format!("domain.1.0.{round:x}dead"));
             enter("files", &dead).unwrap();
             drop(listener);
-            let all: Vec<_> = (0..4).map(|taker| listening(&folder, &format!("domain.1.0.{round:x}a{taker}"))).collect();
+            let all: Vec<_> = (0..4)
+                .map(|taker| listening(&folder, &format!("domain.1.0.{round:x}a{taker}")))
+                .collect();
             let (folder, start) = (&folder, &std::sync::Barrier::new(6));
             let won = std::thread::scope(|scope| {
                 for _ in 0..2 {
@@ -685,12 +714,19 @@ mod tests {
                     })
                     .collect();
                 let takers = takers.into_iter().map(|taker| taker.join().unwrap());
-                takers.enumerate().filter_map(|(taker, entered)| entered.ok().map(|()| taker)).collect::<Vec<_>>()
+                takers
+                    .enumerate()
+                    .filter_map(|(taker, entered)| entered.ok().map(|()| taker))
+                    .collect::<Vec<_>>()
             });
             let [winner] = won[..] else { panic!("round {round}: {won:?}") };
             assert_eq!(entry::find(folder, "files").unwrap().as_ref(), Some(&all[winner].0));
             sweep_in(folder);
-            assert_eq!(entry::find(folder, "files").unwrap().as_ref(), Some(&all[winner].0), "swept alive");
+            assert_eq!(
+                entry::find(folder, "files").unwrap().as_ref(),
+                Some(&all[winner].0),
+                "swept alive"
+            );
             drop(all);
             sweep_in(folder);
             assert_eq!(fs::read_dir(folder).unwrap().count(), 0, "round {round}");
@@ -723,7 +759,8 @@ mod tests {
         fs::create_dir(folder.join("empty")).unwrap();
         fs::write(folder.join("file"), "").unwrap();
         sweep_in(&folder);
-        let mut left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut left: Vec<_> =
+            fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["empty", "file"]);
         let found = listening(&folder, "domain.1.0.b");

@@ -1,7 +1,9 @@
-//! How long to spin before sleeping: never longer than sleeping and being woken costs, and less where it did not help lately.
+//! How long to spin before sleeping: never longer than sleeping and being woken costs, and less
+//! where it did not help lately.
 //!
-//! Source: spin-then-block with a budget equal to the cost of blocking is at most twice as bad as knowing the future (Karlin and others, 1991, whom
-//! URPC's section 3.1 follows in spirit); the adaptation is ours: a fruitful spin doubles the budget, a fruitless one halves it, and now
+//! Source: spin-then-block with a budget equal to the cost of blocking is at most twice as bad as
+//! knowing the future (Karlin and others, 1991, whom URPC's section 3.1 follows in spirit); the
+//! adaptation is ours: a fruitful spin doubles the budget, a fruitless one halves it, and now
 //! and then the full budget is tried again, so that a change of habits is noticed.
 
 use std::time::{Duration, Instant};
@@ -11,10 +13,12 @@ use upcall_os::clock;
 /// What to do while nothing is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Pacing {
-    /// Spin for a bounded time that adapts, at most [`LONGEST`], then sleep. An idle domain takes no processor time.
+    /// Spin for a bounded time that adapts, at most [`LONGEST`], then sleep. An idle domain takes
+    /// no processor time.
     #[default]
     Adaptive,
-    /// Poll for ever. The lowest latency, for a processor that has nothing else to do; it is busy all the time. A kernel thread that calls a sleeping server sleeps too.
+    /// Poll for ever. The lowest latency, for a processor that has nothing else to do; it is busy
+    /// all the time. A kernel thread that calls a sleeping server sleeps too.
     Poll,
     /// Sleep at once.
     Sleep,
@@ -47,8 +51,12 @@ impl Pacer {
         match pacing {
             Pacing::Poll => Duration::MAX,
             Pacing::Sleep => Duration::ZERO,
-            Pacing::Adaptive if self.fruitless.load(Ordering::Relaxed) % RETRY == RETRY - 1 => LONGEST,
-            Pacing::Adaptive => Duration::from_nanos(u64::from(self.budget_ns.load(Ordering::Relaxed))),
+            Pacing::Adaptive if self.fruitless.load(Ordering::Relaxed) % RETRY == RETRY - 1 => {
+                LONGEST
+            }
+            Pacing::Adaptive => {
+                Duration::from_nanos(u64::from(self.budget_ns.load(Ordering::Relaxed)))
+            }
         }
     }
 
@@ -73,17 +81,20 @@ impl Pacer {
     }
 }
 
-/// Giving way to others on the same processor while polling: at every step as long as somebody takes the offer, seldom otherwise.
+/// Giving way to others on the same processor while polling: at every step as long as somebody
+/// takes the offer, seldom otherwise.
 ///
-/// Who polls cannot know whether the one it waits for shares its processor: then polling alone would last for a time slice. An offer that
-/// nobody takes costs a system call, so after each such one the next is put off for longer.
+/// Who polls cannot know whether the one it waits for shares its processor: then polling alone
+/// would last for a time slice. An offer that nobody takes costs a system call, so after each such
+/// one the next is put off for longer.
 #[derive(Debug, Default)]
 pub struct GiveWay {
     left: u32,
     interval: u32,
 }
 
-/// An offer that took this long was taken: two switches of the processor cost more, an empty system call less.
+/// An offer that took this long was taken: two switches of the processor cost more, an empty system
+/// call less.
 const TAKEN: Duration = Duration::from_nanos(900);
 /// About a quarter of a millisecond of polling.
 const LONGEST_INTERVAL: u32 = 16_383;
@@ -111,12 +122,16 @@ impl GiveWay {
 
 /// Giving way to a server that was woken on the caller's own processor.
 ///
-/// Where the wake alone did not make the kernel switch to the server, giving way does, and spares the caller a sleep and the server a wake: a third of the hand-off.
-/// If that does not bring the reply at once, then the procedure takes long or others want the processor too, and sleeping is better: who gives way
-/// goes to the end of their queue. After each such time it is left out for longer.
+/// Where the wake alone did not make the kernel switch to the server, giving way does, and spares
+/// the caller a sleep and the server a wake: a third of the hand-off. If that does not bring the
+/// reply at once, then the procedure takes long or others want the processor too, and sleeping is
+/// better: who gives way goes to the end of their queue. After each such time it is left out for
+/// longer.
 ///
-/// Who takes such an offer keeps the processor until the kernel's tick. So offers are measured only if ticks follow each other more closely than `OFFERS_A_TICK`, and then for a while (`WATCHED`):
-/// to look at the exact clock twice takes a thirtieth of the whole hand-off, to ask for the tick next to nothing.
+/// Who takes such an offer keeps the processor until the kernel's tick. So offers are measured only
+/// if ticks follow each other more closely than `OFFERS_A_TICK`, and then for a while (`WATCHED`):
+/// to look at the exact clock twice takes a thirtieth of the whole hand-off, to ask for the tick
+/// next to nothing.
 #[derive(Debug, Default)]
 pub struct HandOver {
     left_out: u32,
@@ -126,7 +141,8 @@ pub struct HandOver {
     offers: u32,
     /// So many offers are yet to be measured.
     watched: u32,
-    /// The last offer took so long that a third must have taken it, or that the procedure is a long one.
+    /// The last offer took so long that a third must have taken it, or that the procedure is a
+    /// long one.
     slice: bool,
 }
 
@@ -136,9 +152,11 @@ const OFFERS_A_TICK: u32 = 512;
 const OFFERS_A_LOOK: u32 = 8;
 /// Longer than until others take an offer again, who took some lately.
 const WATCHED: u32 = 1024;
-/// Once brings the reply nearly always; a second time, the reply of a server that was preempted by another wake.
+/// Once brings the reply nearly always; a second time, the reply of a server that was preempted by
+/// another wake.
 const HAND_OVERS: u32 = 2;
-/// An offer that was taken for longer was taken by others, or by a procedure beside which a sleep is cheap.
+/// An offer that was taken for longer was taken by others, or by a procedure beside which a sleep
+/// is cheap.
 const TAKEN_TOO_LONG: Duration = Duration::from_micros(20);
 const MOST_LEFT_OUT: u32 = 1023;
 /// The kernel's slices take milliseconds; interrupts and hosts take less, as a rule.
@@ -173,7 +191,8 @@ impl HandOver {
         there
     }
 
-    /// Whether the next offers are measured, after one that went `well` for all that is known, at this tick. Every [so many](OFFERS_A_LOOK) are enough.
+    /// Whether the next offers are measured, after one that went `well` for all that is known, at
+    /// this tick. Every [so many](OFFERS_A_LOOK) are enough.
     #[inline]
     fn watch(&mut self, tick: u64, well: bool) {
         self.watched = self.watched.saturating_sub(1);
@@ -186,11 +205,14 @@ impl HandOver {
     }
 }
 
-/// Whether a caller asks a server on its own processor to stay: to give way when it has answered, and not to sleep, so that the next call only has to give way in turn. That spares the
+/// Whether a caller asks a server on its own processor to stay: to give way when it has answered,
+/// and not to sleep, so that the next call only has to give way in turn. That spares the
 /// server a sleep and the caller a wake, half of the hand-off.
 ///
-/// With a third who wants the processor too, an offer costs a slice of some milliseconds, where a wake would have brought the server the processor at once; and one such slice
-/// outweighs a thousand hand-offs. So when an offer took long, calls by the thousand do without, and four times as many after the next such; until as many offers were short. A procedure that takes long
+/// With a third who wants the processor too, an offer costs a slice of some milliseconds, where a
+/// wake would have brought the server the processor at once; and one such slice outweighs a
+/// thousand hand-offs. So when an offer took long, calls by the thousand do without, and four times
+/// as many after the next such; until as many offers were short. A procedure that takes long
 /// looks the same to its caller, and loses nothing.
 #[derive(Debug, Default)]
 pub struct Stay {
@@ -229,13 +251,15 @@ impl Stay {
     }
 }
 
-/// Gives way to callers who gave us their processor, before we sleep, until `is_there`. False if it is better to sleep: nobody took the offer, or others did. A caller who finds that others
+/// Gives way to callers who gave us their processor, before we sleep, until `is_there`. False if it
+/// is better to sleep: nobody took the offer, or others did. A caller who finds that others
 /// take our offers does not ask for them any more ([`Stay`]), so that they are not measured.
 pub fn hand_back(is_there: impl Fn() -> bool) -> bool {
     offer_until(is_there, || false)
 }
 
-/// Gives way until `is_there`, [`HAND_OVERS`] times at most and not again if one has taken `too_long`. Returns whether it is there.
+/// Gives way until `is_there`, [`HAND_OVERS`] times at most and not again if one has taken
+/// `too_long`. Returns whether it is there.
 #[inline]
 fn offer_until(is_there: impl Fn() -> bool, too_long: impl Fn() -> bool) -> bool {
     (0..HAND_OVERS).any(|offers| {

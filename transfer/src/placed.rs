@@ -1,4 +1,5 @@
-//! What a donor remembers of the processor that it brought somebody to, lest it pays for that with each call.
+//! What a donor remembers of the processor that it brought somebody to, lest it pays for that with
+//! each call.
 //!
 //! ```text
 //!   donor, before a wake                                 server, before a sleep
@@ -34,7 +35,8 @@ impl Placed {
         self.0.load(Ordering::Relaxed) == word(tid, cpu) && said == Some(cpu)
     }
 
-    /// Whether whatever was moved last was moved to processor `cpu`, and `said` since that it is there. Asks for neither if nothing was moved.
+    /// Whether whatever was moved last was moved to processor `cpu`, and `said` since that it is
+    /// there. Asks for neither if nothing was moved.
     #[inline]
     pub fn is_any_at(&self, cpu: impl FnOnce() -> u32, said: impl FnOnce() -> Option<u32>) -> bool {
         let last = self.0.load(Ordering::Relaxed);

@@ -19,7 +19,12 @@ pub type Policy = dyn Fn(&Peer) -> Result<(), String> + Send + Sync;
 
 /// The peer's user, if it is known.
 fn user(peer: &Peer) -> Result<u32, String> {
-    let unknown = || format!("the peer's user has no number in this user namespace ({} stands for all such)", peer.uid);
+    let unknown = || {
+        format!(
+            "the peer's user has no number in this user namespace ({} stands for all such)",
+            peer.uid
+        )
+    };
     peer.user().ok_or_else(unknown)
 }
 
@@ -45,7 +50,9 @@ pub fn own_user_or_root() -> impl Fn(&Peer) -> Result<(), String> + Clone + Send
 }
 
 /// Accepts peers of these effective users.
-pub fn users(users: impl IntoIterator<Item = u32>) -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
+pub fn users(
+    users: impl IntoIterator<Item = u32>,
+) -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
     let users: BTreeSet<u32> = users.into_iter().collect();
     move |peer| match user(peer)? {
         found if users.contains(&found) => Ok(()),
@@ -54,7 +61,9 @@ pub fn users(users: impl IntoIterator<Item = u32>) -> impl Fn(&Peer) -> Result<(
 }
 
 /// Accepts peers whose effective group, or one of whose supplementary groups, is one of these.
-pub fn groups(groups: impl IntoIterator<Item = u32>) -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
+pub fn groups(
+    groups: impl IntoIterator<Item = u32>,
+) -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
     let groups: BTreeSet<u32> = groups.into_iter().collect();
     move |peer| {
         let found = user(peer)?;
@@ -67,7 +76,9 @@ pub fn groups(groups: impl IntoIterator<Item = u32>) -> impl Fn(&Peer) -> Result
 }
 
 /// Accepts peers that at least one of these policies accepts.
-pub fn any_of(policies: impl IntoIterator<Item = Box<Policy>>) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
+pub fn any_of(
+    policies: impl IntoIterator<Item = Box<Policy>>,
+) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
     let policies: Vec<Box<Policy>> = policies.into_iter().collect();
     move |peer| {
         let mut reasons: Vec<String> = Vec::new();
@@ -109,7 +120,9 @@ mod tests {
         assert!(own_user()(&peer(own, 1, &[])).is_ok());
         let found = own_user()(&stranger).unwrap_err();
         assert_eq!(found, format!("the peer is user {}, accepted is user {own}", own + 1));
-        assert!(own_user_or_root()(&peer(0, 0, &[])).is_ok() && own_user_or_root()(&stranger).is_err());
+        assert!(
+            own_user_or_root()(&peer(0, 0, &[])).is_ok() && own_user_or_root()(&stranger).is_err()
+        );
         assert!(users([7, own + 1])(&stranger).is_ok());
         assert!(users([7, 8])(&stranger).unwrap_err().ends_with("accepted is users 7, 8"));
         assert!(users([])(&stranger).is_err() && any_user()(&stranger).is_ok());

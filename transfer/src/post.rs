@@ -1,7 +1,8 @@
 //! A post: where one receiver of messages waits for many senders, and how each of them wakes it.
 //!
-//! The receiver has a line on its domain's station page, which senders read with each message, and a set of bells, one for each sender. The protocol, with its argument why no wake is lost, is in [`sleep`]: the
-//! receiver's is the side that makes the fence.
+//! The receiver has a line on its domain's station page, which senders read with each message, and
+//! a set of bells, one for each sender. The protocol, with its argument why no wake is lost, is in
+//! [`sleep`]: the receiver's is the side that makes the fence.
 
 use crate::domain::{Domain, MOST_POSTS};
 use crate::pacer::{GiveWay, Pacer, Pacing};
@@ -47,9 +48,9 @@ impl Post {
         membarrier::register();
         let (domain, set, own) = (Domain::current()?, PollSet::new()?, Bell::new()?);
         set.add(&own, OWN, Report::EachRing)?;
-        let line = domain
-            .take_post()
-            .ok_or_else(|| io::Error::other(format!("at most {MOST_POSTS} receivers of messages in one process")))?;
+        let line = domain.take_post().ok_or_else(|| {
+            io::Error::other(format!("at most {MOST_POSTS} receivers of messages in one process"))
+        })?;
         Ok(Self { domain, line, set, own, pacer: Pacer::default() })
     }
 
@@ -81,12 +82,19 @@ impl Post {
         self.own.ring();
     }
 
-    /// Blocks the kernel thread until `there` is true, or until `limit` has passed, spinning first as `pacing` says. Returns whether it was true. By one thread at a time.
-    pub fn wait(&self, pacing: Pacing, limit: Option<Duration>, there: impl FnMut() -> bool) -> bool {
+    /// Blocks the kernel thread until `there` is true, or until `limit` has passed, spinning first
+    /// as `pacing` says. Returns whether it was true. By one thread at a time.
+    pub fn wait(
+        &self,
+        pacing: Pacing,
+        limit: Option<Duration>,
+        there: impl FnMut() -> bool,
+    ) -> bool {
         self.wait_and_rest(pacing, limit, there, (Duration::ZERO, || ()))
     }
 
-    /// The same, and does what is to be done once it has slept for so long; for no time: before it sleeps.
+    /// The same, and does what is to be done once it has slept for so long; for no time: before it
+    /// sleeps.
     pub fn wait_and_rest(
         &self,
         pacing: Pacing,
@@ -136,8 +144,10 @@ impl Post {
         self.sleep(ends, there)
     }
 
-    /// Has senders ring from now on though the receiver does not sleep: for one that computes, while somebody else watches [`rings`](Self::rings) and tells it. It looks again after this. As after a ring nobody rings again, this is to be said
-    /// anew after each look. False if the kernel did not make the fence for the senders.
+    /// Has senders ring from now on though the receiver does not sleep: for one that computes,
+    /// while somebody else watches [`rings`](Self::rings) and tells it. It looks again after this.
+    /// As after a ring nobody rings again, this is to be said anew after each look. False if
+    /// the kernel did not make the fence for the senders.
     pub fn announce_to_be_rung_for(&self) -> bool {
         let line = self.word();
         sleep::announce_to_all(&line.asleep, &line.sleeps)
@@ -158,7 +168,8 @@ impl Post {
         &self.set
     }
 
-    /// Says that the receiver is about to sleep, with others at once: the fence for all comes after this.
+    /// Says that the receiver is about to sleep, with others at once: the fence for all comes after
+    /// this.
     pub(crate) fn announce_with_others(&self) {
         let line = self.word();
         sleep::announce_without_fence(&line.asleep, &line.sleeps);
@@ -213,10 +224,16 @@ pub struct Ringer {
 impl Ringer {
     /// For the receiver at `line` of a peer's station, which said whether it makes the fence.
     pub fn new(station: PeerStation, line: u16, makes_fences: bool) -> Self {
-        Self { station, line, rung: AtomicU64::new(0), fences: !(makes_fences && membarrier::register()) }
+        Self {
+            station,
+            line,
+            rung: AtomicU64::new(0),
+            fences: !(makes_fences && membarrier::register()),
+        }
     }
 
-    /// To be called after each message that was launched: rings `bell` if the receiver sleeps and nobody has rung for it yet. One load as long as it is awake. Never blocks.
+    /// To be called after each message that was launched: rings `bell` if the receiver sleeps and
+    /// nobody has rung for it yet. One load as long as it is awake. Never blocks.
     #[inline]
     pub fn launched(&self, clapper: &Clapper, bell: &Bell) {
         if self.fences {
@@ -260,9 +277,14 @@ mod tests {
     #[test]
     fn no_message_is_slept_through() {
         let _alone = alone();
-        for (makes_fences, pacing) in [(true, Pacing::Sleep), (false, Pacing::Sleep), (true, Pacing::Adaptive)] {
-            let (post, clapper, bells) =
-                (Post::take().unwrap(), Clapper::current().unwrap(), [(); 3].map(|()| Bell::new().unwrap()));
+        for (makes_fences, pacing) in
+            [(true, Pacing::Sleep), (false, Pacing::Sleep), (true, Pacing::Adaptive)]
+        {
+            let (post, clapper, bells) = (
+                Post::take().unwrap(),
+                Clapper::current().unwrap(),
+                [(); 3].map(|()| Bell::new().unwrap()),
+            );
             bells.iter().for_each(|bell| post.add(bell).unwrap());
             let (sent, taken) = ([const { AtomicU64::new(0) }; 3], AtomicU64::new(0));
             std::thread::scope(|scope| {
@@ -282,7 +304,11 @@ mod tests {
                 let mut seen = [0; 3];
                 while seen != [2000; 3] {
                     let now = || [0, 1, 2].map(|own| sent[own].load(Acquire));
-                    assert!(post.wait(pacing, Some(Duration::from_secs(20)), || now() != seen), "{seen:?} of {:?}", now());
+                    assert!(
+                        post.wait(pacing, Some(Duration::from_secs(20)), || now() != seen),
+                        "{seen:?} of {:?}",
+                        now()
+                    );
                     seen = now();
                     taken.store(seen.into_iter().min().unwrap(), Release);
                 }
@@ -312,10 +338,16 @@ mod tests {
     fn what_a_long_sleep_is_for_is_done_in_none_that_is_short() {
         let _alone = alone();
         let post = Post::take().unwrap();
-        let (after, short, long) = (Duration::from_millis(30), Duration::from_millis(5), Duration::from_millis(60));
+        let (after, short, long) =
+            (Duration::from_millis(30), Duration::from_millis(5), Duration::from_millis(60));
         for (limit, rests) in [(short, false), (long, true)] {
             let (mut rested, start) = (None, Instant::now());
-            assert!(!post.wait_and_rest(Pacing::Sleep, Some(limit), || false, (after, || rested = Some(start.elapsed()))));
+            assert!(!post.wait_and_rest(
+                Pacing::Sleep,
+                Some(limit),
+                || false,
+                (after, || rested = Some(start.elapsed()))
+            ));
             assert_eq!(rested.map(|at| at >= after), rests.then_some(true));
             assert!(start.elapsed() >= limit);
         }
@@ -333,7 +365,9 @@ mod tests {
     fn posts_are_given_back() {
         let _alone = alone();
         let all: Vec<Post> = std::iter::from_fn(|| Post::take().ok()).collect();
-        assert!(!all.is_empty() && Post::take().unwrap_err().to_string().contains("in one process"));
+        assert!(
+            !all.is_empty() && Post::take().unwrap_err().to_string().contains("in one process")
+        );
         drop(all);
         drop(Post::take().unwrap());
     }

@@ -1,7 +1,9 @@
 //! A thread that computes, and that others ring for all the same: for those that are interrupted.
 //!
-//! It is announced at its post as one who sleeps ([`Post::announce_to_be_rung_for`]), and the clerk hears the bells in its place, each ring of them (the edge, not the level), also beside the thread itself, which may sleep there now and then. The clerk has it come by: by a
-//! signal, say. Why no ring is lost is argued in [`mask`](crate::mask).
+//! It is announced at its post as one who sleeps ([`Post::announce_to_be_rung_for`]), and the clerk
+//! hears the bells in its place, each ring of them (the edge, not the level), also beside the
+//! thread itself, which may sleep there now and then. The clerk has it come by: by a signal, say.
+//! Why no ring is lost is argued in [`mask`](crate::mask).
 
 use crate::clerk::{Clerk, Watched};
 use crate::post::Post;
@@ -17,7 +19,8 @@ use upcall_os::timer::Timer;
 pub enum InterruptError {
     /// It is a virtual processor, on which handlers run at safe points.
     SafePoints,
-    /// The kernel makes no fence for others (`membarrier(2)`), so that senders could not know of it for sure.
+    /// The kernel makes no fence for others (`membarrier(2)`), so that senders could not know of it
+    /// for sure.
     NoFence,
     /// The handler of the signal could not be installed.
     Signal(io::Error),
@@ -76,7 +79,8 @@ impl fmt::Debug for Rung {
     }
 }
 
-/// Whether a thread that computes can be rung for: senders know of it, and somebody hears them. Starts the clerk.
+/// Whether a thread that computes can be rung for: senders know of it, and somebody hears them.
+/// Starts the clerk.
 ///
 /// # Errors
 /// [`InterruptError::NoFence`], [`InterruptError::Resource`].
@@ -88,16 +92,24 @@ pub fn can_be() -> Result<(), InterruptError> {
 }
 
 fn clerk() -> Result<&'static Clerk, InterruptError> {
-    Clerk::current().map_err(|error| InterruptError::Resource { what: "the clerk's thread".into(), error })
+    Clerk::current()
+        .map_err(|error| InterruptError::Resource { what: "the clerk's thread".into(), error })
 }
 
 impl Rung {
-    /// From now on `tell` is called after each ring, by the clerk's thread. It is to be short, and may not block. One that is under way may outlast this.
+    /// From now on `tell` is called after each ring, by the clerk's thread. It is to be short, and
+    /// may not block. One that is under way may outlast this.
     ///
     /// # Errors
     /// [`InterruptError::Resource`].
-    pub fn tells(rings: Arc<impl Rings>, tell: impl Fn() + Send + Sync + 'static) -> Result<Self, InterruptError> {
-        let unable = |error| InterruptError::Resource { what: "a place among what the clerk watches".into(), error };
+    pub fn tells(
+        rings: Arc<impl Rings>,
+        tell: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, InterruptError> {
+        let unable = |error| InterruptError::Resource {
+            what: "a place among what the clerk watches".into(),
+            error,
+        };
         let clerk = clerk()?;
         let key = clerk.watch(Arc::new(Heard { rings, tell }), Report::EachRing).map_err(unable)?;
         Ok(Self { clerk, key })

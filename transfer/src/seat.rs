@@ -1,4 +1,5 @@
-//! A virtual processor's lane of a channel: its threads send and block, and its idle loop takes the replies of all of them.
+//! A virtual processor's lane of a channel: its threads send and block, and its idle loop takes the
+//! replies of all of them.
 //!
 //! Source: URPC, section 2 (U6 and U7 here).
 
@@ -25,21 +26,24 @@ use upcall_thread::Waited;
 /// So long at most the replies of abandoned calls are not looked for.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// With no more calls under way the next reply's line is asked for early; with more, replies come together, and that of the one after the next is.
+/// With no more calls under way the next reply's line is asked for early; with more, replies come
+/// together, and that of the one after the next is.
 const FEW: usize = 3;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A virtual processor's lane of a channel, and the calls of its threads that are under way on it. By itself in its lines, like a server's lane.
+/// A virtual processor's lane of a channel, and the calls of its threads that are under way on it.
+/// By itself in its lines, like a server's lane.
 #[repr(align(128))]
 pub(crate) struct VpSeat {
     vp: usize,
     pub(crate) far: Arc<Far>,
     /// Rung by the server; in the set of our processor's bed.
     bell: Bell,
-    /// Rings the server's bell: all threads of our processor would wait with us if a hostile server made a write to it block.
+    /// Rings the server's bell: all threads of our processor would wait with us if a hostile
+    /// server made a write to it block.
     clapper: &'static Clapper,
     under_way: AtomicUsize,
     /// Requests were sent and it was not yet looked, with a fence, whether the server sleeps.
@@ -60,7 +64,8 @@ struct Calling {
     free: Vec<u16>,
     /// Threads that wait for a free call number.
     queue: VecDeque<Sleeper>,
-    /// So many of the free numbers are for threads that were woken for them: who calls again at once does not overtake them for ever.
+    /// So many of the free numbers are for threads that were woken for them: who calls again at
+    /// once does not overtake them for ever.
     promised: usize,
 }
 
@@ -93,7 +98,10 @@ enum Call {
 
 impl fmt::Debug for VpSeat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VpSeat").field("vp", &self.vp).field("under_way", &self.under_way).finish_non_exhaustive()
+        f.debug_struct("VpSeat")
+            .field("vp", &self.vp)
+            .field("under_way", &self.under_way)
+            .finish_non_exhaustive()
     }
 }
 
@@ -107,7 +115,12 @@ impl Drop for VpSeat {
 }
 
 impl VpSeat {
-    pub(crate) fn new(vp: usize, far: Arc<Far>, (bell, clapper): (Bell, &'static Clapper), lane: Lane) -> Self {
+    pub(crate) fn new(
+        vp: usize,
+        far: Arc<Far>,
+        (bell, clapper): (Bell, &'static Clapper),
+        lane: Lane,
+    ) -> Self {
         let calling = Calling {
             requests: Sender::new(lane.requests),
             replies: Receiver::new(lane.replies),
@@ -147,13 +160,18 @@ impl VpSeat {
                 };
                 sent = Some(number);
                 message.set_call(number);
-                // Not by an assignment: for the drop of what was there, the new one would lie elsewhere first, and be copied (see `Kept`).
-                match std::mem::replace(&mut calling.calls[usize::from(number)], Call::Waiting(sleeper)) {
+                // Not by an assignment: for the drop of what was there, the new one would lie
+                // elsewhere first, and be copied (see `Kept`).
+                match std::mem::replace(
+                    &mut calling.calls[usize::from(number)],
+                    Call::Waiting(sleeper),
+                ) {
                     Call::Free => {}
                     other => drop(other),
                 }
                 if self.far.donor.has_brought(&self.far.station, self.far.home) {
-                    // It runs on our processor, which is free for it as soon as we have nothing else to do.
+                    // It runs on our processor, which is free for it as soon as we have nothing
+                    // else to do.
                     message.donate();
                     if self.far.is_handed_again() && crate::idle::is_stay_wanted() {
                         message.ask_to_stay();
@@ -162,7 +180,8 @@ impl VpSeat {
                 self.far.count(message, &mut calling.uncounted);
                 calling.requests.send(message);
                 if calling.under_way() <= FEW {
-                    // What comes next is a look for it, or another call's thread. The line of a reply that is there travels meanwhile, and beside that of the request.
+                    // What comes next is a look for it, or another call's thread. The line of a
+                    // reply that is there travels meanwhile, and beside that of the request.
                     calling.replies.prefetch(0);
                 }
                 self.under_way.store(calling.under_way(), Ordering::Relaxed);
@@ -208,7 +227,8 @@ impl VpSeat {
         outcome
     }
 
-    /// A call is over: its number goes to whoever has waited longest for one. Whether there was one.
+    /// A call is over: its number goes to whoever has waited longest for one. Whether there was
+    /// one.
     fn free(&self, calling: &mut Calling, number: u16) -> bool {
         calling.free.push(number);
         self.under_way.store(calling.under_way(), Ordering::Relaxed);
@@ -221,14 +241,16 @@ impl VpSeat {
         false
     }
 
-    /// Takes the replies that have come and makes their threads ready; whether there were any. Called by the idle loop of its own virtual processor.
+    /// Takes the replies that have come and makes their threads ready; whether there were any.
+    /// Called by the idle loop of its own virtual processor.
     pub(crate) fn collect(&self) -> bool {
         if self.under_way.load(Ordering::Relaxed) == 0 && !self.far.closed.load(Ordering::Acquire) {
             return false;
         }
         let (woke, late) = self.gather();
         if !late.is_empty() {
-            // Not on a thread of the scheduler, which may end before that has run: then the result would stay in the server, and what the call brought be lost.
+            // Not on a thread of the scheduler, which may end before that has run: then the result
+            // would stay in the server, and what the call brought be lost.
             run_late(move || late.into_iter().for_each(|(late, reply)| late(reply)));
         }
         woke
@@ -240,7 +262,8 @@ impl VpSeat {
             return;
         }
         let seat = self.clone();
-        // Without a thread they stay until the next scheduler that gets this number, or the channel's end.
+        // Without a thread they stay until the next scheduler that gets this number, or the
+        // channel's end.
         run_late(move || {
             let mut pause = Duration::from_millis(1);
             while seat.has_late() {
@@ -253,7 +276,8 @@ impl VpSeat {
         });
     }
 
-    /// The threads of its virtual processor never run again: their numbers are free when their replies have come, and nobody waits for one.
+    /// The threads of its virtual processor never run again: their numbers are free when their
+    /// replies have come, and nobody waits for one.
     pub(crate) fn leave(&self) {
         let mut calling = locked(&self.calling);
         let mut left: Vec<Sleeper> = std::mem::take(&mut calling.queue).into();
@@ -289,10 +313,13 @@ impl VpSeat {
         drop(forgotten);
     }
 
-    /// Takes replies that have come: whether a thread was made ready, and those of abandoned calls, with what takes them.
+    /// Takes replies that have come: whether a thread was made ready, and those of abandoned calls,
+    /// with what takes them.
     ///
-    /// All of them, but that the last one under way is not looked for: a look for a reply that is just being written takes its line from the server, which then has to have it back
-    /// to finish, and makes the threads that have their replies wait for both. It is found when they have run.
+    /// All of them, but that the last one under way is not looked for: a look for a reply that is
+    /// just being written takes its line from the server, which then has to have it back
+    /// to finish, and makes the threads that have their replies wait for both. It is found when
+    /// they have run.
     fn gather(&self) -> (bool, Vec<(Late, Image)>) {
         let (mut woke, mut violated, mut late) = (false, false, Vec::new());
         // Read before: of a channel that is closed all replies are taken.
@@ -318,7 +345,10 @@ impl VpSeat {
                     }
                 }
                 _ => {
-                    let _ = self.far.reason.set(Closed::Violation("a reply to a call that was not made"));
+                    let _ = self
+                        .far
+                        .reason
+                        .set(Closed::Violation("a reply to a call that was not made"));
                     self.far.closed.store(true, Ordering::SeqCst);
                     closed = self.far.closed();
                     violated = true;
@@ -335,7 +365,8 @@ impl VpSeat {
         if let Some(reason) = closed {
             for call in &mut calling.calls {
                 if matches!(call, Call::Waiting(_))
-                    && let Call::Waiting(sleeper) = std::mem::replace(call, Call::Failed(reason.clone()))
+                    && let Call::Waiting(sleeper) =
+                        std::mem::replace(call, Call::Failed(reason.clone()))
                 {
                     sleeper.wake();
                     woke = true;
@@ -346,7 +377,8 @@ impl VpSeat {
                 woke = true;
             }
             drop(calling);
-            // Our own callers know; those on other lanes may sleep, and it may be that none of ours is left to return the error.
+            // Our own callers know; those on other lanes may sleep, and it may be that none of ours
+            // is left to return the error.
             if violated {
                 self.far.close(reason);
             }
@@ -371,12 +403,14 @@ impl VpSeat {
         let calling = || locked(&self.calling);
         if self.far.closed.load(Ordering::Acquire) {
             let calling = calling();
-            return !calling.queue.is_empty() || calling.calls.iter().any(|call| matches!(call, Call::Waiting(_)));
+            return !calling.queue.is_empty()
+                || calling.calls.iter().any(|call| matches!(call, Call::Waiting(_)));
         }
         self.under_way.load(Ordering::Relaxed) != 0 && calling().replies.waits()
     }
 
-    /// Gives our processor to the server at once, if it has none, or has ours; our ready threads go on when it has answered, or as the kernel has them take turns.
+    /// Gives our processor to the server at once, if it has none, or has ours; our ready threads go
+    /// on when it has answered, or as the kernel has them take turns.
     #[cold]
     fn hand_off(&self) {
         fence(upcall_os::atomic::Ordering::SeqCst);
@@ -393,8 +427,9 @@ impl VpSeat {
         self.owes_look.load(Ordering::Relaxed)
     }
 
-    /// The look at the server that was put off, to be made after a fence: wakes it on this processor if it sleeps. The caller has nothing
-    /// else to do, so its processor is free to be given, unless it polls for ever and `kept` says so. Returns whether it was given.
+    /// The look at the server that was put off, to be made after a fence: wakes it on this
+    /// processor if it sleeps. The caller has nothing else to do, so its processor is free to
+    /// be given, unless it polls for ever and `kept` says so. Returns whether it was given.
     pub(crate) fn look(&self, kept: bool) -> bool {
         if !self.owes_look.swap(false, Ordering::Relaxed) {
             return false;

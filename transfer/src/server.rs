@@ -1,9 +1,11 @@
 //! The serving end of a channel.
 //!
-//! A request is taken by whichever virtual processor finds it, and runs there in place, on the stack of the worker that looked, or of another one if a blocked thread was
-//! looking. Workers' stacks are what LRPC calls E-stacks (section 3.2), but they are joined to no A-stack: a processor keeps them in a pool, the last one used first, and makes
-//! another only when a call blocks and none is left (URPC, section 2). Everything in a request is the client's word: this module believes the count of requests, and only against a limit;
-//! `rpc` checks the rest.
+//! A request is taken by whichever virtual processor finds it, and runs there in place, on the
+//! stack of the worker that looked, or of another one if a blocked thread was looking. Workers'
+//! stacks are what LRPC calls E-stacks (section 3.2), but they are joined to no A-stack: a
+//! processor keeps them in a pool, the last one used first, and makes another only when a call
+//! blocks and none is left (URPC, section 2). Everything in a request is the client's word: this
+//! module believes the count of requests, and only against a limit; `rpc` checks the rest.
 
 use crate::domain::Domain;
 use crate::idle::Processors;
@@ -36,7 +38,8 @@ pub trait Serve: Send + Sync {
     /// Runs one request, to which the server came in this way.
     fn serve(&self, request: Request<'_>, came: Came);
 
-    /// The client broke the protocol in this way; its channel was closed and its connection should be.
+    /// The client broke the protocol in this way; its channel was closed and its connection should
+    /// be.
     fn violation(&self, what: &'static str);
 }
 
@@ -59,7 +62,8 @@ pub struct ServerChannel {
     home: u16,
     /// Rung by the client; in the set of the home processor's bed.
     bell: Bell,
-    /// A bit for each lane that was opened. The lanes themselves are the processors', for they keep this channel.
+    /// A bit for each lane that was opened. The lanes themselves are the processors', for they
+    /// keep this channel.
     opened: AtomicU64,
     closed: AtomicBool,
 }
@@ -75,12 +79,14 @@ pub enum Caller {
         vp: u16,
         /// Its bell for this lane.
         bell: Bell,
-        /// What rings it: the client may make its bell block, and ours is a processor that serves others as well.
+        /// What rings it: the client may make its bell block, and ours is a processor that serves
+        /// others as well.
         clapper: &'static Clapper,
     },
 }
 
-/// One lane, as the server sees it. By itself in its lines, for its neighbours belong to other processors; in two, since some processors fetch lines in pairs.
+/// One lane, as the server sees it. By itself in its lines, for its neighbours belong to other
+/// processors; in two, since some processors fetch lines in pairs.
 #[repr(align(128))]
 pub(crate) struct ServerLane {
     queue: Queue,
@@ -90,11 +96,13 @@ pub(crate) struct ServerLane {
     wake_check: WakeCheck,
     /// The last sleep of the caller's processor for which this lane rang.
     rung: AtomicU64,
-    /// One virtual processor alone serves it, so that its threads never take or reply at the same time.
+    /// One virtual processor alone serves it, so that its threads never take or reply at the same
+    /// time.
     alone: bool,
     /// Its number among those of its kind.
     place: usize,
-    /// The processor that looks at it first, and pays what looks are owed: its number in the domain, plus one.
+    /// The processor that looks at it first, and pays what looks are owed: its number in the
+    /// domain, plus one.
     owner: AtomicUsize,
     /// How long the caller takes to call again.
     foresight: AtomicU16,
@@ -144,11 +152,14 @@ impl Queue {
         match self {
             Self::Single(slot) => slot.under_way().max(0) as usize,
             // Another processor may take and answer between the two readings.
-            Self::Rings(requests, replies) => requests.taken().wrapping_sub(replies.sent()).cast_signed().max(0) as usize,
+            Self::Rings(requests, replies) => {
+                requests.taken().wrapping_sub(replies.sent()).cast_signed().max(0) as usize
+            }
         }
     }
 
-    /// Whether the caller has more calls under way than its queue can hold: it breaks the protocol (ring.rs).
+    /// Whether the caller has more calls under way than its queue can hold: it breaks the protocol
+    /// (ring.rs).
     #[inline]
     fn overrun(&self) -> bool {
         let most = match self {
@@ -161,7 +172,10 @@ impl Queue {
 
 impl fmt::Debug for ServerChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerChannel").field("home", &self.home).field("closed", &self.closed).finish_non_exhaustive()
+        f.debug_struct("ServerChannel")
+            .field("home", &self.home)
+            .field("closed", &self.closed)
+            .finish_non_exhaustive()
     }
 }
 
@@ -216,7 +230,10 @@ impl ServerChannel {
             owner: AtomicUsize::new(0),
             queue: match caller {
                 Caller::KernelThread => Queue::Single(SingleServer::new(lane.single)),
-                Caller::Processor { .. } => Queue::Rings(SharedReceiver::new(lane.requests), SharedSender::new(lane.replies)),
+                Caller::Processor { .. } => Queue::Rings(
+                    SharedReceiver::new(lane.requests),
+                    SharedSender::new(lane.replies),
+                ),
             },
             control: lane.control,
             caller,
@@ -293,9 +310,12 @@ impl ServerLane {
         }
     }
 
-    /// Whether the caller may have given processor `cpu` to us: it calls, its word is that it is there, and it runs nothing.
+    /// Whether the caller may have given processor `cpu` to us: it calls, its word is that it is
+    /// there, and it runs nothing.
     pub(crate) fn gave(&self, cpu: u32) -> bool {
-        self.callers_place() == Some(cpu) && self.callers_state() != Some(State::Awake(Awake::Running)) && self.waits()
+        self.callers_place() == Some(cpu)
+            && self.callers_state() != Some(State::Awake(Awake::Running))
+            && self.waits()
     }
 
     /// The processor that the caller runs on, by its own word. A kernel thread does not say.
@@ -306,7 +326,8 @@ impl ServerLane {
         }
     }
 
-    /// Whether the caller runs on processor `cpu`, where we are: by its own word, or, of a kernel thread, because it brought us there with its last call.
+    /// Whether the caller runs on processor `cpu`, where we are: by its own word, or, of a kernel
+    /// thread, because it brought us there with its last call.
     pub(crate) fn shares(&self, cpu: u32) -> bool {
         match &self.caller {
             Caller::KernelThread => self.donated.load(Ordering::Relaxed),
@@ -323,7 +344,8 @@ impl ServerLane {
         waits
     }
 
-    /// Whether a request that is there when another one has just been answered was there before that.
+    /// Whether a request that is there when another one has just been answered was there before
+    /// that.
     #[inline]
     pub(crate) fn has_waited(&self) -> bool {
         // A kernel thread has one call at a time.
@@ -336,7 +358,8 @@ impl ServerLane {
         matches!(self.queue, Queue::Single(_))
     }
 
-    /// Takes a request and runs it; the processor has come to it in this way, for all that it knows. Returns whether there was one, and whether the caller's processor came with it.
+    /// Takes a request and runs it; the processor has come to it in this way, for all that it
+    /// knows. Returns whether there was one, and whether the caller's processor came with it.
     #[inline]
     pub(crate) fn serve_one(&self, came: Came) -> Option<Served> {
         let mut image = Image::new(0, 0, NO_ASTACK);
@@ -404,12 +427,16 @@ impl ServerLane {
         futex::wake(&self.control.sleeper, 1, Scope::Shared);
     }
 
-    /// One ring for a sleep is enough (sleep.rs), and on our own processor more are waste, for the caller cannot run before we rest: with 32 callers on one
-    /// processor 2.6 million calls a second in place of 0.55. A caller that wakes on another processor is rung for again until it is up. That keeps us from
-    /// falling asleep meanwhile, and then the two from sleeping in turns: 8 million calls a second in place of 0.9.
+    /// One ring for a sleep is enough (sleep.rs), and on our own processor more are waste, for the
+    /// caller cannot run before we rest: with 32 callers on one processor 2.6 million calls a
+    /// second in place of 0.55. A caller that wakes on another processor is rung for again until it
+    /// is up. That keeps us from falling asleep meanwhile, and then the two from sleeping in
+    /// turns: 8 million calls a second in place of 0.9.
     #[inline(never)]
     fn wake_processor(&self, vp: u16, sleep: u64, (bell, clapper): (&Bell, &Clapper)) {
-        if sleep::first_ring(&self.rung, sleep) || self.channel.station.cpu(vp) != Some(processor::current() as u32) {
+        if sleep::first_ring(&self.rung, sleep)
+            || self.channel.station.cpu(vp) != Some(processor::current() as u32)
+        {
             clapper.ring(bell);
         }
     }
@@ -434,12 +461,14 @@ pub(crate) struct Served {
     pub(crate) rest: bool,
 }
 
-/// A request under way. Two words, so that it goes from hand to hand in registers (see `upcall_shm::slot::Kept`).
+/// A request under way. Two words, so that it goes from hand to hand in registers (see
+/// `upcall_shm::slot::Kept`).
 #[derive(Debug)]
 pub struct Request<'a> {
     image: &'a Image,
     lane: &'a ServerLane,
-    /// It is answered on the kernel thread that took it: a lane's replies have one writer at a time.
+    /// It is answered on the kernel thread that took it: a lane's replies have one writer at a
+    /// time.
     stays: PhantomData<*const ()>,
 }
 

@@ -7,29 +7,40 @@
 //!   none: sleep until woken                 1: wake
 //! ```
 //! # Why no wake is lost
-//! Both sides write first and read then, with a SeqCst fence between. In the single order of the two fences one comes first. If
-//! it is the sleeper's, the waker reads 1 and wakes; the wake cannot come too early, for the sleeper sleeps on something that remembers it: a futex compares
-//! its word, which a waker clears before it wakes, and a bell keeps its count. If it is the waker's, the sleeper's second look finds the message.
+//! Both sides write first and read then, with a SeqCst fence between. In the single order of the
+//! two fences one comes first. If it is the sleeper's, the waker reads 1 and wakes; the wake cannot
+//! come too early, for the sleeper sleeps on something that remembers it: a futex compares
+//! its word, which a waker clears before it wakes, and a bell keeps its count. If it is the
+//! waker's, the sleeper's second look finds the message.
 //!
-//! A waker that will look again before it sleeps itself may leave the fence out the first time ([`seems_asleep`]); it then owes the look with the
-//! fence, and pays when it runs out of other work. `tests/models/loom_sleep.rs` is the model.
-//! Replies do so by [`wake_check`](crate::wake_check).
+//! A waker that will look again before it sleeps itself may leave the fence out the first time
+//! ([`seems_asleep`]); it then owes the look with the fence, and pays when it runs out of other
+//! work. `tests/models/loom_sleep.rs` is the model. Replies do so by
+//! [`wake_check`](crate::wake_check).
 //!
 //! # Why one ring for a sleep is enough
-//! A processor numbers its sleeps, and a waker that has rung for this one does not ring again ([`first_ring`]): to a sleeper that cannot run yet, because it shares the
-//! waker's processor, each of many replies would else cost a system call. The first ring is kept, so this sleep ends. Whatever is published later is found at the latest by the
-//! second look before the next sleep: a waker that still read the old number made its fence before the sleeper's next one. A waker that reads the next number rings.
+//! A processor numbers its sleeps, and a waker that has rung for this one does not ring again
+//! ([`first_ring`]): to a sleeper that cannot run yet, because it shares the waker's processor,
+//! each of many replies would else cost a system call. The first ring is kept, so this sleep ends.
+//! Whatever is published later is found at the latest by the second look before the next sleep: a
+//! waker that still read the old number made its fence before the sleeper's next one. A waker that
+//! reads the next number rings.
 //!
 //! # One fence for both
-//! Who sends messages that nobody answers would pay for a fence with each of them, and wait in it for a line that the receiver has. So there the sleeper makes it for both ([`announce_to_all`], by
-//! [`membarrier`](upcall_os::membarrier)): when that returns, each sender's processor has made a full fence at some moment since the announcement. If that was before the sender read the word, it reads 1 and wakes; if after, then what it had
-//! published before it read is what the second look finds. A sender whose process is not registered makes its own fence ([`must_wake`]).
+//! Who sends messages that nobody answers would pay for a fence with each of them, and wait in it
+//! for a line that the receiver has. So there the sleeper makes it for both ([`announce_to_all`],
+//! by [`membarrier`](upcall_os::membarrier)): when that returns, each sender's processor has made a
+//! full fence at some moment since the announcement. If that was before the sender read the word,
+//! it reads 1 and wakes; if after, then what it had published before it read is what the second
+//! look finds. A sender whose process is not registered makes its own fence ([`must_wake`]).
 //!
-//! In the model the fence is one in each sender, between publishing and reading: as the kernel sees to it.
+//! In the model the fence is one in each sender, between publishing and reading: as the kernel sees
+//! to it.
 
 use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Says that the caller is about to sleep. It must look again for work after this, and before it sleeps.
+/// Says that the caller is about to sleep. It must look again for work after this, and before it
+/// sleeps.
 #[inline]
 pub fn announce(word: &AtomicU32) {
     word.store(1, Ordering::Release);
@@ -50,7 +61,8 @@ pub fn announce_without_fence(word: &AtomicU32, number: &AtomicU64) {
     word.store(1, Ordering::Release);
 }
 
-/// The same for one who makes the fence of its wakers too. False if the kernel did not: then it must not sleep for long.
+/// The same for one who makes the fence of its wakers too. False if the kernel did not: then it
+/// must not sleep for long.
 #[inline]
 #[must_use]
 pub fn announce_to_all(word: &AtomicU32, number: &AtomicU64) -> bool {
@@ -71,7 +83,8 @@ pub fn no_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// Whether a sleeper has to be rung for, given the number of its sleep and the last one for which this waker rang. To be followed by a ring.
+/// Whether a sleeper has to be rung for, given the number of its sleep and the last one for which
+/// this waker rang. To be followed by a ring.
 #[inline]
 pub fn first_ring(rung: &AtomicU64, sleep: u64) -> bool {
     rung.load(Ordering::Relaxed) != sleep && rung.swap(sleep, Ordering::Relaxed) != sleep
@@ -83,7 +96,8 @@ pub fn retract(word: &AtomicU32) {
     word.store(0, Ordering::Release);
 }
 
-/// Whether, after a message was published, its receiver has to be woken. Exact: never false for one who sleeps without having seen it.
+/// Whether, after a message was published, its receiver has to be woken. Exact: never false for one
+/// who sleeps without having seen it.
 #[inline]
 pub fn must_wake(word: &AtomicU32) -> bool {
     fence(Ordering::SeqCst);

@@ -1,14 +1,20 @@
 //! Which servers poll, where not all of those that we call can.
 //!
-//! Source: LRPC, section 3.4: the kernel counts how often a processor that idles in a domain was needed, and prods idle processors to spin in the domains with the most activity. Here there is
-//! no kernel between, and servers know nothing of each other; who sees all of them is their client. So each client counts its calls to each server, and those servers
-//! that it calls most may look for calls on processors of their own, as many servers as there are processors besides the client's. The others are told with each request to rest
-//! when they have answered: they are called by hand-off on the caller's processor, which costs some microseconds, where several that spin on one processor take it from each other for milliseconds.
+//! Source: LRPC, section 3.4: the kernel counts how often a processor that idles in a domain was
+//! needed, and prods idle processors to spin in the domains with the most activity. Here there is
+//! no kernel between, and servers know nothing of each other; who sees all of them is their client.
+//! So each client counts its calls to each server, and those servers that it calls most may look
+//! for calls on processors of their own, as many servers as there are processors besides the
+//! client's. The others are told with each request to rest when they have answered: they are called
+//! by hand-off on the caller's processor, which costs some microseconds, where several that spin on
+//! one processor take it from each other for milliseconds.
 //!
-//! Counting takes no atomic operation that others see: each lane counts for itself, and hands in [`STRIDE`] calls at once, if there are several servers. Who hands in decides anew, if [some time](BETWEEN) has
-//! passed; nobody waits for that.
+//! Counting takes no atomic operation that others see: each lane counts for itself, and hands in
+//! [`STRIDE`] calls at once, if there are several servers. Who hands in decides anew, if [some
+//! time](BETWEEN) has passed; nobody waits for that.
 //!
-//! A server that lies about its places makes the servers of its own clients poll as if nobody steered, and no more.
+//! A server that lies about its places makes the servers of its own clients poll as if nobody
+//! steered, and no more.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -17,10 +23,12 @@ use std::time::{Duration, Instant};
 /// So many calls a lane counts before it hands them in.
 const STRIDE: u32 = 256;
 
-/// Between two decisions: many times what it costs a server to move, and enough for so many calls that what lanes have not handed in does not matter.
+/// Between two decisions: many times what it costs a server to move, and enough for so many calls
+/// that what lanes have not handed in does not matter.
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Who polls keeps that until another is called so much more often, in quarters: to change costs both a move.
+/// Who polls keeps that until another is called so much more often, in quarters: to change costs
+/// both a move.
 const MORE: u64 = 6;
 
 /// What a client knows of the calls to one of its servers.
@@ -55,7 +63,8 @@ impl Known {
     }
 }
 
-/// Whether there are several servers. With one there is nothing to decide, and no lane writes what another one reads.
+/// Whether there are several servers. With one there is nothing to decide, and no lane writes what
+/// another one reads.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 
 static SERVERS: Mutex<Servers> = Mutex::new(Servers { known: Vec::new(), decided: None });
@@ -63,8 +72,11 @@ static SERVERS: Mutex<Servers> = Mutex::new(Servers { known: Vec::new(), decided
 impl Attention {
     /// For a server that was not called yet.
     pub(crate) fn new(places: u32) -> Arc<Self> {
-        let attention =
-            Arc::new(Self { calls: AtomicU64::new(0), places: AtomicU32::new(places), polls: AtomicBool::new(false) });
+        let attention = Arc::new(Self {
+            calls: AtomicU64::new(0),
+            places: AtomicU32::new(places),
+            polls: AtomicBool::new(false),
+        });
         let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
         servers.known.push(Known { attention: Arc::downgrade(&attention), seen: 0, lately: 0 });
         servers.decide();
@@ -116,18 +128,31 @@ impl Servers {
         self.known.retain_mut(Known::look);
         SEVERAL.store(self.known.len() > 1, Relaxed);
         if let [one] = &*self.known {
-            return one.attention.upgrade().into_iter().for_each(|attention| attention.shall_poll(true));
+            return one
+                .attention
+                .upgrade()
+                .into_iter()
+                .for_each(|attention| attention.shall_poll(true));
         }
-        let there: Vec<_> = self.known.iter().filter_map(|known| Some((known.lately, known.attention.upgrade()?))).collect();
-        let places = there.iter().map(|(_, attention)| attention.places.load(Relaxed)).max().unwrap_or(0);
-        let calls: Vec<_> = there.iter().map(|(lately, attention)| (*lately, attention.polls.load(Relaxed))).collect();
+        let there: Vec<_> = self
+            .known
+            .iter()
+            .filter_map(|known| Some((known.lately, known.attention.upgrade()?)))
+            .collect();
+        let places =
+            there.iter().map(|(_, attention)| attention.places.load(Relaxed)).max().unwrap_or(0);
+        let calls: Vec<_> = there
+            .iter()
+            .map(|(lately, attention)| (*lately, attention.polls.load(Relaxed)))
+            .collect();
         for ((_, attention), polls) in there.iter().zip(who_polls(&calls, spare(places))) {
             attention.shall_poll(polls);
         }
     }
 }
 
-/// How many servers may poll, which may run on so many `places` at most: one of these is the client's. Servers that may run in one place only have it for themselves, for all that we know.
+/// How many servers may poll, which may run on so many `places` at most: one of these is the
+/// client's. Servers that may run in one place only have it for themselves, for all that we know.
 fn spare(places: u32) -> usize {
     places.saturating_sub(1).max(1) as usize
 }
@@ -135,7 +160,9 @@ fn spare(places: u32) -> usize {
 /// Who shall poll, of servers that were called so often lately, and polled or not.
 fn who_polls(calls: &[(u64, bool)], spare: usize) -> Vec<bool> {
     let mut by_calls: Vec<usize> = (0..calls.len()).collect();
-    let weight = |&(lately, polled): &(u64, bool)| (lately.saturating_mul(if polled { MORE } else { 4 }), polled);
+    let weight = |&(lately, polled): &(u64, bool)| {
+        (lately.saturating_mul(if polled { MORE } else { 4 }), polled)
+    };
     by_calls.sort_by_key(|&at| std::cmp::Reverse(weight(&calls[at])));
     let mut polls = vec![false; calls.len()];
     by_calls.into_iter().take(spare).for_each(|at| polls[at] = true);

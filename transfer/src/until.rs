@@ -1,9 +1,12 @@
 //! Until when a caller waits: a moment, or somebody's word.
 //!
-//! Source: LRPC, section 5.3: a client whose call is held too long may abandon it, and goes on as though the call had returned call-aborted. The server's thread goes on to the end, and
-//! its reply is dropped when it comes.
+//! Source: LRPC, section 5.3: a client whose call is held too long may abandon it, and goes on as
+//! though the call had returned call-aborted. The server's thread goes on to the end, and its reply
+//! is dropped when it comes.
 //!
-//! What the word does to a waiting thread is what its deadline would do (`Ticket::expire`), and only the first of word, deadline and reply does anything. Why none is missed: [`word`](crate::word).
+//! What the word does to a waiting thread is what its deadline would do (`Ticket::expire`), and
+//! only the first of word, deadline and reply does anything. Why none is missed:
+//! [`word`](crate::word).
 
 use crate::sleep;
 use crate::word::Word;
@@ -17,8 +20,10 @@ use upcall_thread::Ticket;
 
 /// A word that gives calls up, to be said once, from any thread. Clones are the same word.
 ///
-/// A call that was told of it returns as soon as the word is given, as one does at its deadline; one that begins later returns at once. One that is having memory mapped for large values, and one that waits for a lane
-/// among many kernel threads, looks for the word now and then: every 10 ms at least.
+/// A call that was told of it returns as soon as the word is given, as one does at its deadline;
+/// one that begins later returns at once. One that is having memory mapped for large values, and
+/// one that waits for a lane among many kernel threads, looks for the word now and then: every 10
+/// ms at least.
 #[derive(Clone, Default)]
 pub struct Abandon {
     word: Arc<Word<Waiting>>,
@@ -43,8 +48,9 @@ impl Abandon {
         Self::default()
     }
 
-    /// One for kernel threads that signals shall interrupt: a thread that sleeps for a reply asks `ask`, itself, when its sleep has ended without one, as a signal's handler ends it; twice a second also
-    /// without that. If the answer is yes, that call is given up, and no other.
+    /// One for kernel threads that signals shall interrupt: a thread that sleeps for a reply asks
+    /// `ask`, itself, when its sleep has ended without one, as a signal's handler ends it; twice a
+    /// second also without that. If the answer is yes, that call is given up, and no other.
     pub fn asking(ask: fn() -> bool) -> Self {
         Self { ask: Some(ask), ..Self::default() }
     }
@@ -76,7 +82,8 @@ impl Abandon {
         told.into_iter().for_each(Waiting::end);
     }
 
-    /// Has who sleeps in a lane woken by the word, until what is returned is dropped. If it has been given, nobody is woken: who asks afterwards is told.
+    /// Has who sleeps in a lane woken by the word, until what is returned is dropped. If it has
+    /// been given, nobody is woken: who asks afterwards is told.
     pub(crate) fn enter_lane(&self, control: &Shared<LaneControl>) -> Entered<'_> {
         drop(self.word.enter(Waiting::Lane(control.clone()), Waiting::is_over));
         Entered { word: self, lane: std::ptr::from_ref(&**control) }
@@ -108,11 +115,14 @@ pub(crate) struct Entered<'a> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let lane = self.lane;
-        self.word.word.leave(|one| matches!(one, Waiting::Lane(control) if std::ptr::eq(&**control, lane)));
+        self.word
+            .word
+            .leave(|one| matches!(one, Waiting::Lane(control) if std::ptr::eq(&**control, lane)));
     }
 }
 
-/// Until when somebody waits: a moment, a word, whichever comes first. Neither: as long as it takes.
+/// Until when somebody waits: a moment, a word, whichever comes first. Neither: as long as it
+/// takes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Until<'a> {
     /// The moment.
@@ -152,7 +162,8 @@ impl Until<'_> {
         if self.is_abandoned() {
             return Duration::ZERO;
         }
-        self.ends.map_or(longest, |ends| ends.saturating_duration_since(Instant::now()).min(longest))
+        self.ends
+            .map_or(longest, |ends| ends.saturating_duration_since(Instant::now()).min(longest))
     }
 }
 

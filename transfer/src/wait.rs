@@ -17,7 +17,8 @@ pub enum Closed {
     Refused(String),
     /// This side closed it.
     Here,
-    /// A lane could not be opened: the server could not be told of it, or something was missing here. Under user-level threads the channel stays open.
+    /// A lane could not be opened: the server could not be told of it, or something was missing
+    /// here. Under user-level threads the channel stays open.
     Lane(String),
     /// The connection to a server on another machine has ended.
     Lost {
@@ -53,7 +54,8 @@ pub struct Patience<'a> {
     pub hand_off: HandOff,
 }
 
-/// Takes the reply of a call that was abandoned, on a thread that may block. Dropped if none will come; what it holds is free then.
+/// Takes the reply of a call that was abandoned, on a thread that may block. Dropped if none will
+/// come; what it holds is free then.
 pub type Late = Box<dyn FnOnce(Image) + Send>;
 
 /// Why a call has no reply.
@@ -63,7 +65,8 @@ pub enum NoReply {
     Closed(Closed),
     /// The caller's patience ended.
     OutOfTime {
-        /// The request is with the server; otherwise the call was still waiting for its turn to be sent.
+        /// The request is with the server; otherwise the call was still waiting for its turn to be
+        /// sent.
         sent: bool,
     },
     /// This domain has no memory for the request, which was not sent.
@@ -88,7 +91,8 @@ pub fn give_way() {
     }
 }
 
-/// How a call waits: decided when it is compiled, so that one that waits for ever pays nothing for those that do not.
+/// How a call waits: decided when it is compiled, so that one that waits for ever pays nothing for
+/// those that do not.
 pub(crate) trait Wait {
     /// When it ends, if it does.
     fn until(&self) -> Until<'_>;
@@ -163,7 +167,8 @@ impl Sleeper {
     }
 }
 
-/// Blocks the calling thread until the sleeper that `publish` gets is woken, or as long as `until` says. If `publish` hands it back, there is no wait.
+/// Blocks the calling thread until the sleeper that `publish` gets is woken, or as long as `until`
+/// says. If `publish` hands it back, there is no wait.
 #[inline]
 pub fn block_unless(until: Until<'_>, publish: impl FnOnce(Sleeper) -> Option<Sleeper>) -> Waited {
     if until.is_for_ever() {
@@ -179,7 +184,8 @@ pub fn block_unless(until: Until<'_>, publish: impl FnOnce(Sleeper) -> Option<Sl
     })
 }
 
-/// Runs what comes late, a reply above all, on a kernel thread of its own. Without one it is dropped, with all that it holds.
+/// Runs what comes late, a reply above all, on a kernel thread of its own. Without one it is
+/// dropped, with all that it holds.
 pub fn run_late(work: impl FnOnce() + Send + 'static) {
     drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(work));
 }

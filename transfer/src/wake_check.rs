@@ -44,7 +44,12 @@ impl WakeCheck {
     /// `more` returns `true` if this processor will reply on the lane again, or [pay](Self::pay).
     /// `wake_sleeper` loads the caller's word, and wakes the caller if that word is set.
     #[inline(always)]
-    pub fn reply(&self, publish: impl FnOnce(), more: impl FnOnce() -> bool, wake_sleeper: impl FnOnce()) {
+    pub fn reply(
+        &self,
+        publish: impl FnOnce(),
+        more: impl FnOnce() -> bool,
+        wake_sleeper: impl FnOnce(),
+    ) {
         publish();
         if more() {
             wake_sleeper();

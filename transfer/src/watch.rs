@@ -1,8 +1,9 @@
 //! No call waits for a processor that is busy while another of the same server sleeps (U14).
 //!
-//! A channel is rung for on its home processor only, and nobody rings while that is awake: it will look soon, unless what it runs now takes long. So as long as one processor of
-//! a server runs something and another sleeps, a timer is set, and wakes one that sleeps. That looks at the lanes of all, serves what it finds, and goes back to sleep
-//! at once if that is nothing.
+//! A channel is rung for on its home processor only, and nobody rings while that is awake: it will
+//! look soon, unless what it runs now takes long. So as long as one processor of a server runs
+//! something and another sleeps, a timer is set, and wakes one that sleeps. That looks at the lanes
+//! of all, serves what it finds, and goes back to sleep at once if that is nothing.
 //!
 //! # Why a call is always found
 //! ```text
@@ -17,12 +18,14 @@
 //! the model.
 //!
 //! # Not for nothing
-//! There is one timer for all. Each time that it brings nothing its interval is doubled, up to [`LONGEST`]; so a processor that runs for an hour, or many
-//! short calls one after the other, cost a sleeper one glance every 8 ms. When all sleep no timer is set.
+//! There is one timer for all. Each time that it brings nothing its interval is doubled, up to
+//! [`LONGEST`]; so a processor that runs for an hour, or many short calls one after the other, cost
+//! a sleeper one glance every 8 ms. When all sleep no timer is set.
 
 use upcall_os::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// So long a call waits at most for a processor that has begun something long, after a time in which there was nothing to help with.
+/// So long a call waits at most for a processor that has begun something long, after a time in
+/// which there was nothing to help with.
 #[cfg(not(loom))]
 pub const FIRST: std::time::Duration = std::time::Duration::from_millis(1);
 /// How often the interval is doubled at most.
@@ -39,13 +42,15 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// To be asked before a call is run, after a light fence, with whether another processor sleeps. Then the timer is to be set.
+    /// To be asked before a call is run, after a light fence, with whether another processor
+    /// sleeps. Then the timer is to be set.
     #[inline]
     pub fn begins_to_run(&self, another_sleeps: impl FnOnce() -> bool) -> bool {
         !self.set.load(Ordering::Relaxed) && another_sleeps() && self.take()
     }
 
-    /// To be asked by a processor that goes to sleep, after it has announced that and a heavy fence, with whether another one runs, and whether all the others sleep.
+    /// To be asked by a processor that goes to sleep, after it has announced that and a heavy
+    /// fence, with whether another one runs, and whether all the others sleep.
     pub fn goes_to_sleep(&self, another_runs: bool, all_sleep: bool) -> bool {
         if all_sleep {
             self.doubled.store(0, Ordering::Relaxed);
@@ -64,7 +69,8 @@ impl Watch {
 
     /// What the look was good for.
     pub fn brought(&self, something: bool) {
-        let doubled = if something { 0 } else { (self.doubled.load(Ordering::Relaxed) + 1).min(DOUBLINGS) };
+        let doubled =
+            if something { 0 } else { (self.doubled.load(Ordering::Relaxed) + 1).min(DOUBLINGS) };
         self.doubled.store(doubled, Ordering::Relaxed);
     }
 
@@ -83,7 +89,11 @@ mod tests {
     fn it_is_set_once_and_less_often_while_it_brings_nothing() {
         let watch = Watch::default();
         assert!(!watch.begins_to_run(|| false), "nobody sleeps");
-        assert!(watch.begins_to_run(|| true) && !watch.begins_to_run(|| true) && !watch.goes_to_sleep(true, false));
+        assert!(
+            watch.begins_to_run(|| true)
+                && !watch.begins_to_run(|| true)
+                && !watch.goes_to_sleep(true, false)
+        );
         for expected in [1, 2, 4, 8, 8] {
             assert_eq!(watch.interval().as_millis(), expected);
             watch.has_gone_off();

@@ -53,7 +53,8 @@ impl<W> Word<W> {
         self.given.load(Ordering::Acquire) != 0
     }
 
-    /// Enters one who waits; it comes back if the word has been given. Now and then those are taken out that have `gone`.
+    /// Enters one who waits; it comes back if the word has been given. Now and then those are taken
+    /// out that have `gone`.
     pub fn enter(&self, one: W, gone: impl Fn(&W) -> bool) -> Option<W> {
         let mut waiting = self.waiting();
         if self.is_given() {

@@ -1,4 +1,5 @@
-//! A server that answers what was not asked, on one lane: the callers on all the other lanes are told, asleep or not.
+//! A server that answers what was not asked, on one lane: the callers on all the other lanes are
+//! told, asleep or not.
 #![cfg(not(loom))]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -65,7 +66,9 @@ fn a_violation_on_one_lane_wakes_the_callers_on_all() {
     let second = call_from_a_thread(&channel);
     let kernel = {
         let channel = channel.clone();
-        std::thread::spawn(move || channel.call(&mut Image::new(0, 9, NO_ASTACK), HandOff::WhenIdle))
+        std::thread::spawn(move || {
+            channel.call(&mut Image::new(0, 9, NO_ASTACK), HandOff::WhenIdle)
+        })
     };
     eventually("the second lane is open", || lanes.lock().unwrap().len() == 2);
     let asleep = |at: usize| {
@@ -76,7 +79,8 @@ fn a_violation_on_one_lane_wakes_the_callers_on_all() {
     eventually("the kernel thread sleeps", || {
         far.lane(0).unwrap().control.sleeper.load(upcall_os::atomic::Ordering::SeqCst) != 0
     });
-    // The proper answer and another one, in one go: the caller of the first lane returns with its answer, and nobody is left there to tell the others.
+    // The proper answer and another one, in one go: the caller of the first lane returns with its
+    // answer, and nobody is left there to tell the others.
     let (number, _, bell) = lanes.lock().unwrap().remove(0);
     let lane = far.lane(number).unwrap();
     let request = Receiver::new(lane.requests).take().expect("a request");
@@ -101,7 +105,9 @@ fn a_reply_to_another_call_is_not_a_kernel_threads() {
     let outcome = std::thread::scope(|scope| {
         let calling = scope.spawn(call);
         let lane = far.lane(0).unwrap();
-        eventually("the kernel thread sleeps", || lane.control.sleeper.load(upcall_os::atomic::Ordering::SeqCst) != 0);
+        eventually("the kernel thread sleeps", || {
+            lane.control.sleeper.load(upcall_os::atomic::Ordering::SeqCst) != 0
+        });
         let (server, mut request) = (SingleServer::new(lane.single), Image::new(0, 0, NO_ASTACK));
         assert!(server.take(&mut request), "a request");
         server.reply(&Image::new(request.call() ^ 1, 3, NO_ASTACK));

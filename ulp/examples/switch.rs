@@ -1,4 +1,5 @@
-//! What ULPs take: to load and start one, to switch from one to the next, and in memory: `cargo run --release -p upcall-ulp --example switch [COUNT …]`.
+//! What ULPs take: to load and start one, to switch from one to the next, and in memory: `cargo run
+//! --release -p upcall-ulp --example switch [COUNT …]`.
 
 use std::error::Error;
 use std::ffi::CString;
@@ -21,7 +22,8 @@ int main(void)
 const TURNS: usize = 1000;
 
 fn compile(folder: &Path) -> Result<Image, Box<dyn Error>> {
-    let (source, archive, program) = (folder.join("turns.c"), folder.join("libupvm.a"), folder.join("turns"));
+    let (source, archive, program) =
+        (folder.join("turns.c"), folder.join("libupvm.a"), folder.join("turns"));
     fs::write(&source, PROGRAM)?;
     fs::write(&archive, tools::ARCHIVE)?;
     let image = concat!(env!("CARGO_MANIFEST_DIR"), "/image");
@@ -49,12 +51,16 @@ fn turn(worker: &mut Worker, ulp: &mut Ulp) -> Result<(), String> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let counts = env::args().skip(1).map(|count| count.parse()).collect::<Result<Vec<usize>, _>>()?;
+    let counts =
+        env::args().skip(1).map(|count| count.parse()).collect::<Result<Vec<usize>, _>>()?;
     let counts = if counts.is_empty() { vec![1, 16, 256, 1000, 4000] } else { counts };
     let folder = tempfile::tempdir()?;
     let image = compile(folder.path())?;
     let mut worker = Worker::begin()?;
-    println!("{:>7} {:>9} {:>9} {:>9} {:>9} {:>9}", "ULPs", "load, µs", "start, µs", "turn, ns", "by host", "KiB each");
+    println!(
+        "{:>7} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "ULPs", "load, µs", "start, µs", "turn, ns", "by host", "KiB each"
+    );
     for count in counts {
         let before = resident()?;
         let begun = Instant::now();

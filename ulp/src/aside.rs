@@ -1,8 +1,15 @@
-//! Calls that have to wait in the kernel, and for which nothing can be waited instead: helper threads run them, while the worker runs other ULPs (V10).
+//! Calls that have to wait in the kernel, and for which nothing can be waited instead: helper
+//! threads run them, while the worker runs other ULPs (V10).
 //!
-//! All threads of a process have the same addresses and descriptors, so a call does there what it would have done here. A helper is started when none is idle, and ends when there was nothing to do for [`LAZY`].
+//! All threads of a process have the same addresses and descriptors, so a call does there what it
+//! would have done here. A helper is started when none is idle, and ends when there was nothing to
+//! do for [`LAZY`].
 //!
-//! Who waits for whom, how a call is interrupted, and why nothing of that is lost: [`helping`](crate::helping). The signal that interrupts finds the helper before it looks at `stop` (`upcall_ulp_aside_look` below), which then is seen; or between that and the system call, and the handler sets it behind, with EINTR; or in the system call, which the kernel ends with EINTR; or behind it, and the call is done.
+//! Who waits for whom, how a call is interrupted, and why nothing of that is lost:
+//! [`helping`](crate::helping). The signal that interrupts finds the helper before it looks at
+//! `stop` (`upcall_ulp_aside_look` below), which then is seen; or between that and the system call,
+//! and the handler sets it behind, with EINTR; or in the system call, which the kernel ends with
+//! EINTR; or behind it, and the call is done.
 //!
 //! The way between look and system call is musl's, for its `pthread_cancel` (R. Felker).
 
@@ -126,7 +133,8 @@ impl fmt::Debug for Call {
 }
 
 impl Aside {
-    /// Without a helper yet. From now on the process handles the signal that stops calls, the last but one of real time.
+    /// Without a helper yet. From now on the process handles the signal that stops calls, the last
+    /// but one of real time.
     ///
     /// # Errors
     /// The kernel's: no descriptor can be had.
@@ -153,7 +161,8 @@ impl Aside {
         self.0.pool.is_noted()
     }
 
-    /// The tokens of calls that were done since this was asked last. What has become of them their ULPs know ([`Ulp::aside`](crate::Ulp::aside)).
+    /// The tokens of calls that were done since this was asked last. What has become of them their
+    /// ULPs know ([`Ulp::aside`](crate::Ulp::aside)).
     pub fn done(&self) -> Vec<u64> {
         let mut count = [0_u8; 8];
         // SAFETY: as many bytes as the kernel is told.
@@ -172,7 +181,10 @@ impl Aside {
             let new = thread::Builder::new().name("upcall-aside".into()).stack_size(STACK);
             new.spawn(move || help(&shared)).map(drop)
         };
-        self.0.pool.add(call.clone(), start).map_err(|error| error.raw_os_error().unwrap_or(libc::EAGAIN))?;
+        self.0
+            .pool
+            .add(call.clone(), start)
+            .map_err(|error| error.raw_os_error().unwrap_or(libc::EAGAIN))?;
         Ok(call)
     }
 }
@@ -213,7 +225,8 @@ fn help(Shared { pool, bell }: &Shared) {
     while let Some(call) = pool.next(LAZY) {
         call.run.carry_out(own, -i64::from(libc::EINTR), |stop| {
             let stop = ptr::from_ref(stop).cast();
-            // SAFETY: one of `CALLS`; `stop` is a word that lives as long as this, and what memory it may write to is a ULP's, which is mapped until it is done (`keep`).
+            // SAFETY: one of `CALLS`; `stop` is a word that lives as long as this, and what memory
+            // it may write to is a ULP's, which is mapped until it is done (`keep`).
             unsafe { upcall_ulp_aside_call(stop, &raw const call.words) }
         });
         pool.note(call.token);
@@ -233,7 +246,8 @@ fn hear_one_signal() {
     let mut mask: libc::sigset_t = unsafe { mem::zeroed() };
     // SAFETY: a mask of this function's.
     unsafe { libc::sigfillset(&raw mut mask) };
-    for heard in [signal(), libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT] {
+    for heard in [signal(), libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT]
+    {
         // SAFETY: as above.
         unsafe { libc::sigdelset(&raw mut mask, heard) };
     }
@@ -247,7 +261,8 @@ fn handle() {
     action.sa_sigaction = stopped as *const () as usize;
     // Without SA_RESTART: calls end.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and touches nothing but where the thread goes on.
+    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and touches nothing but where
+    // the thread goes on.
     unsafe { libc::sigaction(signal(), &raw const action, ptr::null_mut()) };
 }
 

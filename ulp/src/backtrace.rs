@@ -1,7 +1,12 @@
 //! Where a ULP was when it crashed, or was interrupted: the calls under way, by name.
 //!
-//! Frames are found by the call frame information (`.eh_frame`) of the image's file, which compilers write for all code on x86-64, and libc has for its own; so no frame pointers are needed, and nothing is guessed: a backtrace ends where a caller is not known for certain. Names come from debug information, with lines and what was inlined, or from the symbol table.
-//! A call may have been under way in what all images [share](crate::Shared); its file has the same. What the ULP has written is read as the kernel reads it (`/proc/self/mem`), for there may be nothing at an address.
+//! Frames are found by the call frame information (`.eh_frame`) of the image's file, which
+//! compilers write for all code on x86-64, and libc has for its own; so no frame pointers are
+//! needed, and nothing is guessed: a backtrace ends where a caller is not known for certain. Names
+//! come from debug information, with lines and what was inlined, or from the symbol table.
+//! A call may have been under way in what all images [share](crate::Shared); its file has the same.
+//! What the ULP has written is read as the kernel reads it (`/proc/self/mem`), for there may be
+//! nothing at an address.
 
 use crate::image::Image;
 use crate::shared::Shared;
@@ -74,7 +79,12 @@ impl fmt::Display for Frame {
 }
 
 /// From these registers on, of an image at this base, whose ULP has this memory.
-pub(crate) fn of(registers: &Registers, image: &Image, base: u64, memory: Range<u64>) -> Vec<Frame> {
+pub(crate) fn of(
+    registers: &Registers,
+    image: &Image,
+    base: u64,
+    memory: Range<u64>,
+) -> Vec<Frame> {
     let mut bytes = Vec::new();
     if image.has_changed() || image.read_to(&mut bytes).is_err() {
         return Vec::new();
@@ -82,15 +92,23 @@ pub(crate) fn of(registers: &Registers, image: &Image, base: u64, memory: Range<
     let shared = Shared::all();
     let tables = shared.iter().map(|one| Tables::of(one.file)).collect::<Vec<_>>();
     let mut code = vec![Code::new(&image.tables, base, memory.clone())];
-    code.extend(shared.iter().zip(&tables).map(|(one, tables)| Code::new(tables, one.base, one.memory.clone())));
-    let files = [(&bytes[..], image.end)].into_iter().chain(shared.iter().map(|one| (one.file, u64::MAX)));
+    code.extend(
+        shared
+            .iter()
+            .zip(&tables)
+            .map(|(one, tables)| Code::new(tables, one.base, one.memory.clone())),
+    );
+    let files =
+        [(&bytes[..], image.end)].into_iter().chain(shared.iter().map(|one| (one.file, u64::MAX)));
     let names = files.map(|(file, end)| Names::new(file, end)).collect::<Vec<_>>();
     let mut frames = Vec::new();
     for (address, returns) in calls(registers, &code, memory, MOST).at {
         // What is behind a call may be of the next line, or function.
         let inside = address.wrapping_sub(u64::from(returns));
         match code.iter().zip(&names).find(|(code, _)| code.memory.contains(&inside)) {
-            Some((code, Some(names))) => frames.extend(names.frames(address, inside.wrapping_sub(code.base))),
+            Some((code, Some(names))) => {
+                frames.extend(names.frames(address, inside.wrapping_sub(code.base)))
+            }
             _ => frames.push(Frame { address, function: None, offset: 0, line: None }),
         }
         // Its callers are libc's.
@@ -101,8 +119,14 @@ pub(crate) fn of(registers: &Registers, image: &Image, base: u64, memory: Range<
     frames
 }
 
-/// Where the calls under way are, of such an image, down to the first one. `None`: that cannot be told for certain, or there are too many.
-pub(crate) fn addresses(registers: &Registers, image: &Image, base: u64, memory: Range<u64>) -> Option<Vec<u64>> {
+/// Where the calls under way are, of such an image, down to the first one. `None`: that cannot be
+/// told for certain, or there are too many.
+pub(crate) fn addresses(
+    registers: &Registers,
+    image: &Image,
+    base: u64,
+    memory: Range<u64>,
+) -> Option<Vec<u64>> {
     let code = [Code::new(&image.tables, base, memory.clone())];
     let Calls { at, cut } = calls(registers, &code, memory, DEEPEST);
     cut.is_none().then(|| at.into_iter().map(|(address, _)| address).collect())
@@ -116,7 +140,8 @@ fn section<'a>(elf: &Elf<'a>, name: &str) -> (u64, &'a [u8]) {
     found.map_or((0, &[]), |section| (section.address(), section.data().unwrap_or_default()))
 }
 
-/// A file's call frame information, and that by which an address is found there at once; with their addresses, and the code's.
+/// A file's call frame information, and that by which an address is found there at once; with their
+/// addresses, and the code's.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     frames: (u64, Vec<u8>),
@@ -132,7 +157,11 @@ impl Tables {
             let (at, bytes) = section(&elf, name);
             (at, bytes.to_vec())
         };
-        Self { frames: copied(".eh_frame"), sorted: copied(".eh_frame_hdr"), text: section(&elf, ".text").0 }
+        Self {
+            frames: copied(".eh_frame"),
+            sorted: copied(".eh_frame_hdr"),
+            text: section(&elf, ".text").0,
+        }
     }
 }
 
@@ -145,7 +174,11 @@ struct Code<'a> {
 
 impl<'a> Code<'a> {
     fn new(Tables { frames, sorted, text }: &'a Tables, base: u64, memory: Range<u64>) -> Self {
-        let sections = Sections { text: *text, frames: (frames.0, &frames.1), sorted: Some((sorted.0, &sorted.1)) };
+        let sections = Sections {
+            text: *text,
+            frames: (frames.0, &frames.1),
+            sorted: Some((sorted.0, &sorted.1)),
+        };
         Self { base, memory, table: Table::new(sections) }
     }
 }
@@ -188,16 +221,21 @@ struct Names<'a> {
 impl<'a> Names<'a> {
     fn new(file: &'a [u8], end: u64) -> Option<Self> {
         let elf = &Elf::parse(file).ok()?;
-        let load = |id: SectionId| Ok::<_, Error>(Slice::new(section(elf, id.name()).1, LittleEndian));
+        let load =
+            |id: SectionId| Ok::<_, Error>(Slice::new(section(elf, id.name()).1, LittleEndian));
         let debug = Dwarf::load(load).and_then(Context::from_dwarf).ok();
-        let functions = elf.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition());
-        let functions = functions.filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?)));
+        let functions = elf
+            .symbols()
+            .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition());
+        let functions = functions
+            .filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?)));
         let mut symbols = functions.collect::<Vec<_>>();
         symbols.sort_unstable();
         Some(Self { debug, symbols, end })
     }
 
-    /// The functions that an address in the file is in, those that were inlined first; `address` is what it is in memory.
+    /// The functions that an address in the file is in, those that were inlined first; `address` is
+    /// what it is in memory.
     fn frames(&self, address: u64, inside: u64) -> Vec<Frame> {
         let mut frames = self.debug_frames(address, inside).unwrap_or_default();
         if frames.is_empty() {
@@ -217,7 +255,10 @@ impl<'a> Names<'a> {
         let mut found = self.debug.as_ref()?.find_frames(inside).skip_all_loads().ok()?;
         let mut frames = Vec::new();
         while let Some(frame) = found.next().ok()? {
-            let function = frame.function.as_ref().and_then(|function| Some(function.raw_name().ok()?.into_owned()));
+            let function = frame
+                .function
+                .as_ref()
+                .and_then(|function| Some(function.raw_name().ok()?.into_owned()));
             let place = frame.location.and_then(|place| Some((place.file?, place.line?)));
             // As gdb: the file's name without its folder.
             let line = place.map(|(file, line)| {

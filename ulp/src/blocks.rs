@@ -1,12 +1,15 @@
-//! Memory that ULPs and the host hold together: who is alone with a block may write to it, and when there are several, nobody does (V6: what is sent is not copied).
+//! Memory that ULPs and the host hold together: who is alone with a block may write to it, and when
+//! there are several, nobody does (V6: what is sent is not copied).
 //!
 //! ```text
 //! ┌──────────┬──────────┬─────────────────────────┐
 //! │ holders  │ capacity │ data …                  │   64 bytes, 128, 256, … in all
 //! └──────────┴──────────┴─────────────────────────┘
 //! ```
-//! A ULP reads `holders` by itself, 16 bytes before the data: 1 is itself alone. Blocks are of one worker's thread, and so is what runs there: nothing is counted atomically.
-//! Those that nobody holds any more are kept for the next, up to [`KEPT`] bytes, for a fresh one's pages come from the kernel one by one.
+//! A ULP reads `holders` by itself, 16 bytes before the data: 1 is itself alone. Blocks are of one
+//! worker's thread, and so is what runs there: nothing is counted atomically. Those that nobody
+//! holds any more are kept for the next, up to [`KEPT`] bytes, for a fresh one's pages come from
+//! the kernel one by one.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
@@ -65,19 +68,24 @@ impl Block {
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let block = Self::new(bytes.len())?;
         // SAFETY: it has so many, and is not in use yet.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), block.address() as *mut u8, bytes.len()) };
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), block.address() as *mut u8, bytes.len())
+        };
         Some(block)
     }
 
-    /// One with as many bytes, which `copy` writes over others. `None`: no memory, or it says that it could not.
+    /// One with as many bytes, which `copy` writes over others. `None`: no memory, or it says that
+    /// it could not.
     pub fn written(bytes: usize, copy: impl FnOnce(&mut [u8]) -> Option<()>) -> Option<Self> {
         let block = Self::new(bytes)?;
-        // SAFETY: it has so many, all of which were written once, if only by the allocator; and it is not in use yet.
+        // SAFETY: it has so many, all of which were written once, if only by the allocator; and it
+        // is not in use yet.
         copy(unsafe { slice::from_raw_parts_mut(block.address() as *mut u8, bytes) })?;
         Some(block)
     }
 
-    /// Its first bytes, for as long as `look` takes, which must run no ULP. `None`: it has not so many.
+    /// Its first bytes, for as long as `look` takes, which must run no ULP. `None`: it has not so
+    /// many.
     pub fn lent<R>(&self, bytes: usize, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
         if bytes > self.capacity() {
             return None;
@@ -209,7 +217,10 @@ mod tests {
         assert_eq!((other.holders(), other.read(10).as_deref()), (1, Some(&b"many bytes"[..])));
         // It is not free yet.
         assert_ne!(Block::new(10).unwrap().address(), other.address());
-        assert_eq!((other.read(49), other.lent(4, |bytes| bytes.to_vec())), (None, Some(b"many".to_vec())));
+        assert_eq!(
+            (other.read(49), other.lent(4, |bytes| bytes.to_vec())),
+            (None, Some(b"many".to_vec()))
+        );
         assert!(Block::written(3, |_| None).is_none());
         let address = other.address();
         drop(other);

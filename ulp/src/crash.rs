@@ -19,7 +19,8 @@ static BEFORE: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
 pub struct Crash {
     /// The signal's number.
     pub signal: i32,
-    /// What it could not reach, for SIGSEGV and SIGBUS; for SIGILL and SIGFPE the instruction; else of no meaning.
+    /// What it could not reach, for SIGSEGV and SIGBUS; for SIGILL and SIGFPE the instruction;
+    /// else of no meaning.
     pub address: u64,
     /// The instruction.
     pub at: u64,
@@ -51,8 +52,12 @@ impl fmt::Display for Crash {
             write!(f, ", which wanted {:#x}", self.address)?;
             // What all share is in no slot; the stack is.
             match (Slot::of(self.address), Slot::of(self.at).or_else(|| Slot::of(self.stack))) {
-                (Some(theirs), Some(own)) if theirs != own => write!(f, ", in another task's memory")?,
-                _ if self.stack.abs_diff(self.address) < 1 << 16 => write!(f, ", at the end of its stack")?,
+                (Some(theirs), Some(own)) if theirs != own => {
+                    write!(f, ", in another task's memory")?
+                }
+                _ if self.stack.abs_diff(self.address) < 1 << 16 => {
+                    write!(f, ", at the end of its stack")?
+                }
                 _ => {}
             }
         }
@@ -60,12 +65,15 @@ impl fmt::Display for Crash {
     }
 }
 
-/// Not a ULP has crashed, but the host itself: what handled that before does so when it comes again, just now.
+/// Not a ULP has crashed, but the host itself: what handled that before does so when it comes
+/// again, just now.
 pub(crate) extern "sysv64" fn own(signal: i32) {
     let at = SIGNALS.iter().position(|one| *one == signal);
     match at.zip(BEFORE.get()) {
-        // SAFETY: an action that was there before.
-        Some((at, before)) => _ = unsafe { libc::sigaction(signal, &raw const before[at], ptr::null_mut()) },
+        Some((at, before)) => {
+            // SAFETY: an action that was there before.
+            _ = unsafe { libc::sigaction(signal, &raw const before[at], ptr::null_mut()) }
+        }
         // SAFETY: the default action has no handler.
         None => _ = unsafe { libc::signal(signal, libc::SIG_DFL) },
     }
@@ -88,7 +96,8 @@ pub(crate) fn handle() -> io::Result<()> {
         action.sa_sigaction = switch::crashed as *const () as usize;
         // It is left by a jump, so nothing may stay blocked.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-        // SAFETY: the handler has the signature that SA_SIGINFO asks for, and touches nothing but this thread's own.
+        // SAFETY: the handler has the signature that SA_SIGINFO asks for, and touches nothing but
+        // this thread's own.
         if unsafe { libc::sigaction(signal, &raw const action, &raw mut *before) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -107,7 +116,8 @@ impl Stack {
     pub(crate) fn new() -> io::Result<Self> {
         let least = libc::MINSIGSTKSZ.max(rustix::param::page_size()) + (64 << 10);
         let mut memory = vec![0; least].into_boxed_slice();
-        let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+        let stack =
+            libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
         // SAFETY: all zeros are a valid one.
         let mut before: libc::stack_t = unsafe { mem::zeroed() };
         // SAFETY: the memory lives until it is taken back in `drop`.
@@ -120,7 +130,8 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: nothing runs on ours, for this runs on another one; the one before is its owner's.
+        // SAFETY: nothing runs on ours, for this runs on another one; the one before is its
+        // owner's.
         unsafe { libc::sigaltstack(&raw const self.before, ptr::null_mut()) };
     }
 }

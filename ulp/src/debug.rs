@@ -1,6 +1,10 @@
-//! What debuggers are told: where each ULP's program lies, so that breakpoints, backtraces and variables work in all of them.
+//! What debuggers are told: where each ULP's program lies, so that breakpoints, backtraces and
+//! variables work in all of them.
 //!
-//! A debugger finds what a process has loaded in lists that the dynamic linker keeps for it: `r_debug` of `<link.h>`. Since glibc 2.35 that is the first of a chain, of a list for each of its namespaces (`dlmopen`), which gdb follows since version 13. Each ULP is here as a namespace of its own, with one program in it:
+//! A debugger finds what a process has loaded in lists that the dynamic linker keeps for it:
+//! `r_debug` of `<link.h>`. Since glibc 2.35 that is the first of a chain, of a list for each of
+//! its namespaces (`dlmopen`), which gdb follows since version 13. Each ULP is here as a namespace
+//! of its own, with one program in it:
 //!
 //! ```text
 //! DT_DEBUG ─► glibc's ─r_next─► ULP ─r_next─► ULP ─r_next─► (glibc's of dlmopen)
@@ -8,15 +12,29 @@
 //!               ▼                ▼             ▼
 //!        the host, libraries   its program   its program       l_addr: the ULP's base; l_name: its file
 //! ```
-//! So gdb looks for a variable in the ULP whose frame it shows, before it looks elsewhere; in one list of all it would take the first of that name. glibc itself finds its namespaces otherwise (`dl_iterate_phdr` and `dlsym` see no ULPs), and follows this chain only to put one at its end.
+//! So gdb looks for a variable in the ULP whose frame it shows, before it looks elsewhere; in one
+//! list of all it would take the first of that name. glibc itself finds its namespaces otherwise
+//! (`dl_iterate_phdr` and `dlsym` see no ULPs), and follows this chain only to put one at its end.
 //!
-//! A debugger that attaches, or reads a core file, reads the chain then. One that is there already has a breakpoint in `_dl_debug_state` (`r_brk`), at which it reads it again. That is called when a ULP is about to run after the chain has changed, once for all changes, and only where the breakpoint is seen there: without a debugger, a ULP costs its place in a list.
+//! A debugger that attaches, or reads a core file, reads the chain then. One that is there already
+//! has a breakpoint in `_dl_debug_state` (`r_brk`), at which it reads it again. That is called when
+//! a ULP is about to run after the chain has changed, once for all changes, and only where the
+//! breakpoint is seen there: without a debugger, a ULP costs its place in a list.
 //!
-//! At an end gdb forgets what it knows of the program, but not where its own breakpoints for `next` and `finish` are (`_Unwind_DebugHook` and the like, in each program): these it looks for anew only where it has read a program's symbols, and fails when it writes into memory that is not there. So a chain from which ULPs were taken has one more namespace, with the dynamic linker in it ([`Chain::pulse`]): another one each time, by an address that gdb puts right, and whose symbols it has.
+//! At an end gdb forgets what it knows of the program, but not where its own breakpoints for `next`
+//! and `finish` are (`_Unwind_DebugHook` and the like, in each program): these it looks for anew
+//! only where it has read a program's symbols, and fails when it writes into memory that is not
+//! there. So a chain from which ULPs were taken has one more namespace, with the dynamic linker in
+//! it ([`Chain::pulse`]): another one each time, by an address that gdb puts right, and whose
+//! symbols it has.
 //!
-//! Why not otherwise: gdb's JIT interface takes whole object files with final addresses, so each ULP would need a relocated copy of its symbols and debug information; a script within the host's file is run only where the user has said that it may (`auto-load safe-path`).
+//! Why not otherwise: gdb's JIT interface takes whole object files with final addresses, so each
+//! ULP would need a relocated copy of its symbols and debug information; a script within the host's
+//! file is run only where the user has said that it may (`auto-load safe-path`).
 //!
-//! Where the dynamic linker was built with SystemTap's probes (Debian's was not), gdb stops at those, and not in `_dl_debug_state`: it learns of ULPs when it attaches, and when the host loads or unloads a library.
+//! Where the dynamic linker was built with SystemTap's probes (Debian's was not), gdb stops at
+//! those, and not in `_dl_debug_state`: it learns of ULPs when it attaches, and when the host loads
+//! or unloads a library.
 
 use std::ffi::CStr;
 use std::ptr::{self, NonNull};
@@ -74,7 +92,8 @@ struct Entry {
 }
 
 /// Who may change the chain.
-static CHAIN: Mutex<Chain> = Mutex::new(Chain { first: None, newest: ptr::null_mut(), pulse: ptr::null_mut(), pulses: 0 });
+static CHAIN: Mutex<Chain> =
+    Mutex::new(Chain { first: None, newest: ptr::null_mut(), pulse: ptr::null_mut(), pulses: 0 });
 
 struct Chain {
     /// glibc's, behind which ULPs are put; `Some(None)` if it has none that goes on.
@@ -104,11 +123,18 @@ const BREAKPOINT: u8 = 0xCC;
 const ALIGNED: u64 = 2 << 20;
 
 impl Known {
-    /// A program of this file, at this base; its dynamic section is so far behind that. `None`: nothing here tells debuggers anything.
+    /// A program of this file, at this base; its dynamic section is so far behind that. `None`:
+    /// nothing here tells debuggers anything.
     pub(crate) fn new(file: &Arc<CStr>, base: u64, dynamic: u64) -> Option<Self> {
         let mut chain = CHAIN.lock().unwrap_or_else(PoisonError::into_inner);
         let first = (*chain.first.get_or_insert_with(linkers))?;
-        let map = Map { base, name: file.as_ptr(), dynamic: base + dynamic, next: ptr::null(), previous: ptr::null() };
+        let map = Map {
+            base,
+            name: file.as_ptr(),
+            dynamic: base + dynamic,
+            next: ptr::null(),
+            previous: ptr::null(),
+        };
         UNTOLD.fetch_max(BEGINNINGS, Relaxed);
         Some(Self(chain.put(first, map, Some(file.clone()))))
     }
@@ -126,13 +152,15 @@ impl Chain {
     /// Puts one in, right behind the first.
     fn put(&mut self, first: &Namespace, map: Map, name: Option<Arc<CStr>>) -> NonNull<Entry> {
         let next = first.next.load(Relaxed).into();
-        let namespace = Namespace { version: EXTENDED.into(), map: ptr::null(), state: 0, next, ..*first };
+        let namespace =
+            Namespace { version: EXTENDED.into(), map: ptr::null(), state: 0, next, ..*first };
         let (newer, older) = (AtomicPtr::default(), self.newest.into());
         let entry = Box::leak(Box::new(Entry { namespace, map, newer, older, _name: name }));
         entry.namespace.map = &raw const entry.map;
         let entry = NonNull::from(entry);
         if let Some(older) = NonNull::new(self.newest) {
-            // SAFETY: what is in the chain lives until it is taken out, for which the lock is needed.
+            // SAFETY: what is in the chain lives until it is taken out, for which the lock is
+            // needed.
             unsafe { older.as_ref() }.newer.store(entry.as_ptr(), Relaxed);
         }
         self.newest = entry.as_ptr();
@@ -147,7 +175,8 @@ impl Chain {
     fn take(&mut self, taken: NonNull<Entry>) {
         // SAFETY: made of a box in `put`; what points to it is changed below, before it is dropped.
         let entry = unsafe { Box::from_raw(taken.as_ptr()) };
-        let [newer, older] = [&entry.newer, &entry.older].map(|one| NonNull::new(one.load(Relaxed)));
+        let [newer, older] =
+            [&entry.newer, &entry.older].map(|one| NonNull::new(one.load(Relaxed)));
         let [above, below] = [newer, older].map(|one| one.map_or(ptr::null_mut(), NonNull::as_ptr));
         // SAFETY: as in `put`; another one.
         if let Some(older) = older.map(|one| unsafe { one.as_ref() }) {
@@ -175,12 +204,17 @@ impl Chain {
             self.take(pulse);
         }
         self.pulse = ptr::null_mut();
-        // SAFETY: the dynamic linker's own list, of what it has loaded; another thread may load something just now, which comes at its end.
-        let mut all = std::iter::successors(unsafe { first.map.as_ref() }, |map| unsafe { map.next.as_ref() });
+        // SAFETY: the dynamic linker's own list, of what it has loaded; another thread may load
+        // something just now, which comes at its end.
+        let mut all = std::iter::successors(unsafe { first.map.as_ref() }, |map| unsafe {
+            map.next.as_ref()
+        });
         if let Some(linker) = all.find(|map| map.base == first.linker) {
             self.pulses += 1;
             let base = linker.base.wrapping_add(self.pulses * ALIGNED);
-            self.pulse = self.put(first, Map { base, next: ptr::null(), previous: ptr::null(), ..*linker }, None).as_ptr();
+            self.pulse = self
+                .put(first, Map { base, next: ptr::null(), previous: ptr::null(), ..*linker }, None)
+                .as_ptr();
         }
     }
 }
@@ -205,14 +239,16 @@ fn tell_all() {
     let mut chain = CHAIN.lock().unwrap_or_else(PoisonError::into_inner);
     let ends = UNTOLD.swap(NOTHING, Relaxed) == ENDS;
     let Some(first) = chain.first.flatten() else { return };
-    // SAFETY: the first byte of a function of the dynamic linker's, which stays; volatile, for a debugger writes there.
+    // SAFETY: the first byte of a function of the dynamic linker's, which stays; volatile, for a
+    // debugger writes there.
     if unsafe { first.changed.read_volatile() } != BREAKPOINT {
         return;
     }
     if ends {
         chain.pulse(first);
     }
-    // SAFETY: `_dl_debug_state` takes nothing, gives nothing and does nothing: it is there for debuggers to stop in.
+    // SAFETY: `_dl_debug_state` takes nothing, gives nothing and does nothing: it is there for
+    // debuggers to stop in.
     let changed = unsafe { std::mem::transmute::<*const u8, extern "C" fn()>(first.changed) };
     changed();
 }
@@ -222,8 +258,8 @@ fn linkers() -> Option<&'static Namespace> {
     if !is_extended() {
         return None;
     }
-    // As debuggers find it: by the entry that the dynamic linker has filled in the program's dynamic section.
-    // SAFETY: reads values that the kernel has given.
+    // As debuggers find it: by the entry that the dynamic linker has filled in the program's
+    // dynamic section. SAFETY: reads values that the kernel has given.
     let [headers, count] = [libc::AT_PHDR, libc::AT_PHNUM].map(|of| unsafe { libc::getauxval(of) });
     let headers = NonNull::new(headers as *mut libc::Elf64_Phdr)?;
     // SAFETY: the program's headers, of which there are so many, and which stay.
@@ -240,7 +276,8 @@ fn linkers() -> Option<&'static Namespace> {
             _ => at = at.wrapping_add(1),
         }
     };
-    // SAFETY: by the System V ABI, and of this shape by glibc's version; it stays, and nothing of it is changed but what is atomic here, once the program has begun.
+    // SAFETY: by the System V ABI, and of this shape by glibc's version; it stays, and nothing of
+    // it is changed but what is atomic here, once the program has begun.
     unsafe { address.as_ref() }.filter(|first| !first.changed.is_null())
 }
 

@@ -1,10 +1,19 @@
-//! Calls that wait for helpers, and helpers that wait for calls; how a call that is under way is interrupted; and how its end is told.
+//! Calls that wait for helpers, and helpers that wait for calls; how a call that is under way is
+//! interrupted; and how its end is told.
 //!
-//! **No call waits beside an idle helper.** Both are counted under one lock: who adds a call starts a helper if more wait than helpers are idle, and wakes one in any case. One that has waited for long enough ends only if it finds, under the lock, that nothing is there.
+//! **No call waits beside an idle helper.** Both are counted under one lock: who adds a call starts
+//! a helper if more wait than helpers are idle, and wakes one in any case. One that has waited for
+//! long enough ends only if it finds, under the lock, that nothing is there.
 //!
-//! **No end is lost.** A helper first notes that a call is done, then rings; who looks first silences the bell, then takes the notes. So what is noted after that has its ring after that, too.
+//! **No end is lost.** A helper first notes that a call is done, then rings; who looks first
+//! silences the bell, then takes the notes. So what is noted after that has its ring after that,
+//! too.
 //!
-//! **No interruption is lost.** `stop` is set first, and only then, under the call's lock, it is looked which helper runs it; a helper writes that down under the same lock before it looks at `stop`. So either who interrupts finds the helper, and sends it a signal, or the helper sees `stop`. The signal finds it while it runs this call, and no other: it is sent under the lock, which the helper takes at the call's end.
+//! **No interruption is lost.** `stop` is set first, and only then, under the call's lock, it is
+//! looked which helper runs it; a helper writes that down under the same lock before it looks at
+//! `stop`. So either who interrupts finds the helper, and sends it a signal, or the helper sees
+//! `stop`. The signal finds it while it runs this call, and no other: it is sent under the lock,
+//! which the helper takes at the call's end.
 //!
 //! Models: `tests/models/loom_aside.rs`.
 
@@ -51,11 +60,13 @@ struct Work<T> {
 impl<T> Pool<T> {
     /// Of so many helpers at most: what is added beyond them waits.
     pub fn new(most: usize) -> Self {
-        let work = Work { queue: VecDeque::new(), helpers: 0, idle: 0, notes: Vec::new(), over: false };
+        let work =
+            Work { queue: VecDeque::new(), helpers: 0, idle: 0, notes: Vec::new(), over: false };
         Self { work: Mutex::new(work), come: Condvar::new(), noted: AtomicBool::new(false), most }
     }
 
-    /// Adds a call, and starts a helper for it if all are busy. It is not added if there is none, and none can be started.
+    /// Adds a call, and starts a helper for it if all are busy. It is not added if there is none,
+    /// and none can be started.
     pub fn add<E>(&self, call: T, start: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let mut work = locked(&self.work);
         work.queue.push_back(call);
@@ -76,7 +87,8 @@ impl<T> Pool<T> {
         Ok(())
     }
 
-    /// The next call for a helper. `None`: it is to end, for there was none for so long, or all is over.
+    /// The next call for a helper. `None`: it is to end, for there was none for so long, or all is
+    /// over.
     pub fn next(&self, lazy: Duration) -> Option<T> {
         let mut work = locked(&self.work);
         loop {
@@ -88,7 +100,8 @@ impl<T> Pool<T> {
                 return None;
             }
             work.idle += 1;
-            let (again, waited) = self.come.wait_timeout(work, lazy).unwrap_or_else(PoisonError::into_inner);
+            let (again, waited) =
+                self.come.wait_timeout(work, lazy).unwrap_or_else(PoisonError::into_inner);
             work = again;
             work.idle -= 1;
             if waited.timed_out() && work.queue.is_empty() {
@@ -124,7 +137,8 @@ impl<T> Pool<T> {
     }
 }
 
-/// Of one call: who runs it, whether it is to stop, and what came of it. `K` is kept until it is done, if that is asked for.
+/// Of one call: who runs it, whether it is to stop, and what came of it. `K` is kept until it is
+/// done, if that is asked for.
 pub struct Run<K> {
     stop: AtomicU32,
     progress: Mutex<Progress<K>>,
@@ -149,7 +163,8 @@ impl<K> Run<K> {
         locked(&self.progress).result
     }
 
-    /// It ends as soon as it can, if it is not done: `signal` is called with the helper that runs it, if one does, and only while it does.
+    /// It ends as soon as it can, if it is not done: `signal` is called with the helper that runs
+    /// it, if one does, and only while it does.
     pub fn interrupt(&self, signal: impl FnOnce(i32)) {
         self.stop.store(1, Ordering::SeqCst);
         // Under the lock, so that the helper is with this call still.
@@ -169,7 +184,8 @@ impl<K> Run<K> {
         }
     }
 
-    /// Runs it on this helper: `call` is to look at what it is given, and not to begin, or to end, with `interrupted` if that is not 0; it is called again if it ends so by itself.
+    /// Runs it on this helper: `call` is to look at what it is given, and not to begin, or to end,
+    /// with `interrupted` if that is not 0; it is called again if it ends so by itself.
     pub fn carry_out(&self, helper: i32, interrupted: i64, call: impl Fn(&AtomicU32) -> i64) {
         locked(&self.progress).helper = Some(helper);
         let result = loop {

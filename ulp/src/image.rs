@@ -32,7 +32,8 @@ pub(crate) struct Part {
     pub(crate) executable: bool,
 }
 
-/// A program that can be loaded, any number of times. Its file is kept open; where it is written to, no more are loaded of it, and those that run may find what was written.
+/// A program that can be loaded, any number of times. Its file is kept open; where it is written
+/// to, no more are loaded of it, and those that run may find what was written.
 #[derive(Debug)]
 pub struct Image {
     pub(crate) path: PathBuf,
@@ -72,7 +73,11 @@ impl fmt::Display for NoImage {
         match self {
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Unfit { path, found } => {
-                write!(f, "{} cannot be loaded: {found}. Compile and link it by `upvmcc`", path.display())
+                write!(
+                    f,
+                    "{} cannot be loaded: {found}. Compile and link it by `upvmcc`",
+                    path.display()
+                )
             }
         }
     }
@@ -95,10 +100,22 @@ impl Image {
         let whole_path = path.canonicalize().map_err(unreadable)?;
         let whole_path = CString::new(whole_path.as_os_str().as_bytes()).unwrap_or_default().into();
         let tables = Tables::of(&bytes);
-        Ok(Self { path: path.into(), whole_path, file, parts, entry, headers, dynamic, end, tables, was })
+        Ok(Self {
+            path: path.into(),
+            whole_path,
+            file,
+            parts,
+            entry,
+            headers,
+            dynamic,
+            end,
+            tables,
+            was,
+        })
     }
 
-    /// Whether its file is another one than was read. One that is written anew under the same name by a linker is not touched by that.
+    /// Whether its file is another one than was read. One that is written anew under the same name
+    /// by a linker is not touched by that.
     pub fn has_changed(&self) -> bool {
         self.was.is_none() || state(&self.file) != self.was
     }
@@ -136,7 +153,8 @@ pub(crate) fn up(address: u64) -> u64 {
 }
 
 fn read(bytes: &[u8]) -> Result<Shape, String> {
-    let header = FileHeader64::<NativeEndian>::parse(bytes).map_err(|_| "it is no ELF file of 64 bits".to_owned())?;
+    let header = FileHeader64::<NativeEndian>::parse(bytes)
+        .map_err(|_| "it is no ELF file of 64 bits".to_owned())?;
     let endian = header.endian().map_err(|error| error.to_string())?;
     if header.e_machine(endian) != elf::EM_X86_64 {
         return Err("it is for another kind of processor".into());
@@ -159,14 +177,28 @@ fn read(bytes: &[u8]) -> Result<Shape, String> {
     });
     match version {
         Some(version) if u64::from(version) == VERSION => {}
-        Some(version) => return Err(format!("it was linked for version {version} of the runtime, and this is {VERSION}")),
+        Some(version) => {
+            return Err(format!(
+                "it was linked for version {version} of the runtime, and this is {VERSION}"
+            ));
+        }
         None => return Err("it was linked without the runtime's archive".into()),
     }
-    let parts = all.iter().filter(|one| one.p_type(endian) == elf::PT_LOAD).map(|one| part(one, endian, bytes.len()));
+    let parts = all
+        .iter()
+        .filter(|one| one.p_type(endian) == elf::PT_LOAD)
+        .map(|one| part(one, endian, bytes.len()));
     let parts = parts.collect::<Result<Vec<_>, _>>()?;
-    let end = parts.iter().map(|part| up(part.at + part.length)).max().ok_or("nothing of it is to be loaded")?;
+    let end = parts
+        .iter()
+        .map(|part| up(part.at + part.length))
+        .max()
+        .ok_or("nothing of it is to be loaded")?;
     if end > SLOT - MIDDLE - PAGES * PAGE - GAP - HEAP {
-        return Err(format!("it takes {} MiB, and a slot has 1 GiB for program, heap and stack", end >> 20));
+        return Err(format!(
+            "it takes {} MiB, and a slot has 1 GiB for program, heap and stack",
+            end >> 20
+        ));
     }
     let mut ends = 0;
     for part in &parts {
@@ -176,18 +208,30 @@ fn read(bytes: &[u8]) -> Result<Shape, String> {
         ends = up(part.at + part.length);
     }
     let entry = header.e_entry(endian);
-    if !parts.iter().any(|part| part.executable && (part.at..part.at + part.filled).contains(&entry)) {
+    if !parts
+        .iter()
+        .any(|part| part.executable && (part.at..part.at + part.filled).contains(&entry))
+    {
         return Err("its entry is not in its code".into());
     }
     let headers = header.e_phoff(endian);
-    let first = parts.iter().find(|part| part.offset <= headers && headers + 56 * all.len() as u64 <= part.offset + part.filled);
+    let first = parts.iter().find(|part| {
+        part.offset <= headers && headers + 56 * all.len() as u64 <= part.offset + part.filled
+    });
     let first = first.ok_or("its program headers are not loaded")?;
     let headers = (first.at + (headers - first.offset), all.len() as u64);
-    let dynamic = all.iter().find(|one| one.p_type(endian) == elf::PT_DYNAMIC).map_or(0, |one| one.p_vaddr(endian));
+    let dynamic = all
+        .iter()
+        .find(|one| one.p_type(endian) == elf::PT_DYNAMIC)
+        .map_or(0, |one| one.p_vaddr(endian));
     Ok(Shape { parts, entry, headers, dynamic, end })
 }
 
-fn part(header: &ProgramHeader64<NativeEndian>, endian: NativeEndian, file: usize) -> Result<Part, String> {
+fn part(
+    header: &ProgramHeader64<NativeEndian>,
+    endian: NativeEndian,
+    file: usize,
+) -> Result<Part, String> {
     let part = Part {
         at: header.p_vaddr(endian),
         offset: header.p_offset(endian),
@@ -213,7 +257,9 @@ mod tests {
     fn what_is_no_image_is_said_with_the_way_out() {
         let said = |path: &str| Image::open(path.as_ref()).unwrap_err().to_string();
         assert!(said("/nowhere/at/all").contains("No such file"));
-        assert!(said("/etc/passwd").contains("no ELF file") && said("/etc/passwd").contains("upvmcc"));
+        assert!(
+            said("/etc/passwd").contains("no ELF file") && said("/etc/passwd").contains("upvmcc")
+        );
         let own = std::env::current_exe().unwrap();
         assert!(said(own.to_str().unwrap()).contains("shared libraries"));
     }

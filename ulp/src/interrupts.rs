@@ -1,11 +1,24 @@
-//! A ULP that computes is interrupted now and then, so that its host sees what has come meanwhile: who wants to end it, its alarm, what others ask.
+//! A ULP that computes is interrupted now and then, so that its host sees what has come meanwhile:
+//! who wants to end it, its alarm, what others ask.
 //!
-//! The kernel counts the worker's processor time, and sends the thread SIGVTALRM each time when so much of it is over. So nothing is to be begun or ended at a switch, and a worker that sleeps is left alone.
-//! Where the signal finds a ULP in its own code the kernel has put all registers onto that ULP's stack, and the image's handler asks the host from there, as any function asks ([`ASK_INTERRUPTED`](crate::layout::ASK_INTERRUPTED)); when that is answered the handler returns, and the kernel gives the registers back. Nothing of it is the host's: the ULP waits, as others do. Elsewhere (in the host, at the gate, in what all share) the signal does nothing; the next one comes soon.
+//! The kernel counts the worker's processor time, and sends the thread SIGVTALRM each time when so
+//! much of it is over. So nothing is to be begun or ended at a switch, and a worker that sleeps is
+//! left alone. Where the signal finds a ULP in its own code the kernel has put all registers onto
+//! that ULP's stack, and the image's handler asks the host from there, as any function asks
+//! ([`ASK_INTERRUPTED`](crate::layout::ASK_INTERRUPTED)); when that is answered the handler
+//! returns, and the kernel gives the registers back. Nothing of it is the host's: the ULP waits, as
+//! others do. Elsewhere (in the host, at the gate, in what all share) the signal does nothing; the
+//! next one comes soon.
 //!
-//! The ULP may be in the midst of telling the host something, so what lies in its table is not looked at then, but for letters that are counted: each is whole before it is. Signals for it are noted, and handled where none of the library's functions is under way ([`Ulp::is_in_own_code`](crate::Ulp::is_in_own_code)), or, as always, when it waits for something next.
+//! The ULP may be in the midst of telling the host something, so what lies in its table is not
+//! looked at then, but for letters that are counted: each is whole before it is. Signals for it are
+//! noted, and handled where none of the library's functions is under way
+//! ([`Ulp::is_in_own_code`](crate::Ulp::is_in_own_code)), or, as always, when it waits for
+//! something next.
 //!
-//! The kernel's frame says which other stack the thread had for signals, and would give that back: it is another's if the ULP goes on with another worker. So what is there is made something that the kernel takes for none.
+//! The kernel's frame says which other stack the thread had for signals, and would give that back:
+//! it is another's if the ULP goes on with another worker. So what is there is made something that
+//! the kernel takes for none.
 
 use crate::switch;
 use std::time::Duration;
@@ -34,11 +47,15 @@ impl Interrupts {
         event.sigev_notify_thread_id = unsafe { libc::gettid() };
         let mut timer = ptr::null_mut();
         // SAFETY: the event is complete, and the timer's name is written.
-        if unsafe { libc::timer_create(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut event, &raw mut timer) } < 0 {
+        if unsafe {
+            libc::timer_create(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut event, &raw mut timer)
+        } < 0
+        {
             return Err(io::Error::last_os_error());
         }
         let this = Self(timer);
-        let time = libc::timespec { tv_sec: every.as_secs() as i64, tv_nsec: every.subsec_nanos().into() };
+        let time =
+            libc::timespec { tv_sec: every.as_secs() as i64, tv_nsec: every.subsec_nanos().into() };
         let times = libc::itimerspec { it_interval: time, it_value: time };
         // SAFETY: a timer of ours.
         if unsafe { libc::timer_settime(timer, 0, &raw const times, ptr::null_mut()) } < 0 {
@@ -50,7 +67,8 @@ impl Interrupts {
 
 impl Drop for Interrupts {
     fn drop(&mut self) {
-        // SAFETY: a timer of ours, which nobody uses any more. A signal that it has sent finds the handler still there.
+        // SAFETY: a timer of ours, which nobody uses any more. A signal that it has sent finds the
+        // handler still there.
         unsafe { libc::timer_delete(self.0) };
     }
 }
@@ -72,7 +90,8 @@ fn handle() -> io::Result<()> {
             "the program has a handler of its own for SIGVTALRM, by which user-level processes are interrupted",
         ));
     }
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and touches nothing but this thread's own.
+    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and touches nothing but this
+    // thread's own.
     if unsafe { libc::sigaction(SIGNAL, &raw const action, ptr::null_mut()) } < 0 {
         return Err(io::Error::last_os_error());
     }

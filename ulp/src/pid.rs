@@ -81,7 +81,8 @@ mod tests {
     #[test]
     fn all_numbers_are_beyond_the_kernels_and_positive() {
         assert!(i32::try_from(u64::from(FIRST) + u64::from(RANGES) * u64::from(RANGE) - 1).is_ok());
-        let most: u32 = std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap().trim().parse().unwrap();
+        let most: u32 =
+            std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap().trim().parse().unwrap();
         assert!(most <= FIRST, "the kernel gives numbers up to {most}");
     }
 

@@ -1,11 +1,20 @@
 //! Code that all ULPs of a process run, at one address: what they do most.
 //!
-//! Each ULP has its program, and all libraries in that, at addresses of its own. What a processor has learned of code it finds by its address: decoded instructions, where branches lead, which page is where. A library that a hundred ULPs run in turns is a hundred libraries to it, and each turn begins as if nobody had ever run that: of 24 tasks in a ring one
-//! took half as long again as of two, and more than half of that went away when what a message needs was in one place. (That the pages are the same memory does not help.)
+//! Each ULP has its program, and all libraries in that, at addresses of its own. What a processor
+//! has learned of code it finds by its address: decoded instructions, where branches lead, which
+//! page is where. A library that a hundred ULPs run in turns is a hundred libraries to it, and each
+//! turn begins as if nobody had ever run that: of 24 tasks in a ring one took half as long again as
+//! of two, and more than half of that went away when what a message needs was in one place. (That
+//! the pages are the same memory does not help.)
 //!
-//! So a library above may bring some functions as a file of their own, which is mapped once. They have no data: what they work on is the running ULP's, which keeps it behind its [table](crate::layout), where GS finds it. An image calls them by *doors*, which are words that GS finds, too.
+//! So a library above may bring some functions as a file of their own, which is mapped once. They
+//! have no data: what they work on is the running ULP's, which keeps it behind its
+//! [table](crate::layout), where GS finds it. An image calls them by *doors*, which are words that
+//! GS finds, too.
 //!
-//! Nothing of this may be on the stack of a ULP that waits, which may go on in another process (decision 8): a function here asks the host for nothing, and leaves by a jump where it goes on in the image.
+//! Nothing of this may be on the stack of a ULP that waits, which may go on in another process
+//! (decision 8): a function here asks the host for nothing, and leaves by a jump where it goes on
+//! in the image.
 //!
 //! Debuggers and backtraces find names and frames in the file, as in an image's.
 
@@ -60,7 +69,9 @@ impl fmt::Display for NotShared {
                 f,
                 "functions that ULPs are to share have to be one segment that can be executed and lie anywhere, without data or relocations: {found}"
             ),
-            Self::Missing(name) => write!(f, "ULPs are to share a function {name}, which is not in the file"),
+            Self::Missing(name) => {
+                write!(f, "ULPs are to share a function {name}, which is not in the file")
+            }
             Self::Memory(error) => write!(f, "no memory for functions that ULPs share: {error}"),
         }
     }
@@ -90,8 +101,11 @@ impl Shared {
         let elf = ElfFile64::<NativeEndian>::parse(file).map_err(unfit)?;
         let segment = segment(&elf)?;
         let function = |name: &&str| {
-            let found = elf.symbols().find(|symbol| symbol.name() == Ok(name) && symbol.is_definition());
-            found.map(|symbol| symbol.address()).ok_or_else(|| NotShared::Missing((*name).to_owned()))
+            let found =
+                elf.symbols().find(|symbol| symbol.name() == Ok(name) && symbol.is_definition());
+            found
+                .map(|symbol| symbol.address())
+                .ok_or_else(|| NotShared::Missing((*name).to_owned()))
         };
         let functions = names.iter().map(function).collect::<Result<Vec<_>, _>>()?;
 
@@ -104,7 +118,9 @@ impl Shared {
         let flags = (ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE);
         let length = up(skipped + length) as usize;
         // SAFETY: where nothing is; and nobody writes to this file.
-        let start = unsafe { mmap(ptr::null_mut(), length, flags.0, flags.1, &descriptor, segment.offset - skipped) }? as u64;
+        let start = unsafe {
+            mmap(ptr::null_mut(), length, flags.0, flags.1, &descriptor, segment.offset - skipped)
+        }? as u64;
         let base = (start + skipped).wrapping_sub(segment.address);
         let mut doors = Doors([0; DOORS as usize]);
         for (door, function) in doors.0.iter_mut().zip(functions) {
@@ -142,13 +158,26 @@ fn segment(file: &ElfFile64<'_, NativeEndian>) -> Result<Segment, NotShared> {
         return Err(unfit("it is for another machine"));
     }
     let relocates = |kind| matches!(kind, elf::SHT_RELA | elf::SHT_REL | elf::SHT_DYNAMIC);
-    if file.elf_section_table().iter().any(|section| relocates(section.sh_type(endian)) && section.sh_size(endian) > 0) {
+    if file
+        .elf_section_table()
+        .iter()
+        .any(|section| relocates(section.sh_type(endian)) && section.sh_size(endian) > 0)
+    {
         return Err(unfit("it has to be relocated"));
     }
-    let mut loaded = file.elf_program_headers().iter().filter(|one| one.p_type(endian) == elf::PT_LOAD);
-    let (Some(one), None) = (loaded.next(), loaded.next()) else { return Err(unfit("it has several segments, or none")) };
-    if one.p_flags(endian) & (elf::PF_X | elf::PF_W) != elf::PF_X || one.p_filesz(endian) != one.p_memsz(endian) {
+    let mut loaded =
+        file.elf_program_headers().iter().filter(|one| one.p_type(endian) == elf::PT_LOAD);
+    let (Some(one), None) = (loaded.next(), loaded.next()) else {
+        return Err(unfit("it has several segments, or none"));
+    };
+    if one.p_flags(endian) & (elf::PF_X | elf::PF_W) != elf::PF_X
+        || one.p_filesz(endian) != one.p_memsz(endian)
+    {
         return Err(unfit("its segment can be written to, or not be executed"));
     }
-    Ok(Segment { offset: one.p_offset(endian), address: one.p_vaddr(endian), length: one.p_filesz(endian) })
+    Ok(Segment {
+        offset: one.p_offset(endian),
+        address: one.p_vaddr(endian),
+        length: one.p_filesz(endian),
+    })
 }

@@ -1,7 +1,10 @@
 //! Signals for one ULP: its table says what it does with each, and which have come.
 //!
-//! The host writes down what has come while no ULP runs; the image looks when a question returns. So nothing can come between a look and the next question, and the host looks at a question whether something is there: no signal is lost.
-//! One that was interrupted may be in the midst of a look: so the image changes that word by one instruction each time, and handlers run only where none of the library's functions is under way ([`Ulp::is_in_own_code`]).
+//! The host writes down what has come while no ULP runs; the image looks when a question returns.
+//! So nothing can come between a look and the next question, and the host looks at a question
+//! whether something is there: no signal is lost. One that was interrupted may be in the midst of a
+//! look: so the image changes that word by one instruction each time, and handlers run only where
+//! none of the library's functions is under way ([`Ulp::is_in_own_code`]).
 
 use crate::layout::{TABLE_BLOCKED, TABLE_HANDLED, TABLE_IGNORED, TABLE_SIGNALS, TABLE_WAITED};
 use crate::ulp::Ulp;
@@ -22,13 +25,22 @@ pub enum Signalled {
 }
 
 /// Whose default is to do nothing; for a ULP cannot be stopped either.
-const HARMLESS: [i32; 7] =
-    [libc::SIGCHLD, libc::SIGURG, libc::SIGWINCH, libc::SIGCONT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+const HARMLESS: [i32; 7] = [
+    libc::SIGCHLD,
+    libc::SIGURG,
+    libc::SIGWINCH,
+    libc::SIGCONT,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+];
 
 impl Ulp {
-    /// A signal comes, as for a process: its number, as the kernel has them. Whoever calls this sees to what comes of it.
+    /// A signal comes, as for a process: its number, as the kernel has them. Whoever calls this
+    /// sees to what comes of it.
     pub fn signal(&mut self, number: i32) -> Signalled {
-        let Some(bit) = u32::try_from(number - 1).ok().and_then(|shift| 1_u64.checked_shl(shift)) else {
+        let Some(bit) = u32::try_from(number - 1).ok().and_then(|shift| 1_u64.checked_shl(shift))
+        else {
             return Signalled::None;
         };
         let is = |word| self.word(word) & bit != 0;

@@ -1,4 +1,5 @@
-//! Addresses of ULPs: slots of 1 GiB, aligned at that, of which each process of a machine has the same ones. So a ULP can be anywhere without a pointer of its own changing (V2).
+//! Addresses of ULPs: slots of 1 GiB, aligned at that, of which each process of a machine has the
+//! same ones. So a ULP can be anywhere without a pointer of its own changing (V2).
 //!
 //! ```text
 //! 1 TiB + n GiB   nothing
@@ -9,7 +10,9 @@
 //!   +  1 GiB      (the last MiB is nobody's)
 //! ```
 
-use crate::layout::{FIRST, LAST, LIBRARY_LINES, LINE, LINES, MIDDLE, PAGE, PAGES, SLOT, TABLE_LIBRARY, TABLE_LINES};
+use crate::layout::{
+    FIRST, LAST, LIBRARY_LINES, LINE, LINES, MIDDLE, PAGE, PAGES, SLOT, TABLE_LIBRARY, TABLE_LINES,
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// So many there are.
@@ -22,7 +25,8 @@ pub(crate) const STACK: u64 = 8 << 20;
 /// Behind the heap.
 pub(crate) const GAP: u64 = 1 << 20;
 
-/// A slot that nobody else in this process has. Free again when it is dropped; what is mapped there is its owner's to unmap.
+/// A slot that nobody else in this process has. Free again when it is dropped; what is mapped there
+/// is its owner's to unmap.
 #[derive(Debug)]
 pub struct Slot(usize);
 
@@ -49,7 +53,8 @@ impl Slot {
         Some(Self(number))
     }
 
-    /// This one: for who agrees with other processes on which ULP has which. `None`: it is taken here, or there is none such.
+    /// This one: for who agrees with other processes on which ULP has which. `None`: it is taken
+    /// here, or there is none such.
     pub fn take_this(number: usize) -> Option<Self> {
         if number >= SLOTS {
             return None;
@@ -126,7 +131,9 @@ mod tests {
         assert_eq!(SLOTS, 14_336);
         let last = Slot::take_this(SLOTS - 1).unwrap();
         assert!(
-            Slot::take_this(first.number()).is_none() && Slot::take_this(SLOTS).is_none() && Slot::take_this(SLOTS - 1).is_none()
+            Slot::take_this(first.number()).is_none()
+                && Slot::take_this(SLOTS).is_none()
+                && Slot::take_this(SLOTS - 1).is_none()
         );
         drop(last);
         assert_eq!(Slot::take_this(SLOTS - 1).unwrap().number(), SLOTS - 1);

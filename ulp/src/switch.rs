@@ -1,7 +1,12 @@
 //! The switch between a worker and a ULP on x86-64 (System V calling convention).
 //!
-//! A ULP has all registers of a process: those that a called function keeps, the control words of both floating-point units, and FS, by which its libc finds its thread-locals. What a called function may destroy is not kept, for each switch is a call on both sides.
-//! GS is the worker's: by it the gate, which is called from a ULP, finds where to go back to, and an image its table and what it [shares](crate::Shared) with others. So nothing of the host's has to be known to a ULP but the gate's address, which is in its table, and no address of the host's is on its stack while it waits.
+//! A ULP has all registers of a process: those that a called function keeps, the control words of
+//! both floating-point units, and FS, by which its libc finds its thread-locals. What a called
+//! function may destroy is not kept, for each switch is a call on both sides. GS is the worker's:
+//! by it the gate, which is called from a ULP, finds where to go back to, and an image its table
+//! and what it [shares](crate::Shared) with others. So nothing of the host's has to be known to a
+//! ULP but the gate's address, which is in its table, and no address of the host's is on its stack
+//! while it waits.
 //!
 //! ```text
 //! high addresses
@@ -29,7 +34,8 @@ const CONTROLS: u32 = 0xFFC0;
 /// Of [`Context::what`]: it did not ask, but has crashed.
 pub(crate) const CRASHED: u64 = u64::MAX;
 
-/// What is kept of a ULP while it does not run, and how it and the host speak. The first line of it is what a switch by the host touches.
+/// What is kept of a ULP while it does not run, and how it and the host speak. The first line of it
+/// is what a switch by the host touches.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub(crate) struct Context {
@@ -41,7 +47,8 @@ pub(crate) struct Context {
     pub(crate) args: [u64; ARGS],
     /// What it is answered.
     pub(crate) reply: u64,
-    /// Who has its turn when this one yields, and who had it before: contexts' addresses. 0: the host decides.
+    /// Who has its turn when this one yields, and who had it before: contexts' addresses. 0: the
+    /// host decides.
     pub(crate) next: u64,
     pub(crate) previous: u64,
     /// Which this is, of those.
@@ -67,13 +74,15 @@ pub(crate) struct Host {
     table: u64,
     /// The one that ran last.
     pub(crate) last: u64,
-    /// What the control registers hold where a ULP is resumed, as they lie on a stack. To load them takes long, and is left out where they are right already.
+    /// What the control registers hold where a ULP is resumed, as they lie on a stack. To load
+    /// them takes long, and is left out where they are right already.
     control: u64,
     /// Which thread this is: those that it starts have its GS, too.
     thread: i32,
     /// Functions that images call by GS.
     pub(crate) doors: Doors,
-    /// Of the ULP that crashed or was interrupted last, as the kernel has them (`gregs`, without those of segments).
+    /// Of the ULP that crashed or was interrupted last, as the kernel has them (`gregs`, without
+    /// those of segments).
     pub(crate) registers: [u64; REGISTERS],
 }
 
@@ -82,7 +91,9 @@ pub(crate) struct Host {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doors(pub(crate) [u64; DOORS as usize]);
 
-const _: () = assert!(offset_of!(Host, table) as u64 == GS_TABLE && offset_of!(Host, doors) as u64 == GS_DOORS);
+const _: () = assert!(
+    offset_of!(Host, table) as u64 == GS_TABLE && offset_of!(Host, doors) as u64 == GS_DOORS
+);
 
 impl Host {
     /// This thread's.
@@ -96,11 +107,22 @@ impl Host {
         // SAFETY: asks the kernel for a number.
         let thread = unsafe { libc::gettid() };
         let doors = Doors([0; DOORS as usize]);
-        Self { sp: 0, fs, current: 0, table: 0, last: 0, control: CONTROL, thread, doors, registers: [0; REGISTERS] }
+        Self {
+            sp: 0,
+            fs,
+            current: 0,
+            table: 0,
+            last: 0,
+            control: CONTROL,
+            thread,
+            doors,
+            registers: [0; REGISTERS],
+        }
     }
 }
 
-/// Goes on with a ULP: its context is in rsi, and what the control registers hold in edx and r8w. For a template with `sp`, `table`, `host_table` and `reply`.
+/// Goes on with a ULP: its context is in rsi, and what the control registers hold in edx and r8w.
+/// For a template with `sp`, `table`, `host_table` and `reply`.
 macro_rules! go_on {
     () => {
         "mov rsp, [rsi + {sp}]
@@ -132,13 +154,16 @@ macro_rules! go_on {
     };
 }
 
-/// Runs a ULP until it asks for something, or crashes. In line, and left by jumps: a `ret` on another stack than its `call` would be predicted wrongly each time.
+/// Runs a ULP until it asks for something, or crashes. In line, and left by jumps: a `ret` on
+/// another stack than its `call` would be predicted wrongly each time.
 ///
 /// # Safety
-/// GS points to `host`, which is this thread's. `context` is of a ULP whose memory is mapped, and which waits, or is fresh; nobody else uses either until this returns.
+/// GS points to `host`, which is this thread's. `context` is of a ULP whose memory is mapped, and
+/// which waits, or is fresh; nobody else uses either until this returns.
 #[inline]
 pub(crate) unsafe fn resume(host: *mut Host, context: *mut Context) {
-    // SAFETY: by the caller; all registers that a ULP may leave otherwise are given here, or kept on the stack.
+    // SAFETY: by the caller; all registers that a ULP may leave otherwise are given here, or kept
+    // on the stack.
     unsafe {
         asm!(
             "push rbp",
@@ -173,7 +198,9 @@ pub(crate) unsafe fn resume(host: *mut Host, context: *mut Context) {
     }
 }
 
-/// Called from an image: goes back to the host with what it asks for, and returns the answer when it runs again. One that only lets others have their turn is followed by the next one at once, without the host: to set FS takes longer than the rest of a switch, and is done once then.
+/// Called from an image: goes back to the host with what it asks for, and returns the answer when
+/// it runs again. One that only lets others have their turn is followed by the next one at once,
+/// without the host: to set FS takes longer than the rest of a switch, and is done once then.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn gate() {
     naked_asm!(
@@ -266,17 +293,21 @@ extern "sysv64" fn leave() {
     )
 }
 
-/// Where registers are in what the kernel hands to a handler (`ucontext_t`, `gregs`), how many, and which of them is which.
+/// Where registers are in what the kernel hands to a handler (`ucontext_t`, `gregs`), how many, and
+/// which of them is which.
 const GREGS: usize = 40;
 const REGISTERS: usize = 17;
-const STACK_FLAGS: usize = offset_of!(libc::ucontext_t, uc_stack) + offset_of!(libc::stack_t, ss_flags);
+const STACK_FLAGS: usize =
+    offset_of!(libc::ucontext_t, uc_stack) + offset_of!(libc::stack_t, ss_flags);
 const RSP: usize = GREGS + 8 * libc::REG_RSP as usize;
 const RIP: usize = GREGS + 8 * libc::REG_RIP as usize;
 /// And the address in `siginfo_t`, and where the signal is from.
 const ADDRESS: usize = 16;
 const CODE: usize = 8;
 
-/// For a signal's handler: where the context of the ULP that runs on this thread is, in rax, and the host in r8; or goes on at label 2, for none does. For a template with `gettid`, `thread` and `current`. Other threads have no host, or that of who started them.
+/// For a signal's handler: where the context of the ULP that runs on this thread is, in rax, and
+/// the host in r8; or goes on at label 2, for none does. For a template with `gettid`, `thread` and
+/// `current`. Other threads have no host, or that of who started them.
 macro_rules! running {
     () => {
         "rdgsbase r8
@@ -292,7 +323,9 @@ macro_rules! running {
     };
 }
 
-/// The handler of signals that end a program. While a ULP runs: leaves it where it is, for ever, and goes back to the host. Else the host itself has crashed: the signal comes again, and is not handled then.
+/// The handler of signals that end a program. While a ULP runs: leaves it where it is, for ever,
+/// and goes back to the host. Else the host itself has crashed: the signal comes again, and is not
+/// handled then.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn crashed() {
     naked_asm!(
@@ -336,7 +369,9 @@ pub(crate) extern "sysv64" fn crashed() {
     )
 }
 
-/// The handler of the signal by which a ULP is interrupted. While one runs its own code, and can be interrupted: goes on in its image's handler, as if the kernel had called that. Else there is nothing to be done: what is the host's, or all share, is over soon.
+/// The handler of the signal by which a ULP is interrupted. While one runs its own code, and can be
+/// interrupted: goes on in its image's handler, as if the kernel had called that. Else there is
+/// nothing to be done: what is the host's, or all share, is over soon.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn interrupted() {
     naked_asm!(

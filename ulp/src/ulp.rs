@@ -6,9 +6,10 @@ use crate::debug::{self, Known};
 use crate::descriptors;
 use crate::image::{Image, Part, up};
 use crate::layout::{
-    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK, TABLE_CODE, TABLE_CODE_END,
-    TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE, TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_PID,
-    TABLE_PROCESS, TABLE_REPLY, TABLE_TASK,
+    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK,
+    TABLE_CODE, TABLE_CODE_END, TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE, TABLE_HEAP,
+    TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_PID, TABLE_PROCESS, TABLE_REPLY,
+    TABLE_TASK,
 };
 use crate::pid::Pid;
 use crate::slot::{STACK, Slot};
@@ -28,7 +29,8 @@ use std::{fmt, io, ptr};
 /// Room for arguments and the environment, of which a stack keeps the rest.
 const WORD_BYTES: usize = (STACK / 4) as usize;
 
-/// See the module. Ends without a word when it is dropped: nothing of it runs any more, and its memory is given back.
+/// See the module. Ends without a word when it is dropped: nothing of it runs any more, and its
+/// memory is given back.
 pub struct Ulp {
     slot: ManuallyDrop<Memory>,
     context: Box<UnsafeCell<Context>>,
@@ -63,7 +65,10 @@ impl Deref for Memory {
 
 impl fmt::Debug for Ulp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ulp").field("slot", &self.slot.number()).field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("Ulp")
+            .field("slot", &self.slot.number())
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
     }
 }
 
@@ -95,10 +100,20 @@ pub enum NotLoaded {
 impl fmt::Display for NotLoaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full => write!(f, "all {} places for tasks are taken: end some, or use more processes", crate::slot::SLOTS),
-            Self::TooLong { bytes, most } => write!(f, "arguments and environment have {bytes} bytes, and {most} is the most"),
+            Self::Full => write!(
+                f,
+                "all {} places for tasks are taken: end some, or use more processes",
+                crate::slot::SLOTS
+            ),
+            Self::TooLong { bytes, most } => {
+                write!(f, "arguments and environment have {bytes} bytes, and {most} is the most")
+            }
             Self::Changed(path) => {
-                write!(f, "{} was changed since it was opened: open it again, and end what was loaded before", path.display())
+                write!(
+                    f,
+                    "{} was changed since it was opened: open it again, and end what was loaded before",
+                    path.display()
+                )
             }
             Self::Memory { what, slot, error } => {
                 write!(f, "no memory for {what} of task {slot}: {error}")?;
@@ -117,11 +132,17 @@ impl fmt::Display for NotLoaded {
 impl std::error::Error for NotLoaded {}
 
 impl Ulp {
-    /// Loads an image into a free slot, to be started at its entry with these arguments, of which the first is its name, and this environment. Takes some 20 to 50 µs; nothing of it has run yet.
+    /// Loads an image into a free slot, to be started at its entry with these arguments, of which
+    /// the first is its name, and this environment. Takes some 20 to 50 µs; nothing of it has run
+    /// yet.
     ///
     /// # Errors
     /// See [`NotLoaded`].
-    pub fn load(image: &Image, args: &[CString], environment: &[CString]) -> Result<Self, NotLoaded> {
+    pub fn load(
+        image: &Image,
+        args: &[CString],
+        environment: &[CString],
+    ) -> Result<Self, NotLoaded> {
         Self::load_at(Slot::take().ok_or(NotLoaded::Full)?, image, args, environment)
     }
 
@@ -129,8 +150,14 @@ impl Ulp {
     ///
     /// # Errors
     /// See [`NotLoaded`].
-    pub fn load_at(slot: Slot, image: &Image, args: &[CString], environment: &[CString]) -> Result<Self, NotLoaded> {
-        let bytes = args.iter().chain(environment).map(|text| text.as_bytes_with_nul().len() + 8).sum();
+    pub fn load_at(
+        slot: Slot,
+        image: &Image,
+        args: &[CString],
+        environment: &[CString],
+    ) -> Result<Self, NotLoaded> {
+        let bytes =
+            args.iter().chain(environment).map(|text| text.as_bytes_with_nul().len() + 8).sum();
         if bytes > WORD_BYTES {
             return Err(NotLoaded::TooLong { bytes, most: WORD_BYTES });
         }
@@ -166,7 +193,8 @@ impl Ulp {
         self.slot.middle()
     }
 
-    /// The number by which debuggers are to know it, as `upcall_current_task`. To be said before it runs.
+    /// The number by which debuggers are to know it, as `upcall_current_task`. To be said before it
+    /// runs.
     pub fn call_it(&mut self, task: i32) {
         put(self.table() + TABLE_TASK * 8, task as u64);
     }
@@ -185,10 +213,14 @@ impl Ulp {
         self.answer(reply);
     }
 
-    /// Has a helper run what it has asked for ([`ASK_ASIDE`](crate::ASK_ASIDE)), a system call whose number and arguments lie at this address. It must not be resumed before [`aside`](Self::aside) knows what that returned; if it is dropped before, the call is interrupted, and its memory stays as long.
+    /// Has a helper run what it has asked for ([`ASK_ASIDE`](crate::ASK_ASIDE)), a system call
+    /// whose number and arguments lie at this address. It must not be resumed before
+    /// [`aside`](Self::aside) knows what that returned; if it is dropped before, the call is
+    /// interrupted, and its memory stays as long.
     ///
     /// # Errors
-    /// The kernel's number of an error: that is no call for helpers, one is run already, or no thread can be had.
+    /// The kernel's number of an error: that is no call for helpers, one is run already, or no
+    /// thread can be had.
     pub fn begin_aside(&mut self, helpers: &Aside, at: u64, token: u64) -> Result<(), i32> {
         let ends = at.checked_add(WORDS as u64 * 8).ok_or(libc::EFAULT)?;
         // Within its stack, table and image, all of which is mapped.
@@ -222,7 +254,11 @@ impl Ulp {
     fn opened(&self) -> Vec<i32> {
         let words = (0..DESCRIPTORS / 64).map(|word| (word, self.word(TABLE_DESCRIPTORS + word)));
         words
-            .flat_map(|(word, bits)| (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| (word * 64 + bit) as i32))
+            .flat_map(|(word, bits)| {
+                (0..64)
+                    .filter(move |bit| bits >> bit & 1 != 0)
+                    .map(move |bit| (word * 64 + bit) as i32)
+            })
             .collect()
     }
 
@@ -237,7 +273,8 @@ impl Ulp {
         unsafe { ((self.table() + at * 8) as *mut u64).write(word) };
     }
 
-    /// It is to run soon: what it begins with is asked for from memory, while the host still does something else. Of what the library above keeps behind its table, lines at these distances.
+    /// It is to run soon: what it begins with is asked for from memory, while the host still does
+    /// something else. Of what the library above keeps behind its table, lines at these distances.
     #[inline]
     pub fn expect(&self, distances: [u64; 4]) {
         let context = self.context.get() as u64;
@@ -252,7 +289,8 @@ impl Ulp {
         }
     }
 
-    /// How many letters lie in its table. They are taken: the next that it writes is the first again.
+    /// How many letters lie in its table. They are taken: the next that it writes is the first
+    /// again.
     pub fn take_letters(&mut self) -> usize {
         let at = (self.table() + TABLE_COUNT * 8) as *mut u64;
         // SAFETY: in its table, and it does not run.
@@ -292,23 +330,40 @@ impl Ulp {
         self.ended.as_deref().copied()
     }
 
-    /// The calls that were under way when it crashed, or was interrupted last, the innermost first, down to `main`; as far as its image, which this is, tells. Reads the image's file. None if it was neither.
+    /// The calls that were under way when it crashed, or was interrupted last, the innermost first,
+    /// down to `main`; as far as its image, which this is, tells. Reads the image's file. None if
+    /// it was neither.
     pub fn backtrace(&self, image: &Image) -> Vec<Frame> {
         let memory = self.slot.start()..self.slot.end();
-        self.rest.registers.as_ref().map_or_else(Vec::new, |registers| backtrace::of(registers, image, self.base(), memory))
+        self.rest
+            .registers
+            .as_ref()
+            .map_or_else(Vec::new, |registers| backtrace::of(registers, image, self.base(), memory))
     }
 
-    /// Whether it was [interrupted](Stopped::Interrupted) where handlers of signals may run: no function of the library's is under way, which might be in the midst of something. False where its image, which this is, does not tell.
+    /// Whether it was [interrupted](Stopped::Interrupted) where handlers of signals may run: no
+    /// function of the library's is under way, which might be in the midst of something. False
+    /// where its image, which this is, does not tell.
     pub fn is_in_own_code(&self, image: &Image) -> bool {
         let library = self.word(TABLE_CODE)..self.word(TABLE_CODE_END);
         let memory = self.slot.start()..self.slot.end();
-        let all = self.rest.registers.as_ref().and_then(|registers| backtrace::addresses(registers, image, self.base(), memory));
+        let all = self
+            .rest
+            .registers
+            .as_ref()
+            .and_then(|registers| backtrace::addresses(registers, image, self.base(), memory));
         all.is_some_and(|all| !all.iter().any(|address| library.contains(address)))
     }
 
     fn map(&self, image: &Image) -> Result<(), NotLoaded> {
         let number = self.slot.number();
-        let unable = |what| move |error: rustix::io::Errno| NotLoaded::Memory { what, slot: number, error: error.into() };
+        let unable = |what| {
+            move |error: rustix::io::Errno| NotLoaded::Memory {
+                what,
+                slot: number,
+                error: error.into(),
+            }
+        };
         let start = self.slot.middle();
         for part in &image.parts {
             self.map_part(image, part).map_err(unable("the program"))?;
@@ -328,12 +383,15 @@ impl Ulp {
             let (at, length) = ((start + first) as *mut c_void, (up(file) - first) as usize);
             let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
             // SAFETY: nothing is there, or the kernel refuses it; the slot is this ULP's.
-            unsafe { mmap(at, length, protection, flags, image.file.as_fd(), part.offset / PAGE * PAGE) }?;
+            unsafe {
+                mmap(at, length, protection, flags, image.file.as_fd(), part.offset / PAGE * PAGE)
+            }?;
         }
         if part.length > part.filled {
             // What the file has behind the data, to the end of the page, is not the program's.
             let rest = (up(file) - file).min(part.length - part.filled);
-            // SAFETY: mapped just now, and writable, as parts with zeros are; nothing runs there yet.
+            // SAFETY: mapped just now, and writable, as parts with zeros are; nothing runs there
+            // yet.
             unsafe { ptr::write_bytes((start + file) as *mut u8, 0, rest as usize) };
             let end = up(part.at + part.length);
             if end > up(file) {
@@ -343,7 +401,8 @@ impl Ulp {
         Ok(())
     }
 
-    /// Writes the table, and what the kernel would have written on the stack. Where the stack is now.
+    /// Writes the table, and what the kernel would have written on the stack. Where the stack is
+    /// now.
     fn fill(&self, image: &Image, args: &[CString], environment: &[CString]) -> u64 {
         let start = self.slot.middle();
         let table = [
@@ -372,8 +431,10 @@ impl Ulp {
         let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
         top = (top - 16) / 16 * 16;
         copy(top, &random);
-        let [user, own] = [rustix::process::getuid(), rustix::process::geteuid()].map(|id| u64::from(id.as_raw()));
-        let [group, groups] = [rustix::process::getgid(), rustix::process::getegid()].map(|id| u64::from(id.as_raw()));
+        let [user, own] = [rustix::process::getuid(), rustix::process::geteuid()]
+            .map(|id| u64::from(id.as_raw()));
+        let [group, groups] = [rustix::process::getgid(), rustix::process::getegid()]
+            .map(|id| u64::from(id.as_raw()));
         // SAFETY: reads a value that the kernel has given.
         let kernels = |of| unsafe { libc::getauxval(of) };
         let auxiliary = [
@@ -429,7 +490,8 @@ fn put(at: u64, word: u64) {
 }
 
 fn copy(at: u64, bytes: &[u8]) {
-    // SAFETY: `Ulp::load` has seen to it that all of this fits into the stack, which is mapped and writable; nothing runs there yet.
+    // SAFETY: `Ulp::load` has seen to it that all of this fits into the stack, which is mapped and
+    // writable; nothing runs there yet.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
 }
 
@@ -447,7 +509,8 @@ impl Drop for Ulp {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: what is mapped in the slot is one ULP's, which is not resumed any more, and no call of its runs.
+        // SAFETY: what is mapped in the slot is one ULP's, which is not resumed any more, and no
+        // call of its runs.
         let _ = unsafe { munmap(self.0.start() as *mut c_void, SLOT as usize) };
     }
 }

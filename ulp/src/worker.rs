@@ -67,7 +67,9 @@ pub struct Asked {
 pub enum Stopped {
     /// It asks for something, and goes on when it is [answered](Ulp::answer) and resumed.
     Asks(Asked),
-    /// It was [interrupted](Worker::interrupt_every), and goes on where it was when it is resumed. Nothing that it tells the host is whole meanwhile, and nothing of what it asked for may be answered.
+    /// It was [interrupted](Worker::interrupt_every), and goes on where it was when it is resumed.
+    /// Nothing that it tells the host is whole meanwhile, and nothing of what it asked for may be
+    /// answered.
     Interrupted,
     /// It has ended by itself.
     Ended {
@@ -92,9 +94,12 @@ thread_local! {
 }
 
 impl Worker {
-    /// Makes this thread one that runs ULPs. From now on SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT of this process end a ULP, if one runs on the thread that they come to.
+    /// Makes this thread one that runs ULPs. From now on SIGSEGV, SIGBUS, SIGILL, SIGFPE and
+    /// SIGABRT of this process end a ULP, if one runs on the thread that they come to.
     ///
-    /// A ULP's libc tells the kernel about its thread as if it were the only one, so a thread that has run ULPs cannot be joined: use the process's first one, or one that lasts as long as the process.
+    /// A ULP's libc tells the kernel about its thread as if it were the only one, so a thread that
+    /// has run ULPs cannot be joined: use the process's first one, or one that lasts as long as the
+    /// process.
     ///
     /// # Errors
     /// See [`NoWorker`].
@@ -110,7 +115,8 @@ impl Worker {
         crash::handle().map_err(NoWorker::Kernel)?;
         // SAFETY: looked at above.
         let host = NonNull::from(Box::leak(Box::new(unsafe { Host::here() })));
-        // SAFETY: Rust and libc use FS, and nothing uses GS on x86-64; the host lives until `drop` has taken that back.
+        // SAFETY: Rust and libc use FS, and nothing uses GS on x86-64; the host lives until `drop`
+        // has taken that back.
         unsafe { switch::set_gs(host.as_ptr()) };
         IS_WORKER.set(true);
         Ok(Self { host, mask: mask(), _stack: stack, interrupts: None })
@@ -122,9 +128,13 @@ impl Worker {
         unsafe { (*self.host.as_ptr()).doors = shared.doors() };
     }
 
-    /// From now on a ULP that computes is interrupted each time when this thread has run for so long, so that the host sees what has come meanwhile ([`Stopped::Interrupted`]); as the kernel counts that, by the 4 ms or so between two of its own looks. A thread that sleeps is not interrupted, and takes no processor time for this.
+    /// From now on a ULP that computes is interrupted each time when this thread has run for so
+    /// long, so that the host sees what has come meanwhile ([`Stopped::Interrupted`]); as the
+    /// kernel counts that, by the 4 ms or so between two of its own looks. A thread that sleeps is
+    /// not interrupted, and takes no processor time for this.
     ///
-    /// By SIGVTALRM, whose handler the process has from now on. A call of the kernel's that a ULP itself makes may end with EINTR by it, where that is not made again by itself (`signal(7)`).
+    /// By SIGVTALRM, whose handler the process has from now on. A call of the kernel's that a ULP
+    /// itself makes may end with EINTR by it, where that is not made again by itself (`signal(7)`).
     ///
     /// # Errors
     /// There is a handler for SIGVTALRM already, or the kernel refuses a timer.
@@ -135,11 +145,13 @@ impl Worker {
         Ok(())
     }
 
-    /// Runs a ULP until it asks for something, is interrupted, or ends. That may be never: it is not preempted. One that has ended is not run, and tells the same again.
+    /// Runs a ULP until it asks for something, is interrupted, or ends. That may be never: it is
+    /// not preempted. One that has ended is not run, and tells the same again.
     ///
     /// # Panics
     /// The bytes of a [`Block`](crate::Block) are lent.
-    // In line: a return from here would be predicted wrongly each time, for the ULP has called and returned otherwise.
+    // In line: a return from here would be predicted wrongly each time, for the ULP has called and
+    // returned otherwise.
     #[inline(always)]
     pub fn resume(&mut self, ulp: &mut Ulp) -> Stopped {
         if let Some(ended) = &ulp.ended {
@@ -147,9 +159,11 @@ impl Worker {
         }
         crate::blocks::assert_none_is_lent();
         crate::debug::tell();
-        // SAFETY: it does not run. Turns that were forgotten may have left a next one that is not there any more.
+        // SAFETY: it does not run. Turns that were forgotten may have left a next one that is not
+        // there any more.
         unsafe { (*ulp.context()).next = 0 };
-        // SAFETY: GS points to this thread's host, as nobody can move either; the ULP has not ended, its memory is mapped as long as it lives, and it is borrowed alone.
+        // SAFETY: GS points to this thread's host, as nobody can move either; the ULP has not
+        // ended, its memory is mapped as long as it lives, and it is borrowed alone.
         unsafe { switch::resume(self.host.as_ptr(), ulp.context()) };
         self.stopped(ulp)
     }
@@ -190,7 +204,8 @@ impl Worker {
     }
 }
 
-/// ULPs that run in turns: who [yields](crate::ASK_YIELD) is followed by the next one, without the host.
+/// ULPs that run in turns: who [yields](crate::ASK_YIELD) is followed by the next one, without the
+/// host.
 ///
 /// Source: UPVM, section 3.2: the run queue (V5 here), as far as those go who can run.
 #[derive(Debug)]
@@ -214,12 +229,14 @@ impl<'a> Turns<'a> {
         Self { worker, ulps }
     }
 
-    /// Runs them, this one first, until one asks for something else than its turn to end, or ends: which, and why. `None`: that one has ended already.
+    /// Runs them, this one first, until one asks for something else than its turn to end, or ends:
+    /// which, and why. `None`: that one has ended already.
     pub fn go(&mut self, first: usize) -> Option<(usize, Stopped)> {
         let ulp = self.ulps.get(first).filter(|ulp| ulp.ended.is_none())?;
         crate::blocks::assert_none_is_lent();
         crate::debug::tell();
-        // SAFETY: as in `Worker::resume`, for each of these: none has ended that is still in a turn.
+        // SAFETY: as in `Worker::resume`, for each of these: none has ended that is still in a
+        // turn.
         unsafe { switch::resume(self.worker.host.as_ptr(), ulp.context()) };
         // SAFETY: the host is this thread's, and no ULP runs.
         let last = unsafe { (*self.worker.host.as_ptr()).last } as *const Context;
@@ -280,7 +297,8 @@ impl Drop for Turns<'_> {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.interrupts = None;
-        // SAFETY: no ULP runs on this thread any more; handlers find no host, as on any other thread.
+        // SAFETY: no ULP runs on this thread any more; handlers find no host, as on any other
+        // thread.
         unsafe { switch::set_gs(ptr::null_mut()) };
         // SAFETY: made of a box in `begin`, and used by nobody any more.
         drop(unsafe { Box::from_raw(self.host.as_ptr()) });

@@ -36,7 +36,12 @@ fn a_call_runs_aside_until_it_is_done_or_interrupted() {
     let (reader, mut writer) = pipe().unwrap();
     let aside = Aside::begin().unwrap();
     let rounds = 3000;
-    let mut ulp = Ulp::load(&image, &words(&["aside", &reader.as_raw_fd().to_string(), &rounds.to_string()]), &[]).unwrap();
+    let mut ulp = Ulp::load(
+        &image,
+        &words(&["aside", &reader.as_raw_fd().to_string(), &rounds.to_string()]),
+        &[],
+    )
+    .unwrap();
     for round in 0..rounds {
         let at = asks_aside(&mut worker, &mut ulp);
         ulp.begin_aside(&aside, at, 7).unwrap();
@@ -54,8 +59,13 @@ fn a_call_runs_aside_until_it_is_done_or_interrupted() {
         assert_eq!(ulp.aside(), None);
         assert_eq!(result, if writes { 1 } else { -EINTR }, "in round {round}");
         ulp.answer(result);
-        let Stopped::Asks(Asked { what, args }) = worker.resume(&mut ulp) else { panic!("it has ended") };
-        assert_eq!((what, args[0] as i64, args[1]), (ASK_OWN, result, if writes { u64::from(b'x') } else { 0 }));
+        let Stopped::Asks(Asked { what, args }) = worker.resume(&mut ulp) else {
+            panic!("it has ended")
+        };
+        assert_eq!(
+            (what, args[0] as i64, args[1]),
+            (ASK_OWN, result, if writes { u64::from(b'x') } else { 0 })
+        );
     }
     let at = asks_aside(&mut worker, &mut ulp);
     assert_eq!(ulp.begin_aside(&aside, at, 7), Err(libc::ENOSYS));
@@ -67,12 +77,17 @@ fn a_call_runs_aside_until_it_is_done_or_interrupted() {
 
 #[test]
 fn who_ends_while_its_call_runs_keeps_its_memory_until_that_is_done() {
-    let Some(folder) = apart("who_ends_while_its_call_runs_keeps_its_memory_until_that_is_done") else { return };
+    let Some(folder) = apart("who_ends_while_its_call_runs_keeps_its_memory_until_that_is_done")
+    else {
+        return;
+    };
     let image = Image::open(&compile(folder.path(), "aside")).unwrap();
     let mut worker = Worker::begin().unwrap();
     let (reader, _writer) = pipe().unwrap();
     let aside = Aside::begin().unwrap();
-    let load = || Ulp::load(&image, &words(&["aside", &reader.as_raw_fd().to_string(), "1"]), &[]).unwrap();
+    let load = || {
+        Ulp::load(&image, &words(&["aside", &reader.as_raw_fd().to_string(), "1"]), &[]).unwrap()
+    };
     for round in 0..20 {
         // More than there are helpers.
         let mut ulps = (0..if round < 2 { 400 } else { 40 }).map(|_| load()).collect::<Vec<_>>();
@@ -86,7 +101,8 @@ fn who_ends_while_its_call_runs_keeps_its_memory_until_that_is_done() {
         }
         drop(ulps);
         until_done(&aside, count);
-        // A slot that was given back too early would have been unmapped under the call; one that was not would be missing.
+        // A slot that was given back too early would have been unmapped under the call; one that
+        // was not would be missing.
         assert_eq!(load().slot(), 0);
     }
     // Nobody is left once there was nothing to do for a while.

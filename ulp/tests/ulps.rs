@@ -12,15 +12,21 @@ use upcall_ulp::{ASK_OWN, ASK_YIELD, Asked, Image, Shared, Stopped, Turns, Ulp, 
 #[test]
 fn each_has_its_own_globals_heap_thread_locals_and_libc() {
     const ULPS: usize = 100;
-    let Some(folder) = apart("each_has_its_own_globals_heap_thread_locals_and_libc") else { return };
+    let Some(folder) = apart("each_has_its_own_globals_heap_thread_locals_and_libc") else {
+        return;
+    };
     let image = Image::open(&compile(folder.path(), "own")).unwrap();
     let mut worker = Worker::begin().unwrap();
-    let load = |number: usize| Ulp::load(&image, &words(&["own", &number.to_string()]), &words(&["A=b"])).unwrap();
+    let load = |number: usize| {
+        Ulp::load(&image, &words(&["own", &number.to_string()]), &words(&["A=b"])).unwrap()
+    };
     let mut ulps = (0..ULPS).map(load).collect::<Vec<_>>();
     let mut counters = Vec::new();
     for round in 0..3 {
         for (number, ulp) in ulps.iter_mut().enumerate() {
-            let Stopped::Asks(Asked { what, args }) = worker.resume(ulp) else { panic!("{number} has ended") };
+            let Stopped::Asks(Asked { what, args }) = worker.resume(ulp) else {
+                panic!("{number} has ended")
+            };
             assert_eq!((what, args[0], args[1]), (ASK_OWN, number as u64, round));
             assert_eq!(Slot::of(args[2]), Some(ulp.slot()), "its globals are in its slot");
             counters.push(args[2] - ulp.base());
@@ -46,12 +52,15 @@ fn who_crashes_ends_alone() {
     let mut worker = Worker::begin().unwrap();
     let mut honest = Ulp::load(&image, &words(&["crash", "r"]), &[]).unwrap();
     assert!(matches!(worker.resume(&mut honest), Stopped::Asks(_)));
-    let cases = [("n", libc::SIGSEGV), ("a", libc::SIGABRT), ("d", libc::SIGSEGV), ("z", libc::SIGFPE)];
+    let cases =
+        [("n", libc::SIGSEGV), ("a", libc::SIGABRT), ("d", libc::SIGSEGV), ("z", libc::SIGFPE)];
     for round in 0..3 {
         for (how, signal) in cases {
             let mut ulp = Ulp::load(&image, &words(&["crash", how]), &[]).unwrap();
             assert!(matches!(worker.resume(&mut ulp), Stopped::Asks(_)));
-            let Stopped::Crashed(crash) = worker.resume(&mut ulp) else { panic!("{how} in round {round}") };
+            let Stopped::Crashed(crash) = worker.resume(&mut ulp) else {
+                panic!("{how} in round {round}")
+            };
             assert_eq!(crash.signal, signal, "{crash}");
             assert_eq!(Slot::of(crash.at), Some(ulp.slot()), "{crash}");
             let said = crash.to_string();
@@ -71,10 +80,19 @@ fn who_crashes_ends_alone() {
 #[test]
 fn what_cannot_work_is_refused_with_its_name_when_linked_and_when_called() {
     let look = |said: &str| {
-        let execs = ["execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "execveat"];
+        let execs = [
+            "execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve",
+            "execveat",
+        ];
         for name in ["fork", "vfork", "pthread_create", "dlopen"].into_iter().chain(execs) {
-            assert!(said.contains(&format!("warning: upvm: {name} is refused")), "when linked: {said}");
-            assert!(said.contains(&format!("\nupvm: {name} is refused in a task: ")), "when called: {said}");
+            assert!(
+                said.contains(&format!("warning: upvm: {name} is refused")),
+                "when linked: {said}"
+            );
+            assert!(
+                said.contains(&format!("\nupvm: {name} is refused in a task: ")),
+                "when called: {said}"
+            );
         }
         // By its number, too.
         for (name, times) in [("execve", 2), ("execveat", 2), ("fork", 2), ("clone", 1)] {
@@ -82,9 +100,16 @@ fn what_cannot_work_is_refused_with_its_name_when_linked_and_when_called() {
             assert_eq!(said.matches(&refusal).count(), times, "{name}: {said}");
         }
         assert!(said.contains("posix_spawn or system"), "{said}");
-        assert!(said.contains("pvm_spawn") && said.contains("link the library statically"), "{said}");
+        assert!(
+            said.contains("pvm_spawn") && said.contains("link the library statically"),
+            "{said}"
+        );
     };
-    let Some(folder) = apart_with("what_cannot_work_is_refused_with_its_name_when_linked_and_when_called", look) else { return };
+    let Some(folder) =
+        apart_with("what_cannot_work_is_refused_with_its_name_when_linked_and_when_called", look)
+    else {
+        return;
+    };
     let image = Image::open(&compile(folder.path(), "refused")).unwrap();
     let mut ulp = Ulp::load(&image, &words(&["refused"]), &[]).unwrap();
     assert_eq!(Worker::begin().unwrap().resume(&mut ulp), Stopped::Ended { status: 0 });
@@ -93,15 +118,24 @@ fn what_cannot_work_is_refused_with_its_name_when_linked_and_when_called() {
 
 #[test]
 fn each_has_a_process_number_that_no_process_and_no_other_one_has() {
-    let Some(folder) = apart("each_has_a_process_number_that_no_process_and_no_other_one_has") else { return };
+    let Some(folder) = apart("each_has_a_process_number_that_no_process_and_no_other_one_has")
+    else {
+        return;
+    };
     let image = Image::open(&compile(folder.path(), "pids")).unwrap();
     let mut worker = Worker::begin().unwrap();
-    let mut ulps = (0..20).map(|_| Ulp::load(&image, &words(&["pids"]), &[]).unwrap()).collect::<Vec<_>>();
+    let mut ulps =
+        (0..20).map(|_| Ulp::load(&image, &words(&["pids"]), &[]).unwrap()).collect::<Vec<_>>();
     let mut pids = Vec::new();
     for ulp in &mut ulps {
-        let Stopped::Asks(Asked { what, args }) = worker.resume(ulp) else { panic!("{pids:?}: {:?}", ulp.ended()) };
+        let Stopped::Asks(Asked { what, args }) = worker.resume(ulp) else {
+            panic!("{pids:?}: {:?}", ulp.ended())
+        };
         let [pid, host, parent, _] = args;
-        assert_eq!((what, host, parent), (ASK_OWN, std::process::id().into(), std::os::unix::process::parent_id().into()));
+        assert_eq!(
+            (what, host, parent),
+            (ASK_OWN, std::process::id().into(), std::os::unix::process::parent_id().into())
+        );
         assert_eq!(pid, ulp.process().into());
         assert!(pid >= 1 << 22, "the kernel may give {pid} to a process");
         pids.push(pid);
@@ -122,7 +156,9 @@ fn each_has_a_process_number_that_no_process_and_no_other_one_has() {
 
 #[test]
 fn who_computes_is_interrupted_and_goes_on_where_it_was() {
-    let Some(folder) = apart("who_computes_is_interrupted_and_goes_on_where_it_was") else { return };
+    let Some(folder) = apart("who_computes_is_interrupted_and_goes_on_where_it_was") else {
+        return;
+    };
     let image = Image::open(&compile(folder.path(), "computes")).unwrap();
     let mut worker = Worker::begin().unwrap();
     let load = || Ulp::load(&image, &words(&["computes", "5000000"]), &[]).unwrap();
@@ -142,7 +178,10 @@ fn who_computes_is_interrupted_and_goes_on_where_it_was() {
                     // An interrupt may come while the one before it ends, or before `main` begins.
                     let calls = ulp.backtrace(&image);
                     let known = |name: &str| name == "main" || name.starts_with("upvm_");
-                    assert!(calls.iter().any(|call| call.function.as_deref().is_some_and(known)), "{calls:?}");
+                    assert!(
+                        calls.iter().any(|call| call.function.as_deref().is_some_and(known)),
+                        "{calls:?}"
+                    );
                 }
                 Stopped::Ended { status } => assert_eq!(status, 0),
                 stopped => {
@@ -163,7 +202,13 @@ fn who_computes_is_interrupted_and_goes_on_where_it_was() {
     // SAFETY: it does nothing.
     unsafe { libc::signal(libc::SIGVTALRM, own_handler as *const () as usize) };
     let mut worker = Worker::begin().unwrap();
-    assert!(worker.interrupt_every(Duration::from_millis(4)).unwrap_err().to_string().contains("handler of its own"));
+    assert!(
+        worker
+            .interrupt_every(Duration::from_millis(4))
+            .unwrap_err()
+            .to_string()
+            .contains("handler of its own")
+    );
     assert_eq!(worker.resume(&mut alone), Stopped::Ended { status: 0 });
     over(folder)
 }
@@ -177,7 +222,8 @@ fn thousands_are_there_at_once() {
     let image = Image::open(&compile(folder.path(), "own")).unwrap();
     let mut worker = Worker::begin().unwrap();
     let words = |number: usize| words(&["own", &number.to_string(), "2"]);
-    let mut ulps = (0..ULPS).map(|number| Ulp::load(&image, &words(number), &[]).unwrap()).collect::<Vec<_>>();
+    let mut ulps =
+        (0..ULPS).map(|number| Ulp::load(&image, &words(number), &[]).unwrap()).collect::<Vec<_>>();
     for round in 0..2 {
         for (number, ulp) in ulps.iter_mut().enumerate() {
             assert!(matches!(worker.resume(ulp), Stopped::Asks(_)), "{number} in round {round}");
@@ -197,12 +243,16 @@ fn thousands_are_there_at_once() {
 #[test]
 fn who_yields_is_followed_by_the_next_one_that_has_not_ended() {
     const ULPS: usize = 20;
-    let Some(folder) = apart("who_yields_is_followed_by_the_next_one_that_has_not_ended") else { return };
+    let Some(folder) = apart("who_yields_is_followed_by_the_next_one_that_has_not_ended") else {
+        return;
+    };
     let image = Image::open(&compile(folder.path(), "turns")).unwrap();
     let mut worker = Worker::begin().unwrap();
     // They end after different numbers of turns.
-    let words = |number: usize| words(&["turns", &number.to_string(), &(10 + number % 7).to_string()]);
-    let mut ulps = (0..ULPS).map(|number| Ulp::load(&image, &words(number), &[]).unwrap()).collect::<Vec<_>>();
+    let words =
+        |number: usize| words(&["turns", &number.to_string(), &(10 + number % 7).to_string()]);
+    let mut ulps =
+        (0..ULPS).map(|number| Ulp::load(&image, &words(number), &[]).unwrap()).collect::<Vec<_>>();
     let mut turns = Turns::new(&mut worker, &mut ulps);
     let (mut at, mut asked, mut ends) = (0, Vec::new(), 0);
     while ends < ULPS {
@@ -220,7 +270,9 @@ fn who_yields_is_followed_by_the_next_one_that_has_not_ended() {
             }
             Stopped::Interrupted => panic!("nobody is to be interrupted"),
             Stopped::Ended { status } => assert_eq!(status, who as i32 + 100),
-            Stopped::Crashed(crash) => assert_eq!((crash.signal, who % 5), (libc::SIGABRT, 4), "{crash}"),
+            Stopped::Crashed(crash) => {
+                assert_eq!((crash.signal, who % 5), (libc::SIGABRT, 4), "{crash}")
+            }
         }
         ends += 1;
         assert!(turns.go(who).is_none() && turns.after(who).is_none());
@@ -259,13 +311,22 @@ fn a_program_without_the_archive_is_none_and_bent_ones_harm_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let (source, plain) = (folder.path().join("plain.c"), folder.path().join("plain"));
     fs::write(&source, "int main(void) { return 0; }").unwrap();
-    assert!(Command::new("gcc").args(["-static-pie", "-o"]).arg(&plain).arg(&source).status().unwrap().success());
+    assert!(
+        Command::new("gcc")
+            .args(["-static-pie", "-o"])
+            .arg(&plain)
+            .arg(&source)
+            .status()
+            .unwrap()
+            .success()
+    );
     assert!(Image::open(&plain).unwrap_err().to_string().contains("without the runtime's archive"));
     let path = compile(folder.path(), "own");
     let whole = fs::read(&path).unwrap();
     let (bent, mut state, mut loaded) = (folder.path().join("bent"), 1_u64, 0);
     let mut any = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize
     };
     for _ in 0..300 {
@@ -299,8 +360,16 @@ fn one_thread_is_one_worker() {
 
 #[test]
 fn what_images_share_works_on_what_is_each_ones_own_and_is_in_its_backtrace() {
-    let Some(folder) = apart("what_images_share_works_on_what_is_each_ones_own_and_is_in_its_backtrace") else { return };
-    let shared = Shared::load(compile_shared(folder.path(), "shared_code", &[]), &["shared_count", "shared_read"]).unwrap();
+    let Some(folder) =
+        apart("what_images_share_works_on_what_is_each_ones_own_and_is_in_its_backtrace")
+    else {
+        return;
+    };
+    let shared = Shared::load(
+        compile_shared(folder.path(), "shared_code", &[]),
+        &["shared_count", "shared_read"],
+    )
+    .unwrap();
     let image = Image::open(&compile(folder.path(), "shared")).unwrap();
     let mut worker = Worker::begin().unwrap();
     worker.share(&shared);
@@ -319,7 +388,8 @@ fn what_images_share_works_on_what_is_each_ones_own_and_is_in_its_backtrace() {
             break;
         }
     }
-    let names = all[2].backtrace(&image).into_iter().map(|frame| frame.function.unwrap_or_default());
+    let names =
+        all[2].backtrace(&image).into_iter().map(|frame| frame.function.unwrap_or_default());
     assert_eq!(names.collect::<Vec<_>>(), ["shared_read", "main"]);
     over(folder)
 }
@@ -328,7 +398,9 @@ fn what_images_share_works_on_what_is_each_ones_own_and_is_in_its_backtrace() {
 fn what_cannot_be_shared_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let load = |options: &[&str], names: &[&str]| {
-        Shared::load(compile_shared(folder.path(), "shared_code", options), names).unwrap_err().to_string()
+        Shared::load(compile_shared(folder.path(), "shared_code", options), names)
+            .unwrap_err()
+            .to_string()
     };
     let refused = load(&[], &["shared_count", "none"]);
     assert!(refused.contains("none"), "{refused}");

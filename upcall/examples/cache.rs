@@ -1,7 +1,11 @@
-//! A cache that processes share: a table of a million entries of 100 bytes, under keys of this machine, in memory that one process is the home of.
+//! A cache that processes share: a table of a million entries of 100 bytes, under keys of this
+//! machine, in memory that one process is the home of.
 //!
-//! Each caller is a process. It works on the table where that is (`access`), looks without its lock (`read`), or has the home do it: in between whatever that does (`urgent`), or as a thread there (`invoke`); or leaves it to what is found to take the least time (`auto`). All values are looked at for belonging to their keys.
-//! `cache --help` says what may be said. `upcall bench cache` measures the same beside Redis and Memcached (docs/cache.md).
+//! Each caller is a process. It works on the table where that is (`access`), looks without its lock
+//! (`read`), or has the home do it: in between whatever that does (`urgent`), or as a thread there
+//! (`invoke`); or leaves it to what is found to take the least time (`auto`). All values are looked
+//! at for belonging to their keys. `cache --help` says what may be said. `upcall bench cache`
+//! measures the same beside Redis and Memcached (docs/cache.md).
 #![forbid(unsafe_code)]
 
 #[path = "cache/entries.rs"]
@@ -14,7 +18,9 @@ use std::io::{BufRead, BufReader, Write, stdin};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use upcall::home::{Blob, DataError, Homed, Map, MapAt, Operation, Operations, Procedure, Text, Verdict};
+use upcall::home::{
+    Blob, DataError, Homed, Map, MapAt, Operation, Operations, Procedure, Text, Verdict,
+};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -80,12 +86,18 @@ impl Procedure for LongPut {
 
 /// What its home runs for others.
 pub fn operations() -> Operations<Table> {
-    Operations::new().operation::<Get>().operation::<Put>().procedure::<LongGet>().procedure::<LongPut>()
+    Operations::new()
+        .operation::<Get>()
+        .operation::<Put>()
+        .procedure::<LongGet>()
+        .procedure::<LongPut>()
 }
 
-/// An empty table of this name, with room for so many entries. One that somebody died at is as it was before that change, or after it, so it is kept.
+/// An empty table of this name, with room for so many entries. One that somebody died at is as it
+/// was before that change, or after it, so it is kept.
 pub fn create(name: &str, entries: usize) -> Outcome<Homed<Table>> {
-    // Of an entry, its key and value, the blocks around them, and its places in two tables while the one grows into the other.
+    // Of an entry, its key and value, the blocks around them, and its places in two tables while
+    // the one grows into the other.
     let room = (1 << 20) + 1024 * entries as u64;
     Ok(Homed::<Table>::create(name).room(room).repair(|_, _| Verdict::Keep).with(|_| Ok(()))?)
 }
@@ -233,18 +245,35 @@ impl Plan {
     fn of(mut words: impl Iterator<Item = String>) -> Outcome<Option<Self>> {
         let mixes = vec![Mix::GETS, Mix::PUTS];
         let time = Duration::from_secs(1);
-        let mut plan = Self { entries: 1_000_000, callers: 2, mixes, busy: false, rounds: 5, time, json: false };
+        let mut plan = Self {
+            entries: 1_000_000,
+            callers: 2,
+            mixes,
+            busy: false,
+            rounds: 5,
+            time,
+            json: false,
+        };
         while let Some(word) = words.next() {
             let mut number = || -> Outcome<usize> {
-                let said = words.next().and_then(|number| number.parse().ok()).filter(|number| *number > 0);
+                let said = words
+                    .next()
+                    .and_then(|number| number.parse().ok())
+                    .filter(|number| *number > 0);
                 said.ok_or_else(|| format!("{word} takes a number above 0; see --help").into())
             };
             match word.as_str() {
                 "--entries" => plan.entries = number()?,
                 "--callers" => plan.callers = number()?,
                 "--puts" => {
-                    let percent = words.next().and_then(|number| number.parse().ok()).filter(|percent| *percent <= 100);
-                    plan.mixes = vec![Mix(percent.ok_or("--puts takes a number from 0 to 100; see --help")?)];
+                    let percent = words
+                        .next()
+                        .and_then(|number| number.parse().ok())
+                        .filter(|percent| *percent <= 100);
+                    plan.mixes =
+                        vec![
+                            Mix(percent.ok_or("--puts takes a number from 0 to 100; see --help")?),
+                        ];
                 }
                 "--busy" => plan.busy = true,
                 "--rounds" => plan.rounds = u32::try_from(number()?)?,
@@ -312,11 +341,14 @@ fn caller(name: &str, entries: usize, seed: u64) -> Outcome<()> {
     println!("ready");
     for line in stdin().lines() {
         let line = line?;
-        let [percent, way, ms] = line.split(' ').collect::<Vec<_>>()[..] else { return Err(line.into()) };
+        let [percent, way, ms] = line.split(' ').collect::<Vec<_>>()[..] else {
+            return Err(line.into());
+        };
         let percent: usize = percent.parse()?;
         let way = Way::ALL.into_iter().find(|one| one.name() == way).ok_or("no such way")?;
         let put_way = if way == Way::Read { Way::Access } else { way };
-        let (time, mut samples, mut spent) = (Duration::from_millis(ms.parse()?), Vec::new(), Duration::ZERO);
+        let (time, mut samples, mut spent) =
+            (Duration::from_millis(ms.parse()?), Vec::new(), Duration::ZERO);
         let mut next: Vec<(usize, String, bool)> = Vec::new();
         while spent < time {
             // Looked up before the time begins: a caller has its key at hand.
@@ -356,7 +388,8 @@ impl Caller {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["caller", name, &entries.to_string(), &number.to_string()]);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (to, from) = (process.stdin.take().ok_or("no input")?, process.stdout.take().ok_or("no output")?);
+        let (to, from) =
+            (process.stdin.take().ok_or("no input")?, process.stdout.take().ok_or("no output")?);
         Ok(Self { process, to, from: BufReader::new(from) })
     }
 
@@ -415,12 +448,21 @@ fn home(plan: &Plan) -> Outcome<()> {
         }
     }
     let each = begun.elapsed().as_nanos() / keys.len() as u128;
-    let about = format!("{} entries ({}), {} MiB, filled in {each} ns each", keys.len(), keys.source, table.used()? >> 20);
+    let about = format!(
+        "{} entries ({}), {} MiB, filled in {each} ns each",
+        keys.len(),
+        keys.source,
+        table.used()? >> 20
+    );
     let _served = table.serve_in_background(operations())?;
     let callers = (0..plan.callers).map(|number| Caller::start(&name, plan.entries, number));
     let mut callers = callers.collect::<Outcome<Vec<_>>>()?;
     callers.iter_mut().try_for_each(|caller| caller.line().map(drop))?;
-    let mut rows: Vec<_> = plan.mixes.iter().flat_map(|&mix| mix.ways().map(move |way| (mix, way, Tally::default()))).collect();
+    let mut rows: Vec<_> = plan
+        .mixes
+        .iter()
+        .flat_map(|&mix| mix.ways().map(move |way| (mix, way, Tally::default())))
+        .collect();
     let (over, own) = (AtomicBool::new(false), plan.busy.then(|| table.try_clone()).transpose()?);
     let (keys, over) = (&keys, &over);
     let begun = Instant::now();
@@ -428,13 +470,18 @@ fn home(plan: &Plan) -> Outcome<()> {
         let work = own.map(|own| scope.spawn(move || work(&own, keys, over)));
         let measured = measure(plan, &mut callers, &mut rows);
         over.store(true, Ordering::Relaxed);
-        let done = work.map_or(Ok(0), |work| work.join().map_err(|_| "the busy thread of the home has panicked")?);
+        let done = work.map_or(Ok(0), |work| {
+            work.join().map_err(|_| "the busy thread of the home has panicked")?
+        });
         measured.and(done)
     })?;
     if !plan.json {
         println!("{about}; {} callers", plan.callers);
         if plan.busy {
-            println!("a thread of the home put {:.0} a second meanwhile", of_the_home as f64 / begun.elapsed().as_secs_f64());
+            println!(
+                "a thread of the home put {:.0} a second meanwhile",
+                of_the_home as f64 / begun.elapsed().as_secs_f64()
+            );
         }
         println!("\n{:16}{:>10}{:>10}{:>10}{:>14}", "", "median ns", "99 %", "99.9 %", "a second");
     }
@@ -442,7 +489,11 @@ fn home(plan: &Plan) -> Outcome<()> {
     for (mix, way, tally) in &rows {
         let [p50, p99, p999] = [500, 990, 999].map(|part| tally.quantile(part));
         if !plan.json {
-            println!("{:16}{p50:>10}{p99:>10}{p999:>10}{:>14.0}", format!("{mix} {}", way.name()), tally.per_s());
+            println!(
+                "{:16}{p50:>10}{p99:>10}{p999:>10}{:>14.0}",
+                format!("{mix} {}", way.name()),
+                tally.per_s()
+            );
         }
         records.push(format!(
             "{{\"case\":\"{mix}\",\"system\":\"upcall-{}\",\"callers\":{},\"entries\":{},\"busy\":{},\"p50_ns\":{p50},\"p99_ns\":{p99},\"p999_ns\":{p999},\"per_s\":{:.1},\"samples\":{}}}",
@@ -516,19 +567,30 @@ mod tests {
             tally.begin_round();
             tally.add(&Tally::told(&mut [1; 5], Duration::from_nanos(time))).unwrap();
         }
-        assert!((tally.per_s() - 1e9).abs() < 1.0 && tally.add("1 2 x").is_none() && tally.add("1 2 3").is_none());
+        assert!(
+            (tally.per_s() - 1e9).abs() < 1.0
+                && tally.add("1 2 x").is_none()
+                && tally.add("1 2 3").is_none()
+        );
     }
 
     #[test]
     fn plans_are_read() {
         let of = |words: &str| Plan::of(words.split_whitespace().map(str::to_owned));
         let plan = of("--entries 10 --callers 3 --ms 7 --json").unwrap().unwrap();
-        assert_eq!((plan.entries, plan.callers, plan.time.as_millis(), plan.json), (10, 3, 7, true));
+        assert_eq!(
+            (plan.entries, plan.callers, plan.time.as_millis(), plan.json),
+            (10, 3, 7, true)
+        );
         assert_eq!((plan.mixes, plan.busy, plan.rounds), (vec![Mix::GETS, Mix::PUTS], false, 5));
         let plan = of("--puts 10 --busy --rounds 3").unwrap().unwrap();
         assert_eq!((plan.mixes[0].ways().count(), plan.busy, plan.rounds), (5, true, 3));
         assert_eq!((&*format!("{}", plan.mixes[0]), Mix::PUTS.ways().count()), ("put-10%", 4));
-        assert!(of("--json --help").unwrap().is_none() && of("--callers 0").is_err() && of("--bulk").is_err());
+        assert!(
+            of("--json --help").unwrap().is_none()
+                && of("--callers 0").is_err()
+                && of("--bulk").is_err()
+        );
         assert!(of("--puts 101").is_err() && of("--puts").is_err() && of("--rounds 0").is_err());
     }
 }

@@ -1,12 +1,17 @@
-//! synth-N: N requests to other members, and a wait for all N acknowledgements, again and again: how many messages are buffered? (UDM, section 5.2 and Figure 7.)
+//! synth-N: N requests to other members, and a wait for all N acknowledgements, again and again:
+//! how many messages are buffered? (UDM, section 5.2 and Figure 7.)
 //!
 //! ```text
 //! synth [NAME=NUMBER …]                              by itself: each member is a thread
 //! upcall job run --group 2 -- synth [NAME=NUMBER …]  as a job: each process is a member
 //! ```
-//! What may be said: `n` (100), the requests of a group; `groups` (100) of each producer; `interval` (2000), ns from one request to the next on average; `handler` (1000), ns that a request keeps its receiver; `bytes` (8) that it carries;
-//! `producers` (0: all), the first members, who send to the others; `away` (0) and `slice` (10000000), ns: so long consumers look away at the beginning of each slice, as if their processor came to them late; `timeout` (200000), ns, for
-//! which a sender waits for room before its messages are buffered; and `members` (2), of threads. Several intervals, with commas between, are tried one after another:
+//! What may be said: `n` (100), the requests of a group; `groups` (100) of each producer;
+//! `interval` (2000), ns from one request to the next on average; `handler` (1000), ns that a
+//! request keeps its receiver; `bytes` (8) that it carries; `producers` (0: all), the first
+//! members, who send to the others; `away` (0) and `slice` (10000000), ns: so long consumers look
+//! away at the beginning of each slice, as if their processor came to them late; `timeout`
+//! (200000), ns, for which a sender waits for room before its messages are buffered; and `members`
+//! (2), of threads. Several intervals, with commas between, are tried one after another:
 //!
 //! ```text
 //! synth n=1000 interval=5000,10000,20000 handler=10000 bytes=8000 producers=1 away=200000 slice=7000000 timeout=50000
@@ -83,7 +88,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((u128::from(self.0 >> 32) * u128::from(limit)) >> 32) as u64
     }
 }
@@ -117,13 +123,15 @@ struct Member {
 impl Member {
     fn join(joining: Joining, plan: &Plan) -> Outcome<Self> {
         let mut handlers = Handlers::new();
-        let (request, done, over) = (handlers.kind("request"), handlers.kind::<()>("done"), handlers.kind("over"));
+        let (request, done, over) =
+            (handlers.kind("request"), handlers.kind::<()>("done"), handlers.kind("over"));
         let (answered, ended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let handler = Duration::from_nanos(plan.handler);
         // Where it lies: a request is not copied. When the handler ends, its place is free.
         handlers.on_message::<[u8]>(request, move |group, request| {
             spin(handler);
-            // Who has ended, or violates the protocol, waits for no answer; the others learn of it as they wait.
+            // Who has ended, or violates the protocol, waits for no answer; the others learn of it
+            // as they wait.
             let _ = group.send(request.from(), done, &());
         });
         handlers.on(done, {
@@ -137,7 +145,11 @@ impl Member {
         let group = joining.timeout(Some(Duration::from_nanos(plan.timeout))).join(handlers)?;
         let consumes = group.rank() >= plan.producers;
         let away = Duration::from_nanos(if consumes { plan.away } else { 0 });
-        let slices = Slices { length: Duration::from_nanos(plan.slice), away, next: Cell::new(Instant::now()) };
+        let slices = Slices {
+            length: Duration::from_nanos(plan.slice),
+            away,
+            next: Cell::new(Instant::now()),
+        };
         Ok(Self { group, request, over, answered, ended, slices })
     }
 
@@ -155,12 +167,16 @@ impl Member {
         let least = if plan.producers < group.size() { plan.producers } else { 0 };
         let others: Vec<Rank> = (least..group.size()).filter(|&other| other != rank).collect();
         if others.is_empty() {
-            return Err("there is nobody to send to: at least two members, not all of them producers".into());
+            return Err(
+                "there is nobody to send to: at least two members, not all of them producers"
+                    .into(),
+            );
         }
         let (bytes, mut random, mut sent) = (vec![7; plan.bytes], Random(rank as u64 + 1), 0);
         for _ in 0..plan.groups {
             for _ in 0..plan.n {
-                let (begun, pause) = (Instant::now(), Duration::from_nanos(random.below(2 * plan.interval.max(1))));
+                let (begun, pause) =
+                    (Instant::now(), Duration::from_nanos(random.below(2 * plan.interval.max(1))));
                 while begun.elapsed() < pause {
                     group.poll();
                     self.slices.look();
@@ -200,10 +216,15 @@ pub fn run(joining: Joining, plan: &Plan) -> Outcome<Ran> {
 fn plans(words: impl Iterator<Item = String>) -> Outcome<(Vec<Plan>, usize)> {
     let (mut plan, mut intervals, mut members) = (Plan::default(), Vec::new(), 2);
     for word in words {
-        let unknown = || format!("{word}: not NAME=NUMBER with a name of those at the top of this program");
+        let unknown =
+            || format!("{word}: not NAME=NUMBER with a name of those at the top of this program");
         let (name, number) = word.split_once('=').ok_or_else(unknown)?;
         if name == "interval" {
-            intervals = number.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| unknown())?;
+            intervals = number
+                .split(',')
+                .map(str::parse)
+                .collect::<Result<_, _>>()
+                .map_err(|_| unknown())?;
             continue;
         }
         let number: u64 = number.parse().map_err(|_| unknown())?;
@@ -231,7 +252,8 @@ fn member(joining: &Joining, is_first: bool, plans: &[Plan]) -> Outcome<()> {
     for plan in plans {
         let Ran { requests, buffered, time } = run(joining.clone(), plan)?;
         if is_first {
-            let (name, percent) = (format!("synth-{}", plan.n), 100.0 * buffered as f64 / requests.max(1) as f64);
+            let (name, percent) =
+                (format!("synth-{}", plan.n), 100.0 * buffered as f64 / requests.max(1) as f64);
             println!(
                 "{name}, each {} ns: {requests} requests in {time:.3?}, {buffered} messages buffered ({percent:.2} %)",
                 plan.interval
@@ -244,7 +266,9 @@ fn member(joining: &Joining, is_first: bool, plans: &[Plan]) -> Outcome<()> {
 fn main() -> Outcome<()> {
     let (plans, members) = plans(std::env::args().skip(1))?;
     match Joining::from_environment() {
-        Ok(joining) => member(&joining, std::env::var("UPCALL_RANK").is_ok_and(|rank| rank == "0"), &plans),
+        Ok(joining) => {
+            member(&joining, std::env::var("UPCALL_RANK").is_ok_and(|rank| rank == "0"), &plans)
+        }
         Err(JoinError::NoJob { found: None, .. }) => {
             let name = format!("synth-{}", std::process::id());
             let joining = |rank| Joining::new(&name, members).rank(rank);
@@ -252,7 +276,9 @@ fn main() -> Outcome<()> {
             std::thread::scope(|scope| {
                 let start = |rank| scope.spawn(move || member(&joining(rank), rank == 0, plans));
                 let all: Vec<_> = (0..members).map(start).collect();
-                all.into_iter().try_for_each(|one| one.join().unwrap_or_else(|_| Err("a member panicked".into())))
+                all.into_iter().try_for_each(|one| {
+                    one.join().unwrap_or_else(|_| Err("a member panicked".into()))
+                })
             })
         }
         Err(error) => Err(error.into()),
@@ -266,7 +292,8 @@ mod tests {
     fn together(members: usize, plan: &Plan) -> Ran {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("synth-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("synth-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let one = |rank: usize| run(Joining::new(&name, members).rank(rank), plan).unwrap();
         let all: Vec<Ran> = std::thread::scope(|scope| {
             let start = |rank| {
@@ -276,7 +303,10 @@ mod tests {
             let started: Vec<_> = (0..members).map(start).collect();
             started.into_iter().map(|member| member.join().unwrap()).collect()
         });
-        assert!(all.iter().all(|ran| (ran.requests, ran.buffered) == (all[0].requests, all[0].buffered)));
+        assert!(
+            all.iter()
+                .all(|ran| (ran.requests, ran.buffered) == (all[0].requests, all[0].buffered))
+        );
         all[0]
     }
 
@@ -293,7 +323,10 @@ mod tests {
     fn plans_are_understood() {
         let read = |line: &str| plans(line.split(' ').map(String::from));
         let (plans, members) = read("n=10 interval=5,7 members=4 bytes=16").unwrap();
-        assert_eq!((plans.len(), plans[1].interval, plans[1].n, plans[1].bytes, members), (2, 7, 10, 16, 4));
+        assert_eq!(
+            (plans.len(), plans[1].interval, plans[1].n, plans[1].bytes, members),
+            (2, 7, 10, 16, 4)
+        );
         assert!(read("n").is_err() && read("speed=3").unwrap_err().to_string().contains("speed=3"));
     }
 }

@@ -1,14 +1,20 @@
-//! The triangle puzzle, by all members of a group: how many ways are there to leave one peg? (UDM, section 5.3: Tpuz.)
+//! The triangle puzzle, by all members of a group: how many ways are there to leave one peg? (UDM,
+//! section 5.3: Tpuz.)
 //!
 //! ```text
 //! tpuz [SIDE [TIMES [MEMBERS]]]            by itself: a board with SIDE holes a side (5), TIMES times (once), by MEMBERS threads (4)
 //! upcall job run --group 4 -- tpuz 6       as a job: each process is a member
 //! ```
-//! Pegs stand in all holes of a triangle but the middle one of the third row. One jumps over its neighbour into the hole behind it, and the neighbour is taken out: so each jump leaves a peg less, and all positions with as many
-//! pegs are a *level*. The search goes from level to level; mirror images are one position. Each position belongs to one member, which its bits tell; who finds it sends that member a message, with the number of ways that lead there,
-//! and nobody answers. A level is over when as many messages were taken as were sent; a reduction says so, and is the barrier between levels as well.
+//! Pegs stand in all holes of a triangle but the middle one of the third row. One jumps over its
+//! neighbour into the hole behind it, and the neighbour is taken out: so each jump leaves a peg
+//! less, and all positions with as many pegs are a *level*. The search goes from level to level;
+//! mirror images are one position. Each position belongs to one member, which its bits tell; who
+//! finds it sends that member a message, with the number of ways that lead there, and nobody
+//! answers. A level is over when as many messages were taken as were sent; a reduction says so, and
+//! is the barrier between levels as well.
 //!
-//! With 6 holes a side, four members send each other 506 429 messages; on the paper's four processors it was 513.5 thousand.
+//! With 6 holes a side, four members send each other 506 429 messages; on the paper's four
+//! processors it was 513.5 thousand.
 #![forbid(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -44,10 +50,13 @@ impl Board {
             return Err(format!("no board with {side} holes a side: 3 to 6").into());
         }
         let bit = |row: i32, column: i32| {
-            (row < side as i32 && (0..=row).contains(&column)).then(|| 1 << (begin(row as u32) + column as u32))
+            (row < side as i32 && (0..=row).contains(&column))
+                .then(|| 1 << (begin(row as u32) + column as u32))
         };
         let mut jumps = Vec::new();
-        for (row, column) in (0..side as i32).flat_map(|row| (0..=row).map(move |column| (row, column))) {
+        for (row, column) in
+            (0..side as i32).flat_map(|row| (0..=row).map(move |column| (row, column)))
+        {
             for (down, right) in [(0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, -1)] {
                 let at = |steps| bit(row + steps * down, column + steps * right);
                 if let (Some(from), Some(over), Some(to)) = (at(0), at(1), at(2)) {
@@ -65,9 +74,13 @@ impl Board {
         self.jumps.iter().filter(fits).map(move |(pegs, hole)| self.named(position ^ (pegs | hole)))
     }
 
-    /// The one of a position and its mirror image that stands for both: as many games lead to the one as to the other, and on from it.
+    /// The one of a position and its mirror image that stands for both: as many games lead to the
+    /// one as to the other, and on from it.
     fn named(&self, position: Position) -> Position {
-        let row = |row: u32| (position >> begin(row) & ((1 << (row + 1)) - 1)).reverse_bits() >> (31 - row) << begin(row);
+        let row = |row: u32| {
+            (position >> begin(row) & ((1 << (row + 1)) - 1)).reverse_bits() >> (31 - row)
+                << begin(row)
+        };
         position.min((0..self.side).map(row).sum())
     }
 }
@@ -103,7 +116,8 @@ pub struct Searched {
 struct Member {
     group: Group,
     reached: Kind<(Position, u64)>,
-    /// Those of an even number of pegs, and of an odd one: while a level is searched, the next one is told of.
+    /// Those of an even number of pegs, and of an odd one: while a level is searched, the next one
+    /// is told of.
     levels: Rc<RefCell<[Level; 2]>>,
     taken: Rc<Cell<i64>>,
 }
@@ -132,7 +146,8 @@ impl Member {
         (u64::from(position).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % self.group.size()
     }
 
-    /// Searches with all other members. What was found, and how many messages this one has sent for it.
+    /// Searches with all other members. What was found, and how many messages this one has sent for
+    /// it.
     fn search(&self, board: &Board) -> Outcome<(Found, u64)> {
         let Self { group, levels, .. } = self;
         let sum = |number: u64| group.reduce(number, |a, b| a + b);
@@ -159,7 +174,8 @@ impl Member {
                 }
                 group.poll();
             }
-            // Messages of this level are still on their way, perhaps. Nobody sends more of them, so the difference only falls.
+            // Messages of this level are still on their way, perhaps. Nobody sends more of them, so
+            // the difference only falls.
             while group.reduce(sent - self.taken.get(), |a, b| a + b)? != 0 {
                 group.poll();
             }
@@ -190,7 +206,8 @@ pub fn search(joining: Joining, board: &Board, times: usize) -> Outcome<Searched
 
 /// The same by one thread, without messages.
 pub fn search_alone(board: &Board) -> Found {
-    let (mut level, mut found) = (Level::from([(board.start, 1)]), Found { positions: Vec::new(), solutions: 0 });
+    let (mut level, mut found) =
+        (Level::from([(board.start, 1)]), Found { positions: Vec::new(), solutions: 0 });
     for pegs in (1..=board.start.count_ones()).rev() {
         found.positions.push(level.len() as u64);
         if pegs == 1 {
@@ -231,18 +248,24 @@ fn member(joining: Joining, is_first: bool, side: u32, times: usize) -> Outcome<
 }
 
 fn main() -> Outcome<()> {
-    let words: Vec<usize> = std::env::args().skip(1).map(|word| word.parse()).collect::<Result<_, _>>()?;
+    let words: Vec<usize> =
+        std::env::args().skip(1).map(|word| word.parse()).collect::<Result<_, _>>()?;
     let number = |at: usize, usual| words.get(at).copied().unwrap_or(usual);
     let (side, times, members) = (number(0, 5) as u32, number(1, 1), number(2, 4));
     match Joining::from_environment() {
-        Ok(joining) => member(joining, std::env::var("UPCALL_RANK").is_ok_and(|rank| rank == "0"), side, times),
+        Ok(joining) => {
+            member(joining, std::env::var("UPCALL_RANK").is_ok_and(|rank| rank == "0"), side, times)
+        }
         Err(JoinError::NoJob { found: None, .. }) => {
             let name = format!("tpuz-{}", std::process::id());
             let joining = |rank| Joining::new(&name, members).rank(rank);
             std::thread::scope(|scope| {
-                let start = |rank| scope.spawn(move || member(joining(rank), rank == 0, side, times));
+                let start =
+                    |rank| scope.spawn(move || member(joining(rank), rank == 0, side, times));
                 let all: Vec<_> = (0..members).map(start).collect();
-                all.into_iter().try_for_each(|one| one.join().unwrap_or_else(|_| Err("a member panicked".into())))
+                all.into_iter().try_for_each(|one| {
+                    one.join().unwrap_or_else(|_| Err("a member panicked".into()))
+                })
             })
         }
         Err(error) => Err(error.into()),
@@ -256,7 +279,11 @@ mod tests {
     /// All games, one by one, without mirrors: so many end with one peg.
     fn play(board: &Board, position: Position) -> u64 {
         let fits = |(pegs, hole): &&(Position, Position)| position & (pegs | hole) == *pegs;
-        let further = board.jumps.iter().filter(fits).map(|(pegs, hole)| play(board, position ^ (pegs | hole)));
+        let further = board
+            .jumps
+            .iter()
+            .filter(fits)
+            .map(|(pegs, hole)| play(board, position ^ (pegs | hole)));
         u64::from(position.count_ones() == 1) + further.sum::<u64>()
     }
 
@@ -264,7 +291,11 @@ mod tests {
     fn levels_hold_what_games_do() {
         for side in 3..=5 {
             let board = Board::new(side).unwrap();
-            assert_eq!(search_alone(&board).solutions, play(&board, board.start), "{side} holes a side");
+            assert_eq!(
+                search_alone(&board).solutions,
+                play(&board, board.start),
+                "{side} holes a side"
+            );
         }
         assert!(search_alone(&Board::new(5).unwrap()).solutions > 0 && Board::new(7).is_err());
     }
@@ -274,7 +305,9 @@ mod tests {
         let alone = search_alone(&Board::new(5).unwrap());
         for members in [1, 2, 3] {
             let name = format!("tpuz-test-{}-{members}", std::process::id());
-            let one = |rank: usize| search(Joining::new(&name, members).rank(rank), &Board::new(5).unwrap(), 2).unwrap();
+            let one = |rank: usize| {
+                search(Joining::new(&name, members).rank(rank), &Board::new(5).unwrap(), 2).unwrap()
+            };
             let all: Vec<Searched> = std::thread::scope(|scope| {
                 let start = |rank| {
                     let one = &one;
@@ -283,7 +316,9 @@ mod tests {
                 let started: Vec<_> = (0..members).map(start).collect();
                 started.into_iter().map(|member| member.join().unwrap()).collect()
             });
-            assert!(all.iter().all(|searched| searched.found == alone && (searched.messages > 0) == (members > 1)));
+            assert!(all.iter().all(
+                |searched| searched.found == alone && (searched.messages > 0) == (members > 1)
+            ));
         }
     }
 }

@@ -1,6 +1,9 @@
-//! What working on an object that has its home in another process takes, by each way, beside a call to a server there, a bare spin lock, and a cache line that goes there and back: `cargo run --release -p upcall --example urgent`.
+//! What working on an object that has its home in another process takes, by each way, beside a call
+//! to a server there, a bare spin lock, and a cache line that goes there and back: `cargo run
+//! --release -p upcall --example urgent`.
 //!
-//! This process is on the first processor that it may use, the other one on the second. All take turns, and medians count, for the host of a virtual machine moves the processors about.
+//! This process is on the first processor that it may use, the other one on the second. All take
+//! turns, and medians count, for the host of a virtual machine moves the processors about.
 
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -60,7 +63,10 @@ fn main() -> Outcome<()> {
             until_told()
         }
         (Some("server"), Some(name)) => {
-            let server = Server::new().export(&name, calls::export(Answers::default())).pacing(Pacing::Poll).start()?;
+            let server = Server::new()
+                .export(&name, calls::export(Answers::default()))
+                .pacing(Pacing::Poll)
+                .start()?;
             until_told()?;
             server.stop();
             Ok(())
@@ -88,7 +94,11 @@ impl Other {
         let mut other = Self(child?);
         let mut line = String::new();
         BufReader::new(other.0.stdout.take().ok_or("no output")?).read_line(&mut line)?;
-        if line.trim() == "ready" { Ok(other) } else { Err(format!("the {what} did not begin").into()) }
+        if line.trim() == "ready" {
+            Ok(other)
+        } else {
+            Err(format!("the {what} did not begin").into())
+        }
     }
 }
 
@@ -161,7 +171,10 @@ fn turn(number: usize, cpus: [usize; 2]) -> Outcome<[f64; 9]> {
         let calls = calls::Calls::bind(&name("server"))?;
         calls.set_pacing(Pacing::Poll);
         calls.add(1)?;
-        [time(20_000, || calls.null().unwrap()), time(20_000, || _ = black_box(calls.add(black_box(1)).unwrap()))]
+        [
+            time(20_000, || calls.null().unwrap()),
+            time(20_000, || _ = black_box(calls.add(black_box(1)).unwrap())),
+        ]
     };
     let _home = Other::start("home", &name("home"), cpus)?;
     let away = Homed::<u64>::find(&name("home"))?;
@@ -203,7 +216,13 @@ fn measure() -> Outcome<()> {
     }
     let of = |at: usize| median(turns.iter().map(|turn| turn[at]));
     let ratio = |at: usize, to: usize| median(turns.iter().map(|turn| turn[at] / turn[to]));
-    println!("medians: {}", (0..WHAT.len()).map(|at| format!("{} {:.1}", WHAT[at], of(at))).collect::<Vec<_>>().join(", "));
+    println!(
+        "medians: {}",
+        (0..WHAT.len())
+            .map(|at| format!("{} {:.1}", WHAT[at], of(at)))
+            .collect::<Vec<_>>()
+            .join(", ")
+    );
     println!(
         "turn by turn: urgent {:.2} × a null call and {:.2} × an add call; an access of nothing {:.2} × a spin lock at home, {:.2} × elsewhere",
         ratio(3, 1),

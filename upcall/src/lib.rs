@@ -1,7 +1,8 @@
 //! Calls between processes at memory speed.
 //!
-//! Part of a program is put into a process of its own, and called there as before: a codec that crashes, a library that is not trusted, a service
-//! that several programs share. The interface is written in WIT; the code on both sides is generated.
+//! Part of a program is put into a process of its own, and called there as before: a codec that
+//! crashes, a library that is not trusted, a service that several programs share. The interface is
+//! written in WIT; the code on both sides is generated.
 //!
 //! ```no_run
 //! upcall::interface!(r#"
@@ -31,15 +32,17 @@
 //! # }
 //! ```
 //!
-//! This crate re-exports the parts that programs use; its own is one function that joins threads with calls ([`thread::processors`]).
+//! This crate re-exports the parts that programs use; its own is one function that joins threads
+//! with calls ([`thread::processors`]).
 #![forbid(unsafe_code)]
 
 pub use upcall_macros::{interface, package};
 pub use upcall_os::process::Identity;
 pub use upcall_os::socket::Peer;
 pub use upcall_rpc::{
-    Abandon, Amounts, BindError, Binder, Bytes, CallError, Ceilings, ClientBinding, Export, Failure, Group, HandOff, Lent,
-    Malformed, Pacing, Quota, Running, ServeError, Server, Shortage, policy,
+    Abandon, Amounts, BindError, Binder, Bytes, CallError, Ceilings, ClientBinding, Export,
+    Failure, Group, HandOff, Lent, Malformed, Pacing, Quota, Running, ServeError, Server, Shortage,
+    policy,
 };
 pub use upcall_transfer::Closed;
 
@@ -47,12 +50,16 @@ pub use upcall_transfer::Closed;
 pub mod thread {
     pub use upcall_thread::*;
 
-    /// `count` virtual processors whose threads make calls: they poll the program's channels when they have nothing else to do. A process has at most 32 of them, servers'
-    /// included; calls from threads of others block the processor.
+    /// `count` virtual processors whose threads make calls: they poll the program's channels when
+    /// they have nothing else to do. A process has at most 32 of them, servers' included; calls
+    /// from threads of others block the processor.
     ///
     /// # Errors
     /// No descriptor or no memory left.
-    pub fn processors(count: usize, pacing: crate::Pacing) -> std::io::Result<upcall_thread::Processors> {
+    pub fn processors(
+        count: usize,
+        pacing: crate::Pacing,
+    ) -> std::io::Result<upcall_thread::Processors> {
         let idle = upcall_transfer::Processors::new(count, pacing)?;
         Ok(upcall_thread::Processors::new().count(count).idle(std::sync::Arc::new(idle)))
     }
@@ -90,7 +97,8 @@ mod network {}
 #[doc = include_str!("../../docs/objects.md")]
 mod objects {}
 
-/// What is exported in the folder of names, and at addresses of other machines, as `upcall ls` shows it.
+/// What is exported in the folder of names, and at addresses of other machines, as `upcall ls`
+/// shows it.
 pub mod directory {
     pub use upcall_os::socket::Peer;
     pub use upcall_rpc::Exported;
@@ -103,7 +111,8 @@ pub mod directory {
 /// What generated stubs use. Not for direct use, and not stable.
 pub mod stub {
     pub use upcall_rpc::{
-        Binder, Binding, Bytes, Call, CallError, Decoder, Dispatch, Encoder, Export, Extent, Failure, Footprint, Get, Handle,
-        Interface, Layout, Lent, Limits, Malformed, Pace, Part, Procedure, Put, Replied,
+        Binder, Binding, Bytes, Call, CallError, Decoder, Dispatch, Encoder, Export, Extent,
+        Failure, Footprint, Get, Handle, Interface, Layout, Lent, Limits, Malformed, Pace, Part,
+        Procedure, Put, Replied,
     };
 }

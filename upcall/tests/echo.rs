@@ -1,5 +1,5 @@
-//! Random values of every construct, and of the types of WASI, encoded by the walker over the model and by compiled stubs:
-//! each decodes what the other one encoded.
+//! Random values of every construct, and of the types of WASI, encoded by the walker over the model
+//! and by compiled stubs: each decodes what the other one encoded.
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
@@ -48,9 +48,13 @@ give_back! {
 #[test]
 fn what_one_encodes_the_other_decodes() {
     let name = format!("echo-{}", std::process::id());
-    let _server = upcall::Server::new().export(&name, echo::export(Server)).start().expect("a server");
-    let interface = Interface::parse(&INTERFACE.id, &INTERFACE.source, &INTERFACE.limits).expect("the interface's own text");
+    let _server =
+        upcall::Server::new().export(&name, echo::export(Server)).start().expect("a server");
+    let interface = Interface::parse(&INTERFACE.id, &INTERFACE.source, &INTERFACE.limits)
+        .expect("the interface's own text");
     let interface: &'static Interface = Box::leak(Box::new(interface));
     let binding = upcall_rpc::Binding::bind(&name, &INTERFACE).expect("binding");
-    echo_values::check(interface, 60, |number, block| binding.call_block(number, block).map_err(|e| e.to_string()));
+    echo_values::check(interface, 60, |number, block| {
+        binding.call_block(number, block).map_err(|e| e.to_string())
+    });
 }

@@ -1,5 +1,5 @@
-//! The generated code compiles without a warning, and calls through it do what they say: within the domain, through a
-//! channel, and from a caller that has only the interface's text.
+//! The generated code compiles without a warning, and calls through it do what they say: within the
+//! domain, through a channel, and from a caller that has only the interface's text.
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,10 @@ mod inline {
     );
 }
 
-use generated::all::{self, All, Color, Deep, Many, Mode, Node, Numbers, Odd, Place, Serve, ServeNode, ServeToken, Shape, Token};
+use generated::all::{
+    self, All, Color, Deep, Many, Mode, Node, Numbers, Odd, Place, Serve, ServeNode, ServeToken,
+    Shape, Token,
+};
 use generated::types::Error;
 use std::sync::Arc;
 use upcall::{Bytes, CallError, Failure};
@@ -143,7 +146,20 @@ fn deep() -> Deep {
 }
 
 fn numbers() -> Numbers {
-    Numbers { a: 1, b: 2, c: 3, d: u64::MAX, e: -1, f: -2, g: -3, h: i64::MIN, i: 1.5, j: -2.5, k: true, l: '\u{1F600}' }
+    Numbers {
+        a: 1,
+        b: 2,
+        c: 3,
+        d: u64::MAX,
+        e: -1,
+        f: -2,
+        g: -3,
+        h: i64::MIN,
+        i: 1.5,
+        j: -2.5,
+        k: true,
+        l: '\u{1F600}',
+    }
 }
 
 #[test]
@@ -168,7 +184,10 @@ fn values_go_and_come_back() {
         ] {
             assert_eq!(all.get_shape(&shape).unwrap(), Some(shape));
         }
-        assert_eq!(all.r#move(&Place { x: 1.0, y: 2.0 }, &(1.0, 1.0)).unwrap(), Place { x: 2.0, y: 3.0 });
+        assert_eq!(
+            all.r#move(&Place { x: 1.0, y: 2.0 }, &(1.0, 1.0)).unwrap(),
+            Place { x: 2.0, y: 3.0 }
+        );
         assert_eq!(all.total(&[1, 2, 3]).unwrap(), 6);
         let modes = (Mode::READ | Mode::APPEND_ONLY, Many::F16);
         assert_eq!(all.modes(modes.0, modes.1).unwrap(), modes);
@@ -212,9 +231,12 @@ fn objects_go_back_and_forth() {
 #[test]
 fn a_handle_stays_with_its_client() {
     let names = ["one", "two"].map(|n| format!("generated-foreign-{n}-{}", std::process::id()));
-    let server = upcall::Server::new().export(&names[0], all::export(Server)).export(&names[1], all::export(Server));
+    let server = upcall::Server::new()
+        .export(&names[0], all::export(Server))
+        .export(&names[1], all::export(Server));
     let running = server.start().unwrap();
-    let clients = [All::local(Server), All::bind(&names[0]).unwrap(), All::bind(&names[1]).unwrap()];
+    let clients =
+        [All::local(Server), All::bind(&names[0]).unwrap(), All::bind(&names[1]).unwrap()];
     for (i, one) in clients.iter().enumerate() {
         for (j, other) in clients.iter().enumerate() {
             let node = Node::new(one, "one", Color::Red).unwrap();
@@ -233,20 +255,30 @@ fn a_caller_that_knows_only_the_text_is_understood() {
     let name = format!("generated-text-{}", std::process::id());
     let running = upcall::Server::new().export(&name, all::export(Server)).start().unwrap();
     let binding = upcall::stub::Binding::bind(&name, &all::INTERFACE).unwrap();
-    let interface =
-        upcall_idl::dynamic::Interface::parse(&all::INTERFACE.id, &all::INTERFACE.source, &all::INTERFACE.limits).unwrap();
+    let interface = upcall_idl::dynamic::Interface::parse(
+        &all::INTERFACE.id,
+        &all::INTERFACE.source,
+        &all::INTERFACE.limits,
+    )
+    .unwrap();
     let call = |name: &str, arguments: &[&str]| {
         let number = all::INTERFACE.procedures.iter().position(|p| p.name == name).unwrap();
         let procedure = interface.procedure(name).unwrap();
         let compiled = &all::INTERFACE.procedures[number];
-        assert_eq!((compiled.signature.as_ref(), compiled.hash), (procedure.signature.as_str(), procedure.hash));
+        assert_eq!(
+            (compiled.signature.as_ref(), compiled.hash),
+            (procedure.signature.as_str(), procedure.hash)
+        );
         let block = interface.encode(procedure, arguments).unwrap_or_else(|e| panic!("{e}"));
         interface.decode(procedure, &binding.call_block(number as u16, &block).unwrap()).unwrap()
     };
     assert_eq!(call("null", &[]), "");
     assert_eq!(call("add", &["2", "3"]), "5");
     assert_eq!(call("find", &["\"\""]), "err(not-found)");
-    assert_eq!(call("modes", &["{read, append-only}", "{f3, f16}"]), "({read, append-only}, {f3, f16})");
+    assert_eq!(
+        call("modes", &["{read, append-only}", "{f3, f16}"]),
+        "({read, append-only}, {f3, f16})"
+    );
     let numbers = "{a: 1, b: 2, c: 3, d: 18446744073709551615, e: -1, f: -2, g: -3, h: -9223372036854775808, i: 1.5, j: -2.5, \
                    k: true, l: 'x'}";
     assert_eq!(call("get-numbers", &[numbers]), numbers);
@@ -267,9 +299,16 @@ fn a_caller_that_knows_only_the_text_is_understood() {
 #[test]
 fn descriptors_say_what_the_procedures_are() {
     let names: Vec<&str> = all::INTERFACE.procedures.iter().map(|p| &*p.name).collect();
-    assert!(names.contains(&"node.constructor") && names.contains(&"node.root") && names.contains(&"add"));
+    assert!(
+        names.contains(&"node.constructor")
+            && names.contains(&"node.root")
+            && names.contains(&"add")
+    );
     let add = all::INTERFACE.procedures.iter().find(|p| p.name == "add").unwrap();
-    assert_eq!((&*add.signature, add.args.fixed, add.results.fixed, add.calls), ("add: func(a: u32, b: u32) -> u32", 8, 8, 5));
+    assert_eq!(
+        (&*add.signature, add.args.fixed, add.results.fixed, add.calls),
+        ("add: func(a: u32, b: u32) -> u32", 8, 8, 5)
+    );
     assert_eq!(small::files::INTERFACE.id, "demo:files/files@1.0.0");
     assert_eq!(inline::greeter::INTERFACE.procedures[0].name, "greet");
     let _ = all::export(Server);

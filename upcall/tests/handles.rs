@@ -1,5 +1,6 @@
-//! Objects inside records, variants and other compounds, and objects of interfaces that another one carries: through a
-//! channel, in the same domain, and from a caller that has only the interface's text.
+//! Objects inside records, variants and other compounds, and objects of interfaces that another one
+//! carries: through a channel, in the same domain, and from a caller that has only the interface's
+//! text.
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
@@ -8,7 +9,8 @@ mod carry {
 }
 
 use carry::atomics::{
-    self, Atomics, Both, Choice, Lock, Pair, ServeLock, ServedBoth, ServedChoice, ServedPair, ServedView, View,
+    self, Atomics, Both, Choice, Lock, Pair, ServeLock, ServedBoth, ServedChoice, ServedPair,
+    ServedView, View,
 };
 use carry::store::{self, Bucket, ServeBucket, ServedError, Store};
 use carry::third::{self, Third};
@@ -76,14 +78,18 @@ impl ServeLock for Holder {
 impl atomics::Serve for Server {
     fn swap(&self, p: ServedPair) -> ServedPair {
         match p.second {
-            Some(second) => ServedPair { first: second, label: p.label + "!", second: Some(p.first) },
+            Some(second) => {
+                ServedPair { first: second, label: p.label + "!", second: Some(p.first) }
+            }
             None => ServedPair { label: p.label + "?", ..p },
         }
     }
     fn pick(&self, c: ServedChoice) -> ServedChoice {
         match c {
             ServedChoice::Nothing => ServedChoice::Many(vec![self.pail("new"), self.pail("newer")]),
-            ServedChoice::Many(mut all) => all.pop().map_or(ServedChoice::Nothing, ServedChoice::One),
+            ServedChoice::Many(mut all) => {
+                all.pop().map_or(ServedChoice::Nothing, ServedChoice::One)
+            }
             other => other,
         }
     }
@@ -93,7 +99,11 @@ impl atomics::Serve for Server {
     fn views(&self, v: Vec<ServedView>, r#box: (u8, Option<ServedView>)) -> Vec<String> {
         v.iter().chain(&r#box.1).map(|view| view.of.name().repeat(view.times as usize)).collect()
     }
-    fn mixed(&self, b: ServedBoth, last: &dyn ServeBucket) -> Result<Vec<Arc<dyn ServeBucket>>, String> {
+    fn mixed(
+        &self,
+        b: ServedBoth,
+        last: &dyn ServeBucket,
+    ) -> Result<Vec<Arc<dyn ServeBucket>>, String> {
         let lent = b.lent.map(|lent| lent.name()).unwrap_or_default();
         if b.given.is_empty() { Err(lent + &last.name()) } else { Ok(b.given) }
     }
@@ -136,11 +146,15 @@ fn name(test: &str) -> String {
     format!("carry-{test}-{}", std::process::id())
 }
 
-/// Runs `test` with clients through a channel, then in the same domain; each time nothing is left behind.
+/// Runs `test` with clients through a channel, then in the same domain; each time nothing is left
+/// behind.
 fn with_clients(test_name: &str, test: impl Fn(&Atomics, &Store)) {
     let _alone = alone();
     let server = Server::default();
-    let running = upcall::Server::new().export(&name(test_name), atomics::export(server.clone())).start().expect("a server");
+    let running = upcall::Server::new()
+        .export(&name(test_name), atomics::export(server.clone()))
+        .start()
+        .expect("a server");
     let far = Atomics::bind(&name(test_name)).expect("binding");
     for atomics in [far, Atomics::local(server.clone())] {
         let store = Store::from(&atomics);
@@ -155,13 +169,22 @@ fn with_clients(test_name: &str, test: impl Fn(&Atomics, &Store)) {
 fn objects_in_records_variants_and_compounds() {
     with_clients("compounds", |atomics, store| {
         let pail = |name: &str| Bucket::new(store, name).expect("a bucket");
-        let swapped = atomics.swap(Pair { first: pail("a"), label: "l".into(), second: Some(store.open("b").unwrap()) }).unwrap();
+        let swapped = atomics
+            .swap(Pair {
+                first: pail("a"),
+                label: "l".into(),
+                second: Some(store.open("b").unwrap()),
+            })
+            .unwrap();
         assert_eq!((swapped.first.name().unwrap(), swapped.label.as_str()), ("b".into(), "l!"));
         assert_eq!(swapped.second.as_ref().unwrap().name().unwrap(), "a");
         assert_eq!(swapped.first.type_id(), Ok(1));
         assert_eq!(store.count(), Ok(2), "given away, and given back");
         let kept = atomics.swap(Pair { second: None, ..swapped }).unwrap();
-        assert_eq!((kept.first.name().unwrap(), kept.label.as_str(), kept.second.is_none()), ("b".into(), "l!?", true));
+        assert_eq!(
+            (kept.first.name().unwrap(), kept.label.as_str(), kept.second.is_none()),
+            ("b".into(), "l!?", true)
+        );
         drop((kept, swapped.second));
 
         let Choice::Many(many) = atomics.pick(Choice::Nothing).unwrap() else { panic!("many") };
@@ -169,13 +192,19 @@ fn objects_in_records_variants_and_compounds() {
         let Choice::One(one) = atomics.pick(Choice::Many(many)).unwrap() else { panic!("one") };
         assert_eq!((one.name().unwrap(), store.count()), ("newer".into(), Ok(1)));
         let Choice::One(one) = atomics.pick(Choice::One(one)).unwrap() else { panic!("one") };
-        let Choice::Text(text) = atomics.pick(Choice::Text("t".into())).unwrap() else { panic!("text") };
+        let Choice::Text(text) = atomics.pick(Choice::Text("t".into())).unwrap() else {
+            panic!("text")
+        };
         assert_eq!(text, "t");
         let pair = Pair { first: one, label: "in a case".into(), second: None };
         let Choice::Pair(pair) = atomics.pick(Choice::Pair(pair)).unwrap() else { panic!("pair") };
-        assert_eq!((pair.first.name().unwrap(), pair.label.as_str()), ("newer".into(), "in a case"));
+        assert_eq!(
+            (pair.first.name().unwrap(), pair.label.as_str()),
+            ("newer".into(), "in a case")
+        );
 
-        let (first, rest) = atomics.compounds(Some(pail("a")), Ok(pail("b")), (1, pail("c"))).unwrap();
+        let (first, rest) =
+            atomics.compounds(Some(pail("a")), Ok(pail("b")), (1, pail("c"))).unwrap();
         assert_eq!(first.name().unwrap(), "c");
         assert_eq!(rest.iter().map(|b| b.name().unwrap()).collect::<Vec<_>>(), ["a", "b"]);
         match atomics.compounds(None, Err("why".into()), (1, pail("c"))) {
@@ -183,11 +212,15 @@ fn objects_in_records_variants_and_compounds() {
             other => panic!("{other:?}"),
         }
         match atomics.compounds(None, Err(String::new()), (1, pail("c"))) {
-            Err(Failure::Returned(store::Error::Busy(holder))) => assert_eq!(holder.name().unwrap(), "c"),
+            Err(Failure::Returned(store::Error::Busy(holder))) => {
+                assert_eq!(holder.name().unwrap(), "c")
+            }
             other => panic!("{other:?}"),
         }
         match store.open("busy") {
-            Err(Failure::Returned(error @ store::Error::Busy(_))) => assert!(error.to_string().starts_with("busy: Bucket")),
+            Err(Failure::Returned(error @ store::Error::Busy(_))) => {
+                assert!(error.to_string().starts_with("busy: Bucket"))
+            }
             other => panic!("{other:?}"),
         }
         let [b, a] = atomics.fixed([pail("a"), pail("b")]).unwrap();
@@ -201,7 +234,10 @@ fn what_is_lent_stays_the_clients() {
         let (a, b) = (store.open("a").unwrap(), store.open("b").unwrap());
         assert_eq!(atomics.names(vec![&a, &b, &a]).unwrap(), ["a", "b", "a"]);
         let views = vec![View { of: &a, times: 2 }, View { of: &b, times: 3 }];
-        assert_eq!(atomics.views(views, (1, Some(View { of: &b, times: 1 }))).unwrap(), ["aa", "bbb", "b"]);
+        assert_eq!(
+            atomics.views(views, (1, Some(View { of: &b, times: 1 }))).unwrap(),
+            ["aa", "bbb", "b"]
+        );
         match atomics.mixed(Both { given: vec![], lent: Some(&a) }, &b) {
             Err(Failure::Returned(text)) => assert_eq!(text, "ab"),
             other => panic!("{other:?}"),
@@ -215,7 +251,10 @@ fn what_is_lent_stays_the_clients() {
         assert_eq!(lock.holder().unwrap().name().unwrap(), "b");
         assert!(lock.give(None).unwrap().is_none());
         let before = lock.give(given.into_iter().next()).unwrap().unwrap();
-        assert_eq!((before.name().unwrap(), lock.holder().unwrap().name().unwrap()), ("b".into(), "a".into()));
+        assert_eq!(
+            (before.name().unwrap(), lock.holder().unwrap().name().unwrap()),
+            ("b".into(), "a".into())
+        );
     });
 }
 
@@ -223,8 +262,12 @@ fn what_is_lent_stays_the_clients() {
 fn handles_of_another_binding_are_refused_before_anything_is_sent() {
     let _alone = alone();
     let server = Server::default();
-    let _running = upcall::Server::new().export(&name("foreign"), atomics::export(server.clone())).start().expect("a server");
-    let (one, two) = (Atomics::bind(&name("foreign")).unwrap(), Atomics::bind(&name("foreign")).unwrap());
+    let _running = upcall::Server::new()
+        .export(&name("foreign"), atomics::export(server.clone()))
+        .start()
+        .expect("a server");
+    let (one, two) =
+        (Atomics::bind(&name("foreign")).unwrap(), Atomics::bind(&name("foreign")).unwrap());
     let here = Atomics::local(server.clone());
     let of = |client: &Atomics| Store::from(client).open("x").unwrap();
     for (client, other) in [(&one, &two), (&one, &here), (&here, &one)] {
@@ -232,10 +275,16 @@ fn handles_of_another_binding_are_refused_before_anything_is_sent() {
         assert_eq!(client.names(vec![&of(client), &lent]), Err(CallError::ForeignHandle));
         let pair = Pair { first: of(client), label: "l".into(), second: Some(of(other)) };
         assert!(matches!(client.swap(pair), Err(CallError::ForeignHandle)));
-        assert!(matches!(client.pick(Choice::Many(vec![of(other)])), Err(CallError::ForeignHandle)));
+        assert!(matches!(
+            client.pick(Choice::Many(vec![of(other)])),
+            Err(CallError::ForeignHandle)
+        ));
         assert!(matches!(client.fixed([of(client), of(other)]), Err(CallError::ForeignHandle)));
         let foreign = Err(Failure::Call(CallError::ForeignHandle));
-        assert_eq!(client.mixed(Both { given: vec![], lent: Some(&lent) }, &of(client)).map(|_| ()), foreign);
+        assert_eq!(
+            client.mixed(Both { given: vec![], lent: Some(&lent) }, &of(client)).map(|_| ()),
+            foreign
+        );
         drop(lent);
         assert_eq!(server.0.load(Ordering::SeqCst), 0, "what was not sent was released");
     }
@@ -245,60 +294,96 @@ fn handles_of_another_binding_are_refused_before_anything_is_sent() {
 fn an_interface_carries_what_it_uses_through_others() {
     let _alone = alone();
     let server = Server::default();
-    let running = upcall::Server::new().export(&name("third"), third::export(server.clone())).start().expect("a server");
+    let running = upcall::Server::new()
+        .export(&name("third"), third::export(server.clone()))
+        .start()
+        .expect("a server");
     for third in [Third::bind(&name("third")).unwrap(), Third::local(server.clone())] {
         let (atomics, store) = (Atomics::from(&third), Store::from(&third));
         let lock = atomics.lock_up(store.open("abc").unwrap()).unwrap();
-        let pair = Pair { first: Store::from(&atomics).open("de").unwrap(), label: "f".into(), second: None };
+        let pair = Pair {
+            first: Store::from(&atomics).open("de").unwrap(),
+            label: "f".into(),
+            second: None,
+        };
         assert_eq!(third.held(&lock, pair), Ok(6));
         // A clone with a deadline keeps it in what it carries.
-        assert_eq!(Store::from(&third.with_deadline(Some(std::time::Duration::from_secs(20)))).count(), Ok(1));
+        assert_eq!(
+            Store::from(&third.with_deadline(Some(std::time::Duration::from_secs(20)))).count(),
+            Ok(1)
+        );
         drop(lock);
         assert_eq!(store.count(), Ok(0));
     }
     // The same objects, from the text alone.
     let (_, exports) = upcall::directory::list_named(&name("third")).unwrap();
     let exported = exports.into_iter().find(|exported| exported.name == name("third")).unwrap();
-    let interface = upcall_idl::dynamic::Interface::parse(&exported.interface, &exported.source, &exported.limits).unwrap();
-    let names: Vec<_> = interface.interface().bound().map(|p| (p.name.clone(), p.signature.clone())).collect();
+    let interface = upcall_idl::dynamic::Interface::parse(
+        &exported.interface,
+        &exported.source,
+        &exported.limits,
+    )
+    .unwrap();
+    let names: Vec<_> =
+        interface.interface().bound().map(|p| (p.name.clone(), p.signature.clone())).collect();
     assert_eq!(exported.procedures, names);
     let binding = upcall_rpc::Binding::bind(&name("third"), &third::INTERFACE).unwrap();
     let call = |procedure: &str, arguments: &[&str]| {
         let number = names.iter().position(|(name, _)| name == procedure).unwrap();
         let procedure = interface.procedure(procedure).unwrap();
-        let block = binding.call_block(number as u16, &interface.encode(procedure, arguments).unwrap()).unwrap();
+        let block = binding
+            .call_block(number as u16, &interface.encode(procedure, arguments).unwrap())
+            .unwrap();
         interface.decode(procedure, &block).unwrap()
     };
     let bucket = call("test:carry/store.open", &["\"abc\""]);
-    let number = bucket.strip_prefix("ok(bucket(").and_then(|rest| rest.strip_suffix("))")).expect("a handle");
+    let number = bucket
+        .strip_prefix("ok(bucket(")
+        .and_then(|rest| rest.strip_suffix("))"))
+        .expect("a handle");
     assert_eq!(call("test:carry/store.bucket.name", &[number]), "\"abc\"");
     let pair = format!("{{first: {number}, label: \"l\", second: none}}");
     assert_eq!(call("test:carry/atomics.swap", &[&pair]).split("label").nth(1), Some(": \"l?\"}"));
     drop((running, binding));
 }
 
-/// A client that makes up numbers, or gives one object twice, gets nothing of it, and the server goes on.
+/// A client that makes up numbers, or gives one object twice, gets nothing of it, and the server
+/// goes on.
 #[test]
 fn forged_handles_inside_values_are_refused() {
     let _alone = alone();
     let server = Server::default();
-    let _running = upcall::Server::new().export(&name("forged"), atomics::export(server.clone())).start().expect("a server");
+    let _running = upcall::Server::new()
+        .export(&name("forged"), atomics::export(server.clone()))
+        .start()
+        .expect("a server");
     let interface = &atomics::INTERFACE;
-    let interface = upcall_idl::dynamic::Interface::parse(&interface.id, &interface.source, &interface.limits).unwrap();
+    let interface =
+        upcall_idl::dynamic::Interface::parse(&interface.id, &interface.source, &interface.limits)
+            .unwrap();
     let binding = upcall_rpc::Binding::bind(&name("forged"), &atomics::INTERFACE).unwrap();
     let call = |procedure: &str, arguments: &[&str]| {
-        let number = atomics::INTERFACE.procedures.iter().position(|p| p.name == procedure).unwrap();
+        let number =
+            atomics::INTERFACE.procedures.iter().position(|p| p.name == procedure).unwrap();
         let procedure = interface.procedure(procedure).unwrap();
-        let block = binding.call_block(number as u16, &interface.encode(procedure, arguments).unwrap())?;
+        let block =
+            binding.call_block(number as u16, &interface.encode(procedure, arguments).unwrap())?;
         Ok::<_, CallError>(interface.decode(procedure, &block).unwrap())
     };
     let make = || {
         let made = call("test:carry/store.bucket.constructor", &["\"abc\""]).unwrap();
-        made.strip_prefix("bucket(").and_then(|rest| rest.strip_suffix(')')).expect("a handle").to_owned()
+        made.strip_prefix("bucket(")
+            .and_then(|rest| rest.strip_suffix(')'))
+            .expect("a handle")
+            .to_owned()
     };
     let (pail, given) = (make(), make());
     let lock = call("lock-up", &[&given]).unwrap();
-    let lock = lock.strip_prefix("lock(").and_then(|rest| rest.strip_suffix(')')).expect("a handle").to_owned();
+    let lock = lock
+        .strip_prefix("lock(")
+        .and_then(|rest| rest.strip_suffix(')'))
+        .expect("a handle")
+        .to_owned();
     let next = (pail.parse::<u64>().unwrap() + (1 << 32)).to_string();
     for forged in ["0", "18446744073709551615", &given, &next, &lock] {
         for (procedure, arguments) in [
@@ -310,11 +395,23 @@ fn forged_handles_inside_values_are_refused() {
             ("lock.give", vec![lock.clone(), format!("some({forged})")]),
         ] {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            assert_eq!(call(procedure, &arguments), Err(CallError::NoSuchHandle), "{procedure} {arguments:?}");
+            assert_eq!(
+                call(procedure, &arguments),
+                Err(CallError::NoSuchHandle),
+                "{procedure} {arguments:?}"
+            );
         }
     }
-    assert_eq!(call("names", &[&format!("[{pail}, {pail}]")]), Ok("[\"abc\", \"abc\"]".into()), "what is lent may be lent twice");
-    assert_eq!(call("fixed", &[&format!("[{pail}, {pail}]")]), Err(CallError::NoSuchHandle), "what is given is given once");
+    assert_eq!(
+        call("names", &[&format!("[{pail}, {pail}]")]),
+        Ok("[\"abc\", \"abc\"]".into()),
+        "what is lent may be lent twice"
+    );
+    assert_eq!(
+        call("fixed", &[&format!("[{pail}, {pail}]")]),
+        Err(CallError::NoSuchHandle),
+        "what is given is given once"
+    );
     assert_eq!(call("names", &[&format!("[{pail}]")]), Err(CallError::NoSuchHandle), "and is gone");
     drop(binding);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -355,9 +452,14 @@ fn random_values_with_objects_arrive_whole_and_leave_nothing() {
             Tree::One(name) => Choice::One(make(name)),
             Tree::Many(names) => Choice::Many(names.iter().map(make).collect()),
             Tree::Text(text) => Choice::Text(text.clone()),
-            Tree::Pair(a, label, b) => Choice::Pair(Pair { first: make(a), label: label.clone(), second: b.as_ref().map(make) }),
+            Tree::Pair(a, label, b) => Choice::Pair(Pair {
+                first: make(a),
+                label: label.clone(),
+                second: b.as_ref().map(make),
+            }),
         };
-        let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
+        let config =
+            ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
         let done = proptest::test_runner::TestRunner::new(config).run(&cases, |(tree, other)| {
             let _kept = choice(&other);
             let back = atomics.pick(choice(&tree)).unwrap();
@@ -366,7 +468,9 @@ fn random_values_with_objects_arrive_whole_and_leave_nothing() {
                 (Tree::Nothing, Choice::Many(new)) => prop_assert_eq!(new.len(), 2),
                 (Tree::One(sent), Choice::One(got)) => prop_assert_eq!(sent, &name(got)),
                 (Tree::Many(sent), Choice::Nothing) => prop_assert!(sent.is_empty()),
-                (Tree::Many(sent), Choice::One(got)) => prop_assert_eq!(sent.last(), Some(&name(got))),
+                (Tree::Many(sent), Choice::One(got)) => {
+                    prop_assert_eq!(sent.last(), Some(&name(got)))
+                }
                 (Tree::Text(sent), Choice::Text(got)) => prop_assert_eq!(sent, got),
                 (Tree::Pair(a, label, b), Choice::Pair(got)) => {
                     let got = (name(&got.first), got.label.clone(), got.second.as_ref().map(name));

@@ -1,5 +1,5 @@
-//! Names that mean something in Rust, in the runtime or in the generated code: whatever the author of an interface calls
-//! things, the stubs compile without a warning.
+//! Names that mean something in Rust, in the runtime or in the generated code: whatever the author
+//! of an interface calls things, the stubs compile without a warning.
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
@@ -64,6 +64,8 @@ mod types {
 /// It is enough that this compiles.
 #[test]
 fn odd_names_compile() {
-    let ids = [&procedures::clone::INTERFACE, &types::types::INTERFACE, &objects::objects::INTERFACE].map(|i| i.id.as_ref());
+    let ids =
+        [&procedures::clone::INTERFACE, &types::types::INTERFACE, &objects::objects::INTERFACE]
+            .map(|i| i.id.as_ref());
     assert_eq!(ids, ["test:procedures/clone", "test:types/types", "test:objects/objects"]);
 }

@@ -1,4 +1,5 @@
-//! Packages that others wrote, compiled: what `idl/tests/packages.rs` says is accepted makes Rust without a warning.
+//! Packages that others wrote, compiled: what `idl/tests/packages.rs` says is accepted makes Rust
+//! without a warning.
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
@@ -107,7 +108,8 @@ fn every_package_that_is_accepted_is_compiled_here() {
         .lines()
         .filter(|line| !line.starts_with(' ') && line.contains(" interfaces, "))
         .filter_map(|line| line.split_once(':'));
-    let accepted: Vec<String> = accepted.map(|(name, _)| format!("../idl/tests/packages/{name}")).collect();
+    let accepted: Vec<String> =
+        accepted.map(|(name, _)| format!("../idl/tests/packages/{name}")).collect();
     assert!(accepted.len() > 50, "{told}");
     assert_eq!(COMPILED, accepted);
 }

@@ -1,12 +1,12 @@
-//! Clients and servers built from two versions of one interface: what `upcall_idl::diff` says of them is what happens.
+//! Clients and servers built from two versions of one interface: what `upcall_idl::diff` says of
+//! them is what happens.
 
 use proptest::prelude::*;
 use upcall_idl::diff::{Change, Verdict, diff};
 use upcall_idl::dynamic;
 use upcall_rpc::interface::{Wanted, match_procedures};
 
-const OLD: &str =
-    "package test:versions@1.0.0; interface trial { record point { x: s32 } add: func(a: u32) -> u32; at: func(p: point); }";
+const OLD: &str = "package test:versions@1.0.0; interface trial { record point { x: s32 } add: func(a: u32) -> u32; at: func(p: point); }";
 const ADDED: &str = "package test:versions@2.0.0; interface trial { record point { x: s32 } more: func(); add: func(a: u32) -> u32; at: func(p: point); }";
 const CHANGED: &str = "package test:versions@1.0.0; interface trial { record point { x: s32, y: s32 } add: func(a: u32) -> u32; at: func(p: point); }";
 
@@ -64,19 +64,35 @@ fn verdict<T>(bound: Result<T, upcall::BindError>) -> Option<Verdict> {
 
 #[test]
 fn what_is_said_of_two_versions_is_what_happens() {
-    let model = |wit: &str| upcall_idl::generate_text("versions", wit).unwrap_or_else(|e| panic!("{e}")).model;
-    for (text, of) in [(OLD, &old::trial::INTERFACE), (ADDED, &added::trial::INTERFACE), (CHANGED, &changed::trial::INTERFACE)] {
+    let model = |wit: &str| {
+        upcall_idl::generate_text("versions", wit).unwrap_or_else(|e| panic!("{e}")).model
+    };
+    for (text, of) in [
+        (OLD, &old::trial::INTERFACE),
+        (ADDED, &added::trial::INTERFACE),
+        (CHANGED, &changed::trial::INTERFACE),
+    ] {
         assert_eq!(text, of.source, "the constants above are what the macro was given");
     }
     let name = |version: &str| format!("versions-{version}-{}", std::process::id());
     let _servers = [
-        upcall::Server::new().export(&name("old"), old::trial::export(Server)).start().expect("a server"),
-        upcall::Server::new().export(&name("added"), added::trial::export(Server)).start().expect("a server"),
-        upcall::Server::new().export(&name("changed"), changed::trial::export(Server)).start().expect("a server"),
+        upcall::Server::new()
+            .export(&name("old"), old::trial::export(Server))
+            .start()
+            .expect("a server"),
+        upcall::Server::new()
+            .export(&name("added"), added::trial::export(Server))
+            .start()
+            .expect("a server"),
+        upcall::Server::new()
+            .export(&name("changed"), changed::trial::export(Server))
+            .start()
+            .expect("a server"),
     ];
 
     let said = &diff(&model(OLD), &model(ADDED)).interfaces[0];
-    let run_on = old::trial::Trial::bind(&name("added")).expect("procedures that were added break nobody");
+    let run_on =
+        old::trial::Trial::bind(&name("added")).expect("procedures that were added break nobody");
     assert_eq!(run_on.add(5).expect("a call"), 7, "its number in the server is another");
     assert_eq!(said.old_to_new, verdict(Ok(run_on)));
     let refused = verdict(added::trial::Trial::bind(&name("old")));
@@ -86,7 +102,10 @@ fn what_is_said_of_two_versions_is_what_happens() {
     let said = &diff(&model(OLD), &model(CHANGED)).interfaces[0];
     let refused = verdict(old::trial::Trial::bind(&name("changed")));
     assert_eq!(refused, Some(Verdict::Mismatch(vec!["at".into()])));
-    assert_eq!((&said.old_to_new, &said.new_to_old), (&refused, &verdict(changed::trial::Trial::bind(&name("old")))));
+    assert_eq!(
+        (&said.old_to_new, &said.new_to_old),
+        (&refused, &verdict(changed::trial::Trial::bind(&name("old"))))
+    );
 }
 
 /// A version of an interface: what each of its types and procedures is, by numbers.
@@ -117,7 +136,16 @@ fn mixed(first: &Version, second: &Version, parts: u32) -> Version {
 
 /// The type of a number: plain ones, then those that use the record `below`, or an alias.
 fn ty(number: u8, below: usize) -> String {
-    let plain = ["u8", "u32", "string", "list<u8>", "option<u16>", "tuple<u8, string>", "result<u8, string>", "list<u16, 3>"];
+    let plain = [
+        "u8",
+        "u32",
+        "string",
+        "list<u8>",
+        "option<u16>",
+        "tuple<u8, string>",
+        "result<u8, string>",
+        "list<u16, 3>",
+    ];
     match number {
         0..8 => plain[usize::from(number)].into(),
         8..11 => format!("r{}", usize::from(number - 8).min(below)),
@@ -135,18 +163,29 @@ fn wit((records, procedures): &Version) -> String {
         for (name, kind) in fields {
             if !taken.contains(name) {
                 taken.push(*name);
-                let ty = if number > 0 && *kind == 7 { format!("list<r{}>", number - 1) } else { ty(*kind, 0) };
+                let ty = if number > 0 && *kind == 7 {
+                    format!("list<r{}>", number - 1)
+                } else {
+                    ty(*kind, 0)
+                };
                 body.push_str(&format!("f{name}: {ty}, "));
             }
         }
         text.push_str(&format!("record r{number} {{ {body} }}\n"));
     }
-    text.push_str(&format!("type named = {};\n", if records[0].len() > 1 { "r0" } else { "list<r1>" }));
+    text.push_str(&format!(
+        "type named = {};\n",
+        if records[0].len() > 1 { "r0" } else { "list<r1>" }
+    ));
     let mut taken = Vec::new();
     for (name, params, result) in procedures {
         if !taken.contains(name) {
             taken.push(*name);
-            let params: Vec<_> = params.iter().enumerate().map(|(n, kind)| format!("a{n}: {}", ty(*kind, 2))).collect();
+            let params: Vec<_> = params
+                .iter()
+                .enumerate()
+                .map(|(n, kind)| format!("a{n}: {}", ty(*kind, 2)))
+                .collect();
             let result = result.map(|kind| format!(" -> {}", ty(kind, 2))).unwrap_or_default();
             text.push_str(&format!("p{name}: func({}){result};\n", params.join(", ")));
         }
@@ -177,7 +216,8 @@ fn by_the_runtime(client: &dynamic::Interface, server: &dynamic::Interface) -> V
         limits: "".into(),
     };
     let wanted = client.interface().procedures.iter();
-    let wanted: Vec<Wanted> = wanted.map(|p| Wanted { name: &p.name, hash: p.hash, signature: &p.signature }).collect();
+    let wanted: Vec<Wanted> =
+        wanted.map(|p| Wanted { name: &p.name, hash: p.hash, signature: &p.signature }).collect();
     match match_procedures(&wanted, &exported) {
         Ok(_) => Verdict::Binds(Vec::new()),
         Err(mismatches) => Verdict::Mismatch(mismatches.told.into_iter().map(|m| m.name).collect()),

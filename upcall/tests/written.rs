@@ -1,4 +1,5 @@
-//! Interfaces that are written in Rust: called in the same domain, through a channel, and beside one that is compiled from the WIT that was made of it.
+//! Interfaces that are written in Rust: called in the same domain, through a channel, and beside
+//! one that is compiled from the WIT that was made of it.
 #![deny(warnings)]
 #![allow(missing_docs, clippy::result_unit_err)]
 #![forbid(unsafe_code)]
@@ -140,7 +141,9 @@ mod compiled {
     upcall::interface!("../upcall/tests/wit/shop.wit");
 }
 
-use shop::{Basket, BasketClient, Colour, Error, Item, Key, Numbers, Rights, Shape, Shop, ShopClient};
+use shop::{
+    Basket, BasketClient, Colour, Error, Item, Key, Numbers, Rights, Shape, Shop, ShopClient,
+};
 
 struct Corner(Arc<AtomicU32>);
 struct Pannier(String, Arc<AtomicU32>);
@@ -175,12 +178,35 @@ impl Shop for Corner {
     fn swap_numbers(&self, n: &Numbers) -> Numbers {
         *n
     }
-    fn values(&self, name: String, list: Vec<u16>, bytes: Vec<u8>, item: Item, pair: (u8, String), maybe: Option<Item>) -> Item {
+    fn values(
+        &self,
+        name: String,
+        list: Vec<u16>,
+        bytes: Vec<u8>,
+        item: Item,
+        pair: (u8, String),
+        maybe: Option<Item>,
+    ) -> Item {
         let name = format!("{name} {} {} {} {}", list.len(), bytes.len(), pair.1, maybe.is_some());
         Item { name, ..item }
     }
-    fn views(&self, name: &str, list: &[u16], bytes: Bytes<'_>, item: &Item, pair: &(u8, String), maybe: &Option<Item>) -> u64 {
-        let parts = [name.len(), list.len(), bytes.len(), item.name.len(), pair.1.len(), usize::from(maybe.is_some())];
+    fn views(
+        &self,
+        name: &str,
+        list: &[u16],
+        bytes: Bytes<'_>,
+        item: &Item,
+        pair: &(u8, String),
+        maybe: &Option<Item>,
+    ) -> u64 {
+        let parts = [
+            name.len(),
+            list.len(),
+            bytes.len(),
+            item.name.len(),
+            pair.1.len(),
+            usize::from(maybe.is_some()),
+        ];
         parts.into_iter().sum::<usize>() as u64
     }
     fn grid(&self, grid: &[[u8; 2]; 3]) -> [[u8; 2]; 3] {
@@ -213,7 +239,20 @@ impl Shop for Corner {
 }
 
 fn numbers() -> Numbers {
-    Numbers { a: 1, b: 2, c: 3, d: u64::MAX, e: -1, f: -2, g: -3, h: i64::MIN, i: 1.5, j: -2.5, k: true, l: '\u{1F600}' }
+    Numbers {
+        a: 1,
+        b: 2,
+        c: 3,
+        d: u64::MAX,
+        e: -1,
+        f: -2,
+        g: -3,
+        h: i64::MIN,
+        i: 1.5,
+        j: -2.5,
+        k: true,
+        l: '\u{1F600}',
+    }
 }
 
 fn item() -> Item {
@@ -225,13 +264,15 @@ fn item() -> Item {
     }
 }
 
-/// Runs `test` with a client in the server's domain and with one at the other end of a channel; all objects are gone afterwards.
+/// Runs `test` with a client in the server's domain and with one at the other end of a channel; all
+/// objects are gone afterwards.
 fn both_ways(name: &str, test: impl Fn(&ShopClient)) {
     let alive = Arc::new(AtomicU32::new(0));
     test(&ShopClient::local(Corner(alive.clone())));
     assert_eq!(alive.load(Ordering::SeqCst), 0);
     let name = format!("written-{name}-{}", std::process::id());
-    let running = upcall::Server::new().export(&name, shop::export(Corner(alive.clone()))).start().unwrap();
+    let running =
+        upcall::Server::new().export(&name, shop::export(Corner(alive.clone()))).start().unwrap();
     test(&ShopClient::bind(&name).unwrap());
     running.stop();
     assert_eq!(alive.load(Ordering::SeqCst), 0);
@@ -243,15 +284,27 @@ fn values_go_and_come_back() {
         shop.null().unwrap();
         assert_eq!(shop.add(2, 3).unwrap(), 5);
         assert_eq!(shop.swap_numbers(&numbers()).unwrap(), numbers());
-        let back = shop.values("n", &[1, 2], &[0; 3000], &item(), &(1, "p".into()), &Some(item())).unwrap();
+        let back = shop
+            .values("n", &[1, 2], &[0; 3000], &item(), &(1, "p".into()), &Some(item()))
+            .unwrap();
         assert_eq!(back, Item { name: "n 2 3000 p true".into(), ..item() });
-        assert_eq!(shop.views("four", &[1, 2], b"abc", &item(), &(1, "p".into()), &None).unwrap(), 4 + 2 + 3 + 5 + 1);
+        assert_eq!(
+            shop.views("four", &[1, 2], b"abc", &item(), &(1, "p".into()), &None).unwrap(),
+            4 + 2 + 3 + 5 + 1
+        );
         assert_eq!(shop.grid(&[[1, 2], [3, 4], [5, 6]]).unwrap(), [[1, 2], [3, 4], [5, 6]]);
-        assert_eq!(shop.other_rights(Rights::READ, Colour::Blue).unwrap(), (Rights::APPEND_ONLY, Colour::Blue));
-        for shape in [Shape::Circle(1.5), Shape::Named(item()), Shape::Many(vec![Ok(Colour::Red), Err(())])] {
+        assert_eq!(
+            shop.other_rights(Rights::READ, Colour::Blue).unwrap(),
+            (Rights::APPEND_ONLY, Colour::Blue)
+        );
+        for shape in
+            [Shape::Circle(1.5), Shape::Named(item()), Shape::Many(vec![Ok(Colour::Red), Err(())])]
+        {
             assert_eq!(shop.find(&shape).unwrap(), shape);
         }
-        assert!(matches!(shop.find(&Shape::Dot), Err(Failure::Returned(Error::Other(text))) if text == "a dot"));
+        assert!(
+            matches!(shop.find(&Shape::Dot), Err(Failure::Returned(Error::Other(text))) if text == "a dot")
+        );
         assert!(shop.bare(true).is_ok() && matches!(shop.bare(false), Err(Failure::Returned(()))));
         assert!(matches!(shop.fails(), Err(Failure::Returned(text)) if text == "as written"));
         assert_eq!(shop.r#type(7).unwrap(), 8);
@@ -261,7 +314,8 @@ fn values_go_and_come_back() {
 #[test]
 fn objects_go_back_and_forth() {
     both_ways("objects", |shop| {
-        let (one, other): (BasketClient, BasketClient) = (shop.open("one").unwrap(), shop.open("other").unwrap());
+        let (one, other): (BasketClient, BasketClient) =
+            (shop.open("one").unwrap(), shop.open("other").unwrap());
         assert_eq!(one.put(&item()).unwrap(), 5);
         assert!(one.same(&other).unwrap());
         assert!(shop.both(vec![&one]).unwrap().is_none());
@@ -273,22 +327,36 @@ fn objects_go_back_and_forth() {
 
 #[test]
 fn limits_hold() {
-    let limits = |name: &str| shop::INTERFACE.procedures.iter().find(|p| p.name == name).map(|p| (p.calls, p.args.tail));
+    let limits = |name: &str| {
+        shop::INTERFACE.procedures.iter().find(|p| p.name == name).map(|p| (p.calls, p.args.tail))
+    };
     assert_eq!((limits("null"), limits("values")), (Some((3, 0)), Some((8, 16 << 10))));
-    assert_eq!(shop::LIMITS, "[shop]\nstring = \"4KiB\"\ncalls = 3\n[shop.\"values\"]\ntail = \"16KiB\"\ncalls = 8\n");
+    assert_eq!(
+        shop::LIMITS,
+        "[shop]\nstring = \"4KiB\"\ncalls = 3\n[shop.\"values\"]\ntail = \"16KiB\"\ncalls = 8\n"
+    );
     let name = format!("written-limits-{}", std::process::id());
-    let running = upcall::Server::new().export(&name, shop::export(Corner(Arc::default()))).start().unwrap();
+    let running =
+        upcall::Server::new().export(&name, shop::export(Corner(Arc::default()))).start().unwrap();
     let client = ShopClient::bind(&name).unwrap();
     assert!(client.open(&"x".repeat(4096)).is_ok());
-    assert!(matches!(client.open(&"x".repeat(4097)), Err(Failure::Call(CallError::TooLong { .. }))));
+    assert!(matches!(
+        client.open(&"x".repeat(4097)),
+        Err(Failure::Call(CallError::TooLong { .. }))
+    ));
     drop(client);
     running.stop();
 }
 
-/// The file is what the macro says, and what is compiled from it is the same interface: so whoever has the file has the interface. `UPDATE_SNAPSHOTS=1` writes it anew.
+/// The file is what the macro says, and what is compiled from it is the same interface: so whoever
+/// has the file has the interface. `UPDATE_SNAPSHOTS=1` writes it anew.
 #[test]
 fn the_wit_means_what_was_written() {
-    for (file, text) in [("shop.wit", shop::WIT), ("shop.toml", shop::LIMITS), ("plain-thing.wit", plain_thing::WIT)] {
+    for (file, text) in [
+        ("shop.wit", shop::WIT),
+        ("shop.toml", shop::LIMITS),
+        ("plain-thing.wit", plain_thing::WIT),
+    ] {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wit").join(file);
         if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
             std::fs::write(&path, text).unwrap();
@@ -296,34 +364,57 @@ fn the_wit_means_what_was_written() {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "{}", path.display());
     }
     let told = |i: &'static upcall::stub::Interface| {
-        i.procedures.iter().map(|p| (p.signature.as_ref(), p.hash, p.args, p.results, p.calls)).collect::<Vec<_>>()
+        i.procedures
+            .iter()
+            .map(|p| (p.signature.as_ref(), p.hash, p.args, p.results, p.calls))
+            .collect::<Vec<_>>()
     };
     let (written, compiled) = (told(&shop::INTERFACE), told(&compiled::shop::INTERFACE));
-    assert!(written.len() == 16 && written.iter().all(|procedure| compiled.contains(procedure)), "{written:#?}\n{compiled:#?}");
-    assert_eq!((shop::INTERFACE.source.as_ref(), shop::INTERFACE.limits.as_ref()), (shop::WIT, shop::LIMITS));
+    assert!(
+        written.len() == 16 && written.iter().all(|procedure| compiled.contains(procedure)),
+        "{written:#?}\n{compiled:#?}"
+    );
+    assert_eq!(
+        (shop::INTERFACE.source.as_ref(), shop::INTERFACE.limits.as_ref()),
+        (shop::WIT, shop::LIMITS)
+    );
     let again = Interface::parse(&shop::INTERFACE.id, shop::WIT, shop::LIMITS).unwrap();
     for procedure in shop::INTERFACE.procedures.iter() {
         let back = again.procedure(&procedure.name).unwrap();
-        assert_eq!((back.signature.as_str(), back.hash), (procedure.signature.as_ref(), procedure.hash));
+        assert_eq!(
+            (back.signature.as_str(), back.hash),
+            (procedure.signature.as_ref(), procedure.hash)
+        );
     }
 }
 
-/// A client that was compiled from the file calls a server that was written, which it knows nothing of.
+/// A client that was compiled from the file calls a server that was written, which it knows nothing
+/// of.
 #[test]
 fn who_has_the_file_can_call() {
     let alive = Arc::new(AtomicU32::new(0));
     let name = format!("written-file-{}", std::process::id());
-    let running = upcall::Server::new().export(&name, shop::export(Corner(alive.clone()))).start().unwrap();
+    let running =
+        upcall::Server::new().export(&name, shop::export(Corner(alive.clone()))).start().unwrap();
     let client = compiled::shop::Shop::bind(&name).unwrap();
-    let item = compiled::shop::Item { name: "thing".into(), r#type: None, tags: vec![(7, "x".into())], a1_b2: [9; 4] };
-    assert_eq!(client.find(&compiled::shop::Shape::Named(item.clone())).unwrap(), compiled::shop::Shape::Named(item.clone()));
+    let item = compiled::shop::Item {
+        name: "thing".into(),
+        r#type: None,
+        tags: vec![(7, "x".into())],
+        a1_b2: [9; 4],
+    };
+    assert_eq!(
+        client.find(&compiled::shop::Shape::Named(item.clone())).unwrap(),
+        compiled::shop::Shape::Named(item.clone())
+    );
     assert_eq!(client.open("b").unwrap().put(&item).unwrap(), 5);
     drop(client);
     running.stop();
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
 
-/// Names that mean something to the generated code, things of other modules, and nothing public: what a program does in its own module is its own affair.
+/// Names that mean something to the generated code, things of other modules, and nothing public:
+/// what a program does in its own module is its own affair.
 mod narrow {
     use super::*;
 
@@ -337,7 +428,15 @@ mod narrow {
 
         /** Of names. */
         pub(super) trait Names {
-            fn string(&self, option: String2, result: &Result2, server: u8, binding: u8, value: u8, args: u8) -> String2;
+            fn string(
+                &self,
+                option: String2,
+                result: &Result2,
+                server: u8,
+                binding: u8,
+                value: u8,
+                args: u8,
+            ) -> String2;
             fn bind(&self, name: &str, call: u8) -> Result<u8, Error>;
             fn is_open(&self) -> bool;
         }
@@ -370,7 +469,15 @@ mod narrow {
     struct Namer;
 
     impl inner::Names for Namer {
-        fn string(&self, option: inner::String2, _: &inner::Result2, a: u8, b: u8, c: u8, d: u8) -> inner::String2 {
+        fn string(
+            &self,
+            option: inner::String2,
+            _: &inner::Result2,
+            a: u8,
+            b: u8,
+            c: u8,
+            d: u8,
+        ) -> inner::String2 {
             assert_eq!([a, b, c, d], [1, 2, 3, 4]);
             option
         }
@@ -387,11 +494,25 @@ mod narrow {
         let name = format!("written-narrow-{}", std::process::id());
         let running = upcall::Server::new().export(&name, inner::export(Namer)).start().unwrap();
         let client = inner::NamesClient::bind(&name).unwrap();
-        let back = client.string(&inner::String2::default(), &inner::Result2::Ok(inner::String2::default()), 1, 2, 3, 4).unwrap();
+        let back = client
+            .string(
+                &inner::String2::default(),
+                &inner::Result2::Ok(inner::String2::default()),
+                1,
+                2,
+                3,
+                4,
+            )
+            .unwrap();
         assert_eq!(back.r#match, [[Some(1), None]]);
         assert!(client.string(&back, &inner::Result2::Err, 1, 2, 3, 4).is_ok());
-        assert!(matches!(client.bind_("", 7), Err(Failure::Returned(error)) if error.to_string() == "no name"));
-        assert_eq!((client.bind_("x", 7).unwrap(), client.is_open_().unwrap(), client.is_open()), (7, false, true));
+        assert!(
+            matches!(client.bind_("", 7), Err(Failure::Returned(error)) if error.to_string() == "no name")
+        );
+        assert_eq!(
+            (client.bind_("x", 7).unwrap(), client.is_open_().unwrap(), client.is_open()),
+            (7, false, true)
+        );
         running.stop();
     }
 }
@@ -410,6 +531,9 @@ fn a_trait_by_itself_is_an_interface_too() {
     let running = upcall::Server::new().export(&name, plain_thing::export(Hello)).start().unwrap();
     let client = plain_thing::PlainThingClient::bind(&name).unwrap();
     assert_eq!(client.hello("Ada", &Some(2)).unwrap(), "hello hello Ada");
-    assert_eq!(plain_thing::PlainThingClient::local(Hello).hello("Ada", &None).unwrap(), "hello Ada");
+    assert_eq!(
+        plain_thing::PlainThingClient::local(Hello).hello("Ada", &None).unwrap(),
+        "hello Ada"
+    );
     running.stop();
 }

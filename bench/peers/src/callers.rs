@@ -1,5 +1,6 @@
-//! Several calls outstanding at once in an asynchronous client, and the one-threaded runtime that all of them use:
-//! the child is pinned to one processor, where more threads would only be in each other's way.
+//! Several calls outstanding at once in an asynchronous client, and the one-threaded runtime that
+//! all of them use: the child is pinned to one processor, where more threads would only be in each
+//! other's way.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,11 @@ pub fn runtime() -> Outcome<Runtime> {
 }
 
 /// Keeps `callers` calls outstanding for `time`; each caller awaits one call after the other.
-pub async fn outstanding<F>(callers: usize, time: Duration, mut call: impl FnMut() -> F) -> Outcome<Throughput>
+pub async fn outstanding<F>(
+    callers: usize,
+    time: Duration,
+    mut call: impl FnMut() -> F,
+) -> Outcome<Throughput>
 where
     F: Future<Output = Outcome<()>>,
 {

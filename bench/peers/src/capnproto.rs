@@ -22,22 +22,38 @@ pub struct CapnProto;
 struct Served;
 
 impl calls::Server for Served {
-    async fn null(self: Rc<Self>, _: calls::NullParams, _: calls::NullResults) -> capnp::Result<()> {
+    async fn null(
+        self: Rc<Self>,
+        _: calls::NullParams,
+        _: calls::NullResults,
+    ) -> capnp::Result<()> {
         Ok(())
     }
 
-    async fn add(self: Rc<Self>, params: calls::AddParams, mut results: calls::AddResults) -> capnp::Result<()> {
+    async fn add(
+        self: Rc<Self>,
+        params: calls::AddParams,
+        mut results: calls::AddResults,
+    ) -> capnp::Result<()> {
         let params = params.get()?;
         results.get().set_sum(answer::add(params.get_a(), params.get_b()));
         Ok(())
     }
 
-    async fn bytes_in(self: Rc<Self>, params: calls::BytesInParams, mut results: calls::BytesInResults) -> capnp::Result<()> {
+    async fn bytes_in(
+        self: Rc<Self>,
+        params: calls::BytesInParams,
+        mut results: calls::BytesInResults,
+    ) -> capnp::Result<()> {
         results.get().set_sum(answer::bytes_in(params.get()?.get_data()?));
         Ok(())
     }
 
-    async fn big_in_out(self: Rc<Self>, params: calls::BigInOutParams, mut results: calls::BigInOutResults) -> capnp::Result<()> {
+    async fn big_in_out(
+        self: Rc<Self>,
+        params: calls::BigInOutParams,
+        mut results: calls::BigInOutResults,
+    ) -> capnp::Result<()> {
         results.get().set_data(&answer::big_in_out(params.get()?.get_data()?));
         Ok(())
     }
@@ -60,7 +76,10 @@ impl System for CapnProto {
             loop {
                 let (stream, _) = listener.accept().await?;
                 let served: calls::Client = capnp_rpc::new_client(Served);
-                tokio::task::spawn_local(RpcSystem::new(network(stream, Side::Server), Some(served.client)));
+                tokio::task::spawn_local(RpcSystem::new(
+                    network(stream, Side::Server),
+                    Some(served.client),
+                ));
             }
         })
     }

@@ -85,7 +85,8 @@ impl System for Grpc {
 
     fn serve(place: &Place, ready: Ready) -> Outcome<()> {
         callers::runtime()?.block_on(async {
-            let incoming = UnixListenerStream::new(UnixListener::bind(place.dir.join("calls.sock"))?);
+            let incoming =
+                UnixListenerStream::new(UnixListener::bind(place.dir.join("calls.sock"))?);
             ready.announce();
             let calls = service::calls_server::CallsServer::new(Served);
             Ok(Server::builder().add_service(calls).serve_with_incoming(incoming).await?)
@@ -101,7 +102,9 @@ impl System for Grpc {
                 async move { UnixStream::connect(path).await.map(TokioIo::new) }
             };
             // The address is a name only; the connection is the socket's.
-            Endpoint::from_static("http://localhost").connect_with_connector(tower::service_fn(connect)).await
+            Endpoint::from_static("http://localhost")
+                .connect_with_connector(tower::service_fn(connect))
+                .await
         })?;
         Ok(Client { runtime, calls: service::calls_client::CallsClient::new(channel) })
     }
@@ -133,7 +136,11 @@ impl ClientSide for Client {
     }
 
     fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64> {
-        Ok(self.runtime.block_on(self.calls.bytes_in(Data { data: data.to_vec() }))?.into_inner().value)
+        Ok(self
+            .runtime
+            .block_on(self.calls.bytes_in(Data { data: data.to_vec() }))?
+            .into_inner()
+            .value)
     }
 
     fn throughput(&mut self, callers: usize, time: Duration) -> Option<Outcome<Throughput>> {

@@ -1,5 +1,6 @@
-//! `upcall-grpc-cpp`: gRPC's C++ library over a Unix socket, behind the child protocol of the benchmark harness. Server and
-//! client are in `grpc/calls.cpp`; this drives them, so that clock, payloads and answers are those of the other systems.
+//! `upcall-grpc-cpp`: gRPC's C++ library over a Unix socket, behind the child protocol of the
+//! benchmark harness. Server and client are in `grpc/calls.cpp`; this drives them, so that clock,
+//! payloads and answers are those of the other systems.
 
 // Calls to C++ and from it; each says why it is sound.
 #![allow(unsafe_code)]
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 use std::{ptr, slice};
 
 use upcall_bench::case::BIG;
-use upcall_bench::child::{ClientSide, Entry, Outcome, Place, Ready, System, Throughput, child_main};
+use upcall_bench::child::{
+    ClientSide, Entry, Outcome, Place, Ready, System, Throughput, child_main,
+};
 use upcall_bench::payload::answer;
 
 /// What `grpc/calls.cpp` has.
@@ -32,10 +35,26 @@ mod cpp {
         pub fn upcall_grpc_connect(address: *const c_char) -> *mut Client;
         pub fn upcall_grpc_disconnect(client: *mut Client);
         pub fn upcall_grpc_null(client: *mut Client) -> *const c_char;
-        pub fn upcall_grpc_add(client: *mut Client, a: i32, b: i32, sum: *mut i32) -> *const c_char;
-        pub fn upcall_grpc_bytes_in(client: *mut Client, data: *const u8, len: usize, sum: *mut u64) -> *const c_char;
-        pub fn upcall_grpc_big_in_out(client: *mut Client, data: *const u8, len: usize, out: *mut u8) -> *const c_char;
-        pub fn upcall_grpc_outstanding(client: *mut Client, callers: usize, ns: u64, answered: *mut u64) -> *const c_char;
+        pub fn upcall_grpc_add(client: *mut Client, a: i32, b: i32, sum: *mut i32)
+        -> *const c_char;
+        pub fn upcall_grpc_bytes_in(
+            client: *mut Client,
+            data: *const u8,
+            len: usize,
+            sum: *mut u64,
+        ) -> *const c_char;
+        pub fn upcall_grpc_big_in_out(
+            client: *mut Client,
+            data: *const u8,
+            len: usize,
+            out: *mut u8,
+        ) -> *const c_char;
+        pub fn upcall_grpc_outstanding(
+            client: *mut Client,
+            callers: usize,
+            ns: u64,
+            answered: *mut u64,
+        ) -> *const c_char;
     }
 }
 
@@ -92,7 +111,9 @@ impl System for GrpcCpp {
         let address = address(place)?;
         // SAFETY: the address ends in a zero and is not kept.
         let client = NonNull::new(unsafe { cpp::upcall_grpc_connect(address.as_ptr()) });
-        Ok(Client(client.ok_or_else(|| format!("nobody answers at {}", address.to_string_lossy()))?))
+        Ok(Client(
+            client.ok_or_else(|| format!("nobody answers at {}", address.to_string_lossy()))?,
+        ))
     }
 }
 
@@ -138,8 +159,16 @@ impl ClientSide for Client {
 
     fn big_in_out(&mut self, data: &[u8; BIG]) -> Outcome<[u8; BIG]> {
         let mut out = [0; BIG];
-        // SAFETY: as in `null`; `out` has `upcall_grpc_big` bytes, which are written before the return.
-        let wrong = unsafe { cpp::upcall_grpc_big_in_out(self.0.as_ptr(), data.as_ptr(), data.len(), out.as_mut_ptr()) };
+        // SAFETY: as in `null`; `out` has `upcall_grpc_big` bytes, which are written before the
+        // return.
+        let wrong = unsafe {
+            cpp::upcall_grpc_big_in_out(
+                self.0.as_ptr(),
+                data.as_ptr(),
+                data.len(),
+                out.as_mut_ptr(),
+            )
+        };
         // SAFETY: it is what the call above has returned.
         unsafe { outcome(wrong) }.map(|()| out)
     }
@@ -147,7 +176,9 @@ impl ClientSide for Client {
     fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64> {
         let mut sum = 0;
         // SAFETY: as in `null`; the sum is written before the return.
-        let wrong = unsafe { cpp::upcall_grpc_bytes_in(self.0.as_ptr(), data.as_ptr(), data.len(), &mut sum) };
+        let wrong = unsafe {
+            cpp::upcall_grpc_bytes_in(self.0.as_ptr(), data.as_ptr(), data.len(), &mut sum)
+        };
         // SAFETY: it is what the call above has returned.
         unsafe { outcome(wrong) }.map(|()| sum)
     }
@@ -158,7 +189,14 @@ impl ClientSide for Client {
         }
         let (begun, mut calls) = (Instant::now(), 0);
         // SAFETY: as in `null`; all calls are back before the return.
-        let wrong = unsafe { cpp::upcall_grpc_outstanding(self.0.as_ptr(), callers, time.as_nanos() as u64, &mut calls) };
+        let wrong = unsafe {
+            cpp::upcall_grpc_outstanding(
+                self.0.as_ptr(),
+                callers,
+                time.as_nanos() as u64,
+                &mut calls,
+            )
+        };
         // SAFETY: it is what the call above has returned.
         Some(unsafe { outcome(wrong) }.map(|()| Throughput::new(calls, begun.elapsed())))
     }
@@ -169,7 +207,9 @@ fn main() -> ExitCode {
     match args.next() {
         Some(first) if first == "bench-child" => child_main(args, &[Entry::of::<GrpcCpp>()]),
         _ => {
-            eprintln!("upcall-grpc-cpp is run by `upcall bench rpc` and `upcall bench lrpc` with --peers grpc-c++");
+            eprintln!(
+                "upcall-grpc-cpp is run by `upcall bench rpc` and `upcall bench lrpc` with --peers grpc-c++"
+            );
             ExitCode::FAILURE
         }
     }

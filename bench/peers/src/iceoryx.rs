@@ -1,6 +1,7 @@
-//! iceoryx2, request and response in shared memory. Polling: both sides look for messages all the time (on one
-//! processor they yield between looks; without that a call takes a time slice, 8 ms). Parked: the server waits in a
-//! WaitSet, the client in its listener, and an event goes along with each request and each response.
+//! iceoryx2, request and response in shared memory. Polling: both sides look for messages all the
+//! time (on one processor they yield between looks; without that a call takes a time slice, 8 ms).
+//! Parked: the server waits in a WaitSet, the client in its listener, and an event goes along with
+//! each request and each response.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,8 @@ struct Ports<P> {
     many: P,
 }
 
-/// Everything that iceoryx2 makes lies in the pair's directory, or carries its name where it can lie in /dev/shm only.
+/// Everything that iceoryx2 makes lies in the pair's directory, or carries its name where it can
+/// lie in /dev/shm only.
 fn config(place: &Place) -> Outcome<Config> {
     let mut config = Config::default();
     let root = place.dir.join("iceoryx2");
@@ -51,10 +53,14 @@ fn config(place: &Place) -> Outcome<Config> {
 
 fn node(place: &Place) -> Outcome<Node<Service>> {
     set_log_level(LogLevel::Error);
-    Ok(NodeBuilder::new().config(&config(place)?).signal_handling_mode(SignalHandlingMode::Disabled).create()?)
+    Ok(NodeBuilder::new()
+        .config(&config(place)?)
+        .signal_handling_mode(SignalHandlingMode::Disabled)
+        .create()?)
 }
 
-type Factory = iceoryx2::service::port_factory::request_response::PortFactory<Service, [u8], Head, [u8], ()>;
+type Factory =
+    iceoryx2::service::port_factory::request_response::PortFactory<Service, [u8], Head, [u8], ()>;
 type Events = iceoryx2::service::port_factory::event::PortFactory<Service>;
 
 fn services(node: &Node<Service>) -> Outcome<Ports<Factory>> {
@@ -83,7 +89,8 @@ impl System for Iceoryx2 {
     fn serve(place: &Place, ready: Ready) -> Outcome<()> {
         let node = node(place)?;
         let services = services(&node)?;
-        let server = |factory: &Factory| factory.server_builder().initial_max_slice_len(BIG).create();
+        let server =
+            |factory: &Factory| factory.server_builder().initial_max_slice_len(BIG).create();
         let servers = Ports { few: server(&services.few)?, many: server(&services.many)? };
         match place.mode {
             Mode::Polling => {
@@ -91,7 +98,8 @@ impl System for Iceoryx2 {
                 poll(&servers, &stop, place.placement == Placement::OneCore)
             }
             Mode::Parked => {
-                let (requests, responses) = (events(&node, "requests")?, events(&node, "responses")?);
+                let (requests, responses) =
+                    (events(&node, "requests")?, events(&node, "responses")?);
                 let listener = requests.listener_builder().create()?;
                 let notifier = responses.notifier_builder().create()?;
                 let stop = ready.announce_stoppable();
@@ -144,8 +152,15 @@ fn poll(servers: &Ports<Served>, stop: &Stop, yields: bool) -> Outcome<()> {
 }
 
 /// Serves by waiting for the event that goes along with a request.
-fn park(server: &Served, listener: &Listener<Service>, notifier: &Notifier<Service>, stop: &Stop) -> Outcome<()> {
-    let waitset = WaitSetBuilder::new().signal_handling_mode(SignalHandlingMode::Disabled).create::<Service>()?;
+fn park(
+    server: &Served,
+    listener: &Listener<Service>,
+    notifier: &Notifier<Service>,
+    stop: &Stop,
+) -> Outcome<()> {
+    let waitset = WaitSetBuilder::new()
+        .signal_handling_mode(SignalHandlingMode::Disabled)
+        .create::<Service>()?;
     let _attached = waitset.attach_notification(listener)?;
     let mut failed = Ok(());
     let serve = || -> Outcome<()> {
@@ -167,7 +182,9 @@ fn park(server: &Served, listener: &Listener<Service>, notifier: &Notifier<Servi
 fn answer_one(server: &Served) -> Outcome<bool> {
     let Some(request) = server.receive()? else { return Ok(false) };
     let [op, a, b] = *request.user_header();
-    let reply = |bytes: &[u8]| -> Outcome<()> { Ok(request.loan_slice_uninit(bytes.len())?.write_from_slice(bytes).send()?) };
+    let reply = |bytes: &[u8]| -> Outcome<()> {
+        Ok(request.loan_slice_uninit(bytes.len())?.write_from_slice(bytes).send()?)
+    };
     match op {
         NULL => reply(&[0])?,
         ADD => reply(&answer::add(a, b).to_le_bytes())?,
@@ -228,7 +245,8 @@ impl Client {
     fn window(&self, callers: usize, time: Duration) -> Outcome<Throughput> {
         let null = || send(&self.calls.many, [NULL, 0, 0], &[0]);
         let begun = Instant::now();
-        let mut window = (0..callers).map(|_| null().map(Some)).collect::<Outcome<Vec<Option<Pending>>>>()?;
+        let mut window =
+            (0..callers).map(|_| null().map(Some)).collect::<Outcome<Vec<Option<Pending>>>>()?;
         let (mut outstanding, mut calls) = (callers, 0);
         while outstanding > 0 {
             let before = calls;

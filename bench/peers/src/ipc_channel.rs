@@ -1,4 +1,5 @@
-//! ipc-channel, Servo's channels between processes: two of them, one for requests and one for replies.
+//! ipc-channel, Servo's channels between processes: two of them, one for requests and one for
+//! replies.
 
 use ::ipc_channel::ipc::{self, IpcOneShotServer, IpcReceiver, IpcSender};
 use serde::{Deserialize, Serialize};
@@ -92,12 +93,16 @@ impl ClientSide for Client {
     }
 
     fn big_in_out(&mut self, data: &[u8; BIG]) -> Outcome<[u8; BIG]> {
-        let Reply::Big(data) = self.call(Request::BigInOut(ByteBuf::from(data)))? else { return wrong() };
+        let Reply::Big(data) = self.call(Request::BigInOut(ByteBuf::from(data)))? else {
+            return wrong();
+        };
         Ok(data.as_slice().try_into()?)
     }
 
     fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64> {
-        let Reply::Checksum(sum) = self.call(Request::BytesIn(ByteBuf::from(data)))? else { return wrong() };
+        let Reply::Checksum(sum) = self.call(Request::BytesIn(ByteBuf::from(data)))? else {
+            return wrong();
+        };
         Ok(sum)
     }
 }

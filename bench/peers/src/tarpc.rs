@@ -93,7 +93,9 @@ impl ClientSide for Client {
     }
 
     fn big_in_out(&mut self, data: &[u8; BIG]) -> Outcome<[u8; BIG]> {
-        let reply = self.runtime.block_on(self.calls.big_in_out(context::current(), ByteBuf::from(data)))?;
+        let reply = self
+            .runtime
+            .block_on(self.calls.big_in_out(context::current(), ByteBuf::from(data)))?;
         Ok(reply.as_slice().try_into()?)
     }
 

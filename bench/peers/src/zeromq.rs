@@ -1,4 +1,5 @@
-//! ZeroMQ over ipc: REQ and REP; with several calls outstanding, a DEALER in REQ's place, as its guide says.
+//! ZeroMQ over ipc: REQ and REP; with several calls outstanding, a DEALER in REQ's place, as its
+//! guide says.
 
 use std::time::{Duration, Instant};
 

@@ -14,7 +14,8 @@ pub enum Case {
     Get,
     /// Another value for a key.
     Put,
-    /// As `get`, 16 requests at once. What is told is a sixteenth of the time until all are answered.
+    /// As `get`, 16 requests at once. What is told is a sixteenth of the time until all are
+    /// answered.
     Get16,
     /// As `put`, likewise.
     Put16,
@@ -80,7 +81,12 @@ const fn ours(name: &'static str, way: &'static str, mode: Mode) -> Contender {
     Contender { name, store: "upcall", way, mode, package: None }
 }
 
-const fn peer(name: &'static str, store: &'static str, way: &'static str, package: [&'static str; 2]) -> Contender {
+const fn peer(
+    name: &'static str,
+    store: &'static str,
+    way: &'static str,
+    package: [&'static str; 2],
+) -> Contender {
     Contender { name, store, way, mode: Mode::Parked, package: Some(package) }
 }
 
@@ -97,11 +103,15 @@ const REDIS: [&str; 2] = ["redis-server", "redis-server"];
 const MEMCACHED: [&str; 2] = ["memcached", "memcached"];
 
 /// The peers. Their clients sleep until there is an answer, as clients do.
-pub const PEERS: [Contender; 2] = [peer("redis", "redis", "sleep", REDIS), peer("memcached", "memcached", "sleep", MEMCACHED)];
+pub const PEERS: [Contender; 2] =
+    [peer("redis", "redis", "sleep", REDIS), peer("memcached", "memcached", "sleep", MEMCACHED)];
 
-/// The same with clients that look for an answer all the time, where they have a processor of their own.
-const SPINNING: [Contender; 2] =
-    [peer("redis-spin", "redis", "spin", REDIS), peer("memcached-spin", "memcached", "spin", MEMCACHED)];
+/// The same with clients that look for an answer all the time, where they have a processor of their
+/// own.
+const SPINNING: [Contender; 2] = [
+    peer("redis-spin", "redis", "spin", REDIS),
+    peer("memcached-spin", "memcached", "spin", MEMCACHED),
+];
 
 /// Those that there are.
 pub(super) fn all() -> impl Iterator<Item = Contender> {
@@ -110,7 +120,9 @@ pub(super) fn all() -> impl Iterator<Item = Contender> {
 
 /// A peer, and the same with a client that spins.
 pub(super) fn with_spinning(peer: Contender) -> impl Iterator<Item = Contender> {
-    [peer].into_iter().chain(SPINNING.into_iter().filter(move |spinning| spinning.store == peer.store))
+    [peer]
+        .into_iter()
+        .chain(SPINNING.into_iter().filter(move |spinning| spinning.store == peer.store))
 }
 
 impl Peer for Contender {
@@ -144,7 +156,14 @@ mod tests {
         assert_eq!(PEERS.map(all), [[true; 4]; 2]);
         let names: Vec<_> = super::all().map(|contender| contender.name).collect();
         assert_eq!(names[5..], ["redis", "redis-spin", "memcached", "memcached-spin"]);
-        assert_eq!(with_spinning(PEERS[0]).filter(|peer| peer.is_for(Placement::OneCore)).count(), 1);
-        assert!(Case::ALL.iter().all(|case| Case::named(case.name()) == Some(*case) && case.single().depth() == 1));
+        assert_eq!(
+            with_spinning(PEERS[0]).filter(|peer| peer.is_for(Placement::OneCore)).count(),
+            1
+        );
+        assert!(
+            Case::ALL
+                .iter()
+                .all(|case| Case::named(case.name()) == Some(*case) && case.single().depth() == 1)
+        );
     }
 }

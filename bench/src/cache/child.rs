@@ -3,14 +3,17 @@
 //! ```text
 //! EXE bench-cache STORE server|client ENTRIES DIR
 //! ```
-//! The server serves a table through files in DIR, as long as its standard input lasts or it is killed. The client connects to it, which takes as long as the server takes to come up, puts ENTRIES entries of 100 bytes into the table, under the
-//! [keys](super::entries::Keys) of this machine, and prints `ready`. Then it reads commands, one a line, and answers each with one line:
+//! The server serves a table through files in DIR, as long as its standard input lasts or it is
+//! killed. The client connects to it, which takes as long as the server takes to come up, puts
+//! ENTRIES entries of 100 bytes into the table, under the [keys](super::entries::Keys) of this
+//! machine, and prints `ready`. Then it reads commands, one a line, and answers each with one line:
 //!
 //! | command | answer |
 //! |---|---|
 //! | `time CASE WAY MILLIS` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"mean_ns":…,"count":…}` of an operation |
 //!
-//! Any command may be answered `{"error":"…"}`. A child dies with the harness, whatever happens to the harness; so does what it becomes by `exec`. The harness confines children to processors.
+//! Any command may be answered `{"error":"…"}`. A child dies with the harness, whatever happens to
+//! the harness; so does what it becomes by `exec`. The harness confines children to processors.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
@@ -58,7 +61,8 @@ pub trait Store {
 
 /// Works on the table.
 pub trait Client {
-    /// Makes what can be made before the time begins: it will be asked for each step of this batch, one after another.
+    /// Makes what can be made before the time begins: it will be asked for each step of this batch,
+    /// one after another.
     ///
     /// # Errors
     /// There is no such way.
@@ -71,7 +75,8 @@ pub trait Client {
     fn step(&mut self, batch: &Batch, step: usize) -> Outcome<()>;
 }
 
-/// Operations to be done, in memory that follows itself, so that looking for the next key takes no time.
+/// Operations to be done, in memory that follows itself, so that looking for the next key takes no
+/// time.
 #[derive(Debug)]
 pub struct Batch {
     /// What is done.
@@ -84,7 +89,8 @@ pub struct Batch {
 
 impl Batch {
     fn new(case: Case, keys: &Keys, numbers: Vec<usize>, version: u64) -> Batch {
-        let mut batch = Batch { case, numbers, keys: String::new(), ends: vec![0], values: Vec::new() };
+        let mut batch =
+            Batch { case, numbers, keys: String::new(), ends: vec![0], values: Vec::new() };
         for &number in &batch.numbers {
             batch.keys.push_str(keys.get(number));
             batch.ends.push(batch.keys.len());
@@ -150,8 +156,8 @@ impl Entry {
     }
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-cache`; `stores` is what this program
-/// can be. Errors go to standard error, which the harness shows.
+/// Runs this process as a child of the harness. `args` are those after `bench-cache`; `stores` is
+/// what this program can be. Errors go to standard error, which the harness shows.
 pub fn child_main(args: impl IntoIterator<Item = OsString>, stores: &[Entry]) -> ExitCode {
     exit(run(args, stores))
 }
@@ -160,14 +166,18 @@ const USAGE: &str = "bench-cache STORE server|client ENTRIES DIR";
 
 fn run(args: impl IntoIterator<Item = OsString>, stores: &[Entry]) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let args: Vec<String> = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let [store, role, entries, dir] = &args[..] else { return Err(format!("usage: {USAGE}").into()) };
+    let args: Vec<String> =
+        args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let [store, role, entries, dir] = &args[..] else {
+        return Err(format!("usage: {USAGE}").into());
+    };
     let store = stores.iter().find(|known| known.name == store).ok_or_else(|| {
         let known: Vec<_> = stores.iter().map(|store| store.name).collect();
         format!("this program is no store `{store}`; it can be: {}", known.join(", "))
     })?;
     let entries = entries.parse().ok().filter(|entries| *entries > 0);
-    let entries = entries.ok_or_else(|| format!("ENTRIES: not a number above 0; usage: {USAGE}"))?;
+    let entries =
+        entries.ok_or_else(|| format!("ENTRIES: not a number above 0; usage: {USAGE}"))?;
     let place = Place { dir: dir.into(), entries };
     match role.as_str() {
         "server" => (store.serve)(&place, Ready::new()),
@@ -194,11 +204,14 @@ fn client<S: Store>(place: &Place) -> Outcome<()> {
     let client = loop {
         match S::connect(place) {
             Ok(client) => break client,
-            Err(error) if begun.elapsed() > UP => return Err(format!("no server after {UP:?}: {error}").into()),
+            Err(error) if begun.elapsed() > UP => {
+                return Err(format!("no server after {UP:?}: {error}").into());
+            }
             Err(_) => std::thread::sleep(Duration::from_millis(5)),
         }
     };
-    let mut driver = Driver { client, keys, clock: Clock::calibrated(), random: Random(1), version: 0 };
+    let mut driver =
+        Driver { client, keys, clock: Clock::calibrated(), random: Random(1), version: 0 };
     driver.fill(S::FILL)?;
     println!("ready");
     for line in io::stdin().lock().lines() {
@@ -239,13 +252,16 @@ impl<C: Client> Driver<C> {
         self.time(case, way, Duration::from_millis(millis.parse()?))
     }
 
-    /// Operations at random, for about this time each: some to warm up, some with a time stamp each, and as many others without.
+    /// Operations at random, for about this time each: some to warm up, some with a time stamp
+    /// each, and as many others without.
     fn time(&mut self, case: Case, way: &str, time: Duration) -> Outcome<Summary> {
         let batch = self.at_random(case, way, TRIED)?;
         let begun = Instant::now();
         self.steps(&batch, 0..batch.steps())?;
         let each = begun.elapsed().as_nanos() as usize / TRIED;
-        let count = (time.as_nanos() as usize / each.max(1)).clamp(COUNTS[0], COUNTS[1]).next_multiple_of(case.depth());
+        let count = (time.as_nanos() as usize / each.max(1))
+            .clamp(COUNTS[0], COUNTS[1])
+            .next_multiple_of(case.depth());
         let batch = self.at_random(case, way, TRIED + 2 * count)?;
         let (warm, count) = (TRIED / case.depth(), count / case.depth());
         self.steps(&batch, 0..warm)?;
@@ -290,7 +306,8 @@ mod tests {
 
     #[test]
     fn mistakes_are_told() {
-        let told = |args: &[&str]| run(args.iter().map(OsString::from), &[]).unwrap_err().to_string();
+        let told =
+            |args: &[&str]| run(args.iter().map(OsString::from), &[]).unwrap_err().to_string();
         assert!(told(&["x"]).contains("usage: bench-cache"));
         assert!(told(&["x", "server", "1", "/tmp"]).contains("no store `x`"));
     }
@@ -312,7 +329,9 @@ mod tests {
             self.steps += 1;
             for at in batch.step(step) {
                 match batch.case.puts() {
-                    true => _ = self.entries.insert(batch.key(at).to_owned(), batch.value(at).to_vec()),
+                    true => {
+                        _ = self.entries.insert(batch.key(at).to_owned(), batch.value(at).to_vec())
+                    }
                     false => check(batch.number(at), &self.entries[batch.key(at)])?,
                 }
             }
@@ -323,12 +342,21 @@ mod tests {
     #[test]
     fn a_table_is_filled_and_timed() {
         let keys = Keys::find(1003).unwrap();
-        let mut driver = Driver { client: Plain::default(), keys, clock: Clock::calibrated(), random: Random(1), version: 0 };
+        let mut driver = Driver {
+            client: Plain::default(),
+            keys,
+            clock: Clock::calibrated(),
+            random: Random(1),
+            version: 0,
+        };
         driver.fill(("", Case::Put16)).unwrap();
         assert_eq!((driver.client.entries.len(), driver.client.steps), (1003, 63));
         for case in Case::ALL {
             let found = driver.command(&format!("time {case} x 1")).unwrap();
-            assert!(found.count as usize >= COUNTS[0] / case.depth() && found.p50_ns <= found.p99_ns, "{case}: {found:?}");
+            assert!(
+                found.count as usize >= COUNTS[0] / case.depth() && found.p50_ns <= found.p99_ns,
+                "{case}: {found:?}"
+            );
         }
         assert!(driver.command("time rest x 1").is_err() && driver.command("halt").is_err());
     }

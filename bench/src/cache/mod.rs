@@ -1,7 +1,11 @@
-//! The suite `cache`: get and put of 100 bytes on a table of a million entries, under keys of this machine, by ours in all ways, by Redis and by Memcached.
+//! The suite `cache`: get and put of 100 bytes on a table of a million entries, under keys of this
+//! machine, by ours in all ways, by Redis and by Memcached.
 //!
-//! Each store is a server and a client, two processes that live as long as the run, since filling the table takes seconds. They take turns, A B C A B C …, and the cache line is probed between turns: the client on the first processor, the server
-//! on the second one or on the same. What counts are medians over the rounds, of turns of one placement of the processors only (`like`). All clients check all values.
+//! Each store is a server and a client, two processes that live as long as the run, since filling
+//! the table takes seconds. They take turns, A B C A B C …, and the cache line is probed between
+//! turns: the client on the first processor, the server on the second one or on the same. What
+//! counts are medians over the rounds, of turns of one placement of the processors only (`like`).
+//! All clients check all values.
 
 pub mod case;
 pub mod child;
@@ -38,7 +42,8 @@ use crate::report::{Report, busy};
 use crate::scratch::Scratch;
 use crate::stats::Summary;
 
-/// The stores of this crate, for the table of the program that runs the benchmark (see [`child::child_main`]).
+/// The stores of this crate, for the table of the program that runs the benchmark (see
+/// [`child::child_main`]).
 pub const STORES: [Entry; 2] = [Entry::of::<sockets::Redis>(), Entry::of::<sockets::Memcached>()];
 
 /// Longest time for a table to be filled, for so many entries more.
@@ -69,8 +74,9 @@ struct Series {
     turns: Vec<Turn<Summary>>,
 }
 
-/// Runs the suite, shows progress on standard error, prints a table on standard output and writes the records where
-/// `options` say. Takes about a minute and a half with all peers, and busies two processors meanwhile. Leaves no process and no file behind.
+/// Runs the suite, shows progress on standard error, prints a table on standard output and writes
+/// the records where `options` say. Takes about a minute and a half with all peers, and busies two
+/// processors meanwhile. Leaves no process and no file behind.
 ///
 /// # Errors
 /// [`RunError`]. A system that fails is in the report's `failures` and does not stop the others.
@@ -80,10 +86,15 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     let entries = options.entries();
     let mut report = Report { notes: busy().into_iter().collect(), ..Report::default() };
     let keys = Keys::find(1).map_err(RunError::System)?;
-    report.notes.push(format!("{entries} entries of {} bytes under {}", entries::VALUE, keys.source));
+    report.notes.push(format!(
+        "{entries} entries of {} bytes under {}",
+        entries::VALUE,
+        keys.source
+    ));
 
     let peers = options.peers.meant().into_iter();
-    let mut contenders: Vec<Contender> = OURS.into_iter().chain(peers.flat_map(with_spinning)).collect();
+    let mut contenders: Vec<Contender> =
+        OURS.into_iter().chain(peers.flat_map(with_spinning)).collect();
     contenders.retain(|contender| Case::ALL.iter().any(|&case| options.only.has(contender, case)));
     let mut why: Vec<String> = contenders.iter().filter_map(missing).collect();
     why.dedup();
@@ -103,12 +114,19 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     };
     runner.start(&contenders)?;
     let (rounds, time) = if options.quick { (3, 10) } else { (9, 100) };
-    for placement in [Placement::TwoCores, Placement::OneCore].into_iter().filter(|&placement| options.only.at(placement)) {
+    for placement in [Placement::TwoCores, Placement::OneCore]
+        .into_iter()
+        .filter(|&placement| options.only.at(placement))
+    {
         if placement == Placement::TwoCores && cpus.second.is_none() {
-            runner.report.notes.push("this process may use one processor only: two-cores was not measured".to_owned());
+            runner.report.notes.push(
+                "this process may use one processor only: two-cores was not measured".to_owned(),
+            );
             continue;
         }
-        let has = |contender: &Contender, case| options.only.has(contender, case) && contender.is_for(placement);
+        let has = |contender: &Contender, case| {
+            options.only.has(contender, case) && contender.is_for(placement)
+        };
         let series = Case::ALL.into_iter().flat_map(|case| {
             let of_case = contenders.iter().filter(move |contender| has(contender, case));
             of_case.map(move |&contender| Series { contender, case, turns: Vec::new() })
@@ -153,7 +171,8 @@ struct Runner<'a> {
 impl Runner<'_> {
     /// Starts the stores, each with its client, which fills it.
     fn start(&mut self, contenders: &[Contender]) -> Result<(), RunError> {
-        let mut stores: Vec<&'static str> = contenders.iter().map(|contender| contender.store).collect();
+        let mut stores: Vec<&'static str> =
+            contenders.iter().map(|contender| contender.store).collect();
         stores.dedup();
         for name in stores {
             self.progress.say("filling", name);
@@ -173,18 +192,30 @@ impl Runner<'_> {
             // Names are for this run alone; and the reason stands in the line before a backtrace.
             command.env("UPCALL_DIR", self.dir.join("names")).env("RUST_BACKTRACE", "0");
             let errors = self.dir.join(format!("{name}-{role}-errors"));
-            let started = place::on(self.cpus.first, || Process::start(command, format!("{name} {role}"), errors));
+            let started = place::on(self.cpus.first, || {
+                Process::start(command, format!("{name} {role}"), errors)
+            });
             started.map_err(|error| ChildError::Start { exe: self.exe.to_owned(), error })?
         };
         let server = start("server")?;
         server.confine(&[self.cpus.second.unwrap_or(self.cpus.first)])?;
         let mut client = start("client")?;
         let time = FILL.0 * (1 + self.entries / FILL.1) as u32;
-        let ready = client.line("filling", Instant::now() + time, self.interrupted).map_err(|error| match error {
-            ChildError::Child { who, what } => ChildError::Child { who, what: format!("{what}; {}", server.fault("its server")) },
-            error => error,
-        })?;
-        if ready == "ready" { Ok(Running { name, client, server }) } else { Err(client.fault(&format!("said `{ready}`"))) }
+        let ready =
+            client.line("filling", Instant::now() + time, self.interrupted).map_err(|error| {
+                match error {
+                    ChildError::Child { who, what } => ChildError::Child {
+                        who,
+                        what: format!("{what}; {}", server.fault("its server")),
+                    },
+                    error => error,
+                }
+            })?;
+        if ready == "ready" {
+            Ok(Running { name, client, server })
+        } else {
+            Err(client.fault(&format!("said `{ready}`")))
+        }
     }
 
     /// All of them in turn, round by round.
@@ -195,7 +226,11 @@ impl Runner<'_> {
         rounds: usize,
         time: Duration,
     ) -> Result<(), RunError> {
-        let own = if placement == Placement::OneCore { self.cpus.first } else { self.cpus.second.unwrap_or(self.cpus.first) };
+        let own = if placement == Placement::OneCore {
+            self.cpus.first
+        } else {
+            self.cpus.second.unwrap_or(self.cpus.first)
+        };
         for running in &self.running {
             if let Err(error) = running.server.confine(&[own]) {
                 self.report.failures.push(error.to_string());
@@ -205,9 +240,15 @@ impl Runner<'_> {
         for round in 0..rounds {
             for one in &mut series {
                 let Series { contender: Contender { name, store, way, .. }, case, .. } = *one;
-                let Some(running) = self.running.iter_mut().find(|running| running.name == store) else { continue };
+                let Some(running) = self.running.iter_mut().find(|running| running.name == store)
+                else {
+                    continue;
+                };
                 self.progress.percent = (100 * round / rounds) as u32;
-                self.progress.say(&format!("{placement}, round {} of {rounds}", round + 1), &format!("{case} {name}"));
+                self.progress.say(
+                    &format!("{placement}, round {} of {rounds}", round + 1),
+                    &format!("{case} {name}"),
+                );
                 let found = turn(&mut running.client, case, way, time, self.interrupted);
                 let after = line::round_trip_ns(&self.cpus);
                 match found {
@@ -223,7 +264,8 @@ impl Runner<'_> {
             }
         }
         series.retain(|one| !one.turns.is_empty());
-        let probes: Vec<Vec<_>> = series.iter().map(|one| one.turns.iter().map(|turn| turn.lines).collect()).collect();
+        let probes: Vec<Vec<_>> =
+            series.iter().map(|one| one.turns.iter().map(|turn| turn.lines).collect()).collect();
         let like = Like::of(&probes);
         let all: usize = probes.iter().map(Vec::len).sum();
         for one in &mut series {
@@ -236,26 +278,42 @@ impl Runner<'_> {
                 "{placement}: the line took {least:.0} to {most:.0} ns; only the {left} of {all} turns with it in one place count"
             ));
         }
-        let records = series.iter().filter(|one| !one.turns.is_empty()).map(|one| recorded(placement, one));
+        let records =
+            series.iter().filter(|one| !one.turns.is_empty()).map(|one| recorded(placement, one));
         self.report.records.extend(records);
         Ok(())
     }
 }
 
-fn turn(client: &mut Process, case: Case, way: &str, time: Duration, interrupted: &AtomicBool) -> Result<Summary, ChildError> {
+fn turn(
+    client: &mut Process,
+    case: Case,
+    way: &str,
+    time: Duration,
+    interrupted: &AtomicBool,
+) -> Result<Summary, ChildError> {
     let command = format!("time {case} {way} {}", time.as_millis());
     client.say(&command)?;
     let line = client.line(&command, Instant::now() + PATIENCE + 3 * time, interrupted)?;
     match serde_json::from_str(&line) {
         Ok(Answer::Done(found)) => Ok(found),
-        Ok(Answer::Error { error }) => Err(ChildError::Call { who: client.who.clone(), what: error }),
+        Ok(Answer::Error { error }) => {
+            Err(ChildError::Call { who: client.who.clone(), what: error })
+        }
         Err(_) => Err(client.fault(&format!("answered by `{line}`, which is no answer"))),
     }
 }
 
 fn recorded(placement: Placement, series: &Series) -> Record {
     let Series { contender, case, turns } = series;
-    Label { suite: "cache", case: case.name(), system: contender.name, placement, mode: contender.mode }.latency(turns)
+    Label {
+        suite: "cache",
+        case: case.name(),
+        system: contender.name,
+        placement,
+        mode: contender.mode,
+    }
+    .latency(turns)
 }
 
 #[cfg(test)]
@@ -267,7 +325,10 @@ mod tests {
     fn a_peer_that_is_not_here_says_what_to_install() {
         let none = Contender { package: Some(["no-such-program", "some-package"]), ..PEERS[0] };
         let why = missing(&none).unwrap();
-        assert!(why.contains("redis takes no part") && why.contains("apt-get install some-package"), "{why}");
+        assert!(
+            why.contains("redis takes no part") && why.contains("apt-get install some-package"),
+            "{why}"
+        );
         assert_eq!(OURS.iter().find_map(missing), None);
     }
 }

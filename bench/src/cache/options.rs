@@ -49,7 +49,11 @@ impl Only {
     /// A name of a case or a system that is none.
     pub(super) fn check(&self) -> Result<(), RunError> {
         let systems = case::all().map(|contender| contender.name.to_owned());
-        RunError::unless_known("case", &self.cases, Case::ALL.map(|case| case.name().to_owned()).into())?;
+        RunError::unless_known(
+            "case",
+            &self.cases,
+            Case::ALL.map(|case| case.name().to_owned()).into(),
+        )?;
         RunError::unless_known("system", &self.systems, systems.collect())
     }
 
@@ -75,15 +79,32 @@ mod tests {
         let case = told(Only { cases: vec!["get".into(), "got".into()], ..Only::default() });
         assert!(case.contains("no case `got`") && case.contains("put-16"), "{case}");
         let system = told(Only { systems: vec!["valkey".into()], ..Only::default() });
-        assert!(system.contains("no system `valkey`") && system.contains("upcall-read") && system.contains("redis"), "{system}");
+        assert!(
+            system.contains("no system `valkey`")
+                && system.contains("upcall-read")
+                && system.contains("redis"),
+            "{system}"
+        );
         assert!(Only::default().check().is_ok());
     }
 
     #[test]
     fn a_part_of_the_suite() {
-        let only = Only { systems: vec!["redis".into()], cases: vec!["get".into()], placements: vec![Placement::OneCore] };
-        assert!(only.has(&PEERS[0], Case::Get) && !only.has(&PEERS[0], Case::Put) && !only.has(&PEERS[1], Case::Get));
-        assert!(only.at(Placement::OneCore) && !only.at(Placement::TwoCores) && Only::default().at(Placement::TwoCores));
+        let only = Only {
+            systems: vec!["redis".into()],
+            cases: vec!["get".into()],
+            placements: vec![Placement::OneCore],
+        };
+        assert!(
+            only.has(&PEERS[0], Case::Get)
+                && !only.has(&PEERS[0], Case::Put)
+                && !only.has(&PEERS[1], Case::Get)
+        );
+        assert!(
+            only.at(Placement::OneCore)
+                && !only.at(Placement::TwoCores)
+                && Only::default().at(Placement::TwoCores)
+        );
         assert!(!Only::default().has(&OURS[0], Case::Put));
     }
 }

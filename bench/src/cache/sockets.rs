@@ -1,5 +1,7 @@
-//! Redis and Memcached over a Unix socket, as fast as a client can be: requests that were written before, one system call to send and, as a rule, one to receive, and answers whose every byte is known but for the value's. In the way `sleep` the
-//! client's thread sleeps until there is an answer, and in `spin` it asks for it again and again.
+//! Redis and Memcached over a Unix socket, as fast as a client can be: requests that were written
+//! before, one system call to send and, as a rule, one to receive, and answers whose every byte is
+//! known but for the value's. In the way `sleep` the client's thread sleeps until there is an
+//! answer, and in `spin` it asks for it again and again.
 
 use std::hint::spin_loop;
 use std::io::{self, ErrorKind, Read, Write};
@@ -26,7 +28,8 @@ pub trait Protocol: 'static {
     /// The server's command, with everything in memory and nothing on disks.
     fn command(place: &Place, socket: PathBuf) -> Command;
 
-    /// Appends a request for an entry; `value` if it is to be put there. What comes before the value in the answer, and after it; or all of the answer.
+    /// Appends a request for an entry; `value` if it is to be put there. What comes before the
+    /// value in the answer, and after it; or all of the answer.
     fn request(key: &str, value: Option<&[u8]>, to: &mut Vec<u8>) -> [Vec<u8>; 2];
 }
 
@@ -39,8 +42,24 @@ impl Protocol for Redis {
     fn command(place: &Place, socket: PathBuf) -> Command {
         let mut command = Command::new("redis-server");
         // Its other threads free what is large and write files: there is nothing of either.
-        command.args(["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no", "--loglevel", "warning"]);
-        command.arg("--dir").arg(&place.dir).arg("--unixsocket").arg(socket).args(["--unixsocketperm", "700"]);
+        command.args([
+            "--port",
+            "0",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--daemonize",
+            "no",
+            "--loglevel",
+            "warning",
+        ]);
+        command
+            .arg("--dir")
+            .arg(&place.dir)
+            .arg("--unixsocket")
+            .arg(socket)
+            .args(["--unixsocketperm", "700"]);
         command
     }
 
@@ -49,7 +68,9 @@ impl Protocol for Redis {
             to.extend(format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len()).bytes());
             return [format!("${VALUE}\r\n").into(), b"\r\n".into()];
         };
-        to.extend(format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n", key.len(), value.len()).bytes());
+        to.extend(
+            format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n", key.len(), value.len()).bytes(),
+        );
         to.extend(value.iter().chain(b"\r\n"));
         [b"+OK\r\n".into(), Vec::new()]
     }
@@ -63,8 +84,11 @@ impl Protocol for Memcached {
 
     fn command(_: &Place, socket: PathBuf) -> Command {
         let mut command = Command::new("memcached");
-        // Room for everything, so that nothing is put out; one thread, as it is on one processor. Of its hash table the size that a million entries take from the beginning.
-        command.args(["-m", "4096", "-t", "1", "-a", "0700", "-o", "hashpower=20", "-s"]).arg(socket);
+        // Room for everything, so that nothing is put out; one thread, as it is on one processor.
+        // Of its hash table the size that a million entries take from the beginning.
+        command
+            .args(["-m", "4096", "-t", "1", "-a", "0700", "-o", "hashpower=20", "-s"])
+            .arg(socket);
         if rustix::process::geteuid().is_root() {
             command.args(["-u", "root"]);
         }
@@ -132,7 +156,16 @@ struct Expected {
 impl<P: Protocol> Connection<P> {
     fn new(stream: UnixStream) -> Self {
         let (requests, steps, around, expected) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { stream, spins: false, requests, steps, around, expected, reply: vec![0; 1 << 16], peer: std::marker::PhantomData }
+        Self {
+            stream,
+            spins: false,
+            requests,
+            steps,
+            around,
+            expected,
+            reply: vec![0; 1 << 16],
+            peer: std::marker::PhantomData,
+        }
     }
 
     /// Appends some of an answer that has so many bytes to those that are there.
@@ -179,11 +212,12 @@ impl<P: Protocol> Client for Connection<P> {
             let (begin, mut answer) = (self.requests.len(), 0);
             for at in batch.step(step) {
                 let put = batch.case.puts().then(|| batch.value(at));
-                let [before, after] = P::request(batch.key(at), put, &mut self.requests).map(|part| {
-                    let begin = self.around.len();
-                    self.around.extend(part);
-                    begin..self.around.len()
-                });
+                let [before, after] =
+                    P::request(batch.key(at), put, &mut self.requests).map(|part| {
+                        let begin = self.around.len();
+                        self.around.extend(part);
+                        begin..self.around.len()
+                    });
                 answer += before.len() + value + after.len();
                 self.expected.push(Expected { before, after });
             }
@@ -240,7 +274,10 @@ mod tests {
         Redis::request("ab", Some(b"xyz"), &mut to);
         assert_eq!(to, b"*3\r\n$3\r\nSET\r\n$2\r\nab\r\n$3\r\nxyz\r\n");
         to.clear();
-        assert_eq!(Memcached::request("ab", None, &mut to), [b"VALUE ab 0 100\r\n".to_vec(), b"\r\nEND\r\n".to_vec()]);
+        assert_eq!(
+            Memcached::request("ab", None, &mut to),
+            [b"VALUE ab 0 100\r\n".to_vec(), b"\r\nEND\r\n".to_vec()]
+        );
         assert_eq!(to, b"get ab\r\n");
         to.clear();
         Memcached::request("ab", Some(b"xyz"), &mut to);

@@ -1,4 +1,5 @@
-//! The report for people: for each case who took how long, and how much longer than the best of ours.
+//! The report for people: for each case who took how long, and how much longer than the best of
+//! ours.
 
 use std::io::{self, Write};
 
@@ -18,14 +19,18 @@ const BAR: f64 = 50.0;
 pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
     let paint = Paint { colour };
     for placement in [Placement::TwoCores, Placement::OneCore] {
-        let records: Vec<&Record> = report.records.iter().filter(|record| record.placement == placement).collect();
+        let records: Vec<&Record> =
+            report.records.iter().filter(|record| record.placement == placement).collect();
         if records.is_empty() {
             continue;
         }
-        let title = format!("{placement}: ns an operation; × of it what the best of ours takes, one at a time");
+        let title = format!(
+            "{placement}: ns an operation; × of it what the best of ours takes, one at a time"
+        );
         writeln!(out, "\n{}", paint.text(BOLD, &title))?;
-        let heads =
-            ["p50", "× ours", "p99", "× ours", "p99.9", "mean", "a second", "line"].map(|head| format!("{head:>11}")).concat();
+        let heads = ["p50", "× ours", "p99", "× ours", "p99.9", "mean", "a second", "line"]
+            .map(|head| format!("{head:>11}"))
+            .concat();
         writeln!(out, "{}", paint.text(DIM, &format!("{:<8}{:<15}{heads}", "case", "system")))?;
         for case in Case::ALL {
             let mut name = case.name();
@@ -44,9 +49,15 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
                     thousands(record.per_s),
                     thousands(record.line_ns.unwrap_or(f64::NAN)),
                 ];
-                let figures: String = figures.iter().map(|figure| format!("{figure:>11}")).collect();
-                let shown = if record.system.starts_with("upcall") { "upcall" } else { &record.system };
-                writeln!(out, "{}", paint.row(shown, &format!("{name:<8}{:<15}{figures}", record.system)))?;
+                let figures: String =
+                    figures.iter().map(|figure| format!("{figure:>11}")).collect();
+                let shown =
+                    if record.system.starts_with("upcall") { "upcall" } else { &record.system };
+                writeln!(
+                    out,
+                    "{}",
+                    paint.row(shown, &format!("{name:<8}{:<15}{figures}", record.system))
+                )?;
                 name = "";
             }
         }
@@ -60,17 +71,22 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
 
 /// The one of ours with the least median, where one operation is asked for at a time.
 fn best<'a>(records: &[&'a Record], case: Case) -> Option<&'a Record> {
-    let ours = records.iter().filter(|record| record.case == case.single().name() && record.system.starts_with("upcall"));
+    let ours = records.iter().filter(|record| {
+        record.case == case.single().name() && record.system.starts_with("upcall")
+    });
     ours.copied().min_by(|a, b| a.p50_ns.total_cmp(&b.p50_ns))
 }
 
 /// How the gets of the peers are to the bar.
 fn bar(records: &[&Record]) -> Vec<String> {
     let Some(ours) = best(records, Case::Get) else { return Vec::new() };
-    let peers = records.iter().filter(|record| record.case == Case::Get.name() && !record.system.starts_with("upcall"));
+    let peers = records
+        .iter()
+        .filter(|record| record.case == Case::Get.name() && !record.system.starts_with("upcall"));
     let told = |record: &&Record| {
         let times = [record.p50_ns / ours.p50_ns, record.p99_ns / ours.p99_ns];
-        let reached = if times.iter().all(|&times| times >= BAR) { "reached" } else { "not reached" };
+        let reached =
+            if times.iter().all(|&times| times >= BAR) { "reached" } else { "not reached" };
         format!(
             "a get by {} takes {:.1} × as long as by {} (p50), {:.1} × (p99): the bar of {BAR} × is {reached}",
             record.system, times[0], ours.system, times[1]
@@ -101,16 +117,21 @@ mod tests {
             record("get", "memcached", 20_000.0, 60_000.0),
             record("get-16", "redis", 2_000.0, 5_000.0),
         ];
-        let report = Report { records, failures: vec!["something".to_owned()], ..Report::default() };
+        let report =
+            Report { records, failures: vec!["something".to_owned()], ..Report::default() };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();
         let text = String::from_utf8(out).unwrap();
-        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let words: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[3][..4], ["get", "upcall-access", "700", "1.4"], "{text}");
         assert_eq!(words[5][..7], ["redis", "30", "000", "60.0", "50", "000", "50.0"], "{text}");
         assert_eq!(words[7][..5], ["get-16", "redis", "2", "000", "4.0"], "{text}");
         assert!(text.contains("by redis takes 60.0 × as long as by upcall-read (p50), 50.0 × (p99): the bar of 50 × is reached"));
-        assert!(text.contains("by memcached takes 40.0 ×") && text.contains("is not reached"), "{text}");
+        assert!(
+            text.contains("by memcached takes 40.0 ×") && text.contains("is not reached"),
+            "{text}"
+        );
         assert!(text.contains("not measured: something") && !text.contains('\x1b'), "{text}");
     }
 }

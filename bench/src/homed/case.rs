@@ -7,14 +7,21 @@ use crate::error::RunError;
 /// One kind of measurement: one turn of it is one child process with its others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
-    /// An operation of Table 1 by every way that can do it. Records are called like it, and `…-dirty` where the home touches the object between the caller's operations.
+    /// An operation of Table 1 by every way that can do it. Records are called like it, and
+    /// `…-dirty` where the home touches the object between the caller's operations.
     Op(Op),
-    /// 1, 2, 4 and 8 callers at once, each a process, on one hot object: `throughput-counter-1` and so on, the time that one of their operations is outstanding; and `throughput-counter-alone`, the same operation at home while nobody
-    /// else is there.
+    /// 1, 2, 4 and 8 callers at once, each a process, on one hot object: `throughput-counter-1` and
+    /// so on, the time that one of their operations is outstanding; and `throughput-counter-alone`,
+    /// the same operation at home while nobody else is there.
     Throughput(Hot),
-    /// What a home that computes, and polls each microsecond, or is interrupted by signal, loses for each operation of one caller: `slowdown-enqueue-dequeue` and `slowdown-find-last-10`; and what the operation takes the caller meanwhile, `…-caller`; and a step of what it computes while nobody asks, `…-quiet`.
+    /// What a home that computes, and polls each microsecond, or is interrupted by signal, loses
+    /// for each operation of one caller: `slowdown-enqueue-dequeue` and `slowdown-find-last-10`;
+    /// and what the operation takes the caller meanwhile, `…-caller`; and a step of what it
+    /// computes while nobody asks, `…-quiet`.
     Slowdown,
-    /// A chain of n lines, all of which the home dirties before each walk: `chain-1` to `chain-512`, by remote access, on a copy, by urgent and by ordinary invocation; and by the home itself.
+    /// A chain of n lines, all of which the home dirties before each walk: `chain-1` to
+    /// `chain-512`, by remote access, on a copy, by urgent and by ordinary invocation; and by the
+    /// home itself.
     BreakEven,
 }
 
@@ -27,9 +34,11 @@ pub enum Op {
     FindLast(u32),
     /// 4 KiB of the object's arena are had, filled with zeros, and those before given back.
     CreateSegment,
-    /// 64 KiB are mapped and unmapped, and a number goes through a queue in the object: at the home. By remote access the caller maps them itself.
+    /// 64 KiB are mapped and unmapped, and a number goes through a queue in the object: at the
+    /// home. By remote access the caller maps them itself.
     MapSegment,
-    /// A kernel thread is started and joined, and a number goes through a queue in the object: at the home. By remote access the caller starts it itself.
+    /// A kernel thread is started and joined, and a number goes through a queue in the object: at
+    /// the home. By remote access the caller starts it itself.
     CreateProcess,
 }
 
@@ -178,7 +187,9 @@ pub fn slowdown_caller(op: Op) -> String {
     format!("slowdown-{}-caller", op.name())
 }
 
-/// That of a step of the home, with its safe point, while nobody asks: on a thread that polls (`urgent-computing`), on a virtual processor (`invoke`), without a safe point, while signals may come (`urgent-signal`), and without one (`bare`).
+/// That of a step of the home, with its safe point, while nobody asks: on a thread that polls
+/// (`urgent-computing`), on a virtual processor (`invoke`), without a safe point, while signals may
+/// come (`urgent-signal`), and without one (`bare`).
 pub fn slowdown_quiet(op: Op) -> String {
     format!("slowdown-{}-quiet", op.name())
 }
@@ -191,7 +202,12 @@ pub fn chain(lines: u32) -> String {
 impl Case {
     /// Every case, in the order of the report.
     pub fn all() -> Vec<Case> {
-        let others = [Case::Throughput(Hot::Counter), Case::Throughput(Hot::Queue), Case::Slowdown, Case::BreakEven];
+        let others = [
+            Case::Throughput(Hot::Counter),
+            Case::Throughput(Hot::Queue),
+            Case::Slowdown,
+            Case::BreakEven,
+        ];
         Op::ALL.map(Case::Op).into_iter().chain(others).collect()
     }
 
@@ -240,6 +256,9 @@ mod tests {
             assert_eq!(case.name().parse::<Case>().ok(), Some(case));
         }
         let told = "find-last-7".parse::<Case>().unwrap_err().to_string();
-        assert!(told.contains("no case `find-last-7`") && told.contains("enqueue-dequeue, find-last-5"), "{told}");
+        assert!(
+            told.contains("no case `find-last-7`") && told.contains("enqueue-dequeue, find-last-5"),
+            "{told}"
+        );
     }
 }

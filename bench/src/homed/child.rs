@@ -3,8 +3,10 @@
 //! ```text
 //! EXE bench-homed CASE --cpus A,B --millis N [--second PROCESS/DESCRIPTOR/RANK]
 //! ```
-//! Measures the case once, as the home; those who use its object it starts by the last argument (see [`lab`](crate::lab)). Prints, as one line, a JSON array of [`Finding`]s, and ends. What goes wrong goes to standard error, and the child
-//! ends badly. It dies with the harness, and the others with it.
+//! Measures the case once, as the home; those who use its object it starts by the last argument
+//! (see [`lab`](crate::lab)). Prints, as one line, a JSON array of [`Finding`]s, and ends. What
+//! goes wrong goes to standard error, and the child ends badly. It dies with the harness, and the
+//! others with it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -67,16 +69,27 @@ pub struct Finding {
 impl Finding {
     /// Times.
     pub fn times(case: &str, system: &str, found: Summary) -> Finding {
-        Finding { case: case.to_owned(), system: system.to_owned(), found: Found::Times(found), callers: 1 }
+        Finding {
+            case: case.to_owned(),
+            system: system.to_owned(),
+            found: Found::Times(found),
+            callers: 1,
+        }
     }
 
     /// So many operations by so many callers in so long.
     pub fn rate(case: &str, system: &str, callers: usize, found: Throughput) -> Finding {
-        Finding { case: case.to_owned(), system: system.to_owned(), found: Found::Rate(found), callers }
+        Finding {
+            case: case.to_owned(),
+            system: system.to_owned(),
+            found: Found::Rate(found),
+            callers,
+        }
     }
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-homed`; `measure` does what it is asked for.
+/// Runs this process as a child of the harness. `args` are those after `bench-homed`; `measure`
+/// does what it is asked for.
 pub fn child_main(
     args: impl IntoIterator<Item = OsString>,
     measure: impl FnOnce(&mut Lab<Task>) -> Outcome<Vec<Finding>>,
@@ -89,12 +102,15 @@ const USAGE: &str = "bench-homed CASE --cpus A,B --millis N [--second PROCESS/DE
 /// What follows the program's name.
 pub(super) fn arguments(task: &Task) -> Vec<String> {
     let (cpus, millis) = (place::list(&task.cpus), task.time.as_millis().to_string());
-    ["bench-homed", &task.case.name(), "--cpus", &cpus, "--millis", &millis].map(str::to_owned).into()
+    ["bench-homed", &task.case.name(), "--cpus", &cpus, "--millis", &millis]
+        .map(str::to_owned)
+        .into()
 }
 
 /// The task; and in the other processes their place.
 fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<(Task, Option<Seat>)> {
-    let args: Vec<String> = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let args: Vec<String> =
+        args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let words: Vec<_> = args.iter().map(String::as_str).collect();
     let [case, "--cpus", cpus, "--millis", millis, ref rest @ ..] = words[..] else {
         return Err(format!("usage: {USAGE}").into());
@@ -114,7 +130,12 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_understood() {
-        let task = Task { case: Case::Throughput(Hot::Queue), cpus: [3, 5], time: Duration::from_millis(7), group: 13 };
+        let task = Task {
+            case: Case::Throughput(Hot::Queue),
+            cpus: [3, 5],
+            time: Duration::from_millis(7),
+            group: 13,
+        };
         let first = || arguments(&task).into_iter().skip(1).map(OsString::from);
         let second = first().chain(["--second", "13/17/8"].map(OsString::from));
         assert_eq!(parse(second).unwrap(), (task, Seat::read("13/17/8")));

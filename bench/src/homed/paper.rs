@@ -3,7 +3,8 @@
 use super::case::{CHAINS, Op, chain, way};
 use crate::record::Record;
 
-/// Six columns of times of an operation: local with and without locks, by remote access with and without, by remote invocation with and without. The unit is the row's own.
+/// Six columns of times of an operation: local with and without locks, by remote access with and
+/// without, by remote invocation with and without. The unit is the row's own.
 pub type Columns = [Option<f64>; 6];
 
 /// Table 1, in µs.
@@ -19,12 +20,14 @@ pub const TABLE_1: [(Op, [f64; 6]); 6] = [
 /// A remote memory access to a local one, reading: 6.88 µs to 0.518.
 pub const R: f64 = 6.88 / 0.518;
 
-/// What an urgent invocation takes, and an ordinary one, in µs; and so many remote references either is worth, the latter less 7 for each lock saved.
+/// What an urgent invocation takes, and an ordinary one, in µs; and so many remote references
+/// either is worth, the latter less 7 for each lock saved.
 pub const URGENT: (f64, f64) = (60.0, 11.0);
 /// As above.
 pub const ORDINARY: (f64, f64) = (421.0, 71.0);
 
-/// The slowdown of a program on the home, and what the operations that caused it took in all, in ms: by remote access, and by urgent invocation.
+/// The slowdown of a program on the home, and what the operations that caused it took in all, in
+/// ms: by remote access, and by urgent invocation.
 pub const SLOWDOWN: [(f64, f64); 2] = [(1.0, 19.0), (17.0, 22.0)];
 
 /// The paper's row of an operation.
@@ -34,10 +37,15 @@ pub fn columns_of_the_paper(op: Op) -> Option<Columns> {
 
 /// The median of a record.
 pub fn found(records: &[Record], case: &str, system: &str) -> Option<f64> {
-    records.iter().find(|record| record.case == case && record.system == system).map(|record| record.p50_ns)
+    records
+        .iter()
+        .find(|record| record.case == case && record.system == system)
+        .map(|record| record.p50_ns)
 }
 
-/// The same row from records, in ns; remote ones where the home has touched the object between. The last is no measurement: short operations take the object's lock at home, and this is without what it takes there.
+/// The same row from records, in ns; remote ones where the home has touched the object between. The
+/// last is no measurement: short operations take the object's lock at home, and this is without
+/// what it takes there.
 pub fn columns(records: &[Record], op: Op) -> Columns {
     let (plain, dirty) = (op.name(), op.dirty());
     let local = found(records, &plain, way::LOCAL);
@@ -72,7 +80,8 @@ pub fn figure_4(c: Columns) -> [Option<f64>; 2] {
     [0, 1].map(|at| percent(less(c[2 + at], c[at]), c[2 + at]))
 }
 
-/// Figure 5: remote invocation in percent of remote access: with locks in the latter, in both, in neither.
+/// Figure 5: remote invocation in percent of remote access: with locks in the latter, in both, in
+/// neither.
 pub fn figure_5(c: Columns) -> [Option<f64>; 3] {
     [percent(c[5], c[2]), percent(c[4], c[2]), percent(c[5], c[3])]
 }
@@ -88,15 +97,18 @@ pub struct BreakEven {
     pub r: f64,
     /// What an invocation takes more than the same at home, in local accesses.
     pub c: f64,
-    /// What remote access takes more than the same at home besides the chain's line, for the lock and the head of the object, in local accesses.
+    /// What remote access takes more than the same at home besides the chain's line, for the lock
+    /// and the head of the object, in local accesses.
     pub access: f64,
     /// Where the two cross by the paper's formula, (R − 1) n = C.
     pub formula: f64,
-    /// By so many lines sooner for each lock that remote access takes: what that takes besides, in lines. In the paper 7.
+    /// By so many lines sooner for each lock that remote access takes: what that takes besides, in
+    /// lines. In the paper 7.
     pub lock: f64,
     /// The same with one lock, as here: (R − 1) n = C − A.
     pub whole: f64,
-    /// Where they cross: between the last chain by which remote access was quicker, and the next. Less than 1: invocation always was; none: it never was.
+    /// Where they cross: between the last chain by which remote access was quicker, and the next.
+    /// Less than 1: invocation always was; none: it never was.
     pub crossing: Option<f64>,
 }
 
@@ -111,7 +123,8 @@ pub fn break_even(records: &[Record], way: &str) -> Option<BreakEven> {
     let r = remote_ns / local_ns;
     let c = (of(1, way)? - one) / local_ns;
     let access = ((of(1, way::ACCESS)? - one) / local_ns - (r - 1.0)).max(0.0);
-    let differences = CHAINS.map(|lines| Some((f64::from(lines), of(lines, way::ACCESS)? - of(lines, way)?)));
+    let differences =
+        CHAINS.map(|lines| Some((f64::from(lines), of(lines, way::ACCESS)? - of(lines, way)?)));
     let differences: Vec<(f64, f64)> = differences.into_iter().flatten().collect();
     let crossing = match differences.iter().rposition(|(_, more)| *more < 0.0) {
         None => Some(0.0),
@@ -121,7 +134,17 @@ pub fn break_even(records: &[Record], way: &str) -> Option<BreakEven> {
         }),
     };
     let (formula, lock) = (c / (r - 1.0), access / (r - 1.0));
-    Some(BreakEven { local_ns, remote_ns, r, c, access, formula, lock, whole: formula - lock, crossing })
+    Some(BreakEven {
+        local_ns,
+        remote_ns,
+        r,
+        c,
+        access,
+        formula,
+        lock,
+        whole: formula - lock,
+        crossing,
+    })
 }
 
 #[cfg(test)]
@@ -133,7 +156,13 @@ mod tests {
 
     pub fn record(case: &str, system: &str, ns: f64) -> Record {
         let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
-        let label = Label { suite: "homed", case, system, placement: Placement::TwoCores, mode: Mode::Polling };
+        let label = Label {
+            suite: "homed",
+            case,
+            system,
+            placement: Placement::TwoCores,
+            mode: Mode::Polling,
+        };
         label.latency(&[Turn { found, lines: (140.0, 140.0) }])
     }
 
@@ -147,15 +176,23 @@ mod tests {
         assert_eq!(rounded(figure_3(row(Op::EnqueueDequeue))), [49, 38, 12]);
         assert_eq!(rounded(figure_4(row(Op::EnqueueDequeue))), [83, 86]);
         let fifth = TABLE_1.map(|(op, _)| rounded(figure_5(row(op))));
-        let of = |at: usize| (fifth.iter().map(|bars| bars[at]).min(), fifth.iter().map(|bars| bars[at]).max());
-        assert_eq!((of(0), of(1), of(2)), ((Some(46), Some(74)), (Some(50), Some(88)), (Some(53), Some(113))));
+        let of = |at: usize| {
+            (fifth.iter().map(|bars| bars[at]).min(), fifth.iter().map(|bars| bars[at]).max())
+        };
+        assert_eq!(
+            (of(0), of(1), of(2)),
+            ((Some(46), Some(74)), (Some(50), Some(88)), (Some(53), Some(113)))
+        );
         assert_eq!(columns_of_the_paper(Op::FindLast(100)), None);
     }
 
     #[test]
     fn ours_are_computed_alike() {
         let op = Op::FindLast(5);
-        let mut records = vec![record(&op.name(), way::LOCAL, 20.0), record(&op.name(), way::LOCAL_UNLOCKED, 15.0)];
+        let mut records = vec![
+            record(&op.name(), way::LOCAL, 20.0),
+            record(&op.name(), way::LOCAL_UNLOCKED, 15.0),
+        ];
         records.extend([
             record(&op.dirty(), way::ACCESS, 400.0),
             record(&op.dirty(), way::ACCESS_UNLOCKED, 100.0),
@@ -177,8 +214,11 @@ mod tests {
             let of = |n: u32| {
                 let lines = f64::from(n);
                 let at = |system, ns| record(&chain(n), system, ns);
-                let invoked = [(way::URGENT, 300.0), (way::INVOKE, 800.0)].map(|(way, ns)| at(way, ns + 2.0 * lines));
-                [at(way::LOCAL, 2.0 * lines), at(way::ACCESS, access(lines))].into_iter().chain(invoked)
+                let invoked = [(way::URGENT, 300.0), (way::INVOKE, 800.0)]
+                    .map(|(way, ns)| at(way, ns + 2.0 * lines));
+                [at(way::LOCAL, 2.0 * lines), at(way::ACCESS, access(lines))]
+                    .into_iter()
+                    .chain(invoked)
             };
             CHAINS.into_iter().flat_map(of).collect()
         };

@@ -1,6 +1,8 @@
-//! What an object's lock is compared with: a mutex of the C library and a plain spin lock, each with the same data behind it, in memory that processes share who trust each other.
+//! What an object's lock is compared with: a mutex of the C library and a plain spin lock, each
+//! with the same data behind it, in memory that processes share who trust each other.
 //!
-//! As in [`crate::raw`], nothing here defends against a hostile peer, and nothing but what is compared may use it.
+//! As in [`crate::raw`], nothing here defends against a hostile peer, and nothing but what is
+//! compared may use it.
 //!
 //! ```text
 //! 0        the mutex, initialised by who makes the memory, before anybody else has it
@@ -76,7 +78,8 @@ pub struct Bare {
     layout: NonNull<Layout>,
 }
 
-// SAFETY: the mapping is not bound to a thread; what is in it is atomics, and a mutex for threads of several processes.
+// SAFETY: the mapping is not bound to a thread; what is in it is atomics, and a mutex for threads
+// of several processes.
 unsafe impl Send for Bare {}
 // SAFETY: as above.
 unsafe impl Sync for Bare {}
@@ -94,7 +97,9 @@ impl Bare {
         // SAFETY: the place is writable.
         told(unsafe { libc::pthread_mutexattr_init(shared.as_mut_ptr()) })?;
         // SAFETY: initialised above.
-        told(unsafe { libc::pthread_mutexattr_setpshared(shared.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED) })?;
+        told(unsafe {
+            libc::pthread_mutexattr_setpshared(shared.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED)
+        })?;
         // SAFETY: nobody else has the memory yet, and the attributes are initialised.
         told(unsafe { libc::pthread_mutex_init(bare.layout().mutex.0.get(), shared.as_ptr()) })?;
         // SAFETY: initialised above, and used no more.
@@ -111,21 +116,35 @@ impl Bare {
         let file = OpenOptions::new().read(true).write(true).open(Path::new(&path))?;
         let found = file.metadata()?.len();
         if found != LEN as u64 {
-            return Err(io::Error::other(format!("{path}: {found} bytes where {LEN} were expected")));
+            return Err(io::Error::other(format!(
+                "{path}: {found} bytes where {LEN} were expected"
+            )));
         }
         Bare::map(&file)
     }
 
     fn map(file: &impl AsFd) -> io::Result<Bare> {
-        // SAFETY: no address is asked for, so no mapping in use is replaced; the mapping lives until drop.
-        let base = unsafe { mmap(std::ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0) }?;
-        let layout = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        // SAFETY: no address is asked for, so no mapping in use is replaced; the mapping lives
+        // until drop.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                LEN,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        }?;
+        let layout =
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
         Ok(Bare { layout })
     }
 
     #[inline(always)]
     fn layout(&self) -> &Layout {
-        // SAFETY: mapped as long as `self`, aligned as a page, large enough; atomics, and a mutex in a cell, are all that is in it.
+        // SAFETY: mapped as long as `self`, aligned as a page, large enough; atomics, and a mutex
+        // in a cell, are all that is in it.
         unsafe { self.layout.as_ref() }
     }
 
@@ -158,7 +177,8 @@ impl Bare {
 
 impl Drop for Bare {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length; every borrow of it has ended. The mutex needs no end, for nothing of it is elsewhere.
+        // SAFETY: mapped by `map` with this length; every borrow of it has ended. The mutex needs
+        // no end, for nothing of it is elsewhere.
         unsafe { munmap(self.layout.as_ptr().cast(), LEN) }.ok();
     }
 }
@@ -181,7 +201,13 @@ mod tests {
         let (bare, file) = Bare::create().unwrap();
         let other = Bare::open(std::process::id(), file.as_raw_fd()).unwrap();
         let add = |bare: &Bare, by_mutex: bool| {
-            (0..10_000).for_each(|_| _ = if by_mutex { bare.with_mutex(Data::count) } else { bare.with_spin(Data::count) });
+            (0..10_000).for_each(|_| {
+                _ = if by_mutex {
+                    bare.with_mutex(Data::count)
+                } else {
+                    bare.with_spin(Data::count)
+                }
+            });
         };
         for (by_mutex, all) in [(true, 20_000), (false, 40_000)] {
             std::thread::scope(|scope| {
@@ -191,7 +217,10 @@ mod tests {
             assert_eq!(bare.with_mutex(Data::count), all + 1);
             bare.with_mutex(|data| data.counter.fetch_sub(1, Relaxed));
         }
-        assert_eq!((other.with_spin(|data| data.pass(7)), bare.with_mutex(|data| data.pass(8))), (7, 8));
+        assert_eq!(
+            (other.with_spin(|data| data.pass(7)), bare.with_mutex(|data| data.pass(8))),
+            (7, 8)
+        );
     }
 
     #[test]

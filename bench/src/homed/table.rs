@@ -1,12 +1,15 @@
-//! The report for people: Table 1, Figures 3 to 5, throughput, slowdown and break-even, with the paper's numbers beside, and what they say of the aims.
+//! The report for people: Table 1, Figures 3 to 5, throughput, slowdown and break-even, with the
+//! paper's numbers beside, and what they say of the aims.
 
 use std::io::{self, Write};
 
 use super::Report;
-use super::case::{CALLERS, CHAINS, Hot, Op, SLOWED, chain, slowdown, slowdown_caller, slowdown_quiet, way};
+use super::case::{
+    CALLERS, CHAINS, Hot, Op, SLOWED, chain, slowdown, slowdown_caller, slowdown_quiet, way,
+};
 use super::paper::{
-    BreakEven, ORDINARY, R, SLOWDOWN, TABLE_1, URGENT, break_even, columns, columns_of_the_paper, figure_3, figure_4, figure_5,
-    found,
+    BreakEven, ORDINARY, R, SLOWDOWN, TABLE_1, URGENT, break_even, columns, columns_of_the_paper,
+    figure_3, figure_4, figure_5, found,
 };
 use crate::record::Record;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
@@ -62,36 +65,62 @@ fn heads<'a>(heads: impl IntoIterator<Item = &'a str>) -> String {
 
 fn operations(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
     type Figure = fn(&Record) -> Option<f64>;
-    let tables: [(&str, Figure); 2] =
-        [("medians", |record| Some(record.p50_ns)), ("99th percentiles", |record| Some(record.p99_ns))];
+    let tables: [(&str, Figure); 2] = [
+        ("medians", |record| Some(record.p50_ns)),
+        ("99th percentiles", |record| Some(record.p99_ns)),
+    ];
     let names = Op::ALL.into_iter().flat_map(|op| [op.name(), op.dirty()]);
-    let names: Vec<String> = names.filter(|name| records.iter().any(|record| record.case == *name)).collect();
+    let names: Vec<String> =
+        names.filter(|name| records.iter().any(|record| record.case == *name)).collect();
     if names.is_empty() {
         return Ok(());
     }
     for (what, figure) in tables {
-        writeln!(out, "\n{}", paint.text(BOLD, &format!("Table 1: an operation by each way, ns ({what})")))?;
-        let head = format!("{:<NAME$}{}{:>FIGURE$}", "", heads(COLUMNS.map(|(_, head)| head)), "line");
+        writeln!(
+            out,
+            "\n{}",
+            paint.text(BOLD, &format!("Table 1: an operation by each way, ns ({what})"))
+        )?;
+        let head =
+            format!("{:<NAME$}{}{:>FIGURE$}", "", heads(COLUMNS.map(|(_, head)| head)), "line");
         writeln!(out, "{}", paint.text(DIM, &head))?;
         for name in &names {
-            let of = |system: &str| records.iter().find(|record| record.case == *name && record.system == system);
-            let line = records.iter().find(|record| record.case == *name).and_then(|record| record.line_ns);
-            writeln!(out, "{name:<NAME$}{}{}", cells(COLUMNS.map(|(way, _)| of(way).and_then(figure))), cell(line))?;
+            let of = |system: &str| {
+                records.iter().find(|record| record.case == *name && record.system == system)
+            };
+            let line = records
+                .iter()
+                .find(|record| record.case == *name)
+                .and_then(|record| record.line_ns);
+            writeln!(
+                out,
+                "{name:<NAME$}{}{}",
+                cells(COLUMNS.map(|(way, _)| of(way).and_then(figure))),
+                cell(line)
+            )?;
         }
     }
     writeln!(
         out,
         "\n{}",
-        paint.text(DIM, "1993, µs: local, without locks; by access, without locks; by invocation, without locks")
+        paint.text(
+            DIM,
+            "1993, µs: local, without locks; by access, without locks; by invocation, without locks"
+        )
     )?;
     for (op, us) in TABLE_1 {
-        writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{}", op.name(), cells(us.map(Some)))))?;
+        writeln!(
+            out,
+            "{}",
+            paint.text(DIM, &format!("{:<NAME$}{}", op.name(), cells(us.map(Some))))
+        )?;
     }
     Ok(())
 }
 
 fn figures(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let ops: Vec<Op> = Op::ALL.into_iter().filter(|op| columns(records, *op)[0].is_some()).collect();
+    let ops: Vec<Op> =
+        Op::ALL.into_iter().filter(|op| columns(records, *op)[0].is_some()).collect();
     if ops.is_empty() {
         return Ok(());
     }
@@ -108,10 +137,15 @@ fn figures(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Resul
     let head = heads(["3: LA", "RA", "RI", "4: L", "NL", "5: RA", "B", "N"]);
     writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{head}", "")))?;
     for op in ops {
-        let all = |columns| [&figure_3(columns)[..], &figure_4(columns), &figure_5(columns)].concat();
+        let all =
+            |columns| [&figure_3(columns)[..], &figure_4(columns), &figure_5(columns)].concat();
         writeln!(out, "{:<NAME$}{}", op.name(), cells(all(columns(records, op))))?;
         if let Some(paper) = columns_of_the_paper(op) {
-            writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{}", "  1993", cells(all(paper)))))?;
+            writeln!(
+                out,
+                "{}",
+                paint.text(DIM, &format!("{:<NAME$}{}", "  1993", cells(all(paper))))
+            )?;
         }
     }
     Ok(())
@@ -121,21 +155,30 @@ fn throughput(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Re
     for hot in [Hot::Counter, Hot::Queue] {
         let per_s = |system: &str, callers| {
             let case = hot.record(callers);
-            records.iter().find(|record| record.case == case && record.system == system).map(|record| record.per_s / 1e6)
+            records
+                .iter()
+                .find(|record| record.case == case && record.system == system)
+                .map(|record| record.per_s / 1e6)
         };
         let ways = [way::ACCESS, way::URGENT, way::MUTEX, way::SPIN];
         if ways.iter().all(|way| CALLERS.iter().all(|&callers| per_s(way, callers).is_none())) {
             continue;
         }
-        let title = format!("{}: million operations a second by processes; and at home by itself, ns", hot.name());
+        let title = format!(
+            "{}: million operations a second by processes; and at home by itself, ns",
+            hot.name()
+        );
         writeln!(out, "\n{}", paint.text(BOLD, &title))?;
         let counts = CALLERS.map(|callers| callers.to_string());
         let head = heads(counts.iter().map(String::as_str).chain(["alone, ns"]));
         writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{head}", "")))?;
         for way in ways {
-            let figures = CALLERS.map(|callers| per_s(way, callers).map_or("-".to_owned(), |per_s| format!("{per_s:.2}")));
+            let figures = CALLERS.map(|callers| {
+                per_s(way, callers).map_or("-".to_owned(), |per_s| format!("{per_s:.2}"))
+            });
             let figures = figures.map(|figure| format!("{figure:>FIGURE$}")).concat();
-            let alone = found(records, &hot.alone(), if way == way::ACCESS { way::LOCAL } else { way });
+            let alone =
+                found(records, &hot.alone(), if way == way::ACCESS { way::LOCAL } else { way });
             writeln!(out, "{way:<NAME$}{figures}{}", cell(alone))?;
         }
     }
@@ -148,7 +191,11 @@ fn slowdowns(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Res
     }
     let title = "a home that computes: what it loses for an operation, and what that takes its caller, ns; percent";
     writeln!(out, "\n{}", paint.text(BOLD, title))?;
-    writeln!(out, "{}", paint.text(DIM, &format!("{:<2$}{}", "", heads(["home", "caller", "percent"]), NAME + 20)))?;
+    writeln!(
+        out,
+        "{}",
+        paint.text(DIM, &format!("{:<2$}{}", "", heads(["home", "caller", "percent"]), NAME + 20))
+    )?;
     for op in SLOWED {
         for way in [
             way::ACCESS,
@@ -158,33 +205,53 @@ fn slowdowns(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Res
             way::URGENT_SIGNAL_PAUSED,
             way::INVOKE,
         ] {
-            let [home, caller] = [slowdown(op), slowdown_caller(op)].map(|case| found(records, &case, way));
+            let [home, caller] =
+                [slowdown(op), slowdown_caller(op)].map(|case| found(records, &case, way));
             let percent = home.zip(caller).map(|(home, caller)| 100.0 * home / caller);
-            writeln!(out, "{:<2$}{}", format!("{}, {way}", op.name()), cells([home, caller, percent]), NAME + 20)?;
+            writeln!(
+                out,
+                "{:<2$}{}",
+                format!("{}, {way}", op.name()),
+                cells([home, caller, percent]),
+                NAME + 20
+            )?;
         }
         let steps = [way::BARE, way::URGENT_COMPUTING, way::URGENT_SIGNAL, way::INVOKE];
         let steps = steps.map(|way| found(records, &slowdown_quiet(op), way));
-        let [bare, polls, signals, processor] = steps.map(|step| step.map_or("-".to_owned(), thousands));
+        let [bare, polls, signals, processor] =
+            steps.map(|step| step.map_or("-".to_owned(), thousands));
         let text = format!(
             "  a step while nobody asks: {bare}, with a poll {polls}, while signals may come {signals}, with a virtual processor's safe point {processor}"
         );
         writeln!(out, "{}", paint.text(DIM, &text))?;
     }
-    let paper = SLOWDOWN.map(|(home, all)| format!("{home} ms of {all}, {:.0} %", 100.0 * home / all)).join("; urgent ");
+    let paper = SLOWDOWN
+        .map(|(home, all)| format!("{home} ms of {all}, {:.0} %", 100.0 * home / all))
+        .join("; urgent ");
     writeln!(out, "{}", paint.text(DIM, &format!("1993: by access {paper}")))
 }
 
 fn chains(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
     let evens = [("urgent", way::URGENT), ("ordinary", way::INVOKE)];
-    let evens = evens.into_iter().filter_map(|(name, way)| Some((name, break_even(records, way)?))).collect::<Vec<_>>();
+    let evens = evens
+        .into_iter()
+        .filter_map(|(name, way)| Some((name, break_even(records, way)?)))
+        .collect::<Vec<_>>();
     let Some((_, first)) = evens.first() else { return Ok(()) };
-    writeln!(out, "\n{}", paint.text(BOLD, "break-even: a walk over n lines that the home has written, ns"))?;
+    writeln!(
+        out,
+        "\n{}",
+        paint.text(BOLD, "break-even: a walk over n lines that the home has written, ns")
+    )?;
     let counts = CHAINS.map(|lines| lines.to_string());
     let narrow = |text: &str| format!("{text:>9}");
     let head: String = counts.iter().map(|count| narrow(count)).collect();
     writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{head}", "")))?;
-    for way in [way::LOCAL, way::ACCESS, way::READ, way::BULK, way::URGENT, way::AUTO, way::INVOKE] {
-        let figures = CHAINS.map(|lines| narrow(&found(records, &chain(lines), way).map_or("-".to_owned(), thousands)));
+    for way in [way::LOCAL, way::ACCESS, way::READ, way::BULK, way::URGENT, way::AUTO, way::INVOKE]
+    {
+        let figures = CHAINS.map(|lines| {
+            narrow(&found(records, &chain(lines), way).map_or("-".to_owned(), thousands))
+        });
         writeln!(out, "{way:<NAME$}{}", figures.concat())?;
     }
     writeln!(
@@ -199,7 +266,10 @@ fn chains(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result
             Some(n) => format!("{n:.1}"),
         };
         let BreakEven { c, formula, lock, whole, .. } = even;
-        writeln!(out, "{name}: C = {c:.0}, n = {formula:.1} - {lock:.1} k, with one lock {whole:.1}; found {crossing}")?;
+        writeln!(
+            out,
+            "{name}: C = {c:.0}, n = {formula:.1} - {lock:.1} k, with one lock {whole:.1}; found {crossing}"
+        )?;
     }
     let paper = format!(
         "1993: R = {R:.0}; urgent {} µs, n = {}; ordinary {} µs, n = {} - 7 k",
@@ -220,9 +290,13 @@ fn aims(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<(
     let most = CALLERS[CALLERS.len() - 1];
     let per_s = |hot: Hot, system: &str| {
         let case = hot.record(most);
-        records.iter().find(|record| record.case == case && record.system == system).map(|record| record.per_s)
+        records
+            .iter()
+            .find(|record| record.case == case && record.system == system)
+            .map(|record| record.per_s)
     };
-    let ratio = |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one / other);
+    let ratio =
+        |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one / other);
     let mut all = Vec::new();
     for hot in [Hot::Counter, Hot::Queue] {
         let name = hot.name();
@@ -269,12 +343,16 @@ mod tests {
     }
 
     fn time(case: &str, system: &str, ns: f64) -> Record {
-        let found = Summary { p50_ns: ns, p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, mean_ns: ns, count: 5 };
+        let found =
+            Summary { p50_ns: ns, p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, mean_ns: ns, count: 5 };
         label(case, system).latency(&[Turn { found, lines: (140.0, 140.0) }])
     }
 
     fn rate(case: &str, system: &str, calls: u64) -> Record {
-        label(case, system).throughput(8, &[Turn { found: Throughput { calls, elapsed_ns: 1_000_000 }, lines: (140.0, 140.0) }])
+        label(case, system).throughput(
+            8,
+            &[Turn { found: Throughput { calls, elapsed_ns: 1_000_000 }, lines: (140.0, 140.0) }],
+        )
     }
 
     #[test]
@@ -304,23 +382,45 @@ mod tests {
                 time(&chain(lines), way::INVOKE, 800.0 + 2.0 * n),
             ]);
         }
-        let report = Report { records, notes: vec!["a note".into()], failures: vec!["something".into()] };
+        let report =
+            Report { records, notes: vec!["a note".into()], failures: vec!["something".into()] };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();
         let text = String::from_utf8(out).unwrap();
         let row = |name: &str| {
-            let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+            let line = text
+                .lines()
+                .find(|line| line.starts_with(name))
+                .unwrap_or_else(|| panic!("{name}: {text}"));
             line[name.len()..].split_whitespace().map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(row("find-last-5-dirty")[4..8], ["400", "-", "450", "505"], "{text}");
-        assert_eq!(row("counter, 8 processes: access to a pthread mutex"), ["3.00", "≥", "2"], "{text}");
+        assert_eq!(
+            row("counter, 8 processes: access to a pthread mutex"),
+            ["3.00", "≥", "2"],
+            "{text}"
+        );
         assert_eq!(row("counter at home alone, to a spin lock"), ["1.50", "≤", "1.3"], "{text}");
         assert_eq!(row("find-last-10, access"), ["10.0", "200", "5.0"], "{text}");
         assert_eq!(row("find-last-10, urgent-signal-paused"), ["300", "900", "33.3"], "{text}");
         assert!(text.contains("R = 26.0 (52.0 ns to 2.00)"), "{text}");
-        assert!(text.contains("urgent: C = 150, n = 6.0 - 2.0 k, with one lock 4.0; found 4.0"), "{text}");
-        assert!(text.contains("ordinary: C = 400, n = 16.0 - 2.0 k, with one lock 14.0; found 14.0"), "{text}");
-        assert!(text.contains("1993: by access 1 ms of 19, 5 %; urgent 17 ms of 22, 77 %"), "{text}");
-        assert!(text.contains("note: a note") && text.contains("not measured: something") && !text.contains('\x1b'), "{text}");
+        assert!(
+            text.contains("urgent: C = 150, n = 6.0 - 2.0 k, with one lock 4.0; found 4.0"),
+            "{text}"
+        );
+        assert!(
+            text.contains("ordinary: C = 400, n = 16.0 - 2.0 k, with one lock 14.0; found 14.0"),
+            "{text}"
+        );
+        assert!(
+            text.contains("1993: by access 1 ms of 19, 5 %; urgent 17 ms of 22, 77 %"),
+            "{text}"
+        );
+        assert!(
+            text.contains("note: a note")
+                && text.contains("not measured: something")
+                && !text.contains('\x1b'),
+            "{text}"
+        );
     }
 }

@@ -1,26 +1,39 @@
-//! The suite `lrpc`: the experiments of LRPC (Bershad et al., TOCS 1990), section 4, on this machine.
+//! The suite `lrpc`: the experiments of LRPC (Bershad et al., TOCS 1990), section 4, on this
+//! machine.
 //!
 //! # Table IV
 //! Null, Add, BigIn and BigInOut, in the paper's two ways and by its rivals of today:
 //!
-//! * *LRPC/MP*, `two-cores`: the server polls on a processor of its own, so that a call takes no switch. `limit` beside it is a bare line of memory.
-//! * *LRPC*, `one-core`: client and server have one processor together, with default pacing, as users have them: each call takes the kernel, two switches. `limit` beside it is
-//!   the least that the machine permits, of which Table V has the parts: two processes that do nothing but yield to each other, with the same arguments in bare shared memory.
-//! * The peers, on one processor, as in the suite [`rpc`](crate::rpc) with parked servers; iceoryx2 also polls and yields in [`rpc`](crate::rpc), where it comes nearer.
+//! * *LRPC/MP*, `two-cores`: the server polls on a processor of its own, so that a call takes no
+//!   switch. `limit` beside it is a bare line of memory.
+//! * *LRPC*, `one-core`: client and server have one processor together, with default pacing, as
+//!   users have them: each call takes the kernel, two switches. `limit` beside it is the least that
+//!   the machine permits, of which Table V has the parts: two processes that do nothing but yield
+//!   to each other, with the same arguments in bare shared memory.
+//! * The peers, on one processor, as in the suite [`rpc`](crate::rpc) with parked servers; iceoryx2
+//!   also polls and yields in [`rpc`](crate::rpc), where it comes nearer.
 //!
-//! One turn of a system is one server and one client, who make all four calls, so that what is compared of one system happens within a tenth of a second. All systems take turns, round by round.
+//! One turn of a system is one server and one client, who make all four calls, so that what is
+//! compared of one system happens within a tenth of a second. All systems take turns, round by
+//! round.
 //!
 //! # Table V
-//! `procedure-call` and `kernel-crossing` (an empty system call) are measured beside each round; two switches are what is left of `limit`'s Null without two crossings. The overhead is divided by the way
-//! there and the way back (`null-there`, `null-back`): the procedure reads the clock. The paper divides by stubs and kernel; there is none of ours in the kernel.
+//! `procedure-call` and `kernel-crossing` (an empty system call) are measured beside each round;
+//! two switches are what is left of `limit`'s Null without two crossings. The overhead is divided
+//! by the way there and the way back (`null-there`, `null-back`): the procedure reads the clock.
+//! The paper divides by stubs and kernel; there is none of ours in the kernel.
 //!
 //! # Figure 2
-//! `null-p1`, `null-p2` …: calls a second while so many processors call at once, each by hand-off on itself, as domain caching was disabled for the paper's: to one server (`config` is `one-server`), to one server each (`pairs`).
+//! `null-p1`, `null-p2` …: calls a second while so many processors call at once, each by hand-off
+//! on itself, as domain caching was disabled for the paper's: to one server (`config` is
+//! `one-server`), to one server each (`pairs`).
 
 //!
 //! # Domain caching
-//! Section 3.4 of the paper has processors that idle in the domains which are called most. `null-s4-even` and `null-s4-mostly`: one client calls four servers, as often each, or 13 of 16 times the same;
-//! all on one processor (`no-spare`), or with a second one for the servers to poll on (`one-spare`).
+//! Section 3.4 of the paper has processors that idle in the domains which are called most.
+//! `null-s4-even` and `null-s4-mostly`: one client calls four servers, as often each, or 13 of 16
+//! times the same; all on one processor (`no-spare`), or with a second one for the servers to poll
+//! on (`one-spare`).
 
 mod paper;
 mod table;
@@ -37,7 +50,9 @@ pub use crate::error::RunError;
 use crate::interrupted::Interrupted;
 use crate::like::Like;
 use crate::line;
-pub use crate::lrpc::paper::{FIGURE_2, MINIMUM_US, OVERHEAD_US, SRC_RPC_MOST, TESTS, TableIv, table_iv};
+pub use crate::lrpc::paper::{
+    FIGURE_2, MINIMUM_US, OVERHEAD_US, SRC_RPC_MOST, TESTS, TableIv, table_iv,
+};
 use crate::output;
 use crate::pair::{Pair, Spec};
 use crate::place::{self, Cpus};
@@ -74,7 +89,8 @@ pub const SPARES: [&str; 2] = ["no-spare", "one-spare"];
 /// Servers of a mix.
 const SERVERS: usize = 4;
 
-/// Mixes: the names of the cases, and how many of 16 calls are to the first server before all have their turns.
+/// Mixes: the names of the cases, and how many of 16 calls are to the first server before all have
+/// their turns.
 pub const MIXES: [(&str, usize); 2] = [("null-s4-even", 0), ("null-s4-mostly", 12)];
 
 /// The name of the case of `processors` that call at once.
@@ -85,7 +101,8 @@ pub fn null(processors: usize) -> String {
 /// What to measure.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The program that answers to `bench-child` for Upcall, the limits and `unix-socket`: normally this one.
+    /// The program that answers to `bench-child` for Upcall, the limits and `unix-socket`:
+    /// normally this one.
     pub exe: PathBuf,
     /// Who else takes part.
     pub peers: Peers,
@@ -131,7 +148,13 @@ impl Caller {
     }
 
     fn peer(peer: &Contender) -> Caller {
-        Caller { name: peer.name, system: peer.name, program: peer.program, placement: Placement::OneCore, mode: Mode::Parked }
+        Caller {
+            name: peer.name,
+            system: peer.name,
+            program: peer.program,
+            placement: Placement::OneCore,
+            mode: Mode::Parked,
+        }
     }
 
     fn all(peers: &[Contender]) -> Vec<Caller> {
@@ -190,7 +213,8 @@ struct Point {
     out: bool,
 }
 
-/// Runs the suite, shows progress on standard error, prints tables on standard output and writes the records where `options` say. Takes about half a minute, and some seconds more for each peer;
+/// Runs the suite, shows progress on standard error, prints tables on standard output and writes
+/// the records where `options` say. Takes about half a minute, and some seconds more for each peer;
 /// busies all processors that it may use. Leaves no process and no file behind.
 ///
 /// # Errors
@@ -210,7 +234,11 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
         scratch: &scratch,
         interrupted: &interrupted.flag,
         plan: Plan::of(options),
-        report: Report { notes: programs.notes.clone(), failures: programs.failures.clone(), ..Report::default() },
+        report: Report {
+            notes: programs.notes.clone(),
+            failures: programs.failures.clone(),
+            ..Report::default()
+        },
         line_ns: line::round_trip_ns(&cpus),
         pairs: 0,
         progress: Progress::new(),
@@ -245,16 +273,24 @@ impl<'a> Runner<'a> {
     fn suite(&mut self, peers: &[Contender]) -> Result<(), RunError> {
         let two = self.cpus.second.is_some();
         if !two {
-            self.report.notes.push("this process may use one processor only: nothing of two-cores was measured".to_owned());
+            self.report.notes.push(
+                "this process may use one processor only: nothing of two-cores was measured"
+                    .to_owned(),
+            );
         }
-        let callers = Caller::all(peers).into_iter().filter(|caller| two || caller.placement == Placement::OneCore);
-        let mut testers: Vec<_> = callers.map(|caller| Tester { caller, turns: Vec::new(), out: false }).collect();
+        let callers = Caller::all(peers)
+            .into_iter()
+            .filter(|caller| two || caller.placement == Placement::OneCore);
+        let mut testers: Vec<_> =
+            callers.map(|caller| Tester { caller, turns: Vec::new(), out: false }).collect();
         let mut parts: [Vec<Turn<Summary>>; 2] = Default::default();
         let mut points = self.points(peers);
         for round in 0..self.plan.rounds {
             self.progress.percent = (100 * round / self.plan.rounds) as u32;
             let say = format!("round {} of {}", round + 1, self.plan.rounds);
-            for (turns, found) in parts.iter_mut().zip(minimal(self.cpus.first).map_err(RunError::System)?) {
+            for (turns, found) in
+                parts.iter_mut().zip(minimal(self.cpus.first).map_err(RunError::System)?)
+            {
                 turns.push(Turn { found, lines: (self.line_ns, self.line_ns) });
             }
             for tester in testers.iter_mut().filter(|tester| !tester.out) {
@@ -265,7 +301,8 @@ impl<'a> Runner<'a> {
                 }
             }
             for point in points.iter_mut().filter(|point| !point.out) {
-                let name = format!("{}, {}, {}", point.measure.name(), point.caller.name, point.config);
+                let name =
+                    format!("{}, {}, {}", point.measure.name(), point.caller.name, point.config);
                 let measure = |runner: &mut Self| match point.measure {
                     Measure::Processors(processors) => runner.crowd(point, processors),
                     Measure::Mix(mix) => runner.mix(point, MIXES[mix].1),
@@ -281,7 +318,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// A turn of what is called `name`, with the cache line probed before and after; `None` if it failed, which the report says.
+    /// A turn of what is called `name`, with the cache line probed before and after; `None` if it
+    /// failed, which the report says.
     fn turn<T>(
         &mut self,
         round: &str,
@@ -302,7 +340,12 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn pair(&mut self, caller: &Caller, servers: &[usize], clients: &[usize]) -> Result<Pair<'a>, ChildError> {
+    fn pair(
+        &mut self,
+        caller: &Caller,
+        servers: &[usize],
+        clients: &[usize],
+    ) -> Result<Pair<'a>, ChildError> {
         self.pairs += 1;
         let spec = Spec {
             exe: self.programs.path(caller.program),
@@ -318,18 +361,21 @@ impl<'a> Runner<'a> {
     /// The four tests by one pair, and the halves of a call.
     fn tests(&mut self, caller: &Caller) -> Result<Tested, ChildError> {
         let client = self.cpus.first;
-        let server = self.cpus.second.filter(|_| caller.placement == Placement::TwoCores).unwrap_or(client);
+        let server =
+            self.cpus.second.filter(|_| caller.placement == Placement::TwoCores).unwrap_or(client);
         let mut pair = self.pair(caller, &[server], &[client])?;
         let most = 2 * self.plan.turn;
         let mut tests = Vec::new();
         let mut calls = 0;
         for test in TESTS {
             let first = pair.latency(test, 10, most)?.mean_ns;
-            let warm = pair.latency(test, calls_in(self.plan.warm_up, first, 4, 2_000), most)?.mean_ns;
+            let warm =
+                pair.latency(test, calls_in(self.plan.warm_up, first, 4, 2_000), most)?.mean_ns;
             calls = calls_in(self.plan.turn, warm, 50, 300_000);
             tests.push(pair.latency(test, calls, most)?);
         }
-        let halves = if caller.placement == Placement::OneCore { pair.halves(calls)? } else { None };
+        let halves =
+            if caller.placement == Placement::OneCore { pair.halves(calls)? } else { None };
         pair.end()?;
         Ok(Tested { tests, halves })
     }
@@ -339,9 +385,13 @@ impl<'a> Runner<'a> {
         let mut points = Vec::new();
         let one_core = |caller: &Caller| caller.placement == Placement::OneCore;
         // Of the peers the one that needs nothing but the kernel.
-        let taking_part = |caller: &Caller| one_core(caller) && ["limit", "upcall", "unix-socket"].contains(&caller.name);
+        let taking_part = |caller: &Caller| {
+            one_core(caller) && ["limit", "upcall", "unix-socket"].contains(&caller.name)
+        };
         for caller in Caller::all(peers).into_iter().filter(taking_part) {
-            for config in CONFIGS.into_iter().filter(|config| *config == "pairs" || caller.name == "upcall") {
+            for config in
+                CONFIGS.into_iter().filter(|config| *config == "pairs" || caller.name == "upcall")
+            {
                 for processors in 1..=self.allowed.len() {
                     points.push(Point {
                         caller,
@@ -352,11 +402,21 @@ impl<'a> Runner<'a> {
                     });
                 }
             }
-            let spares = SPARES.into_iter().take(if caller.name == "upcall" { self.allowed.len().min(2) } else { 0 });
+            let spares = SPARES.into_iter().take(if caller.name == "upcall" {
+                self.allowed.len().min(2)
+            } else {
+                0
+            });
             for config in spares {
                 let mixes = (0..MIXES.len()).map(Measure::Mix);
                 let caller = Caller { system: ONE, ..caller };
-                points.extend(mixes.map(|measure| Point { caller, config, measure, turns: Vec::new(), out: false }));
+                points.extend(mixes.map(|measure| Point {
+                    caller,
+                    config,
+                    measure,
+                    turns: Vec::new(),
+                    out: false,
+                }));
             }
         }
         points
@@ -389,19 +449,27 @@ impl<'a> Runner<'a> {
         let found = Pair::together(&mut pairs, self.plan.turn)?.unwrap_or_default();
         pairs.into_iter().try_for_each(Pair::end)?;
         // As if all had called for the same time.
-        let per_s: f64 = found.iter().map(|each| each.calls as f64 / each.elapsed_ns.max(1) as f64).sum();
+        let per_s: f64 =
+            found.iter().map(|each| each.calls as f64 / each.elapsed_ns.max(1) as f64).sum();
         let calls = found.iter().map(|each| each.calls).sum::<u64>();
         Ok(Throughput { calls, elapsed_ns: (calls as f64 / per_s.max(f64::MIN_POSITIVE)) as u64 })
     }
 
-    /// Leaves the turns that may be compared, where two processors are, if the host moved them meanwhile; says so in the report.
+    /// Leaves the turns that may be compared, where two processors are, if the host moved them
+    /// meanwhile; says so in the report.
     fn leave_like(&mut self, testers: &mut [Tester]) {
         let two = |tester: &&mut Tester| tester.caller.placement == Placement::TwoCores;
-        let probes: Vec<Vec<_>> =
-            testers.iter_mut().filter(two).map(|tester| tester.turns.iter().map(|turn| turn.lines).collect()).collect();
+        let probes: Vec<Vec<_>> = testers
+            .iter_mut()
+            .filter(two)
+            .map(|tester| tester.turns.iter().map(|turn| turn.lines).collect())
+            .collect();
         let like = Like::of(&probes);
         let all = probes.iter().flatten().count();
-        testers.iter_mut().filter(two).for_each(|tester| tester.turns.retain(|turn| like.has(turn.lines)));
+        testers
+            .iter_mut()
+            .filter(two)
+            .for_each(|tester| tester.turns.retain(|turn| like.has(turn.lines)));
         let left = testers.iter_mut().filter(two).map(|tester| tester.turns.len()).sum::<usize>();
         if left < all || like.moved() {
             let (least, most) = Like::span(probes.iter().flatten());
@@ -417,21 +485,33 @@ impl<'a> Runner<'a> {
         for (part, turns) in PARTS.into_iter().zip(parts) {
             records.push(bare.label(part).latency(turns));
         }
-        for Tester { caller, turns, .. } in testers.iter().filter(|tester| !tester.turns.is_empty()) {
+        for Tester { caller, turns, .. } in testers.iter().filter(|tester| !tester.turns.is_empty())
+        {
             for (at, test) in TESTS.into_iter().enumerate() {
-                let turns: Vec<_> = turns.iter().map(|turn| Turn { found: turn.found.tests[at], lines: turn.lines }).collect();
+                let turns: Vec<_> = turns
+                    .iter()
+                    .map(|turn| Turn { found: turn.found.tests[at], lines: turn.lines })
+                    .collect();
                 records.push(caller.label(test.name()).latency(&turns));
             }
-            for (half, of) in HALVES.into_iter().zip([|halves: Halves| halves.there, |halves: Halves| halves.back]) {
-                let turns = turns.iter().filter_map(|turn| Some(Turn { found: of(turn.found.halves?), lines: turn.lines }));
+            for (half, of) in HALVES
+                .into_iter()
+                .zip([|halves: Halves| halves.there, |halves: Halves| halves.back])
+            {
+                let turns = turns.iter().filter_map(|turn| {
+                    Some(Turn { found: of(turn.found.halves?), lines: turn.lines })
+                });
                 let turns: Vec<_> = turns.collect();
                 if !turns.is_empty() {
                     records.push(caller.label(half).latency(&turns));
                 }
             }
         }
-        for Point { caller, config, measure, turns, .. } in points.iter().filter(|point| !point.turns.is_empty()) {
-            let callers = if let Measure::Processors(processors) = measure { *processors } else { 1 };
+        for Point { caller, config, measure, turns, .. } in
+            points.iter().filter(|point| !point.turns.is_empty())
+        {
+            let callers =
+                if let Measure::Processors(processors) = measure { *processors } else { 1 };
             let record = caller.label(&measure.name()).throughput(callers, turns);
             records.push(Record { config: Some((*config).to_owned()), ..record });
         }
@@ -451,7 +531,9 @@ fn minimal(cpu: usize) -> std::io::Result<[Summary; 2]> {
                 body();
                 Ok::<(), Infallible>(())
             });
-            Summary::of_nanoseconds(ticks.into_iter().map(|ticks| clock.ns(ticks) / EACH as f64).collect())
+            Summary::of_nanoseconds(
+                ticks.into_iter().map(|ticks| clock.ns(ticks) / EACH as f64).collect(),
+            )
         };
         let calls = batch(&mut || (0..EACH).for_each(|_| count = next(count)));
         let crossings = batch(&mut || {
@@ -477,10 +559,18 @@ mod tests {
     #[test]
     fn ours_and_the_limit_are_beside_every_peer() {
         let names = |peers: &[Contender]| {
-            let all = Caller::all(peers).into_iter().map(|caller| format!("{} {}", caller.name, caller.placement));
+            let all = Caller::all(peers)
+                .into_iter()
+                .map(|caller| format!("{} {}", caller.name, caller.placement));
             all.collect::<Vec<_>>().join(", ")
         };
-        assert_eq!(names(&[]), "limit one-core, upcall one-core, limit two-cores, upcall two-cores");
-        assert!(names(&PEERS).ends_with("grpc one-core, grpc-c++ one-core, zeromq one-core, tarpc one-core"));
+        assert_eq!(
+            names(&[]),
+            "limit one-core, upcall one-core, limit two-cores, upcall two-cores"
+        );
+        assert!(
+            names(&PEERS)
+                .ends_with("grpc one-core, grpc-c++ one-core, zeromq one-core, tarpc one-core")
+        );
     }
 }

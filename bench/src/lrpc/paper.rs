@@ -34,7 +34,8 @@ pub const MINIMUM_US: [f64; 3] = [7.0, 36.0, 66.0];
 /// Table V's overhead in µs: stubs, kernel transfer.
 pub const OVERHEAD_US: [f64; 2] = [21.0, 27.0];
 
-/// Figure 2, as far as the text has it in numbers: processors, LRPCs a second. The curve itself is not in the text, and no points of it are here.
+/// Figure 2, as far as the text has it in numbers: processors, LRPCs a second. The curve itself is
+/// not in the text, and no points of it are here.
 pub const FIGURE_2: [(usize, f64); 2] = [(1, 6_300.0), (4, 23_000.0)];
 
 /// SRC RPC levels off with two processors at about so many calls a second.

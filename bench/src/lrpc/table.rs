@@ -1,4 +1,5 @@
-//! The report for people: Tables IV and V and Figure 2, with the paper's numbers beside, and what they say of the aims.
+//! The report for people: Tables IV and V and Figure 2, with the paper's numbers beside, and what
+//! they say of the aims.
 
 use std::io::{self, Write};
 
@@ -36,7 +37,9 @@ impl<'a> Found<'a> {
     }
 
     fn per_s(&self, system: &str, config: &str, processors: usize) -> Option<f64> {
-        let of = |r: &&Record| r.system == system && r.config.as_deref() == Some(config) && r.case == null(processors);
+        let of = |r: &&Record| {
+            r.system == system && r.config.as_deref() == Some(config) && r.case == null(processors)
+        };
         self.0.iter().find(of).map(|record| record.per_s)
     }
 
@@ -62,18 +65,29 @@ fn cell(figure: Option<f64>) -> String {
 }
 
 fn tests(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    writeln!(out, "{}", paint.text(BOLD, "Table IV: one call at a time, ns (median), and p99 of Null"))?;
+    writeln!(
+        out,
+        "{}",
+        paint.text(BOLD, "Table IV: one call at a time, ns (median), and p99 of Null")
+    )?;
     let heads: String = TESTS.iter().map(|test| format!("{:>11}", test.name())).collect();
-    writeln!(out, "{}", paint.text(DIM, &format!("{:<28}{heads}{:>11}{:>11}", "", "null p99", "line")))?;
+    writeln!(
+        out,
+        "{}",
+        paint.text(DIM, &format!("{:<28}{heads}{:>11}{:>11}", "", "null p99", "line"))
+    )?;
     for (system, placement) in found.callers() {
-        let cells: String = TESTS.iter().map(|test| cell(found.p50(system, placement, test.name()))).collect();
+        let cells: String =
+            TESTS.iter().map(|test| cell(found.p50(system, placement, test.name()))).collect();
         let null = found.test(system, placement, Case::Null.name());
-        let ends = format!("{}{}", cell(null.map(|r| r.p99_ns)), cell(null.and_then(|r| r.line_ns)));
+        let ends =
+            format!("{}{}", cell(null.map(|r| r.p99_ns)), cell(null.and_then(|r| r.line_ns)));
         let row = format!("{:<28}{cells}{ends}", format!("{system}, {placement}"));
         writeln!(out, "{}", paint.row(system, &row))?;
     }
     let mut paper = |name: &str, of: fn(super::TableIv) -> f64| {
-        let cells: String = TESTS.iter().map(|&test| cell(table_iv(test).map(|row| of(row) * 1e3))).collect();
+        let cells: String =
+            TESTS.iter().map(|&test| cell(table_iv(test).map(|row| of(row) * 1e3))).collect();
         writeln!(out, "{}", paint.text(DIM, &format!("{name:<28}{cells}")))
     };
     paper("1990: LRPC/MP", |row| row.lrpc_mp)?;
@@ -85,10 +99,16 @@ fn parts(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<(
     let Some(minimum) = found.minimum() else { return Ok(()) };
     let half = |name| found.p50("upcall", Placement::OneCore, name);
     let whole = half(Case::Null.name());
-    writeln!(out, "\n{}", paint.text(BOLD, "Table V: Null on one processor, ns; × procedure calls; LRPC's µs and ×"))?;
+    writeln!(
+        out,
+        "\n{}",
+        paint.text(BOLD, "Table V: Null on one processor, ns; × procedure calls; LRPC's µs and ×")
+    )?;
     let mut row = |name: &str, ns: Option<f64>, us: Option<f64>| {
         let times = ns.map(|ns| ns / minimum[0]);
-        let paper = us.map_or(format!("{:>11}{:>11}", "-", "-"), |us| format!("{us:>11}{:>11.1}", us / MINIMUM_US[0]));
+        let paper = us.map_or(format!("{:>11}{:>11}", "-", "-"), |us| {
+            format!("{us:>11}{:>11.1}", us / MINIMUM_US[0])
+        });
         writeln!(out, "{name:<40}{}{}{paper}", cell(ns), cell(times))
     };
     row("procedure call", Some(minimum[0]), Some(MINIMUM_US[0]))?;
@@ -104,7 +124,9 @@ fn parts(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<(
 }
 
 fn processors(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let most = (1..).take_while(|&processors| found.0.iter().any(|record| record.case == null(processors))).last();
+    let most = (1..)
+        .take_while(|&processors| found.0.iter().any(|record| record.case == null(processors)))
+        .last();
     let Some(most) = most else { return Ok(()) };
     writeln!(
         out,
@@ -115,11 +137,13 @@ fn processors(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Res
     writeln!(out, "{}", paint.text(DIM, &format!("{:<28}{heads}{:>11}", "", "× of one")))?;
     for config in CONFIGS {
         for system in ["limit", "upcall", "unix-socket"] {
-            let figures: Vec<_> = (1..=most).map(|processors| found.per_s(system, config, processors)).collect();
+            let figures: Vec<_> =
+                (1..=most).map(|processors| found.per_s(system, config, processors)).collect();
             if figures.iter().all(Option::is_none) {
                 continue;
             }
-            let cells: String = figures.iter().map(|figure| cell(figure.map(|per_s| per_s / 1e3))).collect();
+            let cells: String =
+                figures.iter().map(|figure| cell(figure.map(|per_s| per_s / 1e3))).collect();
             let times = figures[0].zip(figures[most - 1]).map(|(one, all)| all / one);
             let times = times.map_or("-".to_owned(), |times| format!("{times:.2}"));
             let row = format!("{:<28}{cells}{times:>11}", format!("{system}, {config}"));
@@ -138,16 +162,24 @@ fn processors(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Res
 }
 
 fn mixes(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let of = |case: &str, config: &str| found.0.iter().find(|r| r.case == case && r.config.as_deref() == Some(config));
+    let of = |case: &str, config: &str| {
+        found.0.iter().find(|r| r.case == case && r.config.as_deref() == Some(config))
+    };
     if MIXES.iter().all(|(case, _)| of(case, SPARES[0]).is_none()) {
         return Ok(());
     }
-    writeln!(out, "\n{}", paint.text(BOLD, "Domain caching: one client of four servers, ns a call (mean)"))?;
+    writeln!(
+        out,
+        "\n{}",
+        paint.text(BOLD, "Domain caching: one client of four servers, ns a call (mean)")
+    )?;
     let heads = SPARES.map(|config| format!("{config:>11}")).concat();
     writeln!(out, "{}", paint.text(DIM, &format!("{:<28}{heads}{:>11}", "", "/")))?;
     for (case, _) in MIXES {
         let figures = SPARES.map(|config| of(case, config).map(|record| record.p50_ns));
-        let times = figures[0].zip(figures[1]).map_or("-".to_owned(), |(without, with)| format!("{:.2}", without / with));
+        let times = figures[0]
+            .zip(figures[1])
+            .map_or("-".to_owned(), |(without, with)| format!("{:.2}", without / with));
         writeln!(out, "{case:<28}{}{times:>11}", figures.map(cell).concat())?;
     }
     Ok(())
@@ -180,11 +212,19 @@ fn aims(found: &Found<'_>) -> Vec<Aim> {
     for test in &TESTS[1..] {
         let over = of(*test).zip(null).map(|(test, null)| test - null);
         let paper = paper(*test).zip(paper(Case::Null)).map(|(test, null)| (test - null) * 1e3);
-        aims.push(Aim { what: format!("{test} over Null, ns"), found: over, bar: 100.0, more: false, paper });
+        aims.push(Aim {
+            what: format!("{test} over Null, ns"),
+            found: over,
+            bar: 100.0,
+            more: false,
+            paper,
+        });
     }
-    let is_peer = |system: &str| !system.starts_with("limit") && !["upcall", "unix-socket"].contains(&system);
+    let is_peer =
+        |system: &str| !system.starts_with("limit") && !["upcall", "unix-socket"].contains(&system);
     let peers = found.callers().into_iter().filter(|(system, _)| is_peer(system));
-    let best = peers.filter_map(|(system, _)| Some((found.p50(system, OneCore, Case::Null.name())?, system)));
+    let best = peers
+        .filter_map(|(system, _)| Some((found.p50(system, OneCore, Case::Null.name())?, system)));
     if let Some((best, system)) = best.min_by(|a, b| a.0.total_cmp(&b.0)) {
         let paper = table_iv(Case::Null).map(|row| row.taos / row.lrpc);
         aims.push(Aim {
@@ -195,9 +235,17 @@ fn aims(found: &Found<'_>) -> Vec<Aim> {
             paper,
         });
     }
-    for (system, what) in [("grpc", "gRPC in Rust (tonic) to Null"), ("grpc-c++", "gRPC in C++ to Null")] {
+    for (system, what) in
+        [("grpc", "gRPC in Rust (tonic) to Null"), ("grpc-c++", "gRPC in C++ to Null")]
+    {
         let grpc = found.p50(system, OneCore, Case::Null.name());
-        aims.push(Aim { what: what.to_owned(), found: ratio(grpc, null), bar: 15.0, more: true, paper: None });
+        aims.push(Aim {
+            what: what.to_owned(),
+            found: ratio(grpc, null),
+            bar: 15.0,
+            more: true,
+            paper: None,
+        });
     }
     aims.into_iter().filter(|aim| aim.found.is_some()).collect()
 }
@@ -208,11 +256,17 @@ fn ratios(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<
         return Ok(());
     }
     writeln!(out, "\n{}", paint.text(BOLD, "ratios of this run"))?;
-    writeln!(out, "{}", paint.text(DIM, &format!("{:<44}{:>10}{:>10}{:>10}", "", "found", "aim", "LRPC's")))?;
+    writeln!(
+        out,
+        "{}",
+        paint.text(DIM, &format!("{:<44}{:>10}{:>10}{:>10}", "", "found", "aim", "LRPC's"))
+    )?;
     for Aim { what, found, bar, more, paper } in aims {
         let found = found.unwrap_or(f64::NAN);
         let (sign, met) = if more { ("≥", found >= bar) } else { ("≤", found <= bar) };
-        let paper = paper.map_or("-".to_owned(), |paper| if paper < 1e3 { format!("{paper:.2}") } else { thousands(paper) });
+        let paper = paper.map_or("-".to_owned(), |paper| {
+            if paper < 1e3 { format!("{paper:.2}") } else { thousands(paper) }
+        });
         let row = format!("{what:<44}{found:>10.2}{:>10}{paper:>10}", format!("{sign} {bar}"));
         writeln!(out, "{}", paint.text(if met { GREEN } else { RED }, &row))?;
     }
@@ -228,8 +282,17 @@ mod tests {
 
     fn record(case: &str, system: &str, ns: f64, config: Option<&str>) -> Record {
         let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
-        let label = Label { suite: "lrpc", case, system, placement: Placement::OneCore, mode: Mode::Parked };
-        Record { config: config.map(str::to_owned), ..label.latency(&[Turn { found, lines: (140.0, 140.0) }]) }
+        let label = Label {
+            suite: "lrpc",
+            case,
+            system,
+            placement: Placement::OneCore,
+            mode: Mode::Parked,
+        };
+        Record {
+            config: config.map(str::to_owned),
+            ..label.latency(&[Turn { found, lines: (140.0, 140.0) }])
+        }
     }
 
     #[test]
@@ -245,15 +308,21 @@ mod tests {
             record("null-p1", "upcall", 2_500.0, Some("pairs")),
             record("null-p2", "upcall", 1_250.0, Some("pairs")),
         ];
-        for (test, ns) in [("null", 2_752.2), ("add", 2_800.0), ("bigin", 2_852.2), ("biginout", 2_900.0)] {
+        for (test, ns) in
+            [("null", 2_752.2), ("add", 2_800.0), ("bigin", 2_852.2), ("biginout", 2_900.0)]
+        {
             records.push(record(test, "upcall", ns, None));
         }
-        let report = Report { records, notes: vec!["a note".into()], failures: vec!["something".into()] };
+        let report =
+            Report { records, notes: vec!["a note".into()], failures: vec!["something".into()] };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();
         let text = String::from_utf8(out).unwrap();
         let row = |name: &str| {
-            let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+            let line = text
+                .lines()
+                .find(|line| line.starts_with(name))
+                .unwrap_or_else(|| panic!("{name}: {text}"));
             line[name.len()..].split_whitespace().map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(
@@ -267,6 +336,11 @@ mod tests {
         assert!(row("gRPC in Rust (tonic) to Null")[0].starts_with("18.17"), "{text}");
         assert!(row("gRPC in C++ to Null")[0].starts_with("14.53"), "{text}");
         assert_eq!(row("upcall, pairs"), ["400", "800", "2.00"], "{text}");
-        assert!(text.contains("note: a note") && text.contains("not measured: something") && !text.contains('\x1b'), "{text}");
+        assert!(
+            text.contains("note: a note")
+                && text.contains("not measured: something")
+                && !text.contains('\x1b'),
+            "{text}"
+        );
     }
 }

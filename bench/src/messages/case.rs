@@ -6,7 +6,8 @@ use std::str::FromStr;
 use crate::case::Placement;
 use crate::error::RunError;
 
-/// Messages of one burst, at most: fewer where a contender's queue is shorter ([`System::BURST`](super::child::System::BURST)).
+/// Messages of one burst, at most: fewer where a contender's queue is shorter
+/// ([`System::BURST`](super::child::System::BURST)).
 pub const BURST: usize = 64;
 
 /// Words of the payload in the cases `send-N`.
@@ -21,13 +22,17 @@ pub const LONGEST: usize = 10_000;
 /// A case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Case {
-    /// The sender's own time for a message of so many words: a burst that fits into the queue, divided. Its receiver has taken all that was sent before, and does not look before the burst is over.
+    /// The sender's own time for a message of so many words: a burst that fits into the queue,
+    /// divided. Its receiver has taken all that was sent before, and does not look before the burst
+    /// is over.
     Send(usize),
     /// The same without payload, while the receiver looks all the time and takes what comes.
     SendPolled,
-    /// The receiver's time for a message without payload and a handler that counts: a burst that waits in the queue, divided.
+    /// The receiver's time for a message without payload and a handler that counts: a burst that
+    /// waits in the queue, divided.
     Receive,
-    /// Half of a ping-pong of messages with so many bytes. Both sides write the payload afresh and check the other's, which is in the time.
+    /// Half of a ping-pong of messages with so many bytes. Both sides write the payload afresh and
+    /// check the other's, which is in the time.
     OneWay(usize),
     /// Messages of 8 bytes in a stream; the receiver checks their order and their sum.
     Rate,
@@ -51,7 +56,8 @@ impl Case {
         }
     }
 
-    /// Whether it says something where both sides have one processor: a ping-pong does. In the others one side works while the other does not.
+    /// Whether it says something where both sides have one processor: a ping-pong does. In the
+    /// others one side works while the other does not.
     pub fn is_for(self, placement: Placement) -> bool {
         placement == Placement::TwoCores || matches!(self, Case::OneWay(_))
     }
@@ -68,7 +74,11 @@ impl FromStr for Case {
 
     fn from_str(s: &str) -> Result<Case, RunError> {
         let found = Case::all().find(|case| case.name() == s);
-        found.ok_or_else(|| RunError::Unknown { what: "case", found: s.to_owned(), known: Case::all().map(Case::name).collect() })
+        found.ok_or_else(|| RunError::Unknown {
+            what: "case",
+            found: s.to_owned(),
+            known: Case::all().map(Case::name).collect(),
+        })
     }
 }
 
@@ -82,7 +92,11 @@ mod tests {
             assert_eq!(case.name().parse::<Case>().ok(), Some(case));
         }
         let told = "send-3".parse::<Case>().unwrap_err().to_string();
-        assert!(told.contains("no case `send-3`") && told.contains("send-0-polled, receive-0, one-way-0"), "{told}");
+        assert!(
+            told.contains("no case `send-3`")
+                && told.contains("send-0-polled, receive-0, one-way-0"),
+            "{told}"
+        );
     }
 
     #[test]
@@ -92,7 +106,8 @@ mod tests {
 
     #[test]
     fn one_processor_is_for_ping_pongs() {
-        let on_one: Vec<_> = Case::all().filter(|case| case.is_for(Placement::OneCore)).map(Case::name).collect();
+        let on_one: Vec<_> =
+            Case::all().filter(|case| case.is_for(Placement::OneCore)).map(Case::name).collect();
         assert_eq!(on_one, ["one-way-0", "one-way-8", "one-way-1000", "one-way-10000"]);
     }
 }

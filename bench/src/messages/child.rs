@@ -1,11 +1,14 @@
-//! The children's side: what a system of messages has to provide, and the protocol that all of them speak.
+//! The children's side: what a system of messages has to provide, and the protocol that all of them
+//! speak.
 //!
 //! ```text
 //! EXE bench-messages SYSTEM sender|receiver --cpu N --placement two-cores|one-core --dir DIR
 //! ```
-//! Both are started at once, confine themselves to their processor, and find each other by files in DIR only, where `memory` is the pair's (see `raw`). The receiver does what the sender's
-//! messages tell it to, waits for them as the system waits, and has nothing to do with the harness. The sender prints `ready` when messages go both ways, reads commands, one a line, and answers each with
-//! one line:
+//! Both are started at once, confine themselves to their processor, and find each other by files in
+//! DIR only, where `memory` is the pair's (see `raw`). The receiver does what the sender's messages
+//! tell it to, waits for them as the system waits, and has nothing to do with the harness. The
+//! sender prints `ready` when messages go both ways, reads commands, one a line, and answers each
+//! with one line:
 //!
 //! | command | answer |
 //! |---|---|
@@ -14,7 +17,8 @@
 //! | `processes` | `{"sender":…,"receiver":…}`: their process ids |
 //! | `quit` | none; both end |
 //!
-//! Any command may be answered `{"error":"…"}`, and a case by `{"unsupported":true}`. A child dies with who started it.
+//! Any command may be answered `{"error":"…"}`, and a case by `{"unsupported":true}`. A child dies
+//! with who started it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -79,12 +83,14 @@ pub struct Place {
 const MEETING: Duration = Duration::from_secs(10);
 
 impl Place {
-    /// With what the names of files in /dev/shm must begin, for a system that has no other place for its shared memory. The harness removes them with `dir`.
+    /// With what the names of files in /dev/shm must begin, for a system that has no other place
+    /// for its shared memory. The harness removes them with `dir`.
     pub fn shared_memory_prefix(&self) -> String {
         crate::pair::shared_memory_prefix(&self.dir)
     }
 
-    /// Whether the two have one processor together, so that who waits by looking had better let the other run between looks.
+    /// Whether the two have one processor together, so that who waits by looking had better let the
+    /// other run between looks.
     pub fn yields(&self) -> bool {
         self.placement == Placement::OneCore
     }
@@ -122,7 +128,11 @@ impl Place {
         let begun = Instant::now();
         while !met() {
             if begun.elapsed() > MEETING {
-                return Err(format!("the {} has not come within {MEETING:?}", self.side.other().name()).into());
+                return Err(format!(
+                    "the {} has not come within {MEETING:?}",
+                    self.side.other().name()
+                )
+                .into());
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -153,7 +163,8 @@ pub trait System {
 
 /// An end: it sends to the other one, and receives from it.
 pub trait End {
-    /// Sends a message of so many words: not more than 16. Where the system cannot take it, waits until it can. It may be changed as soon as this returns.
+    /// Sends a message of so many words: not more than 16. Where the system cannot take it, waits
+    /// until it can. It may be changed as soon as this returns.
     ///
     /// # Errors
     /// A send that failed, as for the rest of these.
@@ -162,7 +173,8 @@ pub trait End {
     /// The same for a longer one, of whole words.
     fn send_bytes(&mut self, handler: u16, bytes: &[u8]) -> Outcome<()>;
 
-    /// Waits until a message is there, as the system waits, and runs the handler with it; and with those behind it that are there as well, if the system takes several at once.
+    /// Waits until a message is there, as the system waits, and runs the handler with it; and with
+    /// those behind it that are there as well, if the system takes several at once.
     fn receive<H: Handler>(&mut self, handler: &mut H) -> Outcome<()>;
 }
 
@@ -232,16 +244,19 @@ impl Entry {
     }
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-messages`; `systems` is what this program can be. Errors go to standard error, which the harness shows.
+/// Runs this process as a child of the harness. `args` are those after `bench-messages`; `systems`
+/// is what this program can be. Errors go to standard error, which the harness shows.
 pub fn child_main(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> ExitCode {
     exit(run(args, systems))
 }
 
-const USAGE: &str = "bench-messages SYSTEM sender|receiver --cpu N --placement two-cores|one-core --dir DIR";
+const USAGE: &str =
+    "bench-messages SYSTEM sender|receiver --cpu N --placement two-cores|one-core --dir DIR";
 
 fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let args: Vec<String> = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let args: Vec<String> =
+        args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let [system, side, cpu_flag, cpu, placement_flag, placement, dir_flag, dir] = &args[..] else {
         return Err(format!("usage: {USAGE}").into());
     };
@@ -250,7 +265,9 @@ fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<(
         format!("this program is no system `{system}`; it can be: {}", known.join(", "))
     })?;
     let side = [Side::Sender, Side::Receiver].into_iter().find(|known| known.name() == side);
-    let (Some(side), ["--cpu", "--placement", "--dir"]) = (side, [&cpu_flag[..], placement_flag, dir_flag]) else {
+    let (Some(side), ["--cpu", "--placement", "--dir"]) =
+        (side, [&cpu_flag[..], placement_flag, dir_flag])
+    else {
         return Err(format!("usage: {USAGE}").into());
     };
     let cpu = cpu.parse().map_err(|_| format!("--cpu {cpu}: not a number; usage: {USAGE}"))?;
@@ -272,7 +289,9 @@ fn both<S: System>(place: &Place) -> Outcome<()> {
             break;
         }
         let answer = sender.command(&line);
-        let answer = answer.unwrap_or_else(|error| serde_json::json!({ "error": format!("{line}: {error}") }).to_string());
+        let answer = answer.unwrap_or_else(|error| {
+            serde_json::json!({ "error": format!("{line}: {error}") }).to_string()
+        });
         writeln!(io::stdout(), "{answer}")?;
     }
     sender.quit()
@@ -281,7 +300,8 @@ fn both<S: System>(place: &Place) -> Outcome<()> {
 /// How long a sender has to end by itself.
 const GRACE: Duration = Duration::from_millis(1500);
 
-/// The harness's commands. When there are no more of them the process has some time to end: who has started it may be another one than the harness, and live on, while this one waits for a message.
+/// The harness's commands. When there are no more of them the process has some time to end: who has
+/// started it may be another one than the harness, and live on, while this one waits for a message.
 fn commands() -> mpsc::IntoIter<String> {
     let (say, said) = mpsc::channel();
     thread::spawn(move || {
@@ -303,20 +323,37 @@ mod tests {
 
     #[test]
     fn mistakes_are_told() {
-        let told = |line: &str| run(line.split(' ').map(OsString::from), &super::super::SYSTEMS).unwrap_err().to_string();
+        let told = |line: &str| {
+            run(line.split(' ').map(OsString::from), &super::super::SYSTEMS)
+                .unwrap_err()
+                .to_string()
+        };
         assert!(told("limit").contains("usage: bench-messages"));
-        assert!(told("corba sender --cpu 0 --placement one-core --dir d").contains("it can be: limit"));
+        assert!(
+            told("corba sender --cpu 0 --placement one-core --dir d").contains("it can be: limit")
+        );
         assert!(told("limit queen --cpu 0 --placement one-core --dir d").contains("usage:"));
-        assert!(told("limit sender --cpu x --placement one-core --dir d").contains("--cpu x: not a number"));
-        assert!(told("limit sender --cpu 0 --placement far --dir d").contains("no placement `far`"));
-        assert!(told("limit sender --cpu 0 --placement one-core --dir d").contains("no memory of the pair at d/memory"));
+        assert!(
+            told("limit sender --cpu x --placement one-core --dir d")
+                .contains("--cpu x: not a number")
+        );
+        assert!(
+            told("limit sender --cpu 0 --placement far --dir d").contains("no placement `far`")
+        );
+        assert!(
+            told("limit sender --cpu 0 --placement one-core --dir d")
+                .contains("no memory of the pair at d/memory")
+        );
     }
 
     #[test]
     fn bytes_are_a_payload() {
         let bytes: Vec<u8> = [5_u64, 7].iter().flat_map(|word| word.to_le_bytes()).collect();
         let payload = &bytes[..];
-        assert_eq!((payload.word(0), payload.word(1), payload.checksum(), Payload::len(&payload)), (5, 7, 12, 16));
+        assert_eq!(
+            (payload.word(0), payload.word(1), payload.checksum(), Payload::len(&payload)),
+            (5, 7, 12, 16)
+        );
         assert!(Payload::is_empty(&&bytes[..0]));
     }
 
@@ -324,7 +361,8 @@ mod tests {
     fn what_is_left_is_found() {
         let dir = std::env::temp_dir().join(format!("upcall-messages-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
-        let place = Place { side: Side::Sender, cpu: 0, placement: Placement::OneCore, dir: dir.clone() };
+        let place =
+            Place { side: Side::Sender, cpu: 0, placement: Placement::OneCore, dir: dir.clone() };
         place.leave("address", b"here").unwrap();
         assert_eq!(place.found("address").unwrap(), b"here");
         fs::remove_dir_all(dir).unwrap();

@@ -12,7 +12,8 @@ pub enum Program {
     Rust,
     /// `upcall-ucx`.
     Ucx,
-    /// `upcall-openmpi`, whose two sides are started by Open MPI's own command, together: processes that were started each by itself do not share memory by it.
+    /// `upcall-openmpi`, whose two sides are started by Open MPI's own command, together: processes
+    /// that were started each by itself do not share memory by it.
     OpenMpi,
 }
 

@@ -1,4 +1,5 @@
-//! The floor: a bare queue in shared memory that believes everything, looked at by both sides; on one processor they yield between looks.
+//! The floor: a bare queue in shared memory that believes everything, looked at by both sides; on
+//! one processor they yield between looks.
 
 use rustix::thread::sched_yield;
 
@@ -26,7 +27,13 @@ impl System for Floor {
     fn join(place: &Place) -> Outcome<Ends> {
         let memory = place.memory();
         let outgoing = Outgoing::open(&memory, place.side)?;
-        Ok(Ends { outgoing, incoming: Incoming::open(&memory, place.side)?, yields: place.yields(), taken: 0, told: true })
+        Ok(Ends {
+            outgoing,
+            incoming: Incoming::open(&memory, place.side)?,
+            yields: place.yields(),
+            taken: 0,
+            told: true,
+        })
     }
 }
 

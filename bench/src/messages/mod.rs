@@ -1,15 +1,23 @@
-//! The suite `messages`: what UDM's Table 4 has (D14), and what users of queues ask for besides, of messages between two processes.
+//! The suite `messages`: what UDM's Table 4 has (D14), and what users of queues ask for besides, of
+//! messages between two processes.
 //!
-//! A sender and a receiver, each a process on a processor of its own, and for the ping-pong also both on one. Who takes part:
+//! A sender and a receiver, each a process on a processor of its own, and for the ping-pong also
+//! both on one. Who takes part:
 //!
 //! * `limit`: a bare queue in shared memory that checks nothing ([`floor`]).
 //! * Ours ([`contender::OURS`]).
-//! * The peers: UCX's active messages and its tag matching, Open MPI, and iceoryx2's publish and subscribe.
+//! * The peers: UCX's active messages and its tag matching, Open MPI, and iceoryx2's publish and
+//!   subscribe.
 //!
-//! The cases are in [`case`]. All are measured by one program ([`driver`]), which every system is under ([`child::System`]): payloads are written afresh and checked, counts and sums are compared.
+//! The cases are in [`case`]. All are measured by one program ([`driver`]), which every system is
+//! under ([`child::System`]): payloads are written afresh and checked, counts and sums are
+//! compared.
 //!
-//! One turn of a system is one pair of processes, which are measured in all cases, so that what is compared of one system happens within half a second. All systems take turns, round by round, and the cache line is probed
-//! between turns. What counts are medians over the rounds. If the host moves the processors meanwhile, only turns of one placement count where two processors are compared.
+//! One turn of a system is one pair of processes, which are measured in all cases, so that what is
+//! compared of one system happens within half a second. All systems take turns, round by round, and
+//! the cache line is probed between turns. What counts are medians over the rounds. If the host
+//! moves the processors meanwhile, only turns of one placement count where two processors are
+//! compared.
 //!
 //! A second part measures what only ours has ([`own`]).
 
@@ -52,7 +60,8 @@ use crate::report::busy;
 use crate::scratch::Scratch;
 use crate::stats::Summary;
 
-/// The systems of this crate, for the table of the program that runs the benchmark (see [`child::child_main`]).
+/// The systems of this crate, for the table of the program that runs the benchmark (see
+/// [`child::child_main`]).
 pub const SYSTEMS: [Entry; 1] = [Entry::of::<floor::Floor>()];
 
 /// The share of the first part in the time of a run that has both, in percent, about.
@@ -112,15 +121,19 @@ struct Tester {
     out: bool,
 }
 
-/// Runs the suite, shows progress on standard error, prints tables on standard output and writes the records where `options` say. Takes about two minutes, of which ours alone is one and a half, and a quarter more for each peer;
-/// busies two processors meanwhile. Leaves no process and no file behind.
+/// Runs the suite, shows progress on standard error, prints tables on standard output and writes
+/// the records where `options` say. Takes about two minutes, of which ours alone is one and a half,
+/// and a quarter more for each peer; busies two processors meanwhile. Leaves no process and no file
+/// behind.
 ///
 /// # Errors
 /// [`RunError`]. A contender that fails is in the report's `failures` and does not stop the others.
 pub fn run(options: &Options) -> Result<Report, RunError> {
     options.only.check()?;
     let cpus = Cpus::allowed().map_err(RunError::System)?;
-    let wanted = |contender: &Contender| options.only.system(contender.name) && options.only.with_contenders();
+    let wanted = |contender: &Contender| {
+        options.only.system(contender.name) && options.only.with_contenders()
+    };
     let all = [&[LIMIT][..], &OURS, &options.peers.meant()].concat();
     let mut contenders: Vec<Contender> = all.into_iter().filter(wanted).collect();
     let programs = Programs::of(&mut contenders, &options.exe);
@@ -134,7 +147,11 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
         scratch: &scratch,
         interrupted: &interrupted.flag,
         plan: Plan::of(options),
-        report: Report { notes: programs.notes.clone(), failures: programs.failures.clone(), ..Report::default() },
+        report: Report {
+            notes: programs.notes.clone(),
+            failures: programs.failures.clone(),
+            ..Report::default()
+        },
         line_ns: line::round_trip_ns(&cpus),
         pairs: 0,
         first: if own.is_empty() { 100 } else { FIRST },
@@ -180,11 +197,19 @@ impl<'a> Runner<'a> {
         for placement in [Placement::TwoCores, Placement::OneCore] {
             let cases = only.cases(placement);
             if placement == Placement::TwoCores && self.cpus.second.is_none() && !cases.is_empty() {
-                self.report.notes.push("this process may use one processor only: nothing of two-cores was measured".to_owned());
+                self.report.notes.push(
+                    "this process may use one processor only: nothing of two-cores was measured"
+                        .to_owned(),
+                );
                 continue;
             }
-            let tester =
-                |&contender| Tester { contender, placement, cases: cases.clone(), turns: Vec::new(), out: cases.is_empty() };
+            let tester = |&contender| Tester {
+                contender,
+                placement,
+                cases: cases.clone(),
+                turns: Vec::new(),
+                out: cases.is_empty(),
+            };
             testers.extend(contenders.iter().map(tester));
         }
         for round in 0..self.plan.rounds {
@@ -226,7 +251,8 @@ impl<'a> Runner<'a> {
 
     /// What each receiver costs while nothing is sent.
     fn idle(&mut self, contenders: &[Contender]) -> Result<(), RunError> {
-        let placement = if self.cpus.second.is_some() { Placement::TwoCores } else { Placement::OneCore };
+        let placement =
+            if self.cpus.second.is_some() { Placement::TwoCores } else { Placement::OneCore };
         for &contender in contenders.iter().filter(|contender| **contender != LIMIT) {
             self.progress.say("idle", contender.name);
             let rest = |runner: &mut Self| {
@@ -250,22 +276,33 @@ impl<'a> Runner<'a> {
     fn pair(&mut self, contender: Contender, placement: Placement) -> Result<Pair<'a>, ChildError> {
         self.pairs += 1;
         let sender = self.cpus.first;
-        let receiver = self.cpus.second.filter(|_| placement == Placement::TwoCores).unwrap_or(sender);
+        let receiver =
+            self.cpus.second.filter(|_| placement == Placement::TwoCores).unwrap_or(sender);
         let exe = self.programs.path(contender.program);
         let dir: PathBuf = self.scratch.dir.join(self.pairs.to_string());
-        Pair::start(&Spec { exe, contender, placement, cpus: (sender, receiver), dir }, self.interrupted)
+        Pair::start(
+            &Spec { exe, contender, placement, cpus: (sender, receiver), dir },
+            self.interrupted,
+        )
     }
 
     /// Leaves the turns that may be compared, where two processors are.
     fn leave_like(&mut self, testers: &mut [Tester]) {
         let two = |tester: &&mut Tester| tester.placement == Placement::TwoCores;
-        let probes: Vec<Vec<_>> =
-            testers.iter_mut().filter(two).map(|tester| tester.turns.iter().map(|turn| turn.lines).collect()).collect();
+        let probes: Vec<Vec<_>> = testers
+            .iter_mut()
+            .filter(two)
+            .map(|tester| tester.turns.iter().map(|turn| turn.lines).collect())
+            .collect();
         let like = self.like("two-cores", &probes);
-        testers.iter_mut().filter(two).for_each(|tester| tester.turns.retain(|turn| like.has(turn.lines)));
+        testers
+            .iter_mut()
+            .filter(two)
+            .for_each(|tester| tester.turns.retain(|turn| like.has(turn.lines)));
     }
 
-    /// Which turns of `what` may be compared, by their probes, if the host moved the processors meanwhile; says so in the report.
+    /// Which turns of `what` may be compared, by their probes, if the host moved the processors
+    /// meanwhile; says so in the report.
     fn like(&mut self, what: &str, probes: &[Vec<(f64, f64)>]) -> Like {
         let like = Like::of(probes);
         let all = probes.iter().flatten().count();
@@ -278,7 +315,9 @@ impl<'a> Runner<'a> {
                 left.len()
             ));
         } else if like.moved() {
-            self.report.notes.push(format!("{what}: the line took {least:.0} to {most:.0} ns, and not like turns are compared"));
+            self.report.notes.push(format!(
+                "{what}: the line took {least:.0} to {most:.0} ns, and not like turns are compared"
+            ));
         }
         like
     }
@@ -290,8 +329,10 @@ fn recorded(tester: &Tester) -> Vec<Record> {
     for (at, case) in tester.cases.iter().enumerate().filter(|_| !tester.turns.is_empty()) {
         let name = case.name();
         let Contender { name: system, mode, .. } = tester.contender;
-        let label = Label { suite: "messages", case: &name, system, placement: tester.placement, mode };
-        let (mut times, mut rates): (Vec<Turn<Summary>>, Vec<Turn<Throughput>>) = Default::default();
+        let label =
+            Label { suite: "messages", case: &name, system, placement: tester.placement, mode };
+        let (mut times, mut rates): (Vec<Turn<Summary>>, Vec<Turn<Throughput>>) =
+            Default::default();
         for Turn { found, lines } in &tester.turns {
             match found[at] {
                 Some(Found::Times(found)) => times.push(Turn { found, lines: *lines }),
@@ -311,7 +352,13 @@ mod tests {
 
     #[test]
     fn every_case_of_a_turn_has_a_record() {
-        let times = Found::Times(Summary { p50_ns: 5.0, p99_ns: 6.0, p999_ns: 7.0, mean_ns: 5.0, count: 10 });
+        let times = Found::Times(Summary {
+            p50_ns: 5.0,
+            p99_ns: 6.0,
+            p999_ns: 7.0,
+            mean_ns: 5.0,
+            count: 10,
+        });
         let rate = Found::Rate(Throughput { calls: 1000, elapsed_ns: 10_000 });
         let turn = |line| Turn { found: vec![Some(times), None, Some(rate)], lines: (line, line) };
         let (contender, placement) = (LIMIT, Placement::TwoCores);
@@ -323,9 +370,16 @@ mod tests {
             out: false,
         };
         let records = recorded(&tester);
-        let told: Vec<_> = records.iter().map(|record| (record.case.as_str(), record.p50_ns, record.per_s)).collect();
+        let told: Vec<_> = records
+            .iter()
+            .map(|record| (record.case.as_str(), record.p50_ns, record.per_s))
+            .collect();
         assert_eq!(told, [("send-4", 5.0, 2e8), ("rate-8", 10.0, 1e8)]);
-        assert!(records.iter().all(|record| record.line_ns == Some(100.0) && record.suite == "messages"));
+        assert!(
+            records
+                .iter()
+                .all(|record| record.line_ns == Some(100.0) && record.suite == "messages")
+        );
         assert!(recorded(&Tester { turns: Vec::new(), ..tester }).is_empty());
     }
 }

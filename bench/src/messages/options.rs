@@ -58,13 +58,17 @@ impl Only {
     pub(super) fn own(&self) -> Vec<Own> {
         let two = self.placements.is_empty() || self.placements.contains(&Placement::TwoCores);
         let ours = two && OURS.iter().any(|ours| self.system(ours.name));
-        let wished = |case: &Own| ours && (self.cases.is_empty() || self.cases.iter().any(|name| name == case.name()));
+        let wished = |case: &Own| {
+            ours && (self.cases.is_empty() || self.cases.iter().any(|name| name == case.name()))
+        };
         Own::ALL.into_iter().filter(wished).collect()
     }
 
-    /// Whether there is anything to do for those who take part: cases of ours alone need nobody else.
+    /// Whether there is anything to do for those who take part: cases of ours alone need nobody
+    /// else.
     pub(super) fn with_contenders(&self) -> bool {
-        self.cases.is_empty() || self.cases.iter().any(|name| Case::all().any(|case| case.name() == *name))
+        self.cases.is_empty()
+            || self.cases.iter().any(|name| Case::all().any(|case| case.name() == *name))
     }
 
     /// Whether receivers at rest are measured, too.
@@ -75,8 +79,10 @@ impl Only {
     /// # Errors
     /// A name of a case or a system that is none.
     pub(super) fn check(&self) -> Result<(), RunError> {
-        let systems = [LIMIT].iter().chain(&OURS).chain(&PEERS).map(|contender| contender.name.to_owned());
-        let known = Case::all().map(Case::name).chain(Own::ALL.map(|own| own.name().to_owned())).collect();
+        let systems =
+            [LIMIT].iter().chain(&OURS).chain(&PEERS).map(|contender| contender.name.to_owned());
+        let known =
+            Case::all().map(Case::name).chain(Own::ALL.map(|own| own.name().to_owned())).collect();
         RunError::unless_known("case", &self.cases, known)?;
         RunError::unless_known("system", &self.systems, systems.collect())
     }
@@ -92,7 +98,10 @@ mod tests {
         let case = told(Only { cases: vec!["rate-8".into(), "rate".into()], ..Only::default() });
         assert!(case.contains("no case `rate`") && case.contains("send-16"), "{case}");
         let system = told(Only { systems: vec!["corba".into()], ..Only::default() });
-        assert!(system.contains("no system `corba`") && system.contains("limit, upcall, ucx-am"), "{system}");
+        assert!(
+            system.contains("no system `corba`") && system.contains("limit, upcall, ucx-am"),
+            "{system}"
+        );
         assert!(Only::default().check().is_ok());
     }
 
@@ -103,11 +112,18 @@ mod tests {
         assert_eq!(only.cases(Placement::OneCore), [Case::OneWay(8)]);
         assert!(!only.with_idle() && Only::default().with_idle());
         assert!(only.own().is_empty() && Only::default().own() == Own::ALL);
-        let only = Only { cases: vec!["stopped".into()], systems: vec!["upcall".into()], ..Only::default() };
+        let only = Only {
+            cases: vec!["stopped".into()],
+            systems: vec!["upcall".into()],
+            ..Only::default()
+        };
         assert_eq!((only.own(), only.cases(Placement::TwoCores).len()), (vec![Own::Stopped], 0));
         assert!(Only { systems: vec!["limit".into()], ..only }.own().is_empty());
         let only = Only { placements: vec![Placement::OneCore], ..Only::default() };
-        assert_eq!((only.cases(Placement::TwoCores).len(), only.cases(Placement::OneCore).len()), (0, 4));
+        assert_eq!(
+            (only.cases(Placement::TwoCores).len(), only.cases(Placement::OneCore).len()),
+            (0, 4)
+        );
         assert!(only.own().is_empty());
     }
 }

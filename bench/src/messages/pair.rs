@@ -56,7 +56,8 @@ pub struct Pair<'a> {
     interrupted: &'a AtomicBool,
 }
 
-/// The directory of a pair with its memory: removed on drop, and what the pair has left in /dev/shm.
+/// The directory of a pair with its memory: removed on drop, and what the pair has left in
+/// /dev/shm.
 struct Directory {
     path: PathBuf,
     /// Children open it by this process's descriptor.
@@ -112,11 +113,19 @@ impl<'a> Pair<'a> {
         let mut pair = Pair { sender, receiver, _dir: dir, interrupted };
         match pair.sender.line("its start", Instant::now() + START, interrupted) {
             Ok(line) if line == "ready" => Ok(pair),
-            Ok(line) => Err(pair.sender.fault(&format!("said `{line}` where `ready` was expected"))),
+            Ok(line) => {
+                Err(pair.sender.fault(&format!("said `{line}` where `ready` was expected")))
+            }
             Err(ChildError::Interrupted) => Err(ChildError::Interrupted),
             // The one may have failed because the other did.
-            Err(error) => match pair.receiver.as_mut().map(|receiver| receiver.end(Duration::from_millis(100), interrupted)) {
-                Some(Err(receiver)) => Err(ChildError::Child { who: error.to_string(), what: receiver.to_string() }),
+            Err(error) => match pair
+                .receiver
+                .as_mut()
+                .map(|receiver| receiver.end(Duration::from_millis(100), interrupted))
+            {
+                Some(Err(receiver)) => {
+                    Err(ChildError::Child { who: error.to_string(), what: receiver.to_string() })
+                }
                 _ => Err(error),
             },
         }
@@ -130,20 +139,29 @@ impl<'a> Pair<'a> {
         self.ask(&format!("{case} {}", time.as_millis()), time + PATIENCE)
     }
 
-    fn ask<T: for<'de> Deserialize<'de>>(&mut self, command: &str, limit: Duration) -> Result<Option<T>, ChildError> {
+    fn ask<T: for<'de> Deserialize<'de>>(
+        &mut self,
+        command: &str,
+        limit: Duration,
+    ) -> Result<Option<T>, ChildError> {
         self.sender.say(command)?;
         answer(&mut self.sender, command, limit, self.interrupted)
     }
 
-    /// CPU time that the receiver uses in `time` while nothing is sent, in nanoseconds per second; and memory of sender and receiver, in KiB (proportional set size).
+    /// CPU time that the receiver uses in `time` while nothing is sent, in nanoseconds per second;
+    /// and memory of sender and receiver, in KiB (proportional set size).
     ///
     /// # Errors
     /// [`ChildError`]; the pair is of no further use.
     pub fn rest(&mut self, time: Duration) -> Result<(f64, (u64, u64)), ChildError> {
         let processes = self.ask("processes", PATIENCE)?;
-        let Processes { sender, receiver } = processes.ok_or_else(|| self.sender.fault("does not tell its processes"))?;
-        let fault = |error: io::Error| self.sender.fault(&format!("no figures of its processes to be had: {error}"));
-        let memory = (process::pss_kib(sender).map_err(fault)?, process::pss_kib(receiver).map_err(fault)?);
+        let Processes { sender, receiver } =
+            processes.ok_or_else(|| self.sender.fault("does not tell its processes"))?;
+        let fault = |error: io::Error| {
+            self.sender.fault(&format!("no figures of its processes to be had: {error}"))
+        };
+        let memory =
+            (process::pss_kib(sender).map_err(fault)?, process::pss_kib(receiver).map_err(fault)?);
         std::thread::sleep(time / 4); // time to go to rest
         let (before, begun) = (process::cpu_ns(receiver).map_err(fault)?, Instant::now());
         while begun.elapsed() < time {
@@ -188,12 +206,22 @@ fn child(spec: &Spec<'_>, side: Side) -> Command {
 fn arguments(spec: &Spec<'_>, side: Side) -> Vec<String> {
     let cpu = if side == Side::Sender { spec.cpus.0 } else { spec.cpus.1 };
     let (cpu, placement) = (cpu.to_string(), spec.placement.name());
-    ["bench-messages", spec.contender.name, side.name(), "--cpu", &cpu, "--placement", placement, "--dir"]
-        .map(str::to_owned)
-        .into()
+    [
+        "bench-messages",
+        spec.contender.name,
+        side.name(),
+        "--cpu",
+        &cpu,
+        "--placement",
+        placement,
+        "--dir",
+    ]
+    .map(str::to_owned)
+    .into()
 }
 
-/// Both sides: the sender is the first, which has the command's standard input. They confine themselves, so it is told to bind nobody.
+/// Both sides: the sender is the first, which has the command's standard input. They confine
+/// themselves, so it is told to bind nobody.
 fn by_open_mpi(spec: &Spec<'_>) -> Command {
     let mut command = Command::new(ORTERUN);
     // Root may run it; more processes than processors may be.
@@ -230,7 +258,10 @@ mod tests {
     #[test]
     fn each_side_is_told_its_processor() {
         let receiver = line(&child(&spec(LIMIT), Side::Receiver));
-        assert_eq!(receiver, "bench-messages limit receiver --cpu 3 --placement one-core --dir /tmp/pair");
+        assert_eq!(
+            receiver,
+            "bench-messages limit receiver --cpu 3 --placement one-core --dir /tmp/pair"
+        );
     }
 
     #[test]
@@ -238,8 +269,15 @@ mod tests {
         let open_mpi = PEERS.into_iter().find(|peer| peer.program == Program::OpenMpi).unwrap();
         let command = line(&by_open_mpi(&spec(open_mpi)));
         let sides: Vec<_> = command.split(" : ").collect();
-        assert!(sides[0].contains("mpi_yield_when_idle 1") && sides[0].contains("openmpi sender --cpu 2"), "{command}");
-        assert!(sides[1].starts_with("-np 1 /x/program bench-messages openmpi receiver --cpu 3"), "{command}");
+        assert!(
+            sides[0].contains("mpi_yield_when_idle 1")
+                && sides[0].contains("openmpi sender --cpu 2"),
+            "{command}"
+        );
+        assert!(
+            sides[1].starts_with("-np 1 /x/program bench-messages openmpi receiver --cpu 3"),
+            "{command}"
+        );
     }
 
     #[test]
@@ -247,6 +285,9 @@ mod tests {
         let rate: Found = serde_json::from_str(r#"{"calls":3,"elapsed_ns":4}"#).unwrap();
         assert_eq!(rate, Found::Rate(Throughput { calls: 3, elapsed_ns: 4 }));
         let times = r#"{"p50_ns":1.0,"p99_ns":2.0,"p999_ns":3.0,"mean_ns":4.0,"count":5}"#;
-        assert!(matches!(serde_json::from_str(times).unwrap(), Found::Times(Summary { count: 5, .. })));
+        assert!(matches!(
+            serde_json::from_str(times).unwrap(),
+            Found::Times(Summary { count: 5, .. })
+        ));
     }
 }

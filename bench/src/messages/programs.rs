@@ -17,7 +17,8 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// The programs of `contenders`, who lose those that have none: what this machine does not have keeps nobody else from being measured. `own` is the running program.
+    /// The programs of `contenders`, who lose those that have none: what this machine does not have
+    /// keeps nobody else from being measured. `own` is the running program.
     pub fn of(contenders: &mut Vec<Contender>, own: &Path) -> Programs {
         Programs::built_by(contenders, |program| match program {
             Program::Own => Ok(own.to_owned()),
@@ -27,8 +28,12 @@ impl Programs {
         })
     }
 
-    fn built_by(contenders: &mut Vec<Contender>, build: impl Fn(Program) -> Result<PathBuf, PeersError>) -> Programs {
-        let mut programs = Programs { paths: HashMap::new(), notes: Vec::new(), failures: Vec::new() };
+    fn built_by(
+        contenders: &mut Vec<Contender>,
+        build: impl Fn(Program) -> Result<PathBuf, PeersError>,
+    ) -> Programs {
+        let mut programs =
+            Programs { paths: HashMap::new(), notes: Vec::new(), failures: Vec::new() };
         for contender in contenders.clone() {
             if programs.paths.contains_key(&contender.program) || !contenders.contains(&contender) {
                 continue;
@@ -36,9 +41,14 @@ impl Programs {
             match build(contender.program) {
                 Ok(path) => _ = programs.paths.insert(contender.program, path),
                 Err(error) => {
-                    let lost: Vec<_> = contenders.extract_if(.., |other| other.program == contender.program).collect();
+                    let lost: Vec<_> = contenders
+                        .extract_if(.., |other| other.program == contender.program)
+                        .collect();
                     let names = lost.iter().map(|lost| lost.name).collect::<Vec<_>>().join(" and ");
-                    let told = format!("{names} {} no part: {error}", if lost.len() > 1 { "take" } else { "takes" });
+                    let told = format!(
+                        "{names} {} no part: {error}",
+                        if lost.len() > 1 { "take" } else { "takes" }
+                    );
                     let missing = matches!(error, PeersError::Missing { .. });
                     if missing { &mut programs.notes } else { &mut programs.failures }.push(told);
                 }
@@ -66,14 +76,26 @@ mod tests {
         let mut contenders = [&[LIMIT][..], &PEERS].concat();
         let programs = Programs::built_by(&mut contenders, |program| match program {
             Program::Ucx => Err(PeersError::Missing { what: "UCX", packages: "libucx-dev" }),
-            Program::OpenMpi => Err(PeersError::Build { command: "cc".into(), how: "status 1".into() }),
+            Program::OpenMpi => {
+                Err(PeersError::Build { command: "cc".into(), how: "status 1".into() })
+            }
             _ => Ok(PathBuf::from("/program")),
         });
-        assert_eq!(contenders.iter().map(|contender| contender.name).collect::<Vec<_>>(), ["limit", "iceoryx2"]);
+        assert_eq!(
+            contenders.iter().map(|contender| contender.name).collect::<Vec<_>>(),
+            ["limit", "iceoryx2"]
+        );
         let [note] = &programs.notes[..] else { panic!("{programs:?}") };
-        assert!(note.starts_with("ucx-am and ucx-tag take no part") && note.contains("apt-get install libucx-dev"), "{note}");
+        assert!(
+            note.starts_with("ucx-am and ucx-tag take no part")
+                && note.contains("apt-get install libucx-dev"),
+            "{note}"
+        );
         let [failure] = &programs.failures[..] else { panic!("{programs:?}") };
-        assert!(failure.starts_with("openmpi takes no part") && failure.contains("run: cc"), "{failure}");
+        assert!(
+            failure.starts_with("openmpi takes no part") && failure.contains("run: cc"),
+            "{failure}"
+        );
         assert_eq!(programs.path(Program::Rust), Path::new("/program"));
     }
 }

@@ -1,15 +1,18 @@
-//! Memory that a sender and a receiver share who trust each other: the floor that queues of messages are compared with, and a word by which the two
-//! wait for each other beside the queue that is measured.
+//! Memory that a sender and a receiver share who trust each other: the floor that queues of
+//! messages are compared with, and a word by which the two wait for each other beside the queue
+//! that is measured.
 //!
-//! As in [`crate::raw`], nothing here defends against a hostile peer, and nothing but the floor may use it.
+//! As in [`crate::raw`], nothing here defends against a hostile peer, and nothing but the floor may
+//! use it.
 //!
 //! ```text
 //! 0        a page with the gate
 //! 4 KiB    words from sender to receiver, 64 KiB; then a line with how many of them were disposed of
 //! then     the same from receiver to sender
 //! ```
-//! A queue is words one after another: a message's header, its payload, and 0 where the next header will be. Its writer writes what lies before `disposed + WORDS`, its
-//! reader reads what a header has published; that is the invariant which the blocks below rest on.
+//! A queue is words one after another: a message's header, its payload, and 0 where the next header
+//! will be. Its writer writes what lies before `disposed + WORDS`, its reader reads what a header
+//! has published; that is the invariant which the blocks below rest on.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -101,7 +104,8 @@ impl End {
     #[inline(always)]
     fn words(&self) -> &[AtomicU64; WORDS] {
         assert!(self.at.is_multiple_of(8) && self.at + WORDS * 8 <= LEN);
-        // SAFETY: within the mapping, aligned, mapped as long as `self`, any bits are words; both sides access them by atomics, or in turn.
+        // SAFETY: within the mapping, aligned, mapped as long as `self`, any bits are words; both
+        // sides access them by atomics, or in turn.
         unsafe { self.memory.at(self.at).cast().as_ref() }
     }
 
@@ -191,20 +195,24 @@ impl Outgoing {
         let words = (bytes.len() / 8) as u64;
         let Some(begin) = self.room(1 + words) else { return false };
         let place = self.end.payload(begin, bytes.len() / 8);
-        // SAFETY: `room` found so many words in one piece which the reader has disposed of; `bytes` are private memory.
+        // SAFETY: `room` found so many words in one piece which the reader has disposed of; `bytes`
+        // are private memory.
         unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         self.launch(handler, begin, words);
         true
     }
 }
 
-/// Asks for a line that will be written: stores wait for each other, and one to a line that is not there yet would hold up those after it.
+/// Asks for a line that will be written: stores wait for each other, and one to a line that is not
+/// there yet would hold up those after it.
 #[inline(always)]
 fn ask_for(word: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch has no effect that a program can see, whatever the address.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>((&raw const *word).cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(
+            (&raw const *word).cast(),
+        );
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = word;
@@ -276,8 +284,10 @@ impl Payload for Message<'_> {
 
     #[inline]
     fn checksum(&self) -> u64 {
-        let place = NonNull::slice_from_raw_parts(self.end.payload(self.begin, self.len() / 8), self.len());
-        // SAFETY: a header has published so many words in one piece, which the writer leaves alone until they are disposed of: not before this borrow of the queue's end is over.
+        let place =
+            NonNull::slice_from_raw_parts(self.end.payload(self.begin, self.len() / 8), self.len());
+        // SAFETY: a header has published so many words in one piece, which the writer leaves alone
+        // until they are disposed of: not before this borrow of the queue's end is over.
         checksum(unsafe { place.as_ref() })
     }
 }
@@ -297,12 +307,25 @@ mod tests {
         let mut bytes = vec![0; 10_000];
         for round in 0..50 {
             fill(&mut bytes, round);
-            assert!(outgoing.words(1, &[round, 2]) && outgoing.words(2, &[]) && outgoing.bytes(3, &bytes));
+            assert!(
+                outgoing.words(1, &[round, 2])
+                    && outgoing.words(2, &[])
+                    && outgoing.bytes(3, &bytes)
+            );
             let first = incoming.next().unwrap();
-            assert_eq!((first.handler(), first.len(), first.word(0), first.word(1)), (1, 16, round, 2));
-            assert_eq!(incoming.next().map(|message| (message.handler(), message.len())), Some((2, 0)));
+            assert_eq!(
+                (first.handler(), first.len(), first.word(0), first.word(1)),
+                (1, 16, round, 2)
+            );
+            assert_eq!(
+                incoming.next().map(|message| (message.handler(), message.len())),
+                Some((2, 0))
+            );
             let third = incoming.next().unwrap();
-            assert_eq!((third.handler(), third.len(), third.checksum()), (3, 10_000, expected(10_000, round)));
+            assert_eq!(
+                (third.handler(), third.len(), third.checksum()),
+                (3, 10_000, expected(10_000, round))
+            );
             assert!(incoming.next().is_none());
             incoming.dispose();
         }
@@ -310,7 +333,13 @@ mod tests {
         assert!((5..7).contains(&taken), "{taken}");
         let mut back = Outgoing::open(Path::new(&path), Side::Receiver).unwrap();
         assert!(back.words(4, &[]));
-        assert_eq!(Incoming::open(Path::new(&path), Side::Sender).unwrap().next().map(|message| message.handler()), Some(4));
+        assert_eq!(
+            Incoming::open(Path::new(&path), Side::Sender)
+                .unwrap()
+                .next()
+                .map(|message| message.handler()),
+            Some(4)
+        );
     }
 
     #[test]
@@ -326,9 +355,14 @@ mod tests {
     fn another_size_is_refused() {
         let file = raw::create(0).unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        assert!(Gate::open(Path::new(&path)).is_err_and(|error| error.to_string().contains(" 0 bytes")));
+        assert!(
+            Gate::open(Path::new(&path)).is_err_and(|error| error.to_string().contains(" 0 bytes"))
+        );
         let file = raw::create(PAGE).unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        assert!(Incoming::open(Path::new(&path), Side::Sender).is_err_and(|error| error.to_string().contains(" 4096 bytes")));
+        assert!(
+            Incoming::open(Path::new(&path), Side::Sender)
+                .is_err_and(|error| error.to_string().contains(" 4096 bytes"))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The report for people: what a message costs either side, how long it is on its way, and what this says of the aims of issue 5.
+//! The report for people: what a message costs either side, how long it is on its way, and what
+//! this says of the aims of issue 5.
 
 use std::io::{self, Write};
 
@@ -38,7 +39,9 @@ struct Found<'a>(&'a [Record]);
 impl<'a> Found<'a> {
     fn record(&self, system: &str, placement: Placement, case: Case) -> Option<&'a Record> {
         let name = case.name();
-        self.0.iter().find(|record| record.system == system && record.placement == placement && record.case == name)
+        self.0.iter().find(|record| {
+            record.system == system && record.placement == placement && record.case == name
+        })
     }
 
     fn p50(&self, system: &str, case: Case) -> Option<f64> {
@@ -53,7 +56,11 @@ impl<'a> Found<'a> {
     fn systems(&self, placement: Placement, cases: impl Fn(Case) -> bool) -> Vec<&'a str> {
         let names: Vec<_> = Case::all().filter(|case| cases(*case)).map(Case::name).collect();
         let mut systems: Vec<&str> = Vec::new();
-        for record in self.0.iter().filter(|record| record.placement == placement && names.contains(&record.case)) {
+        for record in self
+            .0
+            .iter()
+            .filter(|record| record.placement == placement && names.contains(&record.case))
+        {
             if !systems.contains(&record.system.as_str()) {
                 systems.push(&record.system);
             }
@@ -61,14 +68,18 @@ impl<'a> Found<'a> {
         systems
     }
 
-    /// What a word more costs the sender, in ns: the slope of the line through the cases that comes nearest to them.
+    /// What a word more costs the sender, in ns: the slope of the line through the cases that comes
+    /// nearest to them.
     fn slope(&self, system: &str) -> Option<f64> {
-        let points = WORDS.iter().filter_map(|&words| Some((words as f64, self.p50(system, Case::Send(words))?)));
+        let points = WORDS
+            .iter()
+            .filter_map(|&words| Some((words as f64, self.p50(system, Case::Send(words))?)));
         let points: Vec<(f64, f64)> = points.collect();
         if points.len() < 2 {
             return None;
         }
-        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
+        let mean =
+            |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
         let (x, y) = (mean(|point| point.0), mean(|point| point.1));
         let both: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
         Some(both / points.iter().map(|point| (point.0 - x).powi(2)).sum::<f64>())
@@ -97,13 +108,17 @@ fn sides(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<(
     writeln!(
         out,
         "\n{}",
-        paint.text(BOLD, "two-cores: ns of the sender for a message of N words, and of the receiver (medians)")
+        paint.text(
+            BOLD,
+            "two-cores: ns of the sender for a message of N words, and of the receiver (medians)"
+        )
     )?;
     let words = WORDS.map(|words| words.to_string());
     let rest = ["a word", "0 polled", "p99 of 0", "receive 0", "p99", "million/s"];
     writeln!(out, "{}", paint.text(DIM, &heads(words.iter().map(String::as_str).chain(rest))))?;
     for system in systems {
-        let sends: String = WORDS.iter().map(|&words| cell(found.p50(system, Case::Send(words)))).collect();
+        let sends: String =
+            WORDS.iter().map(|&words| cell(found.p50(system, Case::Send(words)))).collect();
         let p99 = |case| cell(found.record(system, TwoCores, case).map(|record| record.p99_ns));
         let ends = [
             precise(found.slope(system)),
@@ -113,7 +128,11 @@ fn sides(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<(
             p99(Case::Receive),
             cell(found.per_s(system).map(|per_s| per_s / 1e6)),
         ];
-        writeln!(out, "{}", row(paint, system, &format!("{system:<NAME$}{sends}{}", ends.concat())))?;
+        writeln!(
+            out,
+            "{}",
+            row(paint, system, &format!("{system:<NAME$}{sends}{}", ends.concat()))
+        )?;
     }
     Ok(())
 }
@@ -123,21 +142,45 @@ fn row(paint: &Paint, system: &str, text: &str) -> String {
     paint.row(if ours { "upcall" } else { system }, text)
 }
 
-fn one_way(found: &Found<'_>, placement: Placement, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+fn one_way(
+    found: &Found<'_>,
+    placement: Placement,
+    out: &mut impl Write,
+    paint: &Paint,
+) -> io::Result<()> {
     let systems = found.systems(placement, |case| matches!(case, Case::OneWay(_)));
     if systems.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\n{}", paint.text(BOLD, &format!("{placement}: ns on the way of a message of N bytes (median)")))?;
+    writeln!(
+        out,
+        "\n{}",
+        paint.text(BOLD, &format!("{placement}: ns on the way of a message of N bytes (median)"))
+    )?;
     let bytes = BYTES.map(|bytes| bytes.to_string());
-    writeln!(out, "{}", paint.text(DIM, &heads(bytes.iter().map(String::as_str).chain(["p99 of 0", "line", "0 / line"]))))?;
+    writeln!(
+        out,
+        "{}",
+        paint.text(
+            DIM,
+            &heads(bytes.iter().map(String::as_str).chain(["p99 of 0", "line", "0 / line"]))
+        )
+    )?;
     for system in systems {
         let record = |bytes| found.record(system, placement, Case::OneWay(bytes));
-        let times: String = BYTES.iter().map(|&bytes| cell(record(bytes).map(|record| record.p50_ns))).collect();
+        let times: String =
+            BYTES.iter().map(|&bytes| cell(record(bytes).map(|record| record.p50_ns))).collect();
         let line = record(0).and_then(|record| record.line_ns).filter(|_| placement == TwoCores);
-        let ends =
-            [cell(record(0).map(|record| record.p99_ns)), cell(line), precise(to_line(record(0)).filter(|_| line.is_some()))];
-        writeln!(out, "{}", row(paint, system, &format!("{system:<NAME$}{times}{}", ends.concat())))?;
+        let ends = [
+            cell(record(0).map(|record| record.p99_ns)),
+            cell(line),
+            precise(to_line(record(0)).filter(|_| line.is_some())),
+        ];
+        writeln!(
+            out,
+            "{}",
+            row(paint, system, &format!("{system:<NAME$}{times}{}", ends.concat()))
+        )?;
     }
     Ok(())
 }
@@ -153,7 +196,8 @@ fn idle(report: &Report, out: &mut impl Write, paint: &Paint) -> io::Result<()> 
         return Ok(());
     }
     writeln!(out, "\n{}", paint.text(BOLD, "nothing is sent, and the receiver waits"))?;
-    let heads = format!("{:<NAME$}{:>16}{:>16}{:>16}", "", "CPU µs/s", "sender KiB", "receiver KiB");
+    let heads =
+        format!("{:<NAME$}{:>16}{:>16}{:>16}", "", "CPU µs/s", "sender KiB", "receiver KiB");
     writeln!(out, "{}", paint.text(DIM, &heads))?;
     for idle in &report.idle {
         let cpu = format!("{:.1}", idle.cpu_ns_per_s / 1e3);
@@ -180,11 +224,31 @@ fn aims_of(found: &Found<'_>, system: &str) -> Vec<Aim> {
     let all = vec![
         aim("send of a null message, ns", found.p50(system, Case::Send(0)), 12.0, false),
         aim("and a word more, ns", found.slope(system), 0.5, false),
-        aim("one way to the line's round trip", to_line(found.record(system, TwoCores, Case::OneWay(0))), 0.65, false),
-        aim("one way: UCX's active messages to it", ratio(found.p50("ucx-am", Case::OneWay(0)), null), 1.2, true),
+        aim(
+            "one way to the line's round trip",
+            to_line(found.record(system, TwoCores, Case::OneWay(0))),
+            0.65,
+            false,
+        ),
+        aim(
+            "one way: UCX's active messages to it",
+            ratio(found.p50("ucx-am", Case::OneWay(0)), null),
+            1.2,
+            true,
+        ),
         aim("receive of a null message, ns", found.p50(system, Case::Receive), 10.0, false),
-        aim("million messages of 8 bytes a second", found.per_s(system).map(|per_s| per_s / 1e6), 30.0, true),
-        aim("the same, to UCX's active messages", ratio(found.per_s(system), found.per_s("ucx-am")), 3.0, true),
+        aim(
+            "million messages of 8 bytes a second",
+            found.per_s(system).map(|per_s| per_s / 1e6),
+            30.0,
+            true,
+        ),
+        aim(
+            "the same, to UCX's active messages",
+            ratio(found.per_s(system), found.per_s("ucx-am")),
+            3.0,
+            true,
+        ),
     ];
     all.into_iter().filter(|aim| aim.found.is_some()).collect()
 }
@@ -216,17 +280,21 @@ mod tests {
     use crate::stats::Summary;
 
     fn record(case: Case, system: &str, placement: Placement, ns: f64) -> Record {
-        let found = Summary { p50_ns: ns, p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, mean_ns: ns, count: 5 };
+        let found =
+            Summary { p50_ns: ns, p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, mean_ns: ns, count: 5 };
         let name = case.name();
-        let label = Label { suite: "messages", case: &name, system, placement, mode: Mode::Polling };
+        let label =
+            Label { suite: "messages", case: &name, system, placement, mode: Mode::Polling };
         label.latency(&[Turn { found, lines: (140.0, 140.0) }])
     }
 
     #[test]
     fn ours_are_told_with_their_aims() {
         let ours = OURS[0].name;
-        let mut records: Vec<_> =
-            WORDS.iter().map(|&words| record(Case::Send(words), ours, TwoCores, 6.0 + 0.4 * words as f64)).collect();
+        let mut records: Vec<_> = WORDS
+            .iter()
+            .map(|&words| record(Case::Send(words), ours, TwoCores, 6.0 + 0.4 * words as f64))
+            .collect();
         records.extend([
             record(Case::OneWay(0), ours, TwoCores, 84.0),
             record(Case::OneWay(0), "ucx-am", TwoCores, 126.0),
@@ -235,26 +303,62 @@ mod tests {
             record(Case::Rate, "ucx-am", TwoCores, 80.0),
         ]);
         let idle = vec![Idle { system: ours, cpu_ns_per_s: 5_000.0, memory_kib: (10, 20) }];
-        let report =
-            Report { records, idle, notes: vec!["a note".into()], failures: vec!["something".into()], ..Report::default() };
+        let report = Report {
+            records,
+            idle,
+            notes: vec!["a note".into()],
+            failures: vec!["something".into()],
+            ..Report::default()
+        };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();
         let text = String::from_utf8(out).unwrap();
-        let row = |begin: &str| text.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{begin}: {text}"));
+        let row = |begin: &str| {
+            text.lines()
+                .find(|line| line.starts_with(begin))
+                .unwrap_or_else(|| panic!("{begin}: {text}"))
+        };
         let words: Vec<_> = row(ours).split_whitespace().collect();
         assert_eq!(words[1..8], ["6.0", "6.4", "6.8", "7.6", "9.2", "12.4", "0.40"], "{text}");
-        assert!(row("and a word more").contains("0.40") && row("one way to the line").contains("0.60"), "{text}");
-        assert!(row("one way: UCX").contains("1.50") && row("the same, to UCX").contains("4.00"), "{text}");
-        assert!(text.contains("one-core: ns on the way") && text.contains("5.0              10              20"), "{text}");
-        assert!(text.contains("note: a note") && text.contains("not measured: something") && !text.contains('\x1b'), "{text}");
+        assert!(
+            row("and a word more").contains("0.40") && row("one way to the line").contains("0.60"),
+            "{text}"
+        );
+        assert!(
+            row("one way: UCX").contains("1.50") && row("the same, to UCX").contains("4.00"),
+            "{text}"
+        );
+        assert!(
+            text.contains("one-core: ns on the way")
+                && text.contains("5.0              10              20"),
+            "{text}"
+        );
+        assert!(
+            text.contains("note: a note")
+                && text.contains("not measured: something")
+                && !text.contains('\x1b'),
+            "{text}"
+        );
     }
 
     #[test]
     fn what_is_not_there_is_not_told() {
         let mut out = Vec::new();
-        print(&Report { records: vec![record(Case::OneWay(8), "limit", OneCore, 5.0)], ..Report::default() }, &mut out, false)
-            .unwrap();
+        print(
+            &Report {
+                records: vec![record(Case::OneWay(8), "limit", OneCore, 5.0)],
+                ..Report::default()
+            },
+            &mut out,
+            false,
+        )
+        .unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.contains("one-core") && !text.contains("two-cores") && !text.contains("in this run"), "{text}");
+        assert!(
+            text.contains("one-core")
+                && !text.contains("two-cores")
+                && !text.contains("in this run"),
+            "{text}"
+        );
     }
 }

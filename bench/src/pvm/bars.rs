@@ -47,11 +47,19 @@ pub fn all(records: &[Record]) -> Vec<Bar> {
         bar(format!("one way, {bytes} bytes, ns"), ours(Case::OneWay(bytes)), aim, false);
     }
     let long = at(records, "upcall", Placement::OneCore, Case::OneWay(100_000));
-    bar("one way, 100000 bytes, neither written nor checked, in copies".into(), long.and_then(in_copies), 2.2, false);
+    bar(
+        "one way, 100000 bytes, neither written nor checked, in copies".into(),
+        long.and_then(in_copies),
+        2.2,
+        false,
+    );
     for bytes in [0, 1000, 100_000] {
         let case = Case::OneWay(bytes);
         // The faster one.
-        let pvm = ["pvm", "pvm-direct"].into_iter().filter_map(|system| here(records, system, case)).reduce(f64::min);
+        let pvm = ["pvm", "pvm-direct"]
+            .into_iter()
+            .filter_map(|system| here(records, system, case))
+            .reduce(f64::min);
         bar(format!("one way, {bytes} bytes: PVM to ours"), ratio(pvm, ours(case)), 100.0, true);
         bar(
             format!("one way, {bytes} bytes: Open MPI to ours"),
@@ -61,32 +69,65 @@ pub fn all(records: &[Record]) -> Vec<Bar> {
         );
     }
     for bytes in [1000, 100_000] {
-        let bare = |system| at(records, system, Placement::OneCore, Case::OneWay(bytes)).and_then(|record| record.bare_ns);
+        let bare = |system| {
+            at(records, system, Placement::OneCore, Case::OneWay(bytes))
+                .and_then(|record| record.bare_ns)
+        };
         let pvm = ["pvm", "pvm-direct"].into_iter().filter_map(bare).reduce(f64::min);
         let what = format!("one way, {bytes} bytes, neither written nor checked");
         bar(format!("{what}: PVM to ours"), ratio(pvm, bare("upcall")), 100.0, true);
-        bar(format!("{what}: Open MPI to ours"), ratio(bare("openmpi-yield"), bare("upcall")), 10.0, true);
+        bar(
+            format!("{what}: Open MPI to ours"),
+            ratio(bare("openmpi-yield"), bare("upcall")),
+            10.0,
+            true,
+        );
     }
     for (tasks, aim) in [(24, 150.0), (1000, 300.0)] {
         bar(format!("a hop in a ring of {tasks}, ns"), ours(Case::Ring(tasks)), aim, false);
     }
     let ring = Case::Ring(24);
-    bar("a hop in a ring of 24: Open MPI to ours".into(), ratio(here(records, "openmpi-yield", ring), ours(ring)), 100.0, true);
+    bar(
+        "a hop in a ring of 24: Open MPI to ours".into(),
+        ratio(here(records, "openmpi-yield", ring), ours(ring)),
+        100.0,
+        true,
+    );
     let two = |system: &str, case| at(records, system, Placement::TwoCores, case);
     let pair = two("upcall-2", Case::Ring(2)).zip(two("upcall", Case::CallOneWay));
-    // The host moves processors: a hop between near ones is not compared with a call between far ones.
-    let alike =
-        |one: Option<f64>, other: Option<f64>| one.zip(other).is_none_or(|(one, other)| one.max(other) < FAR * one.min(other));
-    let hop = pair.filter(|(hop, call)| alike(hop.line_ns, call.line_ns)).map(|(hop, call)| hop.p50_ns / call.p50_ns);
+    // The host moves processors: a hop between near ones is not compared with a call between far
+    // ones.
+    let alike = |one: Option<f64>, other: Option<f64>| {
+        one.zip(other).is_none_or(|(one, other)| one.max(other) < FAR * one.min(other))
+    };
+    let hop = pair
+        .filter(|(hop, call)| alike(hop.line_ns, call.line_ns))
+        .map(|(hop, call)| hop.p50_ns / call.p50_ns);
     bar("a hop between processes, in one ways of a call".into(), hop, 1.5, false);
-    let loss = ratio(ours(Case::Laplace(1)), ours(Case::Laplace(64))).map(|part| 100.0 * (1.0 - part));
+    let loss =
+        ratio(ours(Case::Laplace(1)), ours(Case::Laplace(64))).map(|part| 100.0 * (1.0 - part));
     bar("Laplace, percent lost by 64 tasks".into(), loss, 2.0, false);
     for tasks in super::case::STARTS {
-        bar(format!("start of one of {tasks}, µs"), ours(Case::Start(tasks)).map(|ns| ns / 1e3), 300.0, false);
+        bar(
+            format!("start of one of {tasks}, µs"),
+            ours(Case::Start(tasks)).map(|ns| ns / 1e3),
+            300.0,
+            false,
+        );
     }
-    bar("start of a task: PVM to ours".into(), ratio(here(records, "pvm", Case::Start(1)), ours(Case::Start(1))), 6.0, true);
+    bar(
+        "start of a task: PVM to ours".into(),
+        ratio(here(records, "pvm", Case::Start(1)), ours(Case::Start(1))),
+        6.0,
+        true,
+    );
     let idle = at(records, "upcall", Placement::OneCore, Case::Idle(1000));
-    bar("KiB of a task that waits".into(), idle.and_then(|record| record.bytes_each).map(|bytes| bytes / 1024.0), 150.0, false);
+    bar(
+        "KiB of a task that waits".into(),
+        idle.and_then(|record| record.bytes_each).map(|bytes| bytes / 1024.0),
+        150.0,
+        false,
+    );
     all
 }
 

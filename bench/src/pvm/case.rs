@@ -1,4 +1,5 @@
-//! What is measured of user-level processes and PVM's tasks: what UPVM's section 4 has, and what becomes of it with more tasks.
+//! What is measured of user-level processes and PVM's tasks: what UPVM's section 4 has, and what
+//! becomes of it with more tasks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,29 +29,39 @@ pub const IDLES: [usize; 2] = [24, 1000];
 pub enum Case {
     /// A call of a procedure that does nothing, which the paper tells switches in.
     ProcedureCall,
-    /// Half of a round trip of one byte through two pipes between two processes of the kernel's (Figure 2).
+    /// Half of a round trip of one byte through two pipes between two processes of the kernel's
+    /// (Figure 2).
     SwitchProcess,
     /// From one of so many ULPs to the next, each of which gives up its turn.
     Switch(usize),
-    /// Half of a null call between two processes by Upcall, both of which look for messages all the time: what a hop between processes is told in.
+    /// Half of a null call between two processes by Upcall, both of which look for messages all the
+    /// time: what a hop between processes is told in.
     CallOneWay,
-    /// Half of a round trip of a message with so many bytes, which are written, packed, unpacked and checked (Figures 3 and 4).
+    /// Half of a round trip of a message with so many bytes, which are written, packed, unpacked
+    /// and checked (Figures 3 and 4).
     OneWay(usize),
     /// A hop of a message of one int around so many tasks (Figures 5 and 6).
     Ring(usize),
     /// A sweep of the paper's grid by so many tasks together (Figure 7).
     Laplace(usize),
-    /// From the call that starts so many tasks until all have sent a message from their `main`, divided.
+    /// From the call that starts so many tasks until all have sent a message from their `main`,
+    /// divided.
     Start(usize),
-    /// So many tasks that wait for a message: the time of processors that they take, and their memory.
+    /// So many tasks that wait for a message: the time of processors that they take, and their
+    /// memory.
     Idle(usize),
 }
 
 impl Case {
     /// Every case, in the order of the report.
     pub fn all() -> impl Iterator<Item = Case> {
-        let switches = [Case::ProcedureCall, Case::SwitchProcess].into_iter().chain(SWITCHES.map(Case::Switch));
-        let messages = [Case::CallOneWay].into_iter().chain(BYTES.map(Case::OneWay)).chain(RINGS.map(Case::Ring));
+        let switches = [Case::ProcedureCall, Case::SwitchProcess]
+            .into_iter()
+            .chain(SWITCHES.map(Case::Switch));
+        let messages = [Case::CallOneWay]
+            .into_iter()
+            .chain(BYTES.map(Case::OneWay))
+            .chain(RINGS.map(Case::Ring));
         let tasks = STARTS.map(Case::Start).into_iter().chain(IDLES.map(Case::Idle));
         switches.chain(messages).chain(LAPLACES.map(Case::Laplace)).chain(tasks)
     }
@@ -78,10 +89,13 @@ impl Case {
         }
     }
 
-    /// What the programs of bench/pvm are told: a mode and its number. None of what is measured otherwise.
+    /// What the programs of bench/pvm are told: a mode and its number. None of what is measured
+    /// otherwise.
     pub fn words(self) -> Option<[String; 2]> {
         let (mode, number) = match self {
-            Case::ProcedureCall | Case::SwitchProcess | Case::Switch(_) | Case::CallOneWay => return None,
+            Case::ProcedureCall | Case::SwitchProcess | Case::Switch(_) | Case::CallOneWay => {
+                return None;
+            }
             Case::OneWay(bytes) => ("one-way", bytes),
             Case::Ring(tasks) => ("ring", tasks),
             Case::Laplace(tasks) => ("laplace", tasks),
@@ -103,11 +117,16 @@ impl FromStr for Case {
 
     fn from_str(s: &str) -> Result<Case, RunError> {
         let found = Case::all().find(|case| case.name() == s);
-        found.ok_or_else(|| RunError::Unknown { what: "case", found: s.to_owned(), known: Case::all().map(Case::name).collect() })
+        found.ok_or_else(|| RunError::Unknown {
+            what: "case",
+            found: s.to_owned(),
+            known: Case::all().map(Case::name).collect(),
+        })
     }
 }
 
-/// Million operations on numbers a second in a Laplace case, by the time of a sweep: four of each point inside the grid of 128 x 128.
+/// Million operations on numbers a second in a Laplace case, by the time of a sweep: four of each
+/// point inside the grid of 128 x 128.
 pub fn mflops(sweep_ns: f64) -> f64 {
     4.0 * 126.0 * 126.0 / sweep_ns * 1e3
 }
@@ -122,7 +141,10 @@ mod tests {
             assert_eq!(case.name().parse::<Case>().ok(), Some(case));
         }
         let told = "ring-3".parse::<Case>().unwrap_err().to_string();
-        assert!(told.contains("no case `ring-3`") && told.contains("ring-1000, laplace-1"), "{told}");
+        assert!(
+            told.contains("no case `ring-3`") && told.contains("ring-1000, laplace-1"),
+            "{told}"
+        );
     }
 
     #[test]

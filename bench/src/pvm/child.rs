@@ -1,4 +1,5 @@
-//! The children's side: what the program that runs the benchmark has to provide, and how it is called.
+//! The children's side: what the program that runs the benchmark has to provide, and how it is
+//! called.
 //!
 //! ```text
 //! EXE bench-pvm run CPUS PROGRAM [ARGS]     becomes the program, confined to these processors
@@ -8,7 +9,8 @@
 //! EXE bench-pvm echo                        the other one of these
 //! EXE bench-pvm procedure-call SECONDS      calls a procedure
 //! ```
-//! Who measures prints one line, a [`Summary`] as JSON beside the case's name, and ends. A child dies with the harness, whatever happens to the harness; so does what it becomes.
+//! Who measures prints one line, a [`Summary`] as JSON beside the case's name, and ends. A child
+//! dies with the harness, whatever happens to the harness; so does what it becomes.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -37,7 +39,8 @@ pub trait System {
     /// It cannot.
     fn compile(args: &[OsString]) -> Outcome<()>;
 
-    /// Nanoseconds from one of so many ULPs to the next, for this time: a sample for each turn of all of them.
+    /// Nanoseconds from one of so many ULPs to the next, for this time: a sample for each turn of
+    /// all of them.
     ///
     /// # Errors
     /// Whatever prevents it.
@@ -63,7 +66,8 @@ pub struct Told {
     pub alone_ns: Option<f64>,
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-pvm`. Errors go to standard error, which the harness shows.
+/// Runs this process as a child of the harness. `args` are those after `bench-pvm`. Errors go to
+/// standard error, which the harness shows.
 pub fn child_main<S: System>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     exit(run::<S>(&args.into_iter().collect::<Vec<_>>()))
 }
@@ -78,7 +82,8 @@ fn run<S: System>(args: &[OsString]) -> Outcome<()> {
     let words: Vec<_> = rest.iter().map(|word| word.to_string_lossy()).collect();
     let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
     let time = |text: &str| {
-        let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let seconds =
+            text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         seconds.ok_or_else(|| format!("{text}: no number of seconds"))
     };
     match (what.to_str().unwrap_or_default(), &words[..]) {
@@ -90,7 +95,8 @@ fn run<S: System>(args: &[OsString]) -> Outcome<()> {
         }
         ("compile", [_, ..]) => S::compile(rest),
         ("switch", [ulps, seconds, dir]) => {
-            let ulps = ulps.parse().ok().filter(|ulps| *ulps > 0).ok_or("ULPS: not a number above 0")?;
+            let ulps =
+                ulps.parse().ok().filter(|ulps| *ulps > 0).ok_or("ULPS: not a number above 0")?;
             tell(Case::Switch(ulps), S::switch(ulps, time(seconds)?, Path::new(dir))?)
         }
         ("switch-process", [seconds]) => tell(Case::SwitchProcess, processes(time(seconds)?)?),
@@ -105,7 +111,16 @@ fn tell(case: Case, samples: Vec<f64>) -> Outcome<()> {
         return Err("there was no time for a sample".into());
     }
     let times = Some(Summary::of_nanoseconds(samples));
-    println!("{}", serde_json::to_string(&Told { case: case.name(), times, bare_ns: None, memcpy_ns: None, alone_ns: None })?);
+    println!(
+        "{}",
+        serde_json::to_string(&Told {
+            case: case.name(),
+            times,
+            bare_ns: None,
+            memcpy_ns: None,
+            alone_ns: None
+        })?
+    );
     Ok(())
 }
 
@@ -115,8 +130,11 @@ const TRIPS: u32 = 20;
 /// Two processes that read and write one byte in turn, by a pair of pipes (Ousterhout, 1990).
 fn processes(time: Duration) -> Outcome<Vec<f64>> {
     let mut other = Command::new(std::env::current_exe()?);
-    let mut other = other.args(["bench-pvm", "echo"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let (Some(to), Some(from)) = (other.stdin.take(), other.stdout.take()) else { unreachable!("both are piped") };
+    let mut other =
+        other.args(["bench-pvm", "echo"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let (Some(to), Some(from)) = (other.stdin.take(), other.stdout.take()) else {
+        unreachable!("both are piped")
+    };
     let (to, from) = (OwnedFd::from(to), OwnedFd::from(from));
     let mut byte = [0];
     let mut trip = |number: u32| {
@@ -162,7 +180,11 @@ fn calls(time: Duration) -> Outcome<Vec<f64>> {
         })?;
         samples.extend(ticks.iter().map(|ticks| clock.ns(*ticks) / CALLS as f64));
     }
-    if count == CALLS * samples.len() as u64 { Ok(samples) } else { Err("calls were left out".into()) }
+    if count == CALLS * samples.len() as u64 {
+        Ok(samples)
+    } else {
+        Err("calls were left out".into())
+    }
 }
 
 #[cfg(test)]
@@ -182,10 +204,20 @@ mod tests {
 
     #[test]
     fn mistakes_are_told() {
-        let told = |line: &str| run::<Nothing>(&line.split(' ').map(OsString::from).collect::<Vec<_>>()).unwrap_err().to_string();
+        let told = |line: &str| {
+            run::<Nothing>(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+                .unwrap_err()
+                .to_string()
+        };
         assert!(told("queen").contains("usage: bench-pvm") && told("run 0").contains("usage:"));
-        assert!(told("run a true").contains("not a list") && told("run 99999 true").contains("no such processor"));
-        assert!(told("switch 0 1 d").contains("above 0") && told("switch-process -1").contains("-1: no number of seconds"));
+        assert!(
+            told("run a true").contains("not a list")
+                && told("run 99999 true").contains("no such processor")
+        );
+        assert!(
+            told("switch 0 1 d").contains("above 0")
+                && told("switch-process -1").contains("-1: no number of seconds")
+        );
         assert_eq!(told("switch 3 0.1 d"), "3 ULPs");
         assert_eq!(told("compile x.c"), "no compiler");
     }
@@ -200,7 +232,10 @@ mod tests {
     fn what_programs_print_is_read() {
         let line = r#"{"case":"one-way-1","p50_ns":1.5,"p99_ns":2.0,"p999_ns":3.0,"mean_ns":1.6,"count":7,"batch":3,"bare_ns":0.5,"memcpy_ns":0.1}"#;
         let told: Told = serde_json::from_str(line).unwrap();
-        assert_eq!((told.times.unwrap().count, told.bare_ns, told.memcpy_ns), (7, Some(0.5), Some(0.1)));
+        assert_eq!(
+            (told.times.unwrap().count, told.bare_ns, told.memcpy_ns),
+            (7, Some(0.5), Some(0.1))
+        );
         let told: Told = serde_json::from_str(r#"{"case":"idle-24"}"#).unwrap();
         assert_eq!((told.case.as_str(), told.times), ("idle-24", None));
     }

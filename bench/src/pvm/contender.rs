@@ -11,7 +11,8 @@ pub enum How {
     Limit,
     /// `upcall pvm run`, tasks in one process.
     Upcall,
-    /// The same, tasks in two processes: neighbours together, or each beside its neighbours' process.
+    /// The same, tasks in two processes: neighbours together, or each beside its neighbours'
+    /// process.
     Upcall2 {
         /// The latter.
         interleave: bool,
@@ -65,7 +66,8 @@ pub const OURS: [Contender; 5] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named(pub &'static str);
 
-const NAMED: [Named; 5] = [Named("pvm"), Named("pvm-direct"), Named("openmpi"), Named("openmpi-yield"), Named("mpich")];
+const NAMED: [Named; 5] =
+    [Named("pvm"), Named("pvm-direct"), Named("openmpi"), Named("openmpi-yield"), Named("mpich")];
 
 impl Peer for Named {
     const ALL: &'static [Named] = &NAMED;
@@ -87,7 +89,8 @@ pub const PEERS: [Contender; 7] = [
 ];
 
 impl Contender {
-    /// Whether it has a case, and in a time that can be waited for: PVM's Laplace of 64 tasks would take half a minute.
+    /// Whether it has a case, and in a time that can be waited for: PVM's Laplace of 64 tasks would
+    /// take half a minute.
     pub fn takes_part(&self, case: Case) -> bool {
         let here = self.placement == OneCore;
         match (self.how, case) {
@@ -123,8 +126,13 @@ mod tests {
     use super::*;
 
     fn of(name: &str, placement: Placement) -> Vec<String> {
-        let all = OURS.into_iter().chain(PEERS).filter(|one| one.name == name && one.placement == placement);
-        all.flat_map(|one| Case::all().filter(move |case| one.takes_part(*case))).map(Case::name).collect()
+        let all = OURS
+            .into_iter()
+            .chain(PEERS)
+            .filter(|one| one.name == name && one.placement == placement);
+        all.flat_map(|one| Case::all().filter(move |case| one.takes_part(*case)))
+            .map(Case::name)
+            .collect()
     }
 
     #[test]
@@ -133,10 +141,15 @@ mod tests {
         assert_eq!(of("upcall", TwoCores), ["call-one-way"]);
         assert_eq!(of("upcall", OneCore).len(), Case::all().count() - 3);
         assert!(of("upcall-2-interleave", TwoCores).iter().all(|case| case.starts_with("ring-")));
-        assert_eq!(of("upcall-2", TwoCores).iter().filter(|case| case.starts_with("laplace-")).count(), 7);
+        assert_eq!(
+            of("upcall-2", TwoCores).iter().filter(|case| case.starts_with("laplace-")).count(),
+            7
+        );
         let pvm = of("pvm", OneCore);
         assert!(
-            pvm.contains(&"start-1".to_owned()) && pvm.contains(&"idle-24".to_owned()) && !pvm.contains(&"ring-1000".to_owned())
+            pvm.contains(&"start-1".to_owned())
+                && pvm.contains(&"idle-24".to_owned())
+                && !pvm.contains(&"ring-1000".to_owned())
         );
         assert_eq!(of("mpich", TwoCores).len(), 7);
         assert_eq!(of("openmpi", TwoCores).last().unwrap(), "laplace-2");

@@ -20,7 +20,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts it, by the command that `runs` makes of a program. Tasks are looked for in `programs`.
+    /// Starts it, by the command that `runs` makes of a program. Tasks are looked for in
+    /// `programs`.
     ///
     /// # Errors
     /// It did not start.
@@ -33,7 +34,8 @@ impl Machine {
         let failed = |error| ChildError::Start { exe: dir.to_owned(), error };
         fs::create_dir_all(dir).map_err(failed)?;
         let hosts = dir.join("hosts");
-        fs::write(&hosts, format!("* ep={0}:/usr/bin wd={0}\n", programs.display())).map_err(failed)?;
+        fs::write(&hosts, format!("* ep={0}:/usr/bin wd={0}\n", programs.display()))
+            .map_err(failed)?;
         let mut command = runs(Path::new("/usr/bin/pvmd"));
         // By this name, so that no host's own name need have an address.
         command.arg("-nlocalhost").arg(hosts);
@@ -65,7 +67,12 @@ impl Machine {
 
 /// A user's ~/.pvmrc is not for us.
 fn variables(command: &mut Command, dir: &Path) {
-    command.envs([("PVM_ALLOW_ROOT", "1"), ("PVM_ROOT", "/usr/lib/pvm3"), ("PVM_ARCH", "LINUX64"), ("PVM_VMID", "upcall-bench")]);
+    command.envs([
+        ("PVM_ALLOW_ROOT", "1"),
+        ("PVM_ROOT", "/usr/lib/pvm3"),
+        ("PVM_ARCH", "LINUX64"),
+        ("PVM_VMID", "upcall-bench"),
+    ]);
     command.env("PVM_TMP", dir).env("HOME", dir);
 }
 
@@ -73,7 +80,11 @@ impl Drop for Machine {
     fn drop(&mut self) {
         let mut command = Command::new("/usr/bin/pvm");
         variables(&mut command, &self.dir);
-        let Ok(mut console) = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() else { return };
+        let Ok(mut console) =
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+        else {
+            return;
+        };
         if let Some(mut input) = console.stdin.take() {
             input.write_all(b"halt\n").ok();
         }

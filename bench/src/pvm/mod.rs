@@ -1,13 +1,19 @@
-//! The suite `pvm`: the experiments of UPVM's section 4, by user-level processes and by PVM's and MPI's processes.
+//! The suite `pvm`: the experiments of UPVM's section 4, by user-level processes and by PVM's and
+//! MPI's processes.
 //!
-//! One C program is run by all systems (bench/pvm), once for ours and PVM, once for MPI: each run of it is one turn, which tells a line of figures. Who takes part ([`contender`]):
+//! One C program is run by all systems (bench/pvm), once for ours and PVM, once for MPI: each run
+//! of it is one turn, which tells a line of figures. Who takes part ([`contender`]):
 //!
-//! * `upcall`: tasks in one process on one processor. `upcall-2`: in two processes, each on a processor of its own, neighbours together; `upcall-2-interleave`: neighbours apart.
+//! * `upcall`: tasks in one process on one processor. `upcall-2`: in two processes, each on a
+//!   processor of its own, neighbours together; `upcall-2-interleave`: neighbours apart.
 //! * `limit`: a procedure call, and two processes with a pair of pipes (Figure 2).
-//! * The peers: Debian's PVM by its daemon and directly, Open MPI and MPICH, which spin where each process has a processor, and Open MPI with `mpi_yield_when_idle` where all have one together.
+//! * The peers: Debian's PVM by its daemon and directly, Open MPI and MPICH, which spin where each
+//!   process has a processor, and Open MPI with `mpi_yield_when_idle` where all have one together.
 //!
-//! In each round all contenders of a case take turns before the next case, and the cache line is probed between turns. What counts are medians over the rounds. Of those on two processors only turns count of one
-//! placement of the processors ([`Like`]). Payloads are written afresh and checked by the programs; one that finds something wrong ends with an error, which is reported.
+//! In each round all contenders of a case take turns before the next case, and the cache line is
+//! probed between turns. What counts are medians over the rounds. Of those on two processors only
+//! turns count of one placement of the processors ([`Like`]). Payloads are written afresh and
+//! checked by the programs; one that finds something wrong ends with an error, which is reported.
 
 pub mod bars;
 pub mod case;
@@ -50,11 +56,13 @@ struct Series {
     out: bool,
 }
 
-/// Runs the suite, shows progress on standard error, prints tables on standard output and writes the records where `options` say. Takes a minute and a half without peers and six to eight with all, and busies two
-/// processors meanwhile. Leaves no process and no file behind.
+/// Runs the suite, shows progress on standard error, prints tables on standard output and writes
+/// the records where `options` say. Takes a minute and a half without peers and six to eight with
+/// all, and busies two processors meanwhile. Leaves no process and no file behind.
 ///
 /// # Errors
-/// [`RunError`]. A contender that fails in a case is in the report's `failures`, and stops neither others nor its own other cases.
+/// [`RunError`]. A contender that fails in a case is in the report's `failures`, and stops neither
+/// others nor its own other cases.
 pub fn run(options: &Options) -> Result<Report, RunError> {
     options.only.check()?;
     let cpus = Cpus::allowed().map_err(RunError::System)?;
@@ -64,9 +72,12 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     let mut contenders: Vec<Contender> = OURS.into_iter().chain(peers).collect();
     contenders.retain(|contender| Case::all().any(|case| options.only.has(contender, case)));
     let all = contenders.len();
-    contenders.retain(|contender| contender.placement == Placement::OneCore || cpus.second.is_some());
+    contenders
+        .retain(|contender| contender.placement == Placement::OneCore || cpus.second.is_some());
     if contenders.len() < all {
-        report.notes.push("this process may use one processor only: nothing of two-cores was measured".to_owned());
+        report.notes.push(
+            "this process may use one processor only: nothing of two-cores was measured".to_owned(),
+        );
     }
     let interrupted = Interrupted::watch().map_err(RunError::System)?;
     let scratch = Scratch::make()?;
@@ -105,7 +116,12 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
 }
 
 /// Round by round.
-fn all_turns(series: &mut [Series], mut turns: Turns<'_>, rounds: usize, report: &mut Report) -> Result<(), RunError> {
+fn all_turns(
+    series: &mut [Series],
+    mut turns: Turns<'_>,
+    rounds: usize,
+    report: &mut Report,
+) -> Result<(), RunError> {
     let mut progress = Progress::new();
     let (cpus, count) = (turns.cpus, series.len());
     let mut before = line::round_trip_ns(&cpus);
@@ -136,8 +152,12 @@ fn all_turns(series: &mut [Series], mut turns: Turns<'_>, rounds: usize, report:
 fn recorded(series: &mut [Series], report: &mut Report) {
     let (mut all, mut left) = (0, 0);
     for case in Case::all() {
-        let two = |one: &&mut Series| one.case == case && one.contender.placement == Placement::TwoCores;
-        let probes = series.iter_mut().filter(two).map(|one| one.turns.iter().map(|turn| turn.lines).collect());
+        let two =
+            |one: &&mut Series| one.case == case && one.contender.placement == Placement::TwoCores;
+        let probes = series
+            .iter_mut()
+            .filter(two)
+            .map(|one| one.turns.iter().map(|turn| turn.lines).collect());
         let like = Like::of(&probes.collect::<Vec<Vec<_>>>());
         for one in series.iter_mut().filter(two) {
             all += one.turns.len();
@@ -157,7 +177,8 @@ fn record(Series { contender, case, turns, .. }: &Series) -> Record {
     let name = case.name();
     let Contender { name: system, placement, mode, .. } = *contender;
     let label = Label { suite: "pvm", case: &name, system, placement, mode };
-    let times: Vec<Turn<Summary>> = turns.iter().map(|turn| Turn { found: turn.found.times, lines: turn.lines }).collect();
+    let times: Vec<Turn<Summary>> =
+        turns.iter().map(|turn| Turn { found: turn.found.times, lines: turn.lines }).collect();
     let over = |of: fn(&Found) -> Option<f64>| {
         let all: Option<Vec<f64>> = turns.iter().map(|turn| of(&turn.found)).collect();
         all.map(|all| tenths(median(&all)))
@@ -181,7 +202,13 @@ mod tests {
     fn series(contender: Contender, case: Case, turns: &[(f64, f64)]) -> Series {
         let turn = |&(ns, line): &(f64, f64)| {
             let times = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
-            let found = Found { times, bare_ns: Some(3.0), memcpy_ns: Some(1.0), alone_ns: None, bytes_each: None };
+            let found = Found {
+                times,
+                bare_ns: Some(3.0),
+                memcpy_ns: Some(1.0),
+                alone_ns: None,
+                bytes_each: None,
+            };
             Turn { found, lines: (line, line) }
         };
         Series { contender, case, turns: turns.iter().map(turn).collect(), out: false }
@@ -197,17 +224,27 @@ mod tests {
         ];
         let mut report = Report::default();
         recorded(&mut all, &mut report);
-        let told: Vec<_> = report.records.iter().map(|r| (r.system.as_str(), r.p50_ns, r.samples, r.bare_ns)).collect();
+        let told: Vec<_> = report
+            .records
+            .iter()
+            .map(|r| (r.system.as_str(), r.p50_ns, r.samples, r.bare_ns))
+            .collect();
         assert_eq!(
             told,
-            [("openmpi", 105.0, 10, Some(3.0)), ("upcall-2", 105.0, 10, Some(3.0)), ("upcall", 110.0, 15, Some(3.0))]
+            [
+                ("openmpi", 105.0, 10, Some(3.0)),
+                ("upcall-2", 105.0, 10, Some(3.0)),
+                ("upcall", 110.0, 15, Some(3.0))
+            ]
         );
         assert!(report.notes[0].contains("only 4 of 6 turns"), "{:?}", report.notes);
     }
 
     #[test]
     fn the_form_is_the_agreed_one() {
-        let json = serde_json::to_string(&record(&series(OURS[2], Case::OneWay(0), &[(150.0, 90.0)]))).unwrap();
+        let json =
+            serde_json::to_string(&record(&series(OURS[2], Case::OneWay(0), &[(150.0, 90.0)])))
+                .unwrap();
         assert_eq!(
             json,
             "{\"suite\":\"pvm\",\"case\":\"one-way-0\",\"system\":\"upcall\",\"placement\":\"one-core\",\"mode\":\"parked\",\

@@ -53,7 +53,9 @@ impl Only {
 
     /// Whether a contender is measured in a case.
     pub(super) fn has(&self, contender: &Contender, case: Case) -> bool {
-        let is = |list: &[String], name: &str| list.is_empty() || list.iter().any(|wished| wished == name);
+        let is = |list: &[String], name: &str| {
+            list.is_empty() || list.iter().any(|wished| wished == name)
+        };
         is(&self.systems, contender.name)
             && is(&self.cases, &case.name())
             && (self.placements.is_empty() || self.placements.contains(&contender.placement))
@@ -82,8 +84,15 @@ mod tests {
 
     #[test]
     fn a_part_of_the_suite() {
-        let only = Only { systems: vec!["pvm".into()], cases: vec!["ring-2".into()], placements: vec![Placement::OneCore] };
-        let all = OURS.iter().chain(&PEERS).flat_map(|one| Case::all().filter(|case| only.has(one, *case)));
+        let only = Only {
+            systems: vec!["pvm".into()],
+            cases: vec!["ring-2".into()],
+            placements: vec![Placement::OneCore],
+        };
+        let all = OURS
+            .iter()
+            .chain(&PEERS)
+            .flat_map(|one| Case::all().filter(|case| only.has(one, *case)));
         assert_eq!(all.count(), 1);
     }
 }

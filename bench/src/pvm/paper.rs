@@ -1,4 +1,5 @@
-//! What UPVM found (Konuru, Casas, Otto, Prouty and Walpole, 1994), on two HP 9000/720 with HP-UX 9.01.
+//! What UPVM found (Konuru, Casas, Otto, Prouty and Walpole, 1994), on two HP 9000/720 with HP-UX
+//! 9.01.
 
 /// Figure 2: a procedure call, a switch of ULPs, and one of processes, in µs.
 pub const FIGURE_2: [f64; 3] = [0.65, 4.74, 195.0];
@@ -25,7 +26,8 @@ pub const FIGURE_5: [(usize, [f64; 2]); 8] = [
     (24, [42.85, 3.50]),
 ];
 
-/// Figure 6: tasks; once around a ring on two nodes, in ms: by PVM interleaved and in blocks, by UPVM interleaved and in blocks.
+/// Figure 6: tasks; once around a ring on two nodes, in ms: by PVM interleaved and in blocks, by
+/// UPVM interleaved and in blocks.
 pub const FIGURE_6: [(usize, [f64; 4]); 8] = [
     (2, [4.82, 4.82, 5.01, 5.01]),
     (4, [9.76, 7.86, 10.27, 5.19]),
@@ -65,7 +67,10 @@ mod tests {
 
     #[test]
     fn the_text_agrees_with_the_figures() {
-        assert!((FIGURE_2[1] / FIGURE_2[0] - 7.30).abs() < 0.01 && (FIGURE_2[2] / FIGURE_2[0] - 300.0).abs() < 0.5);
+        assert!(
+            (FIGURE_2[1] / FIGURE_2[0] - 7.30).abs() < 0.01
+                && (FIGURE_2[2] / FIGURE_2[0] - 300.0).abs() < 0.5
+        );
         let loss = |at: usize| FIGURE_7[9].1.map(|mflops| 100.0 * (1.0 - mflops / SEQUENTIAL))[at];
         assert!((loss(0) - 16.0).abs() < 0.5 && (loss(1) - 8.0).abs() < 0.5);
         assert!((hop_ns(24, FIGURE_5[7].1[1]) - 145_833.3).abs() < 0.1);

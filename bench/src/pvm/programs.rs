@@ -16,26 +16,39 @@ const SOURCES: [(&str, &str); 4] = [
     ("pvm/tests/programs/block.h", include_str!("../../../pvm/tests/programs/block.h")),
 ];
 
-const GCC: Need = Need { what: "a C compiler", packages: "gcc libc6-dev", there: || works(Path::new("gcc"), &["--version"]) };
+const GCC: Need = Need {
+    what: "a C compiler",
+    packages: "gcc libc6-dev",
+    there: || works(Path::new("gcc"), &["--version"]),
+};
 
 const PVM: Need = Need {
     what: "a C compiler and PVM",
     packages: "gcc libc6-dev pvm pvm-dev",
     there: || {
-        (GCC.there)() && ["/usr/bin/pvmd", "/usr/bin/pvm", "/usr/include/pvm3.h"].iter().all(|file| Path::new(file).exists())
+        (GCC.there)()
+            && ["/usr/bin/pvmd", "/usr/bin/pvm", "/usr/include/pvm3.h"]
+                .iter()
+                .all(|file| Path::new(file).exists())
     },
 };
 
 const OPEN_MPI: Need = Need {
     what: "a C compiler and Open MPI",
     packages: "gcc libc6-dev openmpi-bin libopenmpi-dev",
-    there: || works(Path::new("mpicc.openmpi"), &["--version"]) && works(Path::new("orterun"), &["--version"]),
+    there: || {
+        works(Path::new("mpicc.openmpi"), &["--version"])
+            && works(Path::new("orterun"), &["--version"])
+    },
 };
 
 const MPICH: Need = Need {
     what: "a C compiler and MPICH",
     packages: "gcc libc6-dev mpich libmpich-dev",
-    there: || works(Path::new("mpicc.mpich"), &["--version"]) && works(Path::new("mpirun.mpich"), &["--version"]),
+    there: || {
+        works(Path::new("mpicc.mpich"), &["--version"])
+            && works(Path::new("mpirun.mpich"), &["--version"])
+    },
 };
 
 /// A program of one system.
@@ -48,9 +61,24 @@ struct Program {
 }
 
 const PROGRAMS: [Program; 4] = [
-    Program { name: "pvm_bench", folder: "upcall", need: &GCC, of: |how| matches!(how, How::Upcall | How::Upcall2 { .. }) },
-    Program { name: "pvm_bench", folder: "pvm", need: &PVM, of: |how| matches!(how, How::Pvm { .. }) },
-    Program { name: "mpi_bench", folder: "openmpi", need: &OPEN_MPI, of: |how| matches!(how, How::OpenMpi { .. }) },
+    Program {
+        name: "pvm_bench",
+        folder: "upcall",
+        need: &GCC,
+        of: |how| matches!(how, How::Upcall | How::Upcall2 { .. }),
+    },
+    Program {
+        name: "pvm_bench",
+        folder: "pvm",
+        need: &PVM,
+        of: |how| matches!(how, How::Pvm { .. }),
+    },
+    Program {
+        name: "mpi_bench",
+        folder: "openmpi",
+        need: &OPEN_MPI,
+        of: |how| matches!(how, How::OpenMpi { .. }),
+    },
     Program { name: "mpi_bench", folder: "mpich", need: &MPICH, of: |how| how == How::Mpich },
 ];
 
@@ -65,32 +93,46 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Compiles what `contenders` need into `dir`; those for which that fails are taken out. `exe` compiles ours.
+    /// Compiles what `contenders` need into `dir`; those for which that fails are taken out. `exe`
+    /// compiles ours.
     ///
     /// # Errors
     /// The sources cannot be written to `dir`.
-    pub fn of(contenders: &mut Vec<Contender>, exe: &Path, dir: &Path) -> Result<Programs, RunError> {
+    pub fn of(
+        contenders: &mut Vec<Contender>,
+        exe: &Path,
+        dir: &Path,
+    ) -> Result<Programs, RunError> {
         write(dir).map_err(|error| RunError::File { path: dir.to_owned(), error })?;
-        let mut programs = Programs { dir: dir.to_owned(), notes: Vec::new(), failures: Vec::new() };
+        let mut programs =
+            Programs { dir: dir.to_owned(), notes: Vec::new(), failures: Vec::new() };
         for program in &PROGRAMS {
             let of: Vec<_> = contenders.iter().filter(|one| (program.of)(one.how)).collect();
             if of.is_empty() {
                 continue;
             }
-            let Err(error) = built::provide(program.need).and_then(|()| programs.compile(program, exe)) else { continue };
+            let Err(error) =
+                built::provide(program.need).and_then(|()| programs.compile(program, exe))
+            else {
+                continue;
+            };
             let mut names: Vec<&str> = of.iter().map(|one| one.name).collect();
             names.sort_unstable();
             names.dedup();
             let told = format!("{}: {error}", names.join(", "));
             let missing = matches!(error, PeersError::Missing { .. });
-            if missing && !of[0].is_ours() { &mut programs.notes } else { &mut programs.failures }.push(told);
+            if missing && !of[0].is_ours() { &mut programs.notes } else { &mut programs.failures }
+                .push(told);
             contenders.retain(|one| !(program.of)(one.how));
         }
         Ok(programs)
     }
 
     fn compile(&self, program: &Program, exe: &Path) -> Result<(), PeersError> {
-        let (source, into) = (self.dir.join(format!("bench/pvm/{}.c", program.name)), self.path(program.folder, program.name));
+        let (source, into) = (
+            self.dir.join(format!("bench/pvm/{}.c", program.name)),
+            self.path(program.folder, program.name),
+        );
         let mut compiler = match program.folder {
             "upcall" => {
                 let mut compiler = Command::new(exe);
@@ -121,7 +163,10 @@ impl Programs {
     /// # Panics
     /// It has none.
     pub fn program(&self, how: How) -> PathBuf {
-        let program = PROGRAMS.iter().find(|program| (program.of)(how)).expect("who needs no program is not asked for one");
+        let program = PROGRAMS
+            .iter()
+            .find(|program| (program.of)(how))
+            .expect("who needs no program is not asked for one");
         self.path(program.folder, program.name)
     }
 }
@@ -145,20 +190,28 @@ mod tests {
     fn who_cannot_be_compiled_takes_no_part() {
         let scratch = Scratch::make().unwrap();
         let mut contenders = OURS.to_vec();
-        let programs = Programs::of(&mut contenders, Path::new("/nowhere/upcall"), &scratch.dir).unwrap();
+        let programs =
+            Programs::of(&mut contenders, Path::new("/nowhere/upcall"), &scratch.dir).unwrap();
         assert_eq!(contenders.len(), 2, "{contenders:?}");
         let [failure] = &programs.failures[..] else { panic!("{programs:?}") };
         assert!(
-            failure.starts_with("upcall, upcall-2, upcall-2-interleave: ") && failure.contains("bench-pvm compile"),
+            failure.starts_with("upcall, upcall-2, upcall-2-interleave: ")
+                && failure.contains("bench-pvm compile"),
             "{failure}"
         );
-        assert!(programs.notes.is_empty() && scratch.dir.join("pvm/tests/programs/block.h").is_file());
+        assert!(
+            programs.notes.is_empty() && scratch.dir.join("pvm/tests/programs/block.h").is_file()
+        );
     }
 
     #[test]
     fn each_peer_has_a_program() {
         for peer in PEERS {
-            assert_eq!(PROGRAMS.iter().filter(|program| (program.of)(peer.how)).count(), 1, "{peer:?}");
+            assert_eq!(
+                PROGRAMS.iter().filter(|program| (program.of)(peer.how)).count(),
+                1,
+                "{peer:?}"
+            );
         }
     }
 }

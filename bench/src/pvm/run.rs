@@ -17,7 +17,8 @@ use crate::place::{self, Cpus};
 use crate::process::{self, ChildError, Process};
 use crate::stats::Summary;
 
-/// Longest time of a turn over what it was asked to take: PVM's Laplace needs it, and hundreds of processes to start.
+/// Longest time of a turn over what it was asked to take: PVM's Laplace needs it, and hundreds of
+/// processes to start.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Longest time for a program to end when it has told its figures.
 const END: Duration = Duration::from_secs(20);
@@ -87,9 +88,11 @@ impl Turns<'_> {
         };
         let mut pair = Pair::start(&spec, self.interrupted)?;
         pair.latency(Call::Null, 2_000, self.time)?;
-        let Summary { p50_ns, p99_ns, p999_ns, mean_ns, count } = pair.latency(Call::Null, 50_000, self.time)?;
+        let Summary { p50_ns, p99_ns, p999_ns, mean_ns, count } =
+            pair.latency(Call::Null, 50_000, self.time)?;
         pair.end()?;
-        let [p50_ns, p99_ns, p999_ns, mean_ns] = [p50_ns, p99_ns, p999_ns, mean_ns].map(|ns| ns / 2.0);
+        let [p50_ns, p99_ns, p999_ns, mean_ns] =
+            [p50_ns, p99_ns, p999_ns, mean_ns].map(|ns| ns / 2.0);
         let times = Summary { p50_ns, p99_ns, p999_ns, mean_ns, count };
         Ok(Found { times, bare_ns: None, memcpy_ns: None, alone_ns: None, bytes_each: None })
     }
@@ -109,7 +112,8 @@ impl Turns<'_> {
     fn watched(&self, running: &mut Process, case: Case) -> Result<Found, ChildError> {
         let deadline = Instant::now() + PATIENCE + self.time;
         let line = running.line(&case.name(), deadline, self.interrupted)?;
-        let told: Told = serde_json::from_str(&line).map_err(|_| running.fault(&format!("said `{line}`")))?;
+        let told: Told =
+            serde_json::from_str(&line).map_err(|_| running.fault(&format!("said `{line}`")))?;
         if told.case != case.name() {
             return Err(running.fault(&format!("told of {}, and was asked for {case}", told.case)));
         }
@@ -119,7 +123,13 @@ impl Turns<'_> {
             (_, None) => return Err(running.fault("told no times")),
         };
         running.end(END + self.idle, self.interrupted)?;
-        Ok(Found { times, bare_ns: told.bare_ns, memcpy_ns: told.memcpy_ns, alone_ns: told.alone_ns, bytes_each })
+        Ok(Found {
+            times,
+            bare_ns: told.bare_ns,
+            memcpy_ns: told.memcpy_ns,
+            alone_ns: told.alone_ns,
+            bytes_each,
+        })
     }
 
     /// What tasks take that wait: the time of processors in a second, and memory.
@@ -132,8 +142,10 @@ impl Turns<'_> {
             all.extend(process::descendants(machine.id()));
         }
         let failed = |error| running.fault(&format!("cannot be looked at while it waits: {error}"));
-        let spent = || all.iter().map(|id| process::cpu_ns(*id)).sum::<Result<u64, _>>().map_err(failed);
-        let kib = all.iter().map(|id| process::pss_kib(*id)).sum::<Result<u64, _>>().map_err(failed)?;
+        let spent =
+            || all.iter().map(|id| process::cpu_ns(*id)).sum::<Result<u64, _>>().map_err(failed);
+        let kib =
+            all.iter().map(|id| process::pss_kib(*id)).sum::<Result<u64, _>>().map_err(failed)?;
         let (begun, before) = (Instant::now(), spent()?);
         self.pause(self.idle)?;
         let ns = (spent()? - before) as f64 / begun.elapsed().as_secs_f64();
@@ -165,7 +177,9 @@ impl Turns<'_> {
                 let mut command = self.on(&cpus, self.exe);
                 command.arg("bench-pvm");
                 match case {
-                    Case::Switch(ulps) => command.args(["switch", &ulps.to_string(), &seconds]).arg(self.dir),
+                    Case::Switch(ulps) => {
+                        command.args(["switch", &ulps.to_string(), &seconds]).arg(self.dir)
+                    }
                     _ => command.args([&case.name(), &seconds]),
                 };
                 command
@@ -177,15 +191,26 @@ impl Turns<'_> {
             }
             How::Upcall2 { interleave } => {
                 let mut command = self.on(&cpus, self.exe);
-                command.args(["pvm", "run", "--procs", "2", "--place", if interleave { "interleave" } else { "block" }]);
+                command.args([
+                    "pvm",
+                    "run",
+                    "--procs",
+                    "2",
+                    "--place",
+                    if interleave { "interleave" } else { "block" },
+                ]);
                 command.arg(self.programs.program(contender.how)).args(words);
                 command
             }
             How::Pvm { direct } => {
                 let folder = self.programs.folder(contender.how);
                 if self.machine.is_none() {
-                    let started =
-                        Machine::start(|pvmd| self.on(&cpus, pvmd), &folder, &self.dir.join("pvm-machine"), self.interrupted);
+                    let started = Machine::start(
+                        |pvmd| self.on(&cpus, pvmd),
+                        &folder,
+                        &self.dir.join("pvm-machine"),
+                        self.interrupted,
+                    );
                     self.machine = Some(started?);
                 }
                 let mut command = self.on(&cpus, &self.programs.program(contender.how));
@@ -203,19 +228,27 @@ impl Turns<'_> {
                 let mut command = self.on(&cpus, Path::new("orterun"));
                 command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
                 command.args(if yields { &["--mca", "mpi_yield_when_idle", "1"][..] } else { &[] });
-                command.args(["-np", &case.processes().to_string()]).arg(self.programs.program(contender.how));
+                command
+                    .args(["-np", &case.processes().to_string()])
+                    .arg(self.programs.program(contender.how));
                 command.args(words).args(["--cpus", &list]);
                 command
             }
             How::Mpich => {
                 let mut command = self.on(&cpus, Path::new("mpirun.mpich"));
-                command.args(["-np", &case.processes().to_string()]).arg(self.programs.program(contender.how));
+                command
+                    .args(["-np", &case.processes().to_string()])
+                    .arg(self.programs.program(contender.how));
                 command.args(words).args(["--cpus", &list]);
                 command
             }
         };
-        // Names and files are for this run alone; and the reason stands in the line before a backtrace.
-        command.env("UPCALL_DIR", self.dir.join("names")).env("TMPDIR", self.dir).env("RUST_BACKTRACE", "0");
+        // Names and files are for this run alone; and the reason stands in the line before a
+        // backtrace.
+        command
+            .env("UPCALL_DIR", self.dir.join("names"))
+            .env("TMPDIR", self.dir)
+            .env("RUST_BACKTRACE", "0");
         Ok(command)
     }
 

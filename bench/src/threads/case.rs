@@ -1,37 +1,49 @@
-//! What is measured: the operations of Table I of URPC (Bershad et al., TOCS 1991), and what becomes of them as threads grow in number.
+//! What is measured: the operations of Table I of URPC (Bershad et al., TOCS 1991), and what
+//! becomes of them as threads grow in number.
 
 use std::fmt;
 use std::time::Duration;
 
 /// One kind of operation.
 ///
-/// A sample is the time of a batch of [`ops`](Case::ops) operations divided by their number, because reading the clock
-/// takes as long as some of them do. Percentiles are over samples.
+/// A sample is the time of a batch of [`ops`](Case::ops) operations divided by their number,
+/// because reading the clock takes as long as some of them do. Percentiles are over samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Case {
     /// A call of a function that is not inlined and only counts: the unit of the paper's table.
     ProcedureCall,
-    /// Starting a thread that only counts: the spawn alone. The threads of a batch run and are joined behind its end,
-    /// outside of the time (the kernel may run a kernel thread at once, inside of it).
+    /// Starting a thread that only counts: the spawn alone. The threads of a batch run and are
+    /// joined behind its end, outside of the time (the kernel may run a kernel thread at once,
+    /// inside of it).
     Fork,
     /// Starting such a thread and joining it, one after the other.
     ForkJoin,
-    /// So many threads, all of them ready, that yield in turn, each as often as the others: the time of one yield. `yield` by itself has two.
+    /// So many threads, all of them ready, that yield in turn, each as often as the others: the
+    /// time of one yield. `yield` by itself has two.
     Yield(u64),
     /// Locking and unlocking the system's own mutex, which nobody else wants.
     LockUnlock,
-    /// Two threads, one mutex and one condition variable: A signals B and waits, B signals A and waits. One round trip.
+    /// Two threads, one mutex and one condition variable: A signals B and waits, B signals A and
+    /// waits. One round trip.
     PingPong,
-    /// So many threads, of which each waits on one condition variable until all have come. A round is the time from the first
-    /// spawn to the last join, divided by their number. A fresh process does it again and again: what counts is every time but the first, when the
-    /// system has the memory that it keeps; the first, when all comes from the kernel, stands beside it, and the memory that they took.
+    /// So many threads, of which each waits on one condition variable until all have come. A round
+    /// is the time from the first spawn to the last join, divided by their number. A fresh
+    /// process does it again and again: what counts is every time but the first, when the
+    /// system has the memory that it keeps; the first, when all comes from the kernel, stands
+    /// beside it, and the memory that they took.
     Alive(u64),
 }
 
 impl Case {
     /// The operations of the paper's table, in the order of the report.
-    pub const TABLE: [Case; 6] =
-        [Case::ProcedureCall, Case::Fork, Case::ForkJoin, Case::Yield(2), Case::LockUnlock, Case::PingPong];
+    pub const TABLE: [Case; 6] = [
+        Case::ProcedureCall,
+        Case::Fork,
+        Case::ForkJoin,
+        Case::Yield(2),
+        Case::LockUnlock,
+        Case::PingPong,
+    ];
 
     /// Threads that yield in turn, besides the table's two.
     pub const READY: [u64; 4] = [10, 100, 1_000, 10_000];
@@ -74,7 +86,8 @@ impl Case {
     /// The case of this kind with so many threads.
     pub fn of(kind: &str, threads: u64) -> Option<Case> {
         let all = Case::TABLE.into_iter().chain([Case::Alive(threads)]);
-        all.map(|case| if case == Case::Yield(2) { Case::Yield(threads) } else { case }).find(|case| case.kind() == kind)
+        all.map(|case| if case == Case::Yield(2) { Case::Yield(threads) } else { case })
+            .find(|case| case.kind() == kind)
     }
 
     /// How many threads there are at once, where that is what grows; else 2 at most.
@@ -85,8 +98,9 @@ impl Case {
         }
     }
 
-    /// Operations of one sample. For the shortest so many that two readings of the clock, 50 ns, are a fiftieth of the sample
-    /// or less; for forks no more than the queues of the systems hold without overflowing (Go's: 256). As many of each thread as of the others.
+    /// Operations of one sample. For the shortest so many that two readings of the clock, 50 ns,
+    /// are a fiftieth of the sample or less; for forks no more than the queues of the systems
+    /// hold without overflowing (Go's: 256). As many of each thread as of the others.
     pub fn ops(self) -> u64 {
         match self {
             Case::ProcedureCall | Case::LockUnlock => 1000,
@@ -97,7 +111,8 @@ impl Case {
         }
     }
 
-    /// Operations of so many samples. The first sample of threads alive is of one round of them, so that it is the first time.
+    /// Operations of so many samples. The first sample of threads alive is of one round of them, so
+    /// that it is the first time.
     pub fn ops_in(self, samples: u64) -> u64 {
         match self {
             Case::Alive(threads) if samples > 0 => threads + self.ops() * (samples - 1),
@@ -124,7 +139,8 @@ impl Case {
         }
     }
 
-    /// What the paper found for its own threads, and for the kernel's of Taos: microseconds on a Firefly.
+    /// What the paper found for its own threads, and for the kernel's of Taos: microseconds on a
+    /// Firefly.
     pub fn paper_us(self) -> Option<(f64, f64)> {
         match self {
             Case::ProcedureCall => Some((7.0, 7.0)),
@@ -175,17 +191,36 @@ mod tests {
 
     #[test]
     fn the_papers_multiples() {
-        let rounded = Case::TABLE.map(|case| case.paper().map(|(urpc, taos)| (urpc.round() as u32, taos.round() as u32)));
+        let rounded = Case::TABLE.map(|case| {
+            case.paper().map(|(urpc, taos)| (urpc.round() as u32, taos.round() as u32))
+        });
         assert_eq!(rounded, [(1, 1), (6, 170), (15, 225), (5, 8), (4, 4), (8, 39)].map(Some));
         assert_eq!((Case::Yield(10).paper(), Case::Alive(1).paper()), (None, None));
     }
 
     #[test]
     fn names_say_how_many_threads() {
-        let names = [Case::Yield(2), Case::Yield(10_000), Case::Alive(1), Case::Alive(1_500), Case::Alive(2_000_000)];
-        assert_eq!(names.map(Case::name), ["yield", "yield-10k", "alive-1", "alive-1500", "alive-2m"]);
-        assert!(names.into_iter().chain(Case::TABLE).all(|case| Case::named(&case.name()) == Some(case)));
-        assert_eq!(["alive-1000", "alive-", "alive-k", "yield-2", "join"].map(Case::named), [None; 5]);
+        let names = [
+            Case::Yield(2),
+            Case::Yield(10_000),
+            Case::Alive(1),
+            Case::Alive(1_500),
+            Case::Alive(2_000_000),
+        ];
+        assert_eq!(
+            names.map(Case::name),
+            ["yield", "yield-10k", "alive-1", "alive-1500", "alive-2m"]
+        );
+        assert!(
+            names
+                .into_iter()
+                .chain(Case::TABLE)
+                .all(|case| Case::named(&case.name()) == Some(case))
+        );
+        assert_eq!(
+            ["alive-1000", "alive-", "alive-k", "yield-2", "join"].map(Case::named),
+            [None; 5]
+        );
         assert_eq!(names.map(|case| Case::of(case.kind(), case.threads())), names.map(Some));
         assert_eq!(Case::of("fork", 7), Some(Case::Fork));
         assert_eq!(Case::of("alive-1m", 1), None);
@@ -198,6 +233,9 @@ mod tests {
                 assert!(case.ops() >= threads && case.ops().is_multiple_of(threads), "{case}");
             }
         }
-        assert_eq!((Case::Alive(10).ops_in(3), Case::Alive(1_000).ops_in(2), Case::Fork.ops_in(2)), (410, 2_000, 400));
+        assert_eq!(
+            (Case::Alive(10).ops_in(3), Case::Alive(1_000).ops_in(2), Case::Fork.ops_in(2)),
+            (410, 2_000, 400)
+        );
     }
 }

@@ -3,21 +3,26 @@
 //! ```text
 //! PROGRAM bench-threads SYSTEM CASE THREADS OPS SAMPLES
 //! ```
-//! runs `CASE` of `SYSTEM` in `SAMPLES` batches of `OPS` operations, of each of `THREADS` threads alike, prints one line of JSON, and ends well:
+//! runs `CASE` of `SYSTEM` in `SAMPLES` batches of `OPS` operations, of each of `THREADS` threads
+//! alike, prints one line of JSON, and ends well:
 //!
 //! | line | meaning |
 //! |---|---|
 //! | `{"samples_ns":[…],"done":N,"base_kib":B,"peak_kib":K}` | how long each batch took; operations whose effect was found, which must be `OPS` × `SAMPLES`; the most memory at a time (VmHWM), before the system had begun and in all |
 //! | `{"unsupported":"why"}` | the system or the machine cannot do this |
 //!
-//! What goes wrong goes to standard error, and the child ends badly. `CASE` is a [kind](Case::kind), or `idle`. `THREADS` matters to three of them:
+//! What goes wrong goes to standard error, and the child ends badly. `CASE` is a
+//! [kind](Case::kind), or `idle`. `THREADS` matters to three of them:
 //!
 //! * `yield`: so many yield in turn. `OPS` is a multiple of it.
-//! * `alive`: so many are alive at once. `OPS` is a multiple of it, and the first batch is of `THREADS` operations only: the first time is told by itself.
-//! * `idle`: `OPS` is `THREADS`, which wait on a condition variable, and each sample is not a duration but the CPU time of the whole process, in
-//!   nanoseconds, in a second in which its first thread sleeps by the system's own sleep.
+//! * `alive`: so many are alive at once. `OPS` is a multiple of it, and the first batch is of
+//!   `THREADS` operations only: the first time is told by itself.
+//! * `idle`: `OPS` is `THREADS`, which wait on a condition variable, and each sample is not a
+//!   duration but the CPU time of the whole process, in nanoseconds, in a second in which its first
+//!   thread sleeps by the system's own sleep.
 //!
-//! Whoever starts a child has confined it to one processor. A child asks the kernel to kill it when the harness dies.
+//! Whoever starts a child has confined it to one processor. A child asks the kernel to kill it when
+//! the harness dies.
 
 use std::ffi::OsString;
 use std::fs;
@@ -109,8 +114,8 @@ pub struct Entry {
     pub run: fn(&Task) -> Outcome<Finding>,
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-threads`; `systems` is what this program
-/// can be. Errors go to standard error, which the harness shows.
+/// Runs this process as a child of the harness. `args` are those after `bench-threads`; `systems`
+/// is what this program can be. Errors go to standard error, which the harness shows.
 pub fn child_main(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> ExitCode {
     exit(run(args, systems))
 }
@@ -119,13 +124,18 @@ const USAGE: &str = "bench-threads SYSTEM CASE|idle THREADS OPS SAMPLES";
 
 fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let args: Vec<String> = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let [system, case, threads, ops, samples] = &args[..] else { return Err(format!("usage: {USAGE}").into()) };
+    let args: Vec<String> =
+        args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let [system, case, threads, ops, samples] = &args[..] else {
+        return Err(format!("usage: {USAGE}").into());
+    };
     let system = systems.iter().find(|known| known.name == system).ok_or_else(|| {
         let known: Vec<_> = systems.iter().map(|system| system.name).collect();
         format!("this program is no system `{system}`; it can be: {}", known.join(", "))
     })?;
-    let number = |what: &str, word: &str| word.parse().map_err(|_| format!("{what} {word}: not a number; usage: {USAGE}"));
+    let number = |what: &str, word: &str| {
+        word.parse().map_err(|_| format!("{what} {word}: not a number; usage: {USAGE}"))
+    };
     let threads: u64 = number("THREADS", threads)?;
     let case = match Case::of(case, threads) {
         None if case != "idle" => return Err(format!("no case `{case}`; usage: {USAGE}").into()),
@@ -136,10 +146,13 @@ fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<(
         return Err(format!("no thread does nothing; usage: {USAGE}").into());
     }
     let base_kib = peak_kib()?;
-    let answer = match (system.run)(&Task { case, threads, ops, samples, cpu: Cpus::allowed()?.first })? {
-        Finding::Done(Work { samples_ns, done }) => Answer::Done { samples_ns, done, base_kib, peak_kib: peak_kib()? },
-        Finding::Unsupported(why) => Answer::Unsupported { unsupported: why },
-    };
+    let answer =
+        match (system.run)(&Task { case, threads, ops, samples, cpu: Cpus::allowed()?.first })? {
+            Finding::Done(Work { samples_ns, done }) => {
+                Answer::Done { samples_ns, done, base_kib, peak_kib: peak_kib()? }
+            }
+            Finding::Unsupported(why) => Answer::Unsupported { unsupported: why },
+        };
     println!("{}", serde_json::to_string(&answer)?);
     Ok(())
 }
@@ -147,7 +160,9 @@ fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<(
 /// The most memory that this process has had at a time.
 fn peak_kib() -> Outcome<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
     peak.ok_or_else(|| "no VmHWM in /proc/self/status".into())
 }
 
@@ -157,7 +172,8 @@ pub fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Calls a function as a task says: the case `procedure-call`, which is the same for every system in this language.
+/// Calls a function as a task says: the case `procedure-call`, which is the same for every system
+/// in this language.
 pub fn procedure_calls(task: &Task) -> Work {
     let mut work = Work::default();
     for _ in 0..task.samples {
@@ -170,7 +186,8 @@ pub fn procedure_calls(task: &Task) -> Work {
     work
 }
 
-/// Nothing but a call: each result is the next one's argument, so the count proves that every call was made.
+/// Nothing but a call: each result is the next one's argument, so the count proves that every call
+/// was made.
 #[inline(never)]
 pub(crate) fn next(count: u64) -> u64 {
     count + 1
@@ -183,15 +200,21 @@ mod tests {
     #[test]
     fn answers_are_read_back() {
         let line = r#"{"samples_ns":[1,2],"done":20,"base_kib":100,"peak_kib":300}"#;
-        assert!(matches!(serde_json::from_str(line), Ok(Answer::Done { done: 20, base_kib: 100, peak_kib: 300, .. })));
+        assert!(matches!(
+            serde_json::from_str(line),
+            Ok(Answer::Done { done: 20, base_kib: 100, peak_kib: 300, .. })
+        ));
         let line = r#"{"unsupported":"too many"}"#;
-        assert!(matches!(serde_json::from_str(line), Ok(Answer::Unsupported { unsupported }) if unsupported == "too many"));
+        assert!(
+            matches!(serde_json::from_str(line), Ok(Answer::Unsupported { unsupported }) if unsupported == "too many")
+        );
         assert!(peak_kib().unwrap() > 100);
     }
 
     #[test]
     fn mistakes_are_told() {
-        let told = |args: &[&str]| run(args.iter().map(OsString::from), &[]).unwrap_err().to_string();
+        let told =
+            |args: &[&str]| run(args.iter().map(OsString::from), &[]).unwrap_err().to_string();
         assert!(told(&["x"]).contains("usage: bench-threads"));
         assert!(told(&["x", "yield", "2", "1", "1"]).contains("no system `x`"));
     }

@@ -49,10 +49,12 @@ impl Peer for Contender {
 }
 
 impl Contender {
-    /// The program in which it runs a case, if it takes part; none stands for `idle`. A floor is not everywhere an honest one.
+    /// The program in which it runs a case, if it takes part; none stands for `idle`. A floor is
+    /// not everywhere an honest one.
     pub fn program(&self, case: Option<Case>) -> Option<Program> {
         match case {
-            // The kernel does not take its threads in turn: with 1000 of them a yield took less than a switch does.
+            // The kernel does not take its threads in turn: with 1000 of them a yield took less
+            // than a switch does.
             Some(Case::Yield(3..)) if self.name == "pthread" => None,
             _ if self.name != LIMIT.name => Some(self.program),
             Some(Case::ProcedureCall | Case::LockUnlock) => Some(Program::Own),
@@ -71,8 +73,18 @@ mod tests {
     fn a_floor_is_where_there_is_one() {
         let floors = Case::TABLE.map(|case| LIMIT.program(Some(case)).is_some());
         assert_eq!(floors, [true, false, true, true, true, false]);
-        assert_eq!([None, Some(Case::Alive(1)), Some(Case::Yield(10))].map(|case| LIMIT.program(case)), [None; 3]);
-        assert_eq!(PEERS.map(|peer| peer.program(Some(Case::Yield(10))).is_some()), [true, true, true, true, false]);
-        assert!(PEERS.iter().all(|peer| Case::TABLE.iter().all(|&case| peer.program(Some(case)).is_some())));
+        assert_eq!(
+            [None, Some(Case::Alive(1)), Some(Case::Yield(10))].map(|case| LIMIT.program(case)),
+            [None; 3]
+        );
+        assert_eq!(
+            PEERS.map(|peer| peer.program(Some(Case::Yield(10))).is_some()),
+            [true, true, true, true, false]
+        );
+        assert!(
+            PEERS
+                .iter()
+                .all(|peer| Case::TABLE.iter().all(|&case| peer.program(Some(case)).is_some()))
+        );
     }
 }

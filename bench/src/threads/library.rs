@@ -1,5 +1,5 @@
-//! The cases for a system that is used like `std::thread` and `std::sync`: one program for all of them, so that what differs is the
-//! system.
+//! The cases for a system that is used like `std::thread` and `std::sync`: one program for all of
+//! them, so that what differs is the system.
 
 use std::fs;
 use std::ops::DerefMut;
@@ -62,7 +62,8 @@ pub trait Library: 'static {
     fn notify_all(condvar: &Self::Condvar);
 }
 
-/// Whether this machine permits so many threads, given what limits them, files under /proc/sys, and how much of it each takes.
+/// Whether this machine permits so many threads, given what limits them, files under /proc/sys, and
+/// how much of it each takes.
 ///
 /// # Errors
 /// Why not.
@@ -281,7 +282,13 @@ mod tests {
 
     #[test]
     fn more_than_there_can_be_are_refused() {
-        let task = Task { case: Some(Case::Alive(1 << 40)), threads: 1 << 40, ops: 1 << 40, samples: 1, cpu: 0 };
+        let task = Task {
+            case: Some(Case::Alive(1 << 40)),
+            threads: 1 << 40,
+            ops: 1 << 40,
+            samples: 1,
+            cpu: 0,
+        };
         let Ok(Finding::Unsupported(why)) = run::<Pthread>(&task) else { panic!("not refused") };
         assert!(why.contains("/proc/sys/"), "{why}");
     }

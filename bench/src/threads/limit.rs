@@ -1,5 +1,6 @@
-//! The floors that need nothing but the processor. Those of `yield` and `fork-join`, bare switches between stacks, are in
-//! `bench/peers`; the other cases have no floor that would not be a system of threads.
+//! The floors that need nothing but the processor. Those of `yield` and `fork-join`, bare switches
+//! between stacks, are in `bench/peers`; the other cases have no floor that would not be a system
+//! of threads.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -20,7 +21,8 @@ fn run(task: &Task) -> Outcome<Finding> {
     }
 }
 
-/// Two locked additions: what a mutex costs that passes itself on to whoever waits, when nobody waits.
+/// Two locked additions: what a mutex costs that passes itself on to whoever waits, when nobody
+/// waits.
 fn locked_adds(task: &Task) -> Work {
     let word = black_box(AtomicU64::new(0));
     let mut work = Work::default();

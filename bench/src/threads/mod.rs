@@ -1,9 +1,11 @@
 //! The suite `threads`: the operations of user-level threads, on one processor.
 //!
-//! For each case the systems take turns, A B C A B C …, each turn a fresh process that is confined to the first
-//! processor, and the cache line is probed between turns. What counts are medians over the rounds. A turn of threads alive has its first sample,
-//! the first time in a fresh process, for itself; those after it are the other times. Of as many threads as take longer than a turn there is one of these, and all rounds' together are what counts.
-//! Rounds go on until the case's share of the time is used.
+//! For each case the systems take turns, A B C A B C …, each turn a fresh process that is confined
+//! to the first processor, and the cache line is probed between turns. What counts are medians over
+//! the rounds. A turn of threads alive has its first sample, the first time in a fresh process, for
+//! itself; those after it are the other times. Of as many threads as take longer than a turn there
+//! is one of these, and all rounds' together are what counts. Rounds go on until the case's share
+//! of the time is used.
 
 pub mod case;
 pub mod child;
@@ -41,16 +43,19 @@ use crate::record::{Label, Record, Turn};
 use crate::scratch::Scratch;
 use crate::stats::{Summary, median};
 
-/// The systems of this crate, for the table of the program that runs the benchmark (see [`child::child_main`]).
+/// The systems of this crate, for the table of the program that runs the benchmark (see
+/// [`child::child_main`]).
 pub const SYSTEMS: [Entry; 2] = [limit::LIMIT, Entry::of::<pthread::Pthread>()];
 
 /// Threads that wait in `idle`.
 const IDLE_THREADS: u64 = 1000;
 
-/// What `alive-…` may take of a machine's memory for each thread: two pages of its stack, and one for the rest.
+/// What `alive-…` may take of a machine's memory for each thread: two pages of its stack, and one
+/// for the rest.
 const KIB_EACH: u64 = 12;
 
-/// Where more threads than these are alive, one time takes as long as a turn or longer, and is not tried before.
+/// Where more threads than these are alive, one time takes as long as a turn or longer, and is not
+/// tried before.
 const MOST_TRIED: u64 = 10_000;
 
 /// What was found.
@@ -97,9 +102,9 @@ impl Plan {
     }
 }
 
-/// Runs the suite, shows progress on standard error, prints a table on standard output and writes the records where
-/// `options` say. Takes about a third of a minute without peers, and as much more for each peer; busies one processor meanwhile.
-/// Leaves no process and no file behind.
+/// Runs the suite, shows progress on standard error, prints a table on standard output and writes
+/// the records where `options` say. Takes about a third of a minute without peers, and as much more
+/// for each peer; busies one processor meanwhile. Leaves no process and no file behind.
 ///
 /// # Errors
 /// [`RunError`]. A system that fails is in the report's `failures` and does not stop the others.
@@ -108,7 +113,8 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     let cpus = Cpus::allowed().map_err(RunError::System)?;
     let peers = options.peers.meant();
     let all = [UPCALL, LIMIT].into_iter().chain(peers.iter().copied());
-    let contenders: Vec<Contender> = all.filter(|contender| options.only.system(contender.name)).collect();
+    let contenders: Vec<Contender> =
+        all.filter(|contender| options.only.system(contender.name)).collect();
 
     let (programs, failures) = programs(&contenders, &cases, &options.exe);
 
@@ -140,13 +146,21 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     Ok(report)
 }
 
-/// The programs that are needed, built if need be; and why those contenders cannot go on whose program is not there.
-fn programs(contenders: &[Contender], cases: &[Case], own: &Path) -> (HashMap<Program, PathBuf>, Vec<String>) {
-    let mut tried: HashMap<Program, Result<PathBuf, String>> = HashMap::from([(Program::Own, Ok(own.to_owned()))]);
+/// The programs that are needed, built if need be; and why those contenders cannot go on whose
+/// program is not there.
+fn programs(
+    contenders: &[Contender],
+    cases: &[Case],
+    own: &Path,
+) -> (HashMap<Program, PathBuf>, Vec<String>) {
+    let mut tried: HashMap<Program, Result<PathBuf, String>> =
+        HashMap::from([(Program::Own, Ok(own.to_owned()))]);
     let mut failures = Vec::new();
     // Floors that a peers' program has are not worth building it for.
     for contender in contenders.iter().filter(|&&contender| contender != LIMIT) {
-        let Some(program) = cases.iter().find_map(|&case| contender.program(Some(case))) else { continue };
+        let Some(program) = cases.iter().find_map(|&case| contender.program(Some(case))) else {
+            continue;
+        };
         let path = tried.entry(program).or_insert_with(|| {
             let path = match program {
                 Program::Own => Ok(own.to_owned()),
@@ -160,7 +174,10 @@ fn programs(contenders: &[Contender], cases: &[Case], own: &Path) -> (HashMap<Pr
             failures.push(format!("{}: {error}", contender.name));
         }
     }
-    (tried.into_iter().filter_map(|(program, path)| Some((program, path.ok()?))).collect(), failures)
+    (
+        tried.into_iter().filter_map(|(program, path)| Some((program, path.ok()?))).collect(),
+        failures,
+    )
 }
 
 /// A run under way.
@@ -205,7 +222,8 @@ impl Runner<'_> {
         let whole: f64 = cases.iter().map(|case| case.weight()).sum();
         let mut left = whole;
         for case in cases {
-            let time = self.plan.total.saturating_sub(begun.elapsed()).mul_f64(case.weight() / left);
+            let time =
+                self.plan.total.saturating_sub(begun.elapsed()).mul_f64(case.weight() / left);
             self.progress.percent = (100.0 * (1.0 - left / whole)) as u32;
             left -= case.weight();
             self.case(*case, time)?;
@@ -226,8 +244,11 @@ impl Runner<'_> {
             self.report.notes.push(format!("{case} was not run: {why}"));
             return Ok(());
         }
-        let takes_part = |c: &&Contender| c.program(Some(case)).is_some_and(|program| self.programs.contains_key(&program));
-        let contenders: Vec<Contender> = self.contenders.iter().filter(takes_part).copied().collect();
+        let takes_part = |c: &&Contender| {
+            c.program(Some(case)).is_some_and(|program| self.programs.contains_key(&program))
+        };
+        let contenders: Vec<Contender> =
+            self.contenders.iter().filter(takes_part).copied().collect();
         let tally = |contender| Tally {
             contender,
             samples: 1,
@@ -242,7 +263,8 @@ impl Runner<'_> {
         let mut rounds = 0;
         while rounds < self.plan.most_rounds && tallies.iter().any(|tally| !tally.out) {
             for tally in tallies.iter_mut().filter(|tally| !tally.out) {
-                self.progress.say(&case.name(), &format!("round {} {}", rounds + 1, tally.contender.name));
+                self.progress
+                    .say(&case.name(), &format!("round {} {}", rounds + 1, tally.contender.name));
                 match self.turn(case, rounds == 0, tally) {
                     Ok(()) => {}
                     Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
@@ -282,14 +304,18 @@ impl Runner<'_> {
                 }
             }
         }
-        // The first tenth of the samples warms up. Of threads alive the first sample counts by itself.
+        // The first tenth of the samples warms up. Of threads alive the first sample counts by
+        // itself.
         let warm_up = if alive { 1 } else { tally.samples.div_ceil(10) };
         let before = self.line_ns;
         let found = self.take(&tally.contender, Some(case), case.ops(), warm_up + tally.samples)?;
         self.line_ns = line::round_trip_ns(&self.cpus);
         match found {
             Found::Samples { ns, base_kib, peak_kib } => {
-                tally.turns.push(Turn { found: ns[warm_up as usize..].to_vec(), lines: (before, self.line_ns) });
+                tally.turns.push(Turn {
+                    found: ns[warm_up as usize..].to_vec(),
+                    lines: (before, self.line_ns),
+                });
                 tally.first.push(ns[0] as f64 / case.ops_in(1) as f64);
                 tally.peak_kib = tally.peak_kib.max(peak_kib);
                 tally.grown_kib = tally.grown_kib.max(peak_kib.saturating_sub(base_kib));
@@ -304,12 +330,28 @@ impl Runner<'_> {
         tally.out = true;
     }
 
-    fn take(&self, contender: &Contender, case: Option<Case>, ops: u64, samples: u64) -> Result<Found, ChildError> {
-        let Some(exe) = contender.program(case).and_then(|program| self.programs.get(&program)) else {
+    fn take(
+        &self,
+        contender: &Contender,
+        case: Option<Case>,
+        ops: u64,
+        samples: u64,
+    ) -> Result<Found, ChildError> {
+        let Some(exe) = contender.program(case).and_then(|program| self.programs.get(&program))
+        else {
             unreachable!("only those are asked whose program is there");
         };
         let threads = case.map_or(IDLE_THREADS, Case::threads);
-        let spec = Spec { exe, system: contender.name, case, threads, ops, samples, cpu: self.cpus.first, errors: &self.errors };
+        let spec = Spec {
+            exe,
+            system: contender.name,
+            case,
+            threads,
+            ops,
+            samples,
+            cpu: self.cpus.first,
+            errors: &self.errors,
+        };
         turn::take(&spec, self.interrupted)
     }
 
@@ -322,9 +364,15 @@ impl Runner<'_> {
             self.progress.say("idle", contender.name);
             match self.take(&contender, None, IDLE_THREADS, 1) {
                 Ok(Found::Samples { ns, peak_kib, .. }) => {
-                    self.report.idle.push(Idle { system: contender.name, cpu_ns_per_s: ns[0] as f64, peak_kib });
+                    self.report.idle.push(Idle {
+                        system: contender.name,
+                        cpu_ns_per_s: ns[0] as f64,
+                        peak_kib,
+                    });
                 }
-                Ok(Found::Unsupported(why)) => self.report.notes.push(format!("idle, {}: not run: {why}", contender.name)),
+                Ok(Found::Unsupported(why)) => {
+                    self.report.notes.push(format!("idle, {}: not run: {why}", contender.name))
+                }
                 Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
                 Err(error) => self.report.failures.push(format!("idle: {error}")),
             }
@@ -335,30 +383,54 @@ impl Runner<'_> {
 
 fn recorded(case: Case, tally: &Tally) -> Record {
     let name = case.name();
-    let label =
-        Label { suite: "threads", case: &name, system: tally.contender.name, placement: Placement::OneCore, mode: Mode::Polling };
+    let label = Label {
+        suite: "threads",
+        case: &name,
+        system: tally.contender.name,
+        placement: Placement::OneCore,
+        mode: Mode::Polling,
+    };
     let summary = |mut ns: Vec<u64>| Summary::of_batches(&mut ns, case.ops());
     if !case.is_alive() {
-        let turns: Vec<_> =
-            tally.turns.iter().map(|turn| Turn { found: summary(turn.found.clone()), lines: turn.lines }).collect();
+        let turns: Vec<_> = tally
+            .turns
+            .iter()
+            .map(|turn| Turn { found: summary(turn.found.clone()), lines: turn.lines })
+            .collect();
         return label.latency(&turns);
     }
-    // A turn may have one sample that counts, so the turns are summarised together, once for the probes of each.
-    let together = summary(tally.turns.iter().flat_map(|turn| turn.found.iter().copied()).collect());
-    let turns: Vec<_> = tally.turns.iter().map(|turn| Turn { found: together, lines: turn.lines }).collect();
+    // A turn may have one sample that counts, so the turns are summarised together, once for the
+    // probes of each.
+    let together =
+        summary(tally.turns.iter().flat_map(|turn| turn.found.iter().copied()).collect());
+    let turns: Vec<_> =
+        tally.turns.iter().map(|turn| Turn { found: together, lines: turn.lines }).collect();
     let first_ns = Some(median(&tally.first));
     let bytes_each = Some((1024.0 * tally.grown_kib as f64 / case.threads() as f64).round());
-    Record { samples: together.count, peak_kib: Some(tally.peak_kib), bytes_each, first_ns, ..label.latency(&turns) }
+    Record {
+        samples: together.count,
+        peak_kib: Some(tally.peak_kib),
+        bytes_each,
+        first_ns,
+        ..label.latency(&turns)
+    }
 }
 
-/// Why a case should not be tried on this machine: a process that takes more memory than there is takes others with it.
+/// Why a case should not be tried on this machine: a process that takes more memory than there is
+/// takes others with it.
 fn too_large(case: Case) -> Option<String> {
     let needed = if case.is_alive() { KIB_EACH * case.threads() } else { 0 };
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
-    let free: u64 =
-        meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse().ok())?;
+    let free: u64 = meminfo.lines().find_map(|line| {
+        line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse().ok()
+    })?;
     let gib = |kib: u64| kib as f64 / f64::from(1 << 20);
     (free < needed).then(|| {
-        format!("{} threads may take {:.1} GiB of memory, and {:.1} GiB are free", case.threads(), gib(needed), gib(free))
+        format!(
+            "{} threads may take {:.1} GiB of memory, and {:.1} GiB are free",
+            case.threads(),
+            gib(needed),
+            gib(free)
+        )
     })
 }

@@ -27,7 +27,12 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
 /// Those with figures, in the order in which they came up: ours, the floor, the peers.
 fn systems(report: &Report) -> Vec<&str> {
     let mut systems: Vec<&str> = Vec::new();
-    for name in report.idle.iter().map(|idle| idle.system).chain(report.records.iter().map(|record| record.system.as_str())) {
+    for name in report
+        .idle
+        .iter()
+        .map(|idle| idle.system)
+        .chain(report.records.iter().map(|record| record.system.as_str()))
+    {
         if !systems.contains(&name) {
             systems.push(name);
         }
@@ -57,8 +62,15 @@ fn paper(name: &str) -> Option<f64> {
     Case::named(name)?.paper().map(|(urpc, _)| urpc)
 }
 
-fn operations(report: &Report, systems: &[&str], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let find = |case: &str, system: &str| report.records.iter().find(|r| r.case == case && r.system == system);
+fn operations(
+    report: &Report,
+    systems: &[&str],
+    out: &mut impl Write,
+    paint: &Paint,
+) -> io::Result<()> {
+    let find = |case: &str, system: &str| {
+        report.records.iter().find(|r| r.case == case && r.system == system)
+    };
     let p50 = |case: &str, system: &str| find(case, system).map(|record| record.p50_ns);
     let one_call = p50(&Case::ProcedureCall.name(), "upcall");
     let cases = cases(report);
@@ -69,7 +81,11 @@ fn operations(report: &Report, systems: &[&str], out: &mut impl Write, paint: &P
         paint.text(BOLD, "one processor, ns an operation (median); in brackets the best peer's as a multiple of ours")
     )?;
     let heads: String = systems.iter().map(|&system| head(system)).collect();
-    let calls = if one_call.is_some() { format!("{:>10}{:>8}", "× call", "URPC's") } else { String::new() };
+    let calls = if one_call.is_some() {
+        format!("{:>10}{:>8}", "× call", "URPC's")
+    } else {
+        String::new()
+    };
     writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{heads}{calls}", "operation")))?;
     for &case in &cases {
         let peers = systems.iter().filter(|system| !["upcall", "limit"].contains(*system));
@@ -91,17 +107,26 @@ fn operations(report: &Report, systems: &[&str], out: &mut impl Write, paint: &P
     for case in &cases {
         row(out, paint, systems, &format!("{case}, KiB each"), |system| kib(case, system))?;
     }
-    let idle = |of: fn(&Idle) -> f64| move |system: &str| report.idle.iter().find(|idle| idle.system == system).map(of);
+    let idle = |of: fn(&Idle) -> f64| {
+        move |system: &str| report.idle.iter().find(|idle| idle.system == system).map(of)
+    };
     row(out, paint, systems, "1000 asleep, CPU µs/s", idle(|idle| idle.cpu_ns_per_s / 1e3))?;
     row(out, paint, systems, "1000 asleep, peak MiB", idle(|idle| idle.peak_kib as f64 / 1024.0))
 }
 
 /// A row without a ratio, if any system has a figure.
-fn row(out: &mut impl Write, paint: &Paint, systems: &[&str], name: &str, of: impl Fn(&str) -> Option<f64>) -> io::Result<()> {
+fn row(
+    out: &mut impl Write,
+    paint: &Paint,
+    systems: &[&str],
+    name: &str,
+    of: impl Fn(&str) -> Option<f64>,
+) -> io::Result<()> {
     if systems.iter().all(|system| of(system).is_none()) {
         return Ok(());
     }
-    let figures: String = systems.iter().map(|&system| figure(system, of(system), None, paint)).collect();
+    let figures: String =
+        systems.iter().map(|&system| figure(system, of(system), None, paint)).collect();
     writeln!(out, "{name:<NAME$}{figures}")
 }
 
@@ -119,7 +144,9 @@ fn head(system: &str) -> String {
 
 fn figure(system: &str, figure: Option<f64>, ratio: Option<f64>, paint: &Paint) -> String {
     let text = figure.map_or("-".to_owned(), thousands);
-    let ratio = ratio.filter(|_| system == "upcall" && figure.is_some()).map_or(String::new(), |ratio| format!(" ({ratio:.1}×)"));
+    let ratio = ratio
+        .filter(|_| system == "upcall" && figure.is_some())
+        .map_or(String::new(), |ratio| format!(" ({ratio:.1}×)"));
     let rest = width(system) - FIGURE;
     paint.row(system, &format!("{text:>FIGURE$}{ratio:<rest$}"))
 }
@@ -137,7 +164,13 @@ mod tests {
 
     fn record(case: &str, system: &str, ns: f64, bytes_each: Option<f64>) -> Record {
         let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
-        let label = Label { suite: "threads", case, system, placement: Placement::OneCore, mode: Mode::Polling };
+        let label = Label {
+            suite: "threads",
+            case,
+            system,
+            placement: Placement::OneCore,
+            mode: Mode::Polling,
+        };
         Record { bytes_each, ..label.latency(&[Turn { found, lines: (140.0, 140.0) }]) }
     }
 
@@ -159,10 +192,19 @@ mod tests {
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();
         let text = String::from_utf8(out).unwrap();
-        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(words[2], ["operation", "upcall", "limit", "go", "pthread", "×", "call", "URPC's"], "{text}");
+        let words: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(
+            words[2],
+            ["operation", "upcall", "limit", "go", "pthread", "×", "call", "URPC's"],
+            "{text}"
+        );
         assert_eq!(words[3], ["procedure-call", "2.0", "-", "-", "-", "1", "1"], "{text}");
-        assert_eq!(words[4], ["fork-join", "40.0", "(10.0×)", "18.0", "400", "26", "000", "20", "15"], "{text}");
+        assert_eq!(
+            words[4],
+            ["fork-join", "40.0", "(10.0×)", "18.0", "400", "26", "000", "20", "15"],
+            "{text}"
+        );
         assert_eq!(words[5], ["alive-100k", "1", "000", "-", "-", "-", "500", "-"], "{text}");
         assert_eq!(words[6], ["alive-100k,", "KiB", "each", "2.0", "-", "-", "-"], "{text}");
         assert_eq!(words[7], ["1000", "asleep,", "CPU", "µs/s", "12.3", "-", "-", "-"], "{text}");

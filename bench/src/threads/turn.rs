@@ -62,9 +62,11 @@ pub fn take(spec: &Spec<'_>, interrupted: &AtomicBool) -> Result<Found, ChildErr
     // The reason stands in the line before a backtrace, and the harness shows the last lines.
     command.env("RUST_BACKTRACE", "0");
     let errors = spec.errors.to_owned();
-    // A child inherits the processors of its starter. Only so are all of them confined alike, whatever they are written in.
+    // A child inherits the processors of its starter. Only so are all of them confined alike,
+    // whatever they are written in.
     let started = place::on(spec.cpu, || Process::start(command, spec.system.to_owned(), errors));
-    let mut process = started.map_err(|error| ChildError::Start { exe: spec.exe.to_owned(), error })??;
+    let mut process =
+        started.map_err(|error| ChildError::Start { exe: spec.exe.to_owned(), error })??;
     let patience = spec.case.map_or(Duration::from_secs(20), Case::patience);
     let line = process.line(case, Instant::now() + patience, interrupted)?;
     let found = match serde_json::from_str(&line) {
@@ -73,7 +75,10 @@ pub fn take(spec: &Spec<'_>, interrupted: &AtomicBool) -> Result<Found, ChildErr
             let asked = spec.case.map_or(spec.ops * spec.samples, |case| case.ops_in(spec.samples));
             if done != asked || samples_ns.len() as u64 != spec.samples {
                 let samples = samples_ns.len();
-                return Err(process.fault(&format!("did {done} of {asked} operations, in {samples} of {} samples", spec.samples)));
+                return Err(process.fault(&format!(
+                    "did {done} of {asked} operations, in {samples} of {} samples",
+                    spec.samples
+                )));
             }
             Found::Samples { ns: samples_ns, base_kib, peak_kib }
         }

@@ -1,4 +1,5 @@
-//! What is measured: calls by T threads at once (Figures 3 and 4 of URPC), and the parts of a call (its Table II).
+//! What is measured: calls by T threads at once (Figures 3 and 4 of URPC), and the parts of a call
+//! (its Table II).
 
 use std::fmt;
 
@@ -7,14 +8,16 @@ use super::config::Config;
 /// The most threads in the figures.
 pub const MOST_FIGURES: usize = 16;
 
-/// T, the threads that call at once; the last one with S = 0 only, where it shows what many calls make of one hand-off.
+/// T, the threads that call at once; the last one with S = 0 only, where it shows what many calls
+/// make of one hand-off.
 pub const THREADS: [usize; 11] = [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 32];
 
 /// A part of a null call, on one processor, with every line of memory in its cache.
 ///
-/// A sample is the time of a batch of [`BATCH`] operations divided by their number, the clock's own cost taken off. The parts are those of
-/// the real code: rings of `upcall-shm` with as many slots as a lane has, waits of `upcall-transfer`, a server of `upcall-rpc`. What a line costs that travels
-/// between processors is in none of them: see `line_ns`.
+/// A sample is the time of a batch of [`BATCH`] operations divided by their number, the clock's own
+/// cost taken off. The parts are those of the real code: rings of `upcall-shm` with as many slots
+/// as a lane has, waits of `upcall-transfer`, a server of `upcall-rpc`. What a line costs that
+/// travels between processors is in none of them: see `line_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
     /// A call of a function that is not inlined and only counts: the unit of the paper's Table I.
@@ -25,18 +28,20 @@ pub enum Part {
     PollClient,
     /// A client takes a reply that is there: `Receiver::take`.
     ReceiveClient,
-    /// A client's thread is made ready for its reply, and runs: `Sleeper::wake` and the switch from the thread that blocks. Two threads do this for
-    /// each other.
+    /// A client's thread is made ready for its reply, and runs: `Sleeper::wake` and the switch from
+    /// the thread that blocks. Two threads do this for each other.
     DispatchClient,
-    /// A server puts a reply into the lane: `SharedSender::send_alone`, as a server with one processor does.
+    /// A server puts a reply into the lane: `SharedSender::send_alone`, as a server with one
+    /// processor does.
     SendServer,
     /// A server looks for a request, and there is none: `SharedReceiver::waits`.
     PollServer,
     /// A server takes a request that is there: `SharedReceiver::take_alone`.
     ReceiveServer,
-    /// From a request taken to the first instruction of its procedure, and from its last one to the reply that is about to be sent: all that a
-    /// server does for a call besides receiving and sending. It is the time between two procedures in a batch of calls that were there together, without
-    /// `receive-server` and `send-server`.
+    /// From a request taken to the first instruction of its procedure, and from its last one to the
+    /// reply that is about to be sent: all that a server does for a call besides receiving and
+    /// sending. It is the time between two procedures in a batch of calls that were there together,
+    /// without `receive-server` and `send-server`.
     DispatchServer,
 }
 
@@ -103,8 +108,8 @@ pub fn is_tried(threads: usize, config: Config) -> bool {
     threads <= MOST_FIGURES || config.servers == 0
 }
 
-/// What Figures 3 and 4 have in words, in the paper's text: C and S, T, µs of latency and calls a second. The curves themselves are not
-/// in the text, and no points of them are here.
+/// What Figures 3 and 4 have in words, in the paper's text: C and S, T, µs of latency and calls a
+/// second. The curves themselves are not in the text, and no points of them are here.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Anchor {
     /// C and S.
@@ -119,10 +124,30 @@ pub struct Anchor {
 
 /// Section 4.3 of the paper.
 pub const ANCHORS: [Anchor; 4] = [
-    Anchor { config: Config { clients: 1, servers: 1 }, threads: Some(1), us: Some(93.0), per_s: Some(10_300.0) },
-    Anchor { config: Config { clients: 1, servers: 1 }, threads: Some(2), us: Some(112.0), per_s: Some(17_850.0) },
-    Anchor { config: Config { clients: 2, servers: 2 }, threads: None, us: None, per_s: Some(23_800.0) },
-    Anchor { config: Config { clients: 1, servers: 0 }, threads: Some(1), us: Some(375.0), per_s: None },
+    Anchor {
+        config: Config { clients: 1, servers: 1 },
+        threads: Some(1),
+        us: Some(93.0),
+        per_s: Some(10_300.0),
+    },
+    Anchor {
+        config: Config { clients: 1, servers: 1 },
+        threads: Some(2),
+        us: Some(112.0),
+        per_s: Some(17_850.0),
+    },
+    Anchor {
+        config: Config { clients: 2, servers: 2 },
+        threads: None,
+        us: None,
+        per_s: Some(23_800.0),
+    },
+    Anchor {
+        config: Config { clients: 1, servers: 0 },
+        threads: Some(1),
+        us: Some(375.0),
+        per_s: None,
+    },
 ];
 
 #[cfg(test)]
@@ -131,13 +156,17 @@ mod tests {
 
     #[test]
     fn the_papers_sums() {
-        let sum = |side: &str| -> f64 { Part::ALL.iter().filter(|p| p.name().ends_with(side)).map(|p| p.paper_us()).sum() };
+        let sum = |side: &str| -> f64 {
+            Part::ALL.iter().filter(|p| p.name().ends_with(side)).map(|p| p.paper_us()).sum()
+        };
         assert_eq!((sum("-client"), sum("-server")), (54.0, 53.0));
     }
 
     #[test]
     fn many_threads_are_for_servers_without_a_processor() {
-        let tried = |servers| THREADS.into_iter().filter(|&t| is_tried(t, Config { clients: 1, servers })).max();
+        let tried = |servers| {
+            THREADS.into_iter().filter(|&t| is_tried(t, Config { clients: 1, servers })).max()
+        };
         assert_eq!((tried(0), tried(1)), (Some(32), Some(16)));
     }
 }

@@ -5,16 +5,17 @@
 //! EXE bench-urpc client --config C,S --waits default|polling --cpus N,… --dir DIR
 //! EXE bench-urpc part PART SAMPLES
 //! ```
-//! Each confines itself to its processors. A server prints `ready` and serves until its standard input ends. A client binds, prints `ready`, and answers
-//! each command with one line:
+//! Each confines itself to its processors. A server prints `ready` and serves until its standard
+//! input ends. A client binds, prints `ready`, and answers each command with one line:
 //!
 //! | command | answer |
 //! |---|---|
 //! | `calls THREADS MILLIS` | `{"calls":…,"per_s":…,"latency":{"p50_ns":…,…}}` |
 //! | `quit` | none; the client ends |
 //!
-//! Any command may be answered `{"error":"…"}`. Who measures a part has been confined to one processor by its starter, prints its summary as one line,
-//! and ends. A child dies with the harness, whatever happens to the harness.
+//! Any command may be answered `{"error":"…"}`. Who measures a part has been confined to one
+//! processor by its starter, prints its summary as one line, and ends. A child dies with the
+//! harness, whatever happens to the harness.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -36,7 +37,8 @@ use crate::threads::child::next;
 /// How idle virtual processors wait, and where they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
-    /// As the system does by default; client and server may use all processors of the configuration, and place themselves.
+    /// As the system does by default; client and server may use all processors of the
+    /// configuration, and place themselves.
     Default,
     /// They look for messages all the time, as the paper's do: each is pinned to its own processor.
     Polling,
@@ -72,12 +74,14 @@ pub struct Calls {
     pub calls: u64,
     /// Calls a second, by all of them: the median over [windows](WINDOW) of that time.
     pub per_s: f64,
-    /// Calls as one of the threads saw them, which looked at the clock after each while the others did not. The mean is that of the calls that nobody timed: T ÷ `per_s`, for
-    /// each thread has one outstanding all the time.
+    /// Calls as one of the threads saw them, which looked at the clock after each while the others
+    /// did not. The mean is that of the calls that nobody timed: T ÷ `per_s`, for each thread
+    /// has one outstanding all the time.
     pub latency: Summary,
 }
 
-/// The length of a window, at least. Other programs take a processor away for some milliseconds at a time: that is then in some windows and not in most.
+/// The length of a window, at least. Other programs take a processor away for some milliseconds at
+/// a time: that is then in some windows and not in most.
 pub const WINDOW: Duration = Duration::from_millis(1);
 
 /// The system under test.
@@ -85,7 +89,8 @@ pub trait System {
     /// The client's side.
     type Client: ClientSide;
 
-    /// Serves null calls by as many virtual processors as the configuration says, at least one. Ends when [`crate::child::Stop`] says so.
+    /// Serves null calls by as many virtual processors as the configuration says, at least one.
+    /// Ends when [`crate::child::Stop`] says so.
     ///
     /// # Errors
     /// Whatever prevents serving.
@@ -97,7 +102,8 @@ pub trait System {
     /// Whatever prevents it.
     fn connect(setting: &Setting) -> Outcome<Self::Client>;
 
-    /// Measures a part of a call: fills `samples` with nanoseconds of [`BATCH`] operations each. The process is confined to one processor.
+    /// Measures a part of a call: fills `samples` with nanoseconds of [`BATCH`] operations each.
+    /// The process is confined to one processor.
     ///
     /// # Errors
     /// Whatever prevents it.
@@ -106,33 +112,50 @@ pub trait System {
 
 /// The client's side.
 pub trait ClientSide {
-    /// Null calls by `threads` user-level threads on the client's processors: for about `time` without looking at the clock, and for as long with one that does.
+    /// Null calls by `threads` user-level threads on the client's processors: for about `time`
+    /// without looking at the clock, and for as long with one that does.
     ///
     /// # Errors
     /// A failed call.
     fn calls(&mut self, threads: usize, time: Duration, clock: &Clock) -> Outcome<Calls>;
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-urpc`. Errors go to standard error, which the harness shows.
+/// Runs this process as a child of the harness. `args` are those after `bench-urpc`. Errors go to
+/// standard error, which the harness shows.
 pub fn child_main<S: System>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     exit(run::<S>(args))
 }
 
-const USAGE: &str =
-    "bench-urpc server|client --config C,S --waits default|polling --cpus N,… --dir DIR, or bench-urpc part PART SAMPLES";
+const USAGE: &str = "bench-urpc server|client --config C,S --waits default|polling --cpus N,… --dir DIR, or bench-urpc part PART SAMPLES";
 
 fn run<S: System>(args: impl IntoIterator<Item = OsString>) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let args: Vec<String> = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let args: Vec<String> =
+        args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["part", part, samples] => {
             let part = Part::ALL.into_iter().find(|known| known.name() == *part);
             let part = part.ok_or_else(|| format!("no such part; usage: {USAGE}"))?;
-            measure_part::<S>(part, samples.parse().map_err(|_| format!("{samples}: not a number; usage: {USAGE}"))?)
+            measure_part::<S>(
+                part,
+                samples.parse().map_err(|_| format!("{samples}: not a number; usage: {USAGE}"))?,
+            )
         }
-        [role @ ("server" | "client"), "--config", config, "--waits", waits, "--cpus", cpus, "--dir", dir] => {
-            let cpus = place::numbers(cpus).ok_or_else(|| format!("--cpus is not a list of numbers; usage: {USAGE}"))?;
-            let waits = [Waits::Default, Waits::Polling].into_iter().find(|known| known.name() == *waits);
+        [
+            role @ ("server" | "client"),
+            "--config",
+            config,
+            "--waits",
+            waits,
+            "--cpus",
+            cpus,
+            "--dir",
+            dir,
+        ] => {
+            let cpus = place::numbers(cpus)
+                .ok_or_else(|| format!("--cpus is not a list of numbers; usage: {USAGE}"))?;
+            let waits =
+                [Waits::Default, Waits::Polling].into_iter().find(|known| known.name() == *waits);
             let waits = waits.ok_or_else(|| format!("no such way to wait; usage: {USAGE}"))?;
             let setting = Setting { config: config.parse()?, waits, cpus, dir: PathBuf::from(dir) };
             // Also for its other threads (the clerk, late replies).
@@ -155,7 +178,9 @@ fn client<S: System>(setting: &Setting) -> Outcome<()> {
             break;
         }
         let answer = command(&mut client, &clock, &line);
-        let answer = answer.unwrap_or_else(|error| serde_json::json!({ "error": format!("{line}: {error}") }).to_string());
+        let answer = answer.unwrap_or_else(|error| {
+            serde_json::json!({ "error": format!("{line}: {error}") }).to_string()
+        });
         writeln!(io::stdout(), "{answer}")?;
     }
     Ok(())
@@ -207,7 +232,11 @@ mod tests {
     impl ClientSide for Direct {
         fn calls(&mut self, threads: usize, time: Duration, _: &Clock) -> Outcome<Calls> {
             let per_s = threads as f64 / time.as_secs_f64();
-            Ok(Calls { calls: threads as u64, per_s, latency: Summary::of_nanoseconds(vec![1.0, 3.0]) })
+            Ok(Calls {
+                calls: threads as u64,
+                per_s,
+                latency: Summary::of_nanoseconds(vec![1.0, 3.0]),
+            })
         }
     }
 
@@ -240,12 +269,23 @@ mod tests {
 
     #[test]
     fn mistakes_are_told() {
-        let told = |line: &str| run::<Nothing>(line.split(' ').map(OsString::from)).unwrap_err().to_string();
+        let told = |line: &str| {
+            run::<Nothing>(line.split(' ').map(OsString::from)).unwrap_err().to_string()
+        };
         assert!(told("queen").contains("usage: bench-urpc"));
         assert!(told("part tail 1").contains("no such part"));
         assert!(told("part send-client x").contains("not a number"));
-        assert!(told("server --config 9,9 --waits default --cpus 0 --dir d").contains("no configuration `9,9`"));
-        assert!(told("server --config 1,1 --waits idly --cpus 0 --dir d").contains("no such way to wait"));
-        assert!(told("server --config 1,1 --waits default --cpus a --dir d").contains("--cpus is not a list"));
+        assert!(
+            told("server --config 9,9 --waits default --cpus 0 --dir d")
+                .contains("no configuration `9,9`")
+        );
+        assert!(
+            told("server --config 1,1 --waits idly --cpus 0 --dir d")
+                .contains("no such way to wait")
+        );
+        assert!(
+            told("server --config 1,1 --waits default --cpus a --dir d")
+                .contains("--cpus is not a list")
+        );
     }
 }

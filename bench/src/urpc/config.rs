@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 /// C client processors and S server processors, as the paper writes them.
 ///
-/// Each of the C virtual processors of the client is pinned to a processor of its own, and the S of the server are confined to S others.
-/// With S = 0 the server has no processor of its own: its one virtual processor may run on the client's only, and sleeps
-/// while it has nothing to do.
+/// Each of the C virtual processors of the client is pinned to a processor of its own, and the S of
+/// the server are confined to S others. With S = 0 the server has no processor of its own: its one
+/// virtual processor may run on the client's only, and sleeps while it has nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Config {
     /// C.
@@ -26,7 +26,12 @@ pub struct NoConfig(String);
 
 impl fmt::Display for NoConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no configuration `{}`; there are {}", self.0, Config::ALL.map(|config| config.to_string()).join(" "))
+        write!(
+            f,
+            "no configuration `{}`; there are {}",
+            self.0,
+            Config::ALL.map(|config| config.to_string()).join(" ")
+        )
     }
 }
 
@@ -34,14 +39,16 @@ impl std::error::Error for NoConfig {}
 
 impl Config {
     /// The paper's five, and (2,0), for machines with two processors.
-    pub const ALL: [Config; 6] = [config(1, 0), config(1, 1), config(1, 2), config(2, 0), config(2, 1), config(2, 2)];
+    pub const ALL: [Config; 6] =
+        [config(1, 0), config(1, 1), config(1, 2), config(2, 0), config(2, 1), config(2, 2)];
 
     /// How many processors it takes.
     pub fn processors(self) -> usize {
         self.clients + self.servers
     }
 
-    /// The client's processors and the server's, from those that may be used; `None` if they are too few.
+    /// The client's processors and the server's, from those that may be used; `None` if they are
+    /// too few.
     pub fn place(self, allowed: &[usize]) -> Option<(&[usize], &[usize])> {
         let (clients, rest) = allowed.split_at_checked(self.clients)?;
         match self.servers {
@@ -61,7 +68,10 @@ impl FromStr for Config {
     type Err = NoConfig;
 
     fn from_str(s: &str) -> Result<Config, NoConfig> {
-        Config::ALL.into_iter().find(|config| config.to_string() == s).ok_or_else(|| NoConfig(s.to_owned()))
+        Config::ALL
+            .into_iter()
+            .find(|config| config.to_string() == s)
+            .ok_or_else(|| NoConfig(s.to_owned()))
     }
 }
 

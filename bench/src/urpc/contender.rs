@@ -13,7 +13,8 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Those that call from so many threads in a configuration. The limits have one call at a time, and one processor on each side.
+    /// Those that call from so many threads in a configuration. The limits have one call at a time,
+    /// and one processor on each side.
     pub fn of(config: Config, threads: usize) -> impl Iterator<Item = Contender> {
         let limits: &[&str] = match (config.clients, config.servers, threads) {
             (1, 0, 1) => &["limit-futex", "limit-eventfd", "limit-pipe", "limit-socket"],

@@ -48,7 +48,11 @@ impl Only {
     /// A name of a case that is none.
     pub(super) fn check(&self) -> Result<(), RunError> {
         let parts = Part::ALL.iter().map(|part| part.name().to_owned());
-        RunError::unless_known("case", &self.cases, THREADS.into_iter().map(null).chain(parts).collect())
+        RunError::unless_known(
+            "case",
+            &self.cases,
+            THREADS.into_iter().map(null).chain(parts).collect(),
+        )
     }
 }
 
@@ -59,8 +63,14 @@ mod tests {
     #[test]
     fn names_that_are_none_are_told_with_those_that_are() {
         let told = |only: Only| only.check().unwrap_err().to_string();
-        let case = told(Only { cases: vec!["null-t2".into(), "null-t5".into()], ..Only::default() });
-        assert!(case.contains("no case `null-t5`") && case.contains("null-t32") && case.contains("poll-server"), "{case}");
+        let case =
+            told(Only { cases: vec!["null-t2".into(), "null-t5".into()], ..Only::default() });
+        assert!(
+            case.contains("no case `null-t5`")
+                && case.contains("null-t32")
+                && case.contains("poll-server"),
+            "{case}"
+        );
         assert!(Only::default().check().is_ok());
     }
 

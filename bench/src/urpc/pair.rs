@@ -1,4 +1,5 @@
-//! A server and a client of the suite, each a child process; and a child that measures a part of a call.
+//! A server and a client of the suite, each a child process; and a child that measures a part of a
+//! call.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +69,8 @@ impl<'a> Pair<'a> {
     /// # Errors
     /// [`ChildError`]; nothing is left running.
     pub fn start(spec: &Spec<'_>, interrupted: &'a AtomicBool) -> Result<Pair<'a>, ChildError> {
-        fs::create_dir(&spec.dir).map_err(|error| ChildError::Start { exe: spec.dir.clone(), error })?;
+        fs::create_dir(&spec.dir)
+            .map_err(|error| ChildError::Start { exe: spec.dir.clone(), error })?;
         let dir = Directory(spec.dir.clone());
         let server = start(spec, "server", &spec.cpus.1, interrupted)?;
         let client = start(spec, "client", &spec.cpus.0, interrupted)?;
@@ -82,11 +84,16 @@ impl<'a> Pair<'a> {
     pub fn calls(&mut self, threads: usize, time: Duration) -> Result<Calls, ChildError> {
         let command = format!("calls {threads} {}", time.as_millis());
         self.client.say(&command)?;
-        let line = self.client.line(&command, Instant::now() + 3 * time + PATIENCE, self.interrupted)?;
+        let line =
+            self.client.line(&command, Instant::now() + 3 * time + PATIENCE, self.interrupted)?;
         match serde_json::from_str(&line) {
             Ok(Answer::Done(calls)) => Ok(calls),
-            Ok(Answer::Error { error }) => Err(ChildError::Call { who: self.client.who.clone(), what: error }),
-            Err(_) => Err(self.client.fault(&format!("answered `{command}` by `{line}`, which is no such answer"))),
+            Ok(Answer::Error { error }) => {
+                Err(ChildError::Call { who: self.client.who.clone(), what: error })
+            }
+            Err(_) => Err(self
+                .client
+                .fault(&format!("answered `{command}` by `{line}`, which is no such answer"))),
         }
     }
 
@@ -105,10 +112,24 @@ impl<'a> Pair<'a> {
 }
 
 /// One of the two; it is ready.
-fn start(spec: &Spec<'_>, role: &str, cpus: &[usize], interrupted: &AtomicBool) -> Result<Process, ChildError> {
+fn start(
+    spec: &Spec<'_>,
+    role: &str,
+    cpus: &[usize],
+    interrupted: &AtomicBool,
+) -> Result<Process, ChildError> {
     let cpus = place::list(cpus);
     let mut command = Command::new(spec.exe);
-    command.args(["bench-urpc", role, "--config", &spec.config.to_string(), "--waits", spec.waits.name(), "--cpus", &cpus]);
+    command.args([
+        "bench-urpc",
+        role,
+        "--config",
+        &spec.config.to_string(),
+        "--waits",
+        spec.waits.name(),
+        "--cpus",
+        &cpus,
+    ]);
     command.arg("--dir").arg(&spec.dir);
     let who = format!("upcall {role} (C,S = {}, {})", spec.config, spec.waits.name());
     let mut process = Process::start(command, who, spec.dir.join(format!("{role}.stderr")))?;
@@ -119,7 +140,8 @@ fn start(spec: &Spec<'_>, role: &str, cpus: &[usize], interrupted: &AtomicBool) 
     }
 }
 
-/// Measures a part of a call in a process of its own, on processor `cpu`; what it says goes to `errors`.
+/// Measures a part of a call in a process of its own, on processor `cpu`; what it says goes to
+/// `errors`.
 ///
 /// # Errors
 /// [`ChildError`].
@@ -135,10 +157,13 @@ pub fn part(
     command.args(["bench-urpc", "part", part.name(), &samples.to_string()]);
     // The reason stands in the line before a backtrace, and the harness shows the last lines.
     command.env("RUST_BACKTRACE", "0");
-    let started = place::on(cpu, || Process::start(command, format!("upcall, {part}"), errors.to_owned()));
-    let mut process = started.map_err(|error| ChildError::Start { exe: exe.to_owned(), error })??;
+    let started =
+        place::on(cpu, || Process::start(command, format!("upcall, {part}"), errors.to_owned()));
+    let mut process =
+        started.map_err(|error| ChildError::Start { exe: exe.to_owned(), error })??;
     let line = process.line(part.name(), Instant::now() + PATIENCE, interrupted)?;
-    let found = serde_json::from_str(&line).map_err(|_| process.fault(&format!("answered by `{line}`, which is no answer")))?;
+    let found = serde_json::from_str(&line)
+        .map_err(|_| process.fault(&format!("answered by `{line}`, which is no answer")))?;
     process.end(END, interrupted)?;
     Ok(found)
 }

@@ -1,4 +1,5 @@
-//! The report for people: Figures 3 and 4 as numbers, T down and configurations across, what they say of the aims, and Table II.
+//! The report for people: Figures 3 and 4 as numbers, T down and configurations across, what they
+//! say of the aims, and Table II.
 
 use std::io::{self, Write};
 
@@ -19,9 +20,23 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     let (paint, found) = (Paint { colour }, Found(&report.records));
     let lines = found.lines();
     if !lines.is_empty() {
-        figure(&found, &lines, out, &paint, "null call by T threads at once: latency, µs (median)", |r| r.p50_ns / 1e3)?;
+        figure(
+            &found,
+            &lines,
+            out,
+            &paint,
+            "null call by T threads at once: latency, µs (median)",
+            |r| r.p50_ns / 1e3,
+        )?;
         limits(&found, &lines, out, &paint)?;
-        figure(&found, &lines, out, &paint, "the same: thousand calls a second, all threads", |r| r.per_s / 1e3)?;
+        figure(
+            &found,
+            &lines,
+            out,
+            &paint,
+            "the same: thousand calls a second, all threads",
+            |r| r.per_s / 1e3,
+        )?;
         ratios(&found, out, &paint)?;
     }
     parts(&found, out, &paint)?;
@@ -38,7 +53,9 @@ struct Found<'a>(&'a [Record]);
 impl<'a> Found<'a> {
     fn null(&self, config: &str, system: &str, threads: usize) -> Option<&'a Record> {
         let case = null(threads);
-        self.0.iter().find(|r| r.config.as_deref() == Some(config) && r.system == system && r.case == case)
+        self.0
+            .iter()
+            .find(|r| r.config.as_deref() == Some(config) && r.system == system && r.case == case)
     }
 
     fn part(&self, part: Part) -> Option<f64> {
@@ -86,7 +103,10 @@ fn figure(
     let heads: String = lines.iter().map(heading).collect();
     writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{heads}", "T \\ C,S")))?;
     for threads in THREADS {
-        let figures: Vec<_> = lines.iter().map(|(config, system)| found.null(config, system, threads).map(&of)).collect();
+        let figures: Vec<_> = lines
+            .iter()
+            .map(|(config, system)| found.null(config, system, threads).map(&of))
+            .collect();
         if figures.iter().any(Option::is_some) {
             writeln!(out, "{threads:<NAME$}{}", figures.into_iter().map(cell).collect::<String>())?;
         }
@@ -95,7 +115,12 @@ fn figure(
 }
 
 /// The row of what the machine charges for one call at a time.
-fn limits(found: &Found<'_>, lines: &[Line<'_>], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+fn limits(
+    found: &Found<'_>,
+    lines: &[Line<'_>],
+    out: &mut impl Write,
+    paint: &Paint,
+) -> io::Result<()> {
     let of = |line: &Line<'_>| found.null(line.0, "limit", 1).map(|record| record.p50_ns / 1e3);
     if lines.iter().all(|line| of(line).is_none()) {
         return Ok(());
@@ -122,7 +147,9 @@ const PER_CALL: Figure = |record| 1e9 / record.per_s;
 
 fn aims(found: &Found<'_>) -> Vec<(&'static str, Vec<Aim>)> {
     let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
-    let anchor = |threads| ANCHORS.iter().find(|a| a.config.to_string() == "1,1" && a.threads == Some(threads));
+    let anchor = |threads| {
+        ANCHORS.iter().find(|a| a.config.to_string() == "1,1" && a.threads == Some(threads))
+    };
     let us = |threads| anchor(threads).and_then(|anchor| anchor.us);
     let per_s = |threads| anchor(threads).and_then(|anchor| anchor.per_s);
     let paper_most = ANCHORS.iter().find(|a| a.config.to_string() == "2,2").and_then(|a| a.per_s);
@@ -130,7 +157,8 @@ fn aims(found: &Found<'_>) -> Vec<(&'static str, Vec<Aim>)> {
     let mut all = Vec::new();
     for system in ["upcall", "upcall-polling"] {
         let of = |config, threads, figure: Figure| found.null(config, system, threads).map(figure);
-        let most = |config| THREADS.into_iter().filter_map(|t| of(config, t, RATE)).max_by(f64::total_cmp);
+        let most =
+            |config| THREADS.into_iter().filter_map(|t| of(config, t, RATE)).max_by(f64::total_cmp);
         let aims = vec![
             Aim {
                 what: "C=S=1: throughput, T=2 to T=1",
@@ -203,14 +231,25 @@ fn parts(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<(
     writeln!(
         out,
         "\n{}",
-        paint.text(BOLD, "parts of a null call on one processor, ns (median); × procedure calls; URPC's µs and ×")
+        paint.text(
+            BOLD,
+            "parts of a null call on one processor, ns (median); × procedure calls; URPC's µs and ×"
+        )
     )?;
-    let heads = ["client", "×", "URPC", "×", "server", "×", "URPC", "×"].map(|head| format!("{head:>9}")).concat();
+    let heads = ["client", "×", "URPC", "×", "server", "×", "URPC", "×"]
+        .map(|head| format!("{head:>9}"))
+        .concat();
     writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{heads}", "part")))?;
     let side = |ns: Option<f64>, us: f64| {
         let times = ns.zip(unit).map(|(ns, unit)| ns / unit);
         let show = |x: Option<f64>| x.map_or("-".to_owned(), thousands);
-        format!("{:>9}{:>9}{:>9}{:>9.1}", show(ns), show(times), us, us / Part::ProcedureCall.paper_us())
+        format!(
+            "{:>9}{:>9}{:>9}{:>9.1}",
+            show(ns),
+            show(times),
+            us,
+            us / Part::ProcedureCall.paper_us()
+        )
     };
     let rows: [(&str, Part, Part); 4] = [
         ("send", Part::SendClient, Part::SendServer),
@@ -229,7 +268,11 @@ fn parts(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<(
     let (client, server) = (sum(rows.map(|row| row.1)), sum(rows.map(|row| row.2)));
     writeln!(out, "{:<NAME$}{client}{server}", "total")?;
     let call = unit.map_or("-".to_owned(), |ns| format!("{ns:.2} ns"));
-    writeln!(out, "{}", paint.text(DIM, &format!("a procedure call: {call} here, 7 µs on the paper's Firefly")))
+    writeln!(
+        out,
+        "{}",
+        paint.text(DIM, &format!("a procedure call: {call} here, 7 µs on the paper's Firefly"))
+    )
 }
 
 #[cfg(test)]
@@ -241,13 +284,20 @@ mod tests {
 
     fn record(case: &str, system: &str, config: Option<&str>, ns: f64, per_s: f64) -> Record {
         let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
-        let label = Label { suite: "urpc", case, system, placement: Placement::OneCore, mode: Mode::Polling };
+        let label = Label {
+            suite: "urpc",
+            case,
+            system,
+            placement: Placement::OneCore,
+            mode: Mode::Polling,
+        };
         let record = label.latency(&[Turn { found, lines: (140.0, 140.0) }]);
         Record { config: config.map(str::to_owned), per_s, ..record }
     }
 
     fn printed(records: Vec<Record>) -> String {
-        let report = Report { records, notes: vec!["a note".into()], failures: vec!["something".into()] };
+        let report =
+            Report { records, notes: vec!["a note".into()], failures: vec!["something".into()] };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();
         String::from_utf8(out).unwrap()
@@ -263,22 +313,41 @@ mod tests {
             record("null-t32", "upcall", Some("1,0"), 9_000.0, 2e6),
             record("null-t1", "limit", Some("1,0"), 5_000.0, 200e3),
         ]);
-        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let words: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[2], ["T", "\\", "C,S", "1,0", "1,1", "1,1", "polling"], "{text}");
         assert_eq!(words[3], ["1", "6.00", "0.20", "0.18"], "{text}");
         assert_eq!(words[4], ["2", "-", "0.22", "-"], "{text}");
         assert_eq!(words[6], ["limit", "5.00", "-", "-"], "{text}");
-        let find = |what: &str| text.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {text}"));
-        assert!(find("throughput, T=2 to T=1").contains("1.80") && find("throughput, T=2 to T=1").contains("1.73"), "{text}");
+        let find = |what: &str| {
+            text.lines()
+                .find(|line| line.contains(what))
+                .unwrap_or_else(|| panic!("{what}: {text}"))
+        };
+        assert!(
+            find("throughput, T=2 to T=1").contains("1.80")
+                && find("throughput, T=2 to T=1").contains("1.73"),
+            "{text}"
+        );
         assert!(find("latency, T=2 to T=1").contains("1.10"), "{text}");
-        assert!(find("latency to hand-off").contains("1.20") && find("time a call to hand-off").contains("0.10"), "{text}");
+        assert!(
+            find("latency to hand-off").contains("1.20")
+                && find("time a call to hand-off").contains("0.10"),
+            "{text}"
+        );
         assert!(!text.contains("C=S=2") && !text.contains("procedure call"), "{text}");
-        assert!(text.contains("note: a note") && text.contains("not measured: something") && !text.contains('\x1b'), "{text}");
+        assert!(
+            text.contains("note: a note")
+                && text.contains("not measured: something")
+                && !text.contains('\x1b'),
+            "{text}"
+        );
     }
 
     #[test]
     fn parts_are_told_in_procedure_calls() {
-        let mut records: Vec<_> = Part::ALL.iter().map(|part| record(part.name(), "upcall", None, 10.0, 1e8)).collect();
+        let mut records: Vec<_> =
+            Part::ALL.iter().map(|part| record(part.name(), "upcall", None, 10.0, 1e8)).collect();
         records[0].p50_ns = 2.0;
         let text = printed(records);
         let row = |name: &str| {
@@ -286,6 +355,10 @@ mod tests {
             line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(row("send"), ["10.0", "5.0", "18", "2.6", "10.0", "5.0", "13", "1.9"], "{text}");
-        assert_eq!(row("total"), ["40.0", "20.0", "54", "7.7", "40.0", "20.0", "53", "7.6"], "{text}");
+        assert_eq!(
+            row("total"),
+            ["40.0", "20.0", "54", "7.7", "40.0", "20.0", "53", "7.6"],
+            "{text}"
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! What a call costs a client in C, beside one in Rust: of one server in Rust, in turns, so that both see the same machine. `make bench-c` runs it.
+//! What a call costs a client in C, beside one in Rust: of one server in Rust, in turns, so that
+//! both see the same machine. `make bench-c` runs it.
 //!
-//! Three processes: the server polls on a processor of its own, the clients take turns on another one. Medians of the rounds.
+//! Three processes: the server polls on a processor of its own, the clients take turns on another
+//! one. Medians of the rounds.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -42,7 +44,11 @@ fn client(name: &str) -> Result<(), Box<dyn Error>> {
             assert_eq!(every.add(black_box(i), 1)?, i + 1);
         }
         let each = |ns: u128| ns as f64 / f64::from(CALLS);
-        println!("{:.2} {:.2}", each((middle - start).as_nanos()), each(middle.elapsed().as_nanos()));
+        println!(
+            "{:.2} {:.2}",
+            each((middle - start).as_nanos()),
+            each(middle.elapsed().as_nanos())
+        );
     }
     Ok(())
 }
@@ -77,10 +83,23 @@ fn compile(prefix: &Path, folder: &Path) -> Result<PathBuf, Box<dyn Error>> {
     std::fs::write(folder.join("every.c"), code.source)?;
     let program = folder.join("calls");
     let mut gcc = Command::new("gcc");
-    gcc.args(["-std=gnu11", "-O2", "-I"]).arg(prefix.join("include")).arg("-I").arg(folder).arg(here.join("examples/calls.c"));
-    gcc.arg(folder.join("every.c")).arg("-o").arg(&program).arg("-L").arg(prefix.join("lib")).args(["-lupcall", "-Wl,-rpath"]);
+    gcc.args(["-std=gnu11", "-O2", "-I"])
+        .arg(prefix.join("include"))
+        .arg("-I")
+        .arg(folder)
+        .arg(here.join("examples/calls.c"));
+    gcc.arg(folder.join("every.c"))
+        .arg("-o")
+        .arg(&program)
+        .arg("-L")
+        .arg(prefix.join("lib"))
+        .args(["-lupcall", "-Wl,-rpath"]);
     let run = gcc.arg(prefix.join("lib").canonicalize()?).output()?;
-    if run.status.success() { Ok(program) } else { Err(String::from_utf8_lossy(&run.stderr).into()) }
+    if run.status.success() {
+        Ok(program)
+    } else {
+        Err(String::from_utf8_lossy(&run.stderr).into())
+    }
 }
 
 fn measure(prefix: &Path) -> Result<(), Box<dyn Error>> {
@@ -89,7 +108,8 @@ fn measure(prefix: &Path) -> Result<(), Box<dyn Error>> {
     let c = compile(prefix, folder.path())?;
     let _server = Party::start("1", &this, &["server", &name])?;
     std::thread::sleep(std::time::Duration::from_millis(300));
-    let mut parties = [Party::start("0", &this, &["client", &name])?, Party::start("0", &c, &[&name])?];
+    let mut parties =
+        [Party::start("0", &this, &["client", &name])?, Party::start("0", &c, &[&name])?];
     let mut ends = parties.each_mut().map(Party::ends);
     let mut times: [[Vec<f64>; 2]; 2] = Default::default();
     for round in 0..ROUNDS {
@@ -99,7 +119,8 @@ fn measure(prefix: &Path) -> Result<(), Box<dyn Error>> {
             input.write_all(b"go\n")?;
             let mut line = String::new();
             output.read_line(&mut line)?;
-            let found: Vec<f64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+            let found: Vec<f64> =
+                line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
             for (call, time) in found.into_iter().enumerate().filter(|_| round >= 10) {
                 times[party][call].push(time);
             }
@@ -111,7 +132,8 @@ fn measure(prefix: &Path) -> Result<(), Box<dyn Error>> {
     };
     let [mut rust, mut c] = times;
     for (call, name) in ["null", "add"].into_iter().enumerate() {
-        let mut ratios: Vec<f64> = c[call].iter().zip(&rust[call]).map(|(c, rust)| c / rust).collect();
+        let mut ratios: Vec<f64> =
+            c[call].iter().zip(&rust[call]).map(|(c, rust)| c / rust).collect();
         let (rust, c) = (median(&mut rust[call]), median(&mut c[call]));
         println!(
             "{name}: Rust {rust:.1} ns, C {c:.1} ns, {:.3} of medians, {:.3} median of rounds",

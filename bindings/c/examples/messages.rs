@@ -1,7 +1,10 @@
-//! What a null message costs a member in C and in Python, beside one in Rust: each language alone (a send, a poll of the null handler), then a pair of processes that poll (one way), in turns, so that all see the same machine; beside each pair,
-//! the time of a line of memory there and back between the same two processors.
+//! What a null message costs a member in C and in Python, beside one in Rust: each language alone
+//! (a send, a poll of the null handler), then a pair of processes that poll (one way), in turns, so
+//! that all see the same machine; beside each pair, the time of a line of memory there and back
+//! between the same two processors.
 //!
-//! `messages LIBRARY [PACKAGE]`: the shared library of C, and the folder of Python's package with its engine.
+//! `messages LIBRARY [PACKAGE]`: the shared library of C, and the folder of Python's package with
+//! its engine.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -95,7 +98,12 @@ fn line(_: bool) -> Result<(), Box<dyn Error>> {
     let pin = |processor: &str| {
         let thread = std::fs::read_link("/proc/thread-self")?;
         let number = thread.file_name().unwrap_or_default().to_owned();
-        Command::new("taskset").args(["-pc", processor]).arg(number).stdout(Stdio::null()).status().map(drop)
+        Command::new("taskset")
+            .args(["-pc", processor])
+            .arg(number)
+            .stdout(Stdio::null())
+            .status()
+            .map(drop)
     };
     let ready = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
@@ -116,14 +124,20 @@ fn measure(library: &Path, package: Option<&Path>) -> Result<(), Box<dyn Error>>
     }
     let c = folder.path().join("messages");
     let mut gcc = Command::new("gcc");
-    gcc.args(["-std=gnu11", "-O2", "-I"]).arg(here.join("include")).arg(here.join("examples/messages.c")).arg("-o").arg(&c);
+    gcc.args(["-std=gnu11", "-O2", "-I"])
+        .arg(here.join("include"))
+        .arg(here.join("examples/messages.c"))
+        .arg("-o")
+        .arg(&c);
     gcc.arg("-L").arg(folder.path()).args(["-lupcall", "-Wl,-rpath"]).arg(folder.path());
     if !gcc.status()?.success() {
         return Err("the program in C cannot be built".into());
     }
-    let mut languages: Vec<(&str, Vec<PathBuf>)> = vec![("Rust", vec![std::env::current_exe()?]), ("C", vec![c])];
+    let mut languages: Vec<(&str, Vec<PathBuf>)> =
+        vec![("Rust", vec![std::env::current_exe()?]), ("C", vec![c])];
     if package.is_some() {
-        languages.push(("Python", vec!["python3".into(), here.join("../python/examples/messages.py")]));
+        languages
+            .push(("Python", vec!["python3".into(), here.join("../python/examples/messages.py")]));
     }
     let start = |program: &[PathBuf], arguments: &[&str], processor: &str| {
         let mut command = Command::new("taskset");
@@ -141,8 +155,15 @@ fn measure(library: &Path, package: Option<&Path>) -> Result<(), Box<dyn Error>>
             let pair = start(program, &[&name, "2", "0"], "0")?.wait_with_output()?;
             other.wait_with_output()?;
             let line = Command::new(std::env::current_exe()?).args(["line", "0"]).output()?;
-            let said = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).trim().to_owned();
-            println!("{language}: {}, {}, {} ns there and back", said(&alone), said(&pair), said(&line));
+            let said = |output: &std::process::Output| {
+                String::from_utf8_lossy(&output.stdout).trim().to_owned()
+            };
+            println!(
+                "{language}: {}, {}, {} ns there and back",
+                said(&alone),
+                said(&pair),
+                said(&line)
+            );
         }
     }
     Ok(())

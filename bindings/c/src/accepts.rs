@@ -47,7 +47,10 @@ impl Asked {
 }
 
 /// A policy that asks one in C.
-pub(crate) fn asking(policy: PolicyFn, context: *mut c_void) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
+pub(crate) fn asking(
+    policy: PolicyFn,
+    context: *mut c_void,
+) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
     let asked = Asked { policy, context };
     move |peer| asked.accepts(peer)
 }
@@ -59,7 +62,9 @@ pub(crate) fn asking(policy: PolicyFn, context: *mut c_void) -> impl Fn(&Peer) -
 unsafe fn numbers(first: *const u32, count: usize, what: &str) -> Result<Vec<u32>, Problem> {
     match count {
         0 => Ok(Vec::new()),
-        _ if first.is_null() => Err(Problem::misuse(format!("the {what} that are accepted are {count}, and NULL"))),
+        _ if first.is_null() => {
+            Err(Problem::misuse(format!("the {what} that are accepted are {count}, and NULL")))
+        }
         // SAFETY: the caller's contract.
         _ => Ok(unsafe { slice::from_raw_parts(first, count) }.to_vec()),
     }

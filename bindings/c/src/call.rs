@@ -21,7 +21,8 @@ pub unsafe extern "C" fn upcall_invoke_words(
 ) -> Status {
     let run = || {
         // SAFETY: by the header null or a client.
-        let client = unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
+        let client =
+            unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
         // SAFETY: by the header six words that are the generated code's alone.
         let words = unsafe { &mut *words };
         Ok(client.binding.call_words(number as u16, words, len)?)
@@ -45,7 +46,8 @@ pub unsafe extern "C" fn upcall_invoke(
         // SAFETY: by the header the generated code's writer, which it does not use again.
         let args = unsafe { Taken::take(args) };
         // SAFETY: by the header null or a client.
-        let client = unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
+        let client =
+            unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
         args.check()?;
         let tail = args.tail()?;
         let block = Pieces { fixed: args.fixed(), tail: &tail, len: args.len() };
@@ -60,7 +62,8 @@ pub unsafe extern "C" fn upcall_invoke(
         client.binding.call_pieces(number as u16, &block, unread, |decoder| {
             let Some(read) = read else { return Ok(()) };
             let reader = Reader::new(decoder);
-            // SAFETY: by the header the function that reads results of this kind, and room for them.
+            // SAFETY: by the header the function that reads results of this kind, and room for
+            // them.
             if !unsafe { read(&reader, result) } {
                 return Err(reader.fault().unwrap_or(upcall_rpc::Malformed::Short { at: 0 }));
             }

@@ -36,7 +36,11 @@ pub(crate) unsafe fn take_back<T>(given: *mut T) -> Option<Box<T>> {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_bind(name: *const c_char, interface: *const CInterface, error: *mut Error) -> *mut Client {
+pub unsafe extern "C" fn upcall_bind(
+    name: *const c_char,
+    interface: *const CInterface,
+    error: *mut Error,
+) -> *mut Client {
     // SAFETY: by the header.
     unsafe { upcall_bind_expecting(name, interface, ptr::null(), error) }
 }
@@ -57,8 +61,11 @@ pub unsafe extern "C" fn upcall_bind_expecting(
         // SAFETY: by the header null or a struct of the caller's.
         let binding = match unsafe { accepts.as_ref() } {
             None => Binding::bind(name, interface)?,
-            // SAFETY: by the header.
-            Some(accepts) => Binding::bind_expecting(name, interface, &*unsafe { accepts.policy() }?)?,
+            Some(accepts) => {
+                // SAFETY: by the header.
+                let policy = unsafe { accepts.policy() }?;
+                Binding::bind_expecting(name, interface, &*policy)?
+            }
         };
         Ok(hand_out(Client { binding }))
     };
@@ -67,15 +74,22 @@ pub unsafe extern "C" fn upcall_bind_expecting(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_client_part(client: *const Client, id: *const c_char, error: *mut Error) -> *mut Client {
+pub unsafe extern "C" fn upcall_client_part(
+    client: *const Client,
+    id: *const c_char,
+    error: *mut Error,
+) -> *mut Client {
     let null = |_: Status| ptr::null_mut();
     let run = || {
         // SAFETY: by the header null or a client.
-        let client = unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
+        let client =
+            unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
         // SAFETY: by the header a C string.
         let id = unsafe { text(id, "the interface's name") }?;
         let part = client.binding.part_named(id);
-        let part = part.ok_or_else(|| Problem::misuse(format!("{} does not carry {id}", client.binding.interface().id)))?;
+        let part = part.ok_or_else(|| {
+            Problem::misuse(format!("{} does not carry {id}", client.binding.interface().id))
+        })?;
         Ok(hand_out(Client { binding: part }))
     };
     // SAFETY: by the header `error` is null or the caller's.
@@ -135,7 +149,11 @@ pub unsafe extern "C" fn upcall_client_set_abandon(client: *mut Client, word: *c
     // SAFETY: by the header null or a word.
     let word = unsafe { word.as_ref() };
     // SAFETY: by the header.
-    unsafe { set(client, |binding| word.map_or_else(|| binding.without_abandon(), |word| binding.with_abandon(word))) }
+    unsafe {
+        set(client, |binding| {
+            word.map_or_else(|| binding.without_abandon(), |word| binding.with_abandon(word))
+        })
+    }
 }
 
 #[unsafe(no_mangle)]

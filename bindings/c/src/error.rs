@@ -107,8 +107,17 @@ impl Problem {
 
     #[cold]
     fn panic(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Self::new(Status::Internal, format!("a bug in Upcall, please report it: {}", text.unwrap_or("a panic without a text")))
+        let text = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Self::new(
+            Status::Internal,
+            format!(
+                "a bug in Upcall, please report it: {}",
+                text.unwrap_or("a panic without a text")
+            ),
+        )
     }
 
     /// Writes it to the caller's struct, if there is one.
@@ -129,7 +138,8 @@ impl Problem {
         for (to, from) in text.iter_mut().zip(self.text[..end].bytes()) {
             *to = if from == 0 { b' ' } else { from } as c_char;
         }
-        // SAFETY: the caller's contract; a plain store of a whole struct, which need not be initialised.
+        // SAFETY: the caller's contract; a plain store of a whole struct, which need not be
+        // initialised.
         unsafe { error.write(Error { status: self.status, sent: self.sent, text }) };
         self.status
     }
@@ -200,7 +210,9 @@ impl From<ServeError> for Problem {
 impl From<JoinError> for Problem {
     fn from(error: JoinError) -> Self {
         let status = match &error {
-            JoinError::BadName { .. } | JoinError::BadSize { .. } | JoinError::TooManyKinds { .. } => Status::Misuse,
+            JoinError::BadName { .. }
+            | JoinError::BadSize { .. }
+            | JoinError::TooManyKinds { .. } => Status::Misuse,
             JoinError::Incomplete { .. } => Status::Incomplete,
             JoinError::Refused { .. } => Status::NotTakenIn,
             JoinError::NoJob { .. } => Status::NoJob,
@@ -249,12 +261,17 @@ impl From<RunError> for Problem {
     }
 }
 
-/// Runs `run`; what goes wrong in it, panics included, is written to `error`, and `otherwise` makes the return value of it.
+/// Runs `run`; what goes wrong in it, panics included, is written to `error`, and `otherwise` makes
+/// the return value of it.
 ///
 /// # Safety
 /// As [`Problem::write`].
 #[inline]
-pub unsafe fn guard<T>(error: *mut Error, otherwise: impl FnOnce(Status) -> T, run: impl FnOnce() -> Result<T, Problem>) -> T {
+pub unsafe fn guard<T>(
+    error: *mut Error,
+    otherwise: impl FnOnce(Status) -> T,
+    run: impl FnOnce() -> Result<T, Problem>,
+) -> T {
     let problem = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(done)) => return done,
         Ok(Err(problem)) => problem,
@@ -327,8 +344,14 @@ mod tests {
         let mut error = zeroed();
         let panics: [(fn(), &str); 3] = [
             (|| panic!("a text"), "a bug in Upcall, please report it: a text"),
-            (|| panic!("number {}", std::hint::black_box(7)), "a bug in Upcall, please report it: number 7"),
-            (|| std::panic::panic_any(7), "a bug in Upcall, please report it: a panic without a text"),
+            (
+                || panic!("number {}", std::hint::black_box(7)),
+                "a bug in Upcall, please report it: number 7",
+            ),
+            (
+                || std::panic::panic_any(7),
+                "a bug in Upcall, please report it: a panic without a text",
+            ),
         ];
         for (panics, expected) in panics {
             let run = || {
@@ -337,7 +360,10 @@ mod tests {
             };
             // SAFETY: this test's own struct.
             let status = unsafe { guard_status(&mut error, run) };
-            assert_eq!((status, error.status, error.sent), (Status::Internal, Status::Internal, false));
+            assert_eq!(
+                (status, error.status, error.sent),
+                (Status::Internal, Status::Internal, false)
+            );
             assert_eq!(text_of(&error), expected);
             // SAFETY: null is allowed.
             assert_eq!(unsafe { guard_status(std::ptr::null_mut(), run) }, Status::Internal);
@@ -345,14 +371,23 @@ mod tests {
         assert_eq!(guard_or(7, || panic!("nobody is told")), 7);
     }
 
-    /// Of those that only calls to other machines have: each has a status and a text of its own, and the runtime's words are passed on.
+    /// Of those that only calls to other machines have: each has a status and a text of its own,
+    /// and the runtime's words are passed on.
     #[test]
     fn errors_of_the_network_have_names() {
         let (name, server) = ("files".to_string(), "far:7000".to_string());
         let all = [
-            (BindError::Unreachable { server: server.clone(), why: "no route".into() }.into(), Status::Unreachable, "no route"),
+            (
+                BindError::Unreachable { server: server.clone(), why: "no route".into() }.into(),
+                Status::Unreachable,
+                "no route",
+            ),
             (BindError::NotThere { name, server }.into(), Status::NotThere, "\"files\""),
-            (ServeError::Unprotected { address: "0.0.0.0:7000".into() }.into(), Status::Unprotected, "0.0.0.0:7000"),
+            (
+                ServeError::Unprotected { address: "0.0.0.0:7000".into() }.into(),
+                Status::Unprotected,
+                "0.0.0.0:7000",
+            ),
         ];
         let unknown = upcall_status_text(u32::MAX);
         for (problem, status, part) in all {
@@ -366,10 +401,22 @@ mod tests {
     /// A member that lives and refuses a queue is not called dead, in C either.
     #[test]
     fn a_refused_queue_has_a_name() {
-        let refused = SendError::Refused { rank: 3, lack: upcall_message::Lack::Memory, errno: Some(12), waiting: 5 };
+        let refused = SendError::Refused {
+            rank: 3,
+            lack: upcall_message::Lack::Memory,
+            errno: Some(12),
+            waiting: 5,
+        };
         let problem = Problem::from(refused);
         assert_eq!((problem.status, problem.status as u32), (Status::QueueRefused, 94));
-        for part in ["member 3 lives", "memory", "os error 12", "was not sent", "5 sent before wait", "send again"] {
+        for part in [
+            "member 3 lives",
+            "memory",
+            "os error 12",
+            "was not sent",
+            "5 sent before wait",
+            "send again",
+        ] {
             assert!(problem.text.contains(part), "{part}: {}", problem.text);
         }
         assert!(!problem.text.contains("ended"), "{}", problem.text);
@@ -383,6 +430,9 @@ mod tests {
         // SAFETY: this test's own struct.
         unsafe { Problem::misuse(long.as_str()).write(&mut error) };
         let text = text_of(&error);
-        assert!(text.starts_with("a bß") && text.ends_with('ß') && text.len() >= TEXT - 2, "{text}");
+        assert!(
+            text.starts_with("a bß") && text.ends_with('ß') && text.len() >= TEXT - 2,
+            "{text}"
+        );
     }
 }

@@ -1,9 +1,14 @@
-//! Groups: members in C, their handlers, and what they send and take. `include/upcall_message.h` documents the functions.
+//! Groups: members in C, their handlers, and what they send and take. `include/upcall_message.h`
+//! documents the functions.
 //!
-//! A group belongs to the thread that has joined it. What another thread may read of it, its rank and the like, never changes; all else is asked for with the number of the thread first ([`here`]).
-//! A program's handlers run within functions of this module, which count themselves ([`Within`]), so that nobody frees a group that they work on.
+//! A group belongs to the thread that has joined it. What another thread may read of it, its rank
+//! and the like, never changes; all else is asked for with the number of the thread first
+//! ([`here`]). A program's handlers run within functions of this module, which count themselves
+//! ([`Within`]), so that nobody frees a group that they work on.
 //!
-//! Payloads are checked by their signatures on the way out; on the way in they are copied, and the copy is checked: C gets no pointer into memory that a peer can write, but where it asks for the message in place ([`place`](crate::place)).
+//! Payloads are checked by their signatures on the way out; on the way in they are copied, and the
+//! copy is checked: C gets no pointer into memory that a peer can write, but where it asks for the
+//! message in place ([`place`](crate::place)).
 
 use crate::client::{hand_out, pacing, take_back};
 use crate::error::{Error, Problem, Status, guard, guard_or, guard_status, text};
@@ -14,7 +19,9 @@ use std::rc::Rc;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use upcall_message::{Carried, Event, ForeignKind, Group, Handlers, Joining, Message, Rank, SendError};
+use upcall_message::{
+    Carried, Event, ForeignKind, Group, Handlers, Joining, Message, Rank, SendError,
+};
 
 /// `UPCALL_NEVER`.
 const NEVER: u64 = u64::MAX;
@@ -127,7 +134,8 @@ impl Drop for Within<'_> {
     }
 }
 
-/// Does something with a group, for a function that the thread may call; nobody frees the group meanwhile.
+/// Does something with a group, for a function that the thread may call; nobody frees the group
+/// meanwhile.
 ///
 /// # Safety
 /// The group is null or a group, and `error` is null or the caller's.
@@ -173,9 +181,9 @@ impl Block {
         let start = unsafe { libc::calloc(1, size) };
         match NonNull::new(start.cast()) {
             Some(start) => Self { start, size },
-            None => {
-                std::alloc::handle_alloc_error(std::alloc::Layout::array::<u8>(size).unwrap_or(std::alloc::Layout::new::<u8>()))
-            }
+            None => std::alloc::handle_alloc_error(
+                std::alloc::Layout::array::<u8>(size).unwrap_or(std::alloc::Layout::new::<u8>()),
+            ),
         }
     }
 
@@ -228,7 +236,11 @@ impl Copied {
         if kind.size().is_some_and(|size| size != message.size()) {
             return None;
         }
-        if message.size() <= SMALL { Self::small(message, kind) } else { Self::large(message, kind).map(Self::Large) }
+        if message.size() <= SMALL {
+            Self::small(message, kind)
+        } else {
+            Self::large(message, kind).map(Self::Large)
+        }
     }
 
     fn message(&self, from: Rank, kind: u32) -> CMessage {
@@ -260,13 +272,15 @@ pub unsafe extern "C" fn upcall_handlers_kind(
 ) -> u32 {
     let run = || {
         // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
-        let told = unsafe { handlers.as_mut() }.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
+        let told =
+            unsafe { handlers.as_mut() }.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
         // SAFETY: by the header a C string.
         let name = unsafe { text(name, "the name") }?;
         // SAFETY: by the header a C string.
         let carries = unsafe { text(carries, "what it carries") }?;
         let carries = Carried::parse(carries).map_err(|bad| Problem::misuse(bad.to_string()))?;
-        let kind = told.handlers.foreign(name, carries).map_err(|bad| Problem::misuse(bad.to_string()))?;
+        let kind =
+            told.handlers.foreign(name, carries).map_err(|bad| Problem::misuse(bad.to_string()))?;
         told.kinds.push(kind.clone());
         Ok(kind.index().into())
     };
@@ -284,7 +298,8 @@ pub unsafe extern "C" fn upcall_handlers_on(
 ) -> Status {
     let run = || {
         // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
-        let told = unsafe { handlers.as_mut() }.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
+        let told =
+            unsafe { handlers.as_mut() }.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
         let kind_of = told.kinds.get(kind as usize).cloned().ok_or_else(|| no_such_kind(kind))?;
         let handler = handler.ok_or_else(|| Problem::misuse("the handler is NULL"))?;
         let (place, of) = (told.place.clone(), kind_of.clone());
@@ -293,7 +308,8 @@ pub unsafe extern "C" fn upcall_handlers_on(
             move |message| Copied::of(message, &of),
             move |_, from, copied| {
                 let group = place.get();
-                // SAFETY: set when the group was joined, and freed by nobody before it is left, which nobody does within a handler.
+                // SAFETY: set when the group was joined, and freed by nobody before it is left,
+                // which nobody does within a handler.
                 let Some(within) = (unsafe { group.as_ref() }) else { return };
                 let _within = Within::enter(within);
                 // SAFETY: by the header a function for this context.
@@ -312,7 +328,11 @@ pub(crate) fn no_such_kind(kind: u32) -> Problem {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_handlers_set_interruption(handlers: *mut CHandlers, ask: Option<DoneFn>, context: *mut c_void) {
+pub unsafe extern "C" fn upcall_handlers_set_interruption(
+    handlers: *mut CHandlers,
+    ask: Option<DoneFn>,
+    context: *mut c_void,
+) {
     // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
     let Some(told) = (unsafe { handlers.as_mut() }) else { return };
     let Some(ask) = ask else { return };
@@ -321,9 +341,16 @@ pub unsafe extern "C" fn upcall_handlers_set_interruption(handlers: *mut CHandle
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_joining_new(name: *const c_char, size: usize, error: *mut Error) -> *mut CJoining {
-    // SAFETY: by the header a C string.
-    let run = || Ok(hand_out(CJoining(Joining::new(unsafe { text(name, "the name") }?, size).upcalls(false))));
+pub unsafe extern "C" fn upcall_joining_new(
+    name: *const c_char,
+    size: usize,
+    error: *mut Error,
+) -> *mut CJoining {
+    let run = || {
+        // SAFETY: by the header a C string.
+        let name = unsafe { text(name, "the name") }?;
+        Ok(hand_out(CJoining(Joining::new(name, size).upcalls(false))))
+    };
     // SAFETY: by the header `error` is null or the caller's.
     unsafe { guard(error, |_| ptr::null_mut(), run) }
 }
@@ -359,7 +386,8 @@ pub unsafe extern "C" fn upcall_joining_set_rank(joining: *mut CJoining, rank: u
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_joining_set_patience(joining: *mut CJoining, nanoseconds: u64) {
-    let patience = if nanoseconds == NEVER { Duration::MAX } else { Duration::from_nanos(nanoseconds) };
+    let patience =
+        if nanoseconds == NEVER { Duration::MAX } else { Duration::from_nanos(nanoseconds) };
     // SAFETY: by the header.
     unsafe { say(joining, |joining| joining.within(patience)) }
 }
@@ -388,14 +416,19 @@ fn limit(nanoseconds: u64) -> Option<Duration> {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_join(joining: *mut CJoining, handlers: *mut CHandlers, error: *mut Error) -> *mut CGroup {
+pub unsafe extern "C" fn upcall_group_join(
+    joining: *mut CJoining,
+    handlers: *mut CHandlers,
+    error: *mut Error,
+) -> *mut CGroup {
     let run = || {
         // SAFETY: by the header null, or one that is given up here.
         let joining = unsafe { take_back(joining) };
         // SAFETY: by the header null, or handlers that are given up here.
         let handlers = unsafe { take_back(handlers) };
         let joining = joining.ok_or_else(|| Problem::misuse("what to join is NULL"))?;
-        let CHandlers { handlers, kinds, place } = *handlers.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
+        let CHandlers { handlers, kinds, place } =
+            *handlers.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
         let group = joining.0.join(handlers)?;
         let processes = (0..group.size()).map(|rank| group.process(rank).unwrap_or(0)).collect();
         let (rank, kinds, within) = (group.rank(), kinds.into(), Cell::new(0));
@@ -419,7 +452,8 @@ pub unsafe extern "C" fn upcall_group_leave(group: *mut CGroup, error: *mut Erro
                 "a handler of the group, or a function that it was called by, is under way: leave after that",
             ));
         }
-        // SAFETY: by the header nobody uses it any more, and by its count none of its functions is under way.
+        // SAFETY: by the header nobody uses it any more, and by its count none of its functions is
+        // under way.
         drop(unsafe { take_back(group) });
         Ok(())
     };
@@ -469,7 +503,9 @@ unsafe fn send(
     let run = |group: &CGroup| {
         let kind = group.kinds.get(kind as usize).ok_or_else(|| no_such_kind(kind))?;
         let payload = match data.is_null() {
-            true if size > 0 => return Err(Problem::misuse(format!("the payload of {size} bytes is NULL"))),
+            true if size > 0 => {
+                return Err(Problem::misuse(format!("the payload of {size} bytes is NULL")));
+            }
             true => &[],
             // SAFETY: the caller's contract.
             false => unsafe { slice::from_raw_parts(data.cast::<u8>(), size) },
@@ -541,7 +577,12 @@ pub unsafe extern "C" fn upcall_group_available(group: *const CGroup, error: *mu
 ///
 /// # Safety
 /// As the header says of both.
-unsafe fn next(group: *const CGroup, message: *mut CMessage, takes: bool, error: *mut Error) -> Status {
+unsafe fn next(
+    group: *const CGroup,
+    message: *mut CMessage,
+    takes: bool,
+    error: *mut Error,
+) -> Status {
     let run = |group: &CGroup| {
         if message.is_null() {
             return Err(Problem::misuse("there is no room for the message: it is NULL"));
@@ -553,7 +594,8 @@ unsafe fn next(group: *const CGroup, message: *mut CMessage, takes: bool, error:
             let block = if fits { Copied::large(message, kind) } else { None }?;
             Some((message.from(), message.kind(), block))
         };
-        let found = if takes { group.group.receive_foreign(read) } else { group.group.peek_foreign(read) };
+        let found =
+            if takes { group.group.receive_foreign(read) } else { group.group.peek_foreign(read) };
         let Ok((from, kind, block)) = found else { return Ok(Status::NothingThere) };
         let size = block.size;
         let data = if size == 0 { ptr::null() } else { block.give() };
@@ -566,19 +608,31 @@ unsafe fn next(group: *const CGroup, message: *mut CMessage, takes: bool, error:
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_receive(group: *mut CGroup, message: *mut CMessage, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_receive(
+    group: *mut CGroup,
+    message: *mut CMessage,
+    error: *mut Error,
+) -> Status {
     // SAFETY: by the header.
     unsafe { next(group, message, true, error) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_peek(group: *mut CGroup, message: *mut CMessage, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_peek(
+    group: *mut CGroup,
+    message: *mut CMessage,
+    error: *mut Error,
+) -> Status {
     // SAFETY: by the header.
     unsafe { next(group, message, false, error) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_poll(group: *mut CGroup, count: *mut usize, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_poll(
+    group: *mut CGroup,
+    count: *mut usize,
+    error: *mut Error,
+) -> Status {
     let run = |group: &CGroup| {
         let polled = group.group.poll();
         if !count.is_null() {
@@ -592,7 +646,11 @@ pub unsafe extern "C" fn upcall_group_poll(group: *mut CGroup, count: *mut usize
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_wait(group: *mut CGroup, nanoseconds: u64, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_wait(
+    group: *mut CGroup,
+    nanoseconds: u64,
+    error: *mut Error,
+) -> Status {
     // SAFETY: by the header.
     unsafe { with(group, error, |group| Ok(there(group.group.wait_foreign(limit(nanoseconds))?))) }
 }
@@ -632,7 +690,8 @@ pub unsafe extern "C" fn upcall_group_reduce(
     error: *mut Error,
 ) -> Status {
     let run = |group: &CGroup| {
-        let value = NonNull::new(value.cast::<u64>()).ok_or_else(|| Problem::misuse("the value is NULL"))?;
+        let value = NonNull::new(value.cast::<u64>())
+            .ok_or_else(|| Problem::misuse("the value is NULL"))?;
         let combine = combine.ok_or_else(|| Problem::misuse("what combines is NULL"))?;
         // SAFETY: by the header eight bytes of the caller's, which may lie anywhere.
         let own = unsafe { value.read_unaligned() };
@@ -650,14 +709,20 @@ pub unsafe extern "C" fn upcall_group_reduce(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_event(group: *mut CGroup, event: *mut CEvent, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_event(
+    group: *mut CGroup,
+    event: *mut CEvent,
+    error: *mut Error,
+) -> Status {
     let run = |group: &CGroup| {
         if event.is_null() {
             return Err(Problem::misuse("there is no room for the event: it is NULL"));
         }
         let told = match group.group.event() {
             None => return Ok(Status::NothingThere),
-            Some(Event::Ended { rank }) => CEvent { what: 0, rank, text: fill("it has ended, or has left the group") },
+            Some(Event::Ended { rank }) => {
+                CEvent { what: 0, rank, text: fill("it has ended, or has left the group") }
+            }
             Some(Event::Violation { rank, what }) => CEvent { what: 1, rank, text: fill(&what) },
             Some(_) => return Err(Problem::new(Status::Internal, "an event of an unknown kind")),
         };
@@ -670,7 +735,10 @@ pub unsafe extern "C" fn upcall_group_event(group: *mut CGroup, event: *mut CEve
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_begin_atomic(group: *mut CGroup, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_begin_atomic(
+    group: *mut CGroup,
+    error: *mut Error,
+) -> Status {
     let run = |group: &CGroup| {
         group.group.begin_atomic();
         Ok(Status::Ok)
@@ -700,7 +768,8 @@ unsafe fn tell(
     number: impl FnOnce(&CGroup) -> Result<u64, Problem>,
 ) -> Status {
     let run = |group: &CGroup| {
-        let to = NonNull::new(to).ok_or_else(|| Problem::misuse("there is no room for the number: it is NULL"))?;
+        let to = NonNull::new(to)
+            .ok_or_else(|| Problem::misuse("there is no room for the number: it is NULL"))?;
         let number = number(group)?;
         // SAFETY: the caller's contract.
         unsafe { to.write(number) };
@@ -711,7 +780,12 @@ unsafe fn tell(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_buffered(group: *const CGroup, to: usize, bytes: *mut u64, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_buffered(
+    group: *const CGroup,
+    to: usize,
+    bytes: *mut u64,
+    error: *mut Error,
+) -> Status {
     let buffered = |group: &CGroup| match group.processes.len() {
         size if to >= size => Err(SendError::NoSuchRank { rank: to, size }.into()),
         _ => Ok(group.group.buffered(to)),
@@ -721,13 +795,21 @@ pub unsafe extern "C" fn upcall_group_buffered(group: *const CGroup, to: usize, 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_diverted(group: *const CGroup, count: *mut u64, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_diverted(
+    group: *const CGroup,
+    count: *mut u64,
+    error: *mut Error,
+) -> Status {
     // SAFETY: by the header.
     unsafe { tell(group, count, error, |group| Ok(group.group.diverted())) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_diversions(group: *const CGroup, count: *mut u64, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_diversions(
+    group: *const CGroup,
+    count: *mut u64,
+    error: *mut Error,
+) -> Status {
     // SAFETY: by the header.
     unsafe { tell(group, count, error, |group| Ok(group.group.diversions())) }
 }

@@ -45,7 +45,8 @@ pub struct CInterface {
     limits: *const c_char,
 }
 
-/// Those that were asked for. Compared by what they say, since a library that is unloaded leaves its addresses to others.
+/// Those that were asked for. Compared by what they say, since a library that is unloaded leaves
+/// its addresses to others.
 static KNOWN: Mutex<Vec<&'static Interface>> = Mutex::new(Vec::new());
 
 /// The runtime's descriptor for one of C's.
@@ -54,7 +55,9 @@ static KNOWN: Mutex<Vec<&'static Interface>> = Mutex::new(Vec::new());
 /// `interface` is null or as the header says.
 pub unsafe fn known(interface: *const CInterface) -> Result<&'static Interface, Problem> {
     // SAFETY: the caller's contract.
-    let Some(told) = (unsafe { interface.as_ref() }) else { return Err(Problem::misuse("the interface is NULL")) };
+    let Some(told) = (unsafe { interface.as_ref() }) else {
+        return Err(Problem::misuse("the interface is NULL"));
+    };
     if told.abi != ABI {
         let text = format!(
             "the program was generated for version {} of upcall.h, and libupcall has version {ABI}: generate and build it again",
@@ -76,8 +79,10 @@ pub unsafe fn known(interface: *const CInterface) -> Result<&'static Interface, 
 /// # Safety
 /// `told` is as the header says.
 unsafe fn build(told: &CInterface) -> Result<Interface, Problem> {
-    // SAFETY: the caller's contract, for this text and those below.
-    let owned = |said: *const c_char, what: &str| unsafe { text(said, what) }.map(|text| text.to_owned().into());
+    let owned = |said: *const c_char, what: &str| {
+        // SAFETY: the caller's contract.
+        unsafe { text(said, what) }.map(|text| text.to_owned().into())
+    };
     // SAFETY: the descriptor says how many there are.
     let procedures = unsafe { items(told.procedures, told.procedure_count) };
     let procedure = |told: &CProcedure| {
@@ -88,12 +93,18 @@ unsafe fn build(told: &CInterface) -> Result<Interface, Problem> {
             args: Extent { fixed: told.args_fixed, tail: told.args_tail },
             results: Extent { fixed: told.results_fixed, tail: told.results_tail },
             calls: told.calls,
-            limits: Limits { string: told.string_limit, list: told.list_limit, values: told.values_limit },
+            limits: Limits {
+                string: told.string_limit,
+                list: told.list_limit,
+                values: told.values_limit,
+            },
         })
     };
     // SAFETY: the descriptor says how many there are.
     let parts = unsafe { items(told.parts, told.part_count) };
-    let part = |told: &CPart| Ok(Part { id: owned(told.id, "a carried interface's name")?, first: told.first });
+    let part = |told: &CPart| {
+        Ok(Part { id: owned(told.id, "a carried interface's name")?, first: told.first })
+    };
     Ok(Interface {
         id: owned(told.id, "the interface's name")?,
         procedures: procedures.iter().map(procedure).collect::<Result<Vec<_>, Problem>>()?.into(),
@@ -115,7 +126,8 @@ unsafe fn items<'a, T>(start: *const T, count: u32) -> &'a [T] {
 
 fn equal(a: &Interface, b: &Interface) -> bool {
     let same = |(a, b): (&Procedure, &Procedure)| {
-        (a.hash, a.args, a.results, a.calls, a.limits) == (b.hash, b.args, b.results, b.calls, b.limits)
+        (a.hash, a.args, a.results, a.calls, a.limits)
+            == (b.hash, b.args, b.results, b.calls, b.limits)
             && a.name == b.name
             && a.signature == b.signature
     };

@@ -1,6 +1,9 @@
-//! Interrupts: handlers in C that run in the middle of what the thread computes, in the handler of a signal.
+//! Interrupts: handlers in C that run in the middle of what the thread computes, in the handler of
+//! a signal.
 //!
-//! Nothing here allocates, frees, locks or panics once an interrupt runs: payloads are of fixed sizes up to [`SMALL`], copied to the interrupt's stack and checked there, and failures are a status without a text.
+//! Nothing here allocates, frees, locks or panics once an interrupt runs: payloads are of fixed
+//! sizes up to [`SMALL`], copied to the interrupt's stack and checked there, and failures are a
+//! status without a text.
 
 use crate::error::{Error, Problem, Status, guard_status};
 use crate::group::{CGroup, CHandlers, CMessage, SMALL, no_such_kind, with};
@@ -40,7 +43,8 @@ pub unsafe extern "C" fn upcall_handlers_on_interrupt(
 ) -> Status {
     let run = || {
         // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
-        let told = unsafe { handlers.as_mut() }.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
+        let told =
+            unsafe { handlers.as_mut() }.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
         let kind_of = told.kinds.get(kind as usize).cloned().ok_or_else(|| no_such_kind(kind))?;
         let handler = handler.ok_or_else(|| Problem::misuse("the handler is NULL"))?;
         if kind_of.size().is_none_or(|size| size > SMALL) {
@@ -52,12 +56,14 @@ pub unsafe extern "C" fn upcall_handlers_on_interrupt(
         let (place, of) = (told.place.clone(), kind_of.clone());
         told.handlers.on_foreign_interrupt(&kind_of, move |interrupt, message| {
             let Some(words) = copied(message, &of) else { return false };
-            // SAFETY: set when the group was joined, and freed by nobody before it is left, which nobody does while it takes messages.
+            // SAFETY: set when the group was joined, and freed by nobody before it is left, which
+            // nobody does while it takes messages.
             let Some(group) = (unsafe { place.get().as_ref() }) else { return false };
             let interrupt = CInterrupt { interrupt, kinds: &group.kinds };
             let data = if message.size() == 0 { ptr::null() } else { words.as_ptr().cast() };
             let message = CMessage { from: message.from(), kind, size: message.size(), data };
-            // SAFETY: by the header a function for this context that is fit for a handler of a signal.
+            // SAFETY: by the header a function for this context that is fit for a handler of a
+            // signal.
             unsafe { handler(context, &raw const interrupt, &raw const message) };
             true
         });
@@ -76,7 +82,8 @@ pub unsafe extern "C" fn upcall_group_interruptible(
 ) -> Status {
     let run = |group: &CGroup| {
         let body = body.ok_or_else(|| Problem::misuse("what is to be interruptible is NULL"))?;
-        // SAFETY: the program has said so in the header's words when it gave its handlers; what is around them here neither allocates, frees, locks nor panics.
+        // SAFETY: the program has said so in the header's words when it gave its handlers; what is
+        // around them here neither allocates, frees, locks nor panics.
         let promise = unsafe { Promise::given() };
         // SAFETY: by the header a function for this context.
         group.group.interruptible(promise, || unsafe { body(context) })?;
@@ -113,7 +120,9 @@ pub unsafe extern "C" fn upcall_interrupt_try_send(
     size: usize,
 ) -> Status {
     // SAFETY: by the header what the handler was given, and it has not returned.
-    let Some(CInterrupt { interrupt, kinds }) = (unsafe { interrupt.as_ref() }) else { return Status::Misuse };
+    let Some(CInterrupt { interrupt, kinds }) = (unsafe { interrupt.as_ref() }) else {
+        return Status::Misuse;
+    };
     let Some(kind) = kinds.get(kind as usize) else { return Status::Misuse };
     let payload = match data.is_null() {
         true if size > 0 => return Status::Misuse,

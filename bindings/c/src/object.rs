@@ -13,7 +13,8 @@ pub struct Object {
     drop: Option<extern "C" fn(*mut c_void)>,
 }
 
-// SAFETY: the header says that an object's value is used and dropped by any of the server's threads.
+// SAFETY: the header says that an object's value is used and dropped by any of the server's
+// threads.
 unsafe impl Send for Object {}
 // SAFETY: as above.
 unsafe impl Sync for Object {}

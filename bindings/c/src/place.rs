@@ -1,7 +1,10 @@
-//! Messages where they lie, for C: a function of the program's looks at one, which is disposed of after that, or stays.
+//! Messages where they lie, for C: a function of the program's looks at one, which is disposed of
+//! after that, or stays.
 //!
-//! The place that C is given is a description that was read once, and the address; it is on the stack of [`look`], and the queue is borrowed as long as that is there: so nobody else takes the message, and its memory stays mapped.
-//! Of its signature the size alone is checked: all else could change after the check.
+//! The place that C is given is a description that was read once, and the address; it is on the
+//! stack of [`look`], and the queue is borrowed as long as that is there: so nobody else takes the
+//! message, and its memory stays mapped. Of its signature the size alone is checked: all else could
+//! change after the check.
 
 use crate::error::{Error, Problem, Status, guard_or};
 use crate::group::{CGroup, NO_KIND, there, with};
@@ -22,18 +25,32 @@ type LookFn = unsafe extern "C" fn(*mut c_void, *mut CGroup, *const CPlace<'_>);
 ///
 /// # Safety
 /// As the header says of both.
-unsafe fn look(group: *mut CGroup, look: Option<LookFn>, context: *mut c_void, takes: bool, error: *mut Error) -> Status {
+unsafe fn look(
+    group: *mut CGroup,
+    look: Option<LookFn>,
+    context: *mut c_void,
+    takes: bool,
+    error: *mut Error,
+) -> Status {
     let run = |of: &CGroup| {
         let look = look.ok_or_else(|| Problem::misuse("what is to look at the message is NULL"))?;
         let seen = |message: &Message<'_, '_>| {
             // One of no kind, or of a size that its kind has not, is a violation.
-            of.kinds.get(usize::from(message.kind())).filter(|kind| kind.may_have(message.size()))?;
-            let place = CPlace { from: message.from(), kind: message.kind().into(), payload: message.payload() };
-            // SAFETY: by the header a function for this context, which does not unwind. The place lives until it has returned.
+            of.kinds
+                .get(usize::from(message.kind()))
+                .filter(|kind| kind.may_have(message.size()))?;
+            let place = CPlace {
+                from: message.from(),
+                kind: message.kind().into(),
+                payload: message.payload(),
+            };
+            // SAFETY: by the header a function for this context, which does not unwind. The place
+            // lives until it has returned.
             unsafe { look(context, group, &raw const place) };
             Some(())
         };
-        let found = if takes { of.group.receive_foreign(seen) } else { of.group.peek_foreign(seen) };
+        let found =
+            if takes { of.group.receive_foreign(seen) } else { of.group.peek_foreign(seen) };
         Ok(there(found.is_ok()))
     };
     // SAFETY: the caller's contract.
@@ -87,14 +104,23 @@ pub unsafe extern "C" fn upcall_place_word(place: *const CPlace<'_>, at: usize) 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_place_copy(place: *const CPlace<'_>, at: usize, to: *mut u8, len: usize) -> bool {
+pub unsafe extern "C" fn upcall_place_copy(
+    place: *const CPlace<'_>,
+    at: usize,
+    to: *mut u8,
+    len: usize,
+) -> bool {
     guard_or(false, || {
         // SAFETY: as above.
-        let Some(part) = (unsafe { place.as_ref() }).and_then(|place| place.payload.part(at, len)) else { return false };
+        let Some(part) = (unsafe { place.as_ref() }).and_then(|place| place.payload.part(at, len))
+        else {
+            return false;
+        };
         if len == 0 || to.is_null() {
             return len == 0;
         }
-        // SAFETY: by the header so many bytes of the caller's; they are written whole before anybody reads them.
+        // SAFETY: by the header so many bytes of the caller's; they are written whole before
+        // anybody reads them.
         part.copy_out(0, unsafe { slice::from_raw_parts_mut(to, len) }).is_some()
     })
 }
@@ -103,5 +129,7 @@ pub unsafe extern "C" fn upcall_place_copy(place: *const CPlace<'_>, at: usize, 
 pub unsafe extern "C" fn upcall_place_data(place: *const CPlace<'_>) -> *const c_void {
     // SAFETY: as above.
     let payload = unsafe { place.as_ref() }.map(|place| place.payload);
-    payload.filter(|payload| !payload.is_empty()).map_or(ptr::null(), |payload| payload.as_ptr().cast())
+    payload
+        .filter(|payload| !payload.is_empty())
+        .map_or(ptr::null(), |payload| payload.as_ptr().cast())
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use upcall_rpc::untyped::Foreign;
 use upcall_rpc::{Bytes, Decoder, Handle, Malformed};
 
-/// `upcall_reader`. What is allocated for values is noted, and freed with it, unless it is [kept](Self::keep).
+/// `upcall_reader`. What is allocated for values is noted, and freed with it, unless it is
+/// [kept](Self::keep).
 pub struct Reader<'a> {
     decoder: &'a Decoder<'a>,
     made: RefCell<Made<'a>>,
@@ -94,7 +95,9 @@ impl Drop for Reader<'_> {
         for resource in made.resources {
             // SAFETY: made below, and nobody's since it was not kept.
             let resource = unsafe { take_back(resource) };
-            resource.into_iter().for_each(|resource| resource.client.binding.release(resource.handle));
+            resource
+                .into_iter()
+                .for_each(|resource| resource.client.binding.release(resource.handle));
         }
         for object in made.objects {
             // SAFETY: from `Arc::into_raw` below, and nobody's since it was not kept.
@@ -114,7 +117,12 @@ unsafe fn descriptor(at: *const u8) -> (u64, u64) {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_read(reader: *const Reader<'_>, at: u64, to: *mut u8, len: usize) -> bool {
+pub unsafe extern "C" fn upcall_read(
+    reader: *const Reader<'_>,
+    at: u64,
+    to: *mut u8,
+    len: usize,
+) -> bool {
     guard_or(false, || {
         // SAFETY: by the header the reader of this call.
         let reader = unsafe { &*reader };
@@ -137,7 +145,12 @@ pub unsafe extern "C" fn upcall_read_piece(
         let reader = unsafe { &*reader };
         // SAFETY: by the header a descriptor.
         let (start, len) = unsafe { descriptor(at) };
-        let Some(span) = reader.all_right(reader.decoder.claim_piece(start, len, stride, reader.decoder.limits().list)) else {
+        let Some(span) = reader.all_right(reader.decoder.claim_piece(
+            start,
+            len,
+            stride,
+            reader.decoder.limits().list,
+        )) else {
             return false;
         };
         let mut memory = ptr::null_mut();
@@ -166,13 +179,22 @@ pub struct CString {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_read_string(reader: *const Reader<'_>, at: *const u8, string: *mut CString) -> bool {
+pub unsafe extern "C" fn upcall_read_string(
+    reader: *const Reader<'_>,
+    at: *const u8,
+    string: *mut CString,
+) -> bool {
     guard_or(false, || {
         // SAFETY: by the header the reader of this call.
         let reader = unsafe { &*reader };
         // SAFETY: by the header a descriptor.
         let (start, len) = unsafe { descriptor(at) };
-        let Some(span) = reader.all_right(reader.decoder.claim_piece(start, len, 1, reader.decoder.limits().string)) else {
+        let Some(span) = reader.all_right(reader.decoder.claim_piece(
+            start,
+            len,
+            1,
+            reader.decoder.limits().string,
+        )) else {
             return false;
         };
         let mut memory = ptr::null_mut();
@@ -195,13 +217,22 @@ pub unsafe extern "C" fn upcall_read_string(reader: *const Reader<'_>, at: *cons
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_read_bytes<'a>(reader: *const Reader<'a>, at: *const u8, bytes: *mut *const Bytes<'a>) -> bool {
+pub unsafe extern "C" fn upcall_read_bytes<'a>(
+    reader: *const Reader<'a>,
+    at: *const u8,
+    bytes: *mut *const Bytes<'a>,
+) -> bool {
     guard_or(false, || {
         // SAFETY: by the header the reader of this call.
         let reader = unsafe { &*reader };
         // SAFETY: by the header a descriptor.
         let (start, len) = unsafe { descriptor(at) };
-        let Some(span) = reader.all_right(reader.decoder.claim_piece(start, len, 1, reader.decoder.limits().list)) else {
+        let Some(span) = reader.all_right(reader.decoder.claim_piece(
+            start,
+            len,
+            1,
+            reader.decoder.limits().list,
+        )) else {
             return false;
         };
         let kept = Box::new(Bytes::from(span));
@@ -213,7 +244,11 @@ pub unsafe extern "C" fn upcall_read_bytes<'a>(reader: *const Reader<'a>, at: *c
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_read_alloc(reader: *const Reader<'_>, count: usize, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn upcall_read_alloc(
+    reader: *const Reader<'_>,
+    count: usize,
+    size: usize,
+) -> *mut c_void {
     // SAFETY: by the header the reader of this call.
     guard_or(ptr::null_mut(), || unsafe { &*reader }.allocate(count, size))
 }
@@ -254,7 +289,8 @@ pub unsafe extern "C" fn upcall_read_resource(
         let handle = unsafe { number(at) };
         // SAFETY: by the header a literal.
         let id = unsafe { text(interface, "the interface") }.unwrap_or_default();
-        let Some(binding) = reader.decoder.binding().and_then(|binding| binding.part_named(id)) else {
+        let Some(binding) = reader.decoder.binding().and_then(|binding| binding.part_named(id))
+        else {
             return reader.fail(Malformed::NoSuchHandle { handle });
         };
         let made = hand_out(Resource { client: Client { binding }, handle: Handle(handle) });
@@ -319,7 +355,11 @@ pub unsafe extern "C" fn upcall_read_object(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_read_fault(reader: *const Reader<'_>, found: u64, cases: u64) -> bool {
+pub unsafe extern "C" fn upcall_read_fault(
+    reader: *const Reader<'_>,
+    found: u64,
+    cases: u64,
+) -> bool {
     // SAFETY: by the header null or the reader of this call.
     let Some(reader) = (unsafe { reader.as_ref() }) else { return false };
     guard_or(false, || reader.fail(Malformed::discriminant(0, found, cases)))

@@ -33,7 +33,8 @@ struct Functions {
     dispatch: DispatchFn,
 }
 
-// SAFETY: by the header the table lives as long as the server, and its functions are called by any thread.
+// SAFETY: by the header the table lives as long as the server, and its functions are called by any
+// thread.
 unsafe impl Send for Functions {}
 // SAFETY: as above.
 unsafe impl Sync for Functions {}
@@ -98,13 +99,18 @@ impl Results {
     fn new(taken: Taken) -> Self {
         let fault = match (taken.0.status, taken.0.too_long) {
             (0, _) => None,
-            (status, len) if status == Status::TooLong as u32 => {
-                Some(Fault::TooLong { what: "value", len, limit: taken.0.list_limit.max(taken.0.string_limit) })
-            }
+            (status, len) if status == Status::TooLong as u32 => Some(Fault::TooLong {
+                what: "value",
+                len,
+                limit: taken.0.list_limit.max(taken.0.string_limit),
+            }),
             _ => Some(Fault::Room),
         };
         let null = taken.pieces().iter().any(|piece| piece.data.is_null());
-        let tail = taken.pieces().iter().map(|piece| (piece.at as usize, piece.data.cast(), piece.len as usize));
+        let tail = taken
+            .pieces()
+            .iter()
+            .map(|piece| (piece.at as usize, piece.data.cast(), piece.len as usize));
         let mut results = Self {
             fixed: taken.fixed().to_vec(),
             tail: tail.collect(),
@@ -127,9 +133,12 @@ impl Results {
         let mut objects = Vec::new();
         for given in taken.given() {
             // SAFETY: by the header null or an object that the procedure gives away.
-            let object: Option<Arc<Foreign>> =
-                (!given.what.is_null()).then(|| unsafe { Arc::from_raw(given.what.cast::<Object>()) } as _);
-            let place = starts.range(..=given.at as usize).next_back().map(|(start, at)| given.at as usize - start + at);
+            let object: Option<Arc<Foreign>> = (!given.what.is_null())
+                .then(|| unsafe { Arc::from_raw(given.what.cast::<Object>()) } as _);
+            let place = starts
+                .range(..=given.at as usize)
+                .next_back()
+                .map(|(start, at)| given.at as usize - start + at);
             objects.extend(place.zip(object));
         }
         objects
@@ -138,8 +147,13 @@ impl Results {
     fn answer(&self) -> Answer<'_> {
         let views = self.views.get_or_init(|| {
             let view = |&(at, data, len): &(usize, *const u8, usize)| {
-                // SAFETY: by the header what results point to lives until the call has been answered, which is while this lives; null is a fault, and not looked at.
-                (at, if data.is_null() { &[][..] } else { unsafe { slice::from_raw_parts(data, len) } })
+                if data.is_null() {
+                    // A fault, which is not looked at.
+                    return (at, &[][..]);
+                }
+                // SAFETY: by the header what results point to lives until the call has been
+                // answered, which is while this lives.
+                (at, unsafe { slice::from_raw_parts(data, len) })
             };
             self.tail.iter().map(view).collect()
         });
@@ -188,7 +202,10 @@ pub unsafe extern "C" fn upcall_call_fail(call: *const CCall<'_, '_>, said: *con
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_call_alloc(call: *const CCall<'_, '_>, bytes: usize) -> *mut c_void {
+pub unsafe extern "C" fn upcall_call_alloc(
+    call: *const CCall<'_, '_>,
+    bytes: usize,
+) -> *mut c_void {
     // SAFETY: any size may be asked for.
     let memory = unsafe { libc::malloc(bytes.max(1)) };
     if memory.is_null() {
@@ -206,14 +223,20 @@ pub unsafe extern "C" fn upcall_bytes_len(bytes: *const Bytes<'_>) -> usize {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_bytes_copy(bytes: *const Bytes<'_>, at: usize, to: *mut u8, len: usize) -> bool {
+pub unsafe extern "C" fn upcall_bytes_copy(
+    bytes: *const Bytes<'_>,
+    at: usize,
+    to: *mut u8,
+    len: usize,
+) -> bool {
     guard_or(false, || {
         // SAFETY: by the header an argument of a procedure that has not returned.
         let Some(part) = unsafe { &*bytes }.part(at, len) else { return false };
         if len == 0 {
             return true;
         }
-        // SAFETY: by the header so many bytes of the caller's; they are written whole before anybody reads them.
+        // SAFETY: by the header so many bytes of the caller's; they are written whole before
+        // anybody reads them.
         part.copy_to(unsafe { slice::from_raw_parts_mut(to, len) }).is_some()
     })
 }
@@ -288,17 +311,26 @@ pub unsafe extern "C" fn upcall_server_set_stack_size(server: *mut CServer, byte
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_server_set_policy(server: *mut CServer, policy: Option<PolicyFn>, context: *mut c_void) {
+pub unsafe extern "C" fn upcall_server_set_policy(
+    server: *mut CServer,
+    policy: Option<PolicyFn>,
+    context: *mut c_void,
+) {
     let Some(policy) = policy else { return };
     // SAFETY: by the header.
     unsafe { change(server, |server| server.policy(asking(policy, context))) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_server_set_accepts(server: *mut CServer, accepts: *const CAccepts, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_server_set_accepts(
+    server: *mut CServer,
+    accepts: *const CAccepts,
+    error: *mut Error,
+) -> Status {
     let run = || {
         // SAFETY: by the header null or a server that is being set up by this thread.
-        let server = unsafe { server.as_mut() }.ok_or_else(|| Problem::misuse("the server is NULL"))?;
+        let server =
+            unsafe { server.as_mut() }.ok_or_else(|| Problem::misuse("the server is NULL"))?;
         // SAFETY: by the header null or a struct of the caller's.
         let policy = match unsafe { accepts.as_ref() } {
             None => Box::new(policy::own_user()),
@@ -325,7 +357,11 @@ pub unsafe extern "C" fn upcall_server_set_group(server: *mut CServer, group: u3
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_server_set_group_named(server: *mut CServer, group: *const c_char, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_server_set_group_named(
+    server: *mut CServer,
+    group: *const c_char,
+    error: *mut Error,
+) -> Status {
     // SAFETY: by the header.
     unsafe { set_text(server, group, "the group", error, |server, group| server.group(group)) }
 }
@@ -344,7 +380,8 @@ unsafe fn set_text(
 ) -> Status {
     let run = || {
         // SAFETY: the caller's contract.
-        let server = unsafe { server.as_mut() }.ok_or_else(|| Problem::misuse("the server is NULL"))?;
+        let server =
+            unsafe { server.as_mut() }.ok_or_else(|| Problem::misuse("the server is NULL"))?;
         // SAFETY: the caller's contract.
         let given = unsafe { text(given, what) }?;
         server.0 = server.0.take().map(|server| how(server, given));
@@ -355,7 +392,11 @@ unsafe fn set_text(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_server_listen(server: *mut CServer, address: *const c_char, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_server_listen(
+    server: *mut CServer,
+    address: *const c_char,
+    error: *mut Error,
+) -> Status {
     // SAFETY: by the header.
     unsafe { set_text(server, address, "the address", error, Server::listen) }
 }
@@ -381,12 +422,15 @@ pub unsafe extern "C" fn upcall_server_export(
 ) -> Status {
     let run = || {
         // SAFETY: by the header null or a server that is being set up by this thread.
-        let server = unsafe { server.as_mut() }.ok_or_else(|| Problem::misuse("the server is NULL"))?;
+        let server =
+            unsafe { server.as_mut() }.ok_or_else(|| Problem::misuse("the server is NULL"))?;
         // SAFETY: by the header a C string.
         let name = unsafe { text(name, "the name") }?;
         // SAFETY: by the header a descriptor that lives as long as the program.
         let interface = unsafe { known(interface) }?;
-        let dispatch = dispatch.filter(|_| !table.is_null()).ok_or_else(|| Problem::misuse("the functions are NULL"))?;
+        let dispatch = dispatch
+            .filter(|_| !table.is_null())
+            .ok_or_else(|| Problem::misuse("the functions are NULL"))?;
         let export = Export::new(interface, Functions { table, dispatch });
         server.0 = server.0.take().map(|server| server.export(name, export));
         Ok(())
@@ -414,7 +458,10 @@ pub unsafe extern "C" fn upcall_server_run(server: *mut CServer, error: *mut Err
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_server_start(server: *mut CServer, error: *mut Error) -> *mut Running {
+pub unsafe extern "C" fn upcall_server_start(
+    server: *mut CServer,
+    error: *mut Error,
+) -> *mut Running {
     let null = |_: Status| ptr::null_mut();
     // SAFETY: by the header a server that is given up here.
     let run = || Ok(hand_out(unsafe { begin(server) }?.start()?));
@@ -426,19 +473,26 @@ pub unsafe extern "C" fn upcall_server_start(server: *mut CServer, error: *mut E
 const ADDRESS: usize = 64;
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_running_address(running: *const Running, number: usize, text: *mut [c_char; ADDRESS]) -> bool {
+pub unsafe extern "C" fn upcall_running_address(
+    running: *const Running,
+    number: usize,
+    text: *mut [c_char; ADDRESS],
+) -> bool {
     guard_or(false, || {
         if text.is_null() {
             return false;
         }
         // SAFETY: by the header null or a server that runs.
-        let address = unsafe { running.as_ref() }.and_then(|running| running.addresses().get(number).copied());
-        let address = address.map(|address| address.to_string()).filter(|address| address.len() < ADDRESS);
+        let address = unsafe { running.as_ref() }
+            .and_then(|running| running.addresses().get(number).copied());
+        let address =
+            address.map(|address| address.to_string()).filter(|address| address.len() < ADDRESS);
         let mut bytes = [0; ADDRESS];
         for (to, from) in bytes.iter_mut().zip(address.iter().flat_map(|address| address.bytes())) {
             *to = from as c_char;
         }
-        // SAFETY: not null, and by the header room for so many of the caller's, which need not be initialised.
+        // SAFETY: not null, and by the header room for so many of the caller's, which need not be
+        // initialised.
         unsafe { text.write(bytes) };
         address.is_some()
     })

@@ -47,7 +47,8 @@ pub(crate) struct Taken(pub(crate) Writer);
 
 impl Taken {
     /// # Safety
-    /// As the header says: the generated code made it, and does not use it again, except for what it has on its stack.
+    /// As the header says: the generated code made it, and does not use it again, except for what
+    /// it has on its stack.
     pub(crate) unsafe fn take(writer: *mut Writer) -> Self {
         // SAFETY: the caller's contract.
         Self(unsafe { ptr::read(writer) })
@@ -73,7 +74,8 @@ impl Taken {
         if self.0.fixed_len == 0 {
             return &[];
         }
-        // SAFETY: by the header the fixed part, on the stack of the generated code that waits for us.
+        // SAFETY: by the header the fixed part, on the stack of the generated code that waits for
+        // us.
         unsafe { slice::from_raw_parts(self.0.fixed, self.0.fixed_len as usize) }
     }
 
@@ -81,10 +83,16 @@ impl Taken {
     pub(crate) fn tail(&self) -> Result<Vec<(usize, &[u8])>, Problem> {
         let one = |piece: &Piece| {
             if piece.data.is_null() {
-                return Err(Problem::misuse(format!("a string or list of {} bytes has no data: its pointer is NULL", piece.len)));
+                return Err(Problem::misuse(format!(
+                    "a string or list of {} bytes has no data: its pointer is NULL",
+                    piece.len
+                )));
             }
-            // SAFETY: by the header the piece is the caller's memory, which stays and does not change during the call.
-            Ok((piece.at as usize, unsafe { slice::from_raw_parts(piece.data.cast(), piece.len as usize) }))
+            // SAFETY: by the header the piece is the caller's memory, which stays and does not
+            // change during the call.
+            Ok((piece.at as usize, unsafe {
+                slice::from_raw_parts(piece.data.cast(), piece.len as usize)
+            }))
         };
         self.pieces().iter().map(one).collect()
     }
@@ -106,7 +114,9 @@ impl Taken {
                 );
                 Err(Problem::new(Status::TooLong, text))
             }
-            status if status == Status::ForeignHandle as u32 => Err(upcall_rpc::CallError::ForeignHandle.into()),
+            status if status == Status::ForeignHandle as u32 => {
+                Err(upcall_rpc::CallError::ForeignHandle.into())
+            }
             status if status == Status::Misuse as u32 => Err(Problem::misuse("a resource is NULL")),
             _ => Err(Problem::new(Status::NoMemory, "no memory for the arguments")),
         }
@@ -128,7 +138,11 @@ impl Drop for Taken {
 
 /// Makes a vector of the generated code's longer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_write_grow(items: *mut c_void, room: *mut usize, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn upcall_write_grow(
+    items: *mut c_void,
+    room: *mut usize,
+    size: usize,
+) -> *mut c_void {
     // SAFETY: by the header the vector's own count.
     let room = unsafe { &mut *room };
     let wish = (*room * 2).max(8);
@@ -161,7 +175,11 @@ unsafe fn number(writer: &mut Writer, resource: *const Resource) -> Option<u64> 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_write_lent(writer: *mut Writer, at: *mut u8, resource: *const Resource) {
+pub unsafe extern "C" fn upcall_write_lent(
+    writer: *mut Writer,
+    at: *mut u8,
+    resource: *const Resource,
+) {
     guard_or((), || {
         // SAFETY: by the header the generated code's own.
         let writer = unsafe { &mut *writer };
@@ -174,7 +192,11 @@ pub unsafe extern "C" fn upcall_write_lent(writer: *mut Writer, at: *mut u8, res
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_write_own(writer: *mut Writer, at: *mut u8, resource: *mut Resource) {
+pub unsafe extern "C" fn upcall_write_own(
+    writer: *mut Writer,
+    at: *mut u8,
+    resource: *mut Resource,
+) {
     guard_or((), || {
         // SAFETY: by the header the generated code's own.
         let writer = unsafe { &mut *writer };
@@ -184,7 +206,9 @@ pub unsafe extern "C" fn upcall_write_own(writer: *mut Writer, at: *mut u8, reso
         unsafe { at.cast::<u64>().write_unaligned(number) };
         if writer.given_count == writer.given_room {
             // SAFETY: the vector and its room belong together.
-            let grown = unsafe { upcall_write_grow(writer.given.cast(), &mut writer.given_room, size_of::<Given>()) };
+            let grown = unsafe {
+                upcall_write_grow(writer.given.cast(), &mut writer.given_room, size_of::<Given>())
+            };
             writer.given = grown.cast();
         }
         // SAFETY: there is room for one more.

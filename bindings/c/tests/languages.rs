@@ -1,7 +1,8 @@
 //! Every language's client on every language's server, over an interface with every construct.
 //!
-//! The C programs are compiled here, with the address and undefined-behaviour sanitizers, and run as processes of their own; Rust's sides are in this process, and call through
-//! channels too. C's server says itself, when it ends, whether each of its objects was dropped once.
+//! The C programs are compiled here, with the address and undefined-behaviour sanitizers, and run
+//! as processes of their own; Rust's sides are in this process, and call through channels too. C's
+//! server says itself, when it ends, whether each of its objects was dropped once.
 #![forbid(unsafe_code)]
 
 use gcc::{here, left_out};
@@ -39,7 +40,8 @@ fn programs() -> &'static Programs {
 }
 
 fn compile(program: &str, folder: &Path) {
-    let sources = [here("tests/languages").join(program).with_extension("c"), folder.join("every.c")];
+    let sources =
+        [here("tests/languages").join(program).with_extension("c"), folder.join("every.c")];
     gcc::compile(&["-g", "-O1"], &sources, folder, program);
 }
 
@@ -59,7 +61,8 @@ impl Serving {
 
     /// One that listens for clients on other machines too; and its names as these have them.
     fn start_far(names: &[String; 2]) -> (Self, [String; 2]) {
-        let (serving, said) = Self::start_by(programs().command("server").args(names).arg("127.0.0.1:0"));
+        let (serving, said) =
+            Self::start_by(programs().command("server").args(names).arg("127.0.0.1:0"));
         (serving, far(&said[0], names))
     }
 
@@ -67,7 +70,8 @@ impl Serving {
     fn start_by(command: &mut Command) -> (Self, Vec<String>) {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
-        let said = lines.by_ref().map(|line| line.unwrap()).take_while(|line| line != "ready").collect();
+        let said =
+            lines.by_ref().map(|line| line.unwrap()).take_while(|line| line != "ready").collect();
         (Self(child), said)
     }
 

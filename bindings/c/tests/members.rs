@@ -1,4 +1,5 @@
-//! Members in C: with members in Rust in one group, by themselves, and where they are refused. And the example, `examples/ring.c`.
+//! Members in C: with members in Rust in one group, by themselves, and where they are refused. And
+//! the example, `examples/ring.c`.
 #![forbid(unsafe_code)]
 
 use gcc::{here, left_out};
@@ -23,7 +24,12 @@ fn folder() -> &'static Path {
         std::fs::create_dir_all(&folder).unwrap();
         gcc::install(&folder);
         for program in ["member", "in_place"] {
-            gcc::compile(&["-g", "-O1"], &[here("tests/members").join(format!("{program}.c"))], &folder, program);
+            gcc::compile(
+                &["-g", "-O1"],
+                &[here("tests/members").join(format!("{program}.c"))],
+                &folder,
+                program,
+            );
         }
         folder
     })
@@ -90,14 +96,18 @@ fn the_example_is_a_ring() {
         return;
     }
     let (folder, example) = (folder(), here("examples/ring.c"));
-    for (compiler, standard) in [("gcc", &["-std=c11"][..]), ("g++", &["-x", "c++", "-std=c++17"])] {
+    for (compiler, standard) in [("gcc", &["-std=c11"][..]), ("g++", &["-x", "c++", "-std=c++17"])]
+    {
         if compiler == "g++" && Command::new(compiler).arg("--version").output().is_err() {
             eprintln!("skipped: no g++ here");
             continue;
         }
         let program = folder.join(format!("ring-{compiler}"));
         let mut build = Command::new(compiler);
-        build.args(standard).args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-I"]).arg(here("include"));
+        build
+            .args(standard)
+            .args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-I"])
+            .arg(here("include"));
         build
             .arg(&example)
             .args(["-x", "none", "-o"])
@@ -109,8 +119,13 @@ fn the_example_is_a_ring() {
         let run = build.output().unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         let name = name();
-        let start_one =
-            |rank| Command::new(&program).arg("1000").envs(Joining::environment(&name, 4, rank)).stdout(Stdio::piped()).spawn();
+        let start_one = |rank| {
+            Command::new(&program)
+                .arg("1000")
+                .envs(Joining::environment(&name, 4, rank))
+                .stdout(Stdio::piped())
+                .spawn()
+        };
         let members: Vec<Child> = (0..4).map(|rank| start_one(rank).unwrap()).collect();
         for (rank, member) in members.into_iter().enumerate() {
             let output = member.wait_with_output().unwrap();

@@ -1,4 +1,5 @@
-//! Two packages that use a third one's interface, in one program: both headers included, both sources linked, and a resource of the third is the same to both.
+//! Two packages that use a third one's interface, in one program: both headers included, both
+//! sources linked, and a resource of the third is the same to both.
 #![forbid(unsafe_code)]
 
 mod gcc;
@@ -64,16 +65,24 @@ fn both_are_linked_and_understand_each_other() {
     }
     let folder = tempfile::tempdir().unwrap();
     gcc::install(folder.path());
-    let (one, two) = (generate(folder.path(), "one", ONE, POOL), generate(folder.path(), "two", TWO, POOL));
+    let (one, two) =
+        (generate(folder.path(), "one", ONE, POOL), generate(folder.path(), "two", TWO, POOL));
     // In both orders: whose functions are linked makes no difference.
     for (name, order) in [("program", [&one, &two]), ("reverse", [&two, &one])] {
         let mut sources = vec![gcc::here("tests/shared/main.c")];
         sources.extend(order.into_iter().cloned());
         let reverse = if name == "reverse" { "-DREVERSE" } else { "-g" };
         gcc::compile(&["-O1", reverse], &sources, folder.path(), name);
-        let run =
-            gcc::command(&folder.path().join(name), false).arg(format!("shared-{}-{name}", std::process::id())).output().unwrap();
-        assert!(run.status.success(), "{name}: {}: {}", run.status, String::from_utf8_lossy(&run.stderr));
+        let run = gcc::command(&folder.path().join(name), false)
+            .arg(format!("shared-{}-{name}", std::process::id()))
+            .output()
+            .unwrap();
+        assert!(
+            run.status.success(),
+            "{name}: {}: {}",
+            run.status,
+            String::from_utf8_lossy(&run.stderr)
+        );
     }
 }
 
@@ -81,7 +90,8 @@ fn both_are_linked_and_understand_each_other() {
 fn compiled(folder: &Path, compiler: &str, standard: &str, program: &str) -> (bool, String) {
     let source = folder.join(program);
     let mut run = Command::new(compiler);
-    run.args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"]).arg(gcc::here("include"));
+    run.args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"])
+        .arg(gcc::here("include"));
     let run = run.arg("-I").arg(folder).arg(source).output().unwrap();
     (run.status.success(), String::from_utf8_lossy(&run.stderr).into_owned())
 }
@@ -92,12 +102,15 @@ fn another_version_of_what_they_share_is_told() {
     generate(folder.path(), "one", ONE, POOL);
     // A comment makes no difference, and a case does.
     generate(folder.path(), "two", TWO, &POOL.replace("What an item is doing", "Another comment"));
-    std::fs::write(folder.path().join("same.c"), "#include \"one.h\"\n#include \"two.h\"\n").unwrap();
+    std::fs::write(folder.path().join("same.c"), "#include \"one.h\"\n#include \"two.h\"\n")
+        .unwrap();
     assert_eq!(compiled(folder.path(), "gcc", "-std=c11", "same.c"), (true, String::new()));
     generate(folder.path(), "two", TWO, &POOL.replace("idle,", "idle, lost,"));
     let (fine, said) = compiled(folder.path(), "gcc", "-std=c11", "same.c");
     assert!(
-        !fine && said.contains("test_pool_pool_state_t_tag is another one") && said.contains("same version of test:pool@1.0.0"),
+        !fine
+            && said.contains("test_pool_pool_state_t_tag is another one")
+            && said.contains("same version of test:pool@1.0.0"),
         "{said}"
     );
 }
@@ -106,11 +119,14 @@ fn another_version_of_what_they_share_is_told() {
 fn include_together(folder: &Path, names: &[&str]) {
     let has_cxx = Command::new("g++").arg("--version").output().is_ok();
     for reverse in [false, true] {
-        let mut includes: Vec<String> = names.iter().map(|name| format!("#include \"{name}.h\"\n")).collect();
+        let mut includes: Vec<String> =
+            names.iter().map(|name| format!("#include \"{name}.h\"\n")).collect();
         if reverse {
             includes.reverse();
         }
-        for (compiler, standard, file) in [("gcc", "-std=c11", "all.c"), ("g++", "-std=c++17", "all.cpp")] {
+        for (compiler, standard, file) in
+            [("gcc", "-std=c11", "all.c"), ("g++", "-std=c++17", "all.cpp")]
+        {
             if compiler == "gcc" || has_cxx {
                 std::fs::write(folder.join(file), includes.concat()).unwrap();
                 assert_eq!(compiled(folder, compiler, standard, file), (true, String::new()));
@@ -130,13 +146,17 @@ fn packages_stand_beside_each_other() {
     include_together(folder.path(), &names);
 }
 
-/// By their long names all of them do, although most have an interface `types`, and use each other; what they are used by means the same then.
+/// By their long names all of them do, although most have an interface `types`, and use each other;
+/// what they are used by means the same then.
 #[test]
 fn with_long_names_all_packages_do() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["cli", "http", "filesystem", "random", "sockets", "clocks", "io"];
     let package = |name: &str| gcc::here("../../idl/tests/packages/wasi-0.2").join(name);
-    let sources: Vec<PathBuf> = names.iter().map(|name| write_with(folder.path(), name, &package(name), CNames::Long)).collect();
+    let sources: Vec<PathBuf> = names
+        .iter()
+        .map(|name| write_with(folder.path(), name, &package(name), CNames::Long))
+        .collect();
     include_together(folder.path(), &names);
     if !gcc::left_out() {
         gcc::install(folder.path());

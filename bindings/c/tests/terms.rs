@@ -1,4 +1,6 @@
-//! Terms of C's clients and servers: who may bind, where servers listen for other machines, what calls do without an A-stack, whom they give their processor, and what a client is told whose types are not the server's.
+//! Terms of C's clients and servers: who may bind, where servers listen for other machines, what
+//! calls do without an A-stack, whom they give their processor, and what a client is told whose
+//! types are not the server's.
 #![forbid(unsafe_code)]
 
 mod gcc;
@@ -41,8 +43,14 @@ fn program() -> &'static TempDir {
 
 /// Has the program look at `what`.
 fn run(name: &str, what: &str) {
-    let run = gcc::command(&program().path().join("program"), false).args([name, what]).output().unwrap();
-    assert!(run.status.success(), "{what}: {}: {}", run.status, String::from_utf8_lossy(&run.stderr));
+    let run =
+        gcc::command(&program().path().join("program"), false).args([name, what]).output().unwrap();
+    assert!(
+        run.status.success(),
+        "{what}: {}: {}",
+        run.status,
+        String::from_utf8_lossy(&run.stderr)
+    );
 }
 
 fn name(what: &str) -> String {
@@ -107,9 +115,13 @@ impl Drop for Serving {
 impl Shared {
     /// `None`, with the reason in the output, if programs of other users cannot be started here.
     fn new() -> Option<Self> {
-        let probe = Command::new("setpriv").args(["--reuid=61001", "--regid=61001", "--clear-groups", "true"]).output();
+        let probe = Command::new("setpriv")
+            .args(["--reuid=61001", "--regid=61001", "--clear-groups", "true"])
+            .output();
         if !probe.is_ok_and(|probe| probe.status.success()) {
-            eprintln!("skipped: programs of other users cannot be started here (that takes root and `setpriv`)");
+            eprintln!(
+                "skipped: programs of other users cannot be started here (that takes root and `setpriv`)"
+            );
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -119,7 +131,8 @@ impl Shared {
         }
         let names = folder.path().join("names");
         fs::create_dir(&names).unwrap();
-        let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        let open =
+            |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
         open(folder.path());
         open(&names);
         std::os::unix::fs::chown(&names, Some(ONE), None).unwrap();
@@ -130,14 +143,22 @@ impl Shared {
         let mut command = Command::new("setpriv");
         command.args([format!("--reuid={user}"), format!("--regid={user}"), groups.to_owned()]);
         command.arg(self.0.path().join("program")).args(["terms", what]);
-        command.env("UPCALL_DIR", self.0.path().join("names")).env("LD_LIBRARY_PATH", self.0.path());
-        command.env("ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=0:halt_on_error=1");
+        command
+            .env("UPCALL_DIR", self.0.path().join("names"))
+            .env("LD_LIBRARY_PATH", self.0.path());
+        command
+            .env("ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=0:halt_on_error=1");
         command
     }
 
     fn run(&self, user: u32, groups: &str, what: &str) {
         let run = self.command(user, groups, what).output().unwrap();
-        assert!(run.status.success(), "{what}: {}: {}", run.status, String::from_utf8_lossy(&run.stderr));
+        assert!(
+            run.status.success(),
+            "{what}: {}: {}",
+            run.status,
+            String::from_utf8_lossy(&run.stderr)
+        );
     }
 
     fn serve(&self, what: &str) -> Serving {
@@ -191,7 +212,8 @@ fn other_types_in_the_server_are_told() {
         }
     }
     let name = name("mismatch");
-    let running = upcall::Server::new().export(&name, changed::terms::export(Server)).start().unwrap();
+    let running =
+        upcall::Server::new().export(&name, changed::terms::export(Server)).start().unwrap();
     run(&name, "mismatch");
     running.stop();
 }

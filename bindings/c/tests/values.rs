@@ -1,8 +1,12 @@
 //! Random values of every type of every package that is accepted, through C and back.
 //!
-//! Each package gets an interface that gives back what it gets (`idl/tests/echo`), and from that C: a server that gives back, and one whose procedures ask the first one as its client. This test
-//! calls both with blocks that the walker over the model has made. So a value is read and written by generated servers, and written and read by generated clients, and comes back as what
-//! it was or not. Types with objects in them have such an interface, and two such servers, too (`values/objects.rs`). What is generated compiles without warnings, and runs under the address and undefined-behaviour sanitizers.
+//! Each package gets an interface that gives back what it gets (`idl/tests/echo`), and from that C:
+//! a server that gives back, and one whose procedures ask the first one as its client. This test
+//! calls both with blocks that the walker over the model has made. So a value is read and written
+//! by generated servers, and written and read by generated clients, and comes back as what
+//! it was or not. Types with objects in them have such an interface, and two such servers, too
+//! (`values/objects.rs`). What is generated compiles without warnings, and runs under the address
+//! and undefined-behaviour sanitizers.
 #![forbid(unsafe_code)]
 
 #[path = "../../../idl/tests/echo/described.rs"]
@@ -68,9 +72,11 @@ fn write(name: String, path: &Path, folder: &Path) -> Option<Package> {
     Some(Package { name, interfaces, source })
 }
 
-/// The functions of both servers. What the types are called is the generator's affair: it is taken from the header.
+/// The functions of both servers. What the types are called is the generator's affair: it is taken
+/// from the header.
 fn gives_back(header: &Header<'_>) -> String {
-    let mut out = String::from("\n#include <stdio.h>\nstatic gives_back_client_t *plain_client_;\n");
+    let mut out =
+        String::from("\n#include <stdio.h>\nstatic gives_back_client_t *plain_client_;\n");
     let members = header.server("gives_back").functions;
     for (member, params) in &members {
         let (_, last) = params.rsplit_once(", ").expect("a result");
@@ -82,9 +88,11 @@ fn gives_back(header: &Header<'_>) -> String {
             out,
             "static void plain_{member}({params}) {{\n    (void)context;\n    (void)call;\n{head}    *result = {value};\n}}"
         );
-        // What the client got lives until the next call of the procedure: by then the one before has been answered.
-        let free =
-            header.free("gives_back", member).map(|free| format!("    if (have) {};\n", free.replace("(result)", "(&kept)")));
+        // What the client got lives until the next call of the procedure: by then the one before
+        // has been answered.
+        let free = header
+            .free("gives_back", member)
+            .map(|free| format!("    if (have) {};\n", free.replace("(result)", "(&kept)")));
         let free = free.unwrap_or_default();
         let _ = writeln!(
             out,
@@ -94,7 +102,8 @@ fn gives_back(header: &Header<'_>) -> String {
         );
     }
     for kind in ["plain", "forward"] {
-        let all: String = members.keys().map(|member| format!("    .{member} = {kind}_{member},\n")).collect();
+        let all: String =
+            members.keys().map(|member| format!("    .{member} = {kind}_{member},\n")).collect();
         let _ = writeln!(out, "static const gives_back_server_t {kind}_functions_ = {{\n{all}}};");
     }
     out.push_str(
@@ -121,8 +130,10 @@ fn every_type_of_every_package_goes_through_c_and_back() {
     }
     let folder = tempfile::tempdir().unwrap();
     gcc::install(folder.path());
-    let packages: Vec<Package> =
-        echo::packages().into_iter().filter_map(|(name, path)| write(name, &path, folder.path())).collect();
+    let packages: Vec<Package> = echo::packages()
+        .into_iter()
+        .filter_map(|(name, path)| write(name, &path, folder.path()))
+        .collect();
     assert!(packages.len() > 50, "{} packages", packages.len());
     gcc::compile(&["-O0"], &[gcc::here("tests/values/host.c")], folder.path(), "host");
     let work = Mutex::new(packages.iter().collect::<Vec<_>>());
@@ -131,7 +142,12 @@ fn every_type_of_every_package_goes_through_c_and_back() {
             loop {
                 let Some(package) = work.lock().unwrap().pop() else { return };
                 let output = format!("{}.so", package.name);
-                gcc::compile(&["-O0", "-shared", "-fPIC"], std::slice::from_ref(&package.source), folder.path(), &output);
+                gcc::compile(
+                    &["-O0", "-shared", "-fPIC"],
+                    std::slice::from_ref(&package.source),
+                    folder.path(),
+                    &output,
+                );
             }
         };
         scope.spawn(one);
@@ -139,9 +155,18 @@ fn every_type_of_every_package_goes_through_c_and_back() {
     });
 
     let name = |package: &Package, interface: &Interface, server: &str| {
-        format!("{}-{}-{server}-{}", kind(interface), std::process::id(), package.name.replace("wit_parser", "p"))
+        format!(
+            "{}-{}-{server}-{}",
+            kind(interface),
+            std::process::id(),
+            package.name.replace("wit_parser", "p")
+        )
     };
-    let all = || packages.iter().flat_map(|package| package.interfaces.iter().map(move |interface| (package, *interface)));
+    let all = || {
+        packages.iter().flat_map(|package| {
+            package.interfaces.iter().map(move |interface| (package, *interface))
+        })
+    };
     assert!(all().filter(|(_, interface)| kind(interface) == "objects").count() > 15);
     let mut host = gcc::command(&folder.path().join("host"), false);
     for (package, interface) in all() {

@@ -1,4 +1,5 @@
-//! An interface that is written in Rust, called from C: the WIT that is emitted of this very file makes the client's stubs.
+//! An interface that is written in Rust, called from C: the WIT that is emitted of this very file
+//! makes the client's stubs.
 #![forbid(unsafe_code)]
 
 mod gcc;
@@ -49,7 +50,10 @@ struct Own(std::sync::atomic::AtomicI64);
 impl Account for Own {
     fn book(&self, entry: Entry) -> Balance {
         let tip = i64::from(entry.r#for.as_deref() == Some("tip"));
-        match self.0.fetch_add(entry.cents + tip, std::sync::atomic::Ordering::SeqCst) + entry.cents + tip {
+        match self.0.fetch_add(entry.cents + tip, std::sync::atomic::Ordering::SeqCst)
+            + entry.cents
+            + tip
+        {
             0 => Balance::Even,
             cents if cents < 0 => Balance::Owes(-cents),
             cents => Balance::Has(cents),
@@ -62,7 +66,9 @@ impl Accounts for Bank {
         if owner.is_empty() { Err(Failure::NoOwner) } else { Ok(Arc::new(Own(0.into()))) }
     }
     fn total(&self, accounts: Vec<upcall::Lent<dyn Account>>) -> i64 {
-        let of = |account: &upcall::Lent<dyn Account>| match account.book(Entry { cents: 0, r#for: None }) {
+        let of = |account: &upcall::Lent<dyn Account>| match account
+            .book(Entry { cents: 0, r#for: None })
+        {
             Balance::Even => 0,
             Balance::Owes(cents) => -cents,
             Balance::Has(cents) => cents,

@@ -21,7 +21,8 @@ impl Accepts {
     pub fn of(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = given.py();
         let told = names::get(py)?.accepting.bind(py).call_method1("told", (given,))?;
-        let (any_user, users, groups, asked): (bool, Vec<u32>, Vec<u32>, Vec<Py<PyAny>>) = told.extract()?;
+        let (any_user, users, groups, asked): (bool, Vec<u32>, Vec<u32>, Vec<Py<PyAny>>) =
+            told.extract()?;
         let raised = Raised::default();
         let mut policies: Vec<Box<Policy>> = Vec::new();
         if any_user {
@@ -57,7 +58,10 @@ impl Accepts {
 }
 
 /// A policy that asks a function.
-fn asking(function: Py<PyAny>, raised: Raised) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
+fn asking(
+    function: Py<PyAny>,
+    raised: Raised,
+) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
     move |peer| {
         let asked = (peer.uid, peer.gid, peer.pid);
         let ask = |py: Python<'_>| function.call1(py, asked).and_then(|said| said.is_truthy(py));

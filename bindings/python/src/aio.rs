@@ -1,8 +1,10 @@
 //! Calls for asyncio.
 //!
-//! Each is made by a user-level thread of the runtime, on one kernel thread of the package's own ("upcall-aio") that never touches Python: it gets the arguments as a block and leaves the result as one.
-//! An event loop has a queue of its own with an eventfd, which it watches as it does sockets; so a hundred calls under way cost no kernel threads, and a loop that sleeps is woken once for
-//! all that has come meanwhile. Values become objects in the loop's thread.
+//! Each is made by a user-level thread of the runtime, on one kernel thread of the package's own
+//! ("upcall-aio") that never touches Python: it gets the arguments as a block and leaves the result
+//! as one. An event loop has a queue of its own with an eventfd, which it watches as it does
+//! sockets; so a hundred calls under way cost no kernel threads, and a loop that sleeps is woken
+//! once for all that has come meanwhile. Values become objects in the loop's thread.
 
 use crate::call::{Arguments, let_go, read, write};
 use crate::client::{Caller, PyAbandon};
@@ -38,7 +40,8 @@ impl Queue {
         };
         if first {
             let one = 1_u64.to_ne_bytes();
-            // SAFETY: eight bytes to a descriptor that stays open; it never blocks, for it would take 2^64 calls.
+            // SAFETY: eight bytes to a descriptor that stays open; it never blocks, for it would
+            // take 2^64 calls.
             unsafe { libc::write(self.bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         }
     }
@@ -137,9 +140,13 @@ impl Completions {
     ) -> PyResult<PyAbandon> {
         let (py, this) = (caller.py(), caller.get());
         let binding = this.usable(py)?;
-        let procedure = this.procedure(number).ok_or_else(|| PyTypeError::new_err("the method is of another class"))?;
+        let procedure = this
+            .procedure(number)
+            .ok_or_else(|| PyTypeError::new_err("the method is of another class"))?;
         let given: Vec<Bound<'_, PyAny>> = args.iter().collect();
-        let writer = write(py, this, binding, procedure, &Arguments::of(procedure, &given, Some(kwargs))?)?.without_binding();
+        let writer =
+            write(py, this, binding, procedure, &Arguments::of(procedure, &given, Some(kwargs))?)?
+                .without_binding();
         let word = Abandon::new();
         let job = Job {
             key,

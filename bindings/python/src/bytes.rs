@@ -10,13 +10,15 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use upcall_rpc::Bytes;
 
-/// The bytes, as long as the call lasts. The lock is held while somebody reads them, and `end` waits for it: never with the interpreter's lock held.
+/// The bytes, as long as the call lasts. The lock is held while somebody reads them, and `end`
+/// waits for it: never with the interpreter's lock held.
 type Shared = Arc<Mutex<Option<Bytes<'static>>>>;
 
 /// Bytes that a client sent, uninterpreted and not copied, for the time of the call.
 ///
-/// The client can still change them, so there is no view of them as memory. They can be copied (`bytes(data)`, `chunks`), or written to a descriptor. After the procedure
-/// has returned every use raises `Closed`.
+/// The client can still change them, so there is no view of them as memory. They can be copied
+/// (`bytes(data)`, `chunks`), or written to a descriptor. After the procedure has returned every
+/// use raises `Closed`.
 #[pyclass(frozen, name = "Bytes", module = "upcall")]
 pub struct PyBytesView {
     shared: Shared,
@@ -35,7 +37,8 @@ impl Lease {
     /// This is dropped before the memory of the bytes is anybody else's.
     pub unsafe fn lend(&mut self, bytes: Bytes<'_>) -> PyBytesView {
         let len = bytes.len();
-        // SAFETY: only the lifetime changes, and the caller's contract is that the view ends in time.
+        // SAFETY: only the lifetime changes, and the caller's contract is that the view ends in
+        // time.
         let bytes: Bytes<'static> = unsafe { std::mem::transmute(bytes) };
         let shared = Arc::new(Mutex::new(Some(bytes)));
         self.0.push(shared.clone());
@@ -98,12 +101,16 @@ impl PyBytesView {
     /// A part of them: `length` bytes from `start` on.
     fn part(&self, start: usize, length: usize) -> PyResult<Self> {
         if start.checked_add(length).is_none_or(|end| end > self.len) {
-            return Err(PyIndexError::new_err(format!("{length} bytes from {start} on, of {}", self.len)));
+            return Err(PyIndexError::new_err(format!(
+                "{length} bytes from {start} on, of {}",
+                self.len
+            )));
         }
         Ok(Self { shared: self.shared.clone(), at: self.at + start, len: length })
     }
 
-    /// Copies of consecutive parts, each of at most `size` bytes: for hashing and parsing without a copy of the whole.
+    /// Copies of consecutive parts, each of at most `size` bytes: for hashing and parsing without a
+    /// copy of the whole.
     #[pyo3(signature = (size = 65536))]
     fn chunks(&self, size: usize) -> PyResult<Chunks> {
         if size == 0 {
@@ -113,7 +120,8 @@ impl PyBytesView {
         Ok(Chunks { whole, size, next: Mutex::new(0) })
     }
 
-    /// Writes all of them to a file, or a descriptor, from where they are: no copy in this process. What the file has buffered is flushed first.
+    /// Writes all of them to a file, or a descriptor, from where they are: no copy in this process.
+    /// What the file has buffered is flushed first.
     fn write_to(&self, py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<()> {
         let descriptor: RawFd = match file.extract() {
             Ok(descriptor) => descriptor,
@@ -135,7 +143,9 @@ impl PyBytesView {
             let to = unsafe { BorrowedFd::borrow_raw(descriptor.as_raw_fd()) };
             Some(part.write_to(to))
         });
-        written.ok_or_else(|| error::closed(py, "the data of a call that has ended"))?.map_err(PyErr::from)
+        written
+            .ok_or_else(|| error::closed(py, "the data of a call that has ended"))?
+            .map_err(PyErr::from)
     }
 }
 

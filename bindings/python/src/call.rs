@@ -18,7 +18,11 @@ pub struct Arguments<'py>(Vec<Bound<'py, PyAny>>);
 impl<'py> Arguments<'py> {
     /// # Errors
     /// `TypeError`, as for a function of Python.
-    pub fn of(procedure: &Procedure, given: &[Bound<'py, PyAny>], kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
+    pub fn of(
+        procedure: &Procedure,
+        given: &[Bound<'py, PyAny>],
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Self> {
         let mut named = Vec::new();
         for (name, value) in kwargs.into_iter().flatten() {
             named.push((name, value));
@@ -43,13 +47,16 @@ impl<'py> Arguments<'py> {
         all.resize(params.len(), None);
         for (key, value) in named {
             let key = key.cast_into::<PyString>()?;
-            let place = params.iter().position(|param| key.to_str().is_ok_and(|key| key == param.text));
-            let place = place.ok_or_else(|| PyTypeError::new_err(format!("{name}() has no parameter {key}")))?;
+            let place =
+                params.iter().position(|param| key.to_str().is_ok_and(|key| key == param.text));
+            let place = place
+                .ok_or_else(|| PyTypeError::new_err(format!("{name}() has no parameter {key}")))?;
             if all[place].replace(value).is_some() {
                 return Err(PyTypeError::new_err(format!("{name}() got two values for {key}")));
             }
         }
-        let missing = all.iter().zip(params).find(|(value, _)| value.is_none()).map(|(_, param)| &param.text);
+        let missing =
+            all.iter().zip(params).find(|(value, _)| value.is_none()).map(|(_, param)| &param.text);
         if let Some(missing) = missing {
             return Err(PyTypeError::new_err(format!("{name}() misses the argument `{missing}`")));
         }
@@ -65,19 +72,29 @@ pub fn write<'a>(
     procedure: &Procedure,
     arguments: &Arguments<'_>,
 ) -> PyResult<Writer<'a>> {
-    let mut writer = Writer::new(caller.package(), To::Server(binding), procedure.args, procedure.limits);
+    let mut writer =
+        Writer::new(caller.package(), To::Server(binding), procedure.args, procedure.limits);
     if procedure.is_method {
         let handle = caller.handle().ok_or_else(|| error::closed(py, "the resource"))?;
         writer.put_number(0, handle, 8);
     }
     for (param, value) in procedure.params.iter().zip(&arguments.0) {
         let put = writer.put_at(&param.client, value, param.at);
-        put.map_err(|fault| error::fault(py, fault, &format!("argument `{}`", param.text), binding.name(), binding.server()))?;
+        put.map_err(|fault| {
+            error::fault(
+                py,
+                fault,
+                &format!("argument `{}`", param.text),
+                binding.name(),
+                binding.server(),
+            )
+        })?;
     }
     Ok(writer)
 }
 
-/// A procedure's result as what its caller gets: a value, or an exception if it is a `result` with an error.
+/// A procedure's result as what its caller gets: a value, or an exception if it is a `result` with
+/// an error.
 pub fn read<'py>(
     py: Python<'py>,
     package: &'static Package,
@@ -87,7 +104,9 @@ pub fn read<'py>(
 ) -> Result<Bound<'py, PyAny>, Wrong> {
     let reader = Reader { py, package, decoder, from: Sender::Server(binding) };
     let Some(results) = &procedure.result else { return Ok(py.None().into_bound(py)) };
-    let crate::plan::Type::Result { ok, err, at } = &results.client.ty else { return reader.get(&results.client, 0) };
+    let crate::plan::Type::Result { ok, err, at } = &results.client.ty else {
+        return reader.get(&results.client, 0);
+    };
     let tag = decoder.u8(0)?;
     if tag > 1 {
         return Err(Malformed::discriminant(0, tag.into(), 2).into());
@@ -131,8 +150,15 @@ pub fn call(
         let called = without_lock(py, || on.call_words(number as u16, &mut words, procedure.args));
         called.map_err(ours)?;
         let mut block = [0; size_of::<Words>()];
-        block.iter_mut().zip(words.iter().flat_map(|word| word.to_le_bytes())).for_each(|(to, byte)| *to = byte);
-        let decoder = Decoder::of_copy(&block[..procedure.results.max(1)], procedure.results, procedure.limits);
+        block
+            .iter_mut()
+            .zip(words.iter().flat_map(|word| word.to_le_bytes()))
+            .for_each(|(to, byte)| *to = byte);
+        let decoder = Decoder::of_copy(
+            &block[..procedure.results.max(1)],
+            procedure.results,
+            procedure.limits,
+        );
         read(py, package, procedure, &decoder, binding)
     } else {
         let tail = writer.tail();
@@ -143,7 +169,8 @@ pub fn call(
             }
         };
         let get = |decoder: &Decoder<'_>| {
-            let read = |py: Python<'_>| read(py, package, procedure, decoder, binding).map(Bound::unbind);
+            let read =
+                |py: Python<'_>| read(py, package, procedure, decoder, binding).map(Bound::unbind);
             match gate::with_lock(read) {
                 Some(Err(Wrong::Malformed(malformed))) => Err(malformed),
                 Some(Err(wrong)) => Ok(Err(wrong)),

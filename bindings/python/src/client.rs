@@ -1,11 +1,15 @@
 //! Clients and resources.
 //!
-//! Both are a `Caller`: a binding with its terms, and a resource has its handle. The methods of generated classes are method descriptors (`PyDescr_NewMethod`), which CPython calls in the quickest way that
-//! it has for functions in C, without an object for the bound method. A descriptor has no room for the procedure's number, so there is one C function for each number
+//! Both are a `Caller`: a binding with its terms, and a resource has its handle. The methods of
+//! generated classes are method descriptors (`PyDescr_NewMethod`), which CPython calls in the
+//! quickest way that it has for functions in C, without an object for the bound method. A
+//! descriptor has no room for the procedure's number, so there is one C function for each number
 //! ([`thunks`](crate::thunks)); all of them are [`invoke`].
 //!
-//! A procedure that takes and gives numbers only, no more than fit into a message ([`Fast`](crate::scalar::Fast)), goes the short way: words on the stack, no reference is taken, nothing is allocated but the result. All
-//! that is not as it should be leaves it for the long way ([`call`](crate::call)), which does the same with any values, and says what is wrong.
+//! A procedure that takes and gives numbers only, no more than fit into a message
+//! ([`Fast`](crate::scalar::Fast)), goes the short way: words on the stack, no reference is taken,
+//! nothing is allocated but the result. All that is not as it should be leaves it for the long way
+//! ([`call`](crate::call)), which does the same with any values, and says what is wrong.
 
 use crate::accepts::Accepts;
 use crate::call::{Arguments, call};
@@ -50,7 +54,8 @@ pub struct Caller {
     interface: usize,
     /// Nothing once it is given up.
     binding: Option<Binding>,
-    /// The same for the interpreter's first thread, whose calls signals interrupt; nothing if it has a word of the program's.
+    /// The same for the interpreter's first thread, whose calls signals interrupt; nothing if it
+    /// has a word of the program's.
     first: Option<Binding>,
     handle: Option<u64>,
     state: AtomicU8,
@@ -81,7 +86,14 @@ impl Caller {
     fn new(kind: Kind, binding: Binding, handle: Option<u64>) -> Self {
         let Kind { package, interface, .. } = kind;
         let first = (!binding.has_abandon()).then(|| binding.with_abandon(interrupt::word()));
-        Self { package, interface, binding: Some(binding), first, handle, state: AtomicU8::new(OPEN) }
+        Self {
+            package,
+            interface,
+            binding: Some(binding),
+            first,
+            handle,
+            state: AtomicU8::new(OPEN),
+        }
     }
 
     /// A resource that came with a result.
@@ -131,7 +143,11 @@ impl Caller {
     /// The binding that the calling thread's calls go through.
     #[inline]
     pub fn calling(&self) -> Option<&Binding> {
-        if gate::is_first_thread() { self.first.as_ref().or(self.binding.as_ref()) } else { self.binding.as_ref() }
+        if gate::is_first_thread() {
+            self.first.as_ref().or(self.binding.as_ref())
+        } else {
+            self.binding.as_ref()
+        }
     }
 
     pub fn package(&self) -> &'static Package {
@@ -142,7 +158,10 @@ impl Caller {
         self.package.interfaces.get(self.interface)?.as_ref()?.procedures.get(number)
     }
 
-    fn with<'py>(slf: &Bound<'py, Self>, terms: impl FnOnce(&Binding) -> Binding) -> PyResult<Bound<'py, PyAny>> {
+    fn with<'py>(
+        slf: &Bound<'py, Self>,
+        terms: impl FnOnce(&Binding) -> Binding,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let this = slf.get();
         let binding = terms(this.usable(slf.py())?);
         let kind = Kind { package: this.package, interface: this.interface, resource: None };
@@ -153,18 +172,26 @@ impl Caller {
 fn kind_of(class: &Bound<'_, PyType>) -> PyResult<Kind> {
     let found = class.getattr(pyo3::intern!(class.py(), "_upcall_kind"))?;
     let kind = found.cast::<Kind>().map_err(|_| {
-        PyTypeError::new_err(format!("{} is no class of a generated module", class.name().map_or("?".into(), |n| n.to_string())))
+        PyTypeError::new_err(format!(
+            "{} is no class of a generated module",
+            class.name().map_or("?".into(), |n| n.to_string())
+        ))
     })?;
     Ok(*kind.get())
 }
 
 #[pymethods]
 impl Caller {
-    /// A client of whoever exports a name; the same client for an interface that another one carries; or a new resource.
+    /// A client of whoever exports a name; the same client for an interface that another one
+    /// carries; or a new resource.
     #[new]
     #[classmethod]
     #[pyo3(signature = (*args, **kwargs))]
-    fn make(class: &Bound<'_, PyType>, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    fn make(
+        class: &Bound<'_, PyType>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
         let py = class.py();
         let first = args.iter().next();
         if let Some(Ok(made)) = first.as_ref().map(|first| first.cast::<Made>()) {
@@ -179,7 +206,9 @@ impl Caller {
             })
         })?;
         if kind.resource.is_some() {
-            let client = first.cast::<Self>().map_err(|_| PyTypeError::new_err("the first argument is the client"))?;
+            let client = first
+                .cast::<Self>()
+                .map_err(|_| PyTypeError::new_err("the first argument is the client"))?;
             return construct(kind, client, args, kwargs);
         }
         let expect = kwargs.map(|kwargs| kwargs.get_item("expect")).transpose()?.flatten();
@@ -192,13 +221,19 @@ impl Caller {
         let id = &kind.package.interface(kind.interface).id;
         if let Ok(other) = first.cast::<Self>() {
             if expect.is_some() {
-                return Err(PyTypeError::new_err("another client is bound already, and nothing is to `expect`"));
+                return Err(PyTypeError::new_err(
+                    "another client is bound already, and nothing is to `expect`",
+                ));
             }
             let part = other.get().usable(py)?.part_named(id);
-            let none = || PyTypeError::new_err(format!("this client's interface does not carry {id}"));
+            let none =
+                || PyTypeError::new_err(format!("this client's interface does not carry {id}"));
             return Ok(Self::new(kind, part.ok_or_else(none)?, None));
         }
-        let name = first.cast::<PyString>().map_err(|_| PyTypeError::new_err("the name to bind is a str"))?.to_string();
+        let name = first
+            .cast::<PyString>()
+            .map_err(|_| PyTypeError::new_err("the name to bind is a str"))?
+            .to_string();
         if is_forked() {
             return Err(error::forked(py));
         }
@@ -210,18 +245,38 @@ impl Caller {
             None => Binding::bind(&name, descriptor),
             Some(policy) => Binding::bind_expecting(&name, descriptor, policy),
         });
-        Ok(Self::new(kind, bound.map_err(|wrong| error::bind_expecting(py, &wrong, accepts.as_ref()))?, None))
+        Ok(Self::new(
+            kind,
+            bound.map_err(|wrong| error::bind_expecting(py, &wrong, accepts.as_ref()))?,
+            None,
+        ))
     }
 
-    /// The same client, with a deadline in seconds for each call that is made by it, or by what it returns; `None`: none.
-    fn _with_deadline<'py>(slf: &Bound<'py, Self>, seconds: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
-        let wrong = |_| pyo3::exceptions::PyValueError::new_err("a deadline is a number of seconds, not negative");
+    /// The same client, with a deadline in seconds for each call that is made by it, or by what it
+    /// returns; `None`: none.
+    fn _with_deadline<'py>(
+        slf: &Bound<'py, Self>,
+        seconds: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let wrong = |_| {
+            pyo3::exceptions::PyValueError::new_err(
+                "a deadline is a number of seconds, not negative",
+            )
+        };
         let deadline = seconds.map(Duration::try_from_secs_f64).transpose().map_err(wrong)?;
         Self::with(slf, |binding| binding.with_deadline(deadline))
     }
 
-    fn _with_abandon<'py>(slf: &Bound<'py, Self>, word: Option<&Bound<'py, PyAbandon>>) -> PyResult<Bound<'py, PyAny>> {
-        Self::with(slf, |binding| word.map_or_else(|| binding.without_abandon(), |word| binding.with_abandon(&word.get().0)))
+    fn _with_abandon<'py>(
+        slf: &Bound<'py, Self>,
+        word: Option<&Bound<'py, PyAbandon>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::with(slf, |binding| {
+            word.map_or_else(
+                || binding.without_abandon(),
+                |word| binding.with_abandon(&word.get().0),
+            )
+        })
     }
 
     fn _with_hand_off<'py>(slf: &Bound<'py, Self>, at_once: bool) -> PyResult<Bound<'py, PyAny>> {
@@ -254,7 +309,9 @@ impl Caller {
     /// Gives it up. A resource's server drops the object.
     fn _close(&self, py: Python<'_>) {
         let was = self.state.compare_exchange(OPEN, CLOSED, Ordering::Relaxed, Ordering::Relaxed);
-        let (Ok(_), Some(handle), Some(binding)) = (was, self.handle, &self.binding) else { return };
+        let (Ok(_), Some(handle), Some(binding)) = (was, self.handle, &self.binding) else {
+            return;
+        };
         if !is_forked() && !gate::is_shut() {
             without_lock(py, || binding.release(Handle(handle)));
         }
@@ -280,7 +337,8 @@ impl PyAbandon {
         Self(Abandon::new())
     }
 
-    /// Gives up all calls that were told of this word: they raise `CallAborted`. From any thread; never waits.
+    /// Gives up all calls that were told of this word: they raise `CallAborted`. From any thread;
+    /// never waits.
     fn abandon(&self) {
         self.0.abandon();
     }
@@ -301,20 +359,26 @@ fn construct(
 ) -> PyResult<Caller> {
     let py = client.py();
     let interface = kind.package.interface(kind.interface);
-    let is =
-        |procedure: &&Procedure| matches!(procedure.kind, ProcedureKind::Constructor(_)) && procedure.resource == kind.resource;
+    let is = |procedure: &&Procedure| {
+        matches!(procedure.kind, ProcedureKind::Constructor(_))
+            && procedure.resource == kind.resource
+    };
     let number = interface.procedures.iter().position(|procedure| is(&procedure));
-    let number = number.ok_or_else(|| PyTypeError::new_err("resources of this type are made by procedures only"))?;
+    let number = number.ok_or_else(|| {
+        PyTypeError::new_err("resources of this type are made by procedures only")
+    })?;
     let procedure = &interface.procedures[number];
     let binding = client.get().usable(py)?.part_named(&interface.id);
-    let binding =
-        binding.ok_or_else(|| PyTypeError::new_err(format!("this client's interface does not carry {}", interface.id)))?;
+    let binding = binding.ok_or_else(|| {
+        PyTypeError::new_err(format!("this client's interface does not carry {}", interface.id))
+    })?;
     let on = Caller::new(Kind { resource: None, ..kind }, binding, None);
     let given: Vec<Bound<'_, PyAny>> = args.iter().skip(1).collect();
     let made = call(py, &on, number, procedure, &Arguments::of(procedure, &given, kwargs)?)?;
     // The object that the result became, taken apart: this one's class may be another, derived one.
     let made = made.into_bound(py).cast_into::<Caller>()?;
-    let handle = made.get().handle().ok_or_else(|| PyTypeError::new_err("the constructor made nothing"))?;
+    let handle =
+        made.get().handle().ok_or_else(|| PyTypeError::new_err("the constructor made nothing"))?;
     made.get().was_given();
     let binding = made.get().usable_once();
     Ok(Caller::new(kind, binding.ok_or_else(|| error::closed(py, "the resource"))?, Some(handle)))
@@ -329,7 +393,8 @@ impl Caller {
 /// What every method of a generated class does.
 ///
 /// # Safety
-/// As for a function of METH_FASTCALL | METH_KEYWORDS; and `slf` is a `Caller`, as the descriptor has checked.
+/// As for a function of METH_FASTCALL | METH_KEYWORDS; and `slf` is a `Caller`, as the descriptor
+/// has checked.
 pub unsafe fn invoke(
     number: usize,
     slf: *mut ffi::PyObject,
@@ -405,7 +470,8 @@ unsafe fn invoke_fast(
         // SAFETY: as above.
         return unsafe { ffi::Py_NewRef(none) };
     };
-    let bits = if scalar.size() == 8 { words[0] } else { words[0] & ((1 << (scalar.size() * 8)) - 1) };
+    let bits =
+        if scalar.size() == 8 { words[0] } else { words[0] & ((1 << (scalar.size() * 8)) - 1) };
     // SAFETY: the thread has the lock.
     match unsafe { scalar.object(bits, 0) } {
         Ok(object) => object,
@@ -451,8 +517,11 @@ unsafe fn invoke_slow(
             let mut named = Vec::new();
             if !names.is_null() {
                 // SAFETY: by the calling convention a tuple of names.
-                let names = unsafe { Bound::from_borrowed_ptr(py, names) }.cast_into::<PyTuple>()?;
-                named.extend(names.iter().enumerate().map(|(at, name)| (name, value(count as usize + at))));
+                let names =
+                    unsafe { Bound::from_borrowed_ptr(py, names) }.cast_into::<PyTuple>()?;
+                named.extend(
+                    names.iter().enumerate().map(|(at, name)| (name, value(count as usize + at))),
+                );
             }
             call(py, this, number, procedure, &Arguments::join(procedure, &given, named)?)
         };
@@ -469,7 +538,8 @@ pub fn add_methods(
     procedures: &'static [Procedure],
     has: impl Fn(&Procedure) -> bool,
 ) -> PyResult<()> {
-    for (number, procedure) in procedures.iter().enumerate().filter(|(_, procedure)| has(procedure)) {
+    for (number, procedure) in procedures.iter().enumerate().filter(|(_, procedure)| has(procedure))
+    {
         class.setattr(&*procedure.client_method, thunks::descriptor(class, number, procedure)?)?;
     }
     Ok(())

@@ -81,7 +81,9 @@ impl<'py> Reader<'_, 'py> {
             Type::Bytes => self.bytes(at)?,
             Type::FixedBytes(count) => {
                 let bytes = PyBytes::new_with(py, *count, |to| {
-                    self.decoder.copy_out(at, to).map_err(|short| pyo3::exceptions::PyValueError::new_err(short.to_string()))
+                    self.decoder
+                        .copy_out(at, to)
+                        .map_err(|short| pyo3::exceptions::PyValueError::new_err(short.to_string()))
                 });
                 bytes?.into_any()
             }
@@ -103,7 +105,10 @@ impl<'py> Reader<'_, 'py> {
                 crate::names::get(py)?.make_outcome(is_err, value)?
             }
             Type::Tuple(types) => {
-                let values = types.iter().map(|(ty, inner)| self.get(ty, at + inner)).collect::<Result<Vec<_>, _>>()?;
+                let values = types
+                    .iter()
+                    .map(|(ty, inner)| self.get(ty, at + inner))
+                    .collect::<Result<Vec<_>, _>>()?;
                 PyTuple::new(py, values)?.into_any()
             }
             Type::Record(record) => {
@@ -168,7 +173,10 @@ impl<'py> Reader<'_, 'py> {
             }
             Sender::Client => {
                 let right = |found: Option<Arc<upcall_rpc::untyped::Foreign>>| {
-                    found?.downcast::<Object>().ok().filter(|object| object.is(self.package, resource))
+                    found?
+                        .downcast::<Object>()
+                        .ok()
+                        .filter(|object| object.is(self.package, resource))
                 };
                 // Of the right type first: one of another type stays the client's.
                 let mut object = right(self.decoder.object(handle)).ok_or_else(unknown)?;
@@ -182,9 +190,13 @@ impl<'py> Reader<'_, 'py> {
 }
 
 /// A copy of bytes that a peer can write.
-pub fn copied<'py>(py: Python<'py>, bytes: &upcall_rpc::Bytes<'_>) -> PyResult<Bound<'py, PyBytes>> {
+pub fn copied<'py>(
+    py: Python<'py>,
+    bytes: &upcall_rpc::Bytes<'_>,
+) -> PyResult<Bound<'py, PyBytes>> {
     // SAFETY: any length that there is memory for, and null otherwise.
-    let object = unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), bytes.len() as ffi::Py_ssize_t) };
+    let object =
+        unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), bytes.len() as ffi::Py_ssize_t) };
     // SAFETY: a new reference, or null and an exception.
     let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }?;
     if !bytes.is_empty() {
@@ -197,23 +209,37 @@ pub fn copied<'py>(py: Python<'py>, bytes: &upcall_rpc::Bytes<'_>) -> PyResult<B
     Ok(object.cast_into::<PyBytes>()?)
 }
 
-/// An object of a dataclass without its fields: quicker than its `__init__`, which would set them one by one by the class's own, which is frozen.
+/// An object of a dataclass without its fields: quicker than its `__init__`, which would set them
+/// one by one by the class's own, which is frozen.
 fn new<'py>(class: &Py<PyType>, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: a class without a `__new__` of its own; it takes no arguments then.
-    let object = unsafe { ffi::PyType_GenericNew(class.as_ptr().cast(), std::ptr::null_mut(), std::ptr::null_mut()) };
+    let object = unsafe {
+        ffi::PyType_GenericNew(class.as_ptr().cast(), std::ptr::null_mut(), std::ptr::null_mut())
+    };
     // SAFETY: a new reference, or null and an exception.
     unsafe { Bound::from_owned_ptr_or_err(py, object) }
 }
 
 /// Sets a slot of an object that nobody else has seen, past what its class makes of that.
-fn set(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+fn set(
+    object: &Bound<'_, PyAny>,
+    name: &Bound<'_, PyString>,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<()> {
     // SAFETY: three objects, with the lock.
-    let done = unsafe { ffi::PyObject_GenericSetAttr(object.as_ptr(), name.as_ptr(), value.as_ptr()) };
+    let done =
+        unsafe { ffi::PyObject_GenericSetAttr(object.as_ptr(), name.as_ptr(), value.as_ptr()) };
     if done == 0 { Ok(()) } else { Err(PyErr::fetch(object.py())) }
 }
 
-/// The handles in a value that nobody reads: what came too late, so that the server can drop the objects.
-pub fn handles(typed: &Typed, decoder: &Decoder<'_>, at: usize, found: &mut Vec<(usize, u64)>) -> Result<(), Malformed> {
+/// The handles in a value that nobody reads: what came too late, so that the server can drop the
+/// objects.
+pub fn handles(
+    typed: &Typed,
+    decoder: &Decoder<'_>,
+    at: usize,
+    found: &mut Vec<(usize, u64)>,
+) -> Result<(), Malformed> {
     let tag = |size: u64| {
         Ok::<u64, Malformed>(match size {
             1 => decoder.u8(at)?.into(),
@@ -234,15 +260,22 @@ pub fn handles(typed: &Typed, decoder: &Decoder<'_>, at: usize, found: &mut Vec<
                 handles(element, decoder, at + number * element.size, found)?;
             }
         }
-        Type::Option { some, at: inner, .. } if tag(1)? == 1 => handles(some, decoder, at + inner, found)?,
+        Type::Option { some, at: inner, .. } if tag(1)? == 1 => {
+            handles(some, decoder, at + inner, found)?
+        }
         Type::Result { ok, err, at: inner } => {
             if let Some(ty) = if tag(1)? == 0 { ok } else { err } {
                 handles(ty, decoder, at + inner, found)?;
             }
         }
-        Type::Tuple(types) => types.iter().try_for_each(|(ty, inner)| handles(ty, decoder, at + inner, found))?,
+        Type::Tuple(types) => {
+            types.iter().try_for_each(|(ty, inner)| handles(ty, decoder, at + inner, found))?
+        }
         Type::Record(record) => {
-            record.fields.iter().try_for_each(|field| handles(&field.typed, decoder, at + field.at, found))?;
+            record
+                .fields
+                .iter()
+                .try_for_each(|field| handles(&field.typed, decoder, at + field.at, found))?;
         }
         Type::Variant(variant) => {
             if let Some((_, Some(ty))) = variant.cases.get(tag(variant.tag)? as usize) {

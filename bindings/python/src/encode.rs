@@ -1,6 +1,7 @@
 //! Objects to blocks.
 //!
-//! A block is written in runs: what is short is copied to one run of bytes behind the other, and what is long (a string, a buffer) stays where Python has it until the call copies it to where it
+//! A block is written in runs: what is short is copied to one run of bytes behind the other, and
+//! what is long (a string, a buffer) stays where Python has it until the call copies it to where it
 //! travels. So long values are copied once.
 
 use crate::bytes::PyBytesView;
@@ -80,11 +81,15 @@ enum Kept {
 impl Kept {
     fn bytes(&self) -> &[u8] {
         match self {
-            // SAFETY: the UTF-8 of a string lives and stays as it is as long as the string, which is kept.
+            // SAFETY: the UTF-8 of a string lives and stays as it is as long as the string, which
+            // is kept.
             Self::Text { start, len, .. } => unsafe { slice::from_raw_parts(*start, *len) },
             Self::Buffer(view) if view.len == 0 => &[],
-            // SAFETY: who exports a buffer keeps its memory until the buffer is released. Other threads of the program may write to it meanwhile: then it is theirs what is sent.
-            Self::Buffer(view) => unsafe { slice::from_raw_parts(view.buf.cast(), view.len as usize) },
+            // SAFETY: who exports a buffer keeps its memory until the buffer is released. Other
+            // threads of the program may write to it meanwhile: then it is theirs what is sent.
+            Self::Buffer(view) => unsafe {
+                slice::from_raw_parts(view.buf.cast(), view.len as usize)
+            },
         }
     }
 }
@@ -112,14 +117,16 @@ pub struct Writer<'a> {
     objects: Vec<(usize, Arc<Foreign>)>,
 }
 
-// SAFETY: what it keeps of Python's is read-only memory that does not move, and references that PyO3 lets go of on any thread; buffers are released with the lock (`Drop`).
+// SAFETY: what it keeps of Python's is read-only memory that does not move, and references that
+// PyO3 lets go of on any thread; buffers are released with the lock (`Drop`).
 unsafe impl Send for Writer<'_> {}
 // SAFETY: nothing in it changes through a shared reference.
 unsafe impl Sync for Writer<'_> {}
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
-        let buffers: Vec<_> = self.kept.drain(..).filter(|(_, kept)| matches!(kept, Kept::Buffer(_))).collect();
+        let buffers: Vec<_> =
+            self.kept.drain(..).filter(|(_, kept)| matches!(kept, Kept::Buffer(_))).collect();
         if buffers.is_empty() {
             return;
         }
@@ -137,7 +144,17 @@ impl Drop for Writer<'_> {
 impl<'a> Writer<'a> {
     pub fn new(package: &'static Package, to: To<'a>, fixed: usize, limits: Limits) -> Self {
         let runs = vec![Run { start: 0, bytes: vec![0; fixed] }];
-        Self { package, to, limits, runs, kept: Vec::new(), tail: 0, fixed, given: Vec::new(), objects: Vec::new() }
+        Self {
+            package,
+            to,
+            limits,
+            runs,
+            kept: Vec::new(),
+            tail: 0,
+            fixed,
+            given: Vec::new(),
+            objects: Vec::new(),
+        }
     }
 
     /// The fixed part, if there is nothing else.
@@ -250,7 +267,8 @@ impl<'a> Writer<'a> {
             let to = self.reserve(place, count, stride);
             self.runs[to.run].bytes[to.at..][..len].copy_from_slice(kept.bytes());
             if let Kept::Buffer(mut view) = kept {
-                // SAFETY: it was got, and is released once; the lock is held where values are written.
+                // SAFETY: it was got, and is released once; the lock is held where values are
+                // written.
                 unsafe { ffi::PyBuffer_Release(&mut *view) };
             }
             return;
@@ -262,7 +280,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a value of the fixed part.
-    pub fn put_at(&mut self, typed: &Typed, object: &Bound<'_, PyAny>, at: usize) -> Result<(), Fault> {
+    pub fn put_at(
+        &mut self,
+        typed: &Typed,
+        object: &Bound<'_, PyAny>,
+        at: usize,
+    ) -> Result<(), Fault> {
         self.put(typed, object, Place { run: 0, at })
     }
 
@@ -303,7 +326,10 @@ impl<'a> Writer<'a> {
                 if len == *count {
                     Ok(())
                 } else {
-                    Err(Fault::Value(String::new(), format!("{count} bytes are expected, and {len} were given")))
+                    Err(Fault::Value(
+                        String::new(),
+                        format!("{count} bytes are expected, and {len} were given"),
+                    ))
                 }
             }
             Type::List(element) => self.list(element, object, place),
@@ -311,7 +337,10 @@ impl<'a> Writer<'a> {
                 let items = items(object)?;
                 if items.len() != *count {
                     let found = items.len();
-                    return Err(Fault::Value(String::new(), format!("{count} elements are expected, and {found} were given")));
+                    return Err(Fault::Value(
+                        String::new(),
+                        format!("{count} elements are expected, and {found} were given"),
+                    ));
                 }
                 self.run(element, &items, place)
             }
@@ -323,23 +352,34 @@ impl<'a> Writer<'a> {
                 if !wrapped {
                     return self.put(some, object, plus(*at));
                 }
-                let inner = crate::names::get(object.py())?.some(object)?.ok_or_else(|| wrong("Some(..) or None", object))?;
+                let inner = crate::names::get(object.py())?
+                    .some(object)?
+                    .ok_or_else(|| wrong("Some(..) or None", object))?;
                 self.put(some, &inner, plus(*at))
             }
             Type::Result { ok, err, at } => {
-                let (is_err, inner) =
-                    crate::names::get(object.py())?.outcome(object)?.ok_or_else(|| wrong("Ok(..) or Err(..)", object))?;
+                let (is_err, inner) = crate::names::get(object.py())?
+                    .outcome(object)?
+                    .ok_or_else(|| wrong("Ok(..) or Err(..)", object))?;
                 self.number(place, u64::from(is_err), 1);
                 match if is_err { err } else { ok } {
-                    Some(ty) => self.put(ty, &inner, plus(*at)).map_err(|fault| fault.within(|| ".value".into())),
+                    Some(ty) => self
+                        .put(ty, &inner, plus(*at))
+                        .map_err(|fault| fault.within(|| ".value".into())),
                     None if inner.is_none() => Ok(()),
                     None => Err(wrong("None", &inner).within(|| ".value".into())),
                 }
             }
             Type::Tuple(types) => {
-                let found = object.cast::<PyTuple>().map_err(|_| wrong(&format!("a tuple of {}", types.len()), object))?;
+                let found = object
+                    .cast::<PyTuple>()
+                    .map_err(|_| wrong(&format!("a tuple of {}", types.len()), object))?;
                 if found.len() != types.len() {
-                    let text = format!("a tuple of {} is expected, and one of {} was given", types.len(), found.len());
+                    let text = format!(
+                        "a tuple of {} is expected, and one of {} was given",
+                        types.len(),
+                        found.len()
+                    );
                     return Err(Fault::Value(String::new(), text));
                 }
                 for (number, (ty, at)) in types.iter().enumerate() {
@@ -365,7 +405,12 @@ impl<'a> Writer<'a> {
     }
 
     #[inline]
-    fn scalar(&mut self, scalar: Scalar, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+    fn scalar(
+        &mut self,
+        scalar: Scalar,
+        object: &Bound<'_, PyAny>,
+        place: Place,
+    ) -> Result<(), Fault> {
         // SAFETY: `Bound` says that this thread has the lock.
         match unsafe { scalar.bits(object.as_ptr()) } {
             Some(bits) => {
@@ -383,14 +428,26 @@ impl<'a> Writer<'a> {
         let start = unsafe { ffi::PyUnicode_AsUTF8AndSize(text.as_ptr(), &mut len) };
         if start.is_null() {
             drop(PyErr::take(object.py()));
-            return Err(Fault::Value(String::new(), "the string has surrogates, which are no text".into()));
+            return Err(Fault::Value(
+                String::new(),
+                "the string has surrogates, which are no text".into(),
+            ));
         }
         self.checked("string", len as usize)?;
-        self.piece(place, len as usize, Kept::Text { _owner: text.clone().unbind(), start: start.cast(), len: len as usize });
+        self.piece(
+            place,
+            len as usize,
+            Kept::Text { _owner: text.clone().unbind(), start: start.cast(), len: len as usize },
+        );
         Ok(())
     }
 
-    fn list(&mut self, element: &Typed, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+    fn list(
+        &mut self,
+        element: &Typed,
+        object: &Bound<'_, PyAny>,
+        place: Place,
+    ) -> Result<(), Fault> {
         if let Type::Scalar(scalar) = element.ty
             && !object.is_instance_of::<PyList>()
             && !object.is_instance_of::<PyTuple>()
@@ -409,15 +466,26 @@ impl<'a> Writer<'a> {
 
     fn run(&mut self, element: &Typed, items: &Items<'_>, start: Place) -> Result<(), Fault> {
         for number in 0..items.len() {
-            let put = self.put(element, &items.get(number)?, Place { at: start.at + number * element.size, ..start });
+            let put = self.put(
+                element,
+                &items.get(number)?,
+                Place { at: start.at + number * element.size, ..start },
+            );
             put.map_err(|fault| fault.within(|| format!("[{number}]")))?;
         }
         Ok(())
     }
 
-    fn record(&mut self, record: &Record, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+    fn record(
+        &mut self,
+        record: &Record,
+        object: &Bound<'_, PyAny>,
+        place: Place,
+    ) -> Result<(), Fault> {
         let py = object.py();
-        if !object.is_exact_instance(record.class.bind(py)) && !object.is_instance(record.class.bind(py))? {
+        if !object.is_exact_instance(record.class.bind(py))
+            && !object.is_instance(record.class.bind(py))?
+        {
             return Err(wrong(&record.class.bind(py).name()?.to_string(), object));
         }
         for field in &record.fields {
@@ -428,7 +496,12 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn variant(&mut self, variant: &Variant, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+    fn variant(
+        &mut self,
+        variant: &Variant,
+        object: &Bound<'_, PyAny>,
+        place: Place,
+    ) -> Result<(), Fault> {
         let (py, class) = (object.py(), object.get_type());
         let mut number = variant.cases.iter().position(|(case, _)| class.is(case.bind(py)));
         if number.is_none() {
@@ -438,7 +511,8 @@ impl<'a> Writer<'a> {
                 }
             }
         }
-        let number = number.ok_or_else(|| wrong(&format!("a case of `{}`", variant.name), object))?;
+        let number =
+            number.ok_or_else(|| wrong(&format!("a case of `{}`", variant.name), object))?;
         self.number(place, number as u64, variant.tag);
         if let (_, Some(ty)) = &variant.cases[number] {
             let value = object.getattr(pyo3::intern!(py, "value"))?;
@@ -448,7 +522,12 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn label(&mut self, labels: &Enum, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+    fn label(
+        &mut self,
+        labels: &Enum,
+        object: &Bound<'_, PyAny>,
+        place: Place,
+    ) -> Result<(), Fault> {
         let py = object.py();
         if !object.get_type().is(labels.class.bind(py)) {
             return Err(wrong(&labels.class.bind(py).name()?.to_string(), object));
@@ -458,7 +537,13 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn handle(&mut self, resource: usize, object: &Bound<'_, PyAny>, place: Place, given: bool) -> Result<(), Fault> {
+    fn handle(
+        &mut self,
+        resource: usize,
+        object: &Bound<'_, PyAny>,
+        place: Place,
+        given: bool,
+    ) -> Result<(), Fault> {
         let (py, told) = (object.py(), &self.package.resources[resource]);
         let class = if matches!(self.to, To::Client) { &told.served } else { &told.client };
         if !object.is_instance(class.bind(py))? {
@@ -473,7 +558,10 @@ impl<'a> Writer<'a> {
                 }
                 if given {
                     if self.given.iter().any(|other| other.is(caller)) {
-                        return Err(Fault::Value(String::new(), "the resource is given away twice".into()));
+                        return Err(Fault::Value(
+                            String::new(),
+                            "the resource is given away twice".into(),
+                        ));
                     }
                     self.given.push(caller.clone().unbind());
                 }
@@ -481,7 +569,10 @@ impl<'a> Writer<'a> {
             }
             To::Client => {
                 let at = self.runs[place.run].start + place.at;
-                self.objects.push((at, Arc::new(Object::new(self.package, resource, object.clone().unbind()))));
+                self.objects.push((
+                    at,
+                    Arc::new(Object::new(self.package, resource, object.clone().unbind())),
+                ));
             }
         }
         Ok(())
@@ -502,7 +593,10 @@ fn not_a(scalar: Scalar, object: &Bound<'_, PyAny>) -> Fault {
         {
             Fault::Python(error)
         }
-        _ if scalar != Scalar::Bool && is_number(&kind(object)) && (scalar == Scalar::Char) == (kind(object) == "str") => {
+        _ if scalar != Scalar::Bool
+            && is_number(&kind(object))
+            && (scalar == Scalar::Char) == (kind(object) == "str") =>
+        {
             let shown = object.repr().map_or_else(|_| "?".into(), |text| text.to_string());
             let shown: String = shown.chars().take(60).collect();
             if kind(object) == "float" {
@@ -523,7 +617,9 @@ fn buffer(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> Result<Box<ffi::
     }
     let error = PyErr::take(object.py());
     match error {
-        Some(error) if error.is_instance_of::<PyMemoryError>(object.py()) => Err(Fault::Python(error)),
+        Some(error) if error.is_instance_of::<PyMemoryError>(object.py()) => {
+            Err(Fault::Python(error))
+        }
         _ => Err(wrong("bytes, or another contiguous buffer,", object)),
     }
 }
@@ -541,7 +637,8 @@ fn array(scalar: Scalar, object: &Bound<'_, PyAny>) -> Option<Box<ffi::Py_buffer
             _ => None,
         }
     };
-    // Bytes that are no 0 or 1 are no truth values, and the server would refuse them: elements are looked at.
+    // Bytes that are no 0 or 1 are no truth values, and the server would refuse them: elements are
+    // looked at.
     let fits = scalar != Scalar::Bool && view.ndim <= 1 && view.itemsize as usize == scalar.size();
     if fits && format.is_some_and(|format| scalar.is_format(format)) {
         return Some(view);
@@ -585,6 +682,7 @@ fn items<'py>(object: &Bound<'py, PyAny>) -> Result<Items<'py>, Fault> {
     if object.is_instance_of::<PyString>() || object.is_instance_of::<pyo3::types::PyBytes>() {
         return Err(wrong("a sequence", object));
     }
-    let sequence = object.cast::<pyo3::types::PySequence>().map_err(|_| wrong("a sequence", object))?;
+    let sequence =
+        object.cast::<pyo3::types::PySequence>().map_err(|_| wrong("a sequence", object))?;
     Ok(Items::Tuple(sequence.to_tuple()?))
 }

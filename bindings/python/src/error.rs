@@ -1,4 +1,5 @@
-//! The runtime's errors as exceptions: the classes are in `upcall/errors.py`, the texts are the runtime's.
+//! The runtime's errors as exceptions: the classes are in `upcall/errors.py`, the texts are the
+//! runtime's.
 
 use crate::encode::Fault;
 use crate::names;
@@ -7,7 +8,12 @@ use pyo3::prelude::*;
 use upcall_rpc::{BindError, CallError, ServeError};
 
 /// An exception of the package's, with attributes.
-pub fn raise(py: Python<'_>, class: &str, text: &str, attributes: &[(&str, Bound<'_, PyAny>)]) -> PyErr {
+pub fn raise(
+    py: Python<'_>,
+    class: &str,
+    text: &str,
+    attributes: &[(&str, Bound<'_, PyAny>)],
+) -> PyErr {
     let make = || {
         let error = names::get(py)?.errors.bind(py).getattr(class)?.call1((text,))?;
         attributes.iter().try_for_each(|(name, value)| error.setattr(*name, value))?;
@@ -47,22 +53,36 @@ pub fn call(py: Python<'_>, error: &CallError, name: &str, pid: u32) -> PyErr {
             py,
             "CallFailed",
             &format!("{said} (the server of {name:?}, process {pid})"),
-            &[("why", text(py, why.to_string())), ("name", text(py, name)), ("server_pid", number(py, pid.into()))],
+            &[
+                ("why", text(py, why.to_string())),
+                ("name", text(py, name)),
+                ("server_pid", number(py, pid.into())),
+            ],
         ),
-        CallError::Aborted { sent } => {
-            raise(py, "CallAborted", &said, &[("sent", pyo3::types::PyBool::new(py, *sent).to_owned().into_any())])
-        }
-        CallError::TooLong { len, limit, .. } => {
-            raise(py, "TooLong", &said, &[("length", number(py, *len)), ("limit", number(py, *limit))])
-        }
+        CallError::Aborted { sent } => raise(
+            py,
+            "CallAborted",
+            &said,
+            &[("sent", pyo3::types::PyBool::new(py, *sent).to_owned().into_any())],
+        ),
+        CallError::TooLong { len, limit, .. } => raise(
+            py,
+            "TooLong",
+            &said,
+            &[("length", number(py, *len)), ("limit", number(py, *limit))],
+        ),
         CallError::ForeignHandle => raise(py, "ForeignHandle", &said, &[]),
         CallError::Refused(_) => raise(py, "Refused", &said, &[]),
         CallError::NoSuchHandle => raise(py, "NoSuchHandle", &said, &[]),
-        CallError::Panicked(message) => raise(py, "Panicked", &said, &[("message", text(py, message))]),
+        CallError::Panicked(message) => {
+            raise(py, "Panicked", &said, &[("message", text(py, message))])
+        }
         CallError::Revoked => raise(py, "Revoked", &said, &[]),
         CallError::NoSuchProcedure => raise(py, "NoSuchProcedure", &said, &[]),
         CallError::BadReply(_) => raise(py, "Malformed", &said, &[]),
-        CallError::Quota { .. } | CallError::ResultQuota { .. } | CallError::NoMemory { .. } => raise(py, "NoMemory", &said, &[]),
+        CallError::Quota { .. } | CallError::ResultQuota { .. } | CallError::NoMemory { .. } => {
+            raise(py, "NoMemory", &said, &[])
+        }
         _ => raise(py, "CallError", &said, &[]),
     }
 }
@@ -91,8 +111,14 @@ pub fn bind(py: Python<'_>, error: &BindError) -> PyErr {
 
 /// The same; or what a function raised that was asked whether the server is accepted.
 #[cold]
-pub fn bind_expecting(py: Python<'_>, error: &BindError, accepts: Option<&crate::accepts::Accepts>) -> PyErr {
-    let raised = accepts.filter(|_| matches!(error, BindError::WrongUser { .. })).and_then(crate::accepts::Accepts::raised);
+pub fn bind_expecting(
+    py: Python<'_>,
+    error: &BindError,
+    accepts: Option<&crate::accepts::Accepts>,
+) -> PyErr {
+    let raised = accepts
+        .filter(|_| matches!(error, BindError::WrongUser { .. }))
+        .and_then(crate::accepts::Accepts::raised);
     raised.unwrap_or_else(|| bind(py, error))
 }
 
@@ -101,10 +127,12 @@ pub fn serve(py: Python<'_>, error: &ServeError) -> PyErr {
     let said = error.to_string();
     match error {
         ServeError::BadName { .. } => raise(py, "BadName", &said, &[]),
-        ServeError::NameTaken { pid, .. } => raise(py, "NameTaken", &said, &[("server_pid", number(py, (*pid).into()))]),
-        ServeError::ExportedHere { .. } | ServeError::NameStale { .. } | ServeError::NameInTheWay { .. } => {
-            raise(py, "NameTaken", &said, &[])
+        ServeError::NameTaken { pid, .. } => {
+            raise(py, "NameTaken", &said, &[("server_pid", number(py, (*pid).into()))])
         }
+        ServeError::ExportedHere { .. }
+        | ServeError::NameStale { .. }
+        | ServeError::NameInTheWay { .. } => raise(py, "NameTaken", &said, &[]),
         ServeError::Unprotected { .. } => raise(py, "Unprotected", &said, &[]),
         _ => raise(py, "ServeError", &said, &[]),
     }
@@ -117,7 +145,8 @@ pub fn fault(py: Python<'_>, fault: Fault, what: &str, name: &str, pid: u32) -> 
         Fault::Type(at, text) => PyTypeError::new_err(format!("{what}{at}: {text}")),
         Fault::Value(at, text) => PyValueError::new_err(format!("{what}{at}: {text}")),
         Fault::Gone(at) => {
-            let text = format!("{what}{at}: the resource was closed, or given away; nothing was sent");
+            let text =
+                format!("{what}{at}: the resource was closed, or given away; nothing was sent");
             raise(py, "Closed", &text, &[])
         }
         Fault::Call(error) => call(py, &error, name, pid),
@@ -145,6 +174,12 @@ pub fn forked(py: Python<'_>) -> PyErr {
 /// A panic of ours.
 #[cold]
 pub fn bug(panic: &(dyn std::any::Any + Send)) -> PyErr {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    PyRuntimeError::new_err(format!("a bug in upcall, please report it: {}", text.unwrap_or("a panic without a text")))
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    PyRuntimeError::new_err(format!(
+        "a bug in upcall, please report it: {}",
+        text.unwrap_or("a panic without a text")
+    ))
 }

@@ -1,13 +1,18 @@
 //! The interpreter's lock, and what becomes of it when the interpreter ends or the process forks.
 //!
-//! A thread gives the lock up while it waits for a reply ([`without_lock`]), and a thread of the runtime takes it to run a procedure ([`with_lock`]). Two things can go wrong there.
+//! A thread gives the lock up while it waits for a reply ([`without_lock`]), and a thread of the
+//! runtime takes it to run a procedure ([`with_lock`]). Two things can go wrong there.
 //!
-//! *The interpreter ends* while threads wait. Whoever takes its lock after that is ended by it on the spot (Python 3.11 to 3.13, by `pthread_exit`), which no Rust frame survives. So at exit
-//! ([`close`], by `atexit`) the gate is shut: threads that come back later sleep for ever, which is as long as the process lasts; and the interpreter's thread waits, with the lock given up, until those have
-//! the lock that were past the gate. Dekker's protocol, all of it sequentially consistent: either such a thread sees the gate shut, or `close` sees the thread.
+//! *The interpreter ends* while threads wait. Whoever takes its lock after that is ended by it on
+//! the spot (Python 3.11 to 3.13, by `pthread_exit`), which no Rust frame survives. So at exit
+//! ([`close`], by `atexit`) the gate is shut: threads that come back later sleep for ever, which is
+//! as long as the process lasts; and the interpreter's thread waits, with the lock given up, until
+//! those have the lock that were past the gate. Dekker's protocol, all of it sequentially
+//! consistent: either such a thread sees the gate shut, or `close` sees the thread.
 //!
-//! *The process forks.* A child has the channels of its parent, whose lanes the parent goes on using, and none of the runtime's threads. It must touch nothing of them: calls are refused there ([`is_forked`]), and
-//! bindings are not given up there but forgotten.
+//! *The process forks.* A child has the channels of its parent, whose lanes the parent goes on
+//! using, and none of the runtime's threads. It must touch nothing of them: calls are refused there
+//! ([`is_forked`]), and bindings are not given up there but forgotten.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -32,7 +37,8 @@ thread_local! {
     static FIRST: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Whether the calling thread is the process's first one, which ends the interpreter and handles signals.
+/// Whether the calling thread is the process's first one, which ends the interpreter and handles
+/// signals.
 #[inline]
 pub fn is_first_thread() -> bool {
     FIRST.get().unwrap_or_else(|| {
@@ -69,7 +75,8 @@ impl Away {
     /// Gives the lock up.
     ///
     /// # Safety
-    /// The calling thread has it, and does nothing with Python until this is dropped, on the same thread.
+    /// The calling thread has it, and does nothing with Python until this is dropped, on the same
+    /// thread.
     #[inline]
     pub unsafe fn go() -> Self {
         // SAFETY: the caller's contract.
@@ -80,8 +87,10 @@ impl Away {
 impl Drop for Away {
     #[inline]
     fn drop(&mut self) {
-        let coming = if is_first_thread() { None } else { Coming::announce().or_else(sleep_for_ever) };
-        // SAFETY: the state that the lock was given up with, on this thread; and the interpreter lives: see the module.
+        let coming =
+            if is_first_thread() { None } else { Coming::announce().or_else(sleep_for_ever) };
+        // SAFETY: the state that the lock was given up with, on this thread; and the interpreter
+        // lives: see the module.
         unsafe { ffi::PyEval_RestoreThread(self.0) };
         drop(coming);
     }
@@ -97,7 +106,8 @@ fn sleep_for_ever() -> Option<Coming> {
 pub fn without_lock<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
     let (result, coming) = py.detach(|| {
         let result = work();
-        let coming = if is_first_thread() { None } else { Coming::announce().or_else(sleep_for_ever) };
+        let coming =
+            if is_first_thread() { None } else { Coming::announce().or_else(sleep_for_ever) };
         (result, coming)
     });
     drop(coming);

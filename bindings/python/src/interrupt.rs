@@ -1,9 +1,12 @@
 //! Signals, while the interpreter's first thread waits in a call.
 //!
-//! Python's handlers run in that thread, when its interpreter next looks; and one in a call would not look before the reply is there. So its calls carry a word that gives them up ([`Abandon::asking`]), which
-//! has the thread look when a signal ends its sleep. If a handler raises (`KeyboardInterrupt`), the call is given up as at a deadline, and raises that.
+//! Python's handlers run in that thread, when its interpreter next looks; and one in a call would
+//! not look before the reply is there. So its calls carry a word that gives them up
+//! ([`Abandon::asking`]), which has the thread look when a signal ends its sleep. If a handler
+//! raises (`KeyboardInterrupt`), the call is given up as at a deadline, and raises that.
 //!
-//! The interpreter's lock is taken past PyO3's count of who has it: on the short way of a call PyO3 does not know that it was given up.
+//! The interpreter's lock is taken past PyO3's count of who has it: on the short way of a call PyO3
+//! does not know that it was given up.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -22,9 +25,11 @@ pub fn word() -> &'static Abandon {
     WORD.get_or_init(|| Abandon::asking(ask))
 }
 
-/// Runs the handlers of signals that have come, on the interpreter's first thread. Whether one raised.
+/// Runs the handlers of signals that have come, on the interpreter's first thread. Whether one
+/// raised.
 pub fn ask() -> bool {
-    // SAFETY: the first thread, in a call of its own: the interpreter lives, and the lock was given up.
+    // SAFETY: the first thread, in a call of its own: the interpreter lives, and the lock was given
+    // up.
     let state = unsafe { ffi::PyGILState_Ensure() };
     // SAFETY: a line above.
     let py = unsafe { Python::assume_attached() };

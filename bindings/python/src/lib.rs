@@ -1,15 +1,22 @@
 //! Upcall for Python: the engine behind the package `upcall`.
 //!
-//! What: a module, `upcall._upcall`, with the bases of generated classes, and what gives them their methods ([`declare`]). Programs use the package around it (`upcall/*.py`), which
-//! documents everything. What not: types and names, which are the generator's (`upcall_idl::python`), for modules that stand in files as for those of interfaces that are learnt when they are bound.
+//! What: a module, `upcall._upcall`, with the bases of generated classes, and what gives them their
+//! methods ([`declare`]). Programs use the package around it (`upcall/*.py`), which
+//! documents everything. What not: types and names, which are the generator's
+//! (`upcall_idl::python`), for modules that stand in files as for those of interfaces that are
+//! learnt when they are bound.
 //!
 //! # The path through the code
-//! [`plan`] makes of an interface what calls need to know of it. [`client`] calls: numbers alone the short way ([`scalar`]), all else by [`call`], [`encode`] and [`decode`]; for asyncio [`aio`]. [`server`] is called. [`gate`] is about the
-//! interpreter's lock: it is never held while anything here waits. [`interrupt`] is about Ctrl-C. [`message`] is groups, with nothing of the others, and [`place`] their messages where they lie.
+//! [`plan`] makes of an interface what calls need to know of it. [`client`] calls: numbers alone
+//! the short way ([`scalar`]), all else by [`call`], [`encode`] and [`decode`]; for asyncio
+//! [`aio`]. [`server`] is called. [`gate`] is about the interpreter's lock: it is never held while
+//! anything here waits. [`interrupt`] is about Ctrl-C. [`message`] is groups, with nothing of the
+//! others, and [`place`] their messages where they lie.
 //!
 //! # The stable interface of Python
-//! The library is built for `abi3` from Python 3.11 on, the first version whose stable interface has buffers: one file for all versions since. Where PyO3's safe types would cost what a call costs, it is
-//! `pyo3::ffi`, one operation a block.
+//! The library is built for `abi3` from Python 3.11 on, the first version whose stable interface
+//! has buffers: one file for all versions since. Where PyO3's safe types would cost what a call
+//! costs, it is `pyo3::ffi`, one operation a block.
 #![allow(missing_docs)] // The package's Python half documents what programs see.
 
 pub mod accepts;
@@ -40,15 +47,26 @@ use upcall_idl::model::ProcedureKind;
 
 /// Gives the classes of a generated module what they stand for, and their methods.
 #[pyfunction]
-fn declare(py: Python<'_>, version: u32, source: &str, limits: &str, classes: &Bound<'_, PyDict>) -> PyResult<()> {
+fn declare(
+    py: Python<'_>,
+    version: u32,
+    source: &str,
+    limits: &str,
+    classes: &Bound<'_, PyDict>,
+) -> PyResult<()> {
     if version != upcall_idl::python::VERSION {
         let own = upcall_idl::python::VERSION;
-        let text = format!("the module is for version {version} of the engine, which has version {own}: generate it again");
+        let text = format!(
+            "the module is for version {version} of the engine, which has version {own}: generate it again"
+        );
         return Err(PyValueError::new_err(text));
     }
-    let model = dynamic::model("the module", source, limits).map_err(|wrong| PyValueError::new_err(wrong.to_string()))?;
+    let model = dynamic::model("the module", source, limits)
+        .map_err(|wrong| PyValueError::new_err(wrong.to_string()))?;
     let package = plan::plan(py, &model, classes)?;
-    let class = |key: String| PyResult::Ok(classes.get_item(&key)?.and_then(|class| class.cast_into::<PyType>().ok()));
+    let class = |key: String| {
+        PyResult::Ok(classes.get_item(&key)?.and_then(|class| class.cast_into::<PyType>().ok()))
+    };
     let kind = |interface, resource| Bound::new(py, Kind { package, interface, resource });
     for (index, interface) in package.interfaces.iter().enumerate() {
         let Some(interface) = interface else { continue };
@@ -58,8 +76,11 @@ fn declare(py: Python<'_>, version: u32, source: &str, limits: &str, classes: &B
                 class.setattr("_upcall_kind", &kind)?;
             }
         }
-        let of_client = |kind: ProcedureKind| matches!(kind, ProcedureKind::Free | ProcedureKind::Static(_));
-        client::add_methods(interface.client.bind(py), &interface.procedures, |procedure| of_client(procedure.kind))?;
+        let of_client =
+            |kind: ProcedureKind| matches!(kind, ProcedureKind::Free | ProcedureKind::Static(_));
+        client::add_methods(interface.client.bind(py), &interface.procedures, |procedure| {
+            of_client(procedure.kind)
+        })?;
         let view = class(format!("{}@async", interface.id))?;
         add_view(interface.client.bind(py), view, interface, |procedure| !procedure.is_method)?;
     }
@@ -68,7 +89,8 @@ fn declare(py: Python<'_>, version: u32, source: &str, limits: &str, classes: &B
         let kind = kind(resource.interface, Some(number))?;
         resource.client.bind(py).setattr("_upcall_kind", &kind)?;
         resource.served.bind(py).setattr("_upcall_kind", &kind)?;
-        let is = |procedure: &plan::Procedure| procedure.is_method && procedure.resource == Some(number);
+        let is =
+            |procedure: &plan::Procedure| procedure.is_method && procedure.resource == Some(number);
         client::add_methods(resource.client.bind(py), &interface.procedures, is)?;
         let view = class(format!("{}#{}@async", interface.id, resource.name))?;
         add_view(resource.client.bind(py), view, interface, is)?;
@@ -85,7 +107,9 @@ fn add_view(
 ) -> PyResult<()> {
     let Some(view) = view else { return Ok(()) };
     of.setattr("_upcall_view", &view)?;
-    for (number, procedure) in interface.procedures.iter().enumerate().filter(|(_, procedure)| has(procedure)) {
+    for (number, procedure) in
+        interface.procedures.iter().enumerate().filter(|(_, procedure)| has(procedure))
+    {
         view.call_method1("_upcall_add", (&procedure.client_method, number, &procedure.docs))?;
     }
     Ok(())
@@ -94,7 +118,8 @@ fn add_view(
 /// The module for a text of WIT.
 #[pyfunction]
 fn module_of(title: &str, source: &str, limits: &str) -> PyResult<String> {
-    let model = dynamic::model(title, source, limits).map_err(|wrong| PyValueError::new_err(wrong.to_string()))?;
+    let model = dynamic::model(title, source, limits)
+        .map_err(|wrong| PyValueError::new_err(wrong.to_string()))?;
     Ok(upcall_idl::python::generate(&model, title))
 }
 
@@ -108,7 +133,11 @@ fn module_of_file(path: std::path::PathBuf) -> PyResult<String> {
 /// limits.
 #[pyfunction]
 #[pyo3(signature = (name, expect = None))]
-fn learn(py: Python<'_>, name: &str, expect: Option<&Bound<'_, PyAny>>) -> PyResult<(String, String, String)> {
+fn learn(
+    py: Python<'_>,
+    name: &str,
+    expect: Option<&Bound<'_, PyAny>>,
+) -> PyResult<(String, String, String)> {
     if gate::is_forked() {
         return Err(error::forked(py));
     }
@@ -136,11 +165,15 @@ fn _encode<'py>(
     let procedure = &package.interface(interface).procedures[number];
     let fixed = if of_results { procedure.results } else { procedure.args };
     let mut writer = encode::Writer::new(package, encode::To::Client, fixed, procedure.limits);
-    let put = |writer: &mut encode::Writer<'_>, typed: &plan::Typed, value: &Bound<'py, PyAny>, at: usize| {
+    let put = |writer: &mut encode::Writer<'_>,
+               typed: &plan::Typed,
+               value: &Bound<'py, PyAny>,
+               at: usize| {
         writer.put_at(typed, value, at).map_err(|fault| error::fault(py, fault, "the value", "", 0))
     };
     if of_results {
-        let results = procedure.result.as_ref().ok_or_else(|| PyValueError::new_err("no result"))?;
+        let results =
+            procedure.result.as_ref().ok_or_else(|| PyValueError::new_err("no result"))?;
         put(&mut writer, &results.client, &values.get_item(0)?, 0)?;
     } else {
         for (param, value) in procedure.params.iter().zip(values.iter()) {
@@ -171,9 +204,17 @@ fn _decode<'py>(
         })
     };
     let values = if of_results {
-        procedure.result.iter().map(|results| get(&results.client, 0)).collect::<PyResult<Vec<_>>>()?
+        procedure
+            .result
+            .iter()
+            .map(|results| get(&results.client, 0))
+            .collect::<PyResult<Vec<_>>>()?
     } else {
-        procedure.params.iter().map(|param| get(&param.client, param.at)).collect::<PyResult<Vec<_>>>()?
+        procedure
+            .params
+            .iter()
+            .map(|param| get(&param.client, param.at))
+            .collect::<PyResult<Vec<_>>>()?
     };
     PyTuple::new(py, values)
 }

@@ -1,12 +1,17 @@
 //! Groups: the engine behind `upcall.message`, which documents them.
 //!
-//! A group belongs to the thread that has joined it; each method looks first whether it is called there. Objects may still be dropped by any thread, as Python's collector likes: then the membership stays until the process ends.
+//! A group belongs to the thread that has joined it; each method looks first whether it is called
+//! there. Objects may still be dropped by any thread, as Python's collector likes: then the
+//! membership stays until the process ends.
 //!
-//! *The interpreter's lock* is given up for all that may wait, by [`gate::without_lock`], and handlers take it again. Values become objects, and objects words, while the lock is held.
+//! *The interpreter's lock* is given up for all that may wait, by [`gate::without_lock`], and
+//! handlers take it again. Values become objects, and objects words, while the lock is held.
 //!
-//! *What a handler raises* goes through the runtime as a panic does, which `Group::poll` allows for: the message was taken, no other handler runs, and the method that was called raises it.
+//! *What a handler raises* goes through the runtime as a panic does, which `Group::poll` allows
+//! for: the message was taken, no other handler runs, and the method that was called raises it.
 //!
-//! *Ctrl-C* ends all waits of the interpreter's first thread (`Handlers::interruption`): it asks when it has slept, as that is how the kernel tells it of a signal, and now and then.
+//! *Ctrl-C* ends all waits of the interpreter's first thread (`Handlers::interruption`): it asks
+//! when it has slept, as that is how the kernel tells it of a signal, and now and then.
 
 use crate::error::{self, raise};
 use crate::gate::{self, with_lock, without_lock};
@@ -25,11 +30,12 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 use upcall::Pacing;
 use upcall::message::{
-    Announced, Carried, Event, ForeignKind, Group, Handlers, JoinError, Joining, MOST_MEMBERS, Message, Number, Rank, RunError,
-    SendError, Shape,
+    Announced, Carried, Event, ForeignKind, Group, Handlers, JoinError, Joining, MOST_MEMBERS,
+    Message, Number, Rank, RunError, SendError, Shape,
 };
 
-/// Who waits asks for signals when so much time has passed since it looked last: it has slept, or the machine was busy.
+/// Who waits asks for signals when so much time has passed since it looked last: it has slept, or
+/// the machine was busy.
 const SLEPT: Duration = Duration::from_micros(2);
 
 /// A member of a group.
@@ -112,24 +118,33 @@ fn number_object<'py>(py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyA
     Ok(number.into_pyobject(py)?.into_any())
 }
 
-/// A number from 0 on, of the size that it has in the runtime; `otherwise` says that there is none of that size.
-fn natural<'py, N>(number: &Bound<'py, PyAny>, otherwise: impl FnOnce(Python<'py>) -> PyErr) -> PyResult<N>
+/// A number from 0 on, of the size that it has in the runtime; `otherwise` says that there is none
+/// of that size.
+fn natural<'py, N>(
+    number: &Bound<'py, PyAny>,
+    otherwise: impl FnOnce(Python<'py>) -> PyErr,
+) -> PyResult<N>
 where
     N: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
 {
-    number.extract().map_err(|error: PyErr| match error.is_instance_of::<PyOverflowError>(number.py()) {
-        true => otherwise(number.py()),
-        false => error,
+    number.extract().map_err(|error: PyErr| {
+        match error.is_instance_of::<PyOverflowError>(number.py()) {
+            true => otherwise(number.py()),
+            false => error,
+        }
     })
 }
 
 fn seconds(seconds: f64, what: &str) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| PyValueError::new_err(format!("{what}: {seconds} is no number of seconds")))
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{what}: {seconds} is no number of seconds")))
 }
 
 fn join_error(py: Python<'_>, error: &JoinError) -> PyErr {
     let class = match error {
-        JoinError::BadName { .. } | JoinError::BadSize { .. } | JoinError::TooManyKinds { .. } => "BadGroup",
+        JoinError::BadName { .. } | JoinError::BadSize { .. } | JoinError::TooManyKinds { .. } => {
+            "BadGroup"
+        }
         JoinError::Incomplete { .. } => "Incomplete",
         JoinError::Refused { .. } => "NotTakenIn",
         JoinError::NoJob { .. } => "NoJob",
@@ -180,19 +195,26 @@ fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
     };
     match error {
         RunError::Lost(Event::Ended { rank }) => of("MemberEnded", *rank, None),
-        RunError::GivenUp { by, missed } => match (number_object(py, *by), number_object(py, *missed)) {
-            (Ok(by), Ok(missed)) => raise(py, "GivenUp", &error.to_string(), &[("by", by), ("missed", missed)]),
-            (Err(other), _) | (_, Err(other)) => other,
-        },
+        RunError::GivenUp { by, missed } => {
+            match (number_object(py, *by), number_object(py, *missed)) {
+                (Ok(by), Ok(missed)) => {
+                    raise(py, "GivenUp", &error.to_string(), &[("by", by), ("missed", missed)])
+                }
+                (Err(other), _) | (_, Err(other)) => other,
+            }
+        }
         RunError::Lost(Event::Violation { rank, .. }) => of("MemberViolation", *rank, None),
         RunError::Unhandled { rank, kind } => of("Unhandled", *rank, Some(kind)),
         RunError::Unsent { rank, .. } => of("Unsent", *rank, None),
-        RunError::Interrupted => interrupt::raised().unwrap_or_else(|| raise(py, "RunError", &error.to_string(), &[])),
+        RunError::Interrupted => {
+            interrupt::raised().unwrap_or_else(|| raise(py, "RunError", &error.to_string(), &[]))
+        }
         _ => raise(py, "RunError", &error.to_string(), &[]),
     }
 }
 
-/// Asks for signals, in waits. The answer stays until the method that waits has raised what a signal's handler did.
+/// Asks for signals, in waits. The answer stays until the method that waits has raised what a
+/// signal's handler did.
 fn asker() -> impl Fn() -> bool {
     let (first, last) = (gate::is_first_thread(), Cell::new(Instant::now()));
     move || {
@@ -206,13 +228,21 @@ fn asker() -> impl Fn() -> bool {
 }
 
 /// A payload as an object. The outer `None`: it is not what the kind carries.
-fn read(py: Python<'_>, message: &Message<'_, '_>, kind: &ForeignKind) -> Option<PyResult<Py<PyAny>>> {
+fn read(
+    py: Python<'_>,
+    message: &Message<'_, '_>,
+    kind: &ForeignKind,
+) -> Option<PyResult<Py<PyAny>>> {
     let (carries, size) = (kind.carries(), message.size());
     if kind.size().is_some_and(|expected| expected != size) {
         return None;
     }
     if *carries == Carried::Bytes {
-        let copy = |to: &mut [u8]| message.copy_out(0, to).ok_or_else(|| PyValueError::new_err("the message has no such bytes"));
+        let copy = |to: &mut [u8]| {
+            message
+                .copy_out(0, to)
+                .ok_or_else(|| PyValueError::new_err("the message has no such bytes"))
+        };
         return Some(PyBytes::new_with(py, size, copy).map(|bytes| bytes.into_any().unbind()));
     }
     let mut bytes = vec![0; size];
@@ -221,7 +251,9 @@ fn read(py: Python<'_>, message: &Message<'_, '_>, kind: &ForeignKind) -> Option
     let mut words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
     Some(match carries {
         Carried::Words(shape) => object(py, shape, &mut words).map(Bound::unbind),
-        Carried::AnyWords => PyList::new(py, words.collect::<Vec<u64>>()).map(|list| list.into_any().unbind()),
+        Carried::AnyWords => {
+            PyList::new(py, words.collect::<Vec<u64>>()).map(|list| list.into_any().unbind())
+        }
         Carried::Text => String::from_utf8(bytes)
             .map(|text| PyString::new(py, &text).into_any().unbind())
             .map_err(|error| PyValueError::new_err(error.to_string())),
@@ -229,7 +261,11 @@ fn read(py: Python<'_>, message: &Message<'_, '_>, kind: &ForeignKind) -> Option
     })
 }
 
-fn object<'py>(py: Python<'py>, shape: &Shape, words: &mut impl Iterator<Item = u64>) -> PyResult<Bound<'py, PyAny>> {
+fn object<'py>(
+    py: Python<'py>,
+    shape: &Shape,
+    words: &mut impl Iterator<Item = u64>,
+) -> PyResult<Bound<'py, PyAny>> {
     match shape {
         Shape::Number(number) => {
             let word = words.next().unwrap_or(0);
@@ -238,16 +274,20 @@ fn object<'py>(py: Python<'py>, shape: &Shape, words: &mut impl Iterator<Item = 
                 Number::F32 => f64::from(f32::from_bits(word as u32)).into_pyobject(py)?.into_any(),
                 Number::Bool => PyBool::new(py, word == 1).to_owned().into_any(),
                 Number::I64 | Number::I32 => word.cast_signed().into_pyobject(py)?.into_any(),
-                Number::U64 | Number::U32 | Number::U16 | Number::U8 => word.into_pyobject(py)?.into_any(),
+                Number::U64 | Number::U32 | Number::U16 | Number::U8 => {
+                    word.into_pyobject(py)?.into_any()
+                }
             })
         }
         Shape::Array(item, count) => {
-            let items = (0..*count).map(|_| object(py, item, words)).collect::<PyResult<Vec<_>>>()?;
+            let items =
+                (0..*count).map(|_| object(py, item, words)).collect::<PyResult<Vec<_>>>()?;
             Ok(PyList::new(py, items)?.into_any())
         }
         Shape::Tuple(parts) if parts.is_empty() => Ok(py.None().into_bound(py)),
         Shape::Tuple(parts) => {
-            let items = parts.iter().map(|part| object(py, part, words)).collect::<PyResult<Vec<_>>>()?;
+            let items =
+                parts.iter().map(|part| object(py, part, words)).collect::<PyResult<Vec<_>>>()?;
             Ok(PyTuple::new(py, items)?.into_any())
         }
     }
@@ -316,7 +356,11 @@ fn put(shape: &Shape, value: &Bound<'_, PyAny>, to: &mut Vec<u8>) -> PyResult<()
 }
 
 /// A value's payload, for as long as `with` takes.
-fn payload<R>(carries: &Carried, value: &Bound<'_, PyAny>, with: impl FnOnce(&[u8]) -> R) -> PyResult<R> {
+fn payload<R>(
+    carries: &Carried,
+    value: &Bound<'_, PyAny>,
+    with: impl FnOnce(&[u8]) -> R,
+) -> PyResult<R> {
     let wrong = || PyTypeError::new_err(format!("a {} is no {carries}", value.get_type()));
     let mut bytes = Vec::new();
     match carries {
@@ -335,7 +379,9 @@ fn payload<R>(carries: &Carried, value: &Bound<'_, PyAny>, with: impl FnOnce(&[u
         }
         Carried::Bytes => match value.cast::<PyBytes>() {
             Ok(value) => return Ok(with(value.as_bytes())),
-            Err(_) => bytes = PyBuffer::<u8>::get(value).map_err(|_| wrong())?.to_vec(value.py())?,
+            Err(_) => {
+                bytes = PyBuffer::<u8>::get(value).map_err(|_| wrong())?.to_vec(value.py())?
+            }
         },
     }
     Ok(with(&bytes))
@@ -363,7 +409,9 @@ impl Member {
     /// A member's rank, by its word.
     fn rank_of(&self, rank: &Bound<'_, PyAny>) -> PyResult<Rank> {
         let size = self.processes.len();
-        let none = |py| raise(py, "NoSuchRank", &format!("there is no rank {rank} in a group of {size}"), &[]);
+        let none = |py| {
+            raise(py, "NoSuchRank", &format!("there is no rank {rank} in a group of {size}"), &[])
+        };
         let found = natural(rank, none)?;
         if found < size { Ok(found) } else { Err(none(rank.py())) }
     }
@@ -371,11 +419,20 @@ impl Member {
     /// Runs handlers of what has come, at a safe point.
     pub fn heed(&self, py: Python<'_>) -> PyResult<()> {
         let is_there = self.own.as_ref().is_some_and(|own| own.group.borrow().is_some());
-        if is_there && !gate::is_forked() { self.run(py, false, |_, group| group.heed()).map(drop) } else { Ok(()) }
+        if is_there && !gate::is_forked() {
+            self.run(py, false, |_, group| group.heed()).map(drop)
+        } else {
+            Ok(())
+        }
     }
 
     /// Runs what may run handlers.
-    fn run<R>(&self, py: Python<'_>, waits: bool, run: impl FnOnce(&Own, &Group) -> R) -> PyResult<R> {
+    fn run<R>(
+        &self,
+        py: Python<'_>,
+        waits: bool,
+        run: impl FnOnce(&Own, &Group) -> R,
+    ) -> PyResult<R> {
         let (own, group) = self.here(py)?;
         let _within = Within::enter(&own.within);
         let done = {
@@ -418,13 +475,22 @@ impl Member {
         gate::watch_forks();
         let mut joining = match name {
             Some(name) => {
-                let bad = |py| raise(py, "BadGroup", &format!("a group has from 1 to {MOST_MEMBERS} members, not {size}"), &[]);
+                let bad = |py| {
+                    raise(
+                        py,
+                        "BadGroup",
+                        &format!("a group has from 1 to {MOST_MEMBERS} members, not {size}"),
+                        &[],
+                    )
+                };
                 Joining::new(name, natural(size, bad)?)
             }
             None => Joining::from_environment().map_err(|wrong| join_error(py, &wrong))?,
         };
         if let Some(rank) = rank {
-            let bad = |py| raise(py, "BadGroup", &format!("there is no rank {rank} in a group of {size}"), &[]);
+            let bad = |py| {
+                raise(py, "BadGroup", &format!("there is no rank {rank} in a group of {size}"), &[])
+            };
             joining = joining.rank(natural(rank, bad)?);
         }
         let pacing = match pacing {
@@ -440,15 +506,19 @@ impl Member {
         }
         let (mut handlers, failed, mut known) = (Handlers::new(), Failed::default(), Vec::new());
         for (name, carries, handler) in kinds {
-            let carries = Carried::parse(&carries).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
-            let kind = handlers.foreign(&name, carries).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
+            let carries =
+                Carried::parse(&carries).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
+            let kind = handlers
+                .foreign(&name, carries)
+                .map_err(|bad| PyValueError::new_err(bad.to_string()))?;
             if let Some(handler) = handler {
                 let (of, failed) = (kind.clone(), failed.clone());
                 handlers.on_foreign(
                     &kind,
                     move |message| {
-                        with_lock(|py| read(py, message, &of))
-                            .unwrap_or_else(|| Some(Err(PyKeyError::new_err("the interpreter ends"))))
+                        with_lock(|py| read(py, message, &of)).unwrap_or_else(|| {
+                            Some(Err(PyKeyError::new_err("the interpreter ends")))
+                        })
                     },
                     move |_, from: Rank, value: PyResult<Py<PyAny>>| {
                         let done = with_lock(|py| handler.call1(py, (from, value?)).map(drop));
@@ -513,7 +583,8 @@ impl Member {
         let limit = limit.map(|limit| seconds(limit, "timeout")).transpose()?;
         let (own, _) = self.here(py)?;
         let to = self.rank_of(to)?;
-        let kind = own.kinds.get(kind).ok_or_else(|| PyValueError::new_err("a kind of another group"))?;
+        let kind =
+            own.kinds.get(kind).ok_or_else(|| PyValueError::new_err("a kind of another group"))?;
         let sent = payload(kind.carries(), value, |payload| -> PyResult<_> {
             // With the lock, if there is room; else without.
             let (own, group) = self.here(py)?;
@@ -554,15 +625,19 @@ impl Member {
             Some((message.from(), kind.index(), read(py, message, kind)?))
         };
         let found = if takes { group.receive_foreign(look) } else { group.peek_foreign(look) };
-        let (from, kind, value) = found.map_err(|none| raise(py, "NothingThere", &none.to_string(), &[]))?;
+        let (from, kind, value) =
+            found.map_err(|none| raise(py, "NothingThere", &none.to_string(), &[]))?;
         Ok((from, kind, value?))
     }
 
-    /// The next message where it lies, which goes or stays when its place is over. `kinds` are the package's.
+    /// The next message where it lies, which goes or stays when its place is over. `kinds` are the
+    /// package's.
     fn place(&self, py: Python<'_>, takes: bool, kinds: &Bound<'_, PyList>) -> PyResult<Place> {
         let (own, group) = self.here(py)?;
         let fits = |message: &Message<'_, '_>| {
-            own.kinds.get(usize::from(message.kind())).is_some_and(|kind| kind.may_have(message.size()))
+            own.kinds
+                .get(usize::from(message.kind()))
+                .is_some_and(|kind| kind.may_have(message.size()))
         };
         let held = if takes { group.receive_held(fits) } else { group.peek_held(fits) };
         let held = held.map_err(|none| raise(py, "NothingThere", &none.to_string(), &[]))?;
@@ -570,7 +645,8 @@ impl Member {
         Ok(own.holds.place(held, kind))
     }
 
-    /// A place is over. Whether buffers of it are left: then the message goes with the last of them, in the next method.
+    /// A place is over. Whether buffers of it are left: then the message goes with the last of
+    /// them, in the next method.
     fn end(&self, py: Python<'_>, place: &Bound<'_, Place>) -> bool {
         let is_left = place.get().end();
         // In another thread, or when the group was left, there is nothing to let go of.
@@ -580,7 +656,8 @@ impl Member {
 
     fn wait(&self, py: Python<'_>, limit: Option<f64>) -> PyResult<bool> {
         let limit = limit.map(|limit| seconds(limit, "timeout")).transpose()?;
-        self.run(py, true, |_, group| group.wait_foreign(limit))?.map_err(|wrong| run_error(py, &wrong))
+        self.run(py, true, |_, group| group.wait_foreign(limit))?
+            .map_err(|wrong| run_error(py, &wrong))
     }
 
     fn run_until(&self, py: Python<'_>, done: Option<Py<PyAny>>) -> PyResult<()> {
@@ -612,7 +689,11 @@ impl Member {
             "u64" => Number::U64,
             "i64" => Number::I64,
             "f64" => Number::F64,
-            other => return Err(PyValueError::new_err(format!("{other:?} cannot be reduced: it is one of u64, i64, f64"))),
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "{other:?} cannot be reduced: it is one of u64, i64, f64"
+                )));
+            }
         };
         let (shape, own) = (Shape::Number(number), word(number, value)?);
         let reduced = self.run(py, true, |own_of, group| {
@@ -647,15 +728,17 @@ impl Member {
         Ok(gate::is_first_thread())
     }
 
-    /// From now on handlers run by themselves, between two bytecodes; the package has a handler for the signal.
+    /// From now on handlers run by themselves, between two bytecodes; the package has a handler for
+    /// the signal.
     fn announce(slf: &Bound<'_, Self>, py: Python<'_>) -> PyResult<()> {
         let (own, group) = slf.get().here(py)?;
         let mut announced = own.announced.borrow_mut();
         match &mut *announced {
             Some((_, depth)) => *depth += 1,
             None => {
-                let told =
-                    group.announce(Arc::new(pending::ask)).map_err(|wrong| raise(py, "NoUpcalls", &wrong.to_string(), &[]))?;
+                let told = group
+                    .announce(Arc::new(pending::ask))
+                    .map_err(|wrong| raise(py, "NoUpcalls", &wrong.to_string(), &[]))?;
                 *announced = Some((told, 1));
                 drop(announced);
                 pending::add(slf.clone().unbind());
@@ -688,7 +771,11 @@ impl Member {
 
     fn end_atomic(&self, py: Python<'_>) -> PyResult<()> {
         let ended = self.here(py)?.1.end_atomic();
-        if ended { Ok(()) } else { Err(PyValueError::new_err("no atomic section was begun that could be ended")) }
+        if ended {
+            Ok(())
+        } else {
+            Err(PyValueError::new_err("no atomic section was begun that could be ended"))
+        }
     }
 
     fn buffered(&self, py: Python<'_>, to: &Bound<'_, PyAny>) -> PyResult<u64> {
@@ -704,7 +791,8 @@ impl Member {
     }
 
     fn is_open(&self) -> bool {
-        self.thread == std::thread::current().id() && self.own.as_ref().is_some_and(|own| own.group.borrow().is_some())
+        self.thread == std::thread::current().id()
+            && self.own.as_ref().is_some_and(|own| own.group.borrow().is_some())
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -27,7 +27,11 @@ pub fn get(py: Python<'_>) -> PyResult<&'static Names> {
             errors: py.import("upcall.errors")?.unbind(),
             serving: py.import("upcall._serving")?.unbind(),
             accepting: py.import("upcall._accepting")?.unbind(),
-            coroutine: py.import("types")?.getattr("CoroutineType")?.cast_into::<PyType>()?.unbind(),
+            coroutine: py
+                .import("types")?
+                .getattr("CoroutineType")?
+                .cast_into::<PyType>()?
+                .unbind(),
         })
     })
 }
@@ -39,7 +43,11 @@ fn value<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 impl Names {
     /// What is in a `Some`.
     pub fn some<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if object.is_instance(self.some.bind(object.py()))? { value(object).map(Some) } else { Ok(None) }
+        if object.is_instance(self.some.bind(object.py()))? {
+            value(object).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     pub fn make_some<'py>(&self, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -47,7 +55,10 @@ impl Names {
     }
 
     /// What is in an `Ok` or `Err`, and which of the two it is.
-    pub fn outcome<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<(bool, Bound<'py, PyAny>)>> {
+    pub fn outcome<'py>(
+        &self,
+        object: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<(bool, Bound<'py, PyAny>)>> {
         if object.is_instance(self.ok.bind(object.py()))? {
             return Ok(Some((false, value(object)?)));
         }
@@ -56,10 +67,18 @@ impl Names {
 
     /// What is in an `Err`.
     pub fn err<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if object.is_instance(self.err.bind(object.py()))? { value(object).map(Some) } else { Ok(None) }
+        if object.is_instance(self.err.bind(object.py()))? {
+            value(object).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
-    pub fn make_outcome<'py>(&self, is_err: bool, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    pub fn make_outcome<'py>(
+        &self,
+        is_err: bool,
+        value: Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let class = if is_err { &self.err } else { &self.ok };
         class.bind(value.py()).call1((value,))
     }

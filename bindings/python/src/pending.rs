@@ -1,8 +1,14 @@
-//! Upcalls in Python: handlers that run between two bytecodes of the interpreter's first thread, which are its safe points.
+//! Upcalls in Python: handlers that run between two bytecodes of the interpreter's first thread,
+//! which are its safe points.
 //!
-//! While a group is announced (`Group::announce`) the clerk's thread sends the first thread SIGURG, for which the package has a handler in Python meanwhile; that calls [`heed`], by which each announced group runs what has come. So it is the interpreter who chooses
-//! the moment, and waits of its own are interrupted as by any signal. (A call that it is asked to make, `Py_AddPendingCall`, would do the same without a signal; but before Python 3.12 one that another thread asks for waits until the first thread gives up
-//! the interpreter's lock.) One signal is sent at a time: `ASKED` is taken back before the groups look, so who asks after that look asks again.
+//! While a group is announced (`Group::announce`) the clerk's thread sends the first thread SIGURG,
+//! for which the package has a handler in Python meanwhile; that calls [`heed`], by which each
+//! announced group runs what has come. So it is the interpreter who chooses the moment, and waits
+//! of its own are interrupted as by any signal. (A call that it is asked to make,
+//! `Py_AddPendingCall`, would do the same without a signal; but before Python 3.12 one that another
+//! thread asks for waits until the first thread gives up the interpreter's lock.) One signal is
+//! sent at a time: `ASKED` is taken back before the groups look, so who asks after that look asks
+//! again.
 
 use crate::message::Member;
 use pyo3::prelude::*;
@@ -48,11 +54,14 @@ pub fn ask() {
 #[pyfunction]
 pub fn heed(py: Python<'_>) -> PyResult<()> {
     ASKED.store(false, Ordering::SeqCst);
-    let announced = ANNOUNCED.with_borrow(|announced| announced.iter().map(|member| member.clone_ref(py)).collect::<Vec<_>>());
-    let raised = announced.iter().filter_map(|member| member.get().heed(py).err()).reduce(|first, other| {
-        // One is raised here; the others are told of.
-        other.write_unraisable(py, None);
-        first
+    let announced = ANNOUNCED.with_borrow(|announced| {
+        announced.iter().map(|member| member.clone_ref(py)).collect::<Vec<_>>()
     });
+    let raised =
+        announced.iter().filter_map(|member| member.get().heed(py).err()).reduce(|first, other| {
+            // One is raised here; the others are told of.
+            other.write_unraisable(py, None);
+            first
+        });
     raised.map_or(Ok(()), Err)
 }

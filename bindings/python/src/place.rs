@@ -1,9 +1,14 @@
-//! Messages where they lie, for Python: as objects with a buffer, which is the memory that the sender can write.
+//! Messages where they lie, for Python: as objects with a buffer, which is the memory that the
+//! sender can write.
 //!
 //! # Why no buffer outlives its memory
-//! A [`Place`] has the memory of its message (`Lying`), and who exports a buffer of it has the place; so the memory is mapped as long as any buffer is, whatever becomes of the group, its threads and the interpreter. That the message is not
-//! disposed of meanwhile, so that an honest sender does not write there anew, is the member's part: it holds the message (`Held`, in [`Holds`]) until the place is over and no buffer is exported any more. Places and buffers may go on any
-//! thread: they leave word, and the thread of the group lets go of the message, in its next method.
+//! A [`Place`] has the memory of its message (`Lying`), and who exports a buffer of it has the
+//! place; so the memory is mapped as long as any buffer is, whatever becomes of the group, its
+//! threads and the interpreter. That the message is not disposed of meanwhile, so that an honest
+//! sender does not write there anew, is the member's part: it holds the message (`Held`, in
+//! [`Holds`]) until the place is over and no buffer is exported any more. Places and buffers may go
+//! on any thread: they leave word, and the thread of the group lets go of the message, in its next
+//! method.
 
 use crate::error;
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
@@ -23,7 +28,8 @@ struct Looks {
     over: bool,
 }
 
-/// Of a place, and of who holds its message. Nothing of Python's is called while it is locked: that may run finalizers, which give buffers back.
+/// Of a place, and of who holds its message. Nothing of Python's is called while it is locked: that
+/// may run finalizers, which give buffers back.
 type Shared = Arc<Mutex<Looks>>;
 
 fn locked(looks: &Shared) -> MutexGuard<'_, Looks> {
@@ -128,10 +134,17 @@ impl Place {
 
     /// A word of it.
     fn word(&self, py: Python<'_>, at: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let beyond = || PyIndexError::new_err(format!("there is no word {at} in a message of {} bytes", self.size()));
-        let place = at.extract::<usize>().map_err(|error| match error.is_instance_of::<PyOverflowError>(py) {
-            true => beyond(),
-            false => error,
+        let beyond = || {
+            PyIndexError::new_err(format!(
+                "there is no word {at} in a message of {} bytes",
+                self.size()
+            ))
+        };
+        let place = at.extract::<usize>().map_err(|error| {
+            match error.is_instance_of::<PyOverflowError>(py) {
+                true => beyond(),
+                false => error,
+            }
         })?;
         if self.is_over() {
             return Err(over(py));
@@ -150,14 +163,19 @@ impl Place {
 
     /// # Safety
     /// As the buffer protocol says.
-    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+    unsafe fn __getbuffer__(
+        slf: &Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
         let place = slf.get();
         if !place.begin_buffer() {
             return Err(over(slf.py()));
         }
         let payload = place.lying.payload();
         let (start, len) = (payload.as_ptr().cast_mut().cast(), payload.len() as ffi::Py_ssize_t);
-        // SAFETY: the view is the interpreter's to be filled; the bytes are mapped as long as the place is there, of which the view gets a reference; and it is read-only.
+        // SAFETY: the view is the interpreter's to be filled; the bytes are mapped as long as the
+        // place is there, of which the view gets a reference; and it is read-only.
         let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len, 1, flags) };
         if filled == 0 {
             return Ok(());

@@ -1,7 +1,8 @@
-//! What the engine knows of a package: its interfaces, and for each procedure where its values lie and which classes of Python they are.
+//! What the engine knows of a package: its interfaces, and for each procedure where its values lie
+//! and which classes of Python they are.
 //!
-//! Made once, when a generated module is imported or an interface learnt from its server, and kept for ever, as the runtime keeps descriptors of interfaces. A call walks this and
-//! nothing of WIT.
+//! Made once, when a generated module is imported or an interface learnt from its server, and kept
+//! for ever, as the runtime keeps descriptors of interfaces. A call walks this and nothing of WIT.
 
 use crate::scalar::{Fast, Scalar};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
@@ -172,11 +173,17 @@ struct Planner<'a, 'py> {
 impl<'py> Planner<'_, 'py> {
     fn found(&self, key: &str) -> PyResult<Bound<'py, PyAny>> {
         let found = self.classes.get_item(key)?;
-        found.ok_or_else(|| PyKeyError::new_err(format!("the module has no class for {key}: generate it again")))
+        found.ok_or_else(|| {
+            PyKeyError::new_err(format!("the module has no class for {key}: generate it again"))
+        })
     }
 
     fn class(&self, key: &str) -> PyResult<Py<PyType>> {
-        Ok(self.found(key)?.cast_into::<PyType>().map_err(|_| PyTypeError::new_err(format!("{key} is no class")))?.unbind())
+        Ok(self
+            .found(key)?
+            .cast_into::<PyType>()
+            .map_err(|_| PyTypeError::new_err(format!("{key} is no class")))?
+            .unbind())
     }
 
     fn key(&self, id: TypeId, side: Side) -> String {
@@ -206,14 +213,17 @@ impl<'py> Planner<'_, 'py> {
             }
             WitType::Tuple(types) => {
                 let (offsets, _) = sequence(types.iter().map(layout));
-                let items = types.iter().zip(offsets).map(|(t, at)| (self.ty(t, side), at as usize));
+                let items =
+                    types.iter().zip(offsets).map(|(t, at)| (self.ty(t, side), at as usize));
                 Type::Tuple(Arc::new(items.collect()))
             }
             WitType::Own(id) => Type::Own(self.resource(*id)),
             WitType::Borrow(id) => Type::Borrow(self.resource(*id)),
             WitType::Named(id) => {
                 let known = self.types[side as usize].get(id.index()).cloned().flatten();
-                return known.unwrap_or_else(|| unreachable!("types stand behind those that they are made of"));
+                return known.unwrap_or_else(|| {
+                    unreachable!("types stand behind those that they are made of")
+                });
             }
             scalar => Type::Scalar(Scalar::of(scalar)),
         };
@@ -251,16 +261,21 @@ impl<'py> Planner<'_, 'py> {
             Wit::Variant(cases) => {
                 let classes = self.found(&key)?.cast_into::<PyTuple>()?;
                 let case = |(case, class): (&model::Case, Bound<'py, PyAny>)| {
-                    PyResult::Ok((class.cast_into::<PyType>()?.unbind(), case.ty.as_ref().map(|ty| self.ty(ty, side))))
+                    PyResult::Ok((
+                        class.cast_into::<PyType>()?.unbind(),
+                        case.ty.as_ref().map(|ty| self.ty(ty, side)),
+                    ))
                 };
                 let at = self.model.variant(cases).0 as usize;
                 let (tag, name) = (discriminant_size(cases.len()), def.name.clone());
-                let cases = cases.iter().zip(classes.iter()).map(case).collect::<PyResult<Vec<_>>>()?;
+                let cases =
+                    cases.iter().zip(classes.iter()).map(case).collect::<PyResult<Vec<_>>>()?;
                 Type::Variant(Arc::new(Variant { cases, tag, at, name }))
             }
             Wit::Enum(labels) => {
                 let class = self.class(&key)?;
-                let member = |label: &model::Label| class.getattr(self.py, &*python::label(&label.name));
+                let member =
+                    |label: &model::Label| class.getattr(self.py, &*python::label(&label.name));
                 let members = labels.iter().map(member).collect::<PyResult<Vec<_>>>()?;
                 Type::Enum(Arc::new(Enum { class, members, tag: discriminant_size(labels.len()) }))
             }
@@ -284,18 +299,31 @@ impl<'py> Planner<'_, 'py> {
                 at: param.offset as usize,
             }
         };
-        let params: Vec<Param> = told.params.iter().skip(usize::from(is_method)).map(param).collect();
+        let params: Vec<Param> =
+            told.params.iter().skip(usize::from(is_method)).map(param).collect();
         let result = told.result.as_ref();
-        let holds =
-            told.params.iter().skip(usize::from(is_method)).map(|p| &p.ty).chain(result).any(|t| self.model.holds(t).any());
+        let holds = told
+            .params
+            .iter()
+            .skip(usize::from(is_method))
+            .map(|p| &p.ty)
+            .chain(result)
+            .any(|t| self.model.holds(t).any());
         let (args, results) = (told.args, told.results);
-        let fits = |block: upcall_idl::layout::Layout| block.fixed && block.size <= upcall_shm::slot::INLINE as u64;
+        let fits = |block: upcall_idl::layout::Layout| {
+            block.fixed && block.size <= upcall_shm::slot::INLINE as u64
+        };
         let words = !holds && fits(args) && fits(results);
-        let result = result.map(|ty| Results { client: self.ty(ty, Side::Client), server: self.ty(ty, Side::Server) });
-        let fast = if words { Fast::of(&params, result.as_ref(), args.size as usize) } else { None };
+        let result = result.map(|ty| Results {
+            client: self.ty(ty, Side::Client),
+            server: self.ty(ty, Side::Server),
+        });
+        let fast =
+            if words { Fast::of(&params, result.as_ref(), args.size as usize) } else { None };
         let client_method = python::client_method(self.model, index, told);
         let names: Vec<&str> = params.iter().map(|param| param.text.as_str()).collect();
-        let docs = told.docs.as_deref().map_or(format!("`{}`.", told.name), |docs| docs.trim().to_owned());
+        let docs =
+            told.docs.as_deref().map_or(format!("`{}`.", told.name), |docs| docs.trim().to_owned());
         let first = if names.is_empty() { "$self" } else { "$self, " };
         Ok(Procedure {
             name: told.name.clone(),
@@ -306,8 +334,13 @@ impl<'py> Planner<'_, 'py> {
             results: results.size as usize,
             words,
             fast,
-            limits: Limits { string: told.limits.string, list: told.limits.list, values: told.limits.values },
-            served: PyString::intern(self.py, &python::served_method(self.model, index, told)).unbind(),
+            limits: Limits {
+                string: told.limits.string,
+                list: told.limits.list,
+                values: told.limits.values,
+            },
+            served: PyString::intern(self.py, &python::served_method(self.model, index, told))
+                .unbind(),
             docs: format!("{client_method}({first}{})\n--\n\n{docs}", names.join(", ")),
             client_method,
             params,
@@ -320,17 +353,29 @@ impl<'py> Planner<'_, 'py> {
         if !self.classes.contains(&*told.id)? {
             return Ok(None);
         }
-        let mut bound: Vec<(usize, usize)> = (0..told.procedures.len()).map(|number| (index, number)).collect();
+        let mut bound: Vec<(usize, usize)> =
+            (0..told.procedures.len()).map(|number| (index, number)).collect();
         for part in &told.parts {
-            bound.extend((0..self.model.interfaces[part.interface].procedures.len()).map(|number| (part.interface, number)));
+            bound.extend(
+                (0..self.model.interfaces[part.interface].procedures.len())
+                    .map(|number| (part.interface, number)),
+            );
         }
         Ok(Some(Interface {
             id: told.id.clone(),
             descriptor: Box::leak(Box::new(self.descriptor(told))),
-            procedures: told.procedures.iter().map(|one| self.procedure(index, one)).collect::<PyResult<Vec<_>>>()?,
+            procedures: told
+                .procedures
+                .iter()
+                .map(|one| self.procedure(index, one))
+                .collect::<PyResult<Vec<_>>>()?,
             bound,
             parts: told.parts.iter().map(|part| part.interface).collect(),
-            attributes: told.parts.iter().map(|part| python::part_attribute(self.model, index, part.interface)).collect(),
+            attributes: told
+                .parts
+                .iter()
+                .map(|part| python::part_attribute(self.model, index, part.interface))
+                .collect(),
             client: self.class(&told.id)?,
             served: self.class(&format!("{}@served", told.id))?,
         }))
@@ -338,7 +383,8 @@ impl<'py> Planner<'_, 'py> {
 
     fn descriptor(&self, told: &model::Interface) -> Descriptor {
         let procedure = |told: &model::Procedure| {
-            let [args, results] = told.blocks().map(|(fixed, tail)| Extent { fixed: fixed as u32, tail });
+            let [args, results] =
+                told.blocks().map(|(fixed, tail)| Extent { fixed: fixed as u32, tail });
             Described {
                 name: told.name.clone().into(),
                 signature: told.signature.clone().into(),
@@ -346,11 +392,17 @@ impl<'py> Planner<'_, 'py> {
                 args,
                 results,
                 calls: told.limits.calls,
-                limits: Limits { string: told.limits.string, list: told.limits.list, values: told.limits.values },
+                limits: Limits {
+                    string: told.limits.string,
+                    list: told.limits.list,
+                    values: told.limits.values,
+                },
             }
         };
-        let part =
-            |part: &model::Part| Part { id: self.model.interfaces[part.interface].id.clone().into(), first: part.first as u16 };
+        let part = |part: &model::Part| Part {
+            id: self.model.interfaces[part.interface].id.clone().into(),
+            first: part.first as u16,
+        };
         Descriptor {
             id: told.id.clone().into(),
             procedures: told.bound().map(procedure).collect::<Vec<_>>().into(),
@@ -362,10 +414,22 @@ impl<'py> Planner<'_, 'py> {
 }
 
 /// The plans of a model, for the classes of its module: by keys as the generator writes them.
-pub fn plan(py: Python<'_>, model: &Model, classes: &Bound<'_, PyDict>) -> PyResult<&'static Package> {
-    let mut planner = Planner { py, model, classes, resources: vec![None; model.types.len()], types: [Vec::new(), Vec::new()] };
+pub fn plan(
+    py: Python<'_>,
+    model: &Model,
+    classes: &Bound<'_, PyDict>,
+) -> PyResult<&'static Package> {
+    let mut planner = Planner {
+        py,
+        model,
+        classes,
+        resources: vec![None; model.types.len()],
+        types: [Vec::new(), Vec::new()],
+    };
     let mut resources = Vec::new();
-    for (number, def) in model.types.iter().enumerate().filter(|(_, def)| matches!(def.shape, Wit::Resource)) {
+    for (number, def) in
+        model.types.iter().enumerate().filter(|(_, def)| matches!(def.shape, Wit::Resource))
+    {
         let key = format!("{}#{}", model.interfaces[def.interface].id, def.name);
         planner.resources[number] = Some(resources.len());
         resources.push(Resource {
@@ -381,6 +445,8 @@ pub fn plan(py: Python<'_>, model: &Model, classes: &Bound<'_, PyDict>) -> PyRes
             planner.types[side as usize].push(typed);
         }
     }
-    let interfaces = (0..model.interfaces.len()).map(|index| planner.interface(index)).collect::<PyResult<Vec<_>>>()?;
+    let interfaces = (0..model.interfaces.len())
+        .map(|index| planner.interface(index))
+        .collect::<PyResult<Vec<_>>>()?;
     Ok(Box::leak(Box::new(Package { interfaces, resources })))
 }

@@ -78,11 +78,17 @@ impl Scalar {
             Self::U8 => matches!(format, b'B' | b'c'),
             Self::U16 => format == b'H',
             Self::U32 => format == b'I' || (format == b'L' && size_of::<std::ffi::c_long>() == 4),
-            Self::U64 => matches!(format, b'Q' | b'N') || (format == b'L' && size_of::<std::ffi::c_long>() == 8),
+            Self::U64 => {
+                matches!(format, b'Q' | b'N')
+                    || (format == b'L' && size_of::<std::ffi::c_long>() == 8)
+            }
             Self::S8 => format == b'b',
             Self::S16 => format == b'h',
             Self::S32 => format == b'i' || (format == b'l' && size_of::<std::ffi::c_long>() == 4),
-            Self::S64 => matches!(format, b'q' | b'n') || (format == b'l' && size_of::<std::ffi::c_long>() == 8),
+            Self::S64 => {
+                matches!(format, b'q' | b'n')
+                    || (format == b'l' && size_of::<std::ffi::c_long>() == 8)
+            }
             Self::F32 => format == b'f',
             Self::F64 => format == b'd',
             // Numbers that are no characters would have to be looked for.
@@ -140,7 +146,11 @@ impl Scalar {
                 if value == -1.0 && !unsafe { ffi::PyErr_Occurred() }.is_null() {
                     return None;
                 }
-                Some(if self == Self::F32 { (value as f32).to_bits().into() } else { value.to_bits() })
+                Some(if self == Self::F32 {
+                    (value as f32).to_bits().into()
+                } else {
+                    value.to_bits()
+                })
             }
             Self::Char => {
                 // SAFETY: the caller's contract.
@@ -183,7 +193,11 @@ impl Scalar {
                 unsafe { ffi::PyLong_FromLongLong(value) }
             }
             Self::F32 | Self::F64 => {
-                let value = if self == Self::F32 { f64::from(f32::from_bits(bits as u32)) } else { f64::from_bits(bits) };
+                let value = if self == Self::F32 {
+                    f64::from(f32::from_bits(bits as u32))
+                } else {
+                    f64::from_bits(bits)
+                };
                 // SAFETY: the caller's contract.
                 unsafe { ffi::PyFloat_FromDouble(value) }
             }
@@ -195,11 +209,18 @@ impl Scalar {
                 unsafe { ffi::PyBool_FromLong(bits as std::ffi::c_long) }
             }
             Self::Char => {
-                let Some(c) = char::from_u32(bits as u32) else { return Err(Malformed::discriminant(at, bits, 0x11_0000)) };
+                let Some(c) = char::from_u32(bits as u32) else {
+                    return Err(Malformed::discriminant(at, bits, 0x11_0000));
+                };
                 let mut text = [0; 4];
                 let text = c.encode_utf8(&mut text);
                 // SAFETY: the caller's contract, and a text of this length.
-                unsafe { ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), text.len() as ffi::Py_ssize_t) }
+                unsafe {
+                    ffi::PyUnicode_FromStringAndSize(
+                        text.as_ptr().cast(),
+                        text.len() as ffi::Py_ssize_t,
+                    )
+                }
             }
         })
     }
@@ -212,7 +233,8 @@ impl Scalar {
 #[inline]
 unsafe fn whole(object: *mut ffi::PyObject) -> Option<i64> {
     let mut overflow: c_int = 0;
-    // SAFETY: the caller's contract. It takes whatever has `__index__`, and nothing with a fraction.
+    // SAFETY: the caller's contract. It takes whatever has `__index__`, and nothing with a
+    // fraction.
     let value = unsafe { ffi::PyLong_AsLongLongAndOverflow(object, &mut overflow) };
     // SAFETY: the caller's contract.
     if overflow != 0 || (value == -1 && !unsafe { ffi::PyErr_Occurred() }.is_null()) {
@@ -231,7 +253,10 @@ pub struct Fast {
 impl Fast {
     pub fn of(params: &[Param], result: Option<&Results>, len: usize) -> Option<Self> {
         let scalar = |ty: &Type| if let Type::Scalar(scalar) = ty { Some(*scalar) } else { None };
-        let params = params.iter().map(|param| Some((scalar(&param.client.ty)?, param.at))).collect::<Option<Vec<_>>>()?;
+        let params = params
+            .iter()
+            .map(|param| Some((scalar(&param.client.ty)?, param.at)))
+            .collect::<Option<Vec<_>>>()?;
         let result = match result {
             None => None,
             Some(results) => Some(scalar(&results.client.ty)?),

@@ -1,12 +1,18 @@
 //! Servers.
 //!
-//! A call arrives on a user-level thread of the runtime, and its procedure runs on a kernel thread beside (`upcall_thread::blocking`), while the user-level one waits. Python cannot run on user-level threads:
-//! its state of a thread belongs to the kernel thread, so two procedures in turn on one would have one stack of frames, and tear it; a procedure that waits for a lock of Python's would
-//! stop the processor with all the threads on it, among them the one that has the lock; and from 3.14 on Python takes a stack that is not the kernel thread's own for one that has overflown. On kernel threads of
-//! their own procedures may do what they like: wait, call other domains and be called back, 512 at a time (`upcall_thread::MOST_KERNEL_THREADS`). The price is two switches between kernel threads for each call.
+//! A call arrives on a user-level thread of the runtime, and its procedure runs on a kernel thread
+//! beside (`upcall_thread::blocking`), while the user-level one waits. Python cannot run on
+//! user-level threads: its state of a thread belongs to the kernel thread, so two procedures in
+//! turn on one would have one stack of frames, and tear it; a procedure that waits for a lock of
+//! Python's would stop the processor with all the threads on it, among them the one that has the
+//! lock; and from 3.14 on Python takes a stack that is not the kernel thread's own for one that has
+//! overflown. On kernel threads of their own procedures may do what they like: wait, call other
+//! domains and be called back, 512 at a time (`upcall_thread::MOST_KERNEL_THREADS`). The price is
+//! two switches between kernel threads for each call.
 //!
-//! A result is written by the user-level thread, from what the kernel thread has left: the block, and the objects in it. A server's objects are references to Python's, let go of on kernel threads, too, because
-//! `__del__` may be anything.
+//! A result is written by the user-level thread, from what the kernel thread has left: the block,
+//! and the objects in it. A server's objects are references to Python's, let go of on kernel
+//! threads, too, because `__del__` may be anything.
 
 use crate::accepts::Accepts;
 use crate::bytes::Lease;
@@ -85,7 +91,8 @@ enum Ended {
 /// For the kernel thread that runs the procedure.
 struct Lent<'a>(&'a Decoder<'a>);
 
-// SAFETY: the thread that has the decoder waits until the one that it is lent to is done; what the decoder refers to is no thread's own.
+// SAFETY: the thread that has the decoder waits until the one that it is lent to is done; what the
+// decoder refers to is no thread's own.
 unsafe impl Send for Lent<'_> {}
 
 impl Dispatch for Service {
@@ -138,7 +145,8 @@ impl Kept {
         };
         let tail = self.tail.get_or_init(|| {
             let view = |(at, bytes): (usize, &[u8])| {
-                // SAFETY: only the lifetime changes: the writer, which is not moved in its cell before this is dropped, keeps the bytes.
+                // SAFETY: only the lifetime changes: the writer, which is not moved in its cell
+                // before this is dropped, keeps the bytes.
                 (at, unsafe { std::mem::transmute::<&[u8], &'static [u8]>(bytes) })
             };
             writer.tail().into_iter().map(view).collect()
@@ -148,7 +156,13 @@ impl Kept {
 }
 
 impl Service {
-    fn run(&self, py: Python<'_>, on: &Py<PyAny>, procedure: &'static Procedure, decoder: &Decoder<'_>) -> Ended {
+    fn run(
+        &self,
+        py: Python<'_>,
+        on: &Py<PyAny>,
+        procedure: &'static Procedure,
+        decoder: &Decoder<'_>,
+    ) -> Ended {
         let mut lease = Lease::default();
         let ended = self.run_with(py, on, procedure, decoder, &mut lease);
         if lease.is_empty() {
@@ -175,7 +189,8 @@ impl Service {
         };
         let (on, arguments) = arguments;
         let called = || {
-            let result = on.call_method1(procedure.served.bind(py), PyTuple::new(py, arguments)?)?;
+            let result =
+                on.call_method1(procedure.served.bind(py), PyTuple::new(py, arguments)?)?;
             // What `async def` gives.
             if !result.get_type().is(names::get(py)?.coroutine.bind(py)) {
                 return Ok(result);
@@ -213,7 +228,8 @@ impl Service {
             arguments.push(match param.server.ty {
                 Type::Bytes => {
                     let bytes = reader.decoder.bytes(param.at)?;
-                    // SAFETY: the lease is dropped before the call is answered, and until then the memory is the call's.
+                    // SAFETY: the lease is dropped before the call is answered, and until then the
+                    // memory is the call's.
                     let view = unsafe { lease.lend(bytes) };
                     Bound::new(py, view)?.into_any()
                 }
@@ -235,15 +251,24 @@ fn write<'py>(
     result: PyResult<Bound<'py, PyAny>>,
     writer: &mut Writer<'_>,
 ) -> Result<(), Unwritten> {
-    let Some(results) = &procedure.result else { return result.map(drop).map_err(Unwritten::Python) };
-    let put = |writer: &mut Writer<'_>, typed: &crate::plan::Typed, value: &Bound<'py, PyAny>, at| {
-        writer.put_at(typed, value, at).map_err(|fault| match fault {
-            crate::encode::Fault::Call(CallError::TooLong { what, len, limit }) => {
-                Unwritten::TooLong(Fault::TooLong { what, len, limit })
-            }
-            fault => Unwritten::Python(error::fault(py, fault, &format!("the result of {}()", procedure.name), "", 0)),
-        })
+    let Some(results) = &procedure.result else {
+        return result.map(drop).map_err(Unwritten::Python);
     };
+    let put =
+        |writer: &mut Writer<'_>, typed: &crate::plan::Typed, value: &Bound<'py, PyAny>, at| {
+            writer.put_at(typed, value, at).map_err(|fault| match fault {
+                crate::encode::Fault::Call(CallError::TooLong { what, len, limit }) => {
+                    Unwritten::TooLong(Fault::TooLong { what, len, limit })
+                }
+                fault => Unwritten::Python(error::fault(
+                    py,
+                    fault,
+                    &format!("the result of {}()", procedure.name),
+                    "",
+                    0,
+                )),
+            })
+        };
     let Type::Result { ok, err, at } = &results.server.ty else {
         return put(writer, &results.server, &result.map_err(Unwritten::Python)?, 0);
     };
@@ -270,7 +295,8 @@ fn write<'py>(
 
 /// What the client is told of an exception; the server logs all of it.
 fn failed(py: Python<'_>, procedure: &Procedure, error: PyErr) -> Ended {
-    let class = error.get_type(py).name().map_or_else(|_| "an exception".into(), |name| name.to_string());
+    let class =
+        error.get_type(py).name().map_or_else(|_| "an exception".into(), |name| name.to_string());
     let text = error.value(py).str().map_or_else(|_| String::new(), |text| text.to_string());
     // With its traceback.
     let error = error.into_value(py);
@@ -287,7 +313,8 @@ pub struct Served(Mutex<Option<Running>>);
 
 #[pymethods]
 impl Served {
-    /// Ends the server, and waits until the calls that run have ended, for `seconds` at most: then it goes on ending by itself. Whether it has ended.
+    /// Ends the server, and waits until the calls that run have ended, for `seconds` at most: then
+    /// it goes on ending by itself. Whether it has ended.
     #[pyo3(signature = (seconds = None))]
     fn stop(&self, py: Python<'_>, seconds: Option<f64>) -> bool {
         let running = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -302,11 +329,15 @@ impl Served {
                 return true;
             };
             let (said, heard) = std::sync::mpsc::channel();
-            let ending = std::thread::Builder::new().name("upcall-ending".into()).spawn(move || {
-                running.stop();
-                let _ = said.send(());
-            });
-            ending.is_ok() && heard.recv_timeout(Duration::try_from_secs_f64(limit).unwrap_or_default()).is_ok()
+            let ending =
+                std::thread::Builder::new().name("upcall-ending".into()).spawn(move || {
+                    running.stop();
+                    let _ = said.send(());
+                });
+            ending.is_ok()
+                && heard
+                    .recv_timeout(Duration::try_from_secs_f64(limit).unwrap_or_default())
+                    .is_ok()
         })
     }
 
@@ -329,7 +360,9 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let Some(running) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let Some(running) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() else {
+            return;
+        };
         if gate::is_forked() || gate::is_shut() {
             return std::mem::forget(running);
         }
@@ -338,7 +371,8 @@ impl Drop for Served {
 }
 
 #[allow(clippy::too_many_arguments)] // The package's `start` gives them all, by name.
-/// Serves objects under names: `(name, class, object)` each, here and at addresses, each with whether it must lie within this machine. When it returns, clients can bind.
+/// Serves objects under names: `(name, class, object)` each, here and at addresses, each with
+/// whether it must lie within this machine. When it returns, clients can bind.
 #[pyfunction]
 pub fn start(
     py: Python<'_>,
@@ -366,23 +400,33 @@ pub fn start(
         server = server.group(group);
     }
     for (address, guarded) in listen {
-        server = if guarded { server.listen(&address) } else { server.listen_unprotected(&address) };
+        server =
+            if guarded { server.listen(&address) } else { server.listen_unprotected(&address) };
     }
     for (name, kind, object) in exports {
         let on = on.as_ref().map(|on| on.clone_ref(py));
         server = server.export(&name, export(*kind.get(), &object, on)?);
     }
     let running = without_lock(py, || server.start());
-    running.map(|running| Served(Mutex::new(Some(running)))).map_err(|wrong| error::serve(py, &wrong))
+    running
+        .map(|running| Served(Mutex::new(Some(running))))
+        .map_err(|wrong| error::serve(py, &wrong))
 }
 
-fn export(kind: crate::client::Kind, object: &Bound<'_, PyAny>, on: Option<Py<PyAny>>) -> PyResult<Export> {
+fn export(
+    kind: crate::client::Kind,
+    object: &Bound<'_, PyAny>,
+    on: Option<Py<PyAny>>,
+) -> PyResult<Export> {
     let (py, interface) = (object.py(), kind.package.interface(kind.interface));
     let own = Arc::new(object.clone().unbind());
     let mut servers = vec![(kind.interface, own.clone())];
     for (part, attribute) in interface.parts.iter().zip(&interface.attributes) {
         let told = kind.package.interface(*part);
-        let needs = told.procedures.iter().any(|procedure| !matches!(procedure.kind, ProcedureKind::Method(_)));
+        let needs = told
+            .procedures
+            .iter()
+            .any(|procedure| !matches!(procedure.kind, ProcedureKind::Method(_)));
         let other = if !needs || object.is_instance(told.served.bind(py))? {
             own.clone()
         } else {
@@ -391,7 +435,10 @@ fn export(kind: crate::client::Kind, object: &Bound<'_, PyAny>, on: Option<Py<Py
                     "{} carries {}: have the object serve that one too (derive it from {}), or set its attribute `{attribute}` to who does",
                     interface.id,
                     told.id,
-                    told.served.bind(py).name().map_or_else(|_| "?".into(), |name: Bound<'_, PyString>| name.to_string()),
+                    told.served
+                        .bind(py)
+                        .name()
+                        .map_or_else(|_| "?".into(), |name: Bound<'_, PyString>| name.to_string()),
                 );
                 pyo3::exceptions::PyTypeError::new_err(text)
             };
@@ -400,14 +447,18 @@ fn export(kind: crate::client::Kind, object: &Bound<'_, PyAny>, on: Option<Py<Py
         servers.push((*part, other));
     }
     let of = |&(index, number): &(usize, usize)| {
-        let server = servers.iter().find(|(part, _)| *part == index).map_or(&own, |(_, server)| server);
+        let server =
+            servers.iter().find(|(part, _)| *part == index).map_or(&own, |(_, server)| server);
         (server.clone(), &kind.package.interface(index).procedures[number])
     };
     let procedures: Vec<_> = interface.bound.iter().map(of).collect();
     for (server, procedure) in &procedures {
         let has = procedure.is_method || server.bind(py).hasattr(procedure.served.bind(py))?;
         if !has {
-            let text = format!("the object that serves {} has no method {}", interface.id, procedure.served);
+            let text = format!(
+                "the object that serves {} has no method {}",
+                interface.id, procedure.served
+            );
             return Err(pyo3::exceptions::PyTypeError::new_err(text));
         }
     }

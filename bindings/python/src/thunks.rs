@@ -47,12 +47,20 @@ static THUNKS: Ten<Ten<Ten<ffi::PyCFunctionFastWithKeywords>>> = table!();
 const _: () = assert!(MOST_PROCEDURES <= 1000);
 
 /// The method of a class that calls a procedure.
-pub fn descriptor<'py>(class: &Bound<'py, PyType>, number: usize, procedure: &Procedure) -> PyResult<Bound<'py, PyAny>> {
-    let text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default().into_raw().cast_const();
+pub fn descriptor<'py>(
+    class: &Bound<'py, PyType>,
+    number: usize,
+    procedure: &Procedure,
+) -> PyResult<Bound<'py, PyAny>> {
+    let text = |text: &str| {
+        CString::new(text.replace('\0', " ")).unwrap_or_default().into_raw().cast_const()
+    };
     // Python keeps pointers to all of it, as long as the class lives, which is for ever.
     let method = Box::leak(Box::new(ffi::PyMethodDef {
         ml_name: text(&procedure.client_method),
-        ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: THUNKS[number / 100][number / 10 % 10][number % 10] },
+        ml_meth: ffi::PyMethodDefPointer {
+            PyCFunctionFastWithKeywords: THUNKS[number / 100][number / 10 % 10][number % 10],
+        },
         ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
         ml_doc: text(&procedure.docs),
     }));

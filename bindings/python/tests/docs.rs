@@ -48,7 +48,10 @@ fn the_page_does_what_it_says() {
     std::fs::write(folder.path().join("notes_stubs.py"), stubs).unwrap();
     let python = |program: &str| {
         let mut command = support::python();
-        command.args(["-W", "error", program]).current_dir(folder.path()).env("PYTHONPATH", folder.path());
+        command
+            .args(["-W", "error", program])
+            .current_dir(folder.path())
+            .env("PYTHONPATH", folder.path());
         command
     };
     let server = Ends(python("server.py").stdin(Stdio::null()).spawn().unwrap());
@@ -62,7 +65,9 @@ fn the_page_does_what_it_says() {
         finish(&mut python(program), program);
     }
     let mut server = server;
-    assert!(Command::new("kill").args(["-INT", &server.0.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill").args(["-INT", &server.0.id().to_string()]).status().unwrap().success()
+    );
     assert!(server.0.wait().unwrap().success());
 }
 
@@ -73,12 +78,17 @@ fn the_ring_of_the_page_on_messages_is_one() {
     }
     let folder = tempfile::tempdir().unwrap();
     package(folder.path());
-    let code =
-        files("messages.md").remove("ring.py").unwrap().replace("\"ring\"", &format!("\"docs-ring-{}\"", std::process::id()));
+    let code = files("messages.md")
+        .remove("ring.py")
+        .unwrap()
+        .replace("\"ring\"", &format!("\"docs-ring-{}\"", std::process::id()));
     std::fs::write(folder.path().join("ring.py"), code).unwrap();
     let member = || {
         let mut command = support::python();
-        command.args(["-W", "error", "ring.py"]).current_dir(folder.path()).env("PYTHONPATH", folder.path());
+        command
+            .args(["-W", "error", "ring.py"])
+            .current_dir(folder.path())
+            .env("PYTHONPATH", folder.path());
         finish(&mut command, "a member of the ring");
     };
     std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(member))));

@@ -1,6 +1,8 @@
-//! Python's client on every language's server, and every language's client on Python's: over an interface with every construct.
+//! Python's client on every language's server, and every language's client on Python's: over an
+//! interface with every construct.
 //!
-//! The other pairs are in `bindings/c/tests/languages.rs`, whose programs these are, except for Python's. C's are compiled without the sanitizers that they have there.
+//! The other pairs are in `bindings/c/tests/languages.rs`, whose programs these are, except for
+//! Python's. C's are compiled without the sanitizers that they have there.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -42,9 +44,18 @@ fn c(program: &str) -> Command {
         }
         for program in ["server", "client"] {
             let mut gcc = Command::new("gcc");
-            gcc.args(["-std=gnu11", "-O0", "-pthread", "-I"]).arg(here("../c/include")).arg("-I").arg(&folder);
-            gcc.arg(here("tests/languages").join(program).with_extension("c")).arg(folder.join("every.c"));
-            gcc.arg("-o").arg(folder.join(program)).arg("-L").arg(&folder).args(["-lupcall", "-Wl,-rpath"]).arg(&folder);
+            gcc.args(["-std=gnu11", "-O0", "-pthread", "-I"])
+                .arg(here("../c/include"))
+                .arg("-I")
+                .arg(&folder);
+            gcc.arg(here("tests/languages").join(program).with_extension("c"))
+                .arg(folder.join("every.c"));
+            gcc.arg("-o")
+                .arg(folder.join(program))
+                .arg("-L")
+                .arg(&folder)
+                .args(["-lupcall", "-Wl,-rpath"])
+                .arg(&folder);
             let run = gcc.output().unwrap();
             assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         }

@@ -1,4 +1,5 @@
-//! Members in Python: by themselves, and with members in Rust and C in one group. The members in Rust and C are those of `bindings/c/tests/members.rs`.
+//! Members in Python: by themselves, and with members in Rust and C in one group. The members in
+//! Rust and C are those of `bindings/c/tests/members.rs`.
 #![forbid(unsafe_code)]
 
 use process::{Member, name};
@@ -29,8 +30,15 @@ fn c() -> &'static Path {
             std::os::unix::fs::symlink(&library, folder.join(name)).unwrap();
         }
         let mut gcc = Command::new("gcc");
-        gcc.args(["-std=gnu11", "-O0", "-pthread", "-I"]).arg(here("../c/include")).arg(here("../c/tests/members/member.c"));
-        gcc.arg("-o").arg(folder.join("member")).arg("-L").arg(&folder).args(["-lupcall", "-Wl,-rpath"]).arg(&folder);
+        gcc.args(["-std=gnu11", "-O0", "-pthread", "-I"])
+            .arg(here("../c/include"))
+            .arg(here("../c/tests/members/member.c"));
+        gcc.arg("-o")
+            .arg(folder.join("member"))
+            .arg("-L")
+            .arg(&folder)
+            .args(["-lupcall", "-Wl,-rpath"])
+            .arg(&folder);
         let run = gcc.output().unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         folder.join("member")
@@ -60,7 +68,8 @@ fn members_in_all_languages_understand_each_other() {
         return;
     }
     let name = name();
-    let others = [in_python(&name, 4, 1, "all"), in_c(&name, 4, 2, "all"), in_python(&name, 4, 3, "all")];
+    let others =
+        [in_python(&name, 4, 1, "all"), in_c(&name, 4, 2, "all"), in_python(&name, 4, 3, "all")];
     member::all(&name, 4, 0);
     others.into_iter().for_each(Member::ends);
 }

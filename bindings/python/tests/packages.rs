@@ -1,5 +1,6 @@
-//! Every package that the compiler accepts, in Python: its module is imported without a warning, its types are what `mypy --strict` takes for sound, and random values of its procedures' arguments
-//! come back from Python as they went there.
+//! Every package that the compiler accepts, in Python: its module is imported without a warning,
+//! its types are what `mypy --strict` takes for sound, and random values of its procedures'
+//! arguments come back from Python as they went there.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write;
@@ -16,13 +17,19 @@ const VALUES: u32 = 8;
 
 fn packages() -> Vec<(String, PathBuf)> {
     let mut all = vec![("every".into(), here("tests/languages/every.wit"))];
-    for collection in
-        ["packages/spin", "packages/wasi-0.2", "packages/wasi-0.3", "packages/wasi-proposals", "packages/wit-parser", "wit"]
-    {
+    for collection in [
+        "packages/spin",
+        "packages/wasi-0.2",
+        "packages/wasi-0.3",
+        "packages/wasi-proposals",
+        "packages/wit-parser",
+        "wit",
+    ] {
         for entry in std::fs::read_dir(here("../../idl/tests").join(collection)).unwrap() {
             let path = entry.unwrap().path();
             let name = format!("{collection}/{}", path.file_stem().unwrap().to_string_lossy());
-            let stem: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+            let stem: String =
+                name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
             if path.extension().is_none_or(|ending| ending != "toml") {
                 all.push((stem, path));
             }
@@ -66,14 +73,21 @@ impl Chance {
             Type::S32 => (self.next() as i32).to_string(),
             Type::S64 => (self.next() as i64).to_string(),
             Type::F32 => (f32::from(self.next() as i16) / 8.0).to_string(),
-            Type::F64 => {
-                ["inf".into(), (f64::from(self.next() as i32) / 64.0).to_string()][usize::from(self.below(8) > 0)].clone()
-            }
+            Type::F64 => ["inf".into(), (f64::from(self.next() as i32) / 64.0).to_string()]
+                [usize::from(self.below(8) > 0)]
+            .clone(),
             Type::Char => format!("'{}'", ['a', 'ß', '€', '𝄞'][self.below(4)]),
-            Type::String => format!("\"{}\"", ["", "a", "ß€𝄞 and more", "x y"][self.below(4)].repeat(self.below(4))),
+            Type::String => format!(
+                "\"{}\"",
+                ["", "a", "ß€𝄞 and more", "x y"][self.below(4)].repeat(self.below(4))
+            ),
             Type::List(t) => {
                 // Now and then one that is not copied with the rest.
-                let count = if *model.resolve(t) == Type::U8 && self.below(4) == 0 { 3000 } else { self.below(4) };
+                let count = if *model.resolve(t) == Type::U8 && self.below(4) == 0 {
+                    3000
+                } else {
+                    self.below(4)
+                };
                 self.listed("[", "]", (0..count).map(|_| &**t), model)
             }
             Type::FixedList(t, count) => self.listed("[", "]", (0..*count).map(|_| &**t), model),
@@ -89,7 +103,10 @@ impl Chance {
             Type::Own(_) | Type::Borrow(_) => unreachable!("left out"),
             Type::Named(id) => match &model.def(*id).shape {
                 Shape::Record(fields) => {
-                    let parts: Vec<String> = fields.iter().map(|f| format!("{}: {}", f.name, self.value(model, &f.ty))).collect();
+                    let parts: Vec<String> = fields
+                        .iter()
+                        .map(|f| format!("{}: {}", f.name, self.value(model, &f.ty)))
+                        .collect();
                     format!("{{{}}}", parts.join(", "))
                 }
                 Shape::Variant(cases) => {
@@ -99,7 +116,11 @@ impl Chance {
                 }
                 Shape::Enum(labels) => format!("%{}", labels[self.below(labels.len())].name),
                 Shape::Flags(labels) => {
-                    let set: Vec<&str> = labels.iter().filter(|_| self.below(2) == 0).map(|label| label.name.as_str()).collect();
+                    let set: Vec<&str> = labels
+                        .iter()
+                        .filter(|_| self.below(2) == 0)
+                        .map(|label| label.name.as_str())
+                        .collect();
                     format!("{{{}}}", set.join(", "))
                 }
                 Shape::Alias(_) | Shape::Resource => unreachable!("resolved, or left out"),
@@ -111,24 +132,38 @@ impl Chance {
         ty.map_or_else(|| name.to_owned(), |ty| format!("{name}({})", self.value(model, ty)))
     }
 
-    fn listed<'a>(&mut self, open: &str, close: &str, types: impl Iterator<Item = &'a Type>, model: &Model) -> String {
+    fn listed<'a>(
+        &mut self,
+        open: &str,
+        close: &str,
+        types: impl Iterator<Item = &'a Type>,
+        model: &Model,
+    ) -> String {
         let parts: Vec<String> = types.map(|ty| self.value(model, ty)).collect();
         format!("{open}{}{close}", parts.join(", "))
     }
 }
 
-/// A line for each block: module, interface, procedure, and the block as the walker over the model makes it.
+/// A line for each block: module, interface, procedure, and the block as the walker over the model
+/// makes it.
 fn blocks(stem: &str, model: &Model, chance: &mut Chance, lines: &mut String) {
     for told in model.interfaces.iter().filter(|interface| interface.foreign.is_none()) {
-        let Ok(interface) = Interface::parse(&told.id, &model.source, &model.limits) else { continue };
+        let Ok(interface) = Interface::parse(&told.id, &model.source, &model.limits) else {
+            continue;
+        };
         for procedure in &interface.interface().procedures {
-            let holds = procedure.params.iter().any(|param| interface.model().holds(&param.ty).any());
+            let holds =
+                procedure.params.iter().any(|param| interface.model().holds(&param.ty).any());
             for _ in 0..if holds || procedure.params.is_empty() { 0 } else { VALUES } {
-                let texts: Vec<String> =
-                    procedure.params.iter().map(|param| chance.value(interface.model(), &param.ty)).collect();
+                let texts: Vec<String> = procedure
+                    .params
+                    .iter()
+                    .map(|param| chance.value(interface.model(), &param.ty))
+                    .collect();
                 let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-                let block =
-                    interface.encode(procedure, &texts).unwrap_or_else(|e| panic!("{stem}: {}: {texts:?}: {e}", procedure.name));
+                let block = interface
+                    .encode(procedure, &texts)
+                    .unwrap_or_else(|e| panic!("{stem}: {}: {texts:?}: {e}", procedure.name));
                 let hex: String = block.iter().map(|byte| format!("{byte:02x}")).collect();
                 let _ = writeln!(lines, "{stem} {} {} {hex}", told.id, procedure.name);
             }
@@ -157,7 +192,8 @@ fn modules_are_imported_without_warnings_and_values_come_back() {
     println!("{count} packages; {}", String::from_utf8_lossy(&run.stdout).trim());
 }
 
-/// What a hostile server may say of its interface stays text: it is in docstrings and in names that WIT's grammar allows.
+/// What a hostile server may say of its interface stays text: it is in docstrings and in names that
+/// WIT's grammar allows.
 #[test]
 fn documentation_is_text_whatever_is_in_it() {
     if left_out() {
@@ -173,7 +209,8 @@ fn documentation_is_text_whatever_is_in_it() {
     );
     let file = folder.path().join("evil.wit");
     std::fs::write(&file, wit).unwrap();
-    std::fs::write(folder.path().join("evil.py"), upcall_idl::generate_python(&file).unwrap()).unwrap();
+    std::fs::write(folder.path().join("evil.py"), upcall_idl::generate_python(&file).unwrap())
+        .unwrap();
     let mut python = Command::new(interpreter());
     python.args([
         "-W",
@@ -181,7 +218,10 @@ fn documentation_is_text_whatever_is_in_it() {
         "-c",
         "import evil, upcall; upcall.load('evil.wit'); print(evil.R.__doc__); print(evil.I.f.__doc__)",
     ]);
-    let run = finish(python.env("PYTHONPATH", folder.path()).current_dir(folder.path()), "a module with odd documentation");
+    let run = finish(
+        python.env("PYTHONPATH", folder.path()).current_dir(folder.path()),
+        "a module with odd documentation",
+    );
     let said = String::from_utf8(run.stdout).unwrap();
     assert_eq!(said.matches(evil).count(), 4, "{said}");
 }
@@ -193,7 +233,8 @@ fn mypy() -> Option<PathBuf> {
     if program.exists() {
         return Some(program);
     }
-    let quiet = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+    let quiet =
+        |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
     let made = quiet(Command::new(interpreter()).args(["-m", "venv"]).arg(&folder))
         && quiet(Command::new(folder.join("bin/python")).args([
             "-m",
@@ -227,12 +268,28 @@ fn type_hints_are_sound() {
         let Ok(module) = upcall_idl::generate_python(&path) else { continue };
         std::fs::write(folder.join(format!("{stem}.py")), module).unwrap();
     }
-    for program in ["server.py", "values.py", "waits.py", "tasks.py", "ends.py", "common.py", "expect.py", "members.py"] {
+    for program in [
+        "server.py",
+        "values.py",
+        "waits.py",
+        "tasks.py",
+        "ends.py",
+        "common.py",
+        "expect.py",
+        "members.py",
+    ] {
         std::fs::copy(here("tests/programs").join(program), folder.join(program)).unwrap();
     }
     let mut run = Command::new(mypy);
-    run.args(["--strict", "--no-error-summary", "--disable-error-code", "unused-ignore", "--cache-dir"]);
-    run.arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("mypy-cache")).args(["--package", "upcall"]);
+    run.args([
+        "--strict",
+        "--no-error-summary",
+        "--disable-error-code",
+        "unused-ignore",
+        "--cache-dir",
+    ]);
+    run.arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("mypy-cache"))
+        .args(["--package", "upcall"]);
     for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|ending| ending == "py") {

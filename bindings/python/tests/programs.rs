@@ -1,4 +1,5 @@
-//! What Python programs do that others cannot, or do otherwise: each test is a program in `tests/programs`, which checks itself.
+//! What Python programs do that others cannot, or do otherwise: each test is a program in
+//! `tests/programs`, which checks itself.
 #![forbid(unsafe_code)]
 
 use std::io::Read;
@@ -53,9 +54,13 @@ fn each_side_says_which_users_it_accepts() {
     if left_out() {
         return;
     }
-    let probe = Command::new("setpriv").args(["--reuid=61001", "--regid=61001", "--clear-groups", "true"]).output();
+    let probe = Command::new("setpriv")
+        .args(["--reuid=61001", "--regid=61001", "--clear-groups", "true"])
+        .output();
     if !probe.is_ok_and(|probe| probe.status.success()) {
-        return eprintln!("skipped: programs of other users cannot be started here (that takes root and `setpriv`)");
+        return eprintln!(
+            "skipped: programs of other users cannot be started here (that takes root and `setpriv`)"
+        );
     }
     let names = tempfile::tempdir().unwrap();
     std::fs::set_permissions(names.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -111,7 +116,10 @@ fn an_interrupt_ends_a_server_and_its_name() {
         let [name, _] = names();
         let mut server = serving(&name, what);
         assert_eq!(interrupt(&mut server), "served\n", "{what}");
-        assert!(!upcall::directory::folder().unwrap().join(&name).exists(), "{what}: the name is left");
+        assert!(
+            !upcall::directory::folder().unwrap().join(&name).exists(),
+            "{what}: the name is left"
+        );
     }
 }
 

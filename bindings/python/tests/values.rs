@@ -1,7 +1,11 @@
-//! Random values of every type of every package that is accepted, through Python and back, objects in them included.
+//! Random values of every type of every package that is accepted, through Python and back, objects
+//! in them included.
 //!
-//! Each package gets interfaces that give back what they get (`idl/tests/echo`), and from those a module. One program serves all of them (`programs/gives_back.py`): each by an object that gives back, by one that asks that
-//! with the generated client, and by one that asks it with a client learnt from it. This test calls them with blocks that the walker over the model has made, and reads the blocks that come back with it.
+//! Each package gets interfaces that give back what they get (`idl/tests/echo`), and from those a
+//! module. One program serves all of them (`programs/gives_back.py`): each by an object that gives
+//! back, by one that asks that with the generated client, and by one that asks it with a client
+//! learnt from it. This test calls them with blocks that the walker over the model has made, and
+//! reads the blocks that come back with it.
 #![forbid(unsafe_code)]
 
 #[path = "../../../idl/tests/echo/described.rs"]
@@ -35,7 +39,8 @@ fn every_type_of_every_package_goes_through_python_and_back() {
         for interface in [echo.values, echo.objects].into_iter().flatten() {
             let kind = if interface.interface().name == OBJECTS { "objects" } else { "values" };
             let short = stem.replace("wit_parser", "p");
-            let names = ["a", "b", "c"].map(|server| format!("py-{kind}-{}-{server}-{short}", std::process::id()));
+            let names = ["a", "b", "c"]
+                .map(|server| format!("py-{kind}-{}-{server}-{short}", std::process::id()));
             let _ = writeln!(lines, "{stem} {kind} {}", names.join(" "));
             all.push((names, Box::leak(Box::new(interface))));
         }

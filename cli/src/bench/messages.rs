@@ -1,4 +1,5 @@
-//! Ours, as systems of the suite `messages`: each is an end that sends and receives, in the table of `super::messages_child`, and a name in `upcall_bench::messages::contender::OURS`.
+//! Ours, as systems of the suite `messages`: each is an end that sends and receives, in the table
+//! of `super::messages_child`, and a name in `upcall_bench::messages::contender::OURS`.
 
 use std::array;
 use std::time::Duration;
@@ -6,7 +7,8 @@ use upcall::message::{Group, Handlers, Joining, Kind, Message, Pacing, Rank};
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::child::{End, Handler, Payload, Place, Side, System};
 
-/// Messages of a group of two. Who waits looks all the time; on one processor it waits as it does when nothing is said: looks for a while, then sleeps.
+/// Messages of a group of two. Who waits looks all the time; on one processor it waits as it does
+/// when nothing is said: looks for a while, then sleeps.
 pub struct Messages;
 
 /// So many handlers the cases use at most.
@@ -33,12 +35,18 @@ impl System for Messages {
         let (name, waits) = (
             format!(
                 "bench-{}",
-                place.dir.file_name().unwrap_or_default().to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-")
+                place
+                    .dir
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .replace(|c: char| !c.is_ascii_alphanumeric(), "-")
             ),
             place.yields(),
         );
         let pacing = if waits { Pacing::Adaptive } else { Pacing::Poll };
-        let joining = Joining::new(&name, 2).rank(rank).pacing(pacing).within(Duration::from_secs(10));
+        let joining =
+            Joining::new(&name, 2).rank(rank).pacing(pacing).within(Duration::from_secs(10));
         Ok(Member { group: joining.join(handlers)?, other: 1 - rank, words, bytes, waits })
     }
 }
@@ -55,7 +63,11 @@ impl End for Member {
 
     #[inline(always)]
     fn receive<H: Handler>(&mut self, handler: &mut H) -> Outcome<()> {
-        let mut take = || self.group.receive(|message| handler.message(message.kind() % HANDLERS as u16, &Lying(message)));
+        let mut take = || {
+            self.group.receive(|message| {
+                handler.message(message.kind() % HANDLERS as u16, &Lying(message))
+            })
+        };
         loop {
             if take().is_ok() {
                 while take().is_ok() {}

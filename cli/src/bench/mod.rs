@@ -23,45 +23,60 @@ use upcall_bench::urpc::config::Config;
 /// The benchmark suites.
 #[derive(clap::Subcommand)]
 pub enum Suite {
-    /// Calls between two processes: the four LRPC tests and large arguments, on one processor and on two, polled and parked.
+    /// Calls between two processes: the four LRPC tests and large arguments, on one processor and
+    /// on two, polled and parked.
     #[command(
         after_help = "Examples:\n  upcall bench rpc --peers none\n  upcall bench rpc --peers iceoryx2,grpc --json rpc.json\n  \
         upcall bench rpc --peers none --case null --case null-t32 --placement two-cores\n  upcall bench rpc --peers none --case bind"
     )]
     Rpc(RpcArgs),
-    /// User-level threads on one processor: the operations of URPC's Table I, and what becomes of them with up to 1 000 000 threads at once.
+    /// User-level threads on one processor: the operations of URPC's Table I, and what becomes of
+    /// them with up to 1 000 000 threads at once.
     ///
-    /// The cases are procedure-call, fork, fork-join, yield, lock-unlock and ping-pong; yield-10 and so on, with more threads that yield in turn than two; and alive-1 and so on to alive-1m. The peers
-    /// are boost-fiber, may, tokio, go and pthread.
+    /// The cases are procedure-call, fork, fork-join, yield, lock-unlock and ping-pong; yield-10
+    /// and so on, with more threads that yield in turn than two; and alive-1 and so on to alive-1m.
+    /// The peers are boost-fiber, may, tokio, go and pthread.
     #[command(
         after_help = "Examples:\n  upcall bench threads --peers none\n  upcall bench threads --peers tokio,go --json threads.json\n  \
         upcall bench threads --peers all --case fork-join --case yield\n  upcall bench threads --peers all --plot figures\n  \
         upcall bench threads --peers pthread --quick --alive 500,5000 --case alive-500 --case alive-5k"
     )]
     Threads(ThreadsArgs),
-    /// The experiments of URPC: the null call by 1 to 16 threads at once (Figures 3 and 4), and the parts of a call (Table II).
+    /// The experiments of URPC: the null call by 1 to 16 threads at once (Figures 3 and 4), and the
+    /// parts of a call (Table II).
     ///
-    /// C client processors and S server processors are 1,0 1,1 1,2 2,0 2,1 or 2,2, as far as this machine has them. The cases are null-t1 and so on to null-t16,
-    /// null-t32 where S is 0, procedure-call, and send, poll, receive and dispatch with -client or -server behind them.
+    /// C client processors and S server processors are 1,0 1,1 1,2 2,0 2,1 or 2,2, as far as this
+    /// machine has them. The cases are null-t1 and so on to null-t16, null-t32 where S is 0,
+    /// procedure-call, and send, poll, receive and dispatch with -client or -server behind them.
     #[command(
         after_help = "Examples:\n  upcall bench urpc\n  upcall bench urpc --json urpc.json --plot figures\n  upcall bench urpc --config 1,1 --case null-t1 --case null-t2\n  \
         upcall bench urpc --case send-client --case send-server --quick"
     )]
     Urpc(UrpcArgs),
-    /// The experiments of LRPC: its four calls on one processor and on two (Table IV), the null call beside the least that the machine permits (Table V), and null calls by several processors at once (Figure 2).
+    /// The experiments of LRPC: its four calls on one processor and on two (Table IV), the null
+    /// call beside the least that the machine permits (Table V), and null calls by several
+    /// processors at once (Figure 2).
     #[command(
         after_help = "Examples:\n  upcall bench lrpc --peers none\n  upcall bench lrpc --json lrpc.json --plot figures\n  upcall bench lrpc --peers ipc-channel,grpc,grpc-c++ --quick"
     )]
     Lrpc(LrpcArgs),
-    /// Messages between two processes (UDM's Table 4): what one costs its sender and its receiver, how long it is on its way, and how many go over in a second.
+    /// Messages between two processes (UDM's Table 4): what one costs its sender and its receiver,
+    /// how long it is on its way, and how many go over in a second.
     ///
-    /// The cases are send-0 to send-16, by words of payload, and send-0-polled, while the receiver looks; receive-0; one-way-0 to one-way-10000, by bytes; and rate-8. The peers are ucx-am, ucx-tag, openmpi and iceoryx2.
+    /// The cases are send-0 to send-16, by words of payload, and send-0-polled, while the receiver
+    /// looks; receive-0; one-way-0 to one-way-10000, by bytes; and rate-8. The peers are ucx-am,
+    /// ucx-tag, openmpi and iceoryx2.
     ///
-    /// Of ours alone: section and poll-0; buffered, beside direct messages; divert, and the way back; stopped: what others notice of a receiver with 1 GiB buffered for it; from a send to the handler by polling (upcall-polled) and by
-    /// upcall (upcall-idle, upcall-asleep, upcall-busy, upcall-computing, upcall-signal); and exactly-once, a check of order and loss by as many messages as --messages says.
+    /// Of ours alone: section and poll-0; buffered, beside direct messages; divert, and the way
+    /// back; stopped: what others notice of a receiver with 1 GiB buffered for it; from a send to
+    /// the handler by polling (upcall-polled) and by upcall (upcall-idle, upcall-asleep,
+    /// upcall-busy, upcall-computing, upcall-signal); and exactly-once, a check of order and loss
+    /// by as many messages as --messages says.
     ///
-    /// Of ours alone, as in UDM's section 5: synth-10, synth-100 and synth-1000, the share of messages buffered by the send interval (Figure 7), and synth-simulated, the same on virtual clocks; and tpuz, the triangle puzzle beside
-    /// other jobs that take turns with it (Table 6), with tpuz-simulated, the same by four members on virtual clocks. --plot draws them.
+    /// Of ours alone, as in UDM's section 5: synth-10, synth-100 and synth-1000, the share of
+    /// messages buffered by the send interval (Figure 7), and synth-simulated, the same on virtual
+    /// clocks; and tpuz, the triangle puzzle beside other jobs that take turns with it (Table
+    /// 6), with tpuz-simulated, the same by four members on virtual clocks. --plot draws them.
     #[command(
         after_help = "Examples:\n  upcall bench messages --peers none\n  upcall bench messages --peers ucx-am,iceoryx2 --json messages.json\n  \
         upcall bench messages --peers all --case one-way-0 --placement two-cores\n  upcall bench messages --peers none --system upcall --case send-0 --quick\n  \
@@ -69,28 +84,43 @@ pub enum Suite {
         upcall bench messages --peers none --case buffered --case synth-10 --case synth-100 --case synth-1000 --case synth-simulated --case tpuz --case tpuz-simulated --plot docs/figures\n  upcall bench messages --peers none --case exactly-once --messages 1000000000"
     )]
     Messages(MessagesArgs),
-    /// Operations on objects with a home, by every way (Psyche, section 5): Table 1 and Figures 3 to 5, throughput of several processes, what the home loses, and from how many lines on an invocation is worth it.
+    /// Operations on objects with a home, by every way (Psyche, section 5): Table 1 and Figures 3
+    /// to 5, throughput of several processes, what the home loses, and from how many lines on an
+    /// invocation is worth it.
     ///
-    /// The cases are enqueue-dequeue, find-last-5, -10, -100 and -1000, create-segment, map-segment and create-process (records end in -dirty where the home touches the object between); throughput-counter and throughput-queue, beside a
-    /// mutex that processes share and a spin lock; slowdown; and break-even.
+    /// The cases are enqueue-dequeue, find-last-5, -10, -100 and -1000, create-segment, map-segment
+    /// and create-process (records end in -dirty where the home touches the object between);
+    /// throughput-counter and throughput-queue, beside a mutex that processes share and a spin
+    /// lock; slowdown; and break-even.
     #[command(
         after_help = "Examples:\n  upcall bench homed --quick\n  upcall bench homed --json homed.json --plot docs/figures\n  upcall bench homed --case find-last-10 --case break-even"
     )]
     Homed(HomedArgs),
-    /// A table of a million entries that processes share (docs/cache.md): get and put of 100 bytes, by ours in all ways, by Redis and by Memcached over a Unix socket.
+    /// A table of a million entries that processes share (docs/cache.md): get and put of 100 bytes,
+    /// by ours in all ways, by Redis and by Memcached over a Unix socket.
     ///
-    /// The cases are get and put, one at a time, and get-16 and put-16, with 16 requests at once, which the peers have. The systems are upcall-read, without the lock, upcall-access, under it, upcall-urgent and upcall-invoke, by its home, upcall-auto, as what is found to take the least time, and the peers redis and memcached, and where they have two processors redis-spin and memcached-spin, whose clients do not sleep until they are answered.
+    /// The cases are get and put, one at a time, and get-16 and put-16, with 16 requests at once,
+    /// which the peers have. The systems are upcall-read, without the lock, upcall-access, under
+    /// it, upcall-urgent and upcall-invoke, by its home, upcall-auto, as what is found to take the
+    /// least time, and the peers redis and memcached, and where they have two processors redis-spin
+    /// and memcached-spin, whose clients do not sleep until they are answered.
     #[command(
         after_help = "Examples:\n  upcall bench cache\n  upcall bench cache --quick --peers none\n  upcall bench cache --peers redis --case get --json cache.json\n  \
         upcall bench cache --entries 10000 --placement two-cores"
     )]
     Cache(CacheArgs),
-    /// PVM programs as user-level processes (UPVM, section 4): switches, messages, a ring and Laplace's equation by 1 to 1000 tasks, beside Debian's PVM, Open MPI and MPICH.
+    /// PVM programs as user-level processes (UPVM, section 4): switches, messages, a ring and
+    /// Laplace's equation by 1 to 1000 tasks, beside Debian's PVM, Open MPI and MPICH.
     ///
-    /// The cases are procedure-call and switch-process, switch-1 to switch-4000, by ULPs; call-one-way; one-way-0 to one-way-100000, by bytes; ring-2 to ring-1000 and laplace-1 to laplace-64, by tasks; start-1 and start-100, a task's start; and idle-24 and idle-1000, tasks that wait.
+    /// The cases are procedure-call and switch-process, switch-1 to switch-4000, by ULPs;
+    /// call-one-way; one-way-0 to one-way-100000, by bytes; ring-2 to ring-1000 and laplace-1 to
+    /// laplace-64, by tasks; start-1 and start-100, a task's start; and idle-24 and idle-1000,
+    /// tasks that wait.
     ///
-    /// The systems are upcall, all tasks on one processor; upcall-2 and upcall-2-interleave, in two processes on two, neighbours together or apart; limit; and the peers pvm and pvm-direct, by the daemon and from task to task, openmpi and mpich, which spin on two processors, and openmpi-yield, on one.
-    /// With all peers it takes six to eight minutes.
+    /// The systems are upcall, all tasks on one processor; upcall-2 and upcall-2-interleave, in two
+    /// processes on two, neighbours together or apart; limit; and the peers pvm and pvm-direct, by
+    /// the daemon and from task to task, openmpi and mpich, which spin on two processors, and
+    /// openmpi-yield, on one. With all peers it takes six to eight minutes.
     #[command(
         after_help = "Examples:\n  upcall bench pvm --peers none\n  upcall bench pvm --json pvm.json --plot docs/figures\n  upcall bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
         upcall bench pvm --peers none --system upcall --case switch-16 --quick"
@@ -101,7 +131,8 @@ pub enum Suite {
 /// What every suite is told.
 #[derive(clap::Args)]
 struct Common {
-    /// Write the records to this file as a JSON array; `-` writes them to standard output, without a table.
+    /// Write the records to this file as a JSON array; `-` writes them to standard output, without
+    /// a table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Take less time: for trying out, not for numbers.
@@ -161,7 +192,8 @@ pub struct UrpcArgs {
     /// Only this case, for example `null-t2` or `dispatch-server`; may be repeated.
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
-    /// Only calls with so many processors for client and server, for example `1,0`; may be repeated.
+    /// Only calls with so many processors for client and server, for example `1,0`; may be
+    /// repeated.
     #[arg(long = "config", value_name = "C,S")]
     configs: Vec<Config>,
     /// Draw latency and throughput by the number of threads into this folder, as SVG files.
@@ -191,7 +223,8 @@ pub struct MessagesArgs {
     /// Only this system; may be repeated.
     #[arg(long = "system", value_name = "NAME")]
     systems: Vec<String>,
-    /// Messages of the case `exactly-once`: 10 million where nothing is said, and 100 000 with --quick.
+    /// Messages of the case `exactly-once`: 10 million where nothing is said, and 100 000 with
+    /// --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
     /// Only this case, for example `send-0` or `upcall-idle`; may be repeated.
@@ -200,7 +233,8 @@ pub struct MessagesArgs {
     /// Only this placement: `two-cores` or `one-core`.
     #[arg(long = "placement", value_name = "NAME")]
     placements: Vec<Placement>,
-    /// Draw UDM's Figure 7 (synth-N), Table 6 (tpuz) and Table 5 (buffered), beside the paper's figures, into this folder, as SVG files.
+    /// Draw UDM's Figure 7 (synth-N), Table 6 (tpuz) and Table 5 (buffered), beside the paper's
+    /// figures, into this folder, as SVG files.
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
 }
@@ -212,7 +246,8 @@ pub struct HomedArgs {
     /// Only this case, for example `find-last-10` or `break-even`; may be repeated.
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
-    /// Draw Table 1, Figures 3 to 5, throughput and break-even, beside the paper's figures, into this folder, as SVG files.
+    /// Draw Table 1, Figures 3 to 5, throughput and break-even, beside the paper's figures, into
+    /// this folder, as SVG files.
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
 }
@@ -254,7 +289,8 @@ pub struct PvmArgs {
     /// Only this placement: `two-cores` or `one-core`.
     #[arg(long = "placement", value_name = "NAME")]
     placements: Vec<Placement>,
-    /// Draw switches, messages, the ring and Laplace's equation, beside the paper's figures, into this folder, as SVG files.
+    /// Draw switches, messages, the ring and Laplace's equation, beside the paper's figures, into
+    /// this folder, as SVG files.
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
 }
@@ -282,7 +318,12 @@ fn run_rpc(args: RpcArgs) -> Failures {
         peers: args.peers,
         json: args.common.json,
         quick: args.common.quick,
-        only: rpc::Only { systems: args.systems, cases: args.cases, placements: args.placements, modes: args.modes },
+        only: rpc::Only {
+            systems: args.systems,
+            cases: args.cases,
+            placements: args.placements,
+            modes: args.modes,
+        },
     };
     Ok(rpc::run(&options)?.failures)
 }
@@ -318,8 +359,12 @@ fn run_urpc(args: UrpcArgs) -> Failures {
 
 fn run_lrpc(args: LrpcArgs) -> Failures {
     use upcall_bench::lrpc;
-    let options =
-        lrpc::Options { exe: std::env::current_exe()?, peers: args.peers, json: args.common.json, quick: args.common.quick };
+    let options = lrpc::Options {
+        exe: std::env::current_exe()?,
+        peers: args.peers,
+        json: args.common.json,
+        quick: args.common.quick,
+    };
     let report = lrpc::run(&options)?;
     plot::draw(args.plot.as_deref(), &report.records, plot::lrpc::write)?;
     Ok(report.failures)
@@ -333,7 +378,11 @@ fn run_messages(args: MessagesArgs) -> Failures {
         json: args.common.json,
         quick: args.common.quick,
         messages: args.messages,
-        only: messages::Only { systems: args.systems, cases: args.cases, placements: args.placements },
+        only: messages::Only {
+            systems: args.systems,
+            cases: args.cases,
+            placements: args.placements,
+        },
     };
     let report = messages::run(&options)?;
     plot::draw(args.plot.as_deref(), &report.records, plot::messages::write)?;
@@ -342,8 +391,12 @@ fn run_messages(args: MessagesArgs) -> Failures {
 
 fn run_homed(args: HomedArgs) -> Failures {
     use upcall_bench::homed;
-    let options =
-        homed::Options { exe: std::env::current_exe()?, json: args.common.json, quick: args.common.quick, cases: args.cases };
+    let options = homed::Options {
+        exe: std::env::current_exe()?,
+        json: args.common.json,
+        quick: args.common.quick,
+        cases: args.cases,
+    };
     let report = homed::run(&options)?;
     plot::draw(args.plot.as_deref(), &report.records, plot::homed::write)?;
     Ok(report.failures)

@@ -1,4 +1,5 @@
-//! The parts of a call, in one process on one processor: what `upcall_bench::urpc::case::Part` promises.
+//! The parts of a call, in one process on one processor: what `upcall_bench::urpc::case::Part`
+//! promises.
 
 use super::rpc::{Answers, tests};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -19,7 +20,9 @@ use upcall_transfer::{Sleeper, Until, block_unless};
 /// Fills `samples` with nanoseconds of `BATCH` operations each.
 pub fn measure(part: Part, clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
     match part {
-        Part::ProcedureCall => Err("a procedure call is no part of a call between processes".into()),
+        Part::ProcedureCall => {
+            Err("a procedure call is no part of a call between processes".into())
+        }
         Part::SendClient => requests(clock, Some(samples), None),
         Part::ReceiveServer => requests(clock, None, Some(samples)),
         Part::SendServer => replies(clock, Some(samples), None),
@@ -39,11 +42,13 @@ pub fn measure(part: Part, clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
 
 /// A lane of a channel in shared memory, as a client makes it.
 fn lane() -> Outcome<Lane> {
-    let region = Region::new(Mapping::shared(&MemoryFile::create("upcall-bench", BYTES)?)?).ok_or("no region")?;
+    let region = Region::new(Mapping::shared(&MemoryFile::create("upcall-bench", BYTES)?)?)
+        .ok_or("no region")?;
     Channel::create(region)?.lane(0).ok_or_else(|| "a channel without lanes".into())
 }
 
-/// Times batches of two operations that undo each other: first a batch of the one, then one of the other.
+/// Times batches of two operations that undo each other: first a batch of the one, then one of the
+/// other.
 fn alternate(
     clock: &Clock,
     (first, second): (Option<&mut [f64]>, Option<&mut [f64]>),
@@ -62,7 +67,11 @@ fn alternate(
     })?;
     for (samples, offset) in [(first, 0), (second, 1)] {
         let own = ticks.iter().skip(offset).step_by(2);
-        samples.into_iter().flatten().zip(own).for_each(|(sample, &ticks)| *sample = clock.ns(ticks));
+        samples
+            .into_iter()
+            .flatten()
+            .zip(own)
+            .for_each(|(sample, &ticks)| *sample = clock.ns(ticks));
     }
     Ok(())
 }
@@ -70,7 +79,8 @@ fn alternate(
 /// From client to server.
 fn requests(clock: &Clock, sends: Option<&mut [f64]>, receipts: Option<&mut [f64]>) -> Outcome<()> {
     let lane = lane()?;
-    let (sender, receiver) = (Sender::new(lane.requests.clone()), SharedReceiver::new(lane.requests));
+    let (sender, receiver) =
+        (Sender::new(lane.requests.clone()), SharedReceiver::new(lane.requests));
     let (mut image, mut taken) = (Image::new(0, 0, NO_ASTACK), 0);
     alternate(
         clock,
@@ -104,7 +114,11 @@ fn replies(clock: &Clock, sends: Option<&mut [f64]>, receipts: Option<&mut [f64]
 }
 
 fn all_taken(taken: u64) -> Outcome<()> {
-    if taken > 0 && taken.is_multiple_of(BATCH as u64) { Ok(()) } else { Err(format!("{taken} messages were taken").into()) }
+    if taken > 0 && taken.is_multiple_of(BATCH as u64) {
+        Ok(())
+    } else {
+        Err(format!("{taken} messages were taken").into())
+    }
 }
 
 fn looks(clock: &Clock, samples: &mut [f64], look: impl Fn() -> bool) -> Outcome<()> {
@@ -157,7 +171,8 @@ fn dispatch_client(clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
     })?
 }
 
-/// So many calls come together, and the clock is looked at after so many of them: as often as the server looks at other lanes.
+/// So many calls come together, and the clock is looked at after so many of them: as often as the
+/// server looks at other lanes.
 const CALLERS: usize = BATCH;
 const STRETCH: u64 = 8;
 
@@ -165,7 +180,8 @@ const STRETCH: u64 = 8;
 struct Timed {
     base: Instant,
     calls: AtomicU64,
-    /// Calls that the client's threads have made: when it changes, the server was not alone on the processor.
+    /// Calls that the client's threads have made: when it changes, the server was not alone on the
+    /// processor.
     made: Arc<AtomicU64>,
     stretch: Mutex<Stretch>,
 }
@@ -214,7 +230,8 @@ impl tests::Serve for Arc<Timed> {
     }
 }
 
-/// A server and its client in this process, on one processor: all callers call, then the server answers them all, and so on.
+/// A server and its client in this process, on one processor: all callers call, then the server
+/// answers them all, and so on.
 fn dispatch_server(clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
     let (mut sends, mut receipts) = (vec![0.0; 1000], vec![0.0; 1000]);
     replies(clock, Some(&mut sends), None)?;
@@ -223,7 +240,12 @@ fn dispatch_server(clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
 
     let made = Arc::new(AtomicU64::new(0));
     let base = Instant::now();
-    let timed = Arc::new(Timed { base, calls: AtomicU64::new(0), made: made.clone(), stretch: Mutex::default() });
+    let timed = Arc::new(Timed {
+        base,
+        calls: AtomicU64::new(0),
+        made: made.clone(),
+        stretch: Mutex::default(),
+    });
     locked(&timed.stretch).found.reserve(4 * samples.len());
     let name = format!("bench-part-{}", std::process::id());
     let server = Server::new().export(&name, tests::export(timed.clone())).start()?;
@@ -248,7 +270,9 @@ fn dispatch_server(clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
             upcall::thread::sleep(std::time::Duration::from_millis(1));
         }
         stop.store(true, Relaxed);
-        callers.into_iter().try_for_each(|caller| caller.join().map_err(|_| "a caller panicked".to_string())?)?;
+        callers
+            .into_iter()
+            .try_for_each(|caller| caller.join().map_err(|_| "a caller panicked".to_string())?)?;
         Ok(())
     })??;
     drop(tests);
@@ -256,14 +280,19 @@ fn dispatch_server(clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
     let reading = cost_of_reading(base);
     let whole = |spent: &f64| (spent - reading).max(0.0) / STRETCH as f64;
     let found = std::mem::take(&mut locked(&timed.stretch).found);
-    samples.iter_mut().zip(&found).for_each(|(sample, spent)| *sample = (whole(spent) - besides).max(0.0) * BATCH as f64);
+    samples
+        .iter_mut()
+        .zip(&found)
+        .for_each(|(sample, spent)| *sample = (whole(spent) - besides).max(0.0) * BATCH as f64);
     Ok(())
 }
 
 /// What one reading of the clock takes that stretches are taken with.
 fn cost_of_reading(base: Instant) -> f64 {
     let reading = || base.elapsed().as_nanos() as u64;
-    let tries: Vec<f64> =
-        (0..1000).map(|_| reading()).scan(reading(), |last, now| Some((now - std::mem::replace(last, now)) as f64)).collect();
+    let tries: Vec<f64> = (0..1000)
+        .map(|_| reading())
+        .scan(reading(), |last, now| Some((now - std::mem::replace(last, now)) as f64))
+        .collect();
     tries.iter().sum::<f64>() / tries.len() as f64
 }

@@ -1,4 +1,5 @@
-//! Upcall in the suite `pvm`: compiling tasks, and switches between user-level processes without anything above them.
+//! Upcall in the suite `pvm`: compiling tasks, and switches between user-level processes without
+//! anything above them.
 
 use std::ffi::{CString, OsString};
 use std::fs;
@@ -13,7 +14,8 @@ use upcall_ulp::{Image, Stopped, Turns, Ulp, Worker, tools};
 /// Upcall.
 pub struct Upcall;
 
-/// Gives up its turn, for ever, and asks for something else each time that it has done so as often as its argument says.
+/// Gives up its turn, for ever, and asks for something else each time that it has done so as often
+/// as its argument says.
 const PROGRAM: &str = "#include <stdlib.h>
 #include \"image.h\"
 int main(int argc, char **argv)
@@ -30,7 +32,11 @@ const FEW: usize = 16;
 impl System for Upcall {
     fn compile(args: &[OsString]) -> Outcome<()> {
         let status = command(Language::C, args)?.status()?;
-        if status.success() { Ok(()) } else { Err(format!("the compiler ended with {status}").into()) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("the compiler ended with {status}").into())
+        }
     }
 
     fn switch(count: usize, time: Duration, dir: &Path) -> Outcome<Vec<f64>> {
@@ -38,7 +44,8 @@ impl System for Upcall {
         let mut worker = Worker::begin()?;
         let turns = TURNS[usize::from(count > FEW)];
         let args = [CString::from(c"turns"), CString::new(turns.to_string())?];
-        let mut ulps = (0..count).map(|_| Ulp::load(&image, &args, &[])).collect::<Result<Vec<_>, _>>()?;
+        let mut ulps =
+            (0..count).map(|_| Ulp::load(&image, &args, &[])).collect::<Result<Vec<_>, _>>()?;
         let mut turned = Turns::new(&mut worker, &mut ulps);
         let mut at = 0;
         // Each asks once in so many turns, so that many have been taken when all have asked.
@@ -73,7 +80,13 @@ fn image(dir: &Path) -> Outcome<Image> {
         fs::write(&archive, tools::ARCHIVE)?;
         tools::HEADERS.iter().try_for_each(|(name, text)| fs::write(dir.join(name), text))?;
         let mut gcc = Command::new("gcc");
-        gcc.args(tools::COMPILING).arg("-O2").arg(source).args(tools::LINKING).arg("-o").arg(&program).arg(archive);
+        gcc.args(tools::COMPILING)
+            .arg("-O2")
+            .arg(source)
+            .args(tools::LINKING)
+            .arg("-o")
+            .arg(&program)
+            .arg(archive);
         if !gcc.status()?.success() {
             return Err("gcc failed".into());
         }

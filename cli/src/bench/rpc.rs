@@ -120,7 +120,9 @@ impl<W: Waits> System for Upcall<W> {
     type Client = Client<W>;
 
     fn serve(place: &Place, ready: Ready) -> Outcome<()> {
-        let server = Server::new().export(&name_in(&place.dir), tests::export(Answers)).pacing(W::pacing(place.mode));
+        let server = Server::new()
+            .export(&name_in(&place.dir), tests::export(Answers))
+            .pacing(W::pacing(place.mode));
         let server = server.processors(W::processors(place.cpus.len())).start()?;
         let stop = ready.announce_stoppable();
         stop.wait();
@@ -131,7 +133,12 @@ impl<W: Waits> System for Upcall<W> {
     fn connect(place: &Place) -> Outcome<Client<W>> {
         let tests = tests::Tests::bind(&name_in(&place.dir))?;
         tests.set_pacing(W::pacing(place.mode));
-        Ok(Client { tests, pacing: W::pacing(place.mode), name: name_in(&place.dir), waits: PhantomData })
+        Ok(Client {
+            tests,
+            pacing: W::pacing(place.mode),
+            name: name_in(&place.dir),
+            waits: PhantomData,
+        })
     }
 }
 
@@ -182,7 +189,12 @@ impl<W: Waits> ClientSide for Client<W> {
         }))
     }
 
-    fn mix(&mut self, others: &[PathBuf], first: usize, time: Duration) -> Option<Outcome<Throughput>> {
+    fn mix(
+        &mut self,
+        others: &[PathBuf],
+        first: usize,
+        time: Duration,
+    ) -> Option<Outcome<Throughput>> {
         Some(self.mixed(others, first, time))
     }
 
@@ -193,7 +205,8 @@ impl<W: Waits> ClientSide for Client<W> {
 
 impl<W> Client<W> {
     fn mixed(&self, others: &[PathBuf], first: usize, time: Duration) -> Outcome<Throughput> {
-        let all: Vec<_> = others.iter().map(|dir| tests::Tests::bind(&name_in(dir))).collect::<Result<_, _>>()?;
+        let all: Vec<_> =
+            others.iter().map(|dir| tests::Tests::bind(&name_in(dir))).collect::<Result<_, _>>()?;
         all.iter().for_each(|tests| tests.set_pacing(self.pacing));
         let mut all = [&self.tests].into_iter().chain(&all).cycle();
         let (begun, mut calls) = (Instant::now(), 0);
@@ -210,7 +223,12 @@ impl<W> Client<W> {
     }
 }
 
-fn threads(tests: &tests::Tests, pacing: Pacing, callers: usize, time: Duration) -> Outcome<Throughput> {
+fn threads(
+    tests: &tests::Tests,
+    pacing: Pacing,
+    callers: usize,
+    time: Duration,
+) -> Outcome<Throughput> {
     let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let run = || {
         let begun = Instant::now();

@@ -25,7 +25,9 @@ impl System for Upcall {
     type Client = Client;
 
     fn serve(setting: &Setting, ready: Ready) -> Outcome<()> {
-        let server = Server::new().export(&name_in(&setting.dir), tests::export(Answers)).pacing(pacing(setting.waits));
+        let server = Server::new()
+            .export(&name_in(&setting.dir), tests::export(Answers))
+            .pacing(pacing(setting.waits));
         let server = server.processors(setting.config.servers.max(1)).start()?;
         let stop = ready.announce_stoppable();
         stop.wait();
@@ -59,8 +61,10 @@ impl ClientSide for Client {
         processors.run(|| {
             // Lanes are opened, pages brought in, and each side learns how long the other takes.
             callers(tests, threads, |counts| untimed_calls(tests, time / 8, counts))?;
-            let (calls, per_s) = callers(tests, threads, |counts| untimed_calls(tests, time, counts))?;
-            let mut samples = callers(tests, threads, |counts| timed_calls(tests, time, clock, counts))?;
+            let (calls, per_s) =
+                callers(tests, threads, |counts| untimed_calls(tests, time, counts))?;
+            let mut samples =
+                callers(tests, threads, |counts| timed_calls(tests, time, clock, counts))?;
             let latency = Summary::of(&mut samples, clock, threads as f64 * 1e9 / per_s);
             Ok(Calls { calls, per_s, latency })
         })?
@@ -90,8 +94,13 @@ fn sum(counts: &[Count]) -> u64 {
     counts.iter().map(|count| count.0.load(Relaxed)).sum()
 }
 
-/// Has `threads` threads call until the first of them, which does `first`, is done. That one counts its calls too.
-fn callers<T>(tests: &tests::Tests, threads: usize, first: impl FnOnce(&[Count]) -> Outcome<T>) -> Outcome<T> {
+/// Has `threads` threads call until the first of them, which does `first`, is done. That one counts
+/// its calls too.
+fn callers<T>(
+    tests: &tests::Tests,
+    threads: usize,
+    first: impl FnOnce(&[Count]) -> Outcome<T>,
+) -> Outcome<T> {
     let stop = Arc::new(AtomicBool::new(false));
     let counts: Arc<[Count]> = (0..threads).map(|_| Count::default()).collect();
     let others: Vec<_> = (1..threads)
@@ -135,7 +144,12 @@ fn untimed_calls(tests: &tests::Tests, time: Duration, counts: &[Count]) -> Outc
 }
 
 /// Calls for about `time`: the clock's readings of each.
-fn timed_calls(tests: &tests::Tests, time: Duration, clock: &Clock, counts: &[Count]) -> Outcome<Vec<u64>> {
+fn timed_calls(
+    tests: &tests::Tests,
+    time: Duration,
+    clock: &Clock,
+    counts: &[Count],
+) -> Outcome<Vec<u64>> {
     // Not zero: the pages must be there before the time begins.
     let mut samples = vec![1; MOST_SAMPLES];
     let (begun, mut calls) = (Instant::now(), 0);

@@ -70,8 +70,10 @@ impl Row {
 
 impl From<Shown> for Machine {
     fn from(shown: Shown) -> Self {
-        let processes = shown.tasks.iter().map(|task| task.process).collect::<std::collections::BTreeSet<_>>();
-        let memory = processes.into_iter().map(|process| (process, upcall_pvm::memory(process))).collect();
+        let processes =
+            shown.tasks.iter().map(|task| task.process).collect::<std::collections::BTreeSet<_>>();
+        let memory =
+            processes.into_iter().map(|process| (process, upcall_pvm::memory(process))).collect();
         Self {
             machine: shown.process,
             processes: shown.processes,
@@ -99,8 +101,10 @@ pub fn list(as_json: bool) -> Done {
 
 fn table(machine: &Machine) -> String {
     let console = if machine.console { ", with a console" } else { "" };
-    let (tasks, processes) = (count(machine.tasks.len(), "task"), count(machine.processes, "process"));
-    let mut out = format!("{STRONG}machine {}{STRONG:#}: {tasks} in {processes}{console}\n", machine.machine);
+    let (tasks, processes) =
+        (count(machine.tasks.len(), "task"), count(machine.processes, "process"));
+    let mut out =
+        format!("{STRONG}machine {}{STRONG:#}: {tasks} in {processes}{console}\n", machine.machine);
     let cells = |row: &Row| {
         [
             row.tid.clone(),
@@ -118,7 +122,9 @@ fn table(machine: &Machine) -> String {
         return out;
     }
     let heads = ["TID", "PARENT", "PROCESS", "MESSAGES", "HELD", "RESIDENT", "PROGRAM", "DOES"];
-    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0);
+    let width = |at: usize| {
+        rows.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0)
+    };
     let widths: [usize; 8] = std::array::from_fn(width);
     let shown = |row: &[String; 8]| {
         let parts = row.iter().zip(widths).enumerate().map(|(at, (text, width))| match at {

@@ -1,7 +1,8 @@
 //! Which calls of a backtrace are worth showing.
 //!
-//! Inside of a wait are the scheduler's own functions, and around every thread's body are those that start it. Neither says anything about the
-//! program, so the first line is the blocking call that the program made, and the last one the thread's own function, as in short backtraces of
+//! Inside of a wait are the scheduler's own functions, and around every thread's body are those
+//! that start it. Neither says anything about the program, so the first line is the blocking call
+//! that the program made, and the last one the thread's own function, as in short backtraces of
 //! panics.
 
 use super::code::{Code, Frame};
@@ -11,11 +12,17 @@ use super::unwind::Calls;
 /// Of `upcall_thread`: where a thread gives up its processor.
 const SCHEDULER: [&str; 8] = ["vp", "waiter", "arch", "kernel", "idle", "parker", "steal", "inbox"];
 /// Of the standard library: between a body and what catches its panics.
-const PLUMBING: [&str; 5] = ["std::panic::", "std::panicking::", "core::panic::", "core::ops::function::", "__rust_try"];
+const PLUMBING: [&str; 5] =
+    ["std::panic::", "std::panicking::", "core::panic::", "core::ops::function::", "__rust_try"];
 /// What starts a thread: what is around these says nothing.
-const STARTS: [&str; 4] =
-    ["upcall_thread::spawn::run_packet", "upcall_thread::spawn::enter", "upcall_thread::spawn::new_worker", SHORT];
-/// The standard library's mark for short backtraces, on every kernel thread of its own and around `main`.
+const STARTS: [&str; 4] = [
+    "upcall_thread::spawn::run_packet",
+    "upcall_thread::spawn::enter",
+    "upcall_thread::spawn::new_worker",
+    SHORT,
+];
+/// The standard library's mark for short backtraces, on every kernel thread of its own and around
+/// `main`.
 const SHORT: &str = "std::sys::backtrace::__rust_begin_short_backtrace";
 
 /// All calls, inlined ones too, the innermost first.
@@ -30,8 +37,11 @@ pub fn shown(calls: &Calls, code: &Code<'_>, state: State) -> Vec<Frame> {
         frames.truncate(end);
     }
     let waits = matches!(state, State::Waiting | State::KernelWaiting);
-    let first =
-        if waits { frames.iter().position(is_scheduler) } else { frames.first().filter(|frame| is_ours(frame)).map(|_| 0) };
+    let first = if waits {
+        frames.iter().position(is_scheduler)
+    } else {
+        frames.first().filter(|frame| is_ours(frame)).map(|_| 0)
+    };
     if let Some(first) = first {
         let run = frames[first..].iter().take_while(|frame| is_ours(frame)).count();
         frames.drain(..first + run.saturating_sub(1));
@@ -59,7 +69,8 @@ fn is_scheduler(frame: &Frame) -> bool {
     module.is_some_and(|module| SCHEDULER.contains(&module))
 }
 
-/// Whether it is this function of this module of `upcall_thread`, also as a method: `vp::Vp::find`, `<…vp::Vp>::find`; or `vp::find`, if its type is not known.
+/// Whether it is this function of this module of `upcall_thread`, also as a method: `vp::Vp::find`,
+/// `<…vp::Vp>::find`; or `vp::find`, if its type is not known.
 pub fn is_function(frame: &Frame, module: &str, function: &str) -> bool {
     let rest = within(frame).and_then(|path| path.strip_prefix(module)?.strip_prefix("::"));
     rest.is_some_and(|rest| rest.rsplit("::").next() == Some(function))
@@ -79,12 +90,28 @@ mod tests {
 
     #[test]
     fn names_in_either_mangling() {
-        for name in ["upcall_thread::vp::Vp::find", "<upcall_thread::vp::Vp>::find", "upcall_thread::vp::find"] {
-            assert!(is_function(&frame(name), "vp", "find") && is_scheduler(&frame(name)), "{name}");
-            assert!(!is_function(&frame(name), "vp", "serve") && !is_function(&frame(name), "waiter", "find"), "{name}");
+        for name in [
+            "upcall_thread::vp::Vp::find",
+            "<upcall_thread::vp::Vp>::find",
+            "upcall_thread::vp::find",
+        ] {
+            assert!(
+                is_function(&frame(name), "vp", "find") && is_scheduler(&frame(name)),
+                "{name}"
+            );
+            assert!(
+                !is_function(&frame(name), "vp", "serve")
+                    && !is_function(&frame(name), "waiter", "find"),
+                "{name}"
+            );
         }
         assert!(!is_function(&frame("upcall_thread::vp::Vp::find::{{closure}}"), "vp", "find"));
-        assert!(!is_ours(&frame("upcall_threads::f")) && !is_scheduler(&frame("upcall_thread::mutex::Mutex<T>::lock")));
-        assert!(is_scheduler(&frame("<upcall_thread::idle::SpinThenPark as upcall_thread::idle::Idle>::rest")));
+        assert!(
+            !is_ours(&frame("upcall_threads::f"))
+                && !is_scheduler(&frame("upcall_thread::mutex::Mutex<T>::lock"))
+        );
+        assert!(is_scheduler(&frame(
+            "<upcall_thread::idle::SpinThenPark as upcall_thread::idle::Idle>::rest"
+        )));
     }
 }

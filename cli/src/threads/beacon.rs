@@ -1,4 +1,5 @@
-//! The beacon of a program: where its threads are and how to read them. The other half of this is `thread/src/beacon.rs`.
+//! The beacon of a program: where its threads are and how to read them. The other half of this is
+//! `thread/src/beacon.rs`.
 
 use super::error::Error;
 use super::image::Image;
@@ -31,7 +32,8 @@ pub struct Read {
     pub layout: Layout,
 }
 
-/// Sizes, and where in a record and in its extra things are, in bytes; as in `thread/src/beacon.rs`.
+/// Sizes, and where in a record and in its extra things are, in bytes; as in
+/// `thread/src/beacon.rs`.
 #[derive(Clone, Copy)]
 pub struct Layout {
     pub guard: u64,
@@ -55,7 +57,8 @@ const MOST_OF_RECORD: usize = 4096;
 /// No part of a program that is named by an offset is larger.
 const MOST_OFFSET: u64 = 1 << 20;
 
-/// The beacons of all that the process maps: one for the program, or one for each shared library that has threads of its own.
+/// The beacons of all that the process maps: one for the program, or one for each shared library
+/// that has threads of its own.
 pub fn find<'a>(process: &Process, images: &[Image<'a>]) -> Result<Vec<Beacon<'a>>, Error> {
     let mut beacons = Vec::new();
     let mut unreadable: Vec<(PathBuf, _)> = Vec::new();
@@ -83,7 +86,10 @@ impl Beacon<'_> {
 
     /// Reads and checks it.
     pub fn read(&self, pid: u32) -> Result<Read, Error> {
-        let read = |len| memory::read(pid, self.at, len).map_err(|error| Error::kernel(pid, "read the memory", error));
+        let read = |len| {
+            memory::read(pid, self.at, len)
+                .map_err(|error| Error::kernel(pid, "read the memory", error))
+        };
         let head = read(HEAD)?.ok_or_else(|| self.damaged("it cannot be read"))?;
         if head[..16] != *MAGIC {
             return Err(self.damaged("it does not begin as it should"));
@@ -93,7 +99,9 @@ impl Beacon<'_> {
             return Err(Error::Version { file: self.file.into(), found: version, known: VERSION });
         }
         if size != SIZE {
-            return Err(self.damaged(format!("it says that it has {size} bytes, and version {VERSION} has {SIZE}")));
+            return Err(self.damaged(format!(
+                "it says that it has {size} bytes, and version {VERSION} has {SIZE}"
+            )));
         }
         let bytes = read(SIZE)?.ok_or_else(|| self.damaged("it cannot be read"))?;
         let number = |index: usize| u32_at(&bytes, LAYOUT + 4 * index);
@@ -116,16 +124,34 @@ impl Beacon<'_> {
         if !layout.is_sane() {
             return Err(self.damaged("the layout that it gives cannot be"));
         }
-        Ok(Read { slabs: u64_at(&bytes, 24), kernel: u64_at(&bytes, 32), processors: u64_at(&bytes, 40), layout })
+        Ok(Read {
+            slabs: u64_at(&bytes, 24),
+            kernel: u64_at(&bytes, 32),
+            processors: u64_at(&bytes, 40),
+            layout,
+        })
     }
 }
 
 impl Layout {
     fn is_sane(&self) -> bool {
-        let Self { record, stack_pointer, home, blocking, cause, object, number, extra, bottom, .. } = *self;
+        let Self {
+            record,
+            stack_pointer,
+            home,
+            blocking,
+            cause,
+            object,
+            number,
+            extra,
+            bottom,
+            ..
+        } = *self;
         let words = [stack_pointer, home, object, number, extra, bottom];
         let inside = words.iter().all(|at| at + 8 <= record) && blocking < record && cause < record;
-        let small = [self.guard, self.colours, self.colour_step, self.name, self.index].iter().all(|&value| value <= MOST_OFFSET);
+        let small = [self.guard, self.colours, self.colour_step, self.name, self.index]
+            .iter()
+            .all(|&value| value <= MOST_OFFSET);
         inside && small && record <= MOST_OF_RECORD && self.colours > 0
     }
 }

@@ -1,4 +1,5 @@
-//! The code of a process: for an address in it, how to unwind from there, and what function it is in. Each file is read when it is first needed.
+//! The code of a process: for an address in it, how to unwind from there, and what function it is
+//! in. Each file is read when it is first needed.
 
 use super::image::{Elf, Image};
 use super::symbols::Symbols;
@@ -48,11 +49,16 @@ impl<'a> Code<'a> {
 
     fn at(&self, address: u64) -> Result<&Opened, String> {
         let place = self.images.iter().position(|image| image.has_code_at(address));
-        let place = place.ok_or_else(|| format!("0x{address:x} is in no code that a file holds"))?;
+        let place =
+            place.ok_or_else(|| format!("0x{address:x} is in no code that a file holds"))?;
         let open = || {
             let image = &self.images[place];
-            let elf = image.read().map_err(|error| format!("{} cannot be read: {error}", image.path().display()))?;
-            let bias = image.bias(&elf).ok_or_else(|| format!("{} is not mapped as it says", image.path().display()))?;
+            let elf = image
+                .read()
+                .map_err(|error| format!("{} cannot be read: {error}", image.path().display()))?;
+            let bias = image
+                .bias(&elf)
+                .ok_or_else(|| format!("{} is not mapped as it says", image.path().display()))?;
             Ok(Opened { bias, table: unwind::table(&elf), elf, symbols: OnceCell::new() })
         };
         self.opened[place].get_or_init(open).as_ref().map_err(String::clone)
@@ -63,19 +69,23 @@ impl<'a> Code<'a> {
         let find = || {
             let opened = self.at(address)?;
             let row = opened.table.row(address.wrapping_sub(opened.bias));
-            Ok::<_, String>(Rc::new(row.map_err(|error| format!("no unwind information for 0x{address:x}: {error}"))?))
+            Ok::<_, String>(Rc::new(
+                row.map_err(|error| format!("no unwind information for 0x{address:x}: {error}"))?,
+            ))
         };
         let mut rows = self.rows.borrow_mut();
         rows.entry(address).or_insert_with(|| find().map_err(Rc::from)).clone()
     }
 
-    /// The functions that the instruction at `address` is in. If it is a `return_address`, those of the call before it.
+    /// The functions that the instruction at `address` is in. If it is a `return_address`, those of
+    /// the call before it.
     pub fn frames(&self, address: u64, return_address: bool) -> Frames {
         let find = || {
             let unknown = || vec![Frame { address, function: None, file: None, line: None }];
             let frames = self.at(address).map(|opened| {
                 let symbols = opened.symbols.get_or_init(|| Symbols::new(&opened.elf));
-                let inside = address.wrapping_sub(opened.bias).wrapping_sub(u64::from(return_address));
+                let inside =
+                    address.wrapping_sub(opened.bias).wrapping_sub(u64::from(return_address));
                 symbols.frames(inside, address)
             });
             frames.unwrap_or_else(|_| unknown()).into()

@@ -41,7 +41,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoProcess(pid) => write!(f, "there is no process {pid}"),
-            Self::Ended(pid) => write!(f, "process {pid} has ended, and its parent has not waited for it yet"),
+            Self::Ended(pid) => {
+                write!(f, "process {pid} has ended, and its parent has not waited for it yet")
+            }
             Self::NotPermitted { pid, tried, error } => write!(
                 f,
                 "not permitted to {tried} of process {pid}: {error}. Be the same user as the process, or root (sudo). If you are, the system \
@@ -65,7 +67,11 @@ impl fmt::Display for Error {
                             0 => String::new(),
                             more => format!(", and {more} more"),
                         };
-                        write!(f, "; it may be in what could not be read: {} ({error}){others}", path.display())
+                        write!(
+                            f,
+                            "; it may be in what could not be read: {} ({error}){others}",
+                            path.display()
+                        )
                     }
                 }
             }
@@ -82,7 +88,9 @@ impl fmt::Display for Error {
                     file.display()
                 )
             }
-            Self::Failed { pid, tried, error } => write!(f, "cannot {tried} of process {pid}: {error}"),
+            Self::Failed { pid, tried, error } => {
+                write!(f, "cannot {tried} of process {pid}: {error}")
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A process that stands still: each of its kernel threads is held (see `upcall_os::trace`) until the [`Halted`] is dropped.
+//! A process that stands still: each of its kernel threads is held (see `upcall_os::trace`) until
+//! the [`Halted`] is dropped.
 //!
 //! New kernel threads may be started while the first are being stopped, so the list is read again
 //! until it has no new ones. A kernel thread may be in a system call that nothing interrupts. After
@@ -19,7 +20,8 @@ const BUSY: Duration = Duration::from_secs(2);
 /// So long the processor is given away between looks, then slept.
 const SPIN: Duration = Duration::from_millis(1);
 
-/// All kernel threads of a process, held. To be made and dropped on a kernel thread that ends soon after.
+/// All kernel threads of a process, held. To be made and dropped on a kernel thread that ends soon
+/// after.
 pub struct Halted {
     tasks: Vec<Held>,
     since: Instant,
@@ -39,7 +41,9 @@ impl Halted {
         let mut halted = Self { tasks: Vec::new(), since: Instant::now() };
         let mut seen = HashSet::new();
         loop {
-            let tasks = process.tasks().map_err(|error| Error::kernel(process.pid, "list the kernel threads", error))?;
+            let tasks = process
+                .tasks()
+                .map_err(|error| Error::kernel(process.pid, "list the kernel threads", error))?;
             let before = seen.len();
             for tid in tasks.into_iter().filter(|&tid| seen.insert(tid)) {
                 match Held::seize(tid) {
@@ -63,7 +67,9 @@ impl Halted {
         let start = Instant::now();
         let is_waited_for = |held: &mut Held| {
             let waited = start.elapsed();
-            held.look() == Hold::Coming && waited < BUSY && (waited < PATIENCE || !process.is_uninterruptible(held.tid()))
+            held.look() == Hold::Coming
+                && waited < BUSY
+                && (waited < PATIENCE || !process.is_uninterruptible(held.tid()))
         };
         while self.tasks.iter_mut().any(is_waited_for) {
             if start.elapsed() < SPIN {
@@ -76,8 +82,11 @@ impl Halted {
 
     /// Where each of them stands.
     pub fn tasks(&self, process: &Process) -> Vec<Task> {
-        let task =
-            |held: &Held| Task { tid: held.tid(), own_number: process.own_number(held.tid()), registers: held.registers().ok() };
+        let task = |held: &Held| Task {
+            tid: held.tid(),
+            own_number: process.own_number(held.tid()),
+            registers: held.registers().ok(),
+        };
         self.tasks.iter().map(task).collect()
     }
 

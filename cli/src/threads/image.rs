@@ -1,4 +1,5 @@
-//! The program and the shared libraries of a process: their ELF files, and by how much each is shifted in memory (its load bias).
+//! The program and the shared libraries of a process: their ELF files, and by how much each is
+//! shifted in memory (its load bias).
 
 use super::memory;
 use super::process::{Mapping, Process};
@@ -43,7 +44,9 @@ impl<'a> Image<'a> {
 
     /// Whether code of it is at `address`.
     pub fn has_code_at(&self, address: u64) -> bool {
-        self.mappings.iter().any(|mapping| mapping.executable && (mapping.start..mapping.end).contains(&address))
+        self.mappings
+            .iter()
+            .any(|mapping| mapping.executable && (mapping.start..mapping.end).contains(&address))
     }
 
     /// Whether it is the kernel's code, which has no file.
@@ -52,7 +55,10 @@ impl<'a> Image<'a> {
     }
 
     /// For a look at a few parts of the file, without reading the rest. `None`: it is no program.
-    pub fn peek<T>(&self, look: impl FnOnce(&Elf<'_, &ReadCache<std::fs::File>>) -> Option<T>) -> io::Result<Option<T>> {
+    pub fn peek<T>(
+        &self,
+        look: impl FnOnce(&Elf<'_, &ReadCache<std::fs::File>>) -> Option<T>,
+    ) -> io::Result<Option<T>> {
         if self.is_vdso() || !self.mappings.iter().any(|mapping| mapping.executable) {
             return Ok(None);
         }
@@ -60,30 +66,42 @@ impl<'a> Image<'a> {
         Ok(Elf::parse(&file).ok().and_then(|elf| look(&elf)))
     }
 
-    /// All of the file. It is kept for the rest of this program's run, which is short: each file is read once.
+    /// All of the file. It is kept for the rest of this program's run, which is short: each file is
+    /// read once.
     pub fn read(&self) -> io::Result<Elf<'static>> {
         let bytes = if self.is_vdso() {
             let Mapping { start, end, .. } = self.mappings[0];
-            let bytes = memory::read(self.process.pid, *start, (end - start).min(MOST_OF_VDSO) as usize)?;
-            bytes.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "it cannot be read"))?
+            let bytes =
+                memory::read(self.process.pid, *start, (end - start).min(MOST_OF_VDSO) as usize)?;
+            bytes
+                .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "it cannot be read"))?
         } else {
             let mut bytes = Vec::new();
             io::Read::read_to_end(&mut self.process.open(self.mappings[0])?, &mut bytes)?;
             bytes
         };
-        Elf::parse(&*Vec::leak(bytes)).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        Elf::parse(&*Vec::leak(bytes))
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    /// What to add to an address in the file to have it in memory. It may be negative, so additions wrap.
+    /// What to add to an address in the file to have it in memory. It may be negative, so additions
+    /// wrap.
     pub fn bias<'data, R: ReadRef<'data>>(&self, elf: &Elf<'data, R>) -> Option<u64> {
         let page = |address: u64| address & !(PAGE - 1);
-        let segments = elf.elf_program_headers().iter().filter(|header| header.p_type(LittleEndian) == PT_LOAD);
-        // Code only: the kernel maps whole pages, and one page of the file may belong to two segments.
+        let segments = elf
+            .elf_program_headers()
+            .iter()
+            .filter(|header| header.p_type(LittleEndian) == PT_LOAD);
+        // Code only: the kernel maps whole pages, and one page of the file may belong to two
+        // segments.
         let code = segments.filter(|header| header.p_flags(LittleEndian) & PF_X == PF_X);
         code.into_iter().find_map(|header| {
             let (offset, length) = (header.p_offset(LittleEndian), header.p_filesz(LittleEndian));
             let range = page(offset)..offset.saturating_add(length);
-            let mapping = self.mappings.iter().find(|mapping| mapping.executable && range.contains(&mapping.offset))?;
+            let mapping = self
+                .mappings
+                .iter()
+                .find(|mapping| mapping.executable && range.contains(&mapping.offset))?;
             let start = mapping.start.wrapping_sub(mapping.offset - range.start);
             Some(start.wrapping_sub(page(header.p_vaddr(LittleEndian))))
         })

@@ -1,4 +1,5 @@
-//! The form for programs: one object, stable; fields may be added. Its description is in the command's help.
+//! The form for programs: one object, stable; fields may be added. Its description is in the
+//! command's help.
 
 use super::backtrace;
 use super::code::{Code, Frame};
@@ -90,11 +91,20 @@ impl<'a> Rows<'a> {
             (true, true) => backtrace::calls_of(&thread.calls, self.code),
             (true, false) => backtrace::shown(&thread.calls, self.code, thread.state),
         };
-        let call = |Frame { address, function, file, line }| Call { address: hex(address), function, file, line };
+        let call = |Frame { address, function, file, line }| Call {
+            address: hex(address),
+            function,
+            file,
+            line,
+        };
         Row {
             number: thread.number,
             name: thread.name.as_deref(),
-            kind: if matches!(thread.state, State::KernelWaiting | State::KernelElsewhere) { "kernel" } else { "user" },
+            kind: if matches!(thread.state, State::KernelWaiting | State::KernelElsewhere) {
+                "kernel"
+            } else {
+                "user"
+            },
             state: state(thread.state),
             waits_for: thread.waits_for.as_ref().map(|wait| Wait {
                 kind: kind(wait.kind),

@@ -1,4 +1,5 @@
-//! Much of another process's memory at once: a thousand places by each system call, some of which may turn out not to be readable.
+//! Much of another process's memory at once: a thousand places by each system call, some of which
+//! may turn out not to be readable.
 
 use std::io;
 use upcall_os::trace::{self, MOST_SPANS, Span};
@@ -11,7 +12,8 @@ pub struct Copied {
 }
 
 impl Copied {
-    /// What could be read of span `index`: all of it, or what lies before the first byte that cannot be read.
+    /// What could be read of span `index`: all of it, or what lies before the first byte that
+    /// cannot be read.
     pub fn get(&self, index: usize) -> &[u8] {
         self.parts.get(index).map_or(&[], |&(start, len)| &self.bytes[start..start + len])
     }
@@ -22,7 +24,8 @@ impl Copied {
     }
 }
 
-/// Reads `spans` of process `pid`. What cannot be read is left out; an error means that nothing can.
+/// Reads `spans` of process `pid`. What cannot be read is left out; an error means that nothing
+/// can.
 pub fn copy(pid: u32, spans: &[Span]) -> io::Result<Copied> {
     let total = spans.iter().map(|span| span.len).sum();
     let mut copied = Copied { bytes: vec![0; total], parts: Vec::with_capacity(spans.len()) };
@@ -36,7 +39,8 @@ pub fn copy(pid: u32, spans: &[Span]) -> io::Result<Copied> {
                 Err(error) if is_hole(&error) => 0,
                 Err(error) => return Err(error),
             };
-            // The spans that were read, and the one at which it ended, if any: the next call begins behind that.
+            // The spans that were read, and the one at which it ended, if any: the next call begins
+            // behind that.
             let mut done = 0;
             for span in rest {
                 let read = got.min(span.len);
@@ -54,12 +58,14 @@ pub fn copy(pid: u32, spans: &[Span]) -> io::Result<Copied> {
     Ok(copied)
 }
 
-/// As [`copy`], for many small spans that lie close to each other, as names on a heap do: each page is read once, for that is what costs.
+/// As [`copy`], for many small spans that lie close to each other, as names on a heap do: each page
+/// is read once, for that is what costs.
 pub fn copy_dense(pid: u32, spans: &[Span]) -> io::Result<Copied> {
     const PAGE: u64 = 4096;
     let mut order: Vec<usize> = (0..spans.len()).collect();
     order.sort_unstable_by_key(|&index| spans[index].at);
-    // Where the wider spans begin and end, and which one each span is in. All pages of a wider one have some of the spans, so it has no new holes.
+    // Where the wider spans begin and end, and which one each span is in. All pages of a wider one
+    // have some of the spans, so it has no new holes.
     let mut wider: Vec<(u64, u64)> = Vec::new();
     let mut inside = vec![0; spans.len()];
     for index in order {
@@ -71,7 +77,10 @@ pub fn copy_dense(pid: u32, spans: &[Span]) -> io::Result<Copied> {
         }
         inside[index] = wider.len() - 1;
     }
-    let read = copy(pid, &wider.iter().map(|&(at, end)| Span { at, len: (end - at) as usize }).collect::<Vec<_>>())?;
+    let read = copy(
+        pid,
+        &wider.iter().map(|&(at, end)| Span { at, len: (end - at) as usize }).collect::<Vec<_>>(),
+    )?;
     let part = |(span, wide): (&Span, usize)| {
         let ((start, got), skipped) = (read.parts[wide], (span.at - wider[wide].0) as usize);
         (start + skipped.min(got), span.len.min(got.saturating_sub(skipped)))
@@ -98,7 +107,10 @@ pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 /// The little-endian number of 8 bytes at `at`, 0 beyond the end.
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |eight| u64::from_le_bytes(*eight))
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |eight| u64::from_le_bytes(*eight))
 }
 
 #[cfg(test)]
@@ -109,9 +121,15 @@ mod tests {
     fn what_cannot_be_read_is_left_out() {
         let there: Vec<u8> = (0..=255).collect();
         let at = there.as_ptr().addr() as u64;
-        // Holes at the beginning, at the end, next to each other, and more spans than one call takes.
-        let span =
-            |index: usize| if index % 7 < 2 { Span { at: 8, len: 3 } } else { Span { at: at + index as u64 % 200, len: 5 } };
+        // Holes at the beginning, at the end, next to each other, and more spans than one call
+        // takes.
+        let span = |index: usize| {
+            if index % 7 < 2 {
+                Span { at: 8, len: 3 }
+            } else {
+                Span { at: at + index as u64 % 200, len: 5 }
+            }
+        };
         let spans: Vec<_> = (0..3000).map(span).collect();
         let copied = copy(std::process::id(), &spans).unwrap();
         for (index, span) in spans.iter().enumerate() {

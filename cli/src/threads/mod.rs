@@ -1,10 +1,12 @@
 //! `upcall threads PID`: the user-level threads of a running process, seen from outside.
 //!
-//! A program with `upcall-thread` says in one place of its memory where its threads are (`beacon`). The process is stopped (`halt`) for as long as it
-//! takes to copy its records and the stacks in use (`snapshot`), and goes on; from the copies it is found out what the threads do (`thread`), by
-//! which calls they came there (`unwind`), and how those are called (`symbols`).
+//! A program with `upcall-thread` says in one place of its memory where its threads are (`beacon`).
+//! The process is stopped (`halt`) for as long as it takes to copy its records and the stacks in
+//! use (`snapshot`), and goes on; from the copies it is found out what the threads do (`thread`),
+//! by which calls they came there (`unwind`), and how those are called (`symbols`).
 //!
-//! The process takes no part in this: it may hang, or be idle for good. What is read is another program's, and is trusted in nothing.
+//! The process takes no part in this: it may hang, or be idle for good. What is read is another
+//! program's, and is trusted in nothing.
 
 mod backtrace;
 mod beacon;
@@ -29,10 +31,12 @@ use process::Process;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-/// Lists the user-level threads of a running process: name, state, what each waits for, and a backtrace.
+/// Lists the user-level threads of a running process: name, state, what each waits for, and a
+/// backtrace.
 ///
-/// The process is stopped for a moment, as by a debugger, and need do nothing itself. It takes the right to trace it: the same user, or root.
-/// A thread that was woken and has not run since is shown as waiting. A system call of the process may return EINTR, as after any stop.
+/// The process is stopped for a moment, as by a debugger, and need do nothing itself. It takes the
+/// right to trace it: the same user, or root. A thread that was woken and has not run since is
+/// shown as waiting. A system call of the process may return EINTR, as after any stop.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", json::DESCRIPTION))]
 pub struct Args {

@@ -1,11 +1,13 @@
-//! What `/proc` says of a process: whether it is there, its kernel threads, and which files it maps where.
+//! What `/proc` says of a process: whether it is there, its kernel threads, and which files it maps
+//! where.
 
 use super::error::Error;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A part of the process's address space that a file, or the kernel's own code (`[vdso]`), is mapped to.
+/// A part of the process's address space that a file, or the kernel's own code (`[vdso]`), is
+/// mapped to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     pub start: u64,
@@ -29,7 +31,14 @@ fn mapping(line: &str) -> Option<Mapping> {
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let (start, end, offset) = (hex(start)?, hex(end)?, hex(offset)?);
     let named = path.starts_with('/') || path == "[vdso]";
-    (named && start < end).then(|| Mapping { start, end, offset, executable: flags.contains('x'), inode, path: path.into() })
+    (named && start < end).then(|| Mapping {
+        start,
+        end,
+        offset,
+        executable: flags.contains('x'),
+        inode,
+        path: path.into(),
+    })
 }
 
 /// A process that was there a moment ago.
@@ -44,17 +53,19 @@ pub struct Process {
 
 impl Process {
     pub fn find(pid: u32) -> Result<Self, Error> {
-        let status =
-            Status::read(&format!("/proc/{pid}/status")).map_err(|error| Error::kernel(pid, "read the status", error))?;
+        let status = Status::read(&format!("/proc/{pid}/status"))
+            .map_err(|error| Error::kernel(pid, "read the status", error))?;
         if matches!(status.state, 'Z' | 'X') && lives(pid).is_empty() {
             return Err(Error::Ended(pid));
         }
-        let maps = fs::read(format!("/proc/{pid}/maps")).map_err(|error| Error::kernel(pid, "read the memory map", error))?;
+        let maps = fs::read(format!("/proc/{pid}/maps"))
+            .map_err(|error| Error::kernel(pid, "read the memory map", error))?;
         let mappings = String::from_utf8_lossy(&maps).lines().filter_map(mapping).collect();
         Ok(Self { pid, program: status.name, mappings, foreign_numbers: status.numbers.len() > 1 })
     }
 
-    /// Opens a file that the process maps, also one of another mount namespace, and one that was deleted or replaced since.
+    /// Opens a file that the process maps, also one of another mount namespace, and one that was
+    /// deleted or replaced since.
     pub fn open(&self, mapping: &Mapping) -> io::Result<File> {
         let Mapping { start, end, path, .. } = mapping;
         // By the mapping itself: always the right file, but only for CAP_CHECKPOINT_RESTORE.
@@ -67,7 +78,10 @@ impl Process {
             return File::open(exe);
         }
         if path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)") {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was deleted or replaced since"));
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the file was deleted or replaced since",
+            ));
         }
         let inside = path.strip_prefix("/").unwrap_or(path);
         File::open(Path::new(&format!("/proc/{}/root", self.pid)).join(inside))
@@ -81,17 +95,20 @@ impl Process {
 
     /// Whether kernel thread `tid` has ended and only its number is left.
     pub fn is_dead(&self, tid: u32) -> bool {
-        Status::read(&format!("/proc/{}/task/{tid}/status", self.pid)).map_or(true, |status| matches!(status.state, 'Z' | 'X'))
+        Status::read(&format!("/proc/{}/task/{tid}/status", self.pid))
+            .map_or(true, |status| matches!(status.state, 'Z' | 'X'))
     }
 
     /// Whether kernel thread `tid` waits in a system call that nothing interrupts.
     pub fn is_uninterruptible(&self, tid: u32) -> bool {
-        Status::read(&format!("/proc/{}/task/{tid}/status", self.pid)).is_ok_and(|status| status.state == 'D')
+        Status::read(&format!("/proc/{}/task/{tid}/status", self.pid))
+            .is_ok_and(|status| status.state == 'D')
     }
 
     /// Who traces kernel thread `tid`; 0 if nobody.
     pub fn tracer(&self, tid: u32) -> u32 {
-        Status::read(&format!("/proc/{}/task/{tid}/status", self.pid)).map_or(0, |status| status.tracer)
+        Status::read(&format!("/proc/{}/task/{tid}/status", self.pid))
+            .map_or(0, |status| status.tracer)
     }
 
     /// The number by which the process itself knows its kernel thread `tid`.
@@ -106,7 +123,8 @@ impl Process {
 
 /// The kernel threads of `pid` that have not ended.
 fn lives(pid: u32) -> Vec<u32> {
-    let process = Process { pid, program: String::new(), mappings: Vec::new(), foreign_numbers: false };
+    let process =
+        Process { pid, program: String::new(), mappings: Vec::new(), foreign_numbers: false };
     process.tasks().unwrap_or_default().into_iter().filter(|&tid| !process.is_dead(tid)).collect()
 }
 
@@ -123,12 +141,16 @@ impl Status {
     fn read(path: &str) -> io::Result<Self> {
         let text = fs::read(path)?;
         let text = String::from_utf8_lossy(&text);
-        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
+        let field =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
         Ok(Self {
             name: field("Name:").into(),
             state: field("State:").chars().next().unwrap_or('?'),
             tracer: field("TracerPid:").parse().unwrap_or(0),
-            numbers: field("NSpid:").split_whitespace().filter_map(|number| number.parse().ok()).collect(),
+            numbers: field("NSpid:")
+                .split_whitespace()
+                .filter_map(|number| number.parse().ok())
+                .collect(),
         })
     }
 }
@@ -141,7 +163,10 @@ mod tests {
     fn lines_of_the_map() {
         let line = "5581a0-5581b000 r-xp 00036000 fe:00 1573 /a folder/pro gram (deleted)";
         let found = mapping(line).expect("a file");
-        assert_eq!((found.start, found.end, found.offset, found.inode), (0x5581a0, 0x5581b000, 0x36000, 1573));
+        assert_eq!(
+            (found.start, found.end, found.offset, found.inode),
+            (0x5581a0, 0x5581b000, 0x36000, 1573)
+        );
         assert!(found.executable && found.path == Path::new("/a folder/pro gram (deleted)"));
         for nothing in [
             "7f00-7f10 rw-p 00000000 00:00 0 ",

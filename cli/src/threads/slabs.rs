@@ -1,4 +1,5 @@
-//! Where the stacks are: the slabs that a program says it has, checked, and in the order of addresses.
+//! Where the stacks are: the slabs that a program says it has, checked, and in the order of
+//! addresses.
 //!
 //! ```text
 //! base + i × slot: ┌───────┬────────────────────────┬────────┬────────┐
@@ -32,11 +33,21 @@ impl Slabs {
     pub fn new(nodes: &[Vec<u8>], layout: Layout) -> (Self, usize) {
         let mut left = MOST_SLOTS;
         let slab = |node: &Vec<u8>| {
-            let slab = Slab { base: u64_at(node, 8), slot: u64_at(node, 16), usable: u64_at(node, 24), count: u64_at(node, 32) };
-            let end = slab.slot.checked_mul(slab.count).and_then(|bytes| bytes.checked_add(slab.base));
-            let fits = slab.usable.checked_add(layout.guard).is_some_and(|bytes| bytes <= slab.slot);
+            let slab = Slab {
+                base: u64_at(node, 8),
+                slot: u64_at(node, 16),
+                usable: u64_at(node, 24),
+                count: u64_at(node, 32),
+            };
+            let end =
+                slab.slot.checked_mul(slab.count).and_then(|bytes| bytes.checked_add(slab.base));
+            let fits =
+                slab.usable.checked_add(layout.guard).is_some_and(|bytes| bytes <= slab.slot);
             let room = layout.record as u64 + layout.colours * layout.colour_step;
-            let sane = end.is_some_and(|end| end <= MOST_ADDRESS) && fits && room <= slab.usable && slab.slot > 0;
+            let sane = end.is_some_and(|end| end <= MOST_ADDRESS)
+                && fits
+                && room <= slab.usable
+                && slab.slot > 0;
             (sane && slab.count <= left).then(|| {
                 left -= slab.count;
                 slab
@@ -50,7 +61,9 @@ impl Slabs {
 
     fn record(&self, slab: &Slab, index: u64) -> u64 {
         let Layout { guard, record, colours, colour_step, .. } = self.layout;
-        slab.base + index * slab.slot + guard + slab.usable - record as u64 - index % colours * colour_step
+        slab.base + index * slab.slot + guard + slab.usable
+            - record as u64
+            - index % colours * colour_step
     }
 
     /// Where the records are, of stacks in use and of free ones.
@@ -110,13 +123,19 @@ mod tests {
     #[test]
     fn records_and_stacks_find_each_other() {
         let slot = 4096 + 65536;
-        let (slabs, left_out) =
-            Slabs::new(&[node([0x10_0000_0000, slot, 65536, 240]), node([0x1000_0000, slot, 65536, 3])], layout());
+        let (slabs, left_out) = Slabs::new(
+            &[node([0x10_0000_0000, slot, 65536, 240]), node([0x1000_0000, slot, 65536, 3])],
+            layout(),
+        );
         assert_eq!((left_out, slabs.records().count()), (0, 243));
         for record in slabs.records() {
             let (bottom, top) = slabs.slot_of(record).expect("a slot");
             assert!(top == record && top - bottom > 60_000 && (top - bottom).is_multiple_of(64));
-            assert!([bottom, top - 8, record].iter().all(|&at| slabs.record_of_stack(at) == Some(record)));
+            assert!(
+                [bottom, top - 8, record]
+                    .iter()
+                    .all(|&at| slabs.record_of_stack(at) == Some(record))
+            );
         }
         assert_eq!(slabs.record_of_stack(0x1000_0000 + 3 * slot), None);
         assert_eq!(slabs.record_of_stack(8), None);

@@ -1,9 +1,12 @@
-//! Everything that is read of a process while it stands still: processors, records, names, registers, and the parts of stacks in use.
+//! Everything that is read of a process while it stands still: processors, records, names,
+//! registers, and the parts of stacks in use.
 //!
-//! All of it is what another program says, so it is checked: chains are followed for so long and no longer, sizes are bounded, and a place that
-//! cannot be read is left out. It is not trusted afterwards either: an address of it is only ever given to the kernel to read from.
+//! All of it is what another program says, so it is checked: chains are followed for so long and no
+//! longer, sizes are bounded, and a place that cannot be read is left out. It is not trusted
+//! afterwards either: an address of it is only ever given to the kernel to read from.
 //!
-//! The process waits for this, so it does nothing else: what the numbers mean is found out later (`thread`), and from copies (`unwind`).
+//! The process waits for this, so it does nothing else: what the numbers mean is found out later
+//! (`thread`), and from copies (`unwind`).
 
 use super::beacon::{Beacon, Layout};
 use super::error::Error;
@@ -16,12 +19,15 @@ use std::io;
 use std::time::Duration;
 use upcall_os::trace::{Registers, Span};
 
-/// So many links of a chain are followed: processors, slabs (of some 240 threads each), or kernel threads.
+/// So many links of a chain are followed: processors, slabs (of some 240 threads each), or kernel
+/// threads.
 const MOST_LINKS: usize = 1 << 16;
 const MOST_NAME: usize = 256;
-/// Read with each record: the stack below it, as far as most threads that wait have used theirs. It is in the same page, which is what costs.
+/// Read with each record: the stack below it, as far as most threads that wait have used theirs. It
+/// is in the same page, which is what costs.
 const PEEK: u64 = 1024;
-/// Of the stack of one thread, and of all together; beyond that each gets its share, but not less than the least.
+/// Of the stack of one thread, and of all together; beyond that each gets its share, but not less
+/// than the least.
 const MOST_STACK: usize = 256 << 10;
 const MOST_STACKS: usize = 1 << 30;
 const LEAST_STACK: usize = 4 << 10;
@@ -62,7 +68,8 @@ pub struct Record {
     pub cause: u8,
     pub object: u64,
     pub stack_pointer: u64,
-    /// Whether its kernel thread made it, so that it runs on the stack of that: a kernel thread's own, or a processor's first thread.
+    /// Whether its kernel thread made it, so that it runs on the stack of that: a kernel thread's
+    /// own, or a processor's first thread.
     pub outside: bool,
     /// Of the processor it belongs to. `None`: it has not started, or is a kernel thread.
     pub home: Option<u32>,
@@ -101,15 +108,26 @@ impl Stacks {
     }
 }
 
-/// Reads a process by its beacons. Without `backtraces` it reads no more of stacks than it takes to tell what the threads do.
-pub fn take(process: &Process, beacons: &[Beacon<'_>], backtraces: bool) -> Result<Snapshot, Error> {
+/// Reads a process by its beacons. Without `backtraces` it reads no more of stacks than it takes to
+/// tell what the threads do.
+pub fn take(
+    process: &Process,
+    beacons: &[Beacon<'_>],
+    backtraces: bool,
+) -> Result<Snapshot, Error> {
     // First without stopping it, so that it is not stopped in vain.
     for beacon in beacons {
         beacon.read(process.pid)?;
     }
-    // A kernel thread of its own: when it ends, the kernel lets go of whatever it still holds, also after a panic.
+    // A kernel thread of its own: when it ends, the kernel lets go of whatever it still holds, also
+    // after a panic.
     let taken = std::thread::scope(|scope| {
-        scope.spawn(|| Taking { process, notes: Vec::new(), stacks: Stacks::default() }.run(beacons, backtraces)).join()
+        scope
+            .spawn(|| {
+                Taking { process, notes: Vec::new(), stacks: Stacks::default() }
+                    .run(beacons, backtraces)
+            })
+            .join()
     });
     taken.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -129,7 +147,8 @@ impl Taking<'_> {
             self.program(beacon, &tasks, &mut processors, &mut records)?;
         }
         let pid = self.process.pid;
-        self.stacks(&mut records, backtraces).map_err(|error| Error::kernel(pid, "read the memory", error))?;
+        self.stacks(&mut records, backtraces)
+            .map_err(|error| Error::kernel(pid, "read the memory", error))?;
         let stopped = halted.release();
         Ok(Snapshot { processors, records, stacks: self.stacks, stopped, notes: self.notes })
     }
@@ -149,7 +168,9 @@ impl Taking<'_> {
         let nodes = self.chain("slabs of stacks", read.slabs, 40).map_err(failed)?;
         let (slabs, left_out) = Slabs::new(&nodes, layout);
         if left_out > 0 {
-            self.notes.push(format!("{left_out} slabs of stacks were left out: what they say of themselves cannot be"));
+            self.notes.push(format!(
+                "{left_out} slabs of stacks were left out: what they say of themselves cannot be"
+            ));
         }
         let kernel = self.chain("kernel threads", read.kernel, 16).map_err(failed)?;
         let posts = self.chain("virtual processors", read.processors, 24).map_err(failed)?;
@@ -157,14 +178,19 @@ impl Taking<'_> {
         // Each record, and how much below it is read too.
         let peek = |at: u64| slabs.slot_of(at).map_or(0, |(bottom, _)| PEEK.min(at - bottom));
         let inside = slabs.records().map(|at| (at, peek(at)));
-        let places: Vec<(u64, u64)> = inside.chain(kernel.iter().map(|node| (u64_at(node, 8), 0))).collect();
+        let places: Vec<(u64, u64)> =
+            inside.chain(kernel.iter().map(|node| (u64_at(node, 8), 0))).collect();
         let len = |peek: u64| peek as usize + layout.record;
-        let spans: Vec<_> = places.iter().map(|&(at, peek)| Span { at: at - peek, len: len(peek) }).collect();
+        let spans: Vec<_> =
+            places.iter().map(|&(at, peek)| Span { at: at - peek, len: len(peek) }).collect();
         let copied = copy(pid, &spans).map_err(failed)?;
         let first = records.len();
         let (mut homes, mut extras) = (Vec::new(), Vec::new());
         for (index, &(at, peek)) in places.iter().enumerate() {
-            let Some(bytes) = copied.whole(index, len(peek)).map(|bytes| &bytes[peek as usize..]) else { continue };
+            let Some(bytes) = copied.whole(index, len(peek)).map(|bytes| &bytes[peek as usize..])
+            else {
+                continue;
+            };
             let number = u64_at(bytes, layout.number);
             if number == 0 {
                 continue;
@@ -184,7 +210,12 @@ impl Taking<'_> {
                 home: None,
                 on: None,
                 slot: slot.unwrap_or_default(),
-                peek: Part { at: at - peek, copy: self.stacks.copies.len(), index, range: (0, peek as usize) },
+                peek: Part {
+                    at: at - peek,
+                    copy: self.stacks.copies.len(),
+                    index,
+                    range: (0, peek as usize),
+                },
                 parts: Vec::new(),
             });
         }
@@ -194,7 +225,14 @@ impl Taking<'_> {
         self.homes(mine, &homes, layout).map_err(failed)?;
         let live = posts.iter().filter_map(|post| {
             let task = tasks.iter().find(|task| task.own_number == u32_at(post, 16))?;
-            Some((Processor { index: u32_at(post, 20), kernel_thread: task.tid, current: u64_at(post, 8) }, task))
+            Some((
+                Processor {
+                    index: u32_at(post, 20),
+                    kernel_thread: task.tid,
+                    current: u64_at(post, 8),
+                },
+                task,
+            ))
         });
         let before = processors.len();
         for (processor, task) in live {
@@ -212,11 +250,14 @@ impl Taking<'_> {
         let mut at = first;
         while at != 0 {
             if nodes.len() == MOST_LINKS {
-                self.notes.push(format!("the chain of {what} was cut after {MOST_LINKS}: it is too long, or a circle"));
+                self.notes.push(format!(
+                    "the chain of {what} was cut after {MOST_LINKS}: it is too long, or a circle"
+                ));
                 break;
             }
             let Some(node) = read(self.process.pid, at, len)? else {
-                self.notes.push(format!("the chain of {what} leads to 0x{at:x}, which cannot be read"));
+                self.notes
+                    .push(format!("the chain of {what} leads to 0x{at:x}, which cannot be read"));
                 break;
             };
             at = u64_at(&node, 0);
@@ -226,9 +267,13 @@ impl Taking<'_> {
     }
 
     fn names(&self, records: &mut [Record], extras: &[u64], layout: Layout) -> io::Result<()> {
-        let named: Vec<_> = records.iter_mut().zip(extras).filter(|(_, extra)| **extra != 0).collect();
+        let named: Vec<_> =
+            records.iter_mut().zip(extras).filter(|(_, extra)| **extra != 0).collect();
         let span = |extra: u64| Span { at: extra.wrapping_add(layout.name), len: 16 };
-        let heads = copy_dense(self.process.pid, &named.iter().map(|(_, extra)| span(**extra)).collect::<Vec<_>>())?;
+        let heads = copy_dense(
+            self.process.pid,
+            &named.iter().map(|(_, extra)| span(**extra)).collect::<Vec<_>>(),
+        )?;
         let texts = (0..named.len()).map(|index| {
             let head = heads.get(index);
             Span { at: u64_at(head, 0), len: u64_at(head, 8).min(MOST_NAME as u64) as usize }
@@ -245,11 +290,21 @@ impl Taking<'_> {
 
     /// The processors that threads belong to.
     fn homes(&self, records: &mut [Record], homes: &[u64], layout: Layout) -> io::Result<()> {
-        let different: Vec<u64> = homes.iter().copied().filter(|&home| home != 0).collect::<HashSet<_>>().into_iter().collect();
-        let spans: Vec<_> = different.iter().map(|home| Span { at: home.wrapping_add(layout.index), len: 8 }).collect();
+        let different: Vec<u64> = homes
+            .iter()
+            .copied()
+            .filter(|&home| home != 0)
+            .collect::<HashSet<_>>()
+            .into_iter()
+            .collect();
+        let spans: Vec<_> = different
+            .iter()
+            .map(|home| Span { at: home.wrapping_add(layout.index), len: 8 })
+            .collect();
         let copied = copy(self.process.pid, &spans)?;
         let index = |place| u32::try_from(u64_at(copied.get(place), 0)).unwrap_or(u32::MAX);
-        let indexes: HashMap<_, _> = different.iter().enumerate().map(|(place, &home)| (home, index(place))).collect();
+        let indexes: HashMap<_, _> =
+            different.iter().enumerate().map(|(place, &home)| (home, index(place))).collect();
         for (record, home) in records.iter_mut().zip(homes) {
             record.home = indexes.get(home).copied();
         }
@@ -258,10 +313,17 @@ impl Taking<'_> {
 
     /// The parts of stacks that are in use.
     fn stacks(&mut self, records: &mut [Record], backtraces: bool) -> io::Result<()> {
-        let telling = |record: &Record| record.on.is_some() || !(record.blocking || record.cause == WORK);
-        let used = |record: &Record, limit| if backtraces || telling(record) { record.in_use(limit) } else { Vec::new() };
+        let telling =
+            |record: &Record| record.on.is_some() || !(record.blocking || record.cause == WORK);
+        let used = |record: &Record, limit| {
+            if backtraces || telling(record) { record.in_use(limit) } else { Vec::new() }
+        };
         let most = MOST_STACK as u64;
-        let bytes: u64 = records.iter().flat_map(|record| used(record, most)).map(|(at, end)| (end - at).min(most)).sum();
+        let bytes: u64 = records
+            .iter()
+            .flat_map(|record| used(record, most))
+            .map(|(at, end)| (end - at).min(most))
+            .sum();
         let share = (MOST_STACKS / records.len().max(1)).clamp(LEAST_STACK, MOST_STACK) as u64;
         let limit = if bytes <= MOST_STACKS as u64 { most } else { share };
         let mut spans = Vec::new();
@@ -272,7 +334,12 @@ impl Taking<'_> {
                     Part { at, range: ((at - peek.at) as usize, peek.range.1), ..peek }
                 } else {
                     spans.push(Span { at, len });
-                    Part { at, copy: self.stacks.copies.len(), index: spans.len() - 1, range: (0, len) }
+                    Part {
+                        at,
+                        copy: self.stacks.copies.len(),
+                        index: spans.len() - 1,
+                        range: (0, len),
+                    }
                 });
             }
         }
@@ -291,25 +358,34 @@ impl Record {
                 if inside(at) {
                     vec![(at, top)]
                 } else {
-                    // A kernel thread's own stack, or a signal handler's; then the frames below that are here.
-                    let all = [(at, at.saturating_add(limit)), (bottom.max(top.saturating_sub(limit)), top)];
+                    // A kernel thread's own stack, or a signal handler's; then the frames below
+                    // that are here.
+                    let all = [
+                        (at, at.saturating_add(limit)),
+                        (bottom.max(top.saturating_sub(limit)), top),
+                    ];
                     all.into_iter().filter(|(at, end)| at < end).collect()
                 }
             }
             Some((_, None)) => Vec::new(),
             // Not started, or a kernel thread that nobody has found.
             None if self.home.is_none() => Vec::new(),
-            None if self.outside => vec![(self.stack_pointer, self.stack_pointer.saturating_add(limit))],
+            None if self.outside => {
+                vec![(self.stack_pointer, self.stack_pointer.saturating_add(limit))]
+            }
             None if inside(self.stack_pointer) => vec![(self.stack_pointer, top)],
             None => Vec::new(),
         }
     }
 }
 
-/// Finds the thread that the kernel thread of `processor` stands in: the one that runs. In the few instructions in which a processor goes from
-/// one thread to the next it is the old one still, whose saved stack pointer is out of date.
+/// Finds the thread that the kernel thread of `processor` stands in: the one that runs. In the few
+/// instructions in which a processor goes from one thread to the next it is the old one still,
+/// whose saved stack pointer is out of date.
 fn place(records: &mut [Record], slabs: &Slabs, processor: &Processor, task: &Task) {
-    let under = task.registers.and_then(|registers| slabs.record_of_stack(registers.general[STACK_POINTER]));
+    let under = task
+        .registers
+        .and_then(|registers| slabs.record_of_stack(registers.general[STACK_POINTER]));
     let position = |at: u64| records.iter().position(|record| record.at == at);
     if let Some(index) = under.and_then(position).or_else(|| position(processor.current)) {
         records[index].on = Some((task.tid, task.registers));
@@ -318,7 +394,8 @@ fn place(records: &mut [Record], slabs: &Slabs, processor: &Processor, task: &Ta
 
 /// Kernel threads that wait through the crate wait on a futex in their record.
 fn find_kernel_threads(records: &mut [Record], tasks: &[Task], size: u64) {
-    let mut by_place: Vec<_> = records.iter_mut().filter(|record| record.outside && record.on.is_none()).collect();
+    let mut by_place: Vec<_> =
+        records.iter_mut().filter(|record| record.outside && record.on.is_none()).collect();
     by_place.sort_by_key(|record| record.at);
     for task in tasks {
         let Some(registers) = task.registers else { continue };

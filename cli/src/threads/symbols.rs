@@ -1,7 +1,9 @@
-//! Names of functions: from the debug information, with those that were inlined and with lines; else from the symbol table.
+//! Names of functions: from the debug information, with those that were inlined and with lines;
+//! else from the symbol table.
 //!
-//! Debug information that holds lines only (`debug = "line-tables-only"`, as many release builds have it) names functions without their crate and
-//! module. Of a function that was not inlined the symbol has them; for the others of the standard library and of `upcall-thread`, which are told
+//! Debug information that holds lines only (`debug = "line-tables-only"`, as many release builds
+//! have it) names functions without their crate and module. Of a function that was not inlined the
+//! symbol has them; for the others of the standard library and of `upcall-thread`, which are told
 //! from the program's own, the source file says which module it is.
 
 use super::code::Frame;
@@ -28,16 +30,20 @@ const KNOWN_FILE: &str = "vp.rs";
 
 impl Symbols {
     pub fn new(elf: &Elf<'static>) -> Self {
-        let section = |name: &str| elf.section_by_name(name).and_then(|section| section.data().ok()).unwrap_or_default();
-        let load =
-            |id: addr2line::gimli::SectionId| Ok::<_, addr2line::gimli::Error>(Slice::new(section(id.name()), LittleEndian));
+        let section = |name: &str| {
+            elf.section_by_name(name).and_then(|section| section.data().ok()).unwrap_or_default()
+        };
+        let load = |id: addr2line::gimli::SectionId| {
+            Ok::<_, addr2line::gimli::Error>(Slice::new(section(id.name()), LittleEndian))
+        };
         let context = Dwarf::load(load).and_then(Context::from_dwarf).ok();
         let functions = elf
             .symbols()
             .chain(elf.dynamic_symbols())
             .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition());
-        let mut table: Vec<_> =
-            functions.filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?))).collect();
+        let mut table: Vec<_> = functions
+            .filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?)))
+            .collect();
         table.sort_unstable();
         let mut symbols = Self { context, table, sources: None };
         symbols.sources = symbols.find_sources();
@@ -45,13 +51,18 @@ impl Symbols {
     }
 
     fn find_sources(&self) -> Option<String> {
-        let candidates = self.table.iter().filter(|(.., name)| name.contains("upcall_thread") && name.contains("find"));
-        let (address, ..) = candidates.clone().find(|(.., name)| KNOWN.contains(&demangled(name).as_str()))?;
+        let candidates = self
+            .table
+            .iter()
+            .filter(|(.., name)| name.contains("upcall_thread") && name.contains("find"));
+        let (address, ..) =
+            candidates.clone().find(|(.., name)| KNOWN.contains(&demangled(name).as_str()))?;
         let frames = self.debug_information(*address, *address).ok()?;
         frames.last()?.file.as_ref()?.strip_suffix(KNOWN_FILE).map(String::from)
     }
 
-    /// The functions that `inside`, an address in the file, is in; `address` is what it is in memory.
+    /// The functions that `inside`, an address in the file, is in; `address` is what it is in
+    /// memory.
     pub fn frames(&self, inside: u64, address: u64) -> Vec<Frame> {
         let mut frames = self.debug_information(inside, address).unwrap_or_default();
         if frames.is_empty() {
@@ -67,19 +78,26 @@ impl Symbols {
         for frame in &mut frames {
             if let Some(function) = frame.function.take() {
                 let known = is_qualified(&function);
-                frame.function = Some(if known { function } else { self.qualified(&function, frame.file.as_deref()) });
+                frame.function = Some(if known {
+                    function
+                } else {
+                    self.qualified(&function, frame.file.as_deref())
+                });
             }
         }
         frames
     }
 
-    /// A function without its module, which the file may tell. What its type parameters are is left out: their names are long, and say little.
+    /// A function without its module, which the file may tell. What its type parameters are is left
+    /// out: their names are long, and say little.
     fn qualified(&self, function: &str, file: Option<&str>) -> String {
         let name = function.split('<').next().unwrap_or(function);
         let module = file.and_then(|file| {
-            let ours = self.sources.as_ref().and_then(|sources| file.strip_prefix(sources.as_str()));
+            let ours =
+                self.sources.as_ref().and_then(|sources| file.strip_prefix(sources.as_str()));
             let ours = ours.map(|rest| ("upcall_thread", rest));
-            let (of, rest) = ours.or_else(|| file.split_once("/library/")?.1.split_once("/src/"))?;
+            let (of, rest) =
+                ours.or_else(|| file.split_once("/library/")?.1.split_once("/src/"))?;
             let rest = rest.strip_suffix(".rs")?;
             let inside = rest.strip_suffix("/mod").unwrap_or(rest).replace('/', "::");
             Some(if rest == "lib" { of.to_string() } else { format!("{of}::{inside}") })
@@ -87,7 +105,11 @@ impl Symbols {
         module.map_or_else(|| name.to_string(), |module| format!("{module}::{name}"))
     }
 
-    fn debug_information(&self, inside: u64, address: u64) -> Result<Vec<Frame>, addr2line::gimli::Error> {
+    fn debug_information(
+        &self,
+        inside: u64,
+        address: u64,
+    ) -> Result<Vec<Frame>, addr2line::gimli::Error> {
         let Some(context) = &self.context else { return Ok(Vec::new()) };
         let mut found = context.find_frames(inside).skip_all_loads()?;
         let mut frames = Vec::new();
@@ -119,7 +141,8 @@ fn is_qualified(function: &str) -> bool {
 
 /// As people write it, without the compiler's hash.
 fn demangled(name: &str) -> String {
-    let name = rustc_demangle::try_demangle(name).map_or_else(|_| name.to_string(), |name| format!("{name:#}"));
+    let name = rustc_demangle::try_demangle(name)
+        .map_or_else(|_| name.to_string(), |name| format!("{name:#}"));
     line(&name)
 }
 
@@ -129,16 +152,28 @@ mod tests {
 
     #[test]
     fn names_without_a_module_get_one() {
-        let symbols = Symbols { context: None, table: Vec::new(), sources: Some("/home/x/thread/src/".into()) };
+        let symbols = Symbols {
+            context: None,
+            table: Vec::new(),
+            sources: Some("/home/x/thread/src/".into()),
+        };
         for (name, file, expected) in [
             ("lock<usize>", "/home/x/thread/src/mutex.rs", "upcall_thread::mutex::lock"),
             ("switch", "/home/x/thread/src/arch/x86_64.rs", "upcall_thread::arch::x86_64::switch"),
-            ("do_call<a::B, ()>", "/rustc/59807616/library/std/src/panicking.rs", "std::panicking::do_call"),
+            (
+                "do_call<a::B, ()>",
+                "/rustc/59807616/library/std/src/panicking.rs",
+                "std::panicking::do_call",
+            ),
             ("f<u8>", "/rustc/59807616/library/core/src/ops/mod.rs", "core::ops::f"),
             ("own<u8>", "/home/x/src/main.rs", "own"),
         ] {
             assert_eq!(symbols.qualified(name, Some(file)), expected);
         }
-        assert!(!is_qualified("lock<std::Thing>") && is_qualified("<a::B as C>::f") && is_qualified("a::f<u8>"));
+        assert!(
+            !is_qualified("lock<std::Thing>")
+                && is_qualified("<a::B as C>::f")
+                && is_qualified("a::f<u8>")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The form for people. Threads that do the same are shown together, so that ten thousand take no more room than ten.
+//! The form for people. Threads that do the same are shown together, so that ten thousand take no
+//! more room than ten.
 
 use super::backtrace;
 use super::code::{Code, Frame};
@@ -17,7 +18,11 @@ const MANY: usize = 4;
 const NAMED: usize = 3;
 
 /// The thread that `processor` runs, or on whose stack it idles.
-pub fn thread_of<'a>(processor: &Processor, snapshot: &Snapshot, threads: &'a [Thread]) -> Option<&'a Thread> {
+pub fn thread_of<'a>(
+    processor: &Processor,
+    snapshot: &Snapshot,
+    threads: &'a [Thread],
+) -> Option<&'a Thread> {
     let record = snapshot.records.iter().find(|record| record.at == processor.current)?;
     threads.iter().find(|thread| thread.number == record.number)
 }
@@ -69,7 +74,8 @@ fn doing(threads: &[&Thread]) -> String {
             _ => format!("run{s}"),
         },
         State::Waiting | State::KernelWaiting => {
-            let waits: Vec<_> = threads.iter().filter_map(|thread| thread.waits_for.as_ref()).collect();
+            let waits: Vec<_> =
+                threads.iter().filter_map(|thread| thread.waits_for.as_ref()).collect();
             let mut text = match waits.first().map(|wait| wait.kind) {
                 Some(Kind::Time) => format!("sleep{s}"),
                 Some(Kind::Unpark) => format!("{is} parked"),
@@ -91,7 +97,9 @@ fn doing(threads: &[&Thread]) -> String {
         },
         State::Ended => format!("{has} ended, and {has} not been joined"),
         State::Abandoned => format!("never run{s} again: the virtual processors have ended"),
-        State::KernelElsewhere => format!("do{} not wait through Upcall now", if s.is_empty() { "" } else { "es" }),
+        State::KernelElsewhere => {
+            format!("do{} not wait through Upcall now", if s.is_empty() { "" } else { "es" })
+        }
     }
 }
 
@@ -119,14 +127,20 @@ fn groups<'a>(threads: &'a [Thread], fold: bool) -> Vec<Vec<&'a Thread>> {
     let mut groups: Vec<Vec<&Thread>> = Vec::new();
     for thread in threads {
         let kind = thread.waits_for.as_ref().map(|wait| wait.kind);
-        let place = *known.entry(Likeness { state: thread.state, kind, calls: &thread.calls }).or_insert(groups.len());
+        let place = *known
+            .entry(Likeness { state: thread.state, kind, calls: &thread.calls })
+            .or_insert(groups.len());
         match groups.get_mut(place) {
             Some(group) => group.push(thread),
             None => groups.push(vec![thread]),
         }
     }
     let each = |group: Vec<&'a Thread>| {
-        if fold && group.len() >= MANY { vec![group] } else { group.into_iter().map(|thread| vec![thread]).collect() }
+        if fold && group.len() >= MANY {
+            vec![group]
+        } else {
+            group.into_iter().map(|thread| vec![thread]).collect()
+        }
     };
     groups.into_iter().flat_map(each).collect()
 }
@@ -155,17 +169,26 @@ pub fn print(
     )?;
     for processor in &snapshot.processors {
         let does = match thread_of(processor, snapshot, threads) {
-            Some(thread) if thread.state == State::Running => format!("runs thread {}", title(thread)),
+            Some(thread) if thread.state == State::Running => {
+                format!("runs thread {}", title(thread))
+            }
             Some(thread) => format!("idles on the stack of thread {}", title(thread)),
             None => "is between two threads".into(),
         };
-        writeln!(out, "processor {} {does} {FAINT}(kernel thread {}){FAINT:#}", processor.index, processor.kernel_thread)?;
+        writeln!(
+            out,
+            "processor {} {does} {FAINT}(kernel thread {}){FAINT:#}",
+            processor.index, processor.kernel_thread
+        )?;
     }
     for group in &user {
         section(&mut out, group, code, backtraces, all)?;
     }
     if !kernel.is_empty() {
-        writeln!(out, "\n{STRONG}kernel threads that wait, or have waited, through Upcall{STRONG:#}")?;
+        writeln!(
+            out,
+            "\n{STRONG}kernel threads that wait, or have waited, through Upcall{STRONG:#}"
+        )?;
     }
     for group in &kernel {
         section(&mut out, group, code, backtraces, all)?;
@@ -176,14 +199,26 @@ pub fn print(
     out.flush()
 }
 
-fn section(out: &mut impl Write, group: &[&Thread], code: &Code<'_>, backtraces: bool, all: bool) -> io::Result<()> {
+fn section(
+    out: &mut impl Write,
+    group: &[&Thread],
+    code: &Code<'_>,
+    backtraces: bool,
+    all: bool,
+) -> io::Result<()> {
     match group {
         [thread] => writeln!(out, "\n{STRONG}{}{STRONG:#} {}", title(thread), doing(group))?,
         _ => {
             let first: Vec<_> = group.iter().take(NAMED).map(|thread| title(thread)).collect();
             let last = group.last().map(|thread| title(thread)).unwrap_or_default();
             let between = if group.len() > NAMED + 1 { ", …, " } else { ", " };
-            writeln!(out, "\n{STRONG}{} threads{STRONG:#} {}: {}{between}{last}", group.len(), doing(group), first.join(", "))?;
+            writeln!(
+                out,
+                "\n{STRONG}{} threads{STRONG:#} {}: {}{between}{last}",
+                group.len(),
+                doing(group),
+                first.join(", ")
+            )?;
         }
     }
     let Some(thread) = group.first().filter(|_| backtraces) else { return Ok(()) };

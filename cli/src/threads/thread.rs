@@ -1,9 +1,12 @@
-//! What each thread does: from its record, from the processors, and, where the record does not tell, from the calls on its stack.
+//! What each thread does: from its record, from the processors, and, where the record does not
+//! tell, from the calls on its stack.
 //!
 //! Four things that the record (of version 1) does not tell:
-//! * that a thread has ended and has not been joined: nothing but the scheduler's first function is on its stack then;
+//! * that a thread has ended and has not been joined: nothing but the scheduler's first function is
+//!   on its stack then;
 //! * that a worker idles on its own stack: the idle loop was called by the worker's loop;
-//! * that a thread is about to wait, or was woken and is about to run: it is a processor's, and the idle loop is not on its stack;
+//! * that a thread is about to wait, or was woken and is about to run: it is a processor's, and the
+//!   idle loop is not on its stack;
 //! * that a thread was woken and has not run since: it is shown as waiting until it does.
 
 use super::backtrace::{calls_of, is_function};
@@ -91,19 +94,25 @@ impl Kind {
 
 /// All threads, in the order of their states and then of their numbers.
 pub fn all(snapshot: &Snapshot, code: &Code<'_>) -> Vec<Thread> {
-    let by_record: HashMap<u64, &Record> = snapshot.records.iter().map(|record| (record.at, record)).collect();
+    let by_record: HashMap<u64, &Record> =
+        snapshot.records.iter().map(|record| (record.at, record)).collect();
     let live: HashSet<u32> = snapshot.processors.iter().map(|processor| processor.index).collect();
     let mut threads: Vec<_> = snapshot
         .records
         .iter()
         .map(|record| {
             let calls = calls(record, &snapshot.stacks, code);
-            let running = snapshot.processors.iter().find(|processor| processor.current == record.at);
+            let running =
+                snapshot.processors.iter().find(|processor| processor.current == record.at);
             let (state, kind) = state(record, running, &live, &calls, code);
             let waits_for = kind.map(|kind| {
                 let object = if kind.has_object() { record.object } else { 0 };
                 let thread = by_record.get(&object).filter(|_| kind == Kind::Thread);
-                Wait { kind, object, thread: thread.map(|thread| (thread.number, thread.name.clone())) }
+                Wait {
+                    kind,
+                    object,
+                    thread: thread.map(|thread| (thread.number, thread.name.clone())),
+                }
             });
             Thread {
                 number: record.number,
@@ -151,7 +160,8 @@ fn state(
             if caller_of("find").is_some_and(|frame| is_function(frame, "vp", "serve")) {
                 return (State::IdleWorker, None);
             }
-            // On its way into a wait or out of one, or looking for outside work in between: it does not wait, as far as names tell.
+            // On its way into a wait or out of one, or looking for outside work in between: it does
+            // not wait, as far as names tell.
             let has_names = calls.iter().any(|frame| frame.function.is_some());
             if has_names && caller_of("find").is_none() {
                 return (State::Running, None);
@@ -183,9 +193,9 @@ fn calls(record: &Record, stacks: &Stacks, code: &Code<'_>) -> Calls {
     let cut = |why: &str| Calls { at: Vec::new(), cut: Some(why.into()) };
     match record.on {
         Some((_, Some(registers))) => running(record, unwind::running(&registers), &stack, code),
-        Some((_, None)) => {
-            cut("its kernel thread has not stopped: it is in a system call that nothing interrupts, or gets no processor")
-        }
+        Some((_, None)) => cut(
+            "its kernel thread has not stopped: it is in a system call that nothing interrupts, or gets no processor",
+        ),
         None if record.home.is_none() => Calls::default(),
         None if record.parts.is_empty() => cut("its saved stack pointer is not in its stack"),
         None => match unwind::suspended(record.stack_pointer, &stack) {
@@ -195,14 +205,24 @@ fn calls(record: &Record, stacks: &Stacks, code: &Code<'_>) -> Calls {
     }
 }
 
-/// From the registers; but in the middle of a switch the call frame information is not true. There, either as many of the four words as were pushed are to
-/// be popped, or the stack is the new thread's already and its saved picture is still good. What leads to the end of the stack is right.
-fn running(record: &Record, place: Place, stack: &impl Fn(u64) -> Option<u64>, code: &Code<'_>) -> Calls {
+/// From the registers; but in the middle of a switch the call frame information is not true. There,
+/// either as many of the four words as were pushed are to be popped, or the stack is the new
+/// thread's already and its saved picture is still good. What leads to the end of the stack is
+/// right.
+fn running(
+    record: &Record,
+    place: Place,
+    stack: &impl Fn(u64) -> Option<u64>,
+    code: &Code<'_>,
+) -> Calls {
     let first = unwind(code, place.clone(), stack);
     if first.cut.is_none() {
         return first;
     }
     let saved = unwind::suspended(record.stack_pointer, stack);
     let others = (1..=4).map(|words| place.popped(words)).chain(saved);
-    others.map(|place| unwind(code, place, stack)).find(|calls| calls.cut.is_none()).unwrap_or(first)
+    others
+        .map(|place| unwind(code, place, stack))
+        .find(|calls| calls.cut.is_none())
+        .unwrap_or(first)
 }

@@ -1,6 +1,8 @@
 //! From a thread's stack to the calls that are under way on it (crate `upcall-frames`).
 //!
-//! A suspended thread is unwound as if it had popped the four words that `arch::switch` pushes: the inline assembly does not tell the call frame information of them. See the pictures in `thread/src/arch/x86_64.rs`.
+//! A suspended thread is unwound as if it had popped the four words that `arch::switch` pushes: the
+//! inline assembly does not tell the call frame information of them. See the pictures in
+//! `thread/src/arch/x86_64.rs`.
 
 use super::code::Code;
 use super::image::Elf;

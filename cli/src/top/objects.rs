@@ -4,8 +4,20 @@ use crate::objects::Object;
 use crate::told::cell;
 use std::cmp::Ordering;
 
-pub(super) const HEADS: [&str; 12] =
-    ["OBJECT", "HOME", "HOLDS", "CHANGES/S", "URGENT/S", "INVOKED/S", "AUTO/S", "%LOCK", "%LOOK", "%URG", "HOLDER", "STATE"];
+pub(super) const HEADS: [&str; 12] = [
+    "OBJECT",
+    "HOME",
+    "HOLDS",
+    "CHANGES/S",
+    "URGENT/S",
+    "INVOKED/S",
+    "AUTO/S",
+    "%LOCK",
+    "%LOOK",
+    "%URG",
+    "HOLDER",
+    "STATE",
+];
 pub(super) const WIDTHS: [u16; 12] = [16, 7, 6, 10, 9, 10, 8, 6, 6, 5, 7, 8];
 /// In place of 0, which is not so easily overlooked.
 const NONE: &str = "-";
@@ -33,7 +45,9 @@ pub(super) fn cells(row: &Object) -> [String; 12] {
 pub(super) fn order(a: &Object, b: &Object, column: usize) -> Ordering {
     // By shares, as they are shown.
     let share = |way: fn(&Object) -> u64| {
-        let part = |of: &Object, other: &Object| u128::from(way(of)) * u128::from(other.done.chosen.all().max(1));
+        let part = |of: &Object, other: &Object| {
+            u128::from(way(of)) * u128::from(other.done.chosen.all().max(1))
+        };
         part(b, a).cmp(&part(a, b))
     };
     match column {

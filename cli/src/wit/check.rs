@@ -4,9 +4,11 @@ use crate::{Done, FAINT, tell};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Checks that stubs can be made for an interface, and tells all that is in the way, with its place and what to write instead.
+/// Checks that stubs can be made for an interface, and tells all that is in the way, with its place
+/// and what to write instead.
 ///
-/// What is no WIT at all is told one by one, since nothing behind it can be read; all that is WIT and not supported is told at once.
+/// What is no WIT at all is told one by one, since nothing behind it can be read; all that is WIT
+/// and not supported is told at once.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -27,11 +29,17 @@ pub fn run(args: &Args) -> Done {
     for file in &args.files {
         match upcall_idl::check(file) {
             Ok(model) => {
-                let own = || model.interfaces.iter().filter(|interface| interface.foreign.is_none());
+                let own =
+                    || model.interfaces.iter().filter(|interface| interface.foreign.is_none());
                 let procedures: usize = own().map(|interface| interface.procedures.len()).sum();
-                let version = model.version.as_ref().map(|version| format!("@{version}")).unwrap_or_default();
+                let version =
+                    model.version.as_ref().map(|version| format!("@{version}")).unwrap_or_default();
                 println!("{}: {}{version}", file.display(), model.package);
-                anstream::println!("  {FAINT}{}, {}{FAINT:#}", count(own().count(), "interface"), count(procedures, "procedure"));
+                anstream::println!(
+                    "  {FAINT}{}, {}{FAINT:#}",
+                    count(own().count(), "interface"),
+                    count(procedures, "procedure")
+                );
             }
             Err(errors) => {
                 good = false;

@@ -9,9 +9,11 @@ use upcall_idl::diff::{self, Change, Diff, InterfaceDiff, LimitChange, Refused, 
 
 /// Says which programs a new version of an interface breaks, and by what.
 ///
-/// OLD and NEW are WIT files, or folders of them, with the limits beside them. Binding compares each procedure that the client has by name and type;
-/// the version of the interface, the names of types and procedures that were added do not count. Limits do not either; but where those of `string` or
-/// `list` have become smaller, what an old client may send or get is refused when it does. `tail` and `calls` break nobody.
+/// OLD and NEW are WIT files, or folders of them, with the limits beside them. Binding compares
+/// each procedure that the client has by name and type; the version of the interface, the names of
+/// types and procedures that were added do not count. Limits do not either; but where those of
+/// `string` or `list` have become smaller, what an old client may send or get is refused when it
+/// does. `tail` and `calls` break nobody.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -58,12 +60,16 @@ fn compare(args: &Args) -> Done {
 fn as_text(found: &Diff, signatures: bool) -> String {
     let mut out = String::new();
     if let Some((old, new)) = &found.renamed {
-        let _ = writeln!(out, "package {old} is {new} now: binding compares the name, so no interface of it is the same");
+        let _ = writeln!(
+            out,
+            "package {old} is {new} now: binding compares the name, so no interface of it is the same"
+        );
     }
     for interface in &found.interfaces {
         interface_text(&mut out, interface, signatures);
     }
-    let breaks = if found.breaks_old_clients() { "Old clients break." } else { "Old clients run on." };
+    let breaks =
+        if found.breaks_old_clients() { "Old clients break." } else { "Old clients run on." };
     let _ = writeln!(out, "{STRONG}{breaks}{STRONG:#}");
     out
 }
@@ -97,18 +103,24 @@ fn interface_text(out: &mut String, interface: &InterfaceDiff, signatures: bool)
             Change::Unchanged => {
                 line(out, "limits", &procedure.name);
                 for LimitChange { limit, old, new } in &procedure.limits {
-                    let harmless = if matches!(*limit, "string" | "list") { "" } else { " (breaks nobody)" };
+                    let harmless =
+                        if matches!(*limit, "string" | "list") { "" } else { " (breaks nobody)" };
                     line(out, "", &format!("{limit}: was {old}, is {new}{harmless}"));
                 }
             }
         }
     }
     if unchanged > 0 {
-        line(out, "unchanged", &format!("{unchanged} procedure{}", if unchanged == 1 { "" } else { "s" }));
+        line(
+            out,
+            "unchanged",
+            &format!("{unchanged} procedure{}", if unchanged == 1 { "" } else { "s" }),
+        );
     }
-    for (who, verdict) in
-        [("old client -> new server", &interface.old_to_new), ("new client -> old server", &interface.new_to_old)]
-    {
+    for (who, verdict) in [
+        ("old client -> new server", &interface.old_to_new),
+        ("new client -> old server", &interface.new_to_old),
+    ] {
         if let Some(verdict) = verdict {
             let _ = writeln!(out, "  {who}: {}", verdict_text(verdict));
         }
@@ -118,12 +130,20 @@ fn interface_text(out: &mut String, interface: &InterfaceDiff, signatures: bool)
 fn verdict_text(verdict: &Verdict) -> String {
     match verdict {
         Verdict::NoInterface => "fails at bind: the server does not export the interface".into(),
-        Verdict::Mismatch(procedures) => format!("fails at bind with `Mismatch`: {}", procedures.join(", ")),
+        Verdict::Mismatch(procedures) => {
+            format!("fails at bind with `Mismatch`: {}", procedures.join(", "))
+        }
         Verdict::Binds(refused) if refused.is_empty() => "runs".into(),
         Verdict::Binds(refused) => {
             let each = |Refused { procedure, limit, within, client, server }: &Refused| {
-                let unit = if *limit == "string" { "strings of more bytes" } else { "lists of more elements" };
-                format!("\n    {procedure}: {unit} than {server} in the {within} are refused; the client's limit is {client}")
+                let unit = if *limit == "string" {
+                    "strings of more bytes"
+                } else {
+                    "lists of more elements"
+                };
+                format!(
+                    "\n    {procedure}: {unit} than {server} in the {within} are refused; the client's limit is {client}"
+                )
             };
             format!("binds; `Refused` at run time:{}", refused.iter().map(each).collect::<String>())
         }
@@ -139,8 +159,9 @@ fn as_json(found: &Diff) -> Value {
 }
 
 fn interface_json(interface: &InterfaceDiff) -> Value {
-    let limits =
-        |all: &[LimitChange]| -> Value { all.iter().map(|l| json!({ "limit": l.limit, "old": l.old, "new": l.new })).collect() };
+    let limits = |all: &[LimitChange]| -> Value {
+        all.iter().map(|l| json!({ "limit": l.limit, "old": l.old, "new": l.new })).collect()
+    };
     let procedures = interface.procedures.iter().map(|procedure| {
         let name = &procedure.name;
         match &procedure.change {

@@ -1,4 +1,5 @@
-//! `upcall wit explain`: where the values of each procedure travel, how often they are copied, and how much memory all of that can take, before anything runs.
+//! `upcall wit explain`: where the values of each procedure travel, how often they are copied, and
+//! how much memory all of that can take, before anything runs.
 
 use crate::call::describe;
 use crate::{Done, FAINT, STRONG, size, told};
@@ -13,10 +14,14 @@ use upcall_idl::Model;
 use upcall_idl::model::{self, Type};
 use upcall_shm::slot::INLINE;
 
-/// Says where the values of each procedure travel, how often each is copied, and how much memory clients and servers of an interface can take.
+/// Says where the values of each procedure travel, how often each is copied, and how much memory
+/// clients and servers of an interface can take.
 ///
-/// Values of a call go in one cache line if its arguments and its results have 48 bytes each at most; in an A-stack of the binding if they fit there; by a segment of memory otherwise. Copies are
-/// named as in the paper (LRPC, Table III): A, by the client's stub into shared memory; E, by the server's stub, which checks what it copies; F, by the client's stub to where the result is wanted.
+/// Values of a call go in one cache line if its arguments and its results have 48 bytes each at
+/// most; in an A-stack of the binding if they fit there; by a segment of memory otherwise. Copies
+/// are named as in the paper (LRPC, Table III): A, by the client's stub into shared memory; E, by
+/// the server's stub, which checks what it copies; F, by the client's stub to where the result is
+/// wanted.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -135,26 +140,31 @@ fn explain(model: &Model, interface: &model::Interface) -> Explained {
     let class_of = |procedure: &Procedure| plan.class_for(procedure.astack_bytes());
     let rows = interface.bound().zip(&*compiled.procedures).map(|(described, procedure)| {
         let (args, results) = model.longest(described);
-        let block = |extent: Extent, most: u64| Block { fixed: extent.fixed, tail: extent.tail, most };
+        let block =
+            |extent: Extent, most: u64| Block { fixed: extent.fixed, tail: extent.tail, most };
         Row {
             procedure: described.name.clone(),
             arguments: block(procedure.args, args),
             results: block(procedure.results, results),
-            travels: class_of(procedure).map_or(Travels::Slot, |class| Travels::AStack(plan.classes()[class].size)),
+            travels: class_of(procedure)
+                .map_or(Travels::Slot, |class| Travels::AStack(plan.classes()[class].size)),
             copies: copies(model, described),
             values_bytes: if takes_values(model, described) { procedure.limits.values } else { 0 },
         }
     });
     let mut sharing: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for procedure in &*compiled.procedures {
-        class_of(procedure).into_iter().for_each(|class| sharing.entry(class).or_default().push(procedure.name.to_string()));
+        class_of(procedure)
+            .into_iter()
+            .for_each(|class| sharing.entry(class).or_default().push(procedure.name.to_string()));
     }
     let classes = sharing.into_iter().map(|(class, procedures)| {
         let class = plan.classes()[class];
         Class { bytes: class.size, count: class.count, procedures }
     });
     let Footprint { channel, astacks, kept_segments } = compiled.footprint();
-    let values = compiled.procedures.iter().map(|procedure| procedure.limits.values).max().unwrap_or(0);
+    let values =
+        compiled.procedures.iter().map(|procedure| procedure.limits.values).max().unwrap_or(0);
     let Ceilings { calls, client, all, .. } = Ceilings::default().with_values(values);
     Explained {
         interface: interface.id.clone(),
@@ -180,7 +190,10 @@ fn explain(model: &Model, interface: &model::Interface) -> Explained {
 
 /// Whether a server copies arguments that have no fixed size.
 fn takes_values(model: &Model, procedure: &model::Procedure) -> bool {
-    procedure.params.iter().any(|param| !is_used_in_place(model, param) && !model.layout(&param.ty).fixed)
+    procedure
+        .params
+        .iter()
+        .any(|param| !is_used_in_place(model, param) && !model.layout(&param.ty).fixed)
 }
 
 /// Bytes are not interpreted: the server uses them where they are.
@@ -204,15 +217,27 @@ fn as_text(explained: &Explained) -> String {
     let _ = writeln!(out, "{STRONG}{}{STRONG:#}", explained.interface);
     let cells: Vec<[String; 5]> = explained.procedures.iter().map(cells).collect();
     let heads = ["procedure", "arguments", "results", "travels in", "copies"];
-    let width = |column: usize| cells.iter().map(|row| row[column].len()).chain([heads[column].len()]).max().unwrap_or(0);
+    let width = |column: usize| {
+        cells.iter().map(|row| row[column].len()).chain([heads[column].len()]).max().unwrap_or(0)
+    };
     let widths = [0, 1, 2, 3].map(width);
     let [a, b, c, d] = widths;
-    let _ = writeln!(out, "  {FAINT}{:a$}  {:b$}  {:c$}  {:d$}  {}{FAINT:#}", heads[0], heads[1], heads[2], heads[3], heads[4]);
+    let _ = writeln!(
+        out,
+        "  {FAINT}{:a$}  {:b$}  {:c$}  {:d$}  {}{FAINT:#}",
+        heads[0], heads[1], heads[2], heads[3], heads[4]
+    );
     for [name, args, results, travels, copies] in &cells {
         let _ = writeln!(out, "  {name:a$}  {args:b$}  {results:c$}  {travels:d$}  {copies}");
     }
     for class in &explained.astacks {
-        let _ = writeln!(out, "  {} A-stacks of {}: {}", class.count, size(class.bytes.into()), class.procedures.join(", "));
+        let _ = writeln!(
+            out,
+            "  {} A-stacks of {}: {}",
+            class.count,
+            size(class.bytes.into()),
+            class.procedures.join(", ")
+        );
     }
     let Client { channel, astacks_of_a_binding, kept_segments } = explained.client_bytes;
     let memory = [astacks_of_a_binding, channel, kept_segments].map(|bytes| size(bytes as u64));
@@ -228,13 +253,21 @@ fn as_text(explained: &Explained) -> String {
         limited.entry(row.values_bytes).or_default().push(&row.procedure);
     }
     for (bytes, procedures) in limited {
-        let _ = writeln!(out, "  at most {} of values in the server for one call: {}", size(bytes), procedures.join(", "));
+        let _ = writeln!(
+            out,
+            "  at most {} of values in the server for one call: {}",
+            size(bytes),
+            procedures.join(", ")
+        );
     }
     let lines = [
         ("a binding", format!("{} of A-stacks, address space until it is used", memory[0])),
         (
             "a client",
-            format!("{} for the channel, once for 64 bindings; at most {} of segments kept for later", memory[1], memory[2]),
+            format!(
+                "{} for the channel, once for 64 bindings; at most {} of segments kept for later",
+                memory[1], memory[2]
+            ),
         ),
         (
             "a server",
@@ -260,7 +293,12 @@ fn as_text(explained: &Explained) -> String {
             "  all clients",
             held(
                 server.all_objects,
-                [server.all_mapped_bytes, server.all_results_bytes, server.all_values_bytes, server.all_unfilled_bytes],
+                [
+                    server.all_mapped_bytes,
+                    server.all_results_bytes,
+                    server.all_values_bytes,
+                    server.all_unfilled_bytes,
+                ],
             ),
         ),
     ];
@@ -300,12 +338,16 @@ mod tests {
     /// What is explained is what a program that is compiled from the same file has.
     #[test]
     fn the_compiled_interface_is_the_one_that_is_explained() {
-        let model = upcall_idl::load(concat!(env!("CARGO_MANIFEST_DIR"), "/wit/tests.wit")).unwrap();
+        let model =
+            upcall_idl::load(concat!(env!("CARGO_MANIFEST_DIR"), "/wit/tests.wit")).unwrap();
         let (explained, compiled) = (interface_of(&model.interfaces[0]), tests_interface());
         assert_eq!(explained.plan(), compiled.plan());
         assert_eq!(explained.footprint(), compiled.footprint());
         for (explained, compiled) in explained.procedures.iter().zip(&*compiled.procedures) {
-            assert_eq!((explained.args, explained.results, explained.calls), (compiled.args, compiled.results, compiled.calls));
+            assert_eq!(
+                (explained.args, explained.results, explained.calls),
+                (compiled.args, compiled.results, compiled.calls)
+            );
             assert_eq!((explained.hash, explained.limits), (compiled.hash, compiled.limits));
         }
     }

@@ -1,4 +1,5 @@
-//! `upcall wit generate`: stubs as a file, for who wants to read them, or builds without a build script.
+//! `upcall wit generate`: stubs as a file, for who wants to read them, or builds without a build
+//! script.
 
 use crate::Done;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,8 @@ use upcall_idl::CNames;
 
 /// Writes the stubs of an interface: types, clients, and what a server implements.
 ///
-/// Rust programs need this only to read them: `upcall::interface!` and `upcall_idl::build` make the same while the program is built.
+/// Rust programs need this only to read them: `upcall::interface!` and `upcall_idl::build` make the
+/// same while the program is built.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -16,10 +18,12 @@ pub struct Args {
     /// The language of the stubs.
     #[arg(short, long, value_enum, default_value_t = Language::Rust)]
     lang: Language,
-    /// Write to this file, or into this folder by the name of the WIT; without it the stubs are printed. For C these are two files, .h and .c.
+    /// Write to this file, or into this folder by the name of the WIT; without it the stubs are
+    /// printed. For C these are two files, .h and .c.
     #[arg(short, long, value_name = "FILE|FOLDER")]
     output: Option<PathBuf>,
-    /// In C, put the package's name before all that is the package's own (`wasi_http_types_`, not `types_`), for programs that have several packages.
+    /// In C, put the package's name before all that is the package's own (`wasi_http_types_`, not
+    /// `types_`), for programs that have several packages.
     #[arg(long)]
     long_names: bool,
 }
@@ -59,7 +63,8 @@ pub fn run(args: &Args) -> Done {
         Language::Rust => vec![(file, upcall_idl::generate(&args.file)?.code)],
         Language::Python => vec![(file, upcall_idl::generate_python(&args.file)?)],
         Language::C => {
-            let source = file.clone().unwrap_or_else(|| target(&args.file, Path::new("./"), Language::C));
+            let source =
+                file.clone().unwrap_or_else(|| target(&args.file, Path::new("./"), Language::C));
             let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let names = if args.long_names { CNames::Long } else { CNames::Short };
             let code = upcall_idl::generate_c_with(&args.file, &stem, names)?;
@@ -74,8 +79,9 @@ pub fn run(args: &Args) -> Done {
             print!("{code}");
             continue;
         };
-        std::fs::write(&file, code)
-            .map_err(|error| format!("cannot write {}: {error}; name a file in a folder that exists", file.display()))?;
+        std::fs::write(&file, code).map_err(|error| {
+            format!("cannot write {}: {error}; name a file in a folder that exists", file.display())
+        })?;
         println!("{}", file.display());
     }
     Ok(ExitCode::SUCCESS)

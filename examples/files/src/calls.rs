@@ -1,4 +1,5 @@
-//! The walk by calls of the interface: in the same process as plain function calls, or to another one. The code is the same.
+//! The walk by calls of the interface: in the same process as plain function calls, or to another
+//! one. The code is the same.
 
 use crate::files::{Directory, Entry, Error, File, Files, Status};
 use crate::walk::{Problem, Transport};
@@ -59,7 +60,12 @@ impl Transport for Calls {
         Ok(self.files.open_directory(path)?)
     }
 
-    fn entries(&mut self, directory: &Directory, start: u64, most: u32) -> Result<Vec<Entry>, Problem> {
+    fn entries(
+        &mut self,
+        directory: &Directory,
+        start: u64,
+        most: u32,
+    ) -> Result<Vec<Entry>, Problem> {
         Ok(directory.entries(start, most)?)
     }
 

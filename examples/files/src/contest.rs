@@ -1,4 +1,5 @@
-//! The same work by each carrier in turn, round by round, so that whatever the machine does meanwhile happens to all of them.
+//! The same work by each carrier in turn, round by round, so that whatever the machine does
+//! meanwhile happens to all of them.
 
 use crate::proof::{Proof, prove};
 use crate::timing::{Operation, Samples, Timed, sorted};
@@ -15,7 +16,11 @@ pub trait Contender {
     ///
     /// # Errors
     /// As [`walk`].
-    fn walk(&mut self, chunk: u32, progress: &mut dyn FnMut(u64)) -> Result<(Walked, Samples), Problem>;
+    fn walk(
+        &mut self,
+        chunk: u32,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(Walked, Samples), Problem>;
 
     /// Asks `count` times what is known of one file, in one go and then once more call by call.
     ///
@@ -27,7 +32,13 @@ pub trait Contender {
     ///
     /// # Errors
     /// As [`prove`].
-    fn prove(&mut self, root: &Path, chunk: u32, directly: &mut Walked, through: &Walked) -> Result<Proof, Problem>;
+    fn prove(
+        &mut self,
+        root: &Path,
+        chunk: u32,
+        directly: &mut Walked,
+        through: &Walked,
+    ) -> Result<Proof, Problem>;
 }
 
 /// The lengths of small calls.
@@ -57,7 +68,11 @@ impl<T: Transport> Contender for Named<T> {
         self.name
     }
 
-    fn walk(&mut self, chunk: u32, progress: &mut dyn FnMut(u64)) -> Result<(Walked, Samples), Problem> {
+    fn walk(
+        &mut self,
+        chunk: u32,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(Walked, Samples), Problem> {
         self.transport.take();
         let walked = walk(&mut self.transport, chunk, progress)?;
         Ok((walked, self.transport.take()))
@@ -83,7 +98,13 @@ impl<T: Transport> Contender for Named<T> {
         Ok(Stats { total, each })
     }
 
-    fn prove(&mut self, root: &Path, chunk: u32, directly: &mut Walked, through: &Walked) -> Result<Proof, Problem> {
+    fn prove(
+        &mut self,
+        root: &Path,
+        chunk: u32,
+        directly: &mut Walked,
+        through: &Walked,
+    ) -> Result<Proof, Problem> {
         prove(self.transport.inner(), root, chunk, directly, through)
     }
 }
@@ -141,7 +162,9 @@ pub enum Lost {
 impl std::fmt::Display for Lost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Problem(name, Problem::Refused(error)) => write!(f, "{name}: the server refused: {}", reason(error)),
+            Self::Problem(name, Problem::Refused(error)) => {
+                write!(f, "{name}: the server refused: {}", reason(error))
+            }
             Self::Problem(name, Problem::Broken(why)) => write!(f, "{name}: {why}"),
             Self::Wrong(name, proof) => {
                 writeln!(f, "{name}: {} of the files came through wrong:", proof.wrong.len())?;
@@ -156,7 +179,8 @@ impl std::fmt::Display for Lost {
 
 impl std::error::Error for Lost {}
 
-/// Walks once without timing and proves the result: this also warms the caches. Returns what was met and proved.
+/// Walks once without timing and proves the result: this also warms the caches. Returns what was
+/// met and proved.
 ///
 /// # Errors
 /// [`Lost`].
@@ -172,7 +196,8 @@ pub fn check(
     Ok((walked, proof))
 }
 
-/// Runs all rounds. Every walk of every carrier is proved, too. `stage` begins a stage with a name, and gives where to report bytes.
+/// Runs all rounds. Every walk of every carrier is proved, too. `stage` begins a stage with a name,
+/// and gives where to report bytes.
 ///
 /// # Errors
 /// [`Lost`].
@@ -182,16 +207,19 @@ pub fn run(
     directly: &mut Walked,
     mut stage: impl FnMut(&str) -> Box<dyn FnMut(u64)>,
 ) -> Result<Vec<Record>, Lost> {
-    let mut records: Vec<Record> = contenders.iter().map(|c| Record { name: c.name(), ..Record::default() }).collect();
+    let mut records: Vec<Record> =
+        contenders.iter().map(|c| Record { name: c.name(), ..Record::default() }).collect();
     let small = directly.files.iter().find(|f| f.bytes > 0).map(|f| f.path.clone());
     for round in 0..plan.rounds {
         let mut progress = stage(&format!("round {} of {}", round + 1, plan.rounds));
         for turn in 0..contenders.len() {
-            // Whoever comes first finds other caches than whoever comes last: each is first in its turn.
+            // Whoever comes first finds other caches than whoever comes last: each is first in its
+            // turn.
             let at = (turn + round as usize) % contenders.len();
             let contender = contenders[at].as_mut();
             let name = contender.name();
-            let (walked, samples) = contender.walk(plan.chunk, &mut *progress).map_err(|e| Lost::Problem(name, e))?;
+            let (walked, samples) =
+                contender.walk(plan.chunk, &mut *progress).map_err(|e| Lost::Problem(name, e))?;
             held(contender, plan, directly, &walked)?;
             records[at].walks.push((walked.bytes(), samples));
         }
@@ -206,8 +234,15 @@ pub fn run(
     Ok(records)
 }
 
-fn held(contender: &mut dyn Contender, plan: &Plan<'_>, directly: &mut Walked, walked: &Walked) -> Result<Proof, Lost> {
+fn held(
+    contender: &mut dyn Contender,
+    plan: &Plan<'_>,
+    directly: &mut Walked,
+    walked: &Walked,
+) -> Result<Proof, Lost> {
     let name = contender.name();
-    let proof = contender.prove(plan.root, plan.chunk, directly, walked).map_err(|e| Lost::Problem(name, e))?;
+    let proof = contender
+        .prove(plan.root, plan.chunk, directly, walked)
+        .map_err(|e| Lost::Problem(name, e))?;
     if proof.holds() { Ok(proof) } else { Err(Lost::Wrong(name, Box::new(proof))) }
 }

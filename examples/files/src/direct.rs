@@ -1,6 +1,7 @@
 //! The same tree, read without any server: what the calls are proved against.
 //!
-//! This shares no code with the walk or the server, except the form of its answer: a mistake in one of them should not be made twice.
+//! This shares no code with the walk or the server, except the form of its answer: a mistake in one
+//! of them should not be made twice.
 
 use crate::files::{Error, Kind};
 use crate::tree::bytes;
@@ -13,7 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Reads every regular file below `root`, in the order of the walk; calls `progress` with the bytes of each file.
+/// Reads every regular file below `root`, in the order of the walk; calls `progress` with the bytes
+/// of each file.
 ///
 /// # Errors
 /// That `root` could not be listed. What is refused below it is taken down.
@@ -23,7 +25,12 @@ pub fn read_tree(root: &Path, progress: &mut dyn FnMut(u64)) -> io::Result<Walke
     Ok(walked)
 }
 
-fn directory(root: &Path, path: &[u8], progress: &mut dyn FnMut(u64), walked: &mut Walked) -> io::Result<()> {
+fn directory(
+    root: &Path,
+    path: &[u8],
+    progress: &mut dyn FnMut(u64),
+    walked: &mut Walked,
+) -> io::Result<()> {
     let mut names = Vec::new();
     for entry in fs::read_dir(root.join(OsStr::from_bytes(path)))? {
         let entry = entry?;
@@ -66,11 +73,14 @@ fn directory(root: &Path, path: &[u8], progress: &mut dyn FnMut(u64), walked: &m
 /// What the system said.
 pub fn read_file(root: &Path, path: &[u8]) -> io::Result<Seen> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let mut file: File =
-        OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(root.join(OsStr::from_bytes(path)))?;
+    let mut file: File = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(root.join(OsStr::from_bytes(path)))?;
     let size = file.metadata()?.len();
     let mut sum = Sha256::new();
-    // As in the walk, the size at opening is the end, so that a file that is being written to has one.
+    // As in the walk, the size at opening is the end, so that a file that is being written to has
+    // one.
     let mut left = if size == 0 { u64::MAX } else { size };
     let mut bytes = 0;
     let mut buffer = vec![0; 128 << 10];

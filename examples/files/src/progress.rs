@@ -21,11 +21,13 @@ impl Stage {
             ProgressBar::new(bytes)
                 .with_style(style("  {msg:28} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec}"))
         } else {
-            ProgressBar::new_spinner().with_style(style("  {msg:28} {spinner} {decimal_bytes} {decimal_bytes_per_sec}"))
+            ProgressBar::new_spinner()
+                .with_style(style("  {msg:28} {spinner} {decimal_bytes} {decimal_bytes_per_sec}"))
         };
         bar.set_message(what.to_owned());
         if expected.is_none() {
-            // A bar moves with the bytes; only the spinner needs a thread to turn it, and nothing is measured meanwhile.
+            // A bar moves with the bytes; only the spinner needs a thread to turn it, and nothing
+            // is measured meanwhile.
             bar.enable_steady_tick(Duration::from_millis(100));
         }
         Self { bar, what: what.to_owned(), bytes: 0, since: Instant::now() }
@@ -48,5 +50,6 @@ impl Drop for Stage {
 
 fn style(template: &str) -> ProgressStyle {
     // The template is a constant; were it wrong, the plain bar would do.
-    ProgressStyle::with_template(template).map_or_else(|_| ProgressStyle::default_bar(), |s| s.progress_chars("=> "))
+    ProgressStyle::with_template(template)
+        .map_or_else(|_| ProgressStyle::default_bar(), |s| s.progress_chars("=> "))
 }

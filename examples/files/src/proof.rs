@@ -1,7 +1,8 @@
 //! Did every byte come through? What a walk read, held against what was read directly.
 //!
-//! A tree that is in use changes while it is read. So a difference is looked at again: if the same file, read both ways once more, is
-//! the same, it had changed, and that is said; if not, the proof has failed.
+//! A tree that is in use changes while it is read. So a difference is looked at again: if the same
+//! file, read both ways once more, is the same, it had changed, and that is said; if not, the proof
+//! has failed.
 
 use crate::direct;
 use crate::tree::shown;
@@ -20,7 +21,8 @@ pub struct Proof {
     pub same: u64,
     /// Files that nobody could read, neither directly nor by calls.
     pub unreadable: Vec<(Vec<u8>, Problem)>,
-    /// Files that changed, came or went between the two readings, and were the same when they were read again.
+    /// Files that changed, came or went between the two readings, and were the same when they were
+    /// read again.
     pub changed: Vec<Vec<u8>>,
     /// Files that differ, and went on differing.
     pub wrong: Vec<Wrong>,
@@ -57,7 +59,8 @@ enum Said<'a> {
     Nothing,
 }
 
-/// Holds `through`, read by calls, against `directly`, read below `root`. Where a file has changed meanwhile, `directly` is brought up to date.
+/// Holds `through`, read by calls, against `directly`, read below `root`. Where a file has changed
+/// meanwhile, `directly` is brought up to date.
 ///
 /// # Errors
 /// [`Problem::Broken`]: the transport failed while a difference was being looked at.
@@ -72,12 +75,18 @@ pub fn prove<T: Transport>(
     let mut differing = Vec::new();
     {
         let (mine, theirs) = (said(directly), said(through));
-        let paths: std::collections::BTreeSet<&[u8]> = mine.keys().chain(theirs.keys()).copied().collect();
+        let paths: std::collections::BTreeSet<&[u8]> =
+            mine.keys().chain(theirs.keys()).copied().collect();
         for path in paths {
             let of = |all: &BTreeMap<&[u8], Said<'_>>| all.get(path).cloned().map(describe);
-            match (mine.get(path).unwrap_or(&Said::Nothing), theirs.get(path).unwrap_or(&Said::Nothing)) {
+            match (
+                mine.get(path).unwrap_or(&Said::Nothing),
+                theirs.get(path).unwrap_or(&Said::Nothing),
+            ) {
                 (Said::Contents(a), Said::Contents(b)) if a == b => proof.same += 1,
-                (Said::Refused(_), Said::Refused(why)) => proof.unreadable.push((path.to_vec(), (*why).clone())),
+                (Said::Refused(_), Said::Refused(why)) => {
+                    proof.unreadable.push((path.to_vec(), (*why).clone()))
+                }
                 _ => differing.push((path.to_vec(), of(&mine), of(&theirs))),
             }
         }
@@ -113,7 +122,8 @@ fn settled<T: Transport>(
             match (mine, directly.files.iter().position(|f| f.path == path)) {
                 (Some(now), Some(at)) => directly.files[at] = now,
                 (None, Some(at)) => drop(directly.files.remove(at)),
-                // It came after the tree was read, and will be met by the next walk; that difference is settled again.
+                // It came after the tree was read, and will be met by the next walk; that
+                // difference is settled again.
                 (Some(_) | None, None) => {}
             }
             return Ok(true);
@@ -124,7 +134,9 @@ fn settled<T: Transport>(
 
 fn said(walked: &Walked) -> BTreeMap<&[u8], Said<'_>> {
     let files = walked.files.iter().map(|f| (f.path.as_slice(), Said::Contents(f)));
-    files.chain(walked.refused.iter().map(|(path, why)| (path.as_slice(), Said::Refused(why)))).collect()
+    files
+        .chain(walked.refused.iter().map(|(path, why)| (path.as_slice(), Said::Refused(why))))
+        .collect()
 }
 
 fn describe(said: Said<'_>) -> String {

@@ -67,8 +67,11 @@ pub struct Report {
 /// The rows of the records; the first record is what the others are compared with.
 pub fn rows(records: &[Record]) -> Vec<Row> {
     let Some(first) = records.first() else { return Vec::new() };
-    let walk_seconds = |record: &Record| record.walks.iter().map(|(_, s)| s.total().as_secs_f64()).collect::<Vec<_>>();
-    let stat_seconds = |record: &Record| record.stats.iter().map(|s| s.total.as_secs_f64()).collect::<Vec<_>>();
+    let walk_seconds = |record: &Record| {
+        record.walks.iter().map(|(_, s)| s.total().as_secs_f64()).collect::<Vec<_>>()
+    };
+    let stat_seconds =
+        |record: &Record| record.stats.iter().map(|s| s.total.as_secs_f64()).collect::<Vec<_>>();
     let walks = records.iter().filter(|r| !r.walks.is_empty()).map(|record| {
         let calls = record.walk_calls();
         Row {
@@ -87,7 +90,8 @@ pub fn rows(records: &[Record]) -> Vec<Row> {
                     PerOperation {
                         name,
                         calls: calls.len() / rounds,
-                        total: calls.iter().sum::<Duration>() / u32::try_from(rounds).unwrap_or(u32::MAX),
+                        total: calls.iter().sum::<Duration>()
+                            / u32::try_from(rounds).unwrap_or(u32::MAX),
                         p50: quantile(&calls, 0.5),
                         p99: quantile(&calls, 0.99),
                     }
@@ -201,7 +205,8 @@ const HEAD: [&str; 8] = ["", "calls", "bytes", "seconds", "µs/call", "calls/s",
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cells: Vec<(&str, [String; 8])> = self.rows.iter().map(|row| (row.work, row.cells())).collect();
+        let cells: Vec<(&str, [String; 8])> =
+            self.rows.iter().map(|row| (row.work, row.cells())).collect();
         let mut widths = HEAD.map(|head| head.chars().count());
         for (_, cells) in &cells {
             for (width, cell) in widths.iter_mut().zip(cells) {
@@ -209,7 +214,11 @@ impl fmt::Display for Report {
             }
         }
         let line = |first: &str, cells: &[String]| {
-            let rest: String = cells.iter().zip(&widths[1..]).map(|(cell, width)| format!("  {cell:>width$}")).collect();
+            let rest: String = cells
+                .iter()
+                .zip(&widths[1..])
+                .map(|(cell, width)| format!("  {cell:>width$}"))
+                .collect();
             format!("{first:<width$}{rest}", width = widths[0] + 2)
         };
         let head = HEAD.map(str::to_owned);
@@ -220,7 +229,11 @@ impl fmt::Display for Report {
                     writeln!(f)?;
                 }
                 work = of;
-                writeln!(f, "{}", line(if *of == "walk" { "the walk" } else { "stat only" }, &head[1..]))?;
+                writeln!(
+                    f,
+                    "{}",
+                    line(if *of == "walk" { "the walk" } else { "stat only" }, &head[1..])
+                )?;
             }
             writeln!(f, "{}", line(&format!("  {}", row[0]), &row[1..]))?;
         }
@@ -257,7 +270,10 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped() {
-        assert_eq!([0, 12, 123, 1234, 1_234_567].map(grouped), ["0", "12", "123", "1 234", "1 234 567"]);
+        assert_eq!(
+            [0, 12, 123, 1234, 1_234_567].map(grouped),
+            ["0", "12", "123", "1 234", "1 234 567"]
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The program `file-server`: one tree, served by Upcall under a name and, if wished, at a Unix socket.
+//! The program `file-server`: one tree, served by Upcall under a name and, if wished, at a Unix
+//! socket.
 
 use crate::files::export;
 use crate::socket::listen;
@@ -31,25 +32,39 @@ pub struct Options {
     pub until_stdin_closes: bool,
 }
 
-/// Serves until it is told to stop: by SIGINT or SIGTERM, or by the end of its input if that is asked for. Then nothing of it is left in the file system. A second signal ends it at once.
+/// Serves until it is told to stop: by SIGINT or SIGTERM, or by the end of its input if that is
+/// asked for. Then nothing of it is left in the file system. A second signal ends it at once.
 ///
 /// # Errors
 /// Why nothing can be served, in words.
 pub fn run(options: &Options) -> Result<(), String> {
     let tree = Arc::new(Tree::open(&options.root).map_err(|e| e.to_string())?);
     // Before anything is in the file system that has to be removed again.
-    let stop = stops(options.until_stdin_closes).map_err(|e| format!("cannot handle signals: {e}"))?;
-    let serving = upcall::Server::new().export(&options.name, export(tree.clone())).start().map_err(|e| e.to_string())?;
+    let stop =
+        stops(options.until_stdin_closes).map_err(|e| format!("cannot handle signals: {e}"))?;
+    let serving = upcall::Server::new()
+        .export(&options.name, export(tree.clone()))
+        .start()
+        .map_err(|e| e.to_string())?;
     if let Some(path) = &options.socket {
         let server = listen(path, tree.clone()).map_err(|e| {
-            let advice = if e.kind() == io::ErrorKind::AddrInUse { "; remove it if no server runs there" } else { "" };
+            let advice = if e.kind() == io::ErrorKind::AddrInUse {
+                "; remove it if no server runs there"
+            } else {
+                ""
+            };
             format!("cannot listen at {}: {e}{advice}", path.display())
         })?;
-        let started = thread::Builder::new().name("listener".to_owned()).spawn(move || server.run());
+        let started =
+            thread::Builder::new().name("listener".to_owned()).spawn(move || server.run());
         started.map_err(|e| format!("cannot start a thread for the socket: {e}"))?;
     }
     if !options.until_stdin_closes {
-        eprintln!("file-server: {} is served under the name {:?}", tree.path().display(), options.name);
+        eprintln!(
+            "file-server: {} is served under the name {:?}",
+            tree.path().display(),
+            options.name
+        );
     }
     let mut out = io::stdout();
     // Nobody may be reading there; the files are served all the same.
@@ -57,7 +72,8 @@ pub fn run(options: &Options) -> Result<(), String> {
     // Fails if nobody can tell it to stop any more, which is as good a reason.
     let _ = stop.recv();
     if let Some(path) = &options.socket {
-        // The client removes it as soon as it is connected; this is for one that did not come so far.
+        // The client removes it as soon as it is connected; this is for one that did not come so
+        // far.
         let _ = fs::remove_file(path);
     }
     drop(serving);

@@ -15,10 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may take to end when it is asked to.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// The hidden subcommand under which `file-client` is the server itself, where `file-server` was not built.
+/// The hidden subcommand under which `file-client` is the server itself, where `file-server` was
+/// not built.
 pub const AS_SERVER: &str = "as-server";
 
-/// A running server. It is stopped when this is dropped, and stops by itself when this process is killed, for its standard input is ours.
+/// A running server. It is stopped when this is dropped, and stops by itself when this process is
+/// killed, for its standard input is ours.
 #[derive(Debug)]
 pub struct Started {
     child: Child,
@@ -36,7 +38,8 @@ impl Started {
     /// # Errors
     /// In words; the server has said more on standard error.
     pub fn start(root: &Path) -> Result<Self, String> {
-        let own = env::current_exe().map_err(|e| format!("cannot tell where this program lies: {e}"))?;
+        let own =
+            env::current_exe().map_err(|e| format!("cannot tell where this program lies: {e}"))?;
         let program = own.with_file_name("file-server");
         let folder = private_folder()?;
         let socket = folder.join("files.socket");
@@ -48,7 +51,14 @@ impl Started {
             command.arg(AS_SERVER);
             command
         };
-        command.arg("--name").arg(&name).arg("--socket").arg(&socket).arg("--until-stdin-closes").arg("--").arg(root);
+        command
+            .arg("--name")
+            .arg(&name)
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--until-stdin-closes")
+            .arg("--")
+            .arg(root);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = command.spawn().map_err(|e| {
             drop(fs::remove_dir_all(&folder));
@@ -60,7 +70,9 @@ impl Started {
     }
 
     fn wait_until_ready(&mut self) -> Result<(), String> {
-        let Some(output) = self.child.stdout.take() else { return Err("the server has no standard output".to_owned()) };
+        let Some(output) = self.child.stdout.take() else {
+            return Err("the server has no standard output".to_owned());
+        };
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             let mut line = String::new();
@@ -73,11 +85,14 @@ impl Started {
                 Ok(status) => Err(format!("the server ended before it served anything ({status})")),
                 Err(e) => Err(format!("the server did not begin to serve: {e}")),
             },
-            Err(_) => Err(format!("the server did not begin to serve within {} s", PATIENCE.as_secs())),
+            Err(_) => {
+                Err(format!("the server did not begin to serve within {} s", PATIENCE.as_secs()))
+            }
         }
     }
 
-    /// The socket has been connected to and needs its name no longer: nothing of it is left behind, whatever happens.
+    /// The socket has been connected to and needs its name no longer: nothing of it is left behind,
+    /// whatever happens.
     pub fn forget_socket(&self) {
         drop(fs::remove_dir_all(&self.folder));
     }
@@ -101,7 +116,10 @@ impl Drop for Started {
 }
 
 fn private_folder() -> Result<PathBuf, String> {
-    let below = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|p| p.is_dir()).unwrap_or_else(env::temp_dir);
+    let below = env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|p| p.is_dir())
+        .unwrap_or_else(env::temp_dir);
     let folder = below.join(format!("upcall-files-{}", std::process::id()));
     // The number may have been another process's, which was killed before it could clean up.
     drop(fs::remove_dir_all(&folder));

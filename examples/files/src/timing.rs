@@ -1,4 +1,5 @@
-//! How long calls take: each one by itself, so that what the client does with the answer is not counted.
+//! How long calls take: each one by itself, so that what the client does with the answer is not
+//! counted.
 
 use crate::files::{Entry, Status};
 use crate::walk::{Problem, Transport};
@@ -98,7 +99,12 @@ impl<T: Transport> Transport for Timed<T> {
         done
     }
 
-    fn entries(&mut self, directory: &T::Directory, start: u64, most: u32) -> Result<Vec<Entry>, Problem> {
+    fn entries(
+        &mut self,
+        directory: &T::Directory,
+        start: u64,
+        most: u32,
+    ) -> Result<Vec<Entry>, Problem> {
         let since = Instant::now();
         let done = self.inner.entries(directory, start, most);
         self.note(Operation::Entries, since);

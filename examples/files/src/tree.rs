@@ -1,9 +1,10 @@
 //! One directory tree of the file system, and the promise that nothing outside of it is reached.
 //!
-//! The promise is the kernel's: every path is resolved by `openat2` with `RESOLVE_BENEATH`, which refuses `..`, absolute paths and
-//! symbolic links as soon as one step leads above the root, at the moment of that step. Looking at the path, or resolving it first and
-//! opening it afterwards, could not promise it: a directory may be renamed or replaced by a link in between. Hence there is no other way
-//! here for kernels without `openat2`; [`Tree::open`] refuses to serve.
+//! The promise is the kernel's: every path is resolved by `openat2` with `RESOLVE_BENEATH`, which
+//! refuses `..`, absolute paths and symbolic links as soon as one step leads above the root, at the
+//! moment of that step. Looking at the path, or resolving it first and opening it afterwards, could
+//! not promise it: a directory may be renamed or replaced by a link in between. Hence there is no
+//! other way here for kernels without `openat2`; [`Tree::open`] refuses to serve.
 //!
 //! This module knows nothing of calls; [`crate::serve`] and [`crate::socket`] give it to others.
 
@@ -20,7 +21,8 @@ pub const MOST_BYTES: u32 = 4 << 20;
 /// The most names that one listing gives.
 pub const MOST_ENTRIES: u32 = 4096;
 
-/// How often a path is tried again when a rename somewhere in the system made its resolution uncertain (`EAGAIN`).
+/// How often a path is tried again when a rename somewhere in the system made its resolution
+/// uncertain (`EAGAIN`).
 const ATTEMPTS: u32 = 128;
 
 /// A directory tree, open for reading.
@@ -51,10 +53,18 @@ impl fmt::Display for TreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root { path, source: Errno::NOTDIR } => {
-                write!(f, "{} is not a directory; name the directory whose files are to be served", path.display())
+                write!(
+                    f,
+                    "{} is not a directory; name the directory whose files are to be served",
+                    path.display()
+                )
             }
             Self::Root { path, source } => {
-                write!(f, "cannot open the directory {}: {source}; name one that this user can read", path.display())
+                write!(
+                    f,
+                    "cannot open the directory {}: {source}; name one that this user can read",
+                    path.display()
+                )
             }
             Self::Unconfined { source } => write!(
                 f,
@@ -75,7 +85,8 @@ impl Tree {
     pub fn open(path: &Path) -> Result<Self, TreeError> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = |source| TreeError::Root { path: path.to_owned(), source };
-        let path = path.canonicalize().map_err(|e| root(Errno::from_io_error(&e).unwrap_or(Errno::IO)))?;
+        let path =
+            path.canonicalize().map_err(|e| root(Errno::from_io_error(&e).unwrap_or(Errno::IO)))?;
         let tree = Self { root: fs::openat(CWD, &path, flags, Mode::empty()).map_err(root)?, path };
         match tree.resolve(b"", flags) {
             Ok(_) => Ok(tree),
@@ -93,8 +104,12 @@ impl Tree {
     /// # Errors
     /// [`Error`], as the interface describes.
     pub fn file(&self, path: &[u8]) -> Result<OpenFile, Error> {
-        // Without O_NONBLOCK a named pipe would hold the server until somebody writes to it; regular files do not care.
-        let file = OpenFile(self.resolve(path, OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC).map_err(refusal)?);
+        // Without O_NONBLOCK a named pipe would hold the server until somebody writes to it;
+        // regular files do not care.
+        let file = OpenFile(
+            self.resolve(path, OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC)
+                .map_err(refusal)?,
+        );
         match file.stat()?.kind {
             Kind::Regular => Ok(file),
             other => Err(Error::WrongKind(other)),
@@ -107,7 +122,9 @@ impl Tree {
     /// [`Error`], as the interface describes.
     pub fn directory(&self, path: &[u8]) -> Result<Listing, Error> {
         let opened = self.resolve(path, OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC);
-        let directory = opened.map_err(|e| if e == Errno::NOTDIR { self.not_a_directory(path) } else { refusal(e) })?;
+        let directory = opened.map_err(|e| {
+            if e == Errno::NOTDIR { self.not_a_directory(path) } else { refusal(e) }
+        })?;
         let mut entries = Vec::new();
         for entry in Dir::read_from(&directory).map_err(refusal)? {
             let entry = entry.map_err(refusal)?;
@@ -117,11 +134,13 @@ impl Tree {
             }
             let kind = match entry.file_type() {
                 // Some file systems do not tell the type in the listing.
-                FileType::Unknown => match fs::statat(&directory, name, fs::AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => kind(FileType::from_raw_mode(stat.st_mode)),
-                    Err(Errno::NOENT) => continue,
-                    Err(e) => return Err(refusal(e)),
-                },
+                FileType::Unknown => {
+                    match fs::statat(&directory, name, fs::AtFlags::SYMLINK_NOFOLLOW) {
+                        Ok(stat) => kind(FileType::from_raw_mode(stat.st_mode)),
+                        Err(Errno::NOENT) => continue,
+                        Err(e) => return Err(refusal(e)),
+                    }
+                }
                 known => kind(known),
             };
             entries.push(Entry { name: name.to_bytes().to_vec(), kind });
@@ -143,10 +162,13 @@ impl Tree {
         Err(Errno::AGAIN)
     }
 
-    /// ENOTDIR says that the last part or one on the way is no directory; the interface tells these apart.
+    /// ENOTDIR says that the last part or one on the way is no directory; the interface tells these
+    /// apart.
     fn not_a_directory(&self, path: &[u8]) -> Error {
         let found = self.resolve(path, OFlags::PATH | OFlags::CLOEXEC).and_then(fs::fstat);
-        found.map_or(Error::NotFound, |stat| Error::WrongKind(kind(FileType::from_raw_mode(stat.st_mode))))
+        found.map_or(Error::NotFound, |stat| {
+            Error::WrongKind(kind(FileType::from_raw_mode(stat.st_mode)))
+        })
     }
 }
 
@@ -174,7 +196,8 @@ impl OpenFile {
         Ok(filled)
     }
 
-    /// The bytes from `offset` on: `most` of them or fewer, none only at the end of the file and beyond.
+    /// The bytes from `offset` on: `most` of them or fewer, none only at the end of the file and
+    /// beyond.
     ///
     /// # Errors
     /// [`Error::TooMuch`] above [`MOST_BYTES`]; otherwise like [`fill`](Self::fill).
@@ -191,7 +214,8 @@ impl OpenFile {
                 Err(e) => return Err(refusal(e)),
             }
         }
-        // The allocator may have given more room than was asked for, and the file may have filled it.
+        // The allocator may have given more room than was asked for, and the file may have filled
+        // it.
         data.truncate(most as usize);
         Ok(data)
     }
@@ -229,7 +253,8 @@ impl Listing {
     }
 }
 
-/// Where byte `filled` of a read that began at `offset` lies; none beyond what the kernel can address.
+/// Where byte `filled` of a read that began at `offset` lies; none beyond what the kernel can
+/// address.
 fn place(offset: u64, filled: usize) -> Option<u64> {
     offset.checked_add(filled as u64).filter(|at| i64::try_from(*at).is_ok())
 }
@@ -257,7 +282,8 @@ fn refusal(errno: Errno) -> Error {
     }
 }
 
-/// A path as text for people: what is not UTF-8 is shown by its escaped bytes, so that nothing is hidden.
+/// A path as text for people: what is not UTF-8 is shown by its escaped bytes, so that nothing is
+/// hidden.
 pub fn shown(path: &[u8]) -> String {
     match std::str::from_utf8(path) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),

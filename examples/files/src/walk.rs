@@ -1,7 +1,9 @@
-//! The work: every regular file of a tree, read from beginning to end and digested, whoever carries the calls.
+//! The work: every regular file of a tree, read from beginning to end and digested, whoever carries
+//! the calls.
 //!
-//! The walk knows only [`Transport`], so a plain function call, a call to another process and a socket do the very same work, in the very same
-//! order. Links are counted and not followed: what they lead to inside the tree is met under its own name.
+//! The walk knows only [`Transport`], so a plain function call, a call to another process and a
+//! socket do the very same work, in the very same order. Links are counted and not followed: what
+//! they lead to inside the tree is met under its own name.
 
 use crate::files::{Entry, Error, Kind, Status};
 use crate::tree::shown;
@@ -24,7 +26,8 @@ pub trait Transport {
     /// What is known of a file now.
     fn stat(&mut self, file: &Self::File) -> Result<Status, Problem>;
 
-    /// The bytes from `offset` on: at most `most`, none only at the end. They stay until the next call.
+    /// The bytes from `offset` on: at most `most`, none only at the end. They stay until the next
+    /// call.
     fn read(&mut self, file: &Self::File, offset: u64, most: u32) -> Result<&[u8], Problem>;
 
     /// Gives a file back. Nobody waits for an answer.
@@ -34,7 +37,12 @@ pub trait Transport {
     fn open_directory(&mut self, path: &[u8]) -> Result<Self::Directory, Problem>;
 
     /// The names from number `start` on: at most `most`, none when there are no more.
-    fn entries(&mut self, directory: &Self::Directory, start: u64, most: u32) -> Result<Vec<Entry>, Problem>;
+    fn entries(
+        &mut self,
+        directory: &Self::Directory,
+        start: u64,
+        most: u32,
+    ) -> Result<Vec<Entry>, Problem>;
 
     /// Gives a directory back. Nobody waits for an answer.
     fn close_directory(&mut self, directory: Self::Directory) -> Result<(), Problem>;
@@ -66,12 +74,16 @@ pub fn reason(error: &Error) -> String {
         Error::NotFound => "no such file".to_owned(),
         Error::Denied => "the server's user may not read it".to_owned(),
         Error::Outside => "the path leads out of the served tree".to_owned(),
-        Error::BadPath => "no usable path (too long, too many links, or a zero byte in it)".to_owned(),
+        Error::BadPath => {
+            "no usable path (too long, too many links, or a zero byte in it)".to_owned()
+        }
         Error::WrongKind(Kind::Regular) => "it is a regular file".to_owned(),
         Error::WrongKind(Kind::Directory) => "it is a directory".to_owned(),
         Error::WrongKind(Kind::Link) => "it is a symbolic link".to_owned(),
         Error::WrongKind(Kind::Other) => "it is a pipe, a socket or a device".to_owned(),
-        Error::TooMuch(most) => format!("more was asked for than the server gives at once ({most})"),
+        Error::TooMuch(most) => {
+            format!("more was asked for than the server gives at once ({most})")
+        }
         Error::Exhausted => "the server has no descriptors or no memory left".to_owned(),
         Error::System(number) => std::io::Error::from_raw_os_error(*number).to_string(),
     }
@@ -114,7 +126,8 @@ impl Walked {
         self.files.iter().map(|f| f.bytes).sum()
     }
 
-    /// One SHA-256 over everything that was read: of each file its path, its length and its digest, in the order of the walk.
+    /// One SHA-256 over everything that was read: of each file its path, its length and its digest,
+    /// in the order of the walk.
     pub fn sum(&self) -> Sum {
         let mut over_all = Sha256::new();
         for file in &self.files {
@@ -149,11 +162,17 @@ const PAGE: u32 = 128;
 /// A file that tells no size and is still not at its end here will have none.
 const ENDLESS: u64 = 1 << 30;
 
-/// Walks the tree, in chunks of `chunk` bytes; calls `progress` with the bytes of each file when it is done.
+/// Walks the tree, in chunks of `chunk` bytes; calls `progress` with the bytes of each file when it
+/// is done.
 ///
 /// # Errors
-/// [`Problem::Broken`], and [`Problem::Refused`] for the root itself. What is refused below it is taken down in [`Walked::refused`].
-pub fn walk<T: Transport>(transport: &mut T, chunk: u32, progress: &mut dyn FnMut(u64)) -> Result<Walked, Problem> {
+/// [`Problem::Broken`], and [`Problem::Refused`] for the root itself. What is refused below it is
+/// taken down in [`Walked::refused`].
+pub fn walk<T: Transport>(
+    transport: &mut T,
+    chunk: u32,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Walked, Problem> {
     let mut walked = Walked::default();
     let mut waiting = vec![Vec::new()];
     while let Some(directory) = waiting.pop() {
@@ -192,11 +211,16 @@ pub fn walk<T: Transport>(transport: &mut T, chunk: u32, progress: &mut dyn FnMu
 
 /// Reads one file from beginning to end.
 ///
-/// The end is the size that it had when it was opened, or earlier if it has shrunk meanwhile; so a file that grows is not chased.
+/// The end is the size that it had when it was opened, or earlier if it has shrunk meanwhile; so a
+/// file that grows is not chased.
 ///
 /// # Errors
 /// [`Problem`], with the path given back.
-pub fn file<T: Transport>(transport: &mut T, path: Vec<u8>, chunk: u32) -> Result<Seen, (Vec<u8>, Problem)> {
+pub fn file<T: Transport>(
+    transport: &mut T,
+    path: Vec<u8>,
+    chunk: u32,
+) -> Result<Seen, (Vec<u8>, Problem)> {
     let read = |transport: &mut T| {
         let file = transport.open(&path)?;
         let done = contents(transport, &file, chunk);
@@ -209,7 +233,11 @@ pub fn file<T: Transport>(transport: &mut T, path: Vec<u8>, chunk: u32) -> Resul
     }
 }
 
-fn contents<T: Transport>(transport: &mut T, file: &T::File, chunk: u32) -> Result<(u64, Sum), Problem> {
+fn contents<T: Transport>(
+    transport: &mut T,
+    file: &T::File,
+    chunk: u32,
+) -> Result<(u64, Sum), Problem> {
     let size = transport.stat(file)?.size;
     let mut sum = Sha256::new();
     let mut at = 0;

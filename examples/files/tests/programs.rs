@@ -27,7 +27,8 @@ impl Place {
         fs::create_dir_all(tree.join("below")).unwrap();
         fs::create_dir_all(folder.path().join("run")).unwrap();
         for number in 0..50_usize {
-            fs::write(tree.join(format!("below/{number}")), vec![number as u8; number * 4099]).unwrap();
+            fs::write(tree.join(format!("below/{number}")), vec![number as u8; number * 4099])
+                .unwrap();
         }
         Self { folder, tree }
     }
@@ -35,7 +36,10 @@ impl Place {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let run = self.folder.path().join("run");
-        command.env("XDG_RUNTIME_DIR", &run).env("UPCALL_DIR", run.join("upcall")).env("TMPDIR", &run);
+        command
+            .env("XDG_RUNTIME_DIR", &run)
+            .env("UPCALL_DIR", run.join("upcall"))
+            .env("TMPDIR", &run);
         command
     }
 
@@ -47,10 +51,17 @@ impl Place {
         self.tree.to_str().unwrap()
     }
 
-    /// What lies about after the programs have ended: folders that are kept for the next time do not count.
+    /// What lies about after the programs have ended: folders that are kept for the next time do
+    /// not count.
     fn left_behind(&self) -> Vec<PathBuf> {
         let run = self.folder.path().join("run");
-        let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().map(|e| e.unwrap().path()).collect::<Vec<_>>();
+        let entries = |folder: &Path| {
+            fs::read_dir(folder)
+                .into_iter()
+                .flatten()
+                .map(|e| e.unwrap().path())
+                .collect::<Vec<_>>()
+        };
         let kept = run.join("upcall");
         entries(&run).into_iter().filter(|path| *path != kept).chain(entries(&kept)).collect()
     }
@@ -88,20 +99,38 @@ fn line_with(reader: &mut impl BufRead, what: &str) -> String {
 fn every_byte_comes_through() {
     let place = Place::new();
     let json = place.folder.path().join("result.json");
-    let arguments = [place.tree(), "--rounds", "2", "--stats", "20", "--chunk", "4K", "--json", json.to_str().unwrap()];
+    let arguments = [
+        place.tree(),
+        "--rounds",
+        "2",
+        "--stats",
+        "20",
+        "--chunk",
+        "4K",
+        "--json",
+        json.to_str().unwrap(),
+    ];
     let output = place.client(&arguments);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let table = text(&output.stdout);
-    for expected in ["50 files in 2 directories", "every byte came through", "plain function call", "Upcall", "Unix socket"] {
+    for expected in [
+        "50 files in 2 directories",
+        "every byte came through",
+        "plain function call",
+        "Upcall",
+        "Unix socket",
+    ] {
         assert!(table.contains(expected), "{expected} is missing:\n{table}");
     }
     let json: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     let directly = read_tree(&place.tree, &mut |_| {}).unwrap();
     assert_eq!(json["sha256"], hex(&directly.sum()));
     let rows = json["rows"].as_array().unwrap();
-    let named: Vec<_> = rows.iter().map(|r| (r["work"].as_str().unwrap(), r["system"].as_str().unwrap())).collect();
+    let named: Vec<_> =
+        rows.iter().map(|r| (r["work"].as_str().unwrap(), r["system"].as_str().unwrap())).collect();
     let systems = ["plain function call", "Upcall", "Unix socket"];
-    let expected: Vec<_> = ["walk", "stat"].iter().flat_map(|work| systems.map(|system| (*work, system))).collect();
+    let expected: Vec<_> =
+        ["walk", "stat"].iter().flat_map(|work| systems.map(|system| (*work, system))).collect();
     assert_eq!(named, expected);
     for row in &rows[..3] {
         assert_eq!(row["bytes"], directly.bytes(), "{row}");
@@ -133,7 +162,9 @@ fn an_empty_tree() {
 fn a_server_that_runs_already() {
     let place = Place::new();
     let socket = place.folder.path().join("run/socket");
-    let mut server = start(place.command(SERVER).arg(&place.tree).args(["--name", "books", "--socket"]).arg(&socket));
+    let mut server = start(
+        place.command(SERVER).arg(&place.tree).args(["--name", "books", "--socket"]).arg(&socket),
+    );
     line_with(&mut BufReader::new(server.0.stdout.take().unwrap()), "ready");
     let short = ["--rounds", "1", "--stats", "1", "--server", "books"];
     let output = place.client(&short);
@@ -152,7 +183,13 @@ fn a_server_that_is_interrupted_leaves_nothing_behind() {
     for signal in [Signal::INT, Signal::TERM] {
         let place = Place::new();
         let socket = place.folder.path().join("run/socket");
-        let mut server = start(place.command(SERVER).arg(&place.tree).args(["--name", "books", "--socket"]).arg(&socket));
+        let mut server = start(
+            place
+                .command(SERVER)
+                .arg(&place.tree)
+                .args(["--name", "books", "--socket"])
+                .arg(&socket),
+        );
         line_with(&mut BufReader::new(server.0.stdout.take().unwrap()), "ready");
         assert!(!place.left_behind().is_empty());
         kill_process(Pid::from_child(&server.0), signal).unwrap();
@@ -166,8 +203,16 @@ fn errors_say_what_to_do() {
     let place = Place::new();
     let file = place.tree.join("below/1");
     for (arguments, code, expected) in [
-        (&["/no such directory"][..], 1, "cannot open the directory /no such directory: No such file"),
-        (&[file.to_str().unwrap()], 1, "is not a directory; name the directory whose files are to be served"),
+        (
+            &["/no such directory"][..],
+            1,
+            "cannot open the directory /no such directory: No such file",
+        ),
+        (
+            &[file.to_str().unwrap()],
+            1,
+            "is not a directory; name the directory whose files are to be served",
+        ),
         (&["--server", "nobody"], 1, "nobody"),
         (&["--chunk", "5M"], 2, "from 1 to 4M"),
         (&["--chunk", "12X"], 2, "is no unit; write 64K or 1M"),
@@ -222,9 +267,15 @@ fn a_client_that_is_killed_takes_its_server_with_it() {
     client.0.kill().unwrap();
     let since = Instant::now();
     // Whoever adopts it may not collect it: a zombie has ended, too.
-    let ended = || fs::read_to_string(format!("/proc/{server}/stat")).map_or(true, |stat| stat.contains(") Z "));
+    let ended = || {
+        fs::read_to_string(format!("/proc/{server}/stat"))
+            .map_or(true, |stat| stat.contains(") Z "))
+    };
     while !ended() {
-        assert!(since.elapsed() < Duration::from_secs(60), "the server {server} goes on without its client");
+        assert!(
+            since.elapsed() < Duration::from_secs(60),
+            "the server {server} goes on without its client"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(place.left_behind(), Vec::<PathBuf>::new());

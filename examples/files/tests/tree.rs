@@ -60,7 +60,12 @@ fn paths_cannot_leave_the_tree() {
         absolute.as_os_str().as_bytes(),
     ] {
         assert_eq!(contents(&tree, path), Err(Error::Outside), "{}", path.escape_ascii());
-        assert_eq!(tree.directory(path).map(|_| ()), Err(Error::Outside), "{}", path.escape_ascii());
+        assert_eq!(
+            tree.directory(path).map(|_| ()),
+            Err(Error::Outside),
+            "{}",
+            path.escape_ascii()
+        );
     }
 }
 
@@ -75,7 +80,14 @@ fn links_cannot_leave_the_tree() {
     symlink("below/deeper", served.join("inside")).unwrap();
     symlink("loop", served.join("loop")).unwrap();
     symlink("nowhere", served.join("dangling")).unwrap();
-    for path in [b"up".as_slice(), b"absolute", b"magic", b"parent/secret", b"parent/served/plain", b"inside/../../../secret"] {
+    for path in [
+        b"up".as_slice(),
+        b"absolute",
+        b"magic",
+        b"parent/secret",
+        b"parent/served/plain",
+        b"inside/../../../secret",
+    ] {
         assert_eq!(contents(&tree, path), Err(Error::Outside), "{}", path.escape_ascii());
     }
     assert_eq!(tree.directory(b"parent").map(|_| ()), Err(Error::Outside));
@@ -84,7 +96,8 @@ fn links_cannot_leave_the_tree() {
     assert_eq!(contents(&tree, b"dangling"), Err(Error::NotFound));
 }
 
-/// Somebody exchanges a directory with a link to the outside, again and again, while files are opened through it.
+/// Somebody exchanges a directory with a link to the outside, again and again, while files are
+/// opened through it.
 #[test]
 fn a_race_does_not_help() {
     let (place, tree) = place();
@@ -131,7 +144,8 @@ fn kinds_are_told() {
     let (place, tree) = place();
     let served = place.path().join("served");
     let _listener = UnixListener::bind(served.join("socket")).unwrap();
-    rustix::fs::mknodat(CWD, served.join("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+    rustix::fs::mknodat(CWD, served.join("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR, 0)
+        .unwrap();
     assert_eq!(contents(&tree, b"below"), Err(Error::WrongKind(Kind::Directory)));
     assert_eq!(contents(&tree, b""), Err(Error::WrongKind(Kind::Directory)));
     assert_eq!(contents(&tree, b"socket"), Err(Error::WrongKind(Kind::Other)));
@@ -167,8 +181,16 @@ fn directories_are_listed_in_pages() {
     assert_eq!(listing.entries(u64::MAX, 7).unwrap(), []);
     assert_eq!(listing.entries(0, MOST_ENTRIES + 1), Err(Error::TooMuch(MOST_ENTRIES)));
     let root = tree.directory(b"").unwrap();
-    let kinds: Vec<_> = root.entries(0, 10).unwrap().iter().map(|e| (e.name.as_slice(), e.kind)).collect();
-    assert_eq!(kinds, [(b"below".as_slice(), Kind::Directory), (b"many", Kind::Directory), (b"plain", Kind::Regular)]);
+    let kinds: Vec<_> =
+        root.entries(0, 10).unwrap().iter().map(|e| (e.name.as_slice(), e.kind)).collect();
+    assert_eq!(
+        kinds,
+        [
+            (b"below".as_slice(), Kind::Directory),
+            (b"many", Kind::Directory),
+            (b"plain", Kind::Regular)
+        ]
+    );
 }
 
 #[test]
@@ -188,7 +210,8 @@ fn unreadable_files_are_refused() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             if rustix::process::geteuid().is_root() {
-                // Root may read everything. A user is a property of a thread, and this one ends with the test.
+                // Root may read everything. A user is a property of a thread, and this one ends
+                // with the test.
                 let nobody = rustix::process::Uid::from_raw(65534);
                 rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
             }

@@ -36,7 +36,14 @@ fn tree() -> (TempDir, PathBuf) {
     fs::write(root.join(OsStr::from_bytes(b"a/\xff\xfe not UTF-8\n")), "bytes").unwrap();
     symlink("empty", root.join("link")).unwrap();
     symlink("/etc", root.join("link out")).unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, root.join("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        root.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
     for number in 0..300 {
         fs::write(root.join(format!("a/b/{number}")), number.to_string()).unwrap();
     }
@@ -124,7 +131,12 @@ impl<T: Transport, M: FnMut(&[u8]) -> Option<Vec<u8>>> Transport for Meddler<T, 
         self.inner.open_directory(path)
     }
 
-    fn entries(&mut self, directory: &T::Directory, start: u64, most: u32) -> Result<Vec<Entry>, Problem> {
+    fn entries(
+        &mut self,
+        directory: &T::Directory,
+        start: u64,
+        most: u32,
+    ) -> Result<Vec<Entry>, Problem> {
         self.inner.entries(directory, start, most)
     }
 
@@ -185,7 +197,11 @@ fn a_wrong_byte_is_found() {
     let (_, proof) = meddled(&root, |name| (name == b"one byte").then(|| b"2".to_vec()));
     assert!(!proof.holds());
     assert_eq!(proof.wrong.len(), 1);
-    assert!(proof.wrong[0].to_string().starts_with("one byte: directly: 1 bytes, SHA-256 "), "{}", proof.wrong[0]);
+    assert!(
+        proof.wrong[0].to_string().starts_with("one byte: directly: 1 bytes, SHA-256 "),
+        "{}",
+        proof.wrong[0]
+    );
 }
 
 #[test]
@@ -204,7 +220,11 @@ fn a_file_that_is_kept_back_is_found() {
 #[test]
 fn more_than_was_asked_for_is_refused() {
     let (_place, root) = tree();
-    let mut lying = Meddler { inner: local(&root), meddle: |_: &[u8]| Some(vec![0; 5000]), changed: RefCell::default() };
+    let mut lying = Meddler {
+        inner: local(&root),
+        meddle: |_: &[u8]| Some(vec![0; 5000]),
+        changed: RefCell::default(),
+    };
     let error = walk(&mut lying, CHUNK, &mut |_| {}).unwrap_err();
     assert!(matches!(&error, Problem::Broken(why) if why.contains("5000 bytes came")), "{error}");
 }
@@ -217,7 +237,10 @@ fn refusals_travel_through_the_socket() {
     assert_eq!(socket.open(b"../x").map(|_| ()), refused(Error::Outside));
     assert_eq!(socket.open(b"missing").map(|_| ()), refused(Error::NotFound));
     assert_eq!(socket.open(b"a").map(|_| ()), refused(Error::WrongKind(Kind::Directory)));
-    assert_eq!(socket.open_directory(b"empty").map(|_| ()), refused(Error::WrongKind(Kind::Regular)));
+    assert_eq!(
+        socket.open_directory(b"empty").map(|_| ()),
+        refused(Error::WrongKind(Kind::Regular))
+    );
     let file = socket.open(b"one byte").unwrap();
     assert_eq!(socket.read(&file, 0, u32::MAX).map(|_| ()), refused(Error::TooMuch(4 << 20)));
     assert_eq!(socket.read(&file, 0, 10), Ok(b"1".as_slice()));
@@ -233,7 +256,10 @@ fn refusals_travel_through_upcall() {
     assert_eq!(calls.open(b"../x").map(|_| ()), refused(Error::Outside));
     assert_eq!(calls.open(b"missing").map(|_| ()), refused(Error::NotFound));
     assert_eq!(calls.open(b"a").map(|_| ()), refused(Error::WrongKind(Kind::Directory)));
-    assert_eq!(calls.open_directory(b"empty").map(|_| ()), refused(Error::WrongKind(Kind::Regular)));
+    assert_eq!(
+        calls.open_directory(b"empty").map(|_| ()),
+        refused(Error::WrongKind(Kind::Regular))
+    );
     assert_eq!(calls.open(&[b'x'; 100_000]).map(|_| ()), refused(Error::BadPath));
     let file = calls.open(b"one byte").unwrap();
     assert_eq!(calls.read(&file, 0, u32::MAX).map(|_| ()), refused(Error::TooMuch(4 << 20)));

@@ -64,7 +64,10 @@ pub(super) struct Crew<T> {
 impl<T: Shared> Default for Crew<T> {
     fn default() -> Self {
         let state = State { orders: VecDeque::new(), members: 0, free: 0, over: false };
-        Self { board: Arc::new(Board { state: Mutex::new(state), changed: Condvar::new() }), threads: RefCell::default() }
+        Self {
+            board: Arc::new(Board { state: Mutex::new(state), changed: Condvar::new() }),
+            threads: RefCell::default(),
+        }
     }
 }
 
@@ -88,7 +91,9 @@ impl<T: Shared> Crew<T> {
         state.members -= 1;
         if state.members == 0 {
             let why = Failure::NotRun("no thread or no place is left at home to run it".into());
-            std::mem::take(&mut state.orders).into_iter().for_each(|order| order.ends(Err(why.clone())));
+            std::mem::take(&mut state.orders)
+                .into_iter()
+                .for_each(|order| order.ends(Err(why.clone())));
         }
     }
 
@@ -96,7 +101,9 @@ impl<T: Shared> Crew<T> {
     fn grow(&self, on: &Homed<T>) -> bool {
         let Ok(on) = on.try_clone() else { return false };
         let board = self.board.clone();
-        let begun = std::thread::Builder::new().name("upcall-ordinary".into()).spawn(move || board.work(&on));
+        let begun = std::thread::Builder::new()
+            .name("upcall-ordinary".into())
+            .spawn(move || board.work(&on));
         let mut threads = self.threads.borrow_mut();
         threads.retain(|thread| !thread.is_finished());
         begun.map(|thread| threads.push(thread)).is_ok()
@@ -142,7 +149,8 @@ impl<T: Shared> Board<T> {
                 return Some(order);
             }
             state.free += 1;
-            let (back, waited) = self.changed.wait_timeout(state, KEPT).unwrap_or_else(PoisonError::into_inner);
+            let (back, waited) =
+                self.changed.wait_timeout(state, KEPT).unwrap_or_else(PoisonError::into_inner);
             state = back;
             state.free -= 1;
             if waited.timed_out() && state.orders.is_empty() {

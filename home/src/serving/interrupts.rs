@@ -1,19 +1,35 @@
-//! Urgent invocations by signal: operations that run in the middle of what their home computes, for code that has no safe points.
+//! Urgent invocations by signal: operations that run in the middle of what their home computes, for
+//! code that has no safe points.
 //!
-//! Source: Psyche, sections 2.1 and 3.1 (P1, P2 here), where an urgent invocation interrupts the home's processor. Here a thread says for how long it can be interrupted ([`Serving::interruptible`]). It is rung for meanwhile though it does not sleep; the clerk hears that in its place, and
-//! sends a signal ([`rung`]); and the handler of the signal runs what waits, of the operations that are fit for it ([`Operations::on_interrupt`](crate::Operations::on_interrupt)). All else waits for a poll.
+//! Source: Psyche, sections 2.1 and 3.1 (P1, P2 here), where an urgent invocation interrupts the
+//! home's processor. Here a thread says for how long it can be interrupted
+//! ([`Serving::interruptible`]). It is rung for meanwhile though it does not sleep; the clerk hears
+//! that in its place, and sends a signal ([`rung`]); and the handler of the signal runs what waits,
+//! of the operations that are fit for it
+//! ([`Operations::on_interrupt`](crate::Operations::on_interrupt)). All else waits for a poll.
 //!
 //! # Why the thread and the handler of its signal do not touch the same things
-//! A mask of the thread's ([`Mask`]) counts whatever touches what the handler would touch: each turn of serving, the end and the beginning of that, each waiting for others, and each operation under an object's lock, whichever hold of the thread's that is by (Psyche's rule: a lock that urgent operations take, too, is held masked).
-//! A section of the program's ([`Serving::mask`]) keeps the handler off in the same way. So the handler never finds a lock that its own thread has, nor a list that its own thread is changing.
+//! A mask of the thread's ([`Mask`]) counts whatever touches what the handler would touch: each
+//! turn of serving, the end and the beginning of that, each waiting for others, and each operation
+//! under an object's lock, whichever hold of the thread's that is by (Psyche's rule: a lock that
+//! urgent operations take, too, is held masked). A section of the program's ([`Serving::mask`])
+//! keeps the handler off in the same way. So the handler never finds a lock that its own thread
+//! has, nor a list that its own thread is changing.
 //!
 //! # Why no request is left
-//! That each request is followed by a signal, and each signal by a serving that begins after it, is argued in [`mask`](upcall_transfer::mask): who ends an operation lets go of the lock first, lets interrupts in then, and looks last whether one has come. It remains what a serving leaves though it is fit: where another thread or process has the
-//! lock for longer than some microseconds, or the object's state has to be settled. Nobody rings when that is over. So a timer is set, which the clerk hears as it hears bells, in pauses that grow up to 4 ms; the end of any operation looks again, too. While the handler tries for the lock the others stand back, and who has it is not interrupted by this, so the
-//! home waits for one operation at a time (P5).
+//! That each request is followed by a signal, and each signal by a serving that begins after it, is
+//! argued in [`mask`](upcall_transfer::mask): who ends an operation lets go of the lock first, lets
+//! interrupts in then, and looks last whether one has come. It remains what a serving leaves though
+//! it is fit: where another thread or process has the lock for longer than some microseconds, or
+//! the object's state has to be settled. Nobody rings when that is over. So a timer is set, which
+//! the clerk hears as it hears bells, in pauses that grow up to 4 ms; the end of any operation
+//! looks again, too. While the handler tries for the lock the others stand back, and who has it is
+//! not interrupted by this, so the home waits for one operation at a time (P5).
 //!
 //! # Who asks again soon
-//! Another signal would cost more than to wait for that (some 19 µs there and back). So the handler looks for the next request for a microsecond or two before it ends, as long as there is one as a rule. After so many in a row what the thread computes has its turn: then it is not announced,
+//! Another signal would cost more than to wait for that (some 19 µs there and back). So the handler
+//! looks for the next request for a microsecond or two before it ends, as long as there is one as a
+//! rule. After so many in a row what the thread computes has its turn: then it is not announced,
 //! and the timer has it come again.
 //!
 //! `transfer/tests/models/loom_serving.rs` is the model.
@@ -206,9 +222,13 @@ struct On {
 
 impl On {
     fn begin(post: Arc<Post>, thread: &Arc<Interruptible>) -> Result<Self, InterruptError> {
-        let timer = Timer::new().map_err(|error| InterruptError::Resource { what: "a timer".into(), error })?;
+        let timer = Timer::new()
+            .map_err(|error| InterruptError::Resource { what: "a timer".into(), error })?;
         let (timer, own, other) = (Arc::new(timer), thread.clone(), thread.clone());
-        let rung = [Rung::tells(post.clone(), move || own.interrupt())?, Rung::tells(timer.clone(), move || other.interrupt())?];
+        let rung = [
+            Rung::tells(post.clone(), move || own.interrupt())?,
+            Rung::tells(timer.clone(), move || other.interrupt())?,
+        ];
         RINGS.set(Some(Rings { post, timer, pauses: Cell::new(0), alone: Cell::new(0) }));
         let on = Self { rung };
         MASK.with(Mask::begin);
@@ -228,10 +248,19 @@ impl Drop for On {
 }
 
 impl<T: Shared> Serving<T> {
-    /// Runs `body`, and meanwhile, whatever it computes, has urgent operations that were registered for that ([`Operations::on_interrupt`](crate::Operations::on_interrupt)) interrupt it: they run on this thread at once, in a signal (SIGURG); those of all objects that this thread serves. Operations on objects that `body` does, by whichever hold,
-    /// invocations that it waits for, polls, and what it [masks](Self::mask) keep interrupts off until they are done; then what has come is run. Others wait for a poll as ever. If another process has the object's lock for long, `body` goes on and is interrupted again, after 0.05 to 4 ms. Those who ask again and again may take most of the thread's time, but for 0.05 ms after each 256.
+    /// Runs `body`, and meanwhile, whatever it computes, has urgent operations that were registered
+    /// for that ([`Operations::on_interrupt`](crate::Operations::on_interrupt)) interrupt it: they
+    /// run on this thread at once, in a signal (SIGURG); those of all objects that this thread
+    /// serves. Operations on objects that `body` does, by whichever hold, invocations that it
+    /// waits for, polls, and what it [masks](Self::mask) keep interrupts off until they are done;
+    /// then what has come is run. Others wait for a poll as ever. If another process has the
+    /// object's lock for long, `body` goes on and is interrupted again, after 0.05 to 4 ms. Those
+    /// who ask again and again may take most of the thread's time, but for 0.05 ms after each 256.
     ///
-    /// For an ordinary kernel thread: on a virtual processor what comes is run at safe points. What the promise must hold for: the operations that are registered so, of all objects that the thread serves. System calls that `body` makes are restarted where the kernel can do so, and end with `EINTR` where not (`signal(7)`): sleeps, for example.
+    /// For an ordinary kernel thread: on a virtual processor what comes is run at safe points. What
+    /// the promise must hold for: the operations that are registered so, of all objects that the
+    /// thread serves. System calls that `body` makes are restarted where the kernel can do so, and
+    /// end with `EINTR` where not (`signal(7)`): sleeps, for example.
     ///
     /// If the process ends in the middle of such an operation, those who asked are told, as ever.
     ///
@@ -240,7 +269,11 @@ impl<T: Shared> Serving<T> {
     ///
     /// # Panics
     /// Those of `body`. An operation that panics in an interrupt ends the process.
-    pub fn interruptible<R>(&self, promise: Promise, body: impl FnOnce() -> R) -> Result<R, InterruptError> {
+    pub fn interruptible<R>(
+        &self,
+        promise: Promise,
+        body: impl FnOnce() -> R,
+    ) -> Result<R, InterruptError> {
         if MASK.with(Mask::is_on) {
             return Ok(body());
         }
@@ -249,8 +282,10 @@ impl<T: Shared> Serving<T> {
         }
         rung::can_be()?;
         // Made at the first use.
-        Clapper::current()
-            .map_err(|error| InterruptError::Resource { what: "the kernel's help in waking others".into(), error })?;
+        Clapper::current().map_err(|error| InterruptError::Resource {
+            what: "the kernel's help in waking others".into(),
+            error,
+        })?;
         let post = self.inner.desk.post.clone();
         let result = interrupt::interruptible(promise, &is_signalled, |thread| {
             let _on = On::begin(post, &thread)?;

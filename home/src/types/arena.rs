@@ -5,13 +5,18 @@
 //! blocks   header: bytes, whether it is free, whether the one before it is | what is in it, a multiple of 16 bytes from a multiple of 16 on, less the header
 //!          a free one: next and previous of its class; its length once more at its end, but for the last one of all, whose end stays untouched
 //! ```
-//! Both ways take some stores, whatever there is: the class of a size is a power of two and a sixteenth of it, and bits tell which classes have free blocks (Masmano, Ripoll, Crespo and Real: *TLSF, a new dynamic memory allocator for real-time
-//! systems*, 2004). Neighbours that are free are one block. From zeros on it is one block, whose header is written when it is first used.
+//! Both ways take some stores, whatever there is: the class of a size is a power of two and a
+//! sixteenth of it, and bits tell which classes have free blocks (Masmano, Ripoll, Crespo and Real:
+//! *TLSF, a new dynamic memory allocator for real-time systems*, 2004). Neighbours that are free
+//! are one block. From zeros on it is one block, whose header is written when it is first used.
 //!
-//! Allocators that can be had keep pointers in their memory, and believe them. Here nothing is believed: each offset is looked at for lying among the blocks, each header for a length that fits. Who may write to an object can so make two
-//! blocks of one, which he could as well have overwritten; he cannot make anybody read or write outside of the object, or walk for long.
+//! Allocators that can be had keep pointers in their memory, and believe them. Here nothing is
+//! believed: each offset is looked at for lying among the blocks, each header for a length that
+//! fits. Who may write to an object can so make two blocks of one, which he could as well have
+//! overwritten; he cannot make anybody read or write outside of the object, or walk for long.
 //!
-//! If an operation ends in the middle, its blocks may be on no list. From what the object's types lead to all of it can be made anew ([`rebuild`]).
+//! If an operation ends in the middle, its blocks may be on no list. From what the object's types
+//! lead to all of it can be made anew ([`rebuild`]).
 
 use super::check::Claims;
 use super::{DataError, Memory, Spot};
@@ -107,7 +112,8 @@ impl<'a> Arena<'a> {
     pub(crate) fn new(memory: Memory<'a>) -> Self {
         let words = memory.spot(memory.arena);
         // Headers are 8 bytes before multiples of 16.
-        let begin = memory.arena.saturating_add(END + 8).next_multiple_of(GRAIN as usize) as u64 + WORD;
+        let begin =
+            memory.arena.saturating_add(END + 8).next_multiple_of(GRAIN as usize) as u64 + WORD;
         let end = (memory.len() as u64).saturating_sub(WORD) / GRAIN * GRAIN + WORD;
         Self { memory, words, begin, end }
     }
@@ -189,7 +195,8 @@ impl<'a> Arena<'a> {
                 return Err(DataError::corrupt(BLOCK, before.at as usize));
             }
             self.take(before)?;
-            block = Block { at: before.at, length: before.length + block.length, flags: before.flags };
+            block =
+                Block { at: before.at, length: before.length + block.length, flags: before.flags };
         }
         self.put(Block { flags: block.flags & AFTER_FREE | FREE, ..block })?;
         self.words.put_word(USED, self.used()?.wrapping_sub(freed), WORDS)
@@ -205,7 +212,9 @@ impl<'a> Arena<'a> {
             let levels = self.words.word(LEVELS, WORDS)? & (!0 << (class.first + 1));
             if levels == 0 {
                 // Some of its own class may be long enough.
-                return self.first_of(Class::of(length)).map(|found| found.filter(|block| block.length >= length));
+                return self
+                    .first_of(Class::of(length))
+                    .map(|found| found.filter(|block| block.length >= length));
             }
             let first = levels.trailing_zeros() as usize % FIRST;
             let bits = self.words.word(BITS + first * 8, WORDS)?;
@@ -213,7 +222,9 @@ impl<'a> Arena<'a> {
         };
         match self.first_of(class)? {
             Some(block) if block.length >= length => Ok(Some(block)),
-            _ => Err(DataError::corrupt("a class of free blocks", self.memory.arena + class.head())),
+            _ => {
+                Err(DataError::corrupt("a class of free blocks", self.memory.arena + class.head()))
+            }
         }
     }
 
@@ -232,7 +243,8 @@ impl<'a> Arena<'a> {
     /// Takes a free block off its list.
     fn take(self, block: Block) -> Result<(), DataError> {
         let class = Class::of(block.length);
-        let (next, previous) = (self.spot(block.at).word(8, BLOCK)?, self.spot(block.at).word(16, BLOCK)?);
+        let (next, previous) =
+            (self.spot(block.at).word(8, BLOCK)?, self.spot(block.at).word(16, BLOCK)?);
         if next != 0 {
             self.free_one(next)?.put_word(16, previous, BLOCK)?;
         }
@@ -296,7 +308,11 @@ impl<'a> Arena<'a> {
         }
         let header = self.spot(at).word(0, BLOCK)?;
         let (length, flags) = (header & !FLAGS, header & FLAGS);
-        if length < LEAST || length > self.end - at { Err(wrong()) } else { Ok(Block { at, length, flags }) }
+        if length < LEAST || length > self.end - at {
+            Err(wrong())
+        } else {
+            Ok(Block { at, length, flags })
+        }
     }
 
     fn spot(self, at: u64) -> Spot<'a> {
@@ -337,7 +353,9 @@ impl<'a> Arena<'a> {
         };
         let mut step = |at: u64, length: Option<u64>| {
             let ends = last.map_or(begin, |last| last.at + last.length);
-            let gap = at.checked_sub(ends).ok_or(DataError::corrupt("a block of its own", at as usize))?;
+            let gap = at
+                .checked_sub(ends)
+                .ok_or(DataError::corrupt("a block of its own", at as usize))?;
             // Too little for a block: the previous one gets it. The arena never leaves so little
             // before its first block.
             if gap > 0 && gap < LEAST {
@@ -358,7 +376,9 @@ impl<'a> Arena<'a> {
             last = length.map(|length| Block { at, length, flags });
             Ok(())
         };
-        claims.each(|units| step(begin + units.start * GRAIN, Some((units.end - units.start) * GRAIN)))?;
+        claims.each(|units| {
+            step(begin + units.start * GRAIN, Some((units.end - units.start) * GRAIN))
+        })?;
         step(end, None)?;
         self.words.put_word(USED, used, WORDS)
     }
@@ -417,7 +437,11 @@ mod tests {
             for step in 0..40_000 {
                 let grows = random.below(if step / 4000 % 2 == 0 { 3 } else { 5 }) < 2;
                 if grows {
-                    let bytes = if random.below(20) == 0 { random.below(size as u64) } else { random.below(200) };
+                    let bytes = if random.below(20) == 0 {
+                        random.below(size as u64)
+                    } else {
+                        random.below(200)
+                    };
                     match arena.allocate(bytes) {
                         Ok(at) => {
                             assert!(at % 16 == 0 && arena.units(at, bytes).is_some());
@@ -440,7 +464,8 @@ mod tests {
             assert!(full > 0 || size > 1 << 12);
             own.sort_unstable();
             let before = walk(arena);
-            // What is made anew of the same blocks has as much free, or what had been rounded up for the sake of a block's least length.
+            // What is made anew of the same blocks has as much free, or what had been rounded up
+            // for the sake of a block's least length.
             rebuild(arena, &own);
             assert!(walk(arena).0 >= before.0);
             own.iter().for_each(|&(at, _)| arena.free(at).unwrap());
@@ -511,7 +536,9 @@ mod tests {
                             own.push(at);
                         }
                     }
-                    1 if !own.is_empty() => _ = arena.free(own.swap_remove(random.below(own.len() as u64) as usize)),
+                    1 if !own.is_empty() => {
+                        _ = arena.free(own.swap_remove(random.below(own.len() as u64) as usize))
+                    }
                     _ => {
                         let word = [
                             0,
@@ -520,7 +547,8 @@ mod tests {
                             u64::MAX - random.below(9),
                             1 << random.below(64),
                         ];
-                        let at = [64 + random.below(20) * 8, random.below(900) * 8][random.below(2) as usize];
+                        let at = [64 + random.below(20) * 8, random.below(900) * 8]
+                            [random.below(2) as usize];
                         room.put_u64(at as usize, word[random.below(5) as usize]).unwrap();
                     }
                 }

@@ -73,7 +73,9 @@ impl Pages {
     pub(crate) fn end(&self) -> Option<usize> {
         match self {
             Self::All => None,
-            Self::Runs(runs) => Some(runs.last().map_or(0, |&(first, pages)| (first + pages) as usize * PAGE)),
+            Self::Runs(runs) => {
+                Some(runs.last().map_or(0, |&(first, pages)| (first + pages) as usize * PAGE))
+            }
         }
     }
 
@@ -85,9 +87,13 @@ impl Pages {
         };
         let page = (range.start / PAGE) as u32;
         let from = runs.partition_point(|&(first, pages)| first + pages <= page);
-        let parts = runs[from..].iter().map(|&(first, pages)| first as usize * PAGE..(first + pages) as usize * PAGE);
+        let parts = runs[from..]
+            .iter()
+            .map(|&(first, pages)| first as usize * PAGE..(first + pages) as usize * PAGE);
         let (start, end) = (range.start, range.end);
-        let parts = parts.map(move |part| part.start.max(start)..part.end.min(end)).take_while(|part| part.start < part.end);
+        let parts = parts
+            .map(move |part| part.start.max(start)..part.end.min(end))
+            .take_while(|part| part.start < part.end);
         all.into_iter().chain(parts)
     }
 
@@ -127,7 +133,8 @@ impl Bits {
     }
 
     fn set(&mut self, range: Range<u64>, to: bool) {
-        Self::masks(range).for_each(|(word, mask)| if to { self.0[word] |= mask } else { self.0[word] &= !mask });
+        Self::masks(range)
+            .for_each(|(word, mask)| if to { self.0[word] |= mask } else { self.0[word] &= !mask });
     }
 
     fn set_begin(&mut self, unit: u64, to: bool) {
@@ -144,7 +151,8 @@ impl Bits {
     fn next(&self, from: u64, within: bool) -> Option<u64> {
         (from / 64..WORDS as u64).find_map(|word| {
             let (has, begins) = (self.0[word as usize], self.0[WORDS + word as usize]);
-            let found = if within { !has | begins } else { has } & (!0 << from.saturating_sub(word * 64));
+            let found =
+                if within { !has | begins } else { has } & (!0 << from.saturating_sub(word * 64));
             (found != 0).then(|| word * 64 + u64::from(found.trailing_zeros()))
         })
     }
@@ -190,7 +198,9 @@ impl Claims {
             }
         }
         if !between.is_empty() {
-            if self.pieces.range(between.clone()).next().is_some() || self.is_within(between.clone()) {
+            if self.pieces.range(between.clone()).next().is_some()
+                || self.is_within(between.clone())
+            {
                 return Ok(false);
             }
             self.within.insert(between.start, between.end);
@@ -231,7 +241,10 @@ impl Claims {
     }
 
     /// Calls `with` for each block in ascending order.
-    pub(crate) fn each(&self, mut with: impl FnMut(Range<u64>) -> Result<(), DataError>) -> Result<(), DataError> {
+    pub(crate) fn each(
+        &self,
+        mut with: impl FnMut(Range<u64>) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
         let (mut open, mut after) = (None, 0);
         for (&piece, bits) in &self.pieces {
             if let Some(begun) = open
@@ -279,7 +292,10 @@ pub struct Check {
 
 impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Check").field("left", &self.left).field("mends", &self.mends).finish_non_exhaustive()
+        f.debug_struct("Check")
+            .field("left", &self.left)
+            .field("mends", &self.mends)
+            .finish_non_exhaustive()
     }
 }
 
@@ -287,7 +303,14 @@ impl Check {
     /// A walk over an object of `length` bytes.
     fn new(pages: Pages, length: usize, goes_on: Option<GoesOn>, mends: bool) -> Self {
         let left = pages.bytes(length).saturating_mul(LOOKS).saturating_add(LEAST);
-        Self { claims: Claims::default(), pages: Arc::new(pages), left, piece: PIECE, goes_on, mends }
+        Self {
+            claims: Claims::default(),
+            pages: Arc::new(pages),
+            left,
+            piece: PIECE,
+            goes_on,
+            mends,
+        }
     }
 
     /// Whether what is off is to be put right where it can be, in place of being an error.
@@ -300,7 +323,9 @@ impl Check {
     /// # Errors
     /// [`DataError::Unchecked`]: the budget is spent, or the home has dropped the object.
     pub(crate) fn look_at(&mut self, bytes: u64) -> Result<(), DataError> {
-        let spent = DataError::Unchecked { why: "that would take longer than what is in use there can need" };
+        let spent = DataError::Unchecked {
+            why: "that would take longer than what is in use there can need",
+        };
         self.left = self.left.checked_sub(bytes).ok_or(spent)?;
         if self.piece > bytes {
             self.piece -= bytes;
@@ -308,14 +333,27 @@ impl Check {
         }
         self.piece = PIECE;
         let goes_on = self.goes_on.as_mut().is_none_or(|goes_on| goes_on());
-        if goes_on { Ok(()) } else { Err(DataError::Unchecked { why: "the home has let go of it" }) }
+        if goes_on {
+            Ok(())
+        } else {
+            Err(DataError::Unchecked { why: "the home has let go of it" })
+        }
     }
 
     /// Accounts for a read of `bytes` at `at`, all of which must exist.
-    pub(crate) fn expect(&mut self, memory: Memory<'_>, at: u64, bytes: u64, what: &'static str) -> Result<(), DataError> {
+    pub(crate) fn expect(
+        &mut self,
+        memory: Memory<'_>,
+        at: u64,
+        bytes: u64,
+        what: &'static str,
+    ) -> Result<(), DataError> {
         self.look_at(bytes.max(16))?;
         let wrong = || DataError::corrupt(what, usize::try_from(at).unwrap_or(usize::MAX));
-        let (at, bytes) = (usize::try_from(at).map_err(|_| wrong())?, usize::try_from(bytes).map_err(|_| wrong())?);
+        let (at, bytes) = (
+            usize::try_from(at).map_err(|_| wrong())?,
+            usize::try_from(bytes).map_err(|_| wrong())?,
+        );
         let end = at.checked_add(bytes).filter(|&end| end <= memory.len()).ok_or_else(wrong)?;
         if self.pages.has(at..end) { Ok(()) } else { Err(wrong()) }
     }
@@ -326,7 +364,11 @@ impl Check {
     }
 
     /// The existing parts of `bytes` from `at` on. All else there is zeros.
-    pub(crate) fn parts(&self, at: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+    pub(crate) fn parts(
+        &self,
+        at: usize,
+        bytes: usize,
+    ) -> impl Iterator<Item = Range<usize>> + use<> {
         let (pages, mut next, end) = (self.pages.clone(), at, at.saturating_add(bytes));
         std::iter::from_fn(move || {
             let part = pages.parts(next..end).next()?;
@@ -336,13 +378,25 @@ impl Check {
     }
 
     /// Claims a block with `bytes` at this offset for the caller. All of the bytes must exist.
-    pub(crate) fn claim(&mut self, memory: Memory<'_>, at: u64, bytes: u64, what: &'static str) -> Result<(), DataError> {
+    pub(crate) fn claim(
+        &mut self,
+        memory: Memory<'_>,
+        at: u64,
+        bytes: u64,
+        what: &'static str,
+    ) -> Result<(), DataError> {
         self.claim_sparse(memory, at, bytes, what)?;
         self.expect(memory, at, bytes, what)
     }
 
     /// The same for a block of which only the beginning must exist.
-    pub(crate) fn claim_sparse(&mut self, memory: Memory<'_>, at: u64, bytes: u64, what: &'static str) -> Result<(), DataError> {
+    pub(crate) fn claim_sparse(
+        &mut self,
+        memory: Memory<'_>,
+        at: u64,
+        bytes: u64,
+        what: &'static str,
+    ) -> Result<(), DataError> {
         let wrong = || DataError::corrupt(what, usize::try_from(at).unwrap_or(usize::MAX));
         let units = Arena::new(memory).units(at, bytes).ok_or_else(wrong)?;
         // With the header, which is 8 bytes before.
@@ -365,7 +419,12 @@ impl Check {
 
 /// Checks an object whose root is a `T`. If it `mends`, the arena is rebuilt, and blocks that
 /// nothing leads to become free. The walk ends early if `goes_on` returns `false`.
-pub(crate) fn check<T: Shared>(memory: Memory<'_>, pages: Pages, mends: bool, goes_on: Option<GoesOn>) -> Result<(), DataError> {
+pub(crate) fn check<T: Shared>(
+    memory: Memory<'_>,
+    pages: Pages,
+    mends: bool,
+    goes_on: Option<GoesOn>,
+) -> Result<(), DataError> {
     let mut check = Check::new(pages, memory.len(), goes_on, mends);
     T::check(memory.spot(0), &mut check)?;
     if mends { Arena::new(memory).rebuild(&check.claims, check.pages.end()) } else { Ok(()) }
@@ -380,12 +439,16 @@ mod tests {
     #[test]
     fn blocks_are_claimed_once_and_found_in_order() {
         for seed in 0..40 {
-            let (mut random, mut claims, mut own) = (Random(seed), Claims::default(), Vec::<Range<u64>>::new());
+            let (mut random, mut claims, mut own) =
+                (Random(seed), Claims::default(), Vec::<Range<u64>>::new());
             for _ in 0..400 {
                 let begin = random.below(6 * UNITS);
-                let long = [random.below(8), random.below(300), random.below(4 * UNITS)][random.below(3) as usize] + 1;
+                let long = [random.below(8), random.below(300), random.below(4 * UNITS)]
+                    [random.below(3) as usize]
+                    + 1;
                 let units = begin..begin + long;
-                let is_free = own.iter().all(|other| other.end <= units.start || units.end <= other.start);
+                let is_free =
+                    own.iter().all(|other| other.end <= units.start || units.end <= other.start);
                 assert_eq!(claims.claim(units.clone()), Ok(is_free), "{units:?} beside {own:?}");
                 if is_free {
                     own.push(units);
@@ -440,8 +503,13 @@ mod tests {
         assert_eq!(parts(0..10 * PAGE), [PAGE..3 * PAGE, 5 * PAGE..6 * PAGE]);
         assert_eq!(parts(PAGE + 7..PAGE + 9), vec![PAGE + 7..PAGE + 9; 1]);
         assert_eq!(parts(3 * PAGE..5 * PAGE), []);
-        assert_eq!(parts(2 * PAGE + 1..5 * PAGE + 1), [2 * PAGE + 1..3 * PAGE, 5 * PAGE..5 * PAGE + 1]);
-        assert!(pages.has(PAGE..3 * PAGE) && !pages.has(PAGE..3 * PAGE + 1) && !pages.has(0..PAGE + 1));
+        assert_eq!(
+            parts(2 * PAGE + 1..5 * PAGE + 1),
+            [2 * PAGE + 1..3 * PAGE, 5 * PAGE..5 * PAGE + 1]
+        );
+        assert!(
+            pages.has(PAGE..3 * PAGE) && !pages.has(PAGE..3 * PAGE + 1) && !pages.has(0..PAGE + 1)
+        );
         assert_eq!((pages.bytes(1 << 30), pages.end()), (3 * PAGE as u64, Some(6 * PAGE)));
     }
 }

@@ -4,7 +4,8 @@
 //! place      first | last | how many
 //! element    next | previous | value
 //! ```
-//! What the list is, is said by the links forward: an element is in it as soon as the one before it leads to it, and no longer when that leads on. The rest follows, and can be made anew from them.
+//! What the list is, is said by the links forward: an element is in it as soon as the one before it
+//! leads to it, and no longer when that leads on. The rest follows, and can be made anew from them.
 
 use super::arena::Arena;
 use super::{Check, DataError, Init, Plain, Shared, Spot, Value, after, shape};
@@ -48,9 +49,11 @@ impl<T: Shared> fmt::Debug for ListAt<'_, T> {
     }
 }
 
-/// An element of a list, to be found again: a plain value, that can be kept in the same object, in a map for example. All zeros are none.
+/// An element of a list, to be found again: a plain value, that can be kept in the same object, in
+/// a map for example. All zeros are none.
 ///
-/// It is of use as long as the element is in the list. After that it leads nowhere, or to an element that came later; using it is an error at most ([`DataError::Corrupt`]).
+/// It is of use as long as the element is in the list. After that it leads nowhere, or to an
+/// element that came later; using it is an error at most ([`DataError::Corrupt`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Link(u64);
 
@@ -184,7 +187,12 @@ impl<'a, T: Shared> ListAt<'a, T> {
     /// The elements in their order.
     pub fn iter(self) -> Elements<'a, T> {
         // Whatever the links say, there are no more.
-        Elements { list: self, next: self.0.word(FIRST, LIST), previous: 0, left: self.0.memory().len() / (VALUE + 16) }
+        Elements {
+            list: self,
+            next: self.0.word(FIRST, LIST),
+            previous: 0,
+            left: self.0.memory().len() / (VALUE + 16),
+        }
     }
 
     /// An element that is in no list yet.
@@ -222,7 +230,8 @@ impl<'a, T: Shared> ListAt<'a, T> {
     fn around(self, link: Link) -> Result<(u64, u64), DataError> {
         let node = self.node(link.0);
         let (next, previous) = (node.word(NEXT, ELEMENT)?, node.word(PREVIOUS, ELEMENT)?);
-        let known = link.0 != 0 && self.next_of(previous)? == link.0 && self.previous_of(next)? == link.0;
+        let known =
+            link.0 != 0 && self.next_of(previous)? == link.0 && self.previous_of(next)? == link.0;
         if known { Ok((previous, next)) } else { Err(DataError::corrupt(ELEMENT, node.at())) }
     }
 
@@ -239,11 +248,19 @@ impl<'a, T: Shared> ListAt<'a, T> {
     }
 
     fn set_next(self, node: u64, next: u64) -> Result<(), DataError> {
-        if node == 0 { self.0.put_word(FIRST, next, LIST) } else { self.node(node).put_word(NEXT, next, ELEMENT) }
+        if node == 0 {
+            self.0.put_word(FIRST, next, LIST)
+        } else {
+            self.node(node).put_word(NEXT, next, ELEMENT)
+        }
     }
 
     fn set_previous(self, node: u64, previous: u64) -> Result<(), DataError> {
-        if node == 0 { self.0.put_word(LAST, previous, LIST) } else { self.node(node).put_word(PREVIOUS, previous, ELEMENT) }
+        if node == 0 {
+            self.0.put_word(LAST, previous, LIST)
+        } else {
+            self.node(node).put_word(PREVIOUS, previous, ELEMENT)
+        }
     }
 }
 

@@ -6,10 +6,14 @@
 //! bucket    how many entries went past it | 7 entries: 16 bits of the hash, 48 of the offset; or 0
 //! entry     hash | bytes of the key | value | key
 //! ```
-//! A bucket is a cache line. An entry is in the bucket of its hash or, if that is full, in one of those behind it, each of which is told that one went past: so whoever looks for a key ends at the first bucket that none went past, and after
-//! [`WALK`] in any case (the counters are those of Bronson and Shi: *Open-sourcing F14*, 2019). A table that becomes too full is followed by one twice as large; each change moves two buckets, so none waits for all.
+//! A bucket is a cache line. An entry is in the bucket of its hash or, if that is full, in one of
+//! those behind it, each of which is told that one went past: so whoever looks for a key ends at
+//! the first bucket that none went past, and after [`WALK`] in any case (the counters are those of
+//! Bronson and Shi: *Open-sourcing F14*, 2019). A table that becomes too full is followed by one
+//! twice as large; each change moves two buckets, so none waits for all.
 //!
-//! Keys are compared and hashed as bytes, by SipHash with a seed of the object's own: whoever can choose keys, and no more than that, cannot fill one bucket.
+//! Keys are compared and hashed as bytes, by SipHash with a seed of the object's own: whoever can
+//! choose keys, and no more than that, cannot fill one bucket.
 
 use super::arena::Arena;
 use super::plain::with_bytes;
@@ -42,7 +46,8 @@ const LAST: u64 = 33;
 /// So many old buckets each change moves.
 const AT_ONCE: u64 = 2;
 
-/// What a value has in the arena was most likely put right behind its entry: so many bytes of it are asked for together with that.
+/// What a value has in the arena was most likely put right behind its entry: so many bytes of it
+/// are asked for together with that.
 const BEHIND: usize = 128;
 
 const OFFSET: u64 = (1 << 48) - 1;
@@ -105,7 +110,9 @@ impl Key for Text {
     }
 
     fn copy(spot: Spot<'_>, length: usize) -> Result<String, DataError> {
-        spot.bytes(length, "a key")?.to_text().ok_or_else(|| DataError::corrupt("a key in UTF-8", spot.at()))
+        spot.bytes(length, "a key")?
+            .to_text()
+            .ok_or_else(|| DataError::corrupt("a key in UTF-8", spot.at()))
     }
 
     fn check(spot: Spot<'_>, length: usize) -> Result<(), DataError> {
@@ -219,7 +226,10 @@ impl<'a> Table<'a> {
     #[inline]
     fn entries(self, number: u64) -> impl Iterator<Item = u64> {
         let bucket = self.bucket(number);
-        (1..=SLOTS).filter_map(move |slot| bucket.word(slot * 8, TABLE).ok()).map(|found| found & OFFSET).filter(|&at| at != 0)
+        (1..=SLOTS)
+            .filter_map(move |slot| bucket.word(slot * 8, TABLE).ok())
+            .map(|found| found & OFFSET)
+            .filter(|&at| at != 0)
     }
 
     /// A place for an entry of this hash, and how far that is.
@@ -240,7 +250,11 @@ impl<'a> Table<'a> {
         for number in 0..walked {
             let bucket = self.bucket(hash.wrapping_add(number));
             let passed = bucket.word(0, TABLE)?;
-            bucket.put_word(0, if passes { passed.saturating_add(1) } else { passed.saturating_sub(1) }, TABLE)?;
+            bucket.put_word(
+                0,
+                if passes { passed.saturating_add(1) } else { passed.saturating_sub(1) },
+                TABLE,
+            )?;
         }
         Ok(())
     }
@@ -281,16 +295,19 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     }
 
     fn hash(self, key: &[u8]) -> Result<u64, DataError> {
-        Ok(SipHasher13::new_with_keys(self.0.word(SEED, MAP)?, self.0.word(SEED + 8, MAP)?).hash(key))
+        Ok(SipHasher13::new_with_keys(self.0.word(SEED, MAP)?, self.0.word(SEED + 8, MAP)?)
+            .hash(key))
     }
 
     /// The hash of a key of any length, without a copy of it.
     fn hash_in_place(self, key: Span<'_>) -> Result<u64, DataError> {
-        let mut hasher = SipHasher13::new_with_keys(self.0.word(SEED, MAP)?, self.0.word(SEED + 8, MAP)?);
+        let mut hasher =
+            SipHasher13::new_with_keys(self.0.word(SEED, MAP)?, self.0.word(SEED + 8, MAP)?);
         let mut piece = [0; 1024];
         for at in (0..key.len()).step_by(piece.len()) {
             let length = piece.len().min(key.len() - at);
-            key.copy_out(at, &mut piece[..length]).ok_or_else(|| DataError::corrupt(ENTRY, self.0.at()))?;
+            key.copy_out(at, &mut piece[..length])
+                .ok_or_else(|| DataError::corrupt(ENTRY, self.0.at()))?;
             hasher.write(&piece[..length]);
         }
         Ok(hasher.finish())
@@ -340,7 +357,10 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         K::with_bytes(key, |key| {
             let hash = self.hash(key)?;
             let found = self.find(hash, key)?;
-            found.map_or_else(|| self.add(key, With(|_: V::At<'_>| Ok(()))), |(_, entry)| Ok(V::at(entry.part(VALUE))))
+            found.map_or_else(
+                || self.add(key, With(|_: V::At<'_>| Ok(()))),
+                |(_, entry)| Ok(V::at(entry.part(VALUE))),
+            )
         })
     }
 
@@ -375,7 +395,8 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         })
     }
 
-    /// The entries, in no order. Entries that come or go meanwhile may be seen, once or twice, or not.
+    /// The entries, in no order. Entries that come or go meanwhile may be seen, once or twice, or
+    /// not.
     pub fn iter(self) -> impl Iterator<Item = Result<(K::Owned, V::At<'a>), DataError>> {
         self.slots().map(move |found| {
             let entry = self.0.memory().spot_at(found?.1);
@@ -397,7 +418,9 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         let both = [table(OLD), table(NOW)];
         let all = both.into_iter().flatten().flat_map(|table| {
             (0..=table.mask)
-                .flat_map(move |number| (1..=SLOTS).map(move |slot| table.bucket(number).part(slot * 8)))
+                .flat_map(move |number| {
+                    (1..=SLOTS).map(move |slot| table.bucket(number).part(slot * 8))
+                })
                 .map(|spot| spot.word(0, TABLE).map(|found| (spot, found & OFFSET)))
         });
         broken.into_iter().chain(all).filter(|found| !matches!(found, Ok((_, 0))))
@@ -418,7 +441,12 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     }
 
     #[inline]
-    fn find_in(self, table: Table<'a>, hash: u64, key: &[u8]) -> Result<Option<(Slot<'a>, Spot<'a>)>, DataError> {
+    fn find_in(
+        self,
+        table: Table<'a>,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<Option<(Slot<'a>, Spot<'a>)>, DataError> {
         for walked in 0..WALK.min(table.mask + 1) {
             let bucket = table.bucket(hash.wrapping_add(walked));
             for slot in 1..=SLOTS {
@@ -459,8 +487,10 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
             entry.part(Self::KEY).write(key, ENTRY)?;
             value.init(V::at(entry.part(VALUE)))
         };
-        // The place is looked for last, for a function that gives the value may have done something to this very map.
-        let slot = written().and_then(|()| self.vacant(hash)?.ok_or(DataError::Full { asked: bytes }));
+        // The place is looked for last, for a function that gives the value may have done something
+        // to this very map.
+        let slot =
+            written().and_then(|()| self.vacant(hash)?.ok_or(DataError::Full { asked: bytes }));
         let slot = slot.inspect_err(|_| {
             let _ = V::clear(entry.part(VALUE));
             let _ = arena.free(at);
@@ -478,7 +508,11 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
             return Ok(found);
         }
         // Many in one place, by bad luck. In a table that is almost empty that is no luck any more.
-        if self.len()? < table.mask { Ok(None) } else { self.grow(table)?.map_or(Ok(None), |table| table.vacant(hash)) }
+        if self.len()? < table.mask {
+            Ok(None)
+        } else {
+            self.grow(table)?.map_or(Ok(None), |table| table.vacant(hash))
+        }
     }
 
     /// A table with room for one more.
@@ -531,7 +565,10 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
                 }
                 let hash = self.0.memory().spot_at(found & OFFSET).word(0, ENTRY)?;
                 let walked = number.wrapping_sub(hash) & old.mask;
-                let place = now.vacant(hash)?.filter(|_| walked < WALK).ok_or(DataError::corrupt(TABLE, spot.at()))?;
+                let place = now
+                    .vacant(hash)?
+                    .filter(|_| walked < WALK)
+                    .ok_or(DataError::corrupt(TABLE, spot.at()))?;
                 place.fill(hash, found & OFFSET)?;
                 Slot { table: old, walked, spot }.empty(hash)?;
             }
@@ -544,7 +581,8 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         Ok(())
     }
 
-    /// Asks for what the next change will move, and for the buckets that the one after it will look at: each alone would be waited for.
+    /// Asks for what the next change will move, and for the buckets that the one after it will look
+    /// at: each alone would be waited for.
     #[inline]
     fn look_ahead(self, old: Table<'a>, now: Table<'a>, next: u64) {
         old.bucket(next.saturating_add(AT_ONCE)).prefetch(AT_ONCE as usize * BUCKET);
@@ -557,7 +595,11 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     }
 
     /// Checks a table's header and claims the table for this map.
-    fn checked_table(self, which: usize, check: &mut Check) -> Result<Option<Table<'a>>, DataError> {
+    fn checked_table(
+        self,
+        which: usize,
+        check: &mut Check,
+    ) -> Result<Option<Table<'a>>, DataError> {
         let (memory, at) = (self.0.memory(), self.0.word(which, MAP)?);
         if at == 0 {
             return Ok(None);
@@ -594,7 +636,13 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     }
 
     /// The hash of an entry, and how far the entry is behind the bucket of that hash.
-    fn walked(self, table: Table<'a>, spot: Spot<'a>, number: u64, at: u64) -> Result<(u64, u64), DataError> {
+    fn walked(
+        self,
+        table: Table<'a>,
+        spot: Spot<'a>,
+        number: u64,
+        at: u64,
+    ) -> Result<(u64, u64), DataError> {
         let hash = self.0.memory().spot_at(at).word(0, ENTRY)?;
         let walked = number.wrapping_sub(hash) & table.mask;
         let fits = walked < WALK && spot.word(0, TABLE)? == word(hash, at);
@@ -641,7 +689,12 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
 
     /// Recounts the entries that went past each bucket, and moves the rest of the old table into
     /// this one.
-    fn mend(self, now: Table<'a>, old: Option<Table<'a>>, check: &mut Check) -> Result<(), DataError> {
+    fn mend(
+        self,
+        now: Table<'a>,
+        old: Option<Table<'a>>,
+        check: &mut Check,
+    ) -> Result<(), DataError> {
         for part in check.parts(now.buckets.at(), BUCKET << now.log()) {
             for at in part.step_by(BUCKET) {
                 check.look_at(BUCKET as u64)?;

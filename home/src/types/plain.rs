@@ -5,7 +5,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use upcall_shm::span::Room;
 
-/// A value without pointers, of a fixed size, that is copied as a whole: `#[derive(Plain)]` for structs and enums.
+/// A value without pointers, of a fixed size, that is copied as a whole: `#[derive(Plain)]` for
+/// structs and enums.
 ///
 /// All zeros are a value of it.
 #[diagnostic::on_unimplemented(
@@ -64,7 +65,9 @@ pub trait Plain: Copy + 'static {
     #[doc(hidden)]
     #[inline]
     fn write_several(all: &[Self], spot: Spot<'_>) -> Result<(), DataError> {
-        all.iter().enumerate().try_for_each(|(at, value)| value.write(spot.part(at * stride::<Self>())))
+        all.iter()
+            .enumerate()
+            .try_for_each(|(at, value)| value.write(spot.part(at * stride::<Self>())))
     }
 }
 
@@ -239,7 +242,9 @@ impl Plain for u8 {
     #[inline]
     fn read_several<const N: usize>(spot: Spot<'_>) -> Result<[Self; N], DataError> {
         let mut all = [0; N];
-        spot.all().copy_out(spot.at(), &mut all).ok_or_else(|| DataError::corrupt("bytes", spot.at()))?;
+        spot.all()
+            .copy_out(spot.at(), &mut all)
+            .ok_or_else(|| DataError::corrupt("bytes", spot.at()))?;
         Ok(all)
     }
 

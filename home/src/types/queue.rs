@@ -4,7 +4,8 @@
 //! place    offset of a block, or 0: nothing
 //! block    how many it has room for, a power of two | taken | put | 0 | elements
 //! ```
-//! The numbers of elements taken and put only grow, so each change is one store, the last one. A larger ring takes the place of a smaller one by one store, too.
+//! The numbers of elements taken and put only grow, so each change is one store, the last one. A
+//! larger ring takes the place of a smaller one by one store, too.
 
 use super::arena::Arena;
 use super::{Check, DataError, Init, Memory, Shared, Spot, Value, after, shape};
@@ -68,7 +69,10 @@ impl<'a, T: Shared> Ring<'a, T> {
         let block = memory.spot_at(at);
         let room = block.word(ROOM, RING)?;
         let (taken, put) = (block.word(TAKEN, RING)?, block.word(PUT, RING)?);
-        if !room.is_power_of_two() || Self::bytes(room) > memory.len() as u64 || put.wrapping_sub(taken) > room {
+        if !room.is_power_of_two()
+            || Self::bytes(room) > memory.len() as u64
+            || put.wrapping_sub(taken) > room
+        {
             return Err(DataError::corrupt(RING, block.at()));
         }
         Ok(Self { block, room, taken, put, of: PhantomData })
@@ -114,7 +118,9 @@ impl<'a, T: Shared> QueueAt<'a, T> {
     /// [`DataError::Corrupt`].
     pub fn at(self, number: u64) -> Result<Option<T::At<'a>>, DataError> {
         let ring = self.ring()?;
-        Ok(ring.filter(|ring| number < ring.len()).map(|ring| T::at(ring.element(ring.taken.wrapping_add(number)))))
+        Ok(ring
+            .filter(|ring| number < ring.len())
+            .map(|ring| T::at(ring.element(ring.taken.wrapping_add(number)))))
     }
 
     /// The first element.
@@ -175,8 +181,9 @@ impl<'a, T: Shared> QueueAt<'a, T> {
             Ok(ring) => (ring, None),
             Err(error) => (None, Some(Err(error))),
         };
-        let all =
-            ring.into_iter().flat_map(|ring| (0..ring.len()).map(move |at| Ok(T::at(ring.element(ring.taken.wrapping_add(at))))));
+        let all = ring.into_iter().flat_map(|ring| {
+            (0..ring.len()).map(move |at| Ok(T::at(ring.element(ring.taken.wrapping_add(at)))))
+        });
         broken.into_iter().chain(all)
     }
 
@@ -198,7 +205,8 @@ impl<'a, T: Shared> QueueAt<'a, T> {
             for number in 0..put {
                 let from = full.element(full.taken.wrapping_add(number)).bytes(T::SIZE, RING)?;
                 let to = ring.element(number);
-                let copied = to.to_write()?.within(to.at(), T::SIZE).and_then(|to| from.copy_to(to));
+                let copied =
+                    to.to_write()?.within(to.at(), T::SIZE).and_then(|to| from.copy_to(to));
                 copied.ok_or_else(|| DataError::corrupt(RING, to.at()))?;
             }
         }

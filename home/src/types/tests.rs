@@ -28,7 +28,8 @@ pub(super) struct Random(pub(super) u64);
 
 impl Random {
     pub(super) fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
 
@@ -118,7 +119,9 @@ impl Op {
     }
 
     fn on(&self, all: EverythingAt<'_>) -> Result<(), DataError> {
-        let nth = |number: usize| all.list().iter().nth(number).transpose().map(|found| found.map(|(link, _)| link));
+        let nth = |number: usize| {
+            all.list().iter().nth(number).transpose().map(|found| found.map(|(link, _)| link))
+        };
         match self {
             Self::Set(text) => all.text().set(text)?,
             Self::PushBack(text) => _ = all.list().push_back(text)?,
@@ -126,7 +129,9 @@ impl Op {
             Self::PopFront => _ = all.list().pop_front()?,
             Self::PopBack => _ = all.list().pop_back()?,
             Self::Remove(number) => nth(*number)?.map_or(Ok(()), |link| all.list().remove(link))?,
-            Self::ToFront(number) => nth(*number)?.map_or(Ok(()), |link| all.list().move_to_front(link))?,
+            Self::ToFront(number) => {
+                nth(*number)?.map_or(Ok(()), |link| all.list().move_to_front(link))?
+            }
             Self::Put(bytes) => all.queue().push(bytes)?,
             Self::Take => _ = all.queue().pop()?,
             Self::Insert(key, value) => _ = all.map().insert(key, value)?,
@@ -171,12 +176,21 @@ fn read(all: EverythingAt<'_>) -> Result<Model, DataError> {
     let model = Model {
         text: all.text().get()?,
         queue: all.queue().iter().map(|found| found?.get()).collect::<Result<_, _>>()?,
-        map: all.map().iter().map(|found| found.and_then(|(key, at)| Ok((key, at.get()?)))).collect::<Result<_, _>>()?,
+        map: all
+            .map()
+            .iter()
+            .map(|found| found.and_then(|(key, at)| Ok((key, at.get()?))))
+            .collect::<Result<_, _>>()?,
         nested: nested.collect::<Result<_, _>>()?,
         list,
     };
     let counts = (all.list().len()?, all.queue().len()?, all.map().len()?, all.nested().len()?);
-    let found = (model.list.len() as u64, model.queue.len() as u64, model.map.len() as u64, model.nested.len() as u64);
+    let found = (
+        model.list.len() as u64,
+        model.queue.len() as u64,
+        model.map.len() as u64,
+        model.nested.len() as u64,
+    );
     if counts == found { Ok(model) } else { Err(DataError::corrupt("counts", 0)) }
 }
 
@@ -192,7 +206,8 @@ fn they_are_as_those_of_the_standard_library() {
             op.on_model(&mut model);
             if step % 500 == 0 {
                 assert_eq!(read(all).unwrap(), model, "seed {seed}, step {step}");
-                check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, false, None).unwrap();
+                check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, false, None)
+                    .unwrap();
             }
         }
         assert_eq!(read(all).unwrap(), model);
@@ -208,7 +223,10 @@ fn they_are_as_those_of_the_standard_library() {
             "a table that was moving is gone"
         );
         Everything::clear(Memory::of::<Everything>(room).spot(0)).unwrap();
-        assert_eq!((read(all).unwrap(), used(Memory::of::<Everything>(room)).unwrap()), (Model::default(), 0));
+        assert_eq!(
+            (read(all).unwrap(), used(Memory::of::<Everything>(room)).unwrap()),
+            (Model::default(), 0)
+        );
     }
 }
 
@@ -235,10 +253,19 @@ fn who_ends_at_any_store_leaves_it_as_it_was_or_as_it_was_to_be() {
                 LEFT.set(u64::MAX);
                 if ended {
                     ends += 1;
-                    let mended = check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, true, None);
-                    assert!(mended.is_ok(), "turn {turn}, {op:?} ended after {stores} stores: {mended:?}");
+                    let mended = check::check::<Everything>(
+                        Memory::of::<Everything>(room),
+                        Pages::All,
+                        true,
+                        None,
+                    );
+                    assert!(
+                        mended.is_ok(),
+                        "turn {turn}, {op:?} ended after {stores} stores: {mended:?}"
+                    );
                 }
-                let found = read(root(room)).unwrap_or_else(|error| panic!("turn {turn}, {op:?} after {stores}: {error}"));
+                let found = read(root(room))
+                    .unwrap_or_else(|error| panic!("turn {turn}, {op:?} after {stores}: {error}"));
                 let without = |number| {
                     let mut without = model.clone();
                     without.list.remove(number);
@@ -257,14 +284,19 @@ fn who_ends_at_any_store_leaves_it_as_it_was_or_as_it_was_to_be() {
                     Op::Add(key, _) => found == empty(key),
                     _ => false,
                 };
-                assert!(ended && (found == model || other) || found == after, "turn {turn}, {op:?} after {stores} stores");
-                check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, false, None).unwrap();
+                assert!(
+                    ended && (found == model || other) || found == after,
+                    "turn {turn}, {op:?} after {stores} stores"
+                );
+                check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, false, None)
+                    .unwrap();
                 if !ended {
                     break;
                 }
                 // It can be gone on with.
                 op.on(root(room)).unwrap();
-                check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, false, None).unwrap();
+                check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, false, None)
+                    .unwrap();
             }
             model = after;
             // What is left by the one that did not end.
@@ -285,7 +317,8 @@ fn whatever_is_written_there_by_others_is_an_error_at_most() {
         let mut random = Random(seed);
         for step in 0..400 {
             if step > 100 {
-                let at = if random.below(3) == 0 { random.below(50) } else { random.below(1 << 12) };
+                let at =
+                    if random.below(3) == 0 { random.below(50) } else { random.below(1 << 12) };
                 let word = match random.below(5) {
                     0 => 0,
                     1 => random.below(1 << 15) / 16 * 16,
@@ -297,8 +330,15 @@ fn whatever_is_written_there_by_others_is_an_error_at_most() {
             }
             let done = match random.below(20) {
                 0 => read(root(room)).map(drop),
-                1 => check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, random.below(2) == 0, None),
-                2 if random.below(8) == 0 => Everything::clear(Memory::of::<Everything>(room).spot(0)),
+                1 => check::check::<Everything>(
+                    Memory::of::<Everything>(room),
+                    Pages::All,
+                    random.below(2) == 0,
+                    None,
+                ),
+                2 if random.below(8) == 0 => {
+                    Everything::clear(Memory::of::<Everything>(room).spot(0))
+                }
                 _ => Op::random(&mut random, 20).on(root(room)),
             };
             steps += 1;
@@ -325,8 +365,12 @@ fn plain_values_are_what_they_were() {
     room.put_u8(0, 2).unwrap();
     assert!(matches!(all.flag().get(), Err(DataError::Corrupt { at: 0, .. })));
     // Layouts are those of C, and different ones have different shapes.
-    let sizes =
-        [<(u8, u64) as Plain>::SIZE, <Option<u16> as Plain>::SIZE, <[(u16, u8); 3] as Plain>::SIZE, <Kind as Plain>::SIZE];
+    let sizes = [
+        <(u8, u64) as Plain>::SIZE,
+        <Option<u16> as Plain>::SIZE,
+        <[(u16, u8); 3] as Plain>::SIZE,
+        <Kind as Plain>::SIZE,
+    ];
     assert_eq!(sizes, [16, 4, 12, 16]);
     let shapes = [
         <u64 as Plain>::SHAPE,
@@ -359,7 +403,8 @@ fn keys_are_plain_values_and_bytes_too() {
     assert_eq!(keys, [(0, 7), (1, 7), (2, 7), (3, 7)]);
     // There is no more room at some time, and then nothing has changed.
     let before = inner.len().unwrap();
-    let full = (0..1000_u16).find_map(|key| inner.insert(&key.to_le_bytes(), [0; 100]).err().map(|error| (key, error)));
+    let full = (0..1000_u16)
+        .find_map(|key| inner.insert(&key.to_le_bytes(), [0; 100]).err().map(|error| (key, error)));
     let (added, error) = full.unwrap();
     assert!(matches!(error, DataError::Full { .. }), "{error}");
     assert_eq!(inner.len(), Ok(before + u64::from(added)));

@@ -4,7 +4,8 @@
 //! place    offset of a block, or 0: nothing
 //! block    length | bytes
 //! ```
-//! Another value is another block, and takes the place of the old one by one store: so it is seen as a whole, and whoever ends in the middle leaves one of both.
+//! Another value is another block, and takes the place of the old one by one store: so it is seen
+//! as a whole, and whoever ends in the middle leaves one of both.
 
 use super::arena::Arena;
 use super::{Check, DataError, Init, Shared, Spot, Value, shape};

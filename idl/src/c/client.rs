@@ -41,7 +41,9 @@ impl Generator<'_> {
 
     pub(super) fn pass(&self, ty: &Type) -> Pass {
         match self.model.resolve(ty) {
-            Type::FixedList(..) | Type::Option(_) | Type::Result(..) | Type::Tuple(_) => Pass::Pointer,
+            Type::FixedList(..) | Type::Option(_) | Type::Result(..) | Type::Tuple(_) => {
+                Pass::Pointer
+            }
             Type::Named(id) => match self.model.def(*id).shape {
                 Shape::Record(_) | Shape::Variant(_) => Pass::Pointer,
                 _ => Pass::Value,
@@ -54,7 +56,9 @@ impl Generator<'_> {
     pub(super) fn declaration(&mut self, ty: &Type, side: Side, home: usize, name: &str) -> String {
         match self.pass(ty) {
             Pass::Value => self.variable(ty, side, home, name),
-            Pass::Pointer => format!("const {}", self.variable(ty, side, home, &format!("*{name}"))),
+            Pass::Pointer => {
+                format!("const {}", self.variable(ty, side, home, &format!("*{name}")))
+            }
         }
     }
 
@@ -101,7 +105,8 @@ impl Generator<'_> {
     }
 
     fn resource(&mut self, id: TypeId, prefix: &str) {
-        let (client, served) = (self.named[&(id, Side::Client)].clone(), self.named[&(id, Side::Server)].clone());
+        let (client, served) =
+            (self.named[&(id, Side::Client)].clone(), self.named[&(id, Side::Server)].clone());
         let name = &self.model.def(id).name;
         let ResourceNames { drop, served_new, served_value, served_drop } = &self.resources[&id];
         let _ = writeln!(
@@ -135,7 +140,11 @@ impl Generator<'_> {
                 (self.declaration(&param.ty, Side::Client, index, "self"), "self".to_owned())
             } else {
                 let name = parameter(&param.name);
-                let value = if matches!(self.pass(&param.ty), Pass::Pointer) { format!("(*{name})") } else { name.clone() };
+                let value = if matches!(self.pass(&param.ty), Pass::Pointer) {
+                    format!("(*{name})")
+                } else {
+                    name.clone()
+                };
                 (self.declaration(&param.ty, Side::Client, index, &name), value)
             };
             params.push(declared);
@@ -165,8 +174,11 @@ impl Generator<'_> {
             format!("/* The result is freed by `{}`. */\n", call.trim_end_matches(';'))
         };
         let _ = writeln!(self.functions, "{docs}{note}{head};");
-        let holds =
-            procedure.params.iter().enumerate().any(|(at, param)| !(method && at == 0) && self.model.holds(&param.ty).any());
+        let holds = procedure
+            .params
+            .iter()
+            .enumerate()
+            .any(|(at, param)| !(method && at == 0) && self.model.holds(&param.ty).any());
         let words = !holds
             && procedure.args.fixed
             && procedure.args.size <= INLINE
@@ -183,10 +195,19 @@ impl Generator<'_> {
     }
 
     /// All values fit into the message.
-    fn by_words(&mut self, index: usize, number: usize, procedure: &Procedure, on: &str, values: &[String]) -> String {
-        // What is not written is not read, but padding between arguments is sent, and a server may answer with less than it should.
+    fn by_words(
+        &mut self,
+        index: usize,
+        number: usize,
+        procedure: &Procedure,
+        on: &str,
+        values: &[String],
+    ) -> String {
+        // What is not written is not read, but padding between arguments is sent, and a server may
+        // answer with less than it should.
         let zero = if procedure.args.size.max(procedure.results.size) > 8 { " = {0}" } else { "" };
-        let mut body = format!("    uint64_t words_[UPCALL_WORDS]{zero};\n    upcall_status status_;\n");
+        let mut body =
+            format!("    uint64_t words_[UPCALL_WORDS]{zero};\n    upcall_status status_;\n");
         let method = matches!(procedure.kind, ProcedureKind::Method(_));
         let whole = if method { None } else { self.whole_words(procedure, values) };
         if zero.is_empty() && whole.as_ref().is_none_or(Vec::is_empty) {
@@ -195,16 +216,28 @@ impl Generator<'_> {
         let written = whole.unwrap_or_else(|| {
             let put = |(position, (param, value)): (usize, (&Param, &String))| {
                 if method && position == 0 {
-                    return "words_[0] = upcall_resource_number((const upcall_resource *)self);".to_owned();
+                    return "words_[0] = upcall_resource_number((const upcall_resource *)self);"
+                        .to_owned();
                 }
-                self.put(&param.ty, Side::Client, index, &format!("(uint8_t *)words_ + {}", param.offset), value, "NULL")
+                self.put(
+                    &param.ty,
+                    Side::Client,
+                    index,
+                    &format!("(uint8_t *)words_ + {}", param.offset),
+                    value,
+                    "NULL",
+                )
             };
             procedure.params.iter().zip(values).enumerate().map(put).collect()
         });
         for statement in written {
             let _ = writeln!(body, "    {statement}");
         }
-        let _ = writeln!(body, "    status_ = upcall_invoke_words({on}, {number}, words_, {}, error);", procedure.args.size);
+        let _ = writeln!(
+            body,
+            "    status_ = upcall_invoke_words({on}, {number}, words_, {}, error);",
+            procedure.args.size
+        );
         if let Some(ty) = &procedure.result {
             let get = self.get(
                 ty,
@@ -220,15 +253,25 @@ impl Generator<'_> {
         body
     }
 
-    /// Statements that write arguments that are all numbers, each word at once: what is written in parts has to leave the processor's store buffer before it can be read as a whole.
+    /// Statements that write arguments that are all numbers, each word at once: what is written in
+    /// parts has to leave the processor's store buffer before it can be read as a whole.
     fn whole_words(&self, procedure: &Procedure, values: &[String]) -> Option<Vec<String>> {
         let mut words = BTreeMap::<u64, Vec<String>>::new();
         for (param, value) in procedure.params.iter().zip(values) {
             let (number, shift) = (self.number(&param.ty, value)?, param.offset % 8 * 8);
-            let part = if shift == 0 { format!("(uint64_t)({number})") } else { format!("(uint64_t)({number}) << {shift}") };
+            let part = if shift == 0 {
+                format!("(uint64_t)({number})")
+            } else {
+                format!("(uint64_t)({number}) << {shift}")
+            };
             words.entry(param.offset / 8).or_default().push(part);
         }
-        Some(words.into_iter().map(|(at, parts)| format!("words_[{at}] = {};", parts.join(" | "))).collect())
+        Some(
+            words
+                .into_iter()
+                .map(|(at, parts)| format!("words_[{at}] = {};", parts.join(" | ")))
+                .collect(),
+        )
     }
 
     fn by_block(
@@ -250,25 +293,45 @@ impl Generator<'_> {
             let variable = self.variable(ty, Side::Client, index, "*result");
             let pointer = variable.trim_end_matches("result").to_owned();
             let get = self.get(ty, Side::Client, index, "fixed_", "(*result)", ("r_", "goto bad_"));
-            let (bytes, free) = (procedure.results.size, if procedure.results.size > LARGE { "    free(fixed_);\n" } else { "" });
-            let bad = if get.contains("goto") || bytes > 0 { format!("bad_:\n{free}    return false;\n") } else { String::new() };
+            let (bytes, free) = (
+                procedure.results.size,
+                if procedure.results.size > LARGE { "    free(fixed_);\n" } else { "" },
+            );
+            let bad = if get.contains("goto") || bytes > 0 {
+                format!("bad_:\n{free}    return false;\n")
+            } else {
+                String::new()
+            };
             let _ = writeln!(
                 self.bodies,
                 "static bool {read}(upcall_reader *r_, void *result_) {{\n{block}    {variable} = ({pointer})result_;\n    if (!upcall_read(r_, 0, fixed_, {bytes})) goto bad_;\n    {get}\n{free}    return true;\n{bad}}}\n"
             );
         }
-        let mut body = self.fixed("zero", "args_", size, "upcall_misuse(error, \"no memory for the arguments\")");
+        let mut body = self.fixed(
+            "zero",
+            "args_",
+            size,
+            "upcall_misuse(error, \"no memory for the arguments\")",
+        );
         body.push_str("    upcall_writer w_;\n");
         if size > LARGE {
             body.push_str("    upcall_status status_;\n");
         }
-        let _ = writeln!(body, "    upcall_write_begin(&w_, args_, {size}, &procedures_{prefix}[{number}], {on});");
+        let _ = writeln!(
+            body,
+            "    upcall_write_begin(&w_, args_, {size}, &procedures_{prefix}[{number}], {on});"
+        );
         for (param, value) in procedure.params.iter().zip(values) {
-            let place = if param.offset == 0 { "args_".to_owned() } else { format!("args_ + {}", param.offset) };
+            let place = if param.offset == 0 {
+                "args_".to_owned()
+            } else {
+                format!("args_ + {}", param.offset)
+            };
             let code = self.put(&param.ty, Side::Client, index, &place, value, "&w_");
             let _ = writeln!(body, "    {code}");
         }
-        let call = format!("upcall_invoke({on}, {number}, &w_, {read}, {result}, {sized}, {late}, error)");
+        let call =
+            format!("upcall_invoke({on}, {number}, &w_, {read}, {result}, {sized}, {late}, error)");
         if size > LARGE {
             let _ = writeln!(body, "    status_ = {call};\n    free(args_);\n    return status_;");
         } else {

@@ -1,7 +1,8 @@
 //! WIT's names as C's.
 //!
-//! All that has file scope begins with its interface's name, so that keywords do not matter there; types end in `_t`. Where two names would still become one, the later
-//! one gets an underscore behind it, in the order of the model, so that the same WIT always gives the same names.
+//! All that has file scope begins with its interface's name, so that keywords do not matter there;
+//! types end in `_t`. Where two names would still become one, the later one gets an underscore
+//! behind it, in the order of the model, so that the same WIT always gives the same names.
 
 pub(super) use crate::names::snake;
 use std::collections::BTreeSet;
@@ -189,8 +190,10 @@ pub(super) fn comment(docs: &str, indent: &str) -> String {
     match lines.as_slice() {
         [one] => format!("{indent}/* {} */\n", one.trim_start()),
         lines => {
-            let body: String =
-                lines.iter().map(|line| format!("{indent} *{}{line}\n", if line.is_empty() { "" } else { " " })).collect();
+            let body: String = lines
+                .iter()
+                .map(|line| format!("{indent} *{}{line}\n", if line.is_empty() { "" } else { " " }))
+                .collect();
             format!("{indent}/*\n{body}{indent} */\n")
         }
     }

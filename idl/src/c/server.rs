@@ -1,4 +1,5 @@
-//! The server: the struct of functions that a program fills in, and the dispatcher that takes calls apart.
+//! The server: the struct of functions that a program fills in, and the dispatcher that takes calls
+//! apart.
 
 use super::client::Pass;
 use super::names::{Scope, parameter, snake};
@@ -27,14 +28,18 @@ impl Generator<'_> {
         let export = self.names.take(format!("{prefix}_export"));
         let mut scope = Scope::default();
         scope.take("context".into());
-        let mut members = String::from("    /* What every function gets first. */\n    void *context;\n");
+        let mut members =
+            String::from("    /* What every function gets first. */\n    void *context;\n");
         let mut checks = String::new();
         let mut parts = Vec::new();
         for part in &interface.parts {
             let other = self.prefixes[part.interface].clone();
             let name = scope.take(super::names::member(&other));
-            let _ =
-                writeln!(members, "    /* The functions of {}, which this one carries. */", self.interface(part.interface).id);
+            let _ = writeln!(
+                members,
+                "    /* The functions of {}, which this one carries. */",
+                self.interface(part.interface).id
+            );
             let _ = writeln!(members, "    const {other}_server_t *{name};");
             let _ = writeln!(
                 checks,
@@ -44,13 +49,20 @@ impl Generator<'_> {
         }
         let mut arms = String::new();
         for (number, procedure) in interface.procedures.iter().enumerate() {
-            let name = scope.take(super::names::member(&self.procedure_name(procedure).replace('_', "-")));
+            let name =
+                scope.take(super::names::member(&self.procedure_name(procedure).replace('_', "-")));
             members.push_str(&self.docs(procedure.docs.as_deref(), &procedure.signature, "    "));
             let params = self.server_params(index, procedure);
             let _ = writeln!(members, "    void (*{name})({});", params.join(", "));
-            let _ = writeln!(checks, "    if (f_->{name} == NULL) return upcall_misuse(error_, \"{server}.{name} is NULL\");");
+            let _ = writeln!(
+                checks,
+                "    if (f_->{name} == NULL) return upcall_misuse(error_, \"{server}.{name} is NULL\");"
+            );
             let serve = self.serve(index, number, procedure, &server, &name);
-            let _ = writeln!(arms, "        case {number}: {serve}((const {server} *)functions_, call_); break;");
+            let _ = writeln!(
+                arms,
+                "        case {number}: {serve}((const {server} *)functions_, call_); break;"
+            );
         }
         let mut carried = String::new();
         for (name, other, first, count) in &parts {
@@ -70,7 +82,8 @@ impl Generator<'_> {
             interface.id
         );
         let switch = if arms.is_empty() {
-            "    (void)functions_;\n    upcall_call_fail(call_, \"there is no such procedure\");\n".to_owned()
+            "    (void)functions_;\n    upcall_call_fail(call_, \"there is no such procedure\");\n"
+                .to_owned()
         } else {
             format!(
                 "    switch (number_) {{\n{arms}        default: upcall_call_fail(call_, \"there is no such procedure\"); break;\n    }}\n"
@@ -107,29 +120,52 @@ impl Generator<'_> {
     }
 
     /// The function that takes one procedure's calls apart.
-    fn serve(&mut self, index: usize, number: usize, procedure: &Procedure, server: &str, member: &str) -> String {
+    fn serve(
+        &mut self,
+        index: usize,
+        number: usize,
+        procedure: &Procedure,
+        server: &str,
+        member: &str,
+    ) -> String {
         let prefix = self.prefixes[index].clone();
         let name = self.names.take(format!("serve_{prefix}_{}", snake(member)));
         let (mut head, mut gets, mut late) = (String::new(), String::new(), String::new());
         let mut arguments = vec!["f_->context".to_owned(), "call_".to_owned()];
         for (position, param) in procedure.params.iter().enumerate() {
             let method = matches!(procedure.kind, ProcedureKind::Method(_)) && position == 0;
-            let variable = if method { "self_".to_owned() } else { format!("{}_", parameter(&param.name)) };
+            let variable =
+                if method { "self_".to_owned() } else { format!("{}_", parameter(&param.name)) };
             let variable = format!("a{position}_{variable}");
-            let place = if param.offset == 0 { "fixed_".to_owned() } else { format!("fixed_ + {}", param.offset) };
+            let place = if param.offset == 0 {
+                "fixed_".to_owned()
+            } else {
+                format!("fixed_ + {}", param.offset)
+            };
             let (declared, get) = match self.taken(&param.ty) {
                 Taken::Bytes => (
                     format!("const upcall_bytes *{variable} = NULL"),
                     format!("if (!upcall_read_bytes(r_, {place}, &{variable})) goto end_;"),
                 ),
                 Taken::Value => {
-                    let get = self.get(&param.ty, Side::Server, index, &place, &variable, ("r_", "goto end_"));
+                    let get = self.get(
+                        &param.ty,
+                        Side::Server,
+                        index,
+                        &place,
+                        &variable,
+                        ("r_", "goto end_"),
+                    );
                     (self.variable(&param.ty, Side::Server, index, &variable), get)
                 }
             };
             let _ = writeln!(head, "    {declared};");
-            // What is given away is taken last: nothing is lost if a parameter behind it is malformed.
-            let _ = writeln!(if self.model.holds(&param.ty).owned { &mut late } else { &mut gets }, "    {get}");
+            // What is given away is taken last: nothing is lost if a parameter behind it is
+            // malformed.
+            let _ = writeln!(
+                if self.model.holds(&param.ty).owned { &mut late } else { &mut gets },
+                "    {get}"
+            );
             arguments.push(match self.pass(&param.ty) {
                 Pass::Pointer => format!("&{variable}"),
                 Pass::Value => variable,
@@ -143,9 +179,17 @@ impl Generator<'_> {
         let (args, results) = (procedure.args.size, procedure.results.size);
         let mut body = String::new();
         if args > 0 {
-            let _ = write!(body, "    upcall_reader *r_ = upcall_call_reader(call_);\n{}", self.fixed("", "fixed_", args, ""));
+            let _ = write!(
+                body,
+                "    upcall_reader *r_ = upcall_call_reader(call_);\n{}",
+                self.fixed("", "fixed_", args, "")
+            );
         }
-        let _ = write!(body, "{}    upcall_writer w_;\n{head}", self.fixed("zero", "results_", results, ""));
+        let _ = write!(
+            body,
+            "{}    upcall_writer w_;\n{head}",
+            self.fixed("zero", "results_", results, "")
+        );
         if procedure.result.is_some() {
             body.push_str("    memset(&result_, 0, sizeof result_);\n");
         }
@@ -155,8 +199,15 @@ impl Generator<'_> {
                 "    if (!upcall_read(r_, 0, fixed_, {args})) goto end_;\n{gets}{late}    upcall_call_accept(call_);\n"
             );
         }
-        let _ = writeln!(body, "    f_->{member}({});\n    if (upcall_call_failed(call_)) goto end_;", arguments.join(", "));
-        let _ = writeln!(body, "    upcall_write_begin(&w_, results_, {results}, &procedures_{prefix}[{number}], NULL);");
+        let _ = writeln!(
+            body,
+            "    f_->{member}({});\n    if (upcall_call_failed(call_)) goto end_;",
+            arguments.join(", ")
+        );
+        let _ = writeln!(
+            body,
+            "    upcall_write_begin(&w_, results_, {results}, &procedures_{prefix}[{number}], NULL);"
+        );
         if let Some(ty) = &procedure.result {
             let put = self.put(ty, Side::Server, index, "results_", "result_", "&w_");
             let _ = writeln!(body, "    {put}");
@@ -168,7 +219,10 @@ impl Generator<'_> {
             }
         }
         body.push_str("    return;\n");
-        let _ = writeln!(self.bodies, "static void {name}(const {server} *f_, upcall_call *call_) {{\n{body}}}\n");
+        let _ = writeln!(
+            self.bodies,
+            "static void {name}(const {server} *f_, upcall_call *call_) {{\n{body}}}\n"
+        );
         name
     }
 }

@@ -12,14 +12,17 @@ fn sides(holds: bool) -> &'static [Side] {
 }
 
 impl Generator<'_> {
-    /// Names are given before anything is declared, so that a type's does not depend on who uses it first.
+    /// Names are given before anything is declared, so that a type's does not depend on who uses it
+    /// first.
     pub(super) fn name_types(&mut self) {
         let model = self.model;
         for (number, def) in model.types.iter().enumerate() {
             let id = TypeId(number);
             let prefix = &self.prefixes[def.interface];
-            let (client, served) =
-                (format!("{prefix}_{}_t", snake(&def.name)), format!("{prefix}_served_{}_t", snake(&def.name)));
+            let (client, served) = (
+                format!("{prefix}_{}_t", snake(&def.name)),
+                format!("{prefix}_served_{}_t", snake(&def.name)),
+            );
             let client = self.names.take(client);
             self.named.insert((id, Side::Client), client);
             if def.holds.any() || matches!(def.shape, Shape::Resource) {
@@ -41,7 +44,9 @@ impl Generator<'_> {
             Type::List(t) => Type::List(boxed(t)),
             Type::FixedList(t, n) => Type::FixedList(boxed(t), *n),
             Type::Option(t) => Type::Option(boxed(t)),
-            Type::Result(ok, err) => Type::Result(ok.as_deref().map(boxed), err.as_deref().map(boxed)),
+            Type::Result(ok, err) => {
+                Type::Result(ok.as_deref().map(boxed), err.as_deref().map(boxed))
+            }
             Type::Tuple(types) => Type::Tuple(types.iter().map(|t| self.normal(t)).collect()),
             other => other.clone(),
         }
@@ -82,11 +87,16 @@ impl Generator<'_> {
             Type::F64 => "double".into(),
             Type::String => "upcall_string".into(),
             Type::Own(id) => format!("{} *", self.named[&(id, side)]),
-            Type::Borrow(id) if side == Side::Client => format!("const {} *", self.named[&(id, side)]),
-            Type::Borrow(_) => "void *".into(),
-            Type::Named(id) => {
-                self.named.get(&(id, side)).or_else(|| self.named.get(&(id, Side::Client))).cloned().unwrap_or_default()
+            Type::Borrow(id) if side == Side::Client => {
+                format!("const {} *", self.named[&(id, side)])
             }
+            Type::Borrow(_) => "void *".into(),
+            Type::Named(id) => self
+                .named
+                .get(&(id, side))
+                .or_else(|| self.named.get(&(id, Side::Client)))
+                .cloned()
+                .unwrap_or_default(),
             Type::List(t) if self.number_name(&t).is_some() => {
                 format!("upcall_list_{}_t", self.number_name(&t).unwrap_or_default())
             }
@@ -112,11 +122,17 @@ impl Generator<'_> {
                 let part = |t: &Option<Box<Type>>| t.as_ref().map_or("void".to_owned(), |t| of(t));
                 format!("result_{}_{}", part(ok), part(err))
             }
-            Type::Tuple(types) => format!("tuple_{}", types.iter().map(of).collect::<Vec<_>>().join("_")),
+            Type::Tuple(types) => {
+                format!("tuple_{}", types.iter().map(of).collect::<Vec<_>>().join("_"))
+            }
             Type::Own(id) | Type::Borrow(id) | Type::Named(id) => {
                 let def = self.model.def(*id);
                 let lent = if matches!(ty, Type::Borrow(_)) { "lent_" } else { "" };
-                let far = if def.interface == home { String::new() } else { format!("{}_", self.prefixes[def.interface]) };
+                let far = if def.interface == home {
+                    String::new()
+                } else {
+                    format!("{}_", self.prefixes[def.interface])
+                };
                 format!("{lent}{far}{}", snake(&def.name))
             }
             number => self.number_name(number).unwrap_or_default().into(),
@@ -178,10 +194,15 @@ impl Generator<'_> {
 
     /// Declares a struct. WIT has none without members, and neither has C.
     fn structure(&mut self, home: usize, docs: &str, name: &str, members: &str) {
-        self.declaration_of(home, name, &format!("{docs}typedef struct {name} {{\n{members}}} {name};\n\n"));
+        self.declaration_of(
+            home,
+            name,
+            &format!("{docs}typedef struct {name} {{\n{members}}} {name};\n\n"),
+        );
     }
 
-    /// Declares something called `name`. Comments make no difference to whether it is the same elsewhere.
+    /// Declares something called `name`. Comments make no difference to whether it is the same
+    /// elsewhere.
     fn declaration_of(&mut self, home: usize, name: &str, text: &str) {
         let mut says = String::new();
         let mut rest = text;
@@ -196,14 +217,21 @@ impl Generator<'_> {
 
     pub(super) fn declare(&mut self, id: TypeId) {
         let def = self.model.def(id);
-        let docs = self.docs(def.docs.as_deref(), &format!("`{}` of {}", def.name, self.interface(def.interface).id), "");
+        let docs = self.docs(
+            def.docs.as_deref(),
+            &format!("`{}` of {}", def.name, self.interface(def.interface).id),
+            "",
+        );
         match &def.shape {
             Shape::Record(fields) => self.declare_record(id, def, fields, &docs),
             Shape::Variant(cases) => self.declare_variant(id, def, cases, &docs),
             Shape::Enum(labels) => self.declare_enum(id, labels, &docs),
             Shape::Flags(labels) => self.declare_flags(id, labels, &docs),
             Shape::Resource => {
-                let (client, served) = (self.named[&(id, Side::Client)].clone(), self.named[&(id, Side::Server)].clone());
+                let (client, served) = (
+                    self.named[&(id, Side::Client)].clone(),
+                    self.named[&(id, Side::Server)].clone(),
+                );
                 let text = format!(
                     "{docs}typedef struct {client} {client};\n\
                      /* The same in a server: an object that it gives away, or was given. */\ntypedef struct {served} {served};\n\n"
@@ -215,7 +243,11 @@ impl Generator<'_> {
                     let name = self.named[&(id, *side)].clone();
                     let target = self.ty(target, *side, def.interface);
                     let space = if target.ends_with('*') { "" } else { " " };
-                    self.declaration_of(def.interface, &name, &format!("{docs}typedef {target}{space}{name};\n\n"));
+                    self.declaration_of(
+                        def.interface,
+                        &name,
+                        &format!("{docs}typedef {target}{space}{name};\n\n"),
+                    );
                 }
             }
         }
@@ -237,7 +269,8 @@ impl Generator<'_> {
 
     fn declare_variant(&mut self, id: TypeId, def: &Def, cases: &[Case], docs: &str) {
         let name = self.named[&(id, Side::Client)].clone();
-        let labels: Vec<Label> = cases.iter().map(|c| Label { name: c.name.clone(), docs: c.docs.clone() }).collect();
+        let labels: Vec<Label> =
+            cases.iter().map(|c| Label { name: c.name.clone(), docs: c.docs.clone() }).collect();
         let constants = self.constants(&name, &labels);
         self.declaration_of(def.interface, &format!("{name}_tag"), &constants);
         let bits = discriminant_size(cases.len()) * 8;
@@ -266,7 +299,11 @@ impl Generator<'_> {
                 text.push_str(&super::comment(docs, "    "));
             }
             let constant = self.names.take(format!("{stem}_{}", snake(&label.name).to_uppercase()));
-            let _ = writeln!(text, "    {constant} = {number}{}", if number + 1 < labels.len() { "," } else { "" });
+            let _ = writeln!(
+                text,
+                "    {constant} = {number}{}",
+                if number + 1 < labels.len() { "," } else { "" }
+            );
         }
         if text.is_empty() { text } else { format!("enum {{\n{text}}};\n") }
     }
@@ -274,7 +311,8 @@ impl Generator<'_> {
     fn declare_enum(&mut self, id: TypeId, labels: &[Label], docs: &str) {
         let name = self.named[&(id, Side::Client)].clone();
         let bits = discriminant_size(labels.len()) * 8;
-        let text = format!("{docs}{}typedef uint{bits}_t {name};\n\n", self.constants(&name, labels));
+        let text =
+            format!("{docs}{}typedef uint{bits}_t {name};\n\n", self.constants(&name, labels));
         self.declaration_of(self.model.def(id).interface, &name, &text);
     }
 

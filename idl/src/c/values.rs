@@ -1,6 +1,7 @@
 //! Functions that write values into a block, read them, and free them.
 //!
-//! Numbers are written and read in place, by what upcall.h has for them; every other type has functions of its own, made when the first procedure needs them, after those of its parts.
+//! Numbers are written and read in place, by what upcall.h has for them; every other type has
+//! functions of its own, made when the first procedure needs them, after those of its parts.
 
 use super::names::member;
 use super::{Generator, Side};
@@ -21,7 +22,8 @@ fn at(base: &str, offset: u64) -> String {
     if offset == 0 { base.to_owned() } else { format!("{base} + {offset}") }
 }
 
-/// Where a value is read from: the reader, and the statement that leaves the function if it cannot be read.
+/// Where a value is read from: the reader, and the statement that leaves the function if it cannot
+/// be read.
 pub(super) type From<'a> = (&'a str, &'a str);
 
 /// A part of a value: its type, its offset, and how C names it behind the pointer `v`.
@@ -33,14 +35,28 @@ impl Generator<'_> {
         match self.model.resolve(ty) {
             Type::Bool => Some(format!("{value} ? 1 : 0")),
             Type::U8 | Type::U16 | Type::U32 | Type::Char | Type::U64 => Some(value.to_owned()),
-            Type::S8 | Type::S16 | Type::S32 | Type::S64 => Some(format!("(uint{}_t){value}", self.model.layout(ty).size * 8)),
-            Type::Named(id) if matches!(self.model.def(*id).shape, Shape::Enum(_) | Shape::Flags(_)) => Some(value.to_owned()),
+            Type::S8 | Type::S16 | Type::S32 | Type::S64 => {
+                Some(format!("(uint{}_t){value}", self.model.layout(ty).size * 8))
+            }
+            Type::Named(id)
+                if matches!(self.model.def(*id).shape, Shape::Enum(_) | Shape::Flags(_)) =>
+            {
+                Some(value.to_owned())
+            }
             _ => None,
         }
     }
 
     /// A statement that writes `value` at `place` by the writer `w`.
-    pub(super) fn put(&mut self, ty: &Type, side: Side, home: usize, place: &str, value: &str, w: &str) -> String {
+    pub(super) fn put(
+        &mut self,
+        ty: &Type,
+        side: Side,
+        home: usize,
+        place: &str,
+        value: &str,
+        w: &str,
+    ) -> String {
         if let Some(number) = self.number(ty, value) {
             return format!("upcall_put_{}({place}, {number});", self.model.layout(ty).size);
         }
@@ -48,9 +64,13 @@ impl Generator<'_> {
             Type::F32 => format!("upcall_put_f32({place}, {value});"),
             Type::F64 => format!("upcall_put_f64({place}, {value});"),
             Type::String => format!("upcall_put_string({w}, {place}, {value});"),
-            Type::Own(_) if side == Side::Client => format!("upcall_write_own({w}, {place}, (upcall_resource *){value});"),
+            Type::Own(_) if side == Side::Client => {
+                format!("upcall_write_own({w}, {place}, (upcall_resource *){value});")
+            }
             Type::Own(_) => format!("upcall_put_object({w}, {place}, (upcall_object *){value});"),
-            Type::Borrow(_) => format!("upcall_write_lent({w}, {place}, (const upcall_resource *){value});"),
+            Type::Borrow(_) => {
+                format!("upcall_write_lent({w}, {place}, (const upcall_resource *){value});")
+            }
             Type::List(t) if self.number_name(&t).is_some() => {
                 let stride = self.model.layout(&t).size;
                 format!("upcall_put_list({w}, {place}, {value}.data, {value}.len, {stride});")
@@ -62,7 +82,8 @@ impl Generator<'_> {
         }
     }
 
-    /// A statement that reads a value at `place` into `value`; it returns false from its function if there is none.
+    /// A statement that reads a value at `place` into `value`; it returns false from its function
+    /// if there is none.
     pub(super) fn get(
         &mut self,
         ty: &Type,
@@ -72,7 +93,8 @@ impl Generator<'_> {
         value: &str,
         (r, otherwise): From<'_>,
     ) -> String {
-        let plain = |function: &str, cast: &str| format!("{value} = {cast}upcall_get_{function}({place});");
+        let plain =
+            |function: &str, cast: &str| format!("{value} = {cast}upcall_get_{function}({place});");
         let check = |call: String| format!("if (!{call}) {otherwise};");
         match self.model.resolve(ty).clone() {
             Type::U8 => plain("1", ""),
@@ -127,7 +149,12 @@ impl Generator<'_> {
         let c = match ty {
             Type::Own(_) => self.ty(&ty, side, home).trim_end_matches(" *").to_owned(),
             Type::Borrow(_) => {
-                format!("{}_lent", self.ty(&ty, Side::Client, home).trim_start_matches("const ").trim_end_matches(" *"))
+                format!(
+                    "{}_lent",
+                    self.ty(&ty, Side::Client, home)
+                        .trim_start_matches("const ")
+                        .trim_end_matches(" *")
+                )
             }
             _ => self.ty(&ty, side, home),
         };
@@ -150,15 +177,22 @@ impl Generator<'_> {
             Helper::Put => {
                 let body = self.put_body(&ty, side, home);
                 (
-                    format!("static void {name}(upcall_writer *w_, uint8_t *at_, const {variable})"),
+                    format!(
+                        "static void {name}(upcall_writer *w_, uint8_t *at_, const {variable})"
+                    ),
                     format!("    (void)w_;\n    (void)at_;\n    (void)v_;\n{body}"),
                 )
             }
             Helper::Get => {
-                let body = if lists { self.get_numbers(&ty) } else { self.get_body(&ty, side, home) };
+                let body =
+                    if lists { self.get_numbers(&ty) } else { self.get_body(&ty, side, home) };
                 (
-                    format!("static bool {name}(upcall_reader *r_, const uint8_t *at_, {variable})"),
-                    format!("    (void)r_;\n    (void)at_;\n    (void)v_;\n{body}    return true;\n"),
+                    format!(
+                        "static bool {name}(upcall_reader *r_, const uint8_t *at_, {variable})"
+                    ),
+                    format!(
+                        "    (void)r_;\n    (void)at_;\n    (void)v_;\n{body}    return true;\n"
+                    ),
                 )
             }
             Helper::Free => {
@@ -179,7 +213,9 @@ impl Generator<'_> {
         match ty {
             Type::Tuple(types) => {
                 let (offsets, _) = sequence(types.iter().map(|t| self.model.layout(t)));
-                let part = |((number, t), offset): ((usize, &Type), u64)| (t.clone(), offset, format!("v_->f{number}"));
+                let part = |((number, t), offset): ((usize, &Type), u64)| {
+                    (t.clone(), offset, format!("v_->f{number}"))
+                };
                 Some(types.iter().enumerate().zip(offsets).map(part).collect())
             }
             Type::Named(id) => match &self.model.def(*id).shape {
@@ -196,23 +232,33 @@ impl Generator<'_> {
         }
     }
 
-    /// The cases of a type that has one of them: size of the number, where values lie, how C names number and values.
+    /// The cases of a type that has one of them: size of the number, where values lie, how C names
+    /// number and values.
     #[allow(clippy::type_complexity)]
     fn cases(&self, ty: &Type) -> Option<(u64, u64, &'static str, Vec<(Option<Type>, String)>)> {
         match ty {
             Type::Option(t) => {
                 let (offset, _) = choice(2, [self.model.layout(t)]);
-                Some((1, offset, "is_some", vec![(None, String::new()), (Some((**t).clone()), "v_->value".into())]))
+                Some((
+                    1,
+                    offset,
+                    "is_some",
+                    vec![(None, String::new()), (Some((**t).clone()), "v_->value".into())],
+                ))
             }
             Type::Result(ok, err) => {
-                let (offset, _) = choice(2, [ok, err].into_iter().flatten().map(|t| self.model.layout(t)));
-                let case = |t: &Option<Box<Type>>, name: &str| (t.as_deref().cloned(), format!("v_->as.{name}"));
+                let (offset, _) =
+                    choice(2, [ok, err].into_iter().flatten().map(|t| self.model.layout(t)));
+                let case = |t: &Option<Box<Type>>, name: &str| {
+                    (t.as_deref().cloned(), format!("v_->as.{name}"))
+                };
                 Some((1, offset, "is_err", vec![case(ok, "ok"), case(err, "err")]))
             }
             Type::Named(id) => match &self.model.def(*id).shape {
                 Shape::Variant(cases) => {
                     let (offset, _) = self.model.variant(cases);
-                    let all = cases.iter().map(|c| (c.ty.clone(), format!("v_->as.{}", member(&c.name))));
+                    let all =
+                        cases.iter().map(|c| (c.ty.clone(), format!("v_->as.{}", member(&c.name))));
                     Some((discriminant_size(cases.len()), offset, "tag", all.collect()))
                 }
                 _ => None,
@@ -235,22 +281,30 @@ impl Generator<'_> {
                 let _ = writeln!(arms, "        case {number}: {code} break;");
             }
         }
-        if arms.is_empty() { String::new() } else { format!("    switch ({on}) {{\n{arms}        default: break;\n    }}\n") }
+        if arms.is_empty() {
+            String::new()
+        } else {
+            format!("    switch ({on}) {{\n{arms}        default: break;\n    }}\n")
+        }
     }
 
     fn put_body(&mut self, ty: &Type, side: Side, home: usize) -> String {
         if let Some(parts) = self.parts(ty) {
             return parts
                 .into_iter()
-                .map(|(t, offset, value)| format!("    {}\n", self.put(&t, side, home, &at("at_", offset), &value, "w_")))
+                .map(|(t, offset, value)| {
+                    format!("    {}\n", self.put(&t, side, home, &at("at_", offset), &value, "w_"))
+                })
                 .collect();
         }
         if let Some((size, offset, tag, cases)) = self.cases(ty) {
             let count = cases.len();
-            let number = if tag == "tag" { "v_->tag".to_owned() } else { format!("v_->{tag} ? 1 : 0") };
+            let number =
+                if tag == "tag" { "v_->tag".to_owned() } else { format!("v_->{tag} ? 1 : 0") };
             let place = at("at_", offset);
-            let switch =
-                self.switch(&format!("(int)(v_->{tag})"), cases, |this, t, value| this.put(t, side, home, &place, value, "w_"));
+            let switch = self.switch(&format!("(int)(v_->{tag})"), cases, |this, t, value| {
+                this.put(t, side, home, &place, value, "w_")
+            });
             let _ = count;
             return format!("    upcall_put_{size}(at_, {number});\n{switch}");
         }
@@ -258,7 +312,9 @@ impl Generator<'_> {
             Type::List(t) | Type::FixedList(t, _) => {
                 let stride = self.model.layout(t).size;
                 let (start, count) = match ty {
-                    Type::FixedList(_, n) => ("    uint8_t *run_ = at_;\n".to_owned(), n.to_string()),
+                    Type::FixedList(_, n) => {
+                        ("    uint8_t *run_ = at_;\n".to_owned(), n.to_string())
+                    }
                     _ => (
                         format!(
                             "    uint8_t *run_ = upcall_put_run(w_, at_, v_->len, {stride});\n    if (run_ == NULL) return;\n"
@@ -266,14 +322,18 @@ impl Generator<'_> {
                         "v_->len".to_owned(),
                     ),
                 };
-                let each = self.put(t, side, home, &format!("run_ + i_ * {stride}"), "v_->data[i_]", "w_");
-                format!("{start}    for (size_t i_ = 0; i_ < {count}; i_++) {{\n        {each}\n    }}\n")
+                let each =
+                    self.put(t, side, home, &format!("run_ + i_ * {stride}"), "v_->data[i_]", "w_");
+                format!(
+                    "{start}    for (size_t i_ = 0; i_ < {count}; i_++) {{\n        {each}\n    }}\n"
+                )
             }
             _ => String::new(),
         }
     }
 
-    /// A list of numbers, which is copied as it is; where not every number is good, each is looked at.
+    /// A list of numbers, which is copied as it is; where not every number is good, each is looked
+    /// at.
     fn get_numbers(&mut self, ty: &Type) -> String {
         let Type::List(t) = ty else { return String::new() };
         let (stride, c) = (self.model.layout(t).size, self.ty(t, Side::Client, 0));
@@ -281,11 +341,18 @@ impl Generator<'_> {
             "    const void *data_ = NULL;\n    if (!upcall_read_piece(r_, at_, {stride}, &data_, &v_->len)) return false;\n    v_->data = (const {c} *)data_;\n"
         );
         let test = match self.number_name(t) {
-            Some("bool") => "bool one_; if (!upcall_get_bool(r_, (const uint8_t *)data_ + i_, &one_)) return false;",
-            Some("char") => "uint32_t one_; if (!upcall_get_char(r_, (const uint8_t *)data_ + i_ * 4, &one_)) return false;",
+            Some("bool") => {
+                "bool one_; if (!upcall_get_bool(r_, (const uint8_t *)data_ + i_, &one_)) return false;"
+            }
+            Some("char") => {
+                "uint32_t one_; if (!upcall_get_char(r_, (const uint8_t *)data_ + i_ * 4, &one_)) return false;"
+            }
             _ => return text,
         };
-        let _ = writeln!(text, "    for (size_t i_ = 0; i_ < v_->len; i_++) {{\n        {test}\n    }}");
+        let _ = writeln!(
+            text,
+            "    for (size_t i_ = 0; i_ < v_->len; i_++) {{\n        {test}\n    }}"
+        );
         text
     }
 
@@ -294,7 +361,12 @@ impl Generator<'_> {
         if let Some(parts) = self.parts(ty) {
             return parts
                 .into_iter()
-                .map(|(t, offset, value)| format!("    {}\n", self.get(&t, side, home, &at("at_", offset), &value, ("r_", fail))))
+                .map(|(t, offset, value)| {
+                    format!(
+                        "    {}\n",
+                        self.get(&t, side, home, &at("at_", offset), &value, ("r_", fail))
+                    )
+                })
                 .collect();
         }
         if let Some((size, offset, tag, cases)) = self.cases(ty) {
@@ -314,13 +386,27 @@ impl Generator<'_> {
         match ty {
             Type::FixedList(t, n) => {
                 let stride = self.model.layout(t).size;
-                let each = self.get(t, side, home, &format!("at_ + i_ * {stride}"), "v_->data[i_]", ("r_", fail));
+                let each = self.get(
+                    t,
+                    side,
+                    home,
+                    &format!("at_ + i_ * {stride}"),
+                    "v_->data[i_]",
+                    ("r_", fail),
+                );
                 format!("    for (size_t i_ = 0; i_ < {n}; i_++) {{\n        {each}\n    }}\n")
             }
             Type::List(t) => {
                 let stride = self.model.layout(t).size;
                 let c = self.variable(t, side, home, "*");
-                let each = self.get(t, side, home, &format!("run_ + i_ * {stride}"), "items_[i_]", ("r_", fail));
+                let each = self.get(
+                    t,
+                    side,
+                    home,
+                    &format!("run_ + i_ * {stride}"),
+                    "items_[i_]",
+                    ("r_", fail),
+                );
                 format!(
                     "    const void *data_ = NULL;\n    const uint8_t *run_;\n    {c}items_;\n    v_->data = NULL;\n\
                      \x20   if (!upcall_read_piece(r_, at_, {stride}, &data_, &v_->len)) return false;\n    if (v_->len == 0) return true;\n\
@@ -342,7 +428,10 @@ impl Generator<'_> {
             Type::Named(id) => match &self.model.def(*id).shape {
                 Shape::Enum(labels) => {
                     let size = discriminant_size(labels.len());
-                    format!("    *v_ = upcall_get_{size}(at_);\n{}", self.in_range("*v_", labels.len(), size))
+                    format!(
+                        "    *v_ = upcall_get_{size}(at_);\n{}",
+                        self.in_range("*v_", labels.len(), size)
+                    )
                 }
                 Shape::Flags(labels) => self.get_flags(labels),
                 _ => String::new(),
@@ -353,7 +442,10 @@ impl Generator<'_> {
 
     fn get_resource(&mut self, id: TypeId) -> String {
         let def = self.model.def(id);
-        let (interface, c) = (super::literal(&self.interface(def.interface).id), self.named[&(id, Side::Client)].clone());
+        let (interface, c) = (
+            super::literal(&self.interface(def.interface).id),
+            self.named[&(id, Side::Client)].clone(),
+        );
         format!(
             "    upcall_resource *resource_ = NULL;\n    if (!upcall_read_resource(r_, at_, {interface}, &resource_)) return false;\n    *v_ = ({c} *)resource_;\n"
         )
@@ -373,16 +465,26 @@ impl Generator<'_> {
         if labels.len() as u64 == size * 8 {
             return read;
         }
-        format!("{read}    if (*v_ >> {0} != 0) return upcall_read_fault(r_, *v_, {0});\n", labels.len())
+        format!(
+            "{read}    if (*v_ >> {0} != 0) return upcall_read_fault(r_, *v_, {0});\n",
+            labels.len()
+        )
     }
 
     fn free_body(&mut self, ty: &Type, home: usize) -> String {
         if let Some(parts) = self.parts(ty) {
-            let lines: Vec<String> = parts.into_iter().map(|(t, _, value)| self.free(&t, home, &value)).collect();
-            return lines.into_iter().filter(|line| !line.is_empty()).map(|line| format!("    {line}\n")).collect();
+            let lines: Vec<String> =
+                parts.into_iter().map(|(t, _, value)| self.free(&t, home, &value)).collect();
+            return lines
+                .into_iter()
+                .filter(|line| !line.is_empty())
+                .map(|line| format!("    {line}\n"))
+                .collect();
         }
         if let Some((_, _, tag, cases)) = self.cases(ty) {
-            return self.switch(&format!("(int)(v_->{tag})"), cases, |this, t, value| this.free(t, home, value));
+            return self.switch(&format!("(int)(v_->{tag})"), cases, |this, t, value| {
+                this.free(t, home, value)
+            });
         }
         match ty {
             Type::FixedList(t, n) => {
@@ -398,7 +500,9 @@ impl Generator<'_> {
                         "    {c}items_ = ({c})(uintptr_t)v_->data;\n    for (size_t i_ = 0; i_ < v_->len; i_++) {{\n        {each}\n    }}\n"
                     );
                 }
-                format!("{text}    free((void *)(uintptr_t)v_->data);\n    v_->data = NULL;\n    v_->len = 0;\n")
+                format!(
+                    "{text}    free((void *)(uintptr_t)v_->data);\n    v_->data = NULL;\n    v_->len = 0;\n"
+                )
             }
             _ => String::new(),
         }
@@ -409,10 +513,14 @@ impl Generator<'_> {
         let name = self.named[&(id, Side::Server)].clone();
         let kind = format!("kind_{}", name.strip_suffix("_t").unwrap_or(&name));
         if self.kinds.insert(id) {
-            // Of a resource that others share the address must be one, whoever's function is linked.
+            // Of a resource that others share the address must be one, whoever's function is
+            // linked.
             let _ = match self.linkage(self.model.def(id).interface) {
                 "" => writeln!(self.statics, "static const char {kind} = 0;\n"),
-                shared => writeln!(self.statics, "extern const char {kind};\n{shared}const char {kind} = 0;\n"),
+                shared => writeln!(
+                    self.statics,
+                    "extern const char {kind};\n{shared}const char {kind} = 0;\n"
+                ),
             };
         }
         kind

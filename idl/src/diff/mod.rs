@@ -1,12 +1,14 @@
-//! What a new version of a package means for programs that were built against the old one, and the other way round.
+//! What a new version of a package means for programs that were built against the old one, and the
+//! other way round.
 //!
-//! Nothing here looks at text. The verdict on a pair of client and server comes from what binding compares: the id of the
-//! interface without its version, and of each procedure that the client has its name, hash and signature
-//! (`match_procedures` and `Exports::bind` of `upcall-rpc`). A test there holds the two against each other. The reasons
-//! come from a walk over both models side by side; they say where in the named types two signatures part.
+//! Nothing here looks at text. The verdict on a pair of client and server comes from what binding
+//! compares: the id of the interface without its version, and of each procedure that the client has
+//! its name, hash and signature (`match_procedures` and `Exports::bind` of `upcall-rpc`). A test
+//! there holds the two against each other. The reasons come from a walk over both models side by
+//! side; they say where in the named types two signatures part.
 //!
-//! Limits are no part of binding. A value goes through if both sides permit it, so what a client can lose by a server is
-//! what lies between the server's limit and its own.
+//! Limits are no part of binding. A value goes through if both sides permit it, so what a client
+//! can lose by a server is what lies between the server's limit and its own.
 
 mod reasons;
 
@@ -16,17 +18,23 @@ pub use reasons::Reason;
 /// Two versions of a package against each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diff {
-    /// `namespace:name` of the package, old and new, if it was renamed. Then no interface is the same to a binder.
+    /// `namespace:name` of the package, old and new, if it was renamed. Then no interface is the
+    /// same to a binder.
     pub renamed: Option<(String, String)>,
-    /// The interfaces that have procedures: those of the new version in its order, then those that it lacks.
+    /// The interfaces that have procedures: those of the new version in its order, then those that
+    /// it lacks.
     pub interfaces: Vec<InterfaceDiff>,
 }
 
 impl Diff {
-    /// Whether anything that works between an old client and an old server fails between an old client and a new server.
+    /// Whether anything that works between an old client and an old server fails between an old
+    /// client and a new server.
     #[must_use]
     pub fn breaks_old_clients(&self) -> bool {
-        self.interfaces.iter().filter_map(|i| i.old_to_new.as_ref()).any(|verdict| !verdict.is_clean())
+        self.interfaces
+            .iter()
+            .filter_map(|i| i.old_to_new.as_ref())
+            .any(|verdict| !verdict.is_clean())
     }
 }
 
@@ -41,9 +49,11 @@ pub struct InterfaceDiff {
     pub new: Option<String>,
     /// Its procedures: those of the new version in its order, then those that it lacks.
     pub procedures: Vec<ProcedureDiff>,
-    /// A client built against the old version, bound to a server of the new one. `None`: there are no such clients.
+    /// A client built against the old version, bound to a server of the new one. `None`: there are
+    /// no such clients.
     pub old_to_new: Option<Verdict>,
-    /// A client built against the new version, bound to a server of the old one. `None`: there are no such clients.
+    /// A client built against the new version, bound to a server of the old one. `None`: there are
+    /// no such clients.
     pub new_to_old: Option<Verdict>,
 }
 
@@ -155,13 +165,16 @@ fn without_version(id: &str) -> &str {
 type Side<'a> = (&'a Model, Option<&'a Interface>);
 
 fn interface(old: Side<'_>, new: Side<'_>, name: &str) -> InterfaceDiff {
-    let all = |side: Side<'_>| side.1.map(|i| i.bound().cloned().collect::<Vec<_>>()).unwrap_or_default();
+    let all =
+        |side: Side<'_>| side.1.map(|i| i.bound().cloned().collect::<Vec<_>>()).unwrap_or_default();
     let (before, after) = (all(old), all(new));
     let mut procedures = Vec::new();
     for new_procedure in &after {
         let (change, limits) = match before.iter().find(|p| p.name == new_procedure.name) {
             None => (Change::Added(new_procedure.signature.clone()), Vec::new()),
-            Some(p) if same(p, new_procedure) => (Change::Unchanged, limit_changes(new.0, p, new_procedure)),
+            Some(p) if same(p, new_procedure) => {
+                (Change::Unchanged, limit_changes(new.0, p, new_procedure))
+            }
             Some(p) => {
                 let reasons = reasons::between((old.0, p), (new.0, new_procedure));
                 let (old, new) = (p.signature.clone(), new_procedure.signature.clone());
@@ -207,10 +220,17 @@ fn bind(client: (&Model, &Interface), server: Option<&Interface>) -> Verdict {
 fn refusals(model: &Model, client: &Procedure, server: &Procedure) -> Vec<Refused> {
     let held = Measured::of(model, client);
     let (c, s) = (client.limits, server.limits);
-    let pairs = [("string", held.strings(), c.string, s.string), ("list", held.lists(), c.list, s.list)];
+    let pairs =
+        [("string", held.strings(), c.string, s.string), ("list", held.lists(), c.list, s.list)];
     let less = pairs.into_iter().filter(|(_, _, client, server)| server < client);
     less.filter_map(|(limit, within, from, to)| {
-        Some(Refused { procedure: client.name.clone(), limit, within: within?, client: from, server: to })
+        Some(Refused {
+            procedure: client.name.clone(),
+            limit,
+            within: within?,
+            client: from,
+            server: to,
+        })
     })
     .collect()
 }
@@ -259,18 +279,25 @@ impl Measured {
         for def in &model.types {
             let of = |t: &Type| Self::in_type(&known, t);
             let own = match &def.shape {
-                Shape::Record(fields) => fields.iter().fold(Holds::default(), |all, f| all.and(of(&f.ty))),
-                Shape::Variant(cases) => {
-                    cases.iter().filter_map(|c| c.ty.as_ref()).fold(Holds::default(), |all, t| all.and(of(t)))
+                Shape::Record(fields) => {
+                    fields.iter().fold(Holds::default(), |all, f| all.and(of(&f.ty)))
                 }
+                Shape::Variant(cases) => cases
+                    .iter()
+                    .filter_map(|c| c.ty.as_ref())
+                    .fold(Holds::default(), |all, t| all.and(of(t))),
                 Shape::Alias(t) => of(t),
                 Shape::Enum(_) | Shape::Flags(_) | Shape::Resource => Holds::default(),
             };
             known.push(own);
         }
-        let all =
-            |types: &mut dyn Iterator<Item = &Type>| types.fold(Holds::default(), |all, t| all.and(Self::in_type(&known, t)));
-        Self { arguments: all(&mut procedure.params.iter().map(|p| &p.ty)), results: all(&mut procedure.result.iter()) }
+        let all = |types: &mut dyn Iterator<Item = &Type>| {
+            types.fold(Holds::default(), |all, t| all.and(Self::in_type(&known, t)))
+        };
+        Self {
+            arguments: all(&mut procedure.params.iter().map(|p| &p.ty)),
+            results: all(&mut procedure.result.iter()),
+        }
     }
 
     fn in_type(known: &[Holds], ty: &Type) -> Holds {
@@ -279,7 +306,9 @@ impl Measured {
             Type::String => Holds { string: true, list: false },
             Type::List(t) => of(t).and(Holds { string: false, list: true }),
             Type::FixedList(t, _) | Type::Option(t) => of(t),
-            Type::Result(ok, err) => [ok, err].into_iter().flatten().fold(Holds::default(), |all, t| all.and(of(t))),
+            Type::Result(ok, err) => {
+                [ok, err].into_iter().flatten().fold(Holds::default(), |all, t| all.and(of(t)))
+            }
             Type::Tuple(types) => types.iter().fold(Holds::default(), |all, t| all.and(of(t))),
             Type::Named(id) => known[id.0],
             _ => Holds::default(),

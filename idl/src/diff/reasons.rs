@@ -1,8 +1,9 @@
 //! Where two signatures of one procedure part, told in the names that the author of the WIT gave.
 //!
-//! A signature has all named types written out, so one field added to a record changes every procedure that uses the
-//! record. The walk follows both models at once and speaks at the nearest named type. It is silent where signatures are:
-//! a type that was renamed, or replaced by another of the same parts, is no reason.
+//! A signature has all named types written out, so one field added to a record changes every
+//! procedure that uses the record. The walk follows both models at once and speaks at the nearest
+//! named type. It is silent where signatures are: a type that was renamed, or replaced by another
+//! of the same parts, is no reason.
 
 use crate::model::{Field, Label, Model, Param, Procedure, Shape, Type, TypeId};
 use std::collections::HashSet;
@@ -26,7 +27,9 @@ impl fmt::Display for Reason {
 /// Why two procedures of one name have different signatures.
 pub(super) fn between(old: (&Model, &Procedure), new: (&Model, &Procedure)) -> Vec<Reason> {
     let mut walk = Walk { old: old.0, new: new.0, seen: HashSet::new(), reasons: Vec::new() };
-    let params = |p: &Procedure| p.params.iter().map(|Param { name, ty, .. }| (name.clone(), Some(ty.clone()))).collect();
+    let params = |p: &Procedure| {
+        p.params.iter().map(|Param { name, ty, .. }| (name.clone(), Some(ty.clone()))).collect()
+    };
     let (before, after): (Members, Members) = (params(old.1), params(new.1));
     walk.members(&format!("procedure {}", old.1.name), None, "parameter", &before, &after);
     match (&old.1.result, &new.1.result) {
@@ -57,9 +60,15 @@ impl Walk<'_> {
     fn types(&mut self, place: &str, a: &Type, b: &Type) {
         match (a, b) {
             (Type::Named(i), Type::Named(j)) => self.named(place, *i, *j),
-            (Type::Named(i), _) if let Shape::Alias(target) = &self.old.def(*i).shape => self.types(place, target, b),
-            (_, Type::Named(j)) if let Shape::Alias(target) = &self.new.def(*j).shape => self.types(place, a, target),
-            (Type::List(a), Type::List(b)) | (Type::Option(a), Type::Option(b)) => self.types(place, a, b),
+            (Type::Named(i), _) if let Shape::Alias(target) = &self.old.def(*i).shape => {
+                self.types(place, target, b)
+            }
+            (_, Type::Named(j)) if let Shape::Alias(target) = &self.new.def(*j).shape => {
+                self.types(place, a, target)
+            }
+            (Type::List(a), Type::List(b)) | (Type::Option(a), Type::Option(b)) => {
+                self.types(place, a, b)
+            }
             (Type::FixedList(s, n), Type::FixedList(t, m)) if n == m => self.types(place, s, t),
             (Type::Result(ok, err), Type::Result(ok2, err2))
                 if ok.is_some() == ok2.is_some() && err.is_some() == err2.is_some() =>
@@ -85,7 +94,11 @@ impl Walk<'_> {
         let (old, new) = (self.old, self.new);
         let (a, b) = (old.def(i), new.def(j));
         let place_of = |word: &str| {
-            if a.name == b.name { format!("{word} {}", a.name) } else { format!("{word} {} (was {})", b.name, a.name) }
+            if a.name == b.name {
+                format!("{word} {}", a.name)
+            } else {
+                format!("{word} {} (was {})", b.name, a.name)
+            }
         };
         match (&a.shape, &b.shape) {
             (Shape::Alias(s), Shape::Alias(t)) if a.name == b.name => {
@@ -96,11 +109,15 @@ impl Walk<'_> {
             (Shape::Alias(s), _) => self.types(place, s, &Type::Named(j)),
             (_, Shape::Alias(t)) => self.types(place, &Type::Named(i), t),
             (Shape::Record(s), Shape::Record(t)) => {
-                let fields = |all: &[Field]| all.iter().map(|f| (f.name.clone(), Some(f.ty.clone()))).collect::<Members>();
+                let fields = |all: &[Field]| {
+                    all.iter().map(|f| (f.name.clone(), Some(f.ty.clone()))).collect::<Members>()
+                };
                 self.members(&place_of("record"), Some((i, j)), "field", &fields(s), &fields(t));
             }
             (Shape::Variant(s), Shape::Variant(t)) => {
-                let cases = |all: &[crate::model::Case]| all.iter().map(|c| (c.name.clone(), c.ty.clone())).collect::<Members>();
+                let cases = |all: &[crate::model::Case]| {
+                    all.iter().map(|c| (c.name.clone(), c.ty.clone())).collect::<Members>()
+                };
                 self.members(&place_of("variant"), Some((i, j)), "case", &cases(s), &cases(t));
             }
             (Shape::Enum(s), Shape::Enum(t)) => {
@@ -119,15 +136,26 @@ impl Walk<'_> {
     }
 
     /// Members with names, in order: both count.
-    fn members(&mut self, place: &str, pair: Option<(TypeId, TypeId)>, word: &str, old: &Members, new: &Members) {
+    fn members(
+        &mut self,
+        place: &str,
+        pair: Option<(TypeId, TypeId)>,
+        word: &str,
+        old: &Members,
+        new: &Members,
+    ) {
         if pair.is_some_and(|pair| !self.seen.insert(pair)) {
             return;
         }
-        let typed = |model: &Model, ty: &Option<Type>| ty.as_ref().map(|t| format!(": {}", model.wit(t))).unwrap_or_default();
-        for (name, ty) in old.iter().filter(|(name, _)| !new.iter().any(|(other, _)| other == name)) {
+        let typed = |model: &Model, ty: &Option<Type>| {
+            ty.as_ref().map(|t| format!(": {}", model.wit(t))).unwrap_or_default()
+        };
+        for (name, ty) in old.iter().filter(|(name, _)| !new.iter().any(|(other, _)| other == name))
+        {
             self.say(place, format!("{word} `{name}` removed{}", typed(self.old, ty)));
         }
-        for (name, ty) in new.iter().filter(|(name, _)| !old.iter().any(|(other, _)| other == name)) {
+        for (name, ty) in new.iter().filter(|(name, _)| !old.iter().any(|(other, _)| other == name))
+        {
             self.say(place, format!("{word} `{name}` added{}", typed(self.new, ty)));
         }
         let kept = |from: &Members, other: &Members| -> Vec<String> {
@@ -136,15 +164,30 @@ impl Walk<'_> {
         };
         let (before, after) = (kept(old, new), kept(new, old));
         if before != after {
-            self.say(place, format!("{word}s in another order: was {}, is {}", before.join(", "), after.join(", ")));
+            self.say(
+                place,
+                format!(
+                    "{word}s in another order: was {}, is {}",
+                    before.join(", "),
+                    after.join(", ")
+                ),
+            );
         }
         for (name, b) in new {
             let Some((_, a)) = old.iter().find(|(other, _)| other == name) else { continue };
-            let inside = if pair.is_some() { format!("{place}, {word} `{name}`") } else { format!("{word} `{name}`") };
+            let inside = if pair.is_some() {
+                format!("{place}, {word} `{name}`")
+            } else {
+                format!("{word} `{name}`")
+            };
             match (a, b) {
                 (Some(a), Some(b)) => self.types(&inside, a, b),
-                (None, Some(b)) => self.say(&inside, format!("carries a value now: {}", self.new.wit(b))),
-                (Some(a), None) => self.say(&inside, format!("carries no value any more: was {}", self.old.wit(a))),
+                (None, Some(b)) => {
+                    self.say(&inside, format!("carries a value now: {}", self.new.wit(b)))
+                }
+                (Some(a), None) => {
+                    self.say(&inside, format!("carries no value any more: was {}", self.old.wit(a)))
+                }
                 (None, None) => {}
             }
         }

@@ -1,7 +1,7 @@
 //! Values to blocks and back, by the layout rules of [`layout`](crate::layout).
 //!
-//! Compiled stubs do the same in straight-line code. This one walks the model, and serves as a second implementation to
-//! test them against.
+//! Compiled stubs do the same in straight-line code. This one walks the model, and serves as a
+//! second implementation to test them against.
 
 use super::value::Value;
 use super::wave::flags;
@@ -39,7 +39,14 @@ impl<'m> Writer<'m> {
     }
 
     /// A piece of the tail with its descriptor at `at`; returns where it starts.
-    fn piece(&mut self, at: u64, count: usize, each: u64, limit: u64, what: &str) -> Result<u64, String> {
+    fn piece(
+        &mut self,
+        at: u64,
+        count: usize,
+        each: u64,
+        limit: u64,
+        what: &str,
+    ) -> Result<u64, String> {
         if count as u64 > limit {
             return Err(format!("it has {count} {what}, more than the limit of {limit}"));
         }
@@ -98,7 +105,8 @@ impl<'m> Writer<'m> {
             }
             (Type::Result(ok, err), Value::Result(value)) => {
                 self.number(at, u64::from(value.is_err()), 1);
-                let (offset, _) = choice(2, [ok, err].into_iter().flatten().map(|t| self.model.layout(t)));
+                let (offset, _) =
+                    choice(2, [ok, err].into_iter().flatten().map(|t| self.model.layout(t)));
                 let (ty, value) = match value {
                     Ok(value) => (ok, value),
                     Err(value) => (err, value),
@@ -153,13 +161,15 @@ pub(super) struct Reader<'m, 'b> {
     model: &'m Model,
     limits: ProcedureLimits,
     bytes: &'b [u8],
-    /// Bytes of the tail not yet given out. Pieces of an honest block do not overlap; without this count, a short block
-    /// whose lists all point at each other would unfold without bound.
+    /// Bytes of the tail not yet given out. Pieces of an honest block do not overlap; without this
+    /// count, a short block whose lists all point at each other would unfold without bound.
     budget: u64,
-    /// Values not yet read. Those of some types take no bytes, and all take more here than in the block.
+    /// Values not yet read. Those of some types take no bytes, and all take more here than in the
+    /// block.
     values: usize,
-    /// What was worked out for types that stand at these places in the model: of a list the size of an element, of an option or a result
-    /// where its value starts. Each may take a walk over as many members as the source has room for.
+    /// What was worked out for types that stand at these places in the model: of a list the size
+    /// of an element, of an option or a result where its value starts. Each may take a walk
+    /// over as many members as the source has room for.
     known: HashMap<*const Type, u64>,
     /// Where the values of a variant's cases start, by the shape's place in the model.
     variants: HashMap<*const Shape, u64>,
@@ -170,12 +180,25 @@ fn malformed(at: u64, found: impl Into<String>) -> ValueError {
 }
 
 impl<'m, 'b> Reader<'m, 'b> {
-    pub(super) fn new(model: &'m Model, bytes: &'b [u8], fixed: u64, limits: ProcedureLimits) -> Result<Self, ValueError> {
+    pub(super) fn new(
+        model: &'m Model,
+        bytes: &'b [u8],
+        fixed: u64,
+        limits: ProcedureLimits,
+    ) -> Result<Self, ValueError> {
         let len = bytes.len() as u64;
-        let budget = len
-            .checked_sub(fixed)
-            .ok_or_else(|| malformed(len, format!("the block ends; its fixed part alone has {fixed} bytes")))?;
-        Ok(Self { model, limits, bytes, budget, values: MAX_VALUES, known: HashMap::new(), variants: HashMap::new() })
+        let budget = len.checked_sub(fixed).ok_or_else(|| {
+            malformed(len, format!("the block ends; its fixed part alone has {fixed} bytes"))
+        })?;
+        Ok(Self {
+            model,
+            limits,
+            bytes,
+            budget,
+            values: MAX_VALUES,
+            known: HashMap::new(),
+            variants: HashMap::new(),
+        })
     }
 
     /// Takes so many values off those that may be read.
@@ -215,7 +238,13 @@ impl<'m, 'b> Reader<'m, 'b> {
     }
 
     /// The piece of the tail that the descriptor at `at` points to: where, and how many elements.
-    fn piece(&mut self, at: u64, each: u64, limit: u64, what: &str) -> Result<(u64, u64), ValueError> {
+    fn piece(
+        &mut self,
+        at: u64,
+        each: u64,
+        limit: u64,
+        what: &str,
+    ) -> Result<(u64, u64), ValueError> {
         let (start, count) = (self.number(at, 8)?, self.number(at + 8, 8)?);
         if count > limit {
             return Err(malformed(at, format!("{count} {what}, more than the limit of {limit}")));
@@ -230,7 +259,10 @@ impl<'m, 'b> Reader<'m, 'b> {
                 self.budget -= len;
                 Ok((start, count))
             }
-            _ => Err(malformed(at, format!("{count} {what} at {start}, more than the block has left"))),
+            _ => Err(malformed(
+                at,
+                format!("{count} {what} at {start}, more than the block has left"),
+            )),
         }
     }
 
@@ -273,12 +305,16 @@ impl<'m, 'b> Reader<'m, 'b> {
                 Value::Bytes(self.copy(start, count))
             }
             Type::List(t) => {
-                let (t, each) = (self.model.resolve(t), self.known(ty, |model| model.layout(t).size));
+                let (t, each) =
+                    (self.model.resolve(t), self.known(ty, |model| model.layout(t).size));
                 let (start, count) = self.piece(at, each, self.limits.list, "elements")?;
-                Value::List((0..count).map(|n| self.get(t, start + n * each)).collect::<Result<_, _>>()?)
+                Value::List(
+                    (0..count).map(|n| self.get(t, start + n * each)).collect::<Result<_, _>>()?,
+                )
             }
             Type::FixedList(t, count) => {
-                let (t, each) = (self.model.resolve(t), self.known(ty, |model| model.layout(t).size));
+                let (t, each) =
+                    (self.model.resolve(t), self.known(ty, |model| model.layout(t).size));
                 let values = (0..u64::from(*count)).map(|n| self.get(t, at + n * each));
                 Value::List(values.collect::<Result<_, _>>()?)
             }
@@ -302,12 +338,18 @@ impl<'m, 'b> Reader<'m, 'b> {
                     _ => Value::Result(Err(self.maybe(err.as_deref(), at + offset)?)),
                 }
             }
-            Type::Own(id) | Type::Borrow(id) => Value::Handle(&self.model.def(*id).name, self.number(at, 8)?),
+            Type::Own(id) | Type::Borrow(id) => {
+                Value::Handle(&self.model.def(*id).name, self.number(at, 8)?)
+            }
             Type::Named(id) => self.shape(&self.model.def(*id).shape, at)?,
         })
     }
 
-    fn maybe(&mut self, ty: Option<&'m Type>, at: u64) -> Result<Option<Box<Value<'m>>>, ValueError> {
+    fn maybe(
+        &mut self,
+        ty: Option<&'m Type>,
+        at: u64,
+    ) -> Result<Option<Box<Value<'m>>>, ValueError> {
         ty.map(|ty| self.get(ty, at).map(Box::new)).transpose()
     }
 
@@ -315,15 +357,15 @@ impl<'m, 'b> Reader<'m, 'b> {
         Ok(match shape {
             Shape::Record(fields) => {
                 let (offsets, _) = self.model.record(fields);
-                let values = fields
-                    .iter()
-                    .zip(offsets)
-                    .map(|(field, offset)| self.get(&field.ty, at + offset).map(|value| (field.name.as_str(), value)));
+                let values = fields.iter().zip(offsets).map(|(field, offset)| {
+                    self.get(&field.ty, at + offset).map(|value| (field.name.as_str(), value))
+                });
                 Value::Record(values.collect::<Result<_, _>>()?)
             }
             Shape::Variant(cases) => {
                 let number = self.case(at, cases.len())?;
-                let offset = *self.variants.entry(shape).or_insert_with(|| self.model.variant(cases).0);
+                let offset =
+                    *self.variants.entry(shape).or_insert_with(|| self.model.variant(cases).0);
                 let value = self.maybe(cases[number].ty.as_ref(), at + offset)?;
                 Value::Variant(number, &cases[number].name, value)
             }

@@ -1,16 +1,18 @@
 //! Calls of interfaces that are known only at run time, with arguments and results as text.
 //!
-//! A server hands out the WIT source of what it exports. From that, a procedure's name, and arguments in WAVE (the text
-//! form that the component model defines for values), [`Interface`] makes the argument block that a compiled stub would
-//! have made, and turns the result block back into WAVE. This is what `upcall call` does.
+//! A server hands out the WIT source of what it exports. From that, a procedure's name, and
+//! arguments in WAVE (the text form that the component model defines for values), [`Interface`]
+//! makes the argument block that a compiled stub would have made, and turns the result block back
+//! into WAVE. This is what `upcall call` does.
 //!
-//! Neither the source nor the result is trusted: both come from another domain. The source is bounded in length and
-//! depth before it is parsed; in a result every length, discriminant, character and flag is checked, no byte of a tail
-//! counts twice, and what is too large to be read by a human is refused rather than printed: the block, the values in it,
-//! and their text have a limit each, since names of the source stand in the text as often as the block says.
+//! Neither the source nor the result is trusted: both come from another domain. The source is
+//! bounded in length and depth before it is parsed; in a result every length, discriminant,
+//! character and flag is checked, no byte of a tail counts twice, and what is too large to be read
+//! by a human is refused rather than printed: the block, the values in it, and their text have a
+//! limit each, since names of the source stand in the text as often as the block says.
 //!
-//! Handles print as `file(7)`: the resource's name and the number, the nearest thing that is valid WAVE. As an argument
-//! the number alone will do.
+//! Handles print as `file(7)`: the resource's name and the number, the nearest thing that is valid
+//! WAVE. As an argument the number alone will do.
 
 mod block;
 #[cfg(test)]
@@ -35,7 +37,8 @@ pub const MAX_RESULT: usize = 16 << 20;
 /// So many values a result may hold to be turned into text, the bytes of a `list<u8>` aside.
 pub const MAX_VALUES: usize = 4 << 20;
 
-/// The text of a result may be this long, in bytes: enough for any string and any `list<u8>` that a block has room for.
+/// The text of a result may be this long, in bytes: enough for any string and any `list<u8>` that a
+/// block has room for.
 pub const MAX_TEXT: usize = 8 * MAX_RESULT;
 
 /// An interface that was compiled from text a moment ago.
@@ -58,7 +61,8 @@ pub struct Interface {
     index: usize,
 }
 
-/// Compiles a source text, and the text of the TOML file beside it, or an empty one. `of` is what messages call that which they are of.
+/// Compiles a source text, and the text of the TOML file beside it, or an empty one. `of` is what
+/// messages call that which they are of.
 ///
 /// # Errors
 /// As for [`load`](crate::load); and what is longer than [`MAX_SOURCE`] is refused.
@@ -67,9 +71,16 @@ pub fn model(of: &str, source: &str, limits: &str) -> Result<Model, Error> {
     if source.len() > MAX_SOURCE || limits.len() > MAX_SOURCE {
         let construct = format!("a source text of more than {MAX_SOURCE} bytes");
         let whole = Location { file, line: 0, column: 0 };
-        return Err(Error::unsupported(&whole, construct, "the server should split its interfaces"));
+        return Err(Error::unsupported(
+            &whole,
+            construct,
+            "the server should split its interfaces",
+        ));
     }
-    parse::parse(&parse::Source::Text(&file, source), &Limits::parse(&format!("limits of {of}"), limits)?)
+    parse::parse(
+        &parse::Source::Text(&file, source),
+        &Limits::parse(&format!("limits of {of}"), limits)?,
+    )
 }
 
 /// Whether a procedure did what was asked.
@@ -82,8 +93,8 @@ pub enum Outcome {
 }
 
 impl Interface {
-    /// Compiles `source` and picks the interface `id` (`namespace:package/name@version`) out of it. `limits` is the text
-    /// of the TOML file, or empty.
+    /// Compiles `source` and picks the interface `id` (`namespace:package/name@version`) out of it.
+    /// `limits` is the text of the TOML file, or empty.
     ///
     /// # Errors
     /// As for [`load`](crate::load), and if there is no such interface in the source.
@@ -94,7 +105,10 @@ impl Interface {
             Some(index) => Ok(Self { model, index }),
             None => {
                 let there: Vec<&str> = model.interfaces.iter().map(|i| i.id.as_str()).collect();
-                Err(Error::Wit { at: whole(), message: format!("it has no interface `{id}`, only {}", there.join(", ")) })
+                Err(Error::Wit {
+                    at: whole(),
+                    message: format!("it has no interface `{id}`, only {}", there.join(", ")),
+                })
             }
         }
     }
@@ -127,13 +141,21 @@ impl Interface {
     /// One line that says how to call it: `file.read(self: file, offset: u64) -> list<u8>`.
     #[must_use]
     pub fn usage(&self, procedure: &Procedure) -> String {
-        let params: Vec<String> = procedure.params.iter().map(|p| format!("{}: {}", p.name, self.model.wit(&p.ty))).collect();
-        let result = procedure.result.as_ref().map(|ty| format!(" -> {}", self.model.wit(ty))).unwrap_or_default();
+        let params: Vec<String> = procedure
+            .params
+            .iter()
+            .map(|p| format!("{}: {}", p.name, self.model.wit(&p.ty)))
+            .collect();
+        let result = procedure
+            .result
+            .as_ref()
+            .map(|ty| format!(" -> {}", self.model.wit(ty)))
+            .unwrap_or_default();
         format!("{}({}){result}", procedure.name, params.join(", "))
     }
 
-    /// The argument block for a call, from one WAVE text per parameter; a method's first is the handle. Options at the end
-    /// may be left out, and are `none` then, as WAVE has it.
+    /// The argument block for a call, from one WAVE text per parameter; a method's first is the
+    /// handle. Options at the end may be left out, and are `none` then, as WAVE has it.
     ///
     /// # Errors
     /// A [`ValueError`] that names the parameter and its type.
@@ -144,17 +166,20 @@ impl Interface {
         let mut values = Vec::new();
         for (index, param) in procedure.params.iter().enumerate() {
             let value = match arguments.get(index) {
-                Some(text) => {
-                    wave::read(&self.model, &param.ty, text).map_err(|found| self.argument(&param.name, &param.ty, found))?
+                Some(text) => wave::read(&self.model, &param.ty, text)
+                    .map_err(|found| self.argument(&param.name, &param.ty, found))?,
+                None if matches!(self.model.resolve(&param.ty), Type::Option(_)) => {
+                    Value::Option(None)
                 }
-                None if matches!(self.model.resolve(&param.ty), Type::Option(_)) => Value::Option(None),
                 None => return Err(self.wrong_number(procedure, arguments.len())),
             };
             values.push(value);
         }
         let mut block = block::Writer::new(&self.model, procedure.args.size, procedure.limits);
         for (param, value) in procedure.params.iter().zip(&values) {
-            block.put(&param.ty, value, param.offset).map_err(|found| self.argument(&param.name, &param.ty, found))?;
+            block
+                .put(&param.ty, value, param.offset)
+                .map_err(|found| self.argument(&param.name, &param.ty, found))?;
         }
         Ok(block.finish())
     }
@@ -172,12 +197,17 @@ impl Interface {
     ///
     /// # Errors
     /// As [`Interface::decode`].
-    pub fn decode_outcome(&self, procedure: &Procedure, block: &[u8]) -> Result<(String, Outcome), ValueError> {
+    pub fn decode_outcome(
+        &self,
+        procedure: &Procedure,
+        block: &[u8],
+    ) -> Result<(String, Outcome), ValueError> {
         let Some(ty) = &procedure.result else { return Ok((String::new(), Outcome::Done)) };
         if block.len() > MAX_RESULT {
             return Err(ValueError::TooLong { len: block.len(), limit: MAX_RESULT });
         }
-        let mut reader = block::Reader::new(&self.model, block, procedure.results.size, procedure.limits)?;
+        let mut reader =
+            block::Reader::new(&self.model, block, procedure.results.size, procedure.limits)?;
         let value = reader.get(ty, 0)?;
         let outcome = match value {
             Value::Result(Err(_)) => Outcome::Error,
@@ -187,7 +217,11 @@ impl Interface {
     }
 
     fn argument(&self, parameter: &str, ty: &Type, found: String) -> ValueError {
-        ValueError::Argument { parameter: parameter.to_owned(), expected: self.model.wit(ty), found }
+        ValueError::Argument {
+            parameter: parameter.to_owned(),
+            expected: self.model.wit(ty),
+            found,
+        }
     }
 
     fn wrong_number(&self, procedure: &Procedure, given: usize) -> ValueError {
@@ -284,20 +318,30 @@ impl fmt::Display for ValueError {
                 write!(f, "{interface} has no procedure `{name}`; it has {}", there.join(", "))
             }
             Self::Count { given, usage, object } => {
-                let handle = if *object { "; the first argument is the number of the handle" } else { "" };
+                let handle =
+                    if *object { "; the first argument is the number of the handle" } else { "" };
                 write!(f, "{given} arguments were given for {usage}{handle}")
             }
             Self::Argument { parameter, expected, found } => {
                 write!(f, "argument `{parameter}`: {found}; give a {expected} in WAVE")
             }
             Self::Malformed { at, found } => {
-                write!(f, "the result is malformed at byte {at}: {found}; the server does not keep to its interface")
+                write!(
+                    f,
+                    "the result is malformed at byte {at}: {found}; the server does not keep to its interface"
+                )
             }
             Self::TooLong { len, limit } => {
-                write!(f, "the result has {len} bytes, more than the {limit} that are shown as text; use a compiled client")
+                write!(
+                    f,
+                    "the result has {len} bytes, more than the {limit} that are shown as text; use a compiled client"
+                )
             }
             Self::TooMuch { what, limit } => {
-                write!(f, "the result has more than {limit} {what}, the most that is shown; use a compiled client")
+                write!(
+                    f,
+                    "the result has more than {limit} {what}, the most that is shown; use a compiled client"
+                )
             }
         }
     }

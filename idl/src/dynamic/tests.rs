@@ -36,7 +36,8 @@ where
     any::<T>().prop_map(make).boxed()
 }
 
-/// Any value of a type. Floats are finite, since NaN is not equal to itself; texts are what proptest thinks up.
+/// Any value of a type. Floats are finite, since NaN is not equal to itself; texts are what
+/// proptest thinks up.
 fn any_value(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Value<'static>> {
     let of = |t: &'static Type| any_value(model, t);
     let maybe = |t: Option<&'static Type>| match t {
@@ -53,37 +54,58 @@ fn any_value(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Value<'s
         Type::S16 => number(Value::S16),
         Type::S32 => number(Value::S32),
         Type::S64 => number(Value::S64),
-        Type::F32 => (prop::num::f32::NORMAL | prop::num::f32::ZERO | prop::num::f32::INFINITE).prop_map(Value::F32).boxed(),
-        Type::F64 => (prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::INFINITE).prop_map(Value::F64).boxed(),
+        Type::F32 => (prop::num::f32::NORMAL | prop::num::f32::ZERO | prop::num::f32::INFINITE)
+            .prop_map(Value::F32)
+            .boxed(),
+        Type::F64 => {
+            (prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::INFINITE)
+                .prop_map(Value::F64)
+                .boxed()
+        }
         Type::Char => number(Value::Char),
         Type::String => number(Value::String),
         Type::List(t) if *model.resolve(t) == Type::U8 => {
             prop::collection::vec(any::<u8>(), 0..20).prop_map(Value::Bytes).boxed()
         }
         Type::List(t) => prop::collection::vec(of(t), 0..4).prop_map(Value::List).boxed(),
-        Type::FixedList(t, n) => prop::collection::vec(of(t), *n as usize).prop_map(Value::List).boxed(),
-        Type::Option(t) => prop::option::of(of(t)).prop_map(|v| Value::Option(v.map(Box::new))).boxed(),
+        Type::FixedList(t, n) => {
+            prop::collection::vec(of(t), *n as usize).prop_map(Value::List).boxed()
+        }
+        Type::Option(t) => {
+            prop::option::of(of(t)).prop_map(|v| Value::Option(v.map(Box::new))).boxed()
+        }
         Type::Result(ok, err) => (any::<bool>(), maybe(ok.as_deref()), maybe(err.as_deref()))
             .prop_map(|(good, ok, err)| Value::Result(if good { Ok(ok) } else { Err(err) }))
             .boxed(),
-        Type::Tuple(types) => types.iter().map(of).collect::<Vec<_>>().prop_map(Value::Tuple).boxed(),
+        Type::Tuple(types) => {
+            types.iter().map(of).collect::<Vec<_>>().prop_map(Value::Tuple).boxed()
+        }
         Type::Own(id) | Type::Borrow(id) => {
             let name = &model.def(*id).name;
             any::<u64>().prop_map(move |n| Value::Handle(name, n)).boxed()
         }
         Type::Named(id) => match &model.def(*id).shape {
             Shape::Record(fields) => {
-                let values: Vec<_> = fields.iter().map(|f| of(&f.ty).prop_map(move |v| (f.name.as_str(), v)).boxed()).collect();
+                let values: Vec<_> = fields
+                    .iter()
+                    .map(|f| of(&f.ty).prop_map(move |v| (f.name.as_str(), v)).boxed())
+                    .collect();
                 values.prop_map(Value::Record).boxed()
             }
             Shape::Variant(cases) => {
                 let each = cases.iter().enumerate().map(|(number, case)| {
-                    maybe(case.ty.as_ref()).prop_map(move |v| Value::Variant(number, &case.name, v)).boxed()
+                    maybe(case.ty.as_ref())
+                        .prop_map(move |v| Value::Variant(number, &case.name, v))
+                        .boxed()
                 });
                 prop::strategy::Union::new(each).boxed()
             }
-            Shape::Enum(labels) => (0..labels.len()).prop_map(move |n| Value::Enum(n, &labels[n].name)).boxed(),
-            Shape::Flags(labels) => (0..1_u64 << labels.len()).prop_map(move |bits| wave::flags(labels, bits)).boxed(),
+            Shape::Enum(labels) => {
+                (0..labels.len()).prop_map(move |n| Value::Enum(n, &labels[n].name)).boxed()
+            }
+            Shape::Flags(labels) => {
+                (0..1_u64 << labels.len()).prop_map(move |bits| wave::flags(labels, bits)).boxed()
+            }
             Shape::Alias(_) | Shape::Resource => unreachable!("resolved above"),
         },
     }
@@ -94,8 +116,11 @@ fn with_values(cases: u32, test: impl Fn(&Interface, &Value<'_>) -> Result<(), T
     // Strategies own what they use; the model lives as long as the test.
     let interface: &'static Interface = Box::leak(Box::new(interface()));
     let ty = &interface.procedure("f").unwrap().params[0].ty;
-    let mut runner =
-        proptest::test_runner::TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() });
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
     let result = runner.run(&any_value(interface.model(), ty), |value| test(interface, &value));
     result.unwrap_or_else(|e| panic!("{e}"));
 }
@@ -112,17 +137,20 @@ fn values_go_through_a_block_and_through_text() {
         prop_assert_eq!(block.len() % 8, 0);
         let mut reader = block::Reader::new(i.model(), &block, f.args.size, f.limits).unwrap();
         prop_assert_eq!(&reader.get(ty, 0).unwrap(), value);
-        // Arguments and result of `f` have one type, so that a block of one is a block of the other.
+        // Arguments and result of `f` have one type, so that a block of one is a block of the
+        // other.
         prop_assert_eq!(i.decode(f, &block).unwrap(), text);
         Ok(())
     });
 }
 
-/// The same for whatever packages of others declare: all that any of their procedures takes or gives.
+/// The same for whatever packages of others declare: all that any of their procedures takes or
+/// gives.
 #[test]
 fn values_of_every_package_go_through_a_block_and_through_text() {
     let packages = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packages");
-    let config = ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() };
+    let config =
+        ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() };
     let mut types = 0;
     for collection in ["spin", "wasi-0.2", "wasi-proposals", "wit-parser"] {
         for entry in std::fs::read_dir(packages.join(collection)).unwrap() {
@@ -134,16 +162,24 @@ fn values_of_every_package_go_through_a_block_and_through_text() {
                     let mut runner = proptest::test_runner::TestRunner::new(config.clone());
                     let done = runner.run(&any_value(model, ty), |value| {
                         let text = wasm_wave::to_string(&value).unwrap();
-                        prop_assert_eq!(&wave::read(model, ty, &text).map_err(TestCaseError::fail)?, &value, "{}", text);
+                        prop_assert_eq!(
+                            &wave::read(model, ty, &text).map_err(TestCaseError::fail)?,
+                            &value,
+                            "{}",
+                            text
+                        );
                         let fixed = model.layout(ty).size;
                         let mut writer = block::Writer::new(model, fixed, procedure.limits);
                         writer.put(ty, &value, 0).map_err(TestCaseError::fail)?;
                         let block = writer.finish();
-                        let read = block::Reader::new(model, &block, fixed, procedure.limits).and_then(|mut r| r.get(ty, 0));
+                        let read = block::Reader::new(model, &block, fixed, procedure.limits)
+                            .and_then(|mut r| r.get(ty, 0));
                         prop_assert_eq!(&read.unwrap(), &value);
                         Ok(())
                     });
-                    done.unwrap_or_else(|e| panic!("{} of {}: {e}", model.wit(ty), procedure.signature));
+                    done.unwrap_or_else(|e| {
+                        panic!("{} of {}: {e}", model.wit(ty), procedure.signature)
+                    });
                 }
             }
         }
@@ -151,7 +187,8 @@ fn values_of_every_package_go_through_a_block_and_through_text() {
     assert!(types > 400, "{types}");
 }
 
-/// A hostile server: a good block with one word replaced, cut short, or both. Whatever comes out, it comes out.
+/// A hostile server: a good block with one word replaced, cut short, or both. Whatever comes out,
+/// it comes out.
 #[test]
 fn a_damaged_block_is_an_error_or_a_value() {
     with_values(40, |i, value| {
@@ -212,7 +249,10 @@ fn list_block(count: u64, bytes: usize) -> Vec<u8> {
 /// Names are the source's, and so the server's: a block of 1 MiB would be 1 GiB of text.
 #[test]
 fn a_text_that_is_too_long_is_refused() {
-    let wit = format!("package a:b; interface i {{ enum e {{ {} }} f: func() -> list<e>; }}", "x".repeat(1000));
+    let wit = format!(
+        "package a:b; interface i {{ enum e {{ {} }} f: func() -> list<e>; }}",
+        "x".repeat(1000)
+    );
     let i = Interface::parse("a:b/i", &wit, "").unwrap();
     let f = i.procedure("f").unwrap();
     let error = i.decode(f, &list_block(1 << 20, 1 << 20)).unwrap_err();
@@ -224,10 +264,18 @@ fn a_text_that_is_too_long_is_refused() {
 #[test]
 #[ignore = "long: the longest results"]
 fn long_the_longest_bytes_and_strings_are_not_too_long() {
-    let i = Interface::parse("a:b/i", "package a:b; interface i { b: func() -> list<u8>; s: func() -> string; }", "").unwrap();
+    let i = Interface::parse(
+        "a:b/i",
+        "package a:b; interface i { b: func() -> list<u8>; s: func() -> string; }",
+        "",
+    )
+    .unwrap();
     let mut block = list_block((MAX_RESULT - 16) as u64, MAX_RESULT - 16);
     block[16..].fill(1);
-    assert_eq!(i.decode(i.procedure("s").unwrap(), &block).unwrap().len(), 2 + 5 * (MAX_RESULT - 16));
+    assert_eq!(
+        i.decode(i.procedure("s").unwrap(), &block).unwrap().len(),
+        2 + 5 * (MAX_RESULT - 16)
+    );
     block[16..].fill(255);
     assert_eq!(i.decode(i.procedure("b").unwrap(), &block).unwrap().len(), 5 * (MAX_RESULT - 16));
 }
@@ -239,8 +287,14 @@ fn long_more_values_than_are_shown_are_refused() {
     let i = Interface::parse("a:b/i", wit, "").unwrap();
     let too_much = Err(ValueError::TooMuch { what: "values", limit: MAX_VALUES });
     // The list is a value too.
-    assert_eq!(i.decode(i.procedure("f").unwrap(), &list_block(MAX_VALUES as u64, MAX_VALUES)), too_much);
-    assert!(i.decode(i.procedure("f").unwrap(), &list_block(MAX_VALUES as u64 - 1, MAX_VALUES - 1)).is_ok());
+    assert_eq!(
+        i.decode(i.procedure("f").unwrap(), &list_block(MAX_VALUES as u64, MAX_VALUES)),
+        too_much
+    );
+    assert!(
+        i.decode(i.procedure("f").unwrap(), &list_block(MAX_VALUES as u64 - 1, MAX_VALUES - 1))
+            .is_ok()
+    );
     // As are flags that are set.
     let mut block = list_block(MAX_VALUES as u64 / 2, MAX_VALUES / 2);
     block[16..].fill(7);
@@ -249,7 +303,8 @@ fn long_more_values_than_are_shown_are_refused() {
 
 /// Nanoseconds for which the calling thread has had a processor.
 fn processor_time() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel counts it");
+    let text =
+        std::fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel counts it");
     text.split(' ').next().and_then(|time| time.parse().ok()).expect("a number")
 }
 
@@ -261,7 +316,8 @@ fn a_type_is_laid_out_once_and_not_for_each_element() {
     const TIMES: u64 = 20;
     let cases: String = (0..5000).map(|n| format!(", c{n}(u8)")).collect();
     // A tuple has 16 members at most, which may be tuples.
-    let tuple = (0..3).fold("u8".to_string(), |member, _| format!("tuple<{}>", vec![member; 16].join(", ")));
+    let tuple = (0..3)
+        .fold("u8".to_string(), |member, _| format!("tuple<{}>", vec![member; 16].join(", ")));
     let wit = format!(
         "package a:b; interface i {{ variant v {{ zero{cases} }} variant w {{ zero, one(u8) }}
         large: func() -> list<v>; small: func() -> list<w>;
@@ -270,15 +326,24 @@ fn a_type_is_laid_out_once_and_not_for_each_element() {
     let i = Interface::parse("a:b/i", &wit, "").unwrap();
     let time = |procedure: &str, count: usize, bytes: usize, begins: &str| {
         let begun = processor_time();
-        let text = i.decode(i.procedure(procedure).unwrap(), &list_block(count as u64, bytes)).unwrap();
+        let text =
+            i.decode(i.procedure(procedure).unwrap(), &list_block(count as u64, bytes)).unwrap();
         // The two brackets are as long as a comma and a space, which the last element does not
         // have.
-        assert!(text.starts_with(begins) && text.len() == count * (begins.len() - 1), "{procedure}: {} bytes", text.len());
+        assert!(
+            text.starts_with(begins) && text.len() == count * (begins.len() - 1),
+            "{procedure}: {} bytes",
+            text.len()
+        );
         processor_time() - begun
     };
-    let (large, small) = (time("large", COUNT, 4 * COUNT, "[zero, "), time("small", COUNT, 4 * COUNT, "[zero, "));
+    let (large, small) =
+        (time("large", COUNT, 4 * COUNT, "[zero, "), time("small", COUNT, 4 * COUNT, "[zero, "));
     assert!(large < small * TIMES, "{large} ns, and {small} ns for a type with two members");
-    let (wide, narrow) = (time("wide", COUNT / 4, 6 * COUNT, "[ok([]), "), time("narrow", COUNT / 4, 6 * COUNT, "[ok([]), "));
+    let (wide, narrow) = (
+        time("wide", COUNT / 4, 6 * COUNT, "[ok([]), "),
+        time("narrow", COUNT / 4, 6 * COUNT, "[ok([]), "),
+    );
     assert!(wide < narrow * TIMES, "{wide} ns, and {narrow} ns for a type with two members");
 }
 
@@ -291,22 +356,36 @@ fn handles_and_options_may_be_short() {
     // Trailing options, a bare value for some(..), a field left out.
     let g = i.procedure("g").unwrap();
     assert_eq!(i.encode(g, &["1"]), i.encode(g, &["1", "none", "none"]));
-    assert_eq!(i.encode(g, &["1", "\"x\"", "{a: 1, b: 2}"]), i.encode(g, &["1", "some(\"x\")", "some({a: 1, b: 2, c: none})"]));
+    assert_eq!(
+        i.encode(g, &["1", "\"x\"", "{a: 1, b: 2}"]),
+        i.encode(g, &["1", "some(\"x\")", "some({a: 1, b: 2, c: none})"])
+    );
     let mut result = vec![0; 16 + 16];
     result[..8].copy_from_slice(&16_u64.to_le_bytes());
     result[8] = 1;
     (result[16], result[24]) = (1, 9);
     assert_eq!(i.decode(h, &result).unwrap(), "[some(file(9))]");
-    assert_eq!(i.usage(h), "h(h: borrow<file>, given: own<file>, s: shape) -> list<option<own<file>>>");
+    assert_eq!(
+        i.usage(h),
+        "h(h: borrow<file>, given: own<file>, s: shape) -> list<option<own<file>>>"
+    );
 }
 
 #[test]
 fn errors_name_the_argument_and_what_is_wrong() {
     let i = interface();
-    let error = |name: &str, arguments: &[&str]| i.encode(i.procedure(name).unwrap(), arguments).unwrap_err().to_string();
+    let error = |name: &str, arguments: &[&str]| {
+        i.encode(i.procedure(name).unwrap(), arguments).unwrap_err().to_string()
+    };
     assert_eq!(error("g", &["300"]), "argument `a`: `300` is not a u8; give a u8 in WAVE");
-    assert_eq!(error("g", &["1", "2"]), "argument `b`: `2` is not a string; give a option<string> in WAVE");
-    assert_eq!(error("g", &["1", "none", "{a: 1}"]), "argument `c`: field `b` of small is missing; give a option<small> in WAVE");
+    assert_eq!(
+        error("g", &["1", "2"]),
+        "argument `b`: `2` is not a string; give a option<string> in WAVE"
+    );
+    assert_eq!(
+        error("g", &["1", "none", "{a: 1}"]),
+        "argument `c`: field `b` of small is missing; give a option<small> in WAVE"
+    );
     assert_eq!(
         error("g", &["1", "none", "{a: 1, b: 2, d: 3}"]),
         "argument `c`: small has no field `d`; give a option<small> in WAVE"
@@ -320,9 +399,17 @@ fn errors_name_the_argument_and_what_is_wrong() {
         error("h", &["file(x)", "2", "dot"]),
         "argument `h`: `file(x)` is not the number of a handle; give a borrow<file> in WAVE"
     );
-    assert_eq!(error("g", &[]), "0 arguments were given for g(a: u8, b: option<string>, c: option<small>)");
+    assert_eq!(
+        error("g", &[]),
+        "0 arguments were given for g(a: u8, b: option<string>, c: option<small>)"
+    );
     assert!(error("file.read", &[]).ends_with("the first argument is the number of the handle"));
-    assert!(i.procedure("nope").unwrap_err().to_string().contains("has no procedure `nope`; it has file.read, f, g, h"));
+    assert!(
+        i.procedure("nope")
+            .unwrap_err()
+            .to_string()
+            .contains("has no procedure `nope`; it has file.read, f, g, h")
+    );
 }
 
 #[test]

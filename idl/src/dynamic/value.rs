@@ -36,7 +36,8 @@ pub(super) enum Value<'m> {
     Handle(&'m str, u64),
 }
 
-/// Reads the field of a variant. Called only for the kind that `kind` told, which is what the trait asks for.
+/// Reads the field of a variant. Called only for the kind that `kind` told, which is what the trait
+/// asks for.
 macro_rules! unwrap {
     ($($name:ident $variant:ident $ty:ty;)*) => { $(
         fn $name(&self) -> $ty {
@@ -112,7 +113,9 @@ impl WasmValue for Value<'_> {
 
     fn unwrap_record(&self) -> Values<'_, (Cow<'_, str>, Cow<'_, Self>)> {
         match self {
-            Self::Record(fields) => Box::new(fields.iter().map(|(n, v)| (Cow::Borrowed(*n), Cow::Borrowed(v)))),
+            Self::Record(fields) => {
+                Box::new(fields.iter().map(|(n, v)| (Cow::Borrowed(*n), Cow::Borrowed(v))))
+            }
             other => unreachable!("{other:?} taken for a record"),
         }
     }
@@ -126,8 +129,12 @@ impl WasmValue for Value<'_> {
 
     fn unwrap_variant(&self) -> (Cow<'_, str>, Option<Cow<'_, Self>>) {
         match self {
-            Self::Variant(_, name, value) => (Cow::Borrowed(name), value.as_deref().map(Cow::Borrowed)),
-            Self::Handle(name, number) => (Cow::Borrowed(name), Some(Cow::Owned(Self::U64(*number)))),
+            Self::Variant(_, name, value) => {
+                (Cow::Borrowed(name), value.as_deref().map(Cow::Borrowed))
+            }
+            Self::Handle(name, number) => {
+                (Cow::Borrowed(name), Some(Cow::Owned(Self::U64(*number))))
+            }
             other => unreachable!("{other:?} taken for a variant"),
         }
     }

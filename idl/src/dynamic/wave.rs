@@ -1,7 +1,8 @@
-//! WAVE text to values, by the model's types. (The other direction needs no types and is `wasm-wave`'s own.)
+//! WAVE text to values, by the model's types. (The other direction needs no types and is
+//! `wasm-wave`'s own.)
 //!
-//! `wasm-wave` parses the text into nodes; which value a node stands for depends on the type, and its own types know
-//! neither handles nor lists of fixed length.
+//! `wasm-wave` parses the text into nodes; which value a node stands for depends on the type, and
+//! its own types know neither handles nor lists of fixed length.
 
 use super::value::Value;
 use crate::model::{Model, Shape, Type};
@@ -11,7 +12,8 @@ use wasm_wave::untyped::UntypedValue;
 
 /// `text` as a value of `ty`; the error says what is wrong with it.
 pub(super) fn read<'m>(model: &'m Model, ty: &'m Type, text: &str) -> Result<Value<'m>, String> {
-    // With a line's end: the parser's panics over a comment of no characters at the very end (wasm-wave 0.263, lex.rs, skip_comment).
+    // With a line's end: the parser's panics over a comment of no characters at the very end
+    // (wasm-wave 0.263, lex.rs, skip_comment).
     let line = format!("{text}\n");
     let untyped = UntypedValue::parse(&line).map_err(|e| format!("`{text}` is not WAVE: {e}"))?;
     Reader { model, text: &line }.value(ty, untyped.node())
@@ -60,16 +62,30 @@ impl<'m> Reader<'m, '_> {
             Type::FixedList(t, count) => {
                 let items = self.items(t, node.as_list().map_err(no)?)?;
                 if items.len() != *count as usize {
-                    return Err(format!("{} elements are given for {}", items.len(), self.model.wit(ty)));
+                    return Err(format!(
+                        "{} elements are given for {}",
+                        items.len(),
+                        self.model.wit(ty)
+                    ));
                 }
                 Value::List(items)
             }
             Type::Tuple(types) => {
                 let nodes = node.as_tuple().map_err(no)?;
                 if nodes.len() != types.len() {
-                    return Err(format!("{} members are given for {}", nodes.len(), self.model.wit(ty)));
+                    return Err(format!(
+                        "{} members are given for {}",
+                        nodes.len(),
+                        self.model.wit(ty)
+                    ));
                 }
-                Value::Tuple(types.iter().zip(nodes).map(|(t, n)| self.value(t, n)).collect::<Result<_, _>>()?)
+                Value::Tuple(
+                    types
+                        .iter()
+                        .zip(nodes)
+                        .map(|(t, n)| self.value(t, n))
+                        .collect::<Result<_, _>>()?,
+                )
             }
             Type::Option(t) => match node.ty() {
                 NodeType::OptionNone => Value::Option(None),
@@ -87,7 +103,9 @@ impl<'m> Reader<'m, '_> {
                     Err(value) => Value::Result(Err(self.payload(err.as_deref(), value, node)?)),
                 },
                 _ => match ok {
-                    Some(t) if self.flat(t) => Value::Result(Ok(Some(Box::new(self.value(t, node)?)))),
+                    Some(t) if self.flat(t) => {
+                        Value::Result(Ok(Some(Box::new(self.value(t, node)?))))
+                    }
                     _ => return Err(self.not(node, ty)),
                 },
             },
@@ -105,7 +123,11 @@ impl<'m> Reader<'m, '_> {
         })
     }
 
-    fn items<'n>(&self, ty: &'m Type, nodes: impl Iterator<Item = &'n Node>) -> Result<Vec<Value<'m>>, String> {
+    fn items<'n>(
+        &self,
+        ty: &'m Type,
+        nodes: impl Iterator<Item = &'n Node>,
+    ) -> Result<Vec<Value<'m>>, String> {
         nodes.map(|node| self.value(ty, node)).collect()
     }
 
@@ -114,11 +136,18 @@ impl<'m> Reader<'m, '_> {
         !matches!(self.model.resolve(ty), Type::Option(_) | Type::Result(..))
     }
 
-    fn payload(&self, ty: Option<&'m Type>, value: Option<&Node>, node: &Node) -> Result<Option<Box<Value<'m>>>, String> {
+    fn payload(
+        &self,
+        ty: Option<&'m Type>,
+        value: Option<&Node>,
+        node: &Node,
+    ) -> Result<Option<Box<Value<'m>>>, String> {
         match (ty, value) {
             (Some(ty), Some(value)) => Ok(Some(Box::new(self.value(ty, value)?))),
             (None, None) => Ok(None),
-            (Some(ty), None) => Err(format!("`{}` lacks its {}", self.slice(node), self.model.wit(ty))),
+            (Some(ty), None) => {
+                Err(format!("`{}` lacks its {}", self.slice(node), self.model.wit(ty)))
+            }
             (None, Some(_)) => Err(format!("`{}` carries no value here", self.slice(node))),
         }
     }
@@ -133,8 +162,16 @@ impl<'m> Reader<'m, '_> {
                 for field in fields {
                     let value = match given.iter().position(|(name, _)| *name == field.name) {
                         Some(at) => self.value(&field.ty, given.swap_remove(at).1)?,
-                        None if matches!(self.model.resolve(&field.ty), Type::Option(_)) => Value::Option(None),
-                        None => return Err(format!("field `{}` of {} is missing", field.name, self.model.wit(ty))),
+                        None if matches!(self.model.resolve(&field.ty), Type::Option(_)) => {
+                            Value::Option(None)
+                        }
+                        None => {
+                            return Err(format!(
+                                "field `{}` of {} is missing",
+                                field.name,
+                                self.model.wit(ty)
+                            ));
+                        }
                     };
                     values.push((field.name.as_str(), value));
                 }
@@ -146,20 +183,25 @@ impl<'m> Reader<'m, '_> {
             Shape::Variant(cases) => {
                 let (name, value) = node.as_variant(text).map_err(no)?;
                 let found = cases.iter().enumerate().find(|(_, case)| case.name == name);
-                let (number, case) = found.ok_or_else(|| self.no_case(name, cases.iter().map(|c| c.name.as_str())))?;
+                let (number, case) = found
+                    .ok_or_else(|| self.no_case(name, cases.iter().map(|c| c.name.as_str())))?;
                 Ok(Value::Variant(number, &case.name, self.payload(case.ty.as_ref(), value, node)?))
             }
             Shape::Enum(labels) => {
                 let name = node.as_enum(text).map_err(no)?;
                 let found = labels.iter().enumerate().find(|(_, label)| label.name == name);
-                let (number, label) = found.ok_or_else(|| self.no_case(name, labels.iter().map(|l| l.name.as_str())))?;
+                let (number, label) = found
+                    .ok_or_else(|| self.no_case(name, labels.iter().map(|l| l.name.as_str())))?;
                 Ok(Value::Enum(number, &label.name))
             }
             Shape::Flags(labels) => {
                 let mut bits = 0_u64;
                 for name in node.as_flags(text).map_err(no)? {
                     let at = labels.iter().position(|label| label.name == name);
-                    bits |= 1 << at.ok_or_else(|| self.no_case(name, labels.iter().map(|l| l.name.as_str())))?;
+                    bits |= 1
+                        << at.ok_or_else(|| {
+                            self.no_case(name, labels.iter().map(|l| l.name.as_str()))
+                        })?;
                 }
                 Ok(flags(labels, bits))
             }

@@ -1,11 +1,13 @@
 //! Interfaces that others carry.
 //!
-//! A handle is a number in the table of one binding, and a binding is to one interface. What can be done with an object of
-//! another interface must therefore go through the same binding: `use streams.{input-stream}` in `filesystem` is of use only
-//! if `input-stream.read` can be called there, and an object that only a free function of its interface makes can be
-//! passed on only if that function can be called there too. So an interface whose procedures take or give objects of others
-//! carries all the procedures of those: they are bound and served with its own, and numbered on from them. An interface
-//! that is carried and exported by itself has objects of its own in each.
+//! A handle is a number in the table of one binding, and a binding is to one interface. What can be
+//! done with an object of another interface must therefore go through the same binding: `use
+//! streams.{input-stream}` in `filesystem` is of use only if `input-stream.read` can be called
+//! there, and an object that only a free function of its interface makes can be passed on only if
+//! that function can be called there too. So an interface whose procedures take or give objects of
+//! others carries all the procedures of those: they are bound and served with its own, and numbered
+//! on from them. An interface that is carried and exported by itself has objects of its own in
+//! each.
 
 use super::{Lowering, MAX_PROCEDURES};
 use crate::error::Error;
@@ -13,8 +15,8 @@ use crate::model::{Model, Part, Procedure, Shape, Type};
 use crate::signature;
 use std::collections::BTreeSet;
 
-/// An interface may carry this many others. Each is copied into all that carry it, and a definition that comes from
-/// another domain must not be able to use up memory that way.
+/// An interface may carry this many others. Each is copied into all that carry it, and a definition
+/// that comes from another domain must not be able to use up memory that way.
 const MAX_PARTS: usize = 64;
 
 impl Lowering<'_> {
@@ -22,14 +24,19 @@ impl Lowering<'_> {
     pub(super) fn carry(&mut self) {
         let mut homes = Homes::default();
         let mut uses: Vec<BTreeSet<usize>> = Vec::new();
-        let mut open: Vec<usize> = (0..self.model.interfaces.len()).filter(|i| !self.is_foreign(*i)).collect();
+        let mut open: Vec<usize> =
+            (0..self.model.interfaces.len()).filter(|i| !self.is_foreign(*i)).collect();
         let mut seen: BTreeSet<usize> = open.iter().copied().collect();
         while let Some(interface) = open.pop() {
             let found = homes.of(&self.model, interface);
             for home in &found {
                 if seen.insert(*home) {
                     // What a world of another package declares itself has no procedures here.
-                    let id = self.interfaces.iter().find(|(_, index)| **index == *home).map(|(id, _)| *id);
+                    let id = self
+                        .interfaces
+                        .iter()
+                        .find(|(_, index)| **index == *home)
+                        .map(|(id, _)| *id);
                     id.into_iter().for_each(|id| self.whole(id));
                     open.push(*home);
                 }
@@ -45,8 +52,14 @@ impl Lowering<'_> {
                 Some(carried) => self.carry_in(interface, carried),
                 None => {
                     let at = &self.model.interfaces[interface].at;
-                    let construct = format!("an interface that carries more than {MAX_PARTS} others by their resources");
-                    let error = Error::unsupported(at, construct, "use fewer resources of others, or move some together");
+                    let construct = format!(
+                        "an interface that carries more than {MAX_PARTS} others by their resources"
+                    );
+                    let error = Error::unsupported(
+                        at,
+                        construct,
+                        "use fewer resources of others, or move some together",
+                    );
                     self.note::<()>(Err(error));
                 }
             }
@@ -63,7 +76,12 @@ impl Lowering<'_> {
             let prefix = home.id.split('@').next().unwrap_or(&home.id);
             let named = |p: &Procedure| {
                 let signature = format!("{prefix}.{}", p.signature);
-                Procedure { name: format!("{prefix}.{}", p.name), hash: signature::hash(&signature), signature, ..p.clone() }
+                Procedure {
+                    name: format!("{prefix}.{}", p.name),
+                    hash: signature::hash(&signature),
+                    signature,
+                    ..p.clone()
+                }
             };
             let procedures: Vec<Procedure> = home.procedures.iter().map(named).collect();
             for procedure in &procedures {
@@ -71,7 +89,8 @@ impl Lowering<'_> {
                 self.note(done);
             }
             let this = &mut self.model.interfaces[interface];
-            this.parts.push(Part { interface: other, first: this.procedures.len() + this.carried.len() });
+            this.parts
+                .push(Part { interface: other, first: this.procedures.len() + this.carried.len() });
             this.carried.extend(procedures);
             if self.full() {
                 return;
@@ -83,7 +102,8 @@ impl Lowering<'_> {
     }
 }
 
-/// Everything that an interface uses, by itself or through others, without itself; `None`: too much.
+/// Everything that an interface uses, by itself or through others, without itself; `None`: too
+/// much.
 fn reached(uses: &[BTreeSet<usize>], from: usize) -> Option<Vec<usize>> {
     let mut order = vec![from];
     let mut at = 0;
@@ -102,7 +122,8 @@ fn reached(uses: &[BTreeSet<usize>], from: usize) -> Option<Vec<usize>> {
     Some(order)
 }
 
-/// For each type of the model, as far as it has been looked at, the interfaces whose objects are in it.
+/// For each type of the model, as far as it has been looked at, the interfaces whose objects are in
+/// it.
 #[derive(Default)]
 struct Homes(Vec<BTreeSet<usize>>);
 
@@ -143,7 +164,9 @@ fn collect(model: &Model, known: &[BTreeSet<usize>], ty: &Type, into: &mut BTree
         }
         Type::Named(id) => into.extend(&known[id.0]),
         Type::List(t) | Type::FixedList(t, _) | Type::Option(t) => collect(model, known, t, into),
-        Type::Result(ok, err) => [ok, err].into_iter().flatten().for_each(|t| collect(model, known, t, into)),
+        Type::Result(ok, err) => {
+            [ok, err].into_iter().flatten().for_each(|t| collect(model, known, t, into))
+        }
         Type::Tuple(types) => types.iter().for_each(|t| collect(model, known, t, into)),
         _ => {}
     }

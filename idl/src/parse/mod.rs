@@ -1,8 +1,10 @@
-//! WIT in, checked model out. The only folder that touches `wit-parser`, whose interface changes with every release.
+//! WIT in, checked model out. The only folder that touches `wit-parser`, whose interface changes
+//! with every release.
 //!
-//! Everything Upcall does not compile is refused here, with the place and with what to write instead, so that nothing
-//! behind this module has to know it exists. Types are taken over only if an interface of the compiled package uses
-//! them; a package that is merely lying in `deps` may contain anything.
+//! Everything Upcall does not compile is refused here, with the place and with what to write
+//! instead, so that nothing behind this module has to know it exists. Types are taken over only if
+//! an interface of the compiled package uses them; a package that is merely lying in `deps` may
+//! contain anything.
 
 mod carried;
 mod procedures;
@@ -16,17 +18,19 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use wit_parser::{InterfaceId, PackageId, ParseError, Resolve, ResolveError, Span, WorldId};
 
-/// Types may be nested this deep, named ones included. Everything behind this module recurses over types.
+/// Types may be nested this deep, named ones included. Everything behind this module recurses over
+/// types.
 pub const MAX_DEPTH: usize = 48;
 
-/// A procedure may have this many parameters, and a tuple this many members: as many as the runtime has tuples for.
+/// A procedure may have this many parameters, and a tuple this many members: as many as the runtime
+/// has tuples for.
 pub const MAX_MEMBERS: usize = 16;
 
 /// An interface may have this many procedures: as many as a binding numbers.
 pub const MAX_PROCEDURES: usize = 1000;
 
-/// The signatures of a package may be this long together. A definition from another domain must not be able to use up
-/// memory by types that are long to write out.
+/// The signatures of a package may be this long together. A definition from another domain must not
+/// be able to use up memory by types that are long to write out.
 const MAX_SIGNATURES: usize = 64 << 20;
 
 /// Where the text comes from.
@@ -49,7 +53,11 @@ pub(crate) fn parse(source: &Source<'_>, limits: &Limits) -> Result<Model, Error
 ///
 /// # Errors
 /// What is wrong: at least one, and `most` at most. What is no WIT ends the reading at once.
-pub(crate) fn parse_all(source: &Source<'_>, limits: &Limits, most: usize) -> Result<Model, Vec<Error>> {
+pub(crate) fn parse_all(
+    source: &Source<'_>,
+    limits: &Limits,
+    most: usize,
+) -> Result<Model, Vec<Error>> {
     let (resolve, package, mut files) = read(source).map_err(|error| vec![error])?;
     files.sort();
     let name = &resolve.packages[package].name;
@@ -96,9 +104,8 @@ pub(crate) fn parse_all(source: &Source<'_>, limits: &Limits, most: usize) -> Re
 fn text(source: &Source<'_>, model: &Model) -> Result<String, Error> {
     match (source, model.files.as_slice()) {
         (Source::Text(_, text), _) => Ok((*text).to_owned()),
-        (Source::Path(_), [file]) => {
-            std::fs::read_to_string(file).map_err(|e| Error::file("read", file, &e, "run the build again"))
-        }
+        (Source::Path(_), [file]) => std::fs::read_to_string(file)
+            .map_err(|e| Error::file("read", file, &e, "run the build again")),
         (Source::Path(_), _) => Ok(crate::print::print(model)),
     }
 }
@@ -107,12 +114,13 @@ fn text(source: &Source<'_>, model: &Model) -> Result<String, Error> {
 fn read(source: &Source<'_>) -> Result<(Resolve, PackageId, Vec<PathBuf>), Error> {
     let mut resolve = Resolve { all_features: true, ..Resolve::default() };
     let pushed = match source {
-        Source::Path(path) if path.is_dir() => {
-            resolve.push_dir(path).map(|(package, files)| (package, files.paths().map(Path::to_owned).collect::<Vec<PathBuf>>()))
-        }
+        Source::Path(path) if path.is_dir() => resolve.push_dir(path).map(|(package, files)| {
+            (package, files.paths().map(Path::to_owned).collect::<Vec<PathBuf>>())
+        }),
         Source::Path(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| Error::file("read", path, &e, "name a .wit file, or a folder of them"))?;
+            let text = std::fs::read_to_string(path).map_err(|e| {
+                Error::file("read", path, &e, "name a .wit file, or a folder of them")
+            })?;
             resolve.push_str(path, &text).map(|package| (package, vec![path.to_path_buf()]))
         }
         Source::Text(name, text) => {
@@ -129,8 +137,10 @@ fn read(source: &Source<'_>) -> Result<(Resolve, PackageId, Vec<PathBuf>), Error
                     .map(|e| e.kind().span())
                     .or_else(|| layer.downcast_ref::<ResolveError>().map(|e| e.kind().span()))
             });
-            let at = span.map(|span| place(&resolve, span, source)).unwrap_or_else(|| whole(source));
-            // The innermost layer says what is wrong; the outer ones repeat the path, which `at` gives already.
+            let at =
+                span.map(|span| place(&resolve, span, source)).unwrap_or_else(|| whole(source));
+            // The innermost layer says what is wrong; the outer ones repeat the path, which `at`
+            // gives already.
             let message = match span {
                 Some(_) => error.root_cause().to_string(),
                 None => format!("{error:#}"),
@@ -140,8 +150,9 @@ fn read(source: &Source<'_>) -> Result<(Resolve, PackageId, Vec<PathBuf>), Error
     }
 }
 
-/// The parser and the checks recurse over nested types. A definition that comes from another domain must not be able
-/// to overrun the stack, so the depth of `<` is bounded before anything else looks at the text.
+/// The parser and the checks recurse over nested types. A definition that comes from another domain
+/// must not be able to overrun the stack, so the depth of `<` is bounded before anything else looks
+/// at the text.
 fn check_nesting(name: &str, text: &str) -> Result<(), Error> {
     let mut depth = 0_usize;
     let mut before = '\n';
@@ -164,7 +175,11 @@ fn check_nesting(name: &str, text: &str) -> Result<(), Error> {
 }
 
 fn too_deep(at: &Location) -> Error {
-    Error::unsupported(at, format!("a type nested more than {MAX_DEPTH} deep"), "flatten it, or pass it as list<u8>")
+    Error::unsupported(
+        at,
+        format!("a type nested more than {MAX_DEPTH} deep"),
+        "flatten it, or pass it as list<u8>",
+    )
 }
 
 fn whole(source: &Source<'_>) -> Location {
@@ -175,7 +190,8 @@ fn whole(source: &Source<'_>) -> Location {
     Location { file, line: 0, column: 0 }
 }
 
-/// The parser renders a place as `file:line:column`; file names may hold colons, so the numbers are taken from behind.
+/// The parser renders a place as `file:line:column`; file names may hold colons, so the numbers are
+/// taken from behind.
 fn place(resolve: &Resolve, span: Span, source: &Source<'_>) -> Location {
     if !span.is_known() || resolve.source_map.resolve_span(span).is_none() {
         return whole(source);
@@ -201,8 +217,9 @@ struct Lowering<'a> {
     worlds: HashMap<(WorldId, bool), usize>,
     /// How deep each type of the model is nested.
     depths: Vec<usize>,
-    /// What was refused. The walk goes on behind it until there are `most`, so that one run tells all to who wants to know. A definition from another
-    /// domain is given up at the first: it must not cost more than its length.
+    /// What was refused. The walk goes on behind it until there are `most`, so that one run tells
+    /// all to who wants to know. A definition from another domain is given up at the first: it
+    /// must not cost more than its length.
     errors: Vec<Error>,
     most: usize,
     /// Bytes of signatures.
@@ -218,7 +235,8 @@ impl Lowering<'_> {
     fn package(&mut self) {
         let resolve = self.resolve;
         let package = &resolve.packages[self.package];
-        // A folder is read in whatever order the file system gives; the place in the text is an order that stays.
+        // A folder is read in whatever order the file system gives; the place in the text is an
+        // order that stays.
         let mut own: Vec<_> = package.interfaces.values().copied().collect();
         own.sort_by_key(|id| self.at(resolve.interfaces[*id].span));
         for id in &own {
@@ -277,15 +295,22 @@ impl Lowering<'_> {
         if self.signatures <= MAX_SIGNATURES {
             return Ok(());
         }
-        let construct = format!("a package whose procedures take more than {MAX_SIGNATURES} bytes to write out");
-        Err(Error::unsupported(&procedure.at, construct, "split it, or pass large types as list<u8>"))
+        let construct = format!(
+            "a package whose procedures take more than {MAX_SIGNATURES} bytes to write out"
+        );
+        Err(Error::unsupported(
+            &procedure.at,
+            construct,
+            "split it, or pass large types as list<u8>",
+        ))
     }
 
     fn full(&self) -> bool {
         self.errors.len() >= self.most
     }
 
-    /// Keeps an error. A type that is refused is refused again by all that use it: that is one mistake.
+    /// Keeps an error. A type that is refused is refused again by all that use it: that is one
+    /// mistake.
     fn note<T>(&mut self, done: Result<T, Error>) -> Option<T> {
         match done {
             Ok(value) => Some(value),
@@ -304,7 +329,10 @@ impl Lowering<'_> {
         }
         let interface = &self.resolve.interfaces[id];
         let name = interface.name.clone().unwrap_or_default();
-        let foreign = interface.package.filter(|p| *p != self.package).map(|p| self.resolve.packages[p].name.to_string());
+        let foreign = interface
+            .package
+            .filter(|p| *p != self.package)
+            .map(|p| self.resolve.packages[p].name.to_string());
         let index = self.model.interfaces.len();
         self.model.interfaces.push(Interface {
             id: self.resolve.id_of(id).unwrap_or_else(|| name.clone()),

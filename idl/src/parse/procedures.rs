@@ -8,16 +8,21 @@ use crate::signature;
 use wit_parser::FunctionKind;
 
 impl Lowering<'_> {
-    /// `async` makes no difference: it says that a function may take its time, and any call here blocks nobody but the
-    /// thread that makes it.
-    pub(super) fn procedure(&mut self, interface: usize, function: &wit_parser::Function) -> Result<Procedure, Error> {
+    /// `async` makes no difference: it says that a function may take its time, and any call here
+    /// blocks nobody but the thread that makes it.
+    pub(super) fn procedure(
+        &mut self,
+        interface: usize,
+        function: &wit_parser::Function,
+    ) -> Result<Procedure, Error> {
         let at = self.at(function.span);
         if function.kind.accessor().is_some() {
             return Err(Error::unsupported(&at, "a getter or setter", "declare a func"));
         }
         if function.params.len() > MAX_MEMBERS {
             let advice = "put some of them into a record";
-            let construct = format!("a procedure with more than {MAX_MEMBERS} parameters (`self` counts)");
+            let construct =
+                format!("a procedure with more than {MAX_MEMBERS} parameters (`self` counts)");
             return Err(Error::unsupported(&at, construct, advice));
         }
         let short = function.name.rsplit('.').next().unwrap_or(&function.name).to_owned();
@@ -32,9 +37,11 @@ impl Lowering<'_> {
             (FunctionKind::Static(_) | FunctionKind::AsyncStatic(_), Some(r)) => {
                 (ProcedureKind::Static(r), format!("{}.{short}", self.model.def(r).name), short)
             }
-            (FunctionKind::Constructor(_), Some(r)) => {
-                (ProcedureKind::Constructor(r), format!("{}.constructor", self.model.def(r).name), "constructor".to_owned())
-            }
+            (FunctionKind::Constructor(_), Some(r)) => (
+                ProcedureKind::Constructor(r),
+                format!("{}.constructor", self.model.def(r).name),
+                "constructor".to_owned(),
+            ),
             _ => (ProcedureKind::Free, short.clone(), short),
         };
         let mut params = Vec::new();
@@ -75,13 +82,20 @@ impl Lowering<'_> {
         })
     }
 
-    fn procedure_limits(&self, interface: usize, name: &str, params: &[Param], result: Option<&Type>) -> ProcedureLimits {
+    fn procedure_limits(
+        &self,
+        interface: usize,
+        name: &str,
+        params: &[Param],
+        result: Option<&Type>,
+    ) -> ProcedureLimits {
         // A table is for an interface of the package, and one of another may have the same name.
         let interface = &self.model.interfaces[interface];
         let table = if interface.foreign.is_some() { "" } else { &interface.name };
         let chosen = self.limits.of(table, name);
         let tail = |types: &mut dyn Iterator<Item = &Type>| {
-            let most = types.fold(0_u64, |sum, ty| sum.saturating_add(self.model.longest_tail(ty, &chosen)));
+            let most = types
+                .fold(0_u64, |sum, ty| sum.saturating_add(self.model.longest_tail(ty, &chosen)));
             u32::try_from(most.min(u64::from(chosen.tail))).unwrap_or(chosen.tail)
         };
         ProcedureLimits {

@@ -7,7 +7,8 @@ use crate::model::{Case, Def, Field, Label, Shape, Type, TypeId};
 use wit_parser::{Handle, TypeDefKind, TypeOwner};
 
 impl Lowering<'_> {
-    /// Takes a named type over, with everything it is made of. `depth` counts the types it was reached through.
+    /// Takes a named type over, with everything it is made of. `depth` counts the types it was
+    /// reached through.
     pub(super) fn named(&mut self, id: wit_parser::TypeId, depth: usize) -> Result<TypeId, Error> {
         if let Some(known) = self.types.get(&id) {
             return Ok(*known);
@@ -45,7 +46,12 @@ impl Lowering<'_> {
     }
 
     /// What a named type is, and how deep it goes.
-    fn shape(&mut self, id: wit_parser::TypeId, at: &Location, depth: usize) -> Result<(Shape, usize), Error> {
+    fn shape(
+        &mut self,
+        id: wit_parser::TypeId,
+        at: &Location,
+        depth: usize,
+    ) -> Result<(Shape, usize), Error> {
         let def = &self.resolve.types[id];
         let mut inner = 0;
         let shape = match &def.kind {
@@ -54,7 +60,11 @@ impl Lowering<'_> {
                 for field in &record.fields {
                     let at = self.at(field.span);
                     let ty = self.ty(&field.ty, &at, depth + 1, &mut inner)?;
-                    fields.push(Field { name: field.name.clone(), ty, docs: field.docs.contents.clone() });
+                    fields.push(Field {
+                        name: field.name.clone(),
+                        ty,
+                        docs: field.docs.contents.clone(),
+                    });
                 }
                 Shape::Record(fields)
             }
@@ -66,34 +76,59 @@ impl Lowering<'_> {
                         Some(ty) => Some(self.ty(ty, &at, depth + 1, &mut inner)?),
                         None => None,
                     };
-                    cases.push(Case { name: case.name.clone(), ty, docs: case.docs.contents.clone() });
+                    cases.push(Case {
+                        name: case.name.clone(),
+                        ty,
+                        docs: case.docs.contents.clone(),
+                    });
                 }
                 Shape::Variant(cases)
             }
-            TypeDefKind::Enum(e) => {
-                Shape::Enum(e.cases.iter().map(|c| Label { name: c.name.clone(), docs: c.docs.contents.clone() }).collect())
-            }
+            TypeDefKind::Enum(e) => Shape::Enum(
+                e.cases
+                    .iter()
+                    .map(|c| Label { name: c.name.clone(), docs: c.docs.contents.clone() })
+                    .collect(),
+            ),
             TypeDefKind::Flags(flags) => {
                 // The parser stops at 32 today; the layout has room for 64.
                 if flags_size(flags.flags.len()).is_none() {
                     let at = self.at(flags.flags[64].span);
                     let advice = "split them into two flags types, or use list<..> of an enum";
-                    return Err(Error::unsupported(&at, "a flags type with more than 64 flags", advice));
+                    return Err(Error::unsupported(
+                        &at,
+                        "a flags type with more than 64 flags",
+                        advice,
+                    ));
                 }
-                Shape::Flags(flags.flags.iter().map(|c| Label { name: c.name.clone(), docs: c.docs.contents.clone() }).collect())
+                Shape::Flags(
+                    flags
+                        .flags
+                        .iter()
+                        .map(|c| Label { name: c.name.clone(), docs: c.docs.contents.clone() })
+                        .collect(),
+                )
             }
             TypeDefKind::Resource => Shape::Resource,
             TypeDefKind::Type(wit_parser::Type::Id(target)) => {
                 Shape::Alias(self.named_or_inline(*target, at, depth + 1, &mut inner)?)
             }
-            TypeDefKind::Type(target) => Shape::Alias(self.ty(target, at, depth + 1, &mut inner)?),
+            TypeDefKind::Type(target) => {
+                Shape::Alias(self.ty(target, at, depth + 1, &mut inner)?)
+            }
             _ => Shape::Alias(self.inline(id, at, depth, &mut inner)?),
         };
         Ok((shape, inner))
     }
 
     /// A type in use. `at` is the nearest place known, for what carries none of its own.
-    pub(super) fn ty(&mut self, ty: &wit_parser::Type, at: &Location, depth: usize, inner: &mut usize) -> Result<Type, Error> {
+    pub(super) fn ty(
+        &mut self,
+        ty: &wit_parser::Type,
+        at: &Location,
+        depth: usize,
+        inner: &mut usize,
+    ) -> Result<Type, Error> {
         use wit_parser::Type as Wit;
         Ok(match ty {
             Wit::Bool => Type::Bool,
@@ -117,7 +152,13 @@ impl Lowering<'_> {
         })
     }
 
-    fn named_or_inline(&mut self, id: wit_parser::TypeId, at: &Location, depth: usize, inner: &mut usize) -> Result<Type, Error> {
+    fn named_or_inline(
+        &mut self,
+        id: wit_parser::TypeId,
+        at: &Location,
+        depth: usize,
+        inner: &mut usize,
+    ) -> Result<Type, Error> {
         if self.resolve.types[id].name.is_none() {
             return self.inline(id, at, depth, inner);
         }
@@ -130,14 +171,21 @@ impl Lowering<'_> {
     }
 
     /// A type without a name of its own: `list<..>`, `borrow<..>`, …
-    fn inline(&mut self, id: wit_parser::TypeId, outer: &Location, depth: usize, inner: &mut usize) -> Result<Type, Error> {
+    fn inline(
+        &mut self,
+        id: wit_parser::TypeId,
+        outer: &Location,
+        depth: usize,
+        inner: &mut usize,
+    ) -> Result<Type, Error> {
         let def = &self.resolve.types[id];
         // Equal inline types are one entry in the parser's table, with the place of the first.
         let at = if def.span.is_known() { self.at(def.span) } else { outer.clone() };
         if depth > MAX_DEPTH {
             return Err(too_deep(&at));
         }
-        let refuse = |construct: &str, instead: &str| Err(Error::unsupported(&at, construct, instead));
+        let refuse =
+            |construct: &str, instead: &str| Err(Error::unsupported(&at, construct, instead));
         let mut below = 0;
         let next = depth + 1;
         let ty = match &def.kind {
@@ -145,7 +193,9 @@ impl Lowering<'_> {
             TypeDefKind::FixedLengthList(_, 0) => {
                 return refuse("a list of length 0", "leave it out: it carries nothing");
             }
-            TypeDefKind::FixedLengthList(t, count) => Type::FixedList(Box::new(self.ty(t, &at, next, &mut below)?), *count),
+            TypeDefKind::FixedLengthList(t, count) => {
+                Type::FixedList(Box::new(self.ty(t, &at, next, &mut below)?), *count)
+            }
             TypeDefKind::Option(t) => Type::Option(Box::new(self.ty(t, &at, next, &mut below)?)),
             TypeDefKind::Result(result) => {
                 let mut side = |t: &Option<wit_parser::Type>| match t {
@@ -167,10 +217,16 @@ impl Lowering<'_> {
             TypeDefKind::Handle(Handle::Own(id)) => Type::Own(self.resource(*id, depth)?),
             TypeDefKind::Handle(Handle::Borrow(id)) => Type::Borrow(self.resource(*id, depth)?),
             TypeDefKind::Future(_) => {
-                return refuse("`future`", "return the value: a call blocks only the thread that makes it");
+                return refuse(
+                    "`future`",
+                    "return the value: a call blocks only the thread that makes it",
+                );
             }
             TypeDefKind::Stream(_) => {
-                return refuse("`stream`", "return a resource with a method that gives the next piece as list<..>");
+                return refuse(
+                    "`stream`",
+                    "return a resource with a method that gives the next piece as list<..>",
+                );
             }
             TypeDefKind::Map(..) => return refuse("`map`", "use list<tuple<key, value>>"),
             other => {
@@ -183,12 +239,20 @@ impl Lowering<'_> {
     }
 
     /// The resource behind a handle, through aliases.
-    pub(super) fn resource(&mut self, id: wit_parser::TypeId, depth: usize) -> Result<TypeId, Error> {
+    pub(super) fn resource(
+        &mut self,
+        id: wit_parser::TypeId,
+        depth: usize,
+    ) -> Result<TypeId, Error> {
         let named = Type::Named(self.named(id, depth + 1)?);
         match self.model.resolve(&named) {
             Type::Named(id) => Ok(*id),
             // The parser checks that handles are to resources.
-            _ => Err(Error::unsupported(&self.at(self.resolve.types[id].span), "a handle to this", "name a resource")),
+            _ => Err(Error::unsupported(
+                &self.at(self.resolve.types[id].span),
+                "a handle to this",
+                "name a resource",
+            )),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Worlds: what they declare of their own, as interfaces.
 //!
-//! A world says what a WebAssembly component imports and exports. Domains bind to interfaces, so a world that only names
-//! interfaces adds nothing. What one declares by itself becomes interfaces under its name: the functions that it exports are
-//! the interface of that name, which the component's domain would serve; those that it imports are `<world>-imports`, which
-//! its host would serve; and an interface written inside it is `<world>-<name>`, or `<world>-imports-<name>`. Types stand
-//! where the functions that it imports stand, if there are any, since both sides may use those.
+//! A world says what a WebAssembly component imports and exports. Domains bind to interfaces, so a
+//! world that only names interfaces adds nothing. What one declares by itself becomes interfaces
+//! under its name: the functions that it exports are the interface of that name, which the
+//! component's domain would serve; those that it imports are `<world>-imports`, which
+//! its host would serve; and an interface written inside it is `<world>-<name>`, or
+//! `<world>-imports-<name>`. Types stand where the functions that it imports stand, if there are
+//! any, since both sides may use those.
 
 use super::Lowering;
 use crate::error::{Error, Location};
@@ -16,7 +18,8 @@ impl Lowering<'_> {
         let resolve = self.resolve;
         let world = &resolve.worlds[id];
         let imports = world.imports.iter().map(|item| (true, item));
-        for (imported, (key, item)) in imports.chain(world.exports.iter().map(|item| (false, item))) {
+        for (imported, (key, item)) in imports.chain(world.exports.iter().map(|item| (false, item)))
+        {
             match item {
                 WorldItem::Type { id, .. } => {
                     let done = self.named(*id, 0);
@@ -26,8 +29,11 @@ impl Lowering<'_> {
                     let index = self.of_world(id, imported);
                     self.add(index, function);
                 }
-                WorldItem::Interface { id: inside, .. } if resolve.interfaces[*inside].name.is_none() => {
-                    // One that was included from another world of the package has its name from there.
+                WorldItem::Interface { id: inside, .. }
+                    if resolve.interfaces[*inside].name.is_none() =>
+                {
+                    // One that was included from another world of the package has its name from
+                    // there.
                     if !self.interfaces.contains_key(inside) {
                         let name = resolve.name_world_key(key);
                         self.inside_world(id, imported, &name, *inside);
@@ -46,7 +52,9 @@ impl Lowering<'_> {
     pub(super) fn types_of_world(&mut self, id: WorldId) -> usize {
         let imported = self.resolve.worlds[id].imports.values().any(|item| match item {
             WorldItem::Function(_) => true,
-            WorldItem::Type { id, .. } => matches!(self.resolve.types[*id].kind, TypeDefKind::Resource),
+            WorldItem::Type { id, .. } => {
+                matches!(self.resolve.types[*id].kind, TypeDefKind::Resource)
+            }
             WorldItem::Interface { .. } => false,
         });
         self.of_world(id, imported)
@@ -84,9 +92,15 @@ impl Lowering<'_> {
             || resolve.packages[package].worlds.contains_key(&name) && name != world.name
             || self.model.interfaces.iter().any(|i| i.name == name && i.foreign == foreign);
         if known {
-            let construct = format!("the name `{name}` beside what world `{}` declares, which would have it too", world.name);
-            let error =
-                Error::unsupported(&at, construct, "choose another name, or move what the world declares into an interface");
+            let construct = format!(
+                "the name `{name}` beside what world `{}` declares, which would have it too",
+                world.name
+            );
+            let error = Error::unsupported(
+                &at,
+                construct,
+                "choose another name, or move what the world declares into an interface",
+            );
             self.note::<()>(Err(error));
         }
         self.model.interfaces.push(Interface {

@@ -19,11 +19,17 @@ impl<'a> Generator<'a> {
         for id in self.resources_of(index) {
             self.resource(index, id);
         }
-        let about = docstring(interface.docs.as_deref().unwrap_or(&format!("`{}`.", interface.id)), "    ");
+        let about =
+            docstring(interface.docs.as_deref().unwrap_or(&format!("`{}`.", interface.id)), "    ");
         put(&mut self.text, 0, format!("\n\nclass {client}(_upcall.Client):"));
         put(&mut self.text, 1, &about);
         let own = |kind: ProcedureKind| !matches!(kind, ProcedureKind::Method(_));
-        self.body(index, Form::Client, &|kind| own(kind) && !matches!(kind, ProcedureKind::Constructor(_)), Some(&view));
+        self.body(
+            index,
+            Form::Client,
+            &|kind| own(kind) && !matches!(kind, ProcedureKind::Constructor(_)),
+            Some(&view),
+        );
 
         put(&mut self.text, 0, format!("\n\nclass {view}(_aio.Client):"));
         put(&mut self.text, 1, docstring(&format!("`{client}` for asyncio."), "    "));
@@ -35,7 +41,8 @@ impl<'a> Generator<'a> {
             let procedures = &self.interface(part.interface).procedures;
             if procedures.iter().any(|procedure| own(procedure.kind)) {
                 let [.., other] = &self.clients[&part.interface];
-                let line = format!("\n    {}: {other}", part_attribute(self.model, index, part.interface));
+                let line =
+                    format!("\n    {}: {other}", part_attribute(self.model, index, part.interface));
                 put(&mut self.text, 0, line);
                 let says = format!(
                     "Who serves `{}`, which this interface carries; unless this object does.",
@@ -53,8 +60,11 @@ impl<'a> Generator<'a> {
 
     fn resource(&mut self, index: usize, id: TypeId) {
         let def = self.model.def(id);
-        let (name, server, view) =
-            (self.named[&(id, Side::Client)].clone(), self.named[&(id, Side::Server)].clone(), self.views[&id].clone());
+        let (name, server, view) = (
+            self.named[&(id, Side::Client)].clone(),
+            self.named[&(id, Side::Server)].clone(),
+            self.views[&id].clone(),
+        );
         let about = docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), "    ");
         put(&mut self.text, 0, format!("\n\nclass {name}(_upcall.Resource):"));
         put(&mut self.text, 1, &about);
@@ -75,9 +85,17 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// The methods of a class. Those that the engine makes are here for who reads, and for what checks types.
-    fn body(&mut self, index: usize, form: Form, has: &dyn Fn(ProcedureKind) -> bool, view: Option<&str>) {
-        let procedures: Vec<&'a Procedure> = self.interface(index).procedures.iter().filter(|one| has(one.kind)).collect();
+    /// The methods of a class. Those that the engine makes are here for who reads, and for what
+    /// checks types.
+    fn body(
+        &mut self,
+        index: usize,
+        form: Form,
+        has: &dyn Fn(ProcedureKind) -> bool,
+        view: Option<&str>,
+    ) {
+        let procedures: Vec<&'a Procedure> =
+            self.interface(index).procedures.iter().filter(|one| has(one.kind)).collect();
         let name = |procedure: &Procedure| match form {
             Form::Server => served_method(self.model, index, procedure),
             _ => client_method(self.model, index, procedure),
@@ -100,8 +118,16 @@ impl<'a> Generator<'a> {
         self.hidden.clear();
     }
 
-    fn method(&mut self, index: usize, procedure: &'a Procedure, mut name: String, form: Form, depth: usize) {
-        let (side, model) = (if form == Form::Server { Side::Server } else { Side::Client }, self.model);
+    fn method(
+        &mut self,
+        index: usize,
+        procedure: &'a Procedure,
+        mut name: String,
+        form: Form,
+        depth: usize,
+    ) {
+        let (side, model) =
+            (if form == Form::Server { Side::Server } else { Side::Client }, self.model);
         let mut params = vec!["self".to_owned()];
         let makes = matches!(procedure.kind, ProcedureKind::Constructor(_)) && form == Form::Client;
         if makes {
@@ -109,13 +135,21 @@ impl<'a> Generator<'a> {
             params.extend([format!("client: {}", self.clients[&index][0]), "/".into()]);
         }
         for param in self.params(procedure) {
-            params.push(format!("{}: {}", parameter(&param.name), self.ty(&param.ty, side, Place::Param)));
+            params.push(format!(
+                "{}: {}",
+                parameter(&param.name),
+                self.ty(&param.ty, side, Place::Param)
+            ));
         }
-        let returned = |ty: Option<&Type>| ty.map_or("None".to_owned(), |ty| self.ty(ty, side, Place::Returned));
+        let returned = |ty: Option<&Type>| {
+            ty.map_or("None".to_owned(), |ty| self.ty(ty, side, Place::Returned))
+        };
         let mut fails = None;
         let mut result = match procedure.result.as_ref().map(|ty| model.resolve(ty)) {
             Some(Type::Result(ok, err)) => {
-                fails = Some(err.as_ref().map_or("None".to_owned(), |ty| self.ty(ty, side, Place::Inside)));
+                fails = Some(
+                    err.as_ref().map_or("None".to_owned(), |ty| self.ty(ty, side, Place::Inside)),
+                );
                 returned(ok.as_deref())
             }
             _ => returned(procedure.result.as_ref()),
@@ -125,9 +159,14 @@ impl<'a> Generator<'a> {
         } else if form == Form::Server {
             result = format!("_upcall.MaybeAsync[{result}]");
         }
-        let mut docs = procedure.docs.as_deref().map_or(format!("`{}`.", procedure.name), |docs| docs.trim().to_owned());
+        let mut docs = procedure
+            .docs
+            .as_deref()
+            .map_or(format!("`{}`.", procedure.name), |docs| docs.trim().to_owned());
         if let Some(error) = fails {
-            docs.push_str(&format!("\n\nRaises:\n    upcall.Err[{error}]: what the procedure returned as its error."));
+            docs.push_str(&format!(
+                "\n\nRaises:\n    upcall.Err[{error}]: what the procedure returned as its error."
+            ));
         }
         put(&mut self.text, 0, "");
         if form == Form::Server {

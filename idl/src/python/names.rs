@@ -1,6 +1,7 @@
 //! WIT's names as Python's.
 //!
-//! What has a doubtful name in Python gets an underscore behind it, which no WIT name has. The engine (`bindings/python`) names what it makes by the same functions, so none of them depends on
+//! What has a doubtful name in Python gets an underscore behind it, which no WIT name has. The
+//! engine (`bindings/python`) names what it makes by the same functions, so none of them depends on
 //! the order of a model: a model that is read from printed WIT may have another.
 
 use crate::model::{Model, Procedure, ProcedureKind, TypeId};
@@ -10,9 +11,10 @@ use crate::names::{snake, upper};
 use std::collections::BTreeSet;
 
 const KEYWORDS: &[&str] = &[
-    "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except", "finally",
-    "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "try",
-    "while", "with", "yield", "None", "True", "False",
+    "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif",
+    "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda",
+    "nonlocal", "not", "or", "pass", "raise", "return", "try", "while", "with", "yield", "None",
+    "True", "False",
 ];
 
 /// What every client has by itself.
@@ -60,22 +62,31 @@ pub fn parameter(name: &str) -> String {
     if name == "self" { "self_".into() } else { name }
 }
 
-/// `node_root`, `new_node`: names that are made of a resource's and a function's give way to functions that are called so.
+/// `node_root`, `new_node`: names that are made of a resource's and a function's give way to
+/// functions that are called so.
 fn composed(model: &Model, interface: usize, name: String) -> String {
     let functions = &model.interfaces[interface].procedures;
-    let taken = functions.iter().any(|other| other.kind == ProcedureKind::Free && snake(&other.function) == name);
+    let taken = functions
+        .iter()
+        .any(|other| other.kind == ProcedureKind::Free && snake(&other.function) == name);
     if taken { format!("{name}_") } else { escaped(name) }
 }
 
 fn of_resource(model: &Model, id: TypeId, before: &str, function: &str) -> String {
     let resource = snake(&model.def(id).name);
-    if before.is_empty() { format!("{resource}_{}", snake(function)) } else { format!("{before}_{resource}") }
+    if before.is_empty() {
+        format!("{resource}_{}", snake(function))
+    } else {
+        format!("{before}_{resource}")
+    }
 }
 
-/// The method of a client, or of a client's resource, that calls a procedure of `interface`; a constructor's is that of the asynchronous client.
+/// The method of a client, or of a client's resource, that calls a procedure of `interface`; a
+/// constructor's is that of the asynchronous client.
 #[must_use]
 pub fn client_method(model: &Model, interface: usize, procedure: &Procedure) -> String {
-    let reserved = if matches!(procedure.kind, ProcedureKind::Method(_)) { RESOURCE } else { CLIENT };
+    let reserved =
+        if matches!(procedure.kind, ProcedureKind::Method(_)) { RESOURCE } else { CLIENT };
     let name = served_method(model, interface, procedure);
     if reserved.contains(&name.as_str()) { format!("{name}_") } else { name }
 }
@@ -85,8 +96,12 @@ pub fn client_method(model: &Model, interface: usize, procedure: &Procedure) -> 
 pub fn served_method(model: &Model, interface: usize, procedure: &Procedure) -> String {
     match procedure.kind {
         ProcedureKind::Free | ProcedureKind::Method(_) => escaped(snake(&procedure.function)),
-        ProcedureKind::Static(id) => composed(model, interface, of_resource(model, id, "", &procedure.function)),
-        ProcedureKind::Constructor(id) => composed(model, interface, of_resource(model, id, "new", "")),
+        ProcedureKind::Static(id) => {
+            composed(model, interface, of_resource(model, id, "", &procedure.function))
+        }
+        ProcedureKind::Constructor(id) => {
+            composed(model, interface, of_resource(model, id, "new", ""))
+        }
     }
 }
 
@@ -95,15 +110,20 @@ pub fn served_method(model: &Model, interface: usize, procedure: &Procedure) -> 
 pub fn part_attribute(model: &Model, interface: usize, part: usize) -> String {
     let mut name = escaped(snake(&model.interfaces[part].long_name()));
     let own = &model.interfaces[interface];
-    let same = |other: &&crate::model::Part| snake(&model.interfaces[other.interface].long_name()) == name;
+    let same =
+        |other: &&crate::model::Part| snake(&model.interfaces[other.interface].long_name()) == name;
     // Two versions of one package.
     if own.parts.iter().filter(same).count() > 1 {
         let version = model.interfaces[part].id.split('@').nth(1).unwrap_or_default();
         name.push('_');
         name.extend(version.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }));
     }
-    let methods = own.procedures.iter().filter(|procedure| !matches!(procedure.kind, ProcedureKind::Method(_)));
-    let taken: BTreeSet<String> = methods.map(|procedure| served_method(model, interface, procedure)).collect();
+    let methods = own
+        .procedures
+        .iter()
+        .filter(|procedure| !matches!(procedure.kind, ProcedureKind::Method(_)));
+    let taken: BTreeSet<String> =
+        methods.map(|procedure| served_method(model, interface, procedure)).collect();
     while taken.contains(&name) {
         name.push('_');
     }
@@ -129,7 +149,8 @@ impl Names {
     }
 }
 
-/// A text as a literal on as many lines as it has. What comes from another domain stands in programs as this and as names only, so nothing in it can be anything but text.
+/// A text as a literal on as many lines as it has. What comes from another domain stands in
+/// programs as this and as names only, so nothing in it can be anything but text.
 pub(super) fn literal(text: &str) -> String {
     let mut out = String::from("\"\"\"");
     for c in text.chars() {

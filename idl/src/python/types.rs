@@ -28,8 +28,12 @@ impl Generator<'_> {
                         self.variant(id, def, cases, side);
                     }
                 }
-                Shape::Enum(labels) => self.enumeration(id, def, labels, "Enum", |number| number.to_string()),
-                Shape::Flags(labels) => self.enumeration(id, def, labels, "Flag", |number| format!("1 << {number}")),
+                Shape::Enum(labels) => {
+                    self.enumeration(id, def, labels, "Enum", |number| number.to_string())
+                }
+                Shape::Flags(labels) => {
+                    self.enumeration(id, def, labels, "Flag", |number| format!("1 << {number}"))
+                }
                 Shape::Alias(ty) => self.alias(id, def, ty),
                 // With the procedures.
                 Shape::Resource => {}
@@ -45,7 +49,11 @@ impl Generator<'_> {
         let name = self.named[&(id, side)].clone();
         self.hide(fields.iter().map(|one| field(&one.name)));
         put(&mut self.text, 0, format!("\n\n{DATACLASS}\nclass {name}:"));
-        put(&mut self.text, 1, docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), "    "));
+        put(
+            &mut self.text,
+            1,
+            docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), "    "),
+        );
         put(&mut self.text, 0, "");
         for one in fields {
             let line = format!("{}: {}", field(&one.name), self.ty(&one.ty, side, Place::Inside));
@@ -71,18 +79,37 @@ impl Generator<'_> {
             }
         }
         let name = self.named[&(id, side)].clone();
-        let union = if names.len() == 1 { names[0].clone() } else { format!("_t.Union[{}]", names.join(", ")) };
+        let union = if names.len() == 1 {
+            names[0].clone()
+        } else {
+            format!("_t.Union[{}]", names.join(", "))
+        };
         put(&mut self.text, 0, format!("\n\n{name}: _t.TypeAlias = {union}"));
-        put(&mut self.text, 0, docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), ""));
+        put(
+            &mut self.text,
+            0,
+            docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), ""),
+        );
         self.declare(id, served(side), format!("({},)", names.join(", ")));
         self.all.push(name);
         self.all.extend(names);
     }
 
-    fn enumeration(&mut self, id: TypeId, def: &Def, labels: &[Label], base: &str, number: impl Fn(usize) -> String) {
+    fn enumeration(
+        &mut self,
+        id: TypeId,
+        def: &Def,
+        labels: &[Label],
+        base: &str,
+        number: impl Fn(usize) -> String,
+    ) {
         let name = self.named[&(id, Side::Client)].clone();
         put(&mut self.text, 0, format!("\n\nclass {name}(_enum.{base}):"));
-        put(&mut self.text, 1, docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), "    "));
+        put(
+            &mut self.text,
+            1,
+            docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), "    "),
+        );
         put(&mut self.text, 0, "");
         for (at, one) in labels.iter().enumerate() {
             put(&mut self.text, 1, format!("{} = {}", label(&one.name), number(at)));
@@ -102,7 +129,11 @@ impl Generator<'_> {
         let name = self.named[&(id, Side::Client)].clone();
         let target = self.ty(ty, Side::Client, Place::Inside);
         put(&mut self.text, 0, format!("\n\n{name}: _t.TypeAlias = \"{target}\""));
-        put(&mut self.text, 0, docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), ""));
+        put(
+            &mut self.text,
+            0,
+            docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), ""),
+        );
         self.all.push(name);
     }
 }

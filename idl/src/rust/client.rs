@@ -1,7 +1,8 @@
 //! The client: a struct for the interface and one for each resource.
 //!
-//! Each has two ways to its server, chosen when it is made: through a binding, or, in the same domain, as a plain call
-//! of the trait. The match on it is the only branch a call makes in generated code.
+//! Each has two ways to its server, chosen when it is made: through a binding, or, in the same
+//! domain, as a plain call of the trait. The match on it is the only branch a call makes in
+//! generated code.
 
 use super::handles::Visit;
 use super::names::snake;
@@ -39,31 +40,56 @@ impl Module<'_> {
             "/// # Errors\n/// [`BindError`](::upcall::BindError): no such server, not permitted, or another version of a procedure."
         );
         emit!(self, "pub fn bind(name: &str) -> {result}<Self, ::upcall::BindError> {{");
-        emit!(self, "Ok(Self {{ link: link::Bound::Remote(stub::Binding::bind(name, &INTERFACE)?) }}) }}");
-        emit!(self, "/// Binds to a server that `policy` accepts, in place of one of this user or root:");
+        emit!(
+            self,
+            "Ok(Self {{ link: link::Bound::Remote(stub::Binding::bind(name, &INTERFACE)?) }}) }}"
+        );
+        emit!(
+            self,
+            "/// Binds to a server that `policy` accepts, in place of one of this user or root:"
+        );
         emit!(self, "/// `{name}::expect(upcall::policy::users([1001])).bind(name)`.");
         emit!(
             self,
             "#[must_use] pub fn expect(policy: impl ::std::ops::Fn(&::upcall::Peer) -> {result}<(), ::std::string::String>"
         );
-        emit!(self, "+ ::core::marker::Send + ::core::marker::Sync + 'static) -> ::upcall::Binder<Self> {{");
-        emit!(self, "stub::Binder::new(&INTERFACE, |binding| Self {{ link: link::Bound::Remote(binding) }}, policy) }}");
+        emit!(
+            self,
+            "+ ::core::marker::Send + ::core::marker::Sync + 'static) -> ::upcall::Binder<Self> {{"
+        );
+        emit!(
+            self,
+            "stub::Binder::new(&INTERFACE, |binding| Self {{ link: link::Bound::Remote(binding) }}, policy) }}"
+        );
         emit!(self, "/// Binds to a server in this domain. Calls are plain function calls.");
         emit!(self, "#[must_use] pub fn local(server: impl {}) -> Self {{", self.server_name());
         emit!(self, "Self {{ link: link::Bound::Local(::std::sync::Arc::new(server)) }} }}");
-        emit!(self, "/// Sets how kernel threads that call spend the wait; user-level threads follow their scheduler.");
+        emit!(
+            self,
+            "/// Sets how kernel threads that call spend the wait; user-level threads follow their scheduler."
+        );
         emit!(self, "pub fn set_pacing(&self, pacing: ::upcall::Pacing) {{");
-        emit!(self, "if let link::Bound::Remote(binding) = &self.link {{ binding.set_pacing(pacing); }} }}");
+        emit!(
+            self,
+            "if let link::Bound::Remote(binding) = &self.link {{ binding.set_pacing(pacing); }} }}"
+        );
         emit!(
             self,
             "/// Whether calls can still go through; once `false`, always so: then bind again. In the same domain they always can."
         );
         emit!(self, "#[must_use] pub fn is_open(&self) -> bool {{");
-        emit!(self, "match &self.link {{ link::Bound::Remote(binding) => binding.is_open(), link::Bound::Local(_) => true }} }}");
+        emit!(
+            self,
+            "match &self.link {{ link::Bound::Remote(binding) => binding.is_open(), link::Bound::Local(_) => true }} }}"
+        );
         self.variants();
         for (number, procedure) in self.procedures() {
             if matches!(procedure.kind, ProcedureKind::Free | ProcedureKind::Static(_)) {
-                let receiver = Receiver { link: "self.link".into(), kind: "link::Bound".into(), object: false };
+                let receiver = Receiver {
+                    link: "self.link".into(),
+                    kind: "link::Bound".into(),
+                    object: false,
+                };
                 self.method(number, procedure, "&self", &receiver);
             }
         }
@@ -79,14 +105,20 @@ impl Module<'_> {
         let module = &self.modules[part];
         let carried = Module { index: part, text: String::new(), ..*self }.client_name();
         emit!(self, "/// The same binding, for the procedures of an interface that it carries.");
-        emit!(self, "impl ::core::convert::From<&{name}> for super::{module}::{carried} {{ fn from(client: &{name}) -> Self {{");
+        emit!(
+            self,
+            "impl ::core::convert::From<&{name}> for super::{module}::{carried} {{ fn from(client: &{name}) -> Self {{"
+        );
         emit!(self, "use super::{module}::{{INTERFACE, link::Bound}};");
         emit!(self, "Self {{ link: match &client.link {{");
         emit!(
             self,
             "link::Bound::Remote(binding) => Bound::Remote(binding.part(&INTERFACE).expect(\"what carries this one, too\")),"
         );
-        emit!(self, "link::Bound::Local(server) => Bound::Local(::std::sync::Arc::clone(server) as _) }} }} }} }}");
+        emit!(
+            self,
+            "link::Bound::Local(server) => Bound::Local(::std::sync::Arc::clone(server) as _) }} }} }} }}"
+        );
     }
 
     /// The methods that give the same client with other terms.
@@ -130,7 +162,10 @@ impl Module<'_> {
         let name = self.resource_name(id);
         let result = self.std("Result");
         self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
-        emit!(self, "///\n/// A handle to an object in the server. Dropping it lets the server drop the object.");
+        emit!(
+            self,
+            "///\n/// A handle to an object in the server. Dropping it lets the server drop the object."
+        );
         emit!(self, "pub struct {name} {{ pub(super) link: link::{name}Link }}");
         emit!(self, "impl {name} {{");
         for (number, procedure) in self.procedures() {
@@ -139,28 +174,48 @@ impl Module<'_> {
                 if procedure.params.iter().any(|p| snake(&p.name) == server) {
                     server.push('_');
                 }
-                let receiver = Receiver { link: format!("{server}.link"), kind: "link::Bound".into(), object: false };
+                let receiver = Receiver {
+                    link: format!("{server}.link"),
+                    kind: "link::Bound".into(),
+                    object: false,
+                };
                 let first = format!("{server}: &{}", self.client_name());
                 self.method(number, procedure, &first, &receiver);
             } else if procedure.kind == ProcedureKind::Method(id) {
-                let receiver = Receiver { link: "self.link".into(), kind: format!("link::{name}Link"), object: true };
+                let receiver = Receiver {
+                    link: "self.link".into(),
+                    kind: format!("link::{name}Link"),
+                    object: true,
+                };
                 self.method(number, procedure, "&self", &receiver);
             }
         }
         emit!(self, "}}");
         emit!(self, "impl ::core::ops::Drop for {name} {{ fn drop(&mut self) {{");
-        emit!(self, "if let link::{name}Link::Remote {{ binding, handle, owned: true }} = &self.link {{");
+        emit!(
+            self,
+            "if let link::{name}Link::Remote {{ binding, handle, owned: true }} = &self.link {{"
+        );
         emit!(self, "binding.release(*handle); }} }} }}");
         self.debug_impl(&name);
         emit!(self, "impl stub::Layout for {name} {{");
         emit!(self, "const SIZE: usize = 8; const ALIGN: usize = 8; const FIXED: bool = true; }}");
         emit!(self, "impl stub::Put for {name} {{ fn tail(&self) -> usize {{ 0 }}");
-        emit!(self, "fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ stub::Put::put(&self.link.number(), e, at); }} }}");
+        emit!(
+            self,
+            "fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ stub::Put::put(&self.link.number(), e, at); }} }}"
+        );
         emit!(self, "impl stub::Get for {name} {{");
-        emit!(self, "fn get(d: &stub::Decoder<'_>, at: usize) -> {result}<Self, stub::Malformed> {{");
+        emit!(
+            self,
+            "fn get(d: &stub::Decoder<'_>, at: usize) -> {result}<Self, stub::Malformed> {{"
+        );
         emit!(self, "let handle = <stub::Handle as stub::Get>::get(d, at)?;");
         emit!(self, "match d.part(&INTERFACE) {{");
-        emit!(self, "Some(binding) => Ok(Self {{ link: link::{name}Link::Remote {{ binding, handle, owned: true }} }}),");
+        emit!(
+            self,
+            "Some(binding) => Ok(Self {{ link: link::{name}Link::Remote {{ binding, handle, owned: true }} }}),"
+        );
         emit!(self, "None => Err(stub::Malformed::NoSuchHandle {{ handle: handle.0 }}), }} }} }}");
     }
 
@@ -171,19 +226,34 @@ impl Module<'_> {
     }
 
     /// One procedure as the caller sees it.
-    fn method(&mut self, number: usize, procedure: &Procedure, receiver_param: &str, receiver: &Receiver) {
+    fn method(
+        &mut self,
+        number: usize,
+        procedure: &Procedure,
+        receiver_param: &str,
+        receiver: &Receiver,
+    ) {
         let result = self.std("Result");
         let params = self.params(procedure);
         let mut signature = vec![receiver_param.to_owned()];
         for param in params {
             let mutable = if self.model.holds(&param.ty).owned { "mut " } else { "" };
-            signature.push(format!("{mutable}{}: {}", snake(&param.name), self.param_ty(&param.ty, Side::Client)));
+            signature.push(format!(
+                "{mutable}{}: {}",
+                snake(&param.name),
+                self.param_ty(&param.ty, Side::Client)
+            ));
         }
         let returned = procedure.result.as_ref().map(|ty| self.model.resolve(ty));
-        let whole = procedure.result.as_ref().map_or("()".to_owned(), |ty| self.ty(ty, Side::Client));
-        let side = |t: &Option<Box<Type>>| t.as_ref().map_or("()".to_owned(), |t| self.ty(t, Side::Client));
+        let whole =
+            procedure.result.as_ref().map_or("()".to_owned(), |ty| self.ty(ty, Side::Client));
+        let side = |t: &Option<Box<Type>>| {
+            t.as_ref().map_or("()".to_owned(), |t| self.ty(t, Side::Client))
+        };
         let flat = match returned {
-            Some(Type::Result(ok, err)) => Some((ok.as_deref(), err.as_deref(), side(ok), side(err))),
+            Some(Type::Result(ok, err)) => {
+                Some((ok.as_deref(), err.as_deref(), side(ok), side(err)))
+            }
             _ => None,
         };
         let output = match &flat {
@@ -199,11 +269,22 @@ impl Module<'_> {
         emit!(self, "}} }}");
     }
 
-    fn remote_arm(&mut self, number: usize, procedure: &Procedure, receiver: &Receiver, whole: &str, flat: bool) {
+    fn remote_arm(
+        &mut self,
+        number: usize,
+        procedure: &Procedure,
+        receiver: &Receiver,
+        whole: &str,
+        flat: bool,
+    ) {
         let mut members = Vec::new();
         let mut given = Vec::new();
         if receiver.object {
-            emit!(self, "{}::Remote {{ binding: binding_, handle: handle_, .. }} => {{", receiver.kind);
+            emit!(
+                self,
+                "{}::Remote {{ binding: binding_, handle: handle_, .. }} => {{",
+                receiver.kind
+            );
             members.push("*handle_".to_owned());
         } else {
             emit!(self, "{}::Remote(binding_) => {{", receiver.kind);
@@ -228,7 +309,8 @@ impl Module<'_> {
                 _ => members.push(name),
             }
         }
-        let call = format!("binding_.call::<_, {whole}>({number}, &{})", tuple(members.into_iter()));
+        let call =
+            format!("binding_.call::<_, {whole}>({number}, &{})", tuple(members.into_iter()));
         let flatten = "{ Ok(Ok(value_)) => Ok(value_), Ok(Err(error_)) => Err(::upcall::Failure::Returned(error_)), \
                        Err(error_) => Err(::upcall::Failure::Call(error_)) }";
         if given.is_empty() {
@@ -239,7 +321,8 @@ impl Module<'_> {
             }
             return;
         }
-        // The objects are the server's once it has answered. Before that they are released like any other.
+        // The objects are the server's once it has answered. Before that they are released like any
+        // other.
         emit!(self, "let reply_ = {call};");
         emit!(self, "if reply_.is_ok() {{");
         for give_up in given {
@@ -253,7 +336,12 @@ impl Module<'_> {
         }
     }
 
-    fn local_arm(&mut self, procedure: &Procedure, receiver: &Receiver, flat: Option<(Option<&Type>, Option<&Type>)>) {
+    fn local_arm(
+        &mut self,
+        procedure: &Procedure,
+        receiver: &Receiver,
+        flat: Option<(Option<&Type>, Option<&Type>)>,
+    ) {
         emit!(self, "{}::Local(server_) => {{", receiver.kind);
         let of = match procedure.kind {
             ProcedureKind::Method(id) => self.trait_name(id),
@@ -270,21 +358,26 @@ impl Module<'_> {
                 Pass::Bytes => format!("::upcall::Bytes::from({name})"),
                 Pass::Own(_) => format!("::std::sync::Arc::clone({name}.link.server()?)"),
                 Pass::Borrow(_) => format!("&**{name}.link.server()?"),
-                Pass::Carrier => format!("{{ let value_ = {name}; {} }}", self.to_server(&param.ty)),
+                Pass::Carrier => {
+                    format!("{{ let value_ = {name}; {} }}", self.to_server(&param.ty))
+                }
                 _ => name,
             });
         }
         let call = format!("{of}::{}({})", self.server_method(procedure), arguments.join(", "));
         match flat {
             Some((ok, err)) => {
-                let convert = |ty: Option<&Type>| ty.map_or("value_".to_owned(), |ty| self.to_client(ty));
+                let convert =
+                    |ty: Option<&Type>| ty.map_or("value_".to_owned(), |ty| self.to_client(ty));
                 let (ok, err) = (convert(ok), convert(err));
                 emit!(self, "match {call} {{ Ok(value_) => Ok({ok}),");
                 emit!(self, "Err(value_) => Err(::upcall::Failure::Returned({err})) }} }}");
             }
             None => {
                 let converted = match &procedure.result {
-                    Some(ty) if self.model.holds(ty).any() => format!("{{ let value_ = {call}; {} }}", self.to_client(ty)),
+                    Some(ty) if self.model.holds(ty).any() => {
+                        format!("{{ let value_ = {call}; {} }}", self.to_client(ty))
+                    }
                     _ => call,
                 };
                 emit!(self, "Ok({converted}) }}");
@@ -307,18 +400,33 @@ impl Module<'_> {
             emit!(self, "Local(Arc<dyn super::{server}>) }}");
             emit!(self, "impl {name}Link {{");
             emit!(self, "/// The handle, if it belongs to this very binding.");
-            emit!(self, "pub fn handle(&self, to: &stub::Binding) -> Result<stub::Handle, ::upcall::CallError> {{");
-            emit!(self, "match self {{ Self::Remote {{ binding, handle, .. }} if binding.same(to) => Ok(*handle),");
+            emit!(
+                self,
+                "pub fn handle(&self, to: &stub::Binding) -> Result<stub::Handle, ::upcall::CallError> {{"
+            );
+            emit!(
+                self,
+                "match self {{ Self::Remote {{ binding, handle, .. }} if binding.same(to) => Ok(*handle),"
+            );
             emit!(self, "_ => Err(::upcall::CallError::ForeignHandle) }} }}");
             emit!(self, "/// The object, if it is in this domain.");
-            emit!(self, "pub fn server(&self) -> Result<&Arc<dyn super::{server}>, ::upcall::CallError> {{");
+            emit!(
+                self,
+                "pub fn server(&self) -> Result<&Arc<dyn super::{server}>, ::upcall::CallError> {{"
+            );
             emit!(
                 self,
                 "match self {{ Self::Local(server) => Ok(server), Self::Remote {{ .. }} => Err(::upcall::CallError::ForeignHandle) }} }}"
             );
-            emit!(self, "/// The handle's number; none that a server gives out for an object in this domain.");
+            emit!(
+                self,
+                "/// The handle's number; none that a server gives out for an object in this domain."
+            );
             emit!(self, "pub fn number(&self) -> stub::Handle {{");
-            emit!(self, "match self {{ Self::Remote {{ handle, .. }} => *handle, Self::Local(_) => stub::Handle(0) }} }}");
+            emit!(
+                self,
+                "match self {{ Self::Remote {{ handle, .. }} => *handle, Self::Local(_) => stub::Handle(0) }} }}"
+            );
             emit!(self, "/// The object is the server's now: nothing to release.");
             emit!(self, "pub fn give_up(&mut self) {{");
             emit!(self, "if let Self::Remote {{ owned, .. }} = self {{ *owned = false; }} }} }}");

@@ -5,14 +5,21 @@ use super::{Module, emit};
 impl Module<'_> {
     pub(super) fn descriptor(&mut self) {
         let interface = self.interface();
-        emit!(self, "/// What both sides compare when they bind: names, signatures, sizes, limits, and the source.");
+        emit!(
+            self,
+            "/// What both sides compare when they bind: names, signatures, sizes, limits, and the source."
+        );
         emit!(self, "pub static INTERFACE: stub::Interface = stub::Interface {{");
         emit!(self, "id: ::std::borrow::Cow::Borrowed({:?}),", interface.id);
         emit!(self, "procedures: ::std::borrow::Cow::Borrowed(&PROCEDURES),");
         emit!(self, "parts: ::std::borrow::Cow::Borrowed(&[");
         for part in &interface.parts {
             let id = &self.model.interfaces[part.interface].id;
-            emit!(self, "stub::Part {{ id: ::std::borrow::Cow::Borrowed({id:?}), first: {} }},", part.first);
+            emit!(
+                self,
+                "stub::Part {{ id: ::std::borrow::Cow::Borrowed({id:?}), first: {} }},",
+                part.first
+            );
         }
         emit!(self, "]),");
         emit!(self, "source: ::std::borrow::Cow::Borrowed({:?}),", self.model.source);
@@ -29,7 +36,10 @@ impl Module<'_> {
             }
             emit!(self, "calls: {},", limits.calls);
             let (string, list, values) = (limits.string, limits.list, limits.values);
-            emit!(self, "limits: stub::Limits {{ string: {string}, list: {list}, values: {values} }}, }},");
+            emit!(
+                self,
+                "limits: stub::Limits {{ string: {string}, list: {list}, values: {values} }}, }},"
+            );
         }
         emit!(self, "];");
     }

@@ -1,12 +1,13 @@
 //! Handles inside other values.
 //!
-//! A type that holds handles is two types in Rust: one of clients, with the structs of their resources, and one of servers,
-//! with the objects themselves (`Arc`) or, where a client lends them for a call, views of them (`Lent`). The one of a server
-//! has `Served` before its name. Both have one layout: a handle is a number in place.
+//! A type that holds handles is two types in Rust: one of clients, with the structs of their
+//! resources, and one of servers, with the objects themselves (`Arc`) or, where a client lends them
+//! for a call, views of them (`Lent`). The one of a server has `Served` before its name. Both have
+//! one layout: a handle is a number in place.
 //!
-//! A client's value is looked over before it is sent, so that no handle of another binding goes out as a number that means
-//! something else there, and again when the server has answered: what was given away is the server's then. Such values
-//! are passed by value on both sides.
+//! A client's value is looked over before it is sent, so that no handle of another binding goes out
+//! as a number that means something else there, and again when the server has answered: what was
+//! given away is the server's then. Such values are passed by value on both sides.
 //!
 //! The code made here works on a variable `value_`, and shadows it on the way inwards.
 
@@ -56,14 +57,19 @@ impl Module<'_> {
         if !(holds.owned || holds.lent && visit == Visit::Check) {
             return String::new();
         }
-        let (iter, reference) = if visit == Visit::Check { ("iter", "&") } else { ("iter_mut", "&mut ") };
+        let (iter, reference) =
+            if visit == Visit::Check { ("iter", "&") } else { ("iter_mut", "&mut ") };
         match self.model.resolve(ty) {
-            Type::Own(_) | Type::Borrow(_) if visit == Visit::Check => "value_.link.handle(binding_)?;".into(),
+            Type::Own(_) | Type::Borrow(_) if visit == Visit::Check => {
+                "value_.link.handle(binding_)?;".into()
+            }
             Type::Own(_) => "value_.link.give_up();".into(),
             Type::List(t) | Type::FixedList(t, _) => {
                 format!("for value_ in value_.{iter}() {{ {} }}", self.visit(t, visit))
             }
-            Type::Option(t) => format!("if let Some(value_) = value_ {{ {} }}", self.visit(t, visit)),
+            Type::Option(t) => {
+                format!("if let Some(value_) = value_ {{ {} }}", self.visit(t, visit))
+            }
             Type::Result(ok, err) => {
                 let arm = |name: &str, side: &Option<Box<Type>>| match side
                     .as_ref()
@@ -76,7 +82,9 @@ impl Module<'_> {
                 format!("match value_ {{ {} {} }}", arm("Ok", ok), arm("Err", err))
             }
             Type::Tuple(types) => {
-                let member = |(number, code): (usize, String)| format!("{{ let value_ = {reference}value_.{number}; {code} }}");
+                let member = |(number, code): (usize, String)| {
+                    format!("{{ let value_ = {reference}value_.{number}; {code} }}")
+                };
                 let all = types.iter().map(|t| self.visit(t, visit)).enumerate();
                 all.filter(|(_, code)| !code.is_empty()).map(member).collect()
             }
@@ -85,24 +93,36 @@ impl Module<'_> {
         }
     }
 
-    /// An expression that turns a client's value into what a server in this domain takes. Fails on handles of other domains.
+    /// An expression that turns a client's value into what a server in this domain takes. Fails on
+    /// handles of other domains.
     pub(super) fn to_server(&self, ty: &Type) -> String {
         if !self.model.holds(ty).any() {
             return "value_".into();
         }
-        let side = |t: &Option<Box<Type>>| t.as_ref().map_or("value_".to_owned(), |t| self.to_server(t));
+        let side =
+            |t: &Option<Box<Type>>| t.as_ref().map_or("value_".to_owned(), |t| self.to_server(t));
         match self.model.resolve(ty) {
             Type::Own(_) => "::std::sync::Arc::clone(value_.link.server()?)".into(),
-            Type::Borrow(_) => "::upcall::Lent::from(::std::sync::Arc::clone(value_.link.server()?))".into(),
-            Type::Option(t) => format!("match value_ {{ Some(value_) => Some({}), None => None }}", self.to_server(t)),
+            Type::Borrow(_) => {
+                "::upcall::Lent::from(::std::sync::Arc::clone(value_.link.server()?))".into()
+            }
+            Type::Option(t) => format!(
+                "match value_ {{ Some(value_) => Some({}), None => None }}",
+                self.to_server(t)
+            ),
             Type::List(t) => self.list_to_server(t),
             Type::FixedList(t, n) => {
                 let list = self.list_to_server(t);
-                let same = "Ok(list_) => list_, Err(_) => ::core::unreachable!(\"as many as before\")";
+                let same =
+                    "Ok(list_) => list_, Err(_) => ::core::unreachable!(\"as many as before\")";
                 format!("match <[_; {n}]>::try_from({list}) {{ {same} }}")
             }
             Type::Result(ok, err) => {
-                format!("match value_ {{ Ok(value_) => Ok({}), Err(value_) => Err({}) }}", side(ok), side(err))
+                format!(
+                    "match value_ {{ Ok(value_) => Ok({}), Err(value_) => Err({}) }}",
+                    side(ok),
+                    side(err)
+                )
             }
             Type::Tuple(types) => self.members(types, |t| self.to_server(t)),
             _ => "value_.to_server_()?".into(),
@@ -111,24 +131,36 @@ impl Module<'_> {
 
     fn list_to_server(&self, element: &Type) -> String {
         let each = self.to_server(element);
-        format!("{{ let mut list_ = ::std::vec::Vec::new(); for value_ in value_ {{ list_.push({each}); }} list_ }}")
+        format!(
+            "{{ let mut list_ = ::std::vec::Vec::new(); for value_ in value_ {{ list_.push({each}); }} list_ }}"
+        )
     }
 
-    /// An expression that turns what a server in this domain returned into what a client gets: objects into handles.
+    /// An expression that turns what a server in this domain returned into what a client gets:
+    /// objects into handles.
     pub(super) fn to_client(&self, ty: &Type) -> String {
         if !self.model.holds(ty).any() {
             return "value_".into();
         }
-        let side = |t: &Option<Box<Type>>| t.as_ref().map_or("value_".to_owned(), |t| self.to_client(t));
+        let side =
+            |t: &Option<Box<Type>>| t.as_ref().map_or("value_".to_owned(), |t| self.to_client(t));
         match self.model.resolve(ty) {
             Type::Own(id) | Type::Borrow(id) => {
                 format!("{} {{ link: {}::Local(value_) }}", self.path(*id), self.link_path(*id))
             }
-            Type::Option(t) | Type::FixedList(t, _) => format!("value_.map(|value_| {})", self.to_client(t)),
-            Type::List(t) => {
-                format!("value_.into_iter().map(|value_| {}).collect::<{}<_>>()", self.to_client(t), self.std("Vec"))
+            Type::Option(t) | Type::FixedList(t, _) => {
+                format!("value_.map(|value_| {})", self.to_client(t))
             }
-            Type::Result(ok, err) => format!("value_.map(|value_| {}).map_err(|value_| {})", side(ok), side(err)),
+            Type::List(t) => {
+                format!(
+                    "value_.into_iter().map(|value_| {}).collect::<{}<_>>()",
+                    self.to_client(t),
+                    self.std("Vec")
+                )
+            }
+            Type::Result(ok, err) => {
+                format!("value_.map(|value_| {}).map_err(|value_| {})", side(ok), side(err))
+            }
             Type::Tuple(types) => self.members(types, |t| self.to_client(t)),
             _ => "value_.to_client_()".into(),
         }
@@ -137,7 +169,10 @@ impl Module<'_> {
     /// A tuple, each member by itself.
     fn members(&self, types: &[Type], each: impl Fn(&Type) -> String) -> String {
         let names: Vec<String> = (0..types.len()).map(|n| format!("value_{n}_")).collect();
-        let members = types.iter().zip(&names).map(|(t, name)| format!("{{ let value_ = {name}; {} }}", each(t)));
+        let members = types
+            .iter()
+            .zip(&names)
+            .map(|(t, name)| format!("{{ let value_ = {name}; {} }}", each(t)));
         format!("{{ let {} = value_; {} }}", tuple(names.iter().cloned()), tuple(members))
     }
 
@@ -146,15 +181,28 @@ impl Module<'_> {
         let reference = if visit == Visit::Check { "&" } else { "&mut " };
         match &def.shape {
             Shape::Record(fields) => {
-                let parts =
-                    fields.iter().map(|f| (snake(&f.name), self.visit(&f.ty, visit))).filter(|(_, code)| !code.is_empty());
-                parts.map(|(name, code)| format!("{{ let value_ = {reference}value_.{name}; {code} }}")).collect()
+                let parts = fields
+                    .iter()
+                    .map(|f| (snake(&f.name), self.visit(&f.ty, visit)))
+                    .filter(|(_, code)| !code.is_empty());
+                parts
+                    .map(|(name, code)| {
+                        format!("{{ let value_ = {reference}value_.{name}; {code} }}")
+                    })
+                    .collect()
             }
             Shape::Variant(cases) => {
                 let name = camel(&def.name);
-                let arm = |case: &Case| match case.ty.as_ref().map(|t| self.visit(t, visit)).filter(|code| !code.is_empty()) {
+                let arm = |case: &Case| match case
+                    .ty
+                    .as_ref()
+                    .map(|t| self.visit(t, visit))
+                    .filter(|code| !code.is_empty())
+                {
                     Some(code) => format!("{name}::{}(value_) => {{ {code} }}", camel(&case.name)),
-                    None if case.ty.is_some() => format!("{name}::{}(_) => {{}}", camel(&case.name)),
+                    None if case.ty.is_some() => {
+                        format!("{name}::{}(_) => {{}}", camel(&case.name))
+                    }
                     None => format!("{name}::{} => {{}}", camel(&case.name)),
                 };
                 format!("match value_ {{ {} }}", cases.iter().map(arm).collect::<String>())
@@ -163,16 +211,23 @@ impl Module<'_> {
         }
     }
 
-    /// An expression that makes a record or variant from `value_`, one of the other form, part by part.
+    /// An expression that makes a record or variant from `value_`, one of the other form, part by
+    /// part.
     fn converted(&self, def: &Def, from: &str, to: &str, each: impl Fn(&Type) -> String) -> String {
         match &def.shape {
             Shape::Record(fields) => {
-                let part = |f: &Field| format!("{0}: {{ let value_ = value_.{0}; {1} }}", snake(&f.name), each(&f.ty));
+                let part = |f: &Field| {
+                    format!("{0}: {{ let value_ = value_.{0}; {1} }}", snake(&f.name), each(&f.ty))
+                };
                 format!("{to} {{ {} }}", fields.iter().map(part).collect::<Vec<_>>().join(", "))
             }
             Shape::Variant(cases) => {
                 let arm = |case: &Case| match &case.ty {
-                    Some(ty) => format!("{from}::{0}(value_) => {to}::{0}({1}),", camel(&case.name), each(ty)),
+                    Some(ty) => format!(
+                        "{from}::{0}(value_) => {to}::{0}({1}),",
+                        camel(&case.name),
+                        each(ty)
+                    ),
                     None => format!("{from}::{0} => {to}::{0},", camel(&case.name)),
                 };
                 format!("match value_ {{ {} }}", cases.iter().map(arm).collect::<String>())
@@ -181,13 +236,17 @@ impl Module<'_> {
         }
     }
 
-    /// What a record or variant with handles has beside its layout. `client` is its type for clients.
+    /// What a record or variant with handles has beside its layout. `client` is its type for
+    /// clients.
     pub(super) fn carrier(&mut self, def: &Def, client: &str) {
         let (name, served) = (camel(&def.name), self.served_name(def));
         let result = self.std("Result");
         emit!(self, "impl {client} {{");
         let check = self.visit_parts(def, Visit::Check);
-        emit!(self, "pub(super) fn check_(&self, binding_: &stub::Binding) -> {result}<(), ::upcall::CallError> {{");
+        emit!(
+            self,
+            "pub(super) fn check_(&self, binding_: &stub::Binding) -> {result}<(), ::upcall::CallError> {{"
+        );
         emit!(self, "let value_ = self; {check} Ok(()) }}");
         if def.holds.owned {
             let give_up = self.visit_parts(def, Visit::GiveUp);
@@ -198,7 +257,10 @@ impl Module<'_> {
         emit!(self, "let value_ = self; Ok({convert}) }} }}");
         if !def.holds.lent {
             let convert = self.converted(def, &served, &name, |t| self.to_client(t));
-            emit!(self, "impl {served} {{ pub(super) fn to_client_(self) -> {name} {{ let value_ = self; {convert} }} }}");
+            emit!(
+                self,
+                "impl {served} {{ pub(super) fn to_client_(self) -> {name} {{ let value_ = self; {convert} }} }}"
+            );
         }
         emit!(self, "impl ::core::fmt::Debug for {served} {{");
         emit!(self, "fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{");

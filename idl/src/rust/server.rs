@@ -10,7 +10,11 @@ impl Module<'_> {
             self.traits();
         }
         emit!(self, "/// `server`, ready to be served under a name.");
-        emit!(self, "#[must_use] pub fn export(server: impl {}) -> ::upcall::Export {{", self.server_name());
+        emit!(
+            self,
+            "#[must_use] pub fn export(server: impl {}) -> ::upcall::Export {{",
+            self.server_name()
+        );
         emit!(self, "::upcall::Export::new(&INTERFACE, link::Server(server)) }}");
         self.dispatcher();
     }
@@ -24,9 +28,16 @@ impl Module<'_> {
                 "///\n/// Its clients call the interfaces that it carries through the same binding: it implements those too."
             );
         }
-        let parts: String =
-            self.interface().parts.iter().map(|part| format!("super::{}::Serve + ", self.modules[part.interface])).collect();
-        emit!(self, "pub trait Serve: {parts}::core::marker::Send + ::core::marker::Sync + 'static {{");
+        let parts: String = self
+            .interface()
+            .parts
+            .iter()
+            .map(|part| format!("super::{}::Serve + ", self.modules[part.interface]))
+            .collect();
+        emit!(
+            self,
+            "pub trait Serve: {parts}::core::marker::Send + ::core::marker::Sync + 'static {{"
+        );
         for (_, procedure) in self.procedures() {
             if !matches!(procedure.kind, ProcedureKind::Method(_)) {
                 self.required_method(procedure);
@@ -41,8 +52,15 @@ impl Module<'_> {
     fn resource_trait(&mut self, id: TypeId) {
         let def = self.model.def(id);
         let name = self.trait_name(id);
-        emit!(self, "/// An object behind a handle to `{}`. It is dropped when the client drops the handle, or dies.", def.name);
-        emit!(self, "pub trait {name}: ::core::any::Any + ::core::marker::Send + ::core::marker::Sync {{");
+        emit!(
+            self,
+            "/// An object behind a handle to `{}`. It is dropped when the client drops the handle, or dies.",
+            def.name
+        );
+        emit!(
+            self,
+            "pub trait {name}: ::core::any::Any + ::core::marker::Send + ::core::marker::Sync {{"
+        );
         for (_, procedure) in self.procedures() {
             if procedure.kind == ProcedureKind::Method(id) {
                 self.required_method(procedure);
@@ -54,9 +72,17 @@ impl Module<'_> {
     fn required_method(&mut self, procedure: &Procedure) {
         let mut params = vec!["&self".to_owned()];
         for param in self.params(procedure) {
-            params.push(format!("{}: {}", snake(&param.name), self.param_ty(&param.ty, Side::Server)));
+            params.push(format!(
+                "{}: {}",
+                snake(&param.name),
+                self.param_ty(&param.ty, Side::Server)
+            ));
         }
-        let output = procedure.result.as_ref().map(|ty| format!(" -> {}", self.ty(ty, Side::Server))).unwrap_or_default();
+        let output = procedure
+            .result
+            .as_ref()
+            .map(|ty| format!(" -> {}", self.ty(ty, Side::Server)))
+            .unwrap_or_default();
         self.docs(procedure.docs.as_deref(), &format!("`{}`", procedure.signature));
         let name = self.server_method(procedure);
         emit!(self, "fn {name}({}){output};", params.join(", "));
@@ -81,12 +107,17 @@ impl Module<'_> {
                     continue;
                 }
                 let (module, first) = (&self.modules[part.interface], part.first);
-                emit!(self, "number @ {first}..{end} => super::{module}::run_(&self.0, number - {first}, call),");
+                emit!(
+                    self,
+                    "number @ {first}..{end} => super::{module}::run_(&self.0, number - {first}, call),"
+                );
             }
             emit!(self, "_ => call.unknown(), }} }} }}");
         }
         // Methods are called on objects: one that has nothing else leaves the server unused.
-        let unused = self.procedures().all(|(_, procedure)| matches!(procedure.kind, ProcedureKind::Method(_)));
+        let unused = self
+            .procedures()
+            .all(|(_, procedure)| matches!(procedure.kind, ProcedureKind::Method(_)));
         let name = if unused { "_" } else { "server_" };
         emit!(
             self,
@@ -103,13 +134,15 @@ impl Module<'_> {
         let args = if procedure.params.is_empty() { "_" } else { "args_" };
         emit!(self, "{number} => call.respond(|{args}: &stub::Decoder<'_>| {{");
         let (mut object, mut of) = ("server_".to_owned(), self.server_name());
-        if let (ProcedureKind::Method(id), Some(this)) = (procedure.kind, procedure.params.first()) {
+        if let (ProcedureKind::Method(id), Some(this)) = (procedure.kind, procedure.params.first())
+        {
             of = self.trait_name(id);
             emit!(self, "let this_ = args_.borrow::<dyn {of}>({})?;", this.offset);
             object = "&*this_".to_owned();
         }
         // What is given away is taken last: nothing is lost if a parameter behind it is malformed.
-        let (given, others): (Vec<_>, Vec<_>) = self.params(procedure).iter().partition(|p| self.model.holds(&p.ty).owned);
+        let (given, others): (Vec<_>, Vec<_>) =
+            self.params(procedure).iter().partition(|p| self.model.holds(&p.ty).owned);
         for param in others.into_iter().chain(given) {
             let (name, at) = (snake(&param.name), param.offset);
             match self.pass(&param.ty) {
@@ -118,14 +151,26 @@ impl Module<'_> {
                 }
                 Pass::Bytes => emit_let(self, &name, &format!("args_.bytes({at})?")),
                 Pass::Borrow(id) => {
-                    emit_let(self, &name, &format!("args_.borrow::<dyn {}>({at})?", self.trait_path(id)));
+                    emit_let(
+                        self,
+                        &name,
+                        &format!("args_.borrow::<dyn {}>({at})?", self.trait_path(id)),
+                    );
                 }
                 Pass::Own(id) => {
-                    emit_let(self, &name, &format!("args_.take::<dyn {}>({at})?", self.trait_path(id)));
+                    emit_let(
+                        self,
+                        &name,
+                        &format!("args_.take::<dyn {}>({at})?", self.trait_path(id)),
+                    );
                 }
                 _ => {
                     let ty: &Type = &param.ty;
-                    emit_let(self, &name, &format!("args_.get::<{}>({at})?", self.ty(ty, Side::Server)));
+                    emit_let(
+                        self,
+                        &name,
+                        &format!("args_.get::<{}>({at})?", self.ty(ty, Side::Server)),
+                    );
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Types with their layout: what is written at which offset, and how it is read back from memory that a peer wrote.
+//! Types with their layout: what is written at which offset, and how it is read back from memory
+//! that a peer wrote.
 
 use super::names::{camel, snake, upper};
 use super::{Module, Side, emit, tuple};
@@ -22,9 +23,9 @@ pub(super) fn properties(model: &Model) -> Vec<Properties> {
     let mut known: Vec<Properties> = Vec::new();
     for def in &model.types {
         let all = |types: &mut dyn Iterator<Item = &Type>| {
-            types
-                .map(|t| of_type(&known, t))
-                .fold(Properties { copy: true, eq: true }, |a, b| Properties { copy: a.copy && b.copy, eq: a.eq && b.eq })
+            types.map(|t| of_type(&known, t)).fold(Properties { copy: true, eq: true }, |a, b| {
+                Properties { copy: a.copy && b.copy, eq: a.eq && b.eq }
+            })
         };
         let mut own = match &def.shape {
             Shape::Record(fields) => all(&mut fields.iter().map(|f| &f.ty)),
@@ -42,7 +43,10 @@ pub(super) fn properties(model: &Model) -> Vec<Properties> {
 fn of_type(known: &[Properties], ty: &Type) -> Properties {
     let of = |t: &Type| of_type(known, t);
     let both = |types: &mut dyn Iterator<Item = &Type>| {
-        types.map(of).fold(Properties { copy: true, eq: true }, |a, b| Properties { copy: a.copy && b.copy, eq: a.eq && b.eq })
+        types.map(of).fold(Properties { copy: true, eq: true }, |a, b| Properties {
+            copy: a.copy && b.copy,
+            eq: a.eq && b.eq,
+        })
     };
     match ty {
         Type::F32 | Type::F64 => Properties { copy: true, eq: false },
@@ -77,7 +81,9 @@ impl Module<'_> {
                 Shape::Alias(target) => self.alias(def, target),
                 Shape::Record(fields) => self.record(def, fields, self.properties[id.0]),
                 Shape::Variant(cases) => self.variant(def, cases, self.properties[id.0]),
-                Shape::Enum(labels) if self.is_declared(def) => self.declared_enumeration(def, labels),
+                Shape::Enum(labels) if self.is_declared(def) => {
+                    self.declared_enumeration(def, labels)
+                }
                 Shape::Enum(labels) => self.enumeration(def, labels),
                 Shape::Flags(labels) => self.flags(def, labels),
                 Shape::Resource => {} // client.rs and server.rs
@@ -100,7 +106,11 @@ impl Module<'_> {
         if let Type::Named(id) = target
             && self.model.def(*id).interface != self.index
         {
-            let renamed = if camel(&self.model.def(*id).name) == name { String::new() } else { format!(" as {name}") };
+            let renamed = if camel(&self.model.def(*id).name) == name {
+                String::new()
+            } else {
+                format!(" as {name}")
+            };
             emit!(self, "pub use {}{renamed};", self.path(*id));
             return;
         }
@@ -132,12 +142,15 @@ impl Module<'_> {
 
     /// `tail` of what has one.
     fn tail_of<'t>(&self, parts: impl Iterator<Item = (String, &'t Type)>) -> String {
-        let parts: Vec<String> =
-            parts.filter(|(_, ty)| !self.model.layout(ty).fixed).map(|(place, _)| format!("stub::Put::tail({place})")).collect();
+        let parts: Vec<String> = parts
+            .filter(|(_, ty)| !self.model.layout(ty).fixed)
+            .map(|(place, _)| format!("stub::Put::tail({place})"))
+            .collect();
         if parts.is_empty() { "0".into() } else { parts.join(" + ") }
     }
 
-    /// The forms that a record or variant has: name, type, whose it is, whether it is written, whether it is read.
+    /// The forms that a record or variant has: name, type, whose it is, whether it is written,
+    /// whether it is read.
     fn forms(&self, def: &Def) -> Vec<Form> {
         let name = camel(&def.name);
         if !self.is_carrier(def) {
@@ -163,7 +176,11 @@ impl Module<'_> {
                 self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
                 emit!(self, "#[derive(Debug)]");
             }
-            Side::Server => emit!(self, "/// `{}` as a server has it, with objects in place of handles.", def.name),
+            Side::Server => emit!(
+                self,
+                "/// `{}` as a server has it, with objects in place of handles.",
+                def.name
+            ),
         }
         let lifetime = if form.side == Side::Declared && def.holds.lent { "<'a>" } else { "" };
         emit!(self, "pub {keyword} {}{lifetime} {{", form.name);
@@ -183,14 +200,25 @@ impl Module<'_> {
             let ty = &form.ty;
             let opens = self.may_take_apart(def, &form);
             let large = fields.iter().filter(|f| opens && !self.model.layout(&f.ty).fixed);
-            let free: String = large.map(|f| format!("stub::Layout::free(self.{}, pace);", snake(&f.name))).collect();
+            let free: String = large
+                .map(|f| format!("stub::Layout::free(self.{}, pace);", snake(&f.name)))
+                .collect();
             self.layout_impl_with(ty, layout, &free);
             if form.put {
-                let tail = self.tail_of(fields.iter().map(|f| (format!("&self.{}", snake(&f.name)), &f.ty)));
-                emit!(self, "impl stub::Put for {ty} {{ #[inline] fn tail(&self) -> usize {{ {tail} }}");
+                let tail = self
+                    .tail_of(fields.iter().map(|f| (format!("&self.{}", snake(&f.name)), &f.ty)));
+                emit!(
+                    self,
+                    "impl stub::Put for {ty} {{ #[inline] fn tail(&self) -> usize {{ {tail} }}"
+                );
                 emit!(self, "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{");
                 for (field, offset) in fields.iter().zip(&offsets) {
-                    emit!(self, "stub::Put::put(&self.{}, e, {});", snake(&field.name), at(*offset));
+                    emit!(
+                        self,
+                        "stub::Put::put(&self.{}, e, {});",
+                        snake(&field.name),
+                        at(*offset)
+                    );
                 }
                 emit!(self, "}} }}");
             }
@@ -212,7 +240,10 @@ impl Module<'_> {
     fn open_get(&mut self, name: &str) {
         let result = self.std("Result");
         emit!(self, "impl stub::Get for {name} {{");
-        emit!(self, "#[inline] fn get(d: &stub::Decoder<'_>, at: usize) -> {result}<Self, stub::Malformed> {{");
+        emit!(
+            self,
+            "#[inline] fn get(d: &stub::Decoder<'_>, at: usize) -> {result}<Self, stub::Malformed> {{"
+        );
     }
 
     fn variant(&mut self, def: &Def, cases: &[Case], properties: Properties) {
@@ -222,12 +253,20 @@ impl Module<'_> {
                 self.open_type(def, &form, "enum", properties);
                 for case in cases {
                     self.docs(case.docs.as_deref(), &format!("`{}`", case.name));
-                    let payload = case.ty.as_ref().map(|t| format!("({})", self.ty(t, form.side))).unwrap_or_default();
+                    let payload = case
+                        .ty
+                        .as_ref()
+                        .map(|t| format!("({})", self.ty(t, form.side)))
+                        .unwrap_or_default();
                     emit!(self, "{}{payload},", camel(&case.name));
                 }
                 emit!(self, "}}");
             }
-            let free = if self.may_take_apart(def, &form) { self.free_of_variant(&form, cases) } else { String::new() };
+            let free = if self.may_take_apart(def, &form) {
+                self.free_of_variant(&form, cases)
+            } else {
+                String::new()
+            };
             self.layout_impl_with(&form.ty, layout, &free);
             if form.put {
                 self.put_variant(&form, cases, layout.fixed);
@@ -239,7 +278,10 @@ impl Module<'_> {
                 self.carrier(def, &form.ty);
             }
         }
-        let arms = cases.iter().map(|c| (c.name.as_str(), camel(&c.name), c.ty.is_some())).collect::<Vec<_>>();
+        let arms = cases
+            .iter()
+            .map(|c| (c.name.as_str(), camel(&c.name), c.ty.is_some()))
+            .collect::<Vec<_>>();
         self.display_if_error(&camel(&def.name), Some(&arms), &def.name);
     }
 
@@ -251,12 +293,19 @@ impl Module<'_> {
 
     /// The body of `free`; empty if no case may be large.
     fn free_of_variant(&self, form: &Form, cases: &[Case]) -> String {
-        let is_large = |case: &&Case| case.ty.as_ref().is_some_and(|ty| !self.model.layout(ty).fixed);
+        let is_large =
+            |case: &&Case| case.ty.as_ref().is_some_and(|ty| !self.model.layout(ty).fixed);
         let large: Vec<&Case> = cases.iter().filter(is_large).collect();
         if large.is_empty() {
             return String::new();
         }
-        let arm = |case: &&Case| format!("{}::{}(value) => stub::Layout::free(value, pace),", form.name, camel(&case.name));
+        let arm = |case: &&Case| {
+            format!(
+                "{}::{}(value) => stub::Layout::free(value, pace),",
+                form.name,
+                camel(&case.name)
+            )
+        };
         let others = if large.len() < cases.len() { "_ => {}" } else { "" };
         format!("match self {{ {}{others} }}", large.iter().map(arm).collect::<String>())
     }
@@ -273,7 +322,11 @@ impl Module<'_> {
             for case in cases {
                 match &case.ty {
                     Some(ty) if !self.model.layout(ty).fixed => {
-                        emit!(self, "{name}::{}(value) => stub::Put::tail(value),", camel(&case.name));
+                        emit!(
+                            self,
+                            "{name}::{}(value) => stub::Put::tail(value),",
+                            camel(&case.name)
+                        );
                     }
                     _ => others = true,
                 }
@@ -283,7 +336,10 @@ impl Module<'_> {
             }
             emit!(self, "}}");
         }
-        emit!(self, "}} #[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ match self {{");
+        emit!(
+            self,
+            "}} #[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ match self {{"
+        );
         for (number, case) in cases.iter().enumerate() {
             let rust = camel(&case.name);
             if case.ty.is_some() {
@@ -302,14 +358,23 @@ impl Module<'_> {
         self.open_get(&form.ty);
         emit!(self, "match d.u{tag}(at)? {{");
         for (number, case) in cases.iter().enumerate() {
-            let payload = case.ty.as_ref().map(|_| format!("(stub::Get::get(d, {})?)", at(value))).unwrap_or_default();
+            let payload = case
+                .ty
+                .as_ref()
+                .map(|_| format!("(stub::Get::get(d, {})?)", at(value)))
+                .unwrap_or_default();
             emit!(self, "{number} => Ok({name}::{}{payload}),", camel(&case.name));
         }
-        emit!(self, "found => Err(stub::Malformed::discriminant(at, found.into(), {})),", cases.len());
+        emit!(
+            self,
+            "found => Err(stub::Malformed::discriminant(at, found.into(), {})),",
+            cases.len()
+        );
         emit!(self, "}} }} }}");
     }
 
-    /// One that the program has declared: it need not be `Copy`, nor can be counted on to have any numbers.
+    /// One that the program has declared: it need not be `Copy`, nor can be counted on to have any
+    /// numbers.
     fn declared_enumeration(&mut self, def: &Def, labels: &[Label]) {
         let case = |label: &Label| Case { name: label.name.clone(), ty: None, docs: None };
         let cases: Vec<Case> = labels.iter().map(case).collect();
@@ -334,15 +399,23 @@ impl Module<'_> {
         emit!(self, "}}");
         self.layout_impl(&name, def.layout);
         emit!(self, "impl stub::Put for {name} {{ #[inline] fn tail(&self) -> usize {{ 0 }}");
-        emit!(self, "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ e.u{bits}(at, *self as u{bits}); }} }}");
+        emit!(
+            self,
+            "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ e.u{bits}(at, *self as u{bits}); }} }}"
+        );
         self.open_get(&name);
         emit!(self, "match d.u{bits}(at)? {{");
         for (number, label) in labels.iter().enumerate() {
             emit!(self, "{number} => Ok({name}::{}),", camel(&label.name));
         }
-        emit!(self, "found => Err(stub::Malformed::discriminant(at, found.into(), {})),", labels.len());
+        emit!(
+            self,
+            "found => Err(stub::Malformed::discriminant(at, found.into(), {})),",
+            labels.len()
+        );
         emit!(self, "}} }} }}");
-        let arms = labels.iter().map(|l| (l.name.as_str(), camel(&l.name), false)).collect::<Vec<_>>();
+        let arms =
+            labels.iter().map(|l| (l.name.as_str(), camel(&l.name), false)).collect::<Vec<_>>();
         self.display_if_error(&name, Some(&arms), &def.name);
     }
 
@@ -356,11 +429,21 @@ impl Module<'_> {
         emit!(self, "impl {name} {{");
         for (number, label) in labels.iter().enumerate() {
             self.docs(label.docs.as_deref(), &format!("`{}`", label.name));
-            emit!(self, "pub const {}: {name} = {name} {{ bits: 1 << {number} }};", upper(&label.name));
+            emit!(
+                self,
+                "pub const {}: {name} = {name} {{ bits: 1 << {number} }};",
+                upper(&label.name)
+            );
         }
         let option = self.std("Option");
-        emit!(self, "/// No flag.\n#[must_use] pub const fn empty() -> Self {{ Self {{ bits: 0 }} }}");
-        emit!(self, "/// Every flag.\n#[must_use] pub const fn all() -> Self {{ Self {{ bits: {all:#x} }} }}");
+        emit!(
+            self,
+            "/// No flag.\n#[must_use] pub const fn empty() -> Self {{ Self {{ bits: 0 }} }}"
+        );
+        emit!(
+            self,
+            "/// Every flag.\n#[must_use] pub const fn all() -> Self {{ Self {{ bits: {all:#x} }} }}"
+        );
         emit!(self, "/// The flags as a number, the first one as bit 0.");
         emit!(self, "#[must_use] pub const fn bits(self) -> u{bits} {{ self.bits }}");
         emit!(self, "/// The reverse of `bits`; `None` if a bit has no flag.");
@@ -372,11 +455,22 @@ impl Module<'_> {
             emit!(self, "if bits & !{all:#x} == 0 {{ Some(Self {{ bits }}) }} else {{ None }} }}");
         }
         emit!(self, "/// Whether every flag of `other` is set here.");
-        emit!(self, "#[must_use] pub const fn contains(self, other: Self) -> bool {{ self.bits & other.bits == other.bits }}");
-        emit!(self, "/// Whether no flag is set.\n#[must_use] pub const fn is_empty(self) -> bool {{ self.bits == 0 }} }}");
-        for (operator, method, sign) in [("BitOr", "bitor", "|"), ("BitAnd", "bitand", "&"), ("BitXor", "bitxor", "^")] {
+        emit!(
+            self,
+            "#[must_use] pub const fn contains(self, other: Self) -> bool {{ self.bits & other.bits == other.bits }}"
+        );
+        emit!(
+            self,
+            "/// Whether no flag is set.\n#[must_use] pub const fn is_empty(self) -> bool {{ self.bits == 0 }} }}"
+        );
+        for (operator, method, sign) in
+            [("BitOr", "bitor", "|"), ("BitAnd", "bitand", "&"), ("BitXor", "bitxor", "^")]
+        {
             emit!(self, "impl ::core::ops::{operator} for {name} {{ type Output = Self;");
-            emit!(self, "fn {method}(self, other: Self) -> Self {{ Self {{ bits: self.bits {sign} other.bits }} }} }}");
+            emit!(
+                self,
+                "fn {method}(self, other: Self) -> Self {{ Self {{ bits: self.bits {sign} other.bits }} }} }}"
+            );
         }
         emit!(self, "impl ::core::ops::BitOrAssign for {name} {{");
         emit!(self, "fn bitor_assign(&mut self, other: Self) {{ self.bits |= other.bits; }} }}");
@@ -386,20 +480,31 @@ impl Module<'_> {
         emit!(self, "fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{");
         emit!(self, "let mut set = f.debug_set();");
         emit!(self, "for (number, name) in [{}].into_iter().enumerate() {{", quoted(labels));
-        emit!(self, "if self.bits >> number & 1 == 1 {{ set.entry(&::core::format_args!(\"{{name}}\")); }} }}");
+        emit!(
+            self,
+            "if self.bits >> number & 1 == 1 {{ set.entry(&::core::format_args!(\"{{name}}\")); }} }}"
+        );
         emit!(self, "set.finish() }} }}");
         self.layout_impl(&name, def.layout);
         emit!(self, "impl stub::Put for {name} {{ #[inline] fn tail(&self) -> usize {{ 0 }}");
-        emit!(self, "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ e.u{bits}(at, self.bits); }} }}");
+        emit!(
+            self,
+            "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ e.u{bits}(at, self.bits); }} }}"
+        );
         self.open_get(&name);
         emit!(self, "let bits = d.u{bits}(at)?;");
         emit!(self, "match Self::from_bits(bits) {{ Some(flags) => Ok(flags),");
-        emit!(self, "None => Err(stub::Malformed::discriminant(at, bits.into(), {})) }}", labels.len());
+        emit!(
+            self,
+            "None => Err(stub::Malformed::discriminant(at, bits.into(), {})) }}",
+            labels.len()
+        );
         emit!(self, "}} }}");
         self.display_if_error(&name, None, &def.name);
     }
 
-    /// The names of the types of this module that stand as the error of a result in one of its procedures.
+    /// The names of the types of this module that stand as the error of a result in one of its
+    /// procedures.
     fn error_types(&self) -> Vec<String> {
         let mut names = Vec::new();
         if self.written.is_some() {
@@ -409,13 +514,18 @@ impl Module<'_> {
         let own = &self.model.interfaces;
         for interface in own {
             for procedure in &interface.procedures {
-                let Some(Type::Result(_, Some(err))) = procedure.result.as_ref().map(|t| self.model.resolve(t)) else {
+                let Some(Type::Result(_, Some(err))) =
+                    procedure.result.as_ref().map(|t| self.model.resolve(t))
+                else {
                     continue;
                 };
                 if let Type::Named(id) = self.model.resolve(err) {
                     let def = self.model.def(*id);
                     let name = camel(&def.name);
-                    if def.interface == self.index && !matches!(def.shape, Shape::Resource) && !names.contains(&name) {
+                    if def.interface == self.index
+                        && !matches!(def.shape, Shape::Resource)
+                        && !names.contains(&name)
+                    {
                         names.push(name);
                     }
                 }
@@ -424,7 +534,8 @@ impl Module<'_> {
         names
     }
 
-    /// An error must be printable. Cases print as their WIT names, everything else as `Debug` has it.
+    /// An error must be printable. Cases print as their WIT names, everything else as `Debug` has
+    /// it.
     fn display_if_error(&mut self, name: &str, arms: Option<&[(&str, String, bool)]>, wit: &str) {
         if !self.error_types().iter().any(|n| n == name) {
             return;
@@ -436,7 +547,10 @@ impl Module<'_> {
                 emit!(self, "match self {{");
                 for (wit, rust, payload) in arms {
                     if *payload {
-                        emit!(self, "{name}::{rust}(value) => ::core::write!(f, \"{wit}: {{value:?}}\"),");
+                        emit!(
+                            self,
+                            "{name}::{rust}(value) => ::core::write!(f, \"{wit}: {{value:?}}\"),"
+                        );
                     } else {
                         emit!(self, "{name}::{rust} => f.write_str({wit:?}),");
                     }
@@ -450,8 +564,8 @@ impl Module<'_> {
         emit!(self, "}} }}");
     }
 
-    /// Numbers in the code above against the runtime's own, at compile time: two crates decide on the layout, and they
-    /// must not drift apart.
+    /// Numbers in the code above against the runtime's own, at compile time: two crates decide on
+    /// the layout, and they must not drift apart.
     pub(super) fn assertions(&mut self) {
         let mut facts: BTreeMap<String, Layout> = BTreeMap::new();
         let model = self.model;
@@ -459,7 +573,10 @@ impl Module<'_> {
             match &model.def(*id).shape {
                 Shape::Record(fields) => fields.iter().for_each(|f| self.fact(&mut facts, &f.ty)),
                 Shape::Variant(cases) => {
-                    cases.iter().filter_map(|c| c.ty.as_ref()).for_each(|t| self.fact(&mut facts, t));
+                    cases
+                        .iter()
+                        .filter_map(|c| c.ty.as_ref())
+                        .for_each(|t| self.fact(&mut facts, t));
                 }
                 _ => {}
             }
@@ -478,7 +595,10 @@ impl Module<'_> {
             return;
         }
         emit!(self, "const _: () = {{");
-        emit!(self, "const fn agree<T: stub::Layout + ?::core::marker::Sized>(size: usize, align: usize, fixed: bool) {{");
+        emit!(
+            self,
+            "const fn agree<T: stub::Layout + ?::core::marker::Sized>(size: usize, align: usize, fixed: bool) {{"
+        );
         emit!(self, "assert!(T::SIZE == size && T::ALIGN == align && T::FIXED == fixed); }}");
         for (ty, layout) in facts {
             emit!(self, "agree::<{ty}>({}, {}, {});", layout.size, layout.align, layout.fixed);

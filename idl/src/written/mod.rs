@@ -1,14 +1,19 @@
-//! Interfaces that are written in Rust: a module with one trait in it becomes WIT, and from there goes the way of all WIT.
+//! Interfaces that are written in Rust: a module with one trait in it becomes WIT, and from there
+//! goes the way of all WIT.
 //!
-//! What is written stays as it is, types and traits: the trait is what a server implements. This makes the WIT text of it, has that parsed and checked like any other, and lets the
-//! Rust generator write what is missing. So there is one compiler, and the text that C, Python and `upcall call` get means the same because it is what this side was made from.
+//! What is written stays as it is, types and traits: the trait is what a server implements. This
+//! makes the WIT text of it, has that parsed and checked like any other, and lets the
+//! Rust generator write what is missing. So there is one compiler, and the text that C, Python and
+//! `upcall call` get means the same because it is what this side was made from.
 //!
-//! A macro sees the text of one item and no types. So all that an interface is made of stands in its module; names of types from elsewhere are refused, and so is
-//! whatever WIT cannot say, each at its place and with what to write instead. Names must be the ones that Rust has for those in WIT (`NotFound` for `not-found`), since the
-//! generated code finds fields and cases by them.
+//! A macro sees the text of one item and no types. So all that an interface is made of stands in
+//! its module; names of types from elsewhere are refused, and so is whatever WIT cannot say, each
+//! at its place and with what to write instead. Names must be the ones that Rust has for those in
+//! WIT (`NotFound` for `not-found`), since the generated code finds fields and cases by them.
 //!
-//! `module.rs` reads the items and writes the WIT, `types.rs` has the types, `text.rs` remembers which place each line is from, so that what the parser and the checks behind
-//! it refuse is told at that place too.
+//! `module.rs` reads the items and writes the WIT, `types.rs` has the types, `text.rs` remembers
+//! which place each line is from, so that what the parser and the checks behind it refuse is told
+//! at that place too.
 
 mod module;
 mod text;
@@ -36,15 +41,18 @@ pub struct Emitted {
     pub limits: String,
 }
 
-/// What the attribute `package` expands to: `item`, which is a module or a trait, with the stubs. `package` is what stands in the attribute, a literal.
+/// What the attribute `package` expands to: `item`, which is a module or a trait, with the stubs.
+/// `package` is what stands in the attribute, a literal.
 ///
 /// # Errors
 /// All that is refused, each at its place.
 pub fn expand(package: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let written = Written::read(&syn::parse2(package).map_err(usage)?, syn::parse2(item)?)?;
     let model = written.model()?;
-    let code = rust::complete(&model, &written.reading.written).map_err(|error| written.place(&error))?;
-    let code: TokenStream = code.parse().map_err(|e| syn::Error::new(proc_macro2::Span::call_site(), e))?;
+    let code =
+        rust::complete(&model, &written.reading.written).map_err(|error| written.place(&error))?;
+    let code: TokenStream =
+        code.parse().map_err(|e| syn::Error::new(proc_macro2::Span::call_site(), e))?;
     let (wit, limits) = (&written.reading.wit.text, &written.reading.limits.text);
     let stubs = quote! {
         #code
@@ -65,7 +73,8 @@ pub fn expand(package: TokenStream, item: TokenStream) -> syn::Result<TokenStrea
         }
         Item::Trait(server) => {
             let (visible, name) = (&server.vis, &server.ident);
-            let mut module: syn::Ident = syn::parse_str(&rust::names::snake(&written.reading.interface))?;
+            let mut module: syn::Ident =
+                syn::parse_str(&rust::names::snake(&written.reading.interface))?;
             module.set_span(name.span());
             let docs = format!("The stubs of [`{name}`].");
             quote! { #server #[doc = #docs] #allow #visible mod #module { pub use super::#name; #stubs } }
@@ -74,16 +83,22 @@ pub fn expand(package: TokenStream, item: TokenStream) -> syn::Result<TokenStrea
     })
 }
 
-/// The interfaces that are written in a Rust file: every module and trait in it with the attribute `package`.
+/// The interfaces that are written in a Rust file: every module and trait in it with the attribute
+/// `package`.
 ///
 /// # Errors
 /// The first thing that is refused, or that the file is no Rust.
 pub fn emit(file: impl AsRef<Path>) -> Result<Vec<Emitted>, Error> {
     let path = file.as_ref();
-    let text = std::fs::read_to_string(path).map_err(|e| Error::file("read", path, &e, "name a Rust file"))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Error::file("read", path, &e, "name a Rust file"))?;
     let tell = |error: syn::Error| {
         let start = error.span().start();
-        let at = Location { file: path.display().to_string(), line: start.line as u32, column: start.column as u32 + 1 };
+        let at = Location {
+            file: path.display().to_string(),
+            line: start.line as u32,
+            column: start.column as u32 + 1,
+        };
         Error::Wit { at, message: error.to_string() }
     };
     let mut found = Vec::new();
@@ -98,7 +113,8 @@ fn emit_items(items: Vec<Item>, found: &mut Vec<Emitted>) -> syn::Result<()> {
             Item::Trait(server) => &mut server.attrs,
             _ => continue,
         };
-        let is_it = |a: &syn::Attribute| a.path().segments.last().is_some_and(|s| s.ident == "package");
+        let is_it =
+            |a: &syn::Attribute| a.path().segments.last().is_some_and(|s| s.ident == "package");
         if let Some(at) = attributes.iter().position(is_it) {
             let package: LitStr = attributes.remove(at).parse_args().map_err(usage)?;
             let written = Written::read(&package, item)?;
@@ -141,8 +157,10 @@ impl Written {
 
     fn model(&self) -> syn::Result<Model> {
         let Reading { wit, limits, .. } = &self.reading;
-        let limits = Limits::parse(Text::LIMITS, &limits.text).map_err(|error| self.place(&error))?;
-        parse::parse(&parse::Source::Text(Text::WIT, &wit.text), &limits).map_err(|error| self.place(&error))
+        let limits =
+            Limits::parse(Text::LIMITS, &limits.text).map_err(|error| self.place(&error))?;
+        parse::parse(&parse::Source::Text(Text::WIT, &wit.text), &limits)
+            .map_err(|error| self.place(&error))
     }
 
     /// An error of the compiler behind this, at the place in Rust that it is about.
@@ -150,6 +168,9 @@ impl Written {
         let at = error.location().cloned().unwrap_or_default();
         let text = if at.file == Text::LIMITS { &self.reading.limits } else { &self.reading.wit };
         let whole = error.to_string();
-        syn::Error::new(text.span(at.line), whole.strip_prefix(&format!("{at}: ")).unwrap_or(&whole))
+        syn::Error::new(
+            text.span(at.line),
+            whole.strip_prefix(&format!("{at}: ")).unwrap_or(&whole),
+        )
     }
 }

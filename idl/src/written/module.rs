@@ -12,8 +12,9 @@ use syn::ext::IdentExt;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, Expr, Fields, FnArg, Generics, Ident, Item, ItemEnum, ItemMod, ItemStruct, ItemTrait, ItemType, Lit,
-    LitStr, Meta, MetaNameValue, Pat, Result, Safety, Token, TraitItem, TraitItemFn, parse_quote,
+    Attribute, Error, Expr, Fields, FnArg, Generics, Ident, Item, ItemEnum, ItemMod, ItemStruct,
+    ItemTrait, ItemType, Lit, LitStr, Meta, MetaNameValue, Pat, Result, Safety, Token, TraitItem,
+    TraitItemFn, parse_quote,
 };
 
 /// What a name of the module stands for.
@@ -107,11 +108,14 @@ impl Reading {
         }
     }
 
-    /// The head of the text. What follows is kept apart until the interface's name is known: its trait may stand behind its types.
+    /// The head of the text. What follows is kept apart until the interface's name is known: its
+    /// trait may stand behind its types.
     fn begin(&mut self, package: &LitStr) -> Result<Text> {
         let mut head = Text::new(package.span());
         let text = package.value();
-        if text.is_empty() || text.contains(|c: char| !(c.is_ascii_alphanumeric() || "-:@.+".contains(c))) {
+        if text.is_empty()
+            || text.contains(|c: char| !(c.is_ascii_alphanumeric() || "-:@.+".contains(c)))
+        {
             return Err(Error::new(
                 package.span(),
                 "this is no package's name: write \"namespace:name@1.0.0\", in lower-case letters, digits and hyphens",
@@ -123,7 +127,12 @@ impl Reading {
     }
 
     /// Puts the text together: the interface around its types and procedures.
-    fn end(&mut self, head: &mut Text, server: &mut ItemTrait, docs_of_module: &[(String, Span)]) -> Result<()> {
+    fn end(
+        &mut self,
+        head: &mut Text,
+        server: &mut ItemTrait,
+        docs_of_module: &[(String, Span)],
+    ) -> Result<()> {
         let interface = camel_to_kebab(&server.ident);
         let (at, docs_of_trait) = (server.ident.span(), docs(&server.attrs));
         let limits = take_limits(&mut server.attrs);
@@ -136,7 +145,11 @@ impl Reading {
                 "a trait without functions is an interface without procedures: nobody could call it",
             )));
         }
-        let bounds = [parse_quote!(::core::marker::Send), parse_quote!(::core::marker::Sync), parse_quote!('static)];
+        let bounds = [
+            parse_quote!(::core::marker::Send),
+            parse_quote!(::core::marker::Sync),
+            parse_quote!('static),
+        ];
         add_bounds(server, bounds);
         let (interface, limits) = (self.note(interface), self.note(limits));
         if let Some(errors) = self.errors.take() {
@@ -179,7 +192,9 @@ impl Reading {
                     (&item.ident, Declared::Type(Kind::Value))
                 }
                 Item::Enum(item) => (&item.ident, Declared::Type(Kind::Compound)),
-                Item::Trait(item) if has(&item.attrs, "resource") => (&item.ident, Declared::Object),
+                Item::Trait(item) if has(&item.attrs, "resource") => {
+                    (&item.ident, Declared::Object)
+                }
                 Item::Type(item) => {
                     aliases.push(item);
                     continue;
@@ -189,13 +204,17 @@ impl Reading {
             self.declared.insert(ident.to_string(), declared);
         }
         // Each may be made of others. What is left at the end is refused where it is written.
-        while let Some((at, kind)) =
-            aliases.iter().enumerate().find_map(|(at, item)| Some((at, self.ty(&item.ty, Place::Declaration).ok()?.kind())))
+        while let Some((at, kind)) = aliases
+            .iter()
+            .enumerate()
+            .find_map(|(at, item)| Some((at, self.ty(&item.ty, Place::Declaration).ok()?.kind())))
         {
             let item = aliases.swap_remove(at);
             self.declared.insert(item.ident.to_string(), Declared::Type(kind));
         }
-        self.declared.extend(aliases.iter().map(|item| (item.ident.to_string(), Declared::Type(Kind::Compound))));
+        self.declared.extend(
+            aliases.iter().map(|item| (item.ident.to_string(), Declared::Type(Kind::Compound))),
+        );
     }
 
     /// Takes a name of the interface.
@@ -216,8 +235,7 @@ impl Reading {
         let kebab = camel_to_kebab(&item.ident)?;
         self.take_name(&kebab, &item.ident)?;
         let Fields::Named(fields) = &item.fields else {
-            let says =
-                "WIT's records have fields with names, at least one: write `struct Name { field: Type }`, or `type Name = Type;`";
+            let says = "WIT's records have fields with names, at least one: write `struct Name { field: Type }`, or `type Name = Type;`";
             return Err(Error::new(item.ident.span(), says));
         };
         if fields.named.is_empty() {
@@ -228,7 +246,11 @@ impl Reading {
         for field in &fields.named {
             refuse_cfg(&field.attrs)?;
             let Some(ident) = &field.ident else { continue };
-            let line = format!("{}: {},", name(&snake_to_kebab(ident)?), self.ty(&field.ty, Place::Declaration)?.wit);
+            let line = format!(
+                "{}: {},",
+                name(&snake_to_kebab(ident)?),
+                self.ty(&field.ty, Place::Declaration)?.wit
+            );
             self.wit.docs(2, &docs(&field.attrs));
             self.wit.line(2, &line, ident.span());
         }
@@ -243,9 +265,15 @@ impl Reading {
         let plain = item.variants.iter().all(|v| v.fields.is_empty());
         let mut word = if plain { "enum" } else { "variant" };
         if has(&item.attrs, "flags") {
-            let other = item.attrs.iter().find(|a| !a.path().is_ident("flags") && !a.path().is_ident("doc"));
+            let other = item
+                .attrs
+                .iter()
+                .find(|a| !a.path().is_ident("flags") && !a.path().is_ident("doc"));
             if let Some(other) = other {
-                return Err(Error::new(other.span(), "flags become a struct that is made here, with all that can be derived"));
+                return Err(Error::new(
+                    other.span(),
+                    "flags become a struct that is made here, with all that can be derived",
+                ));
             }
             if !plain {
                 return Err(Error::new(
@@ -264,7 +292,10 @@ impl Reading {
         for case in &item.variants {
             refuse_cfg(&case.attrs)?;
             if let Some((_, number)) = &case.discriminant {
-                return Err(Error::new(number.span(), "WIT numbers cases from 0 on: leave the number out"));
+                return Err(Error::new(
+                    number.span(),
+                    "WIT numbers cases from 0 on: leave the number out",
+                ));
             }
             let value = match &case.fields {
                 Fields::Unit => String::new(),
@@ -296,7 +327,8 @@ impl Reading {
         check_declaration(&item.attrs, &item.generics)?;
         let kebab = camel_to_kebab(&item.ident)?;
         self.take_name(&kebab, &item.ident)?;
-        let line = format!("type {} = {};", name(&kebab), self.ty(&item.ty, Place::Declaration)?.wit);
+        let line =
+            format!("type {} = {};", name(&kebab), self.ty(&item.ty, Place::Declaration)?.wit);
         self.wit.docs(1, &docs(&item.attrs));
         self.wit.line(1, &line, item.ident.span());
         Ok(())
@@ -305,7 +337,10 @@ impl Reading {
     fn resource(&mut self, item: &mut ItemTrait) -> Result<()> {
         take(&mut item.attrs, "resource");
         if let Some(limits) = item.attrs.iter().find(|a| a.path().is_ident("limits")) {
-            return Err(Error::new(limits.span(), "limits stand at the interface's trait, or at a function"));
+            return Err(Error::new(
+                limits.span(),
+                "limits stand at the interface's trait, or at a function",
+            ));
         }
         let kebab = camel_to_kebab(&item.ident)?;
         self.take_name(&kebab, &item.ident)?;
@@ -313,7 +348,11 @@ impl Reading {
         self.wit.line(1, &format!("resource {} {{", name(&kebab)), item.ident.span());
         self.functions(item, Some(&kebab))?;
         self.wit.line(1, "}", item.ident.span());
-        let bounds = [parse_quote!(::core::any::Any), parse_quote!(::core::marker::Send), parse_quote!(::core::marker::Sync)];
+        let bounds = [
+            parse_quote!(::core::any::Any),
+            parse_quote!(::core::marker::Send),
+            parse_quote!(::core::marker::Sync),
+        ];
         add_bounds(item, bounds);
         Ok(())
     }
@@ -322,7 +361,10 @@ impl Reading {
         refuse_cfg(&item.attrs)?;
         refuse_generics(&item.generics)?;
         if let Some(word) = &item.unsafety {
-            return Err(Error::new(word.span(), "another domain calls this, and can promise nothing: leave `unsafe` out"));
+            return Err(Error::new(
+                word.span(),
+                "another domain calls this, and can promise nothing: leave `unsafe` out",
+            ));
         }
         for inner in &mut item.items {
             let done = match inner {
@@ -350,16 +392,21 @@ impl Reading {
             || signature.variadic.is_some()
             || !matches!(signature.safety, Safety::Default)
         {
-            return Err(Error::new_spanned(signature, "another domain calls this: it is a plain `fn`"));
+            return Err(Error::new_spanned(
+                signature,
+                "another domain calls this: it is a plain `fn`",
+            ));
         }
         let short = snake_to_kebab(&signature.ident)?;
-        let procedure = resource.map_or_else(|| short.clone(), |resource| format!("{resource}.{short}"));
+        let procedure =
+            resource.map_or_else(|| short.clone(), |resource| format!("{resource}.{short}"));
         if resource.is_none() {
             self.take_name(&short, &signature.ident)?;
         }
         let mut inputs = signature.inputs.iter();
         match inputs.next() {
-            Some(FnArg::Receiver(this)) if matches!(&this.kind, syn::ReceiverKind::Reference(_, None, None)) => {}
+            Some(FnArg::Receiver(this))
+                if matches!(&this.kind, syn::ReceiverKind::Reference(_, None, None)) => {}
             Some(first) => {
                 return Err(Error::new(
                     first.span(),
@@ -377,7 +424,10 @@ impl Reading {
         for input in inputs {
             let FnArg::Typed(input) = input else { continue };
             let Pat::Ident(pattern) = &*input.pat else {
-                return Err(Error::new(input.pat.span(), "a parameter has a name in WIT: write one"));
+                return Err(Error::new(
+                    input.pat.span(),
+                    "a parameter has a name in WIT: write one",
+                ));
             };
             let kebab = snake_to_kebab(&pattern.ident)?;
             let (ty, owned) = self.parameter(&input.ty)?;
@@ -386,23 +436,33 @@ impl Reading {
             }
             params.push(format!("{}: {ty}", name(&kebab)));
         }
-        let result = self.result(&signature.output)?.map(|ty| format!(" -> {ty}")).unwrap_or_default();
+        let result =
+            self.result(&signature.output)?.map(|ty| format!(" -> {ty}")).unwrap_or_default();
         let (depth, at) = (if resource.is_some() { 2 } else { 1 }, signature.ident.span());
         self.wit.docs(depth, &docs(&function.attrs));
-        self.wit.line(depth, &format!("{}: func({}){result};", name(&short), params.join(", ")), at);
+        self.wit.line(
+            depth,
+            &format!("{}: func({}){result};", name(&short), params.join(", ")),
+            at,
+        );
         self.procedures.push((procedure, limits));
         Ok(())
     }
 
-    /// A table of limits, if there are any. What they may be, and how large, is checked where all limits are.
+    /// A table of limits, if there are any. What they may be, and how large, is checked where all
+    /// limits are.
     fn limits(&mut self, table: &str, limits: Vec<MetaNameValue>) {
         for (number, limit) in limits.into_iter().enumerate() {
             if number == 0 {
                 self.limits.line(0, table, limit.span());
             }
             let value = match &limit.value {
-                Expr::Lit(syn::ExprLit { lit: Lit::Str(text), .. }) => format!("{:?}", text.value()),
-                Expr::Lit(syn::ExprLit { lit: Lit::Int(number), .. }) => number.base10_digits().to_owned(),
+                Expr::Lit(syn::ExprLit { lit: Lit::Str(text), .. }) => {
+                    format!("{:?}", text.value())
+                }
+                Expr::Lit(syn::ExprLit { lit: Lit::Int(number), .. }) => {
+                    number.base10_digits().to_owned()
+                }
                 _ => "\"\"".into(),
             };
             let key = limit.path.to_token_stream().to_string();
@@ -425,7 +485,8 @@ fn take(attributes: &mut Vec<Attribute>, name: &str) -> bool {
 fn take_limits(attributes: &mut Vec<Attribute>) -> Result<Vec<MetaNameValue>> {
     let mut limits = Vec::new();
     for attribute in attributes.iter().filter(|a| a.path().is_ident("limits")) {
-        let list = attribute.parse_args_with(Punctuated::<MetaNameValue, Token![,]>::parse_terminated);
+        let list =
+            attribute.parse_args_with(Punctuated::<MetaNameValue, Token![,]>::parse_terminated);
         limits.extend(list.map_err(|e| {
             Error::new(e.span(), "write #[limits(string = \"64KiB\", list = 1000, tail = 4096, calls = 8)], or some of these")
         })?);
@@ -461,9 +522,10 @@ fn refuse_generics(generics: &Generics) -> Result<()> {
         return Err(Error::new(clause.span(), "WIT has no generic types: leave the clause out"));
     }
     match generics.params.first() {
-        Some(param) => {
-            Err(Error::new(param.span(), "WIT has no generic types and no lifetimes: write one type for each use, owned"))
-        }
+        Some(param) => Err(Error::new(
+            param.span(),
+            "WIT has no generic types and no lifetimes: write one type for each use, owned",
+        )),
         None => Ok(()),
     }
 }
@@ -472,11 +534,18 @@ fn refuse_generics(generics: &Generics) -> Result<()> {
 fn docs(attributes: &[Attribute]) -> Vec<(String, Span)> {
     let mut lines = Vec::new();
     for attribute in attributes.iter().filter(|a| a.path().is_ident("doc")) {
-        if let Meta::NameValue(MetaNameValue { value: Expr::Lit(syn::ExprLit { lit: Lit::Str(text), .. }), .. }) = &attribute.meta
+        if let Meta::NameValue(MetaNameValue {
+            value: Expr::Lit(syn::ExprLit { lit: Lit::Str(text), .. }),
+            ..
+        }) = &attribute.meta
         {
             let text = text.value();
             let text = text.trim_end_matches([' ', '\n']);
-            lines.extend(text.split('\n').map(|line| (line.strip_prefix(' ').unwrap_or(line).to_owned(), attribute.span())));
+            lines.extend(
+                text.split('\n').map(|line| {
+                    (line.strip_prefix(' ').unwrap_or(line).to_owned(), attribute.span())
+                }),
+            );
         }
     }
     lines
@@ -496,7 +565,12 @@ pub(super) fn camel_to_kebab(ident: &Ident) -> Result<String> {
         }
         kebab.extend(c.to_lowercase());
     }
-    checked(ident, kebab, camel_part, "with each word's first letter as a capital, and no other: `HttpError`")
+    checked(
+        ident,
+        kebab,
+        camel_part,
+        "with each word's first letter as a capital, and no other: `HttpError`",
+    )
 }
 
 /// `read_all` as `read-all`.
@@ -511,10 +585,12 @@ pub(super) fn snake_to_kebab(ident: &Ident) -> Result<String> {
 
 /// A name that comes back as what it was: the generated code finds it again by the one in WIT.
 fn checked(ident: &Ident, kebab: String, back: fn(&str) -> String, write: &str) -> Result<String> {
-    let words = kebab
-        .split('-')
-        .all(|word| word.starts_with(|c: char| c.is_ascii_alphanumeric()) && word.chars().all(|c| c.is_ascii_alphanumeric()));
-    if words && kebab.starts_with(|c: char| c.is_ascii_lowercase()) && ident.unraw() == back(&kebab) {
+    let words = kebab.split('-').all(|word| {
+        word.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && word.chars().all(|c| c.is_ascii_alphanumeric())
+    });
+    if words && kebab.starts_with(|c: char| c.is_ascii_lowercase()) && ident.unraw() == back(&kebab)
+    {
         return Ok(kebab);
     }
     Err(Error::new(

@@ -42,6 +42,10 @@ impl Text {
 
     /// Where a line is from; they count from 1.
     pub(super) fn span(&self, line: u32) -> Span {
-        (line as usize).checked_sub(1).and_then(|at| self.spans.get(at)).copied().unwrap_or(self.whole)
+        (line as usize)
+            .checked_sub(1)
+            .and_then(|at| self.spans.get(at))
+            .copied()
+            .unwrap_or(self.whole)
     }
 }

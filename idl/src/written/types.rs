@@ -4,7 +4,10 @@ use super::module::{Declared, Reading, camel_to_kebab};
 use crate::print::name;
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{Error, Expr, GenericArgument, Lit, Path, PathArguments, Result, ReturnType, Type, TypeParamBound};
+use syn::{
+    Error, Expr, GenericArgument, Lit, Path, PathArguments, Result, ReturnType, Type,
+    TypeParamBound,
+};
 
 /// A type in use.
 pub(super) struct Use {
@@ -59,10 +62,12 @@ impl Use {
 }
 
 impl Reading {
-    /// A parameter's type in WIT, and whether the server takes by value what it would get a reference to.
+    /// A parameter's type in WIT, and whether the server takes by value what it would get a
+    /// reference to.
     pub(super) fn parameter(&self, ty: &Type) -> Result<(String, bool)> {
         if let Type::Path(path) = ty
-            && last(&path.path).is_some_and(|name| name == "Bytes" && !self.declared.contains_key("Bytes"))
+            && last(&path.path)
+                .is_some_and(|name| name == "Bytes" && !self.declared.contains_key("Bytes"))
         {
             return Ok(("list<u8>".into(), false));
         }
@@ -83,7 +88,10 @@ impl Reading {
             );
         }
         if let Some(lifetime) = &reference.lifetime {
-            return refuse(lifetime, "arguments live as long as the call, and no lifetime with a name says that: leave it out");
+            return refuse(
+                lifetime,
+                "arguments live as long as the call, and no lifetime with a name says that: leave it out",
+            );
         }
         match &*reference.elem {
             Type::Path(path) if path.path.is_ident("str") => Ok(("string".into(), false)),
@@ -100,12 +108,16 @@ impl Reading {
                 }
                 Ok((format!("list<{}>", element.wit), false))
             }
-            Type::TraitObject(object) => Ok((format!("borrow<{}>", self.object(&object.bounds)?), false)),
+            Type::TraitObject(object) => {
+                Ok((format!("borrow<{}>", self.object(&object.bounds)?), false))
+            }
             inner => {
                 let this = self.ty(inner, Place::Call)?;
                 let instead = match this.kind {
                     Kind::Text => "`&str`",
-                    Kind::Bytes => "`upcall::Bytes<'_>`, a view of them, or the `Vec` itself, a copy",
+                    Kind::Bytes => {
+                        "`upcall::Bytes<'_>`, a view of them, or the `Vec` itself, a copy"
+                    }
                     Kind::List => "`&[..]`",
                     Kind::Value => "the value itself",
                     Kind::Compound if this.objects => "the value itself, since it holds objects",
@@ -132,11 +144,13 @@ impl Reading {
             Type::Paren(inner) => self.ty(&inner.elem, place),
             Type::Group(inner) => self.ty(&inner.elem, place),
             Type::Path(path) if path.qself.is_none() => self.path(ty, &path.path, place),
-            Type::Tuple(tuple) if tuple.elems.is_empty() => {
-                refuse(ty, "`()` stands for nothing, and WIT has that only as a side of a `Result`: leave it out")
-            }
+            Type::Tuple(tuple) if tuple.elems.is_empty() => refuse(
+                ty,
+                "`()` stands for nothing, and WIT has that only as a side of a `Result`: leave it out",
+            ),
             Type::Tuple(tuple) => {
-                let parts = tuple.elems.iter().map(|t| self.ty(t, place)).collect::<Result<Vec<_>>>()?;
+                let parts =
+                    tuple.elems.iter().map(|t| self.ty(t, place)).collect::<Result<Vec<_>>>()?;
                 let members: Vec<&str> = parts.iter().map(|part| part.wit.as_str()).collect();
                 let wit = format!("tuple<{}>", members.join(", "));
                 Ok(Use::around(wit, Kind::Compound, &parts.iter().collect::<Vec<_>>()))
@@ -149,16 +163,24 @@ impl Reading {
                         "the length must be a plain number: a macro does not know the values of constants",
                     );
                 };
-                Ok(Use::around(format!("list<{}, {}>", element.wit, count.base10_digits()), Kind::Compound, &[&element]))
+                Ok(Use::around(
+                    format!("list<{}, {}>", element.wit, count.base10_digits()),
+                    Kind::Compound,
+                    &[&element],
+                ))
             }
             Type::Reference(reference) => match &*reference.elem {
                 Type::Path(path) if path.path.is_ident("str") => {
                     refuse(ty, "a value cannot borrow from elsewhere here: write `String`")
                 }
-                Type::TraitObject(_) => {
-                    refuse(ty, "write `upcall::Lent<dyn ..>` for an object that a client lends inside another value")
-                }
-                _ => refuse(ty, "a value cannot borrow from elsewhere here: write the type without `&`"),
+                Type::TraitObject(_) => refuse(
+                    ty,
+                    "write `upcall::Lent<dyn ..>` for an object that a client lends inside another value",
+                ),
+                _ => refuse(
+                    ty,
+                    "a value cannot borrow from elsewhere here: write the type without `&`",
+                ),
             },
             Type::Slice(_) => refuse(ty, "write `Vec<..>`"),
             Type::TraitObject(_) => refuse(
@@ -174,12 +196,18 @@ impl Reading {
     }
 
     fn path(&self, ty: &Type, path: &Path, place: Place) -> Result<Use> {
-        let Some(segment) = path.segments.last() else { return refuse(ty, "a type without a name") };
+        let Some(segment) = path.segments.last() else {
+            return refuse(ty, "a type without a name");
+        };
         let ident = segment.ident.to_string();
-        let near = path.segments.len() == 1 || path.segments.len() == 2 && path.segments[0].ident == "self";
+        let near = path.segments.len() == 1
+            || path.segments.len() == 2 && path.segments[0].ident == "self";
         if near && let Some(declared) = self.declared.get(&ident) {
             if !segment.arguments.is_none() {
-                return refuse(&segment.arguments, "WIT has no generic types: write one type for each use");
+                return refuse(
+                    &segment.arguments,
+                    "WIT has no generic types: write one type for each use",
+                );
             }
             return match declared {
                 Declared::Object => refuse(
@@ -194,7 +222,9 @@ impl Reading {
         let arguments = arguments(&segment.arguments)?;
         let own = |wit: &str, kind| Ok(Use::new(wit, kind));
         match (ident.as_str(), arguments.as_slice()) {
-            ("bool" | "u8" | "u16" | "u32" | "u64" | "f32" | "f64" | "char", []) => own(&ident, Kind::Value),
+            ("bool" | "u8" | "u16" | "u32" | "u64" | "f32" | "f64" | "char", []) => {
+                own(&ident, Kind::Value)
+            }
             ("i8", []) => own("s8", Kind::Value),
             ("i16", []) => own("s16", Kind::Value),
             ("i32", []) => own("s32", Kind::Value),
@@ -210,16 +240,26 @@ impl Reading {
                 Ok(Use::around(format!("option<{}>", some.wit), Kind::Compound, &[&some]))
             }
             ("Result", [ok, err]) => {
-                let side = |t: &Type| if is_unit(t) { Ok(None) } else { self.ty(t, place).map(Some) };
+                let side =
+                    |t: &Type| if is_unit(t) { Ok(None) } else { self.ty(t, place).map(Some) };
                 let (ok, err) = (side(ok)?, side(err)?);
                 let wit = match (&ok, &err) {
                     (None, None) => "result".into(),
                     (Some(ok), None) => format!("result<{}>", ok.wit),
-                    (ok, Some(err)) => format!("result<{}, {}>", ok.as_ref().map_or("_", |ok| &ok.wit), err.wit),
+                    (ok, Some(err)) => {
+                        format!("result<{}, {}>", ok.as_ref().map_or("_", |ok| &ok.wit), err.wit)
+                    }
                 };
-                Ok(Use::around(wit, Kind::Compound, &[ok.as_ref(), err.as_ref()].into_iter().flatten().collect::<Vec<_>>()))
+                Ok(Use::around(
+                    wit,
+                    Kind::Compound,
+                    &[ok.as_ref(), err.as_ref()].into_iter().flatten().collect::<Vec<_>>(),
+                ))
             }
-            ("Result", _) => refuse(ty, "a macro does not know what error an alias of `Result` has: write `Result<T, E>`"),
+            ("Result", _) => refuse(
+                ty,
+                "a macro does not know what error an alias of `Result` has: write `Result<T, E>`",
+            ),
             ("Arc" | "Lent", [Type::TraitObject(object)]) => {
                 if place == Place::Declaration {
                     return refuse(
@@ -227,26 +267,41 @@ impl Reading {
                         "objects stand in no struct, enum or alias, which would be another type for clients: pass them by themselves, or in Vec, Option, Result and tuples",
                     );
                 }
-                let (open, resource) = (if ident == "Arc" { "own" } else { "borrow" }, self.object(&object.bounds)?);
+                let (open, resource) =
+                    (if ident == "Arc" { "own" } else { "borrow" }, self.object(&object.bounds)?);
                 Ok(Use { wit: format!("{open}<{resource}>"), kind: Kind::Object, objects: true })
             }
-            ("Box" | "Rc" | "Arc" | "Cow" | "Cell" | "RefCell" | "Mutex", _) => {
-                refuse(ty, format!("values are copied between domains, and a `{ident}` is none: write the type in it"))
+            ("Box" | "Rc" | "Arc" | "Cow" | "Cell" | "RefCell" | "Mutex", _) => refuse(
+                ty,
+                format!(
+                    "values are copied between domains, and a `{ident}` is none: write the type in it"
+                ),
+            ),
+            ("usize" | "isize", _) => {
+                refuse(ty, "its size is a matter of the machine: write `u64` or `i64`")
             }
-            ("usize" | "isize", _) => refuse(ty, "its size is a matter of the machine: write `u64` or `i64`"),
-            ("u128" | "i128", _) => refuse(ty, "WIT has numbers of up to 64 bits: write two of them, or `[u8; 16]`"),
+            ("u128" | "i128", _) => {
+                refuse(ty, "WIT has numbers of up to 64 bits: write two of them, or `[u8; 16]`")
+            }
             ("str", _) => refuse(ty, "write `String`"),
-            ("Bytes", _) => refuse(ty, "a view of bytes is a parameter by itself: write `Vec<u8>` here"),
+            ("Bytes", _) => {
+                refuse(ty, "a view of bytes is a parameter by itself: write `Vec<u8>` here")
+            }
             ("HashMap" | "BTreeMap", _) => refuse(ty, "WIT has no maps: write `Vec<(K, V)>`"),
             ("HashSet" | "BTreeSet" | "VecDeque", _) => refuse(ty, "write `Vec<T>`"),
-            ("Duration" | "Instant" | "SystemTime", _) => {
-                refuse(ty, "write a number, and say its unit: nanoseconds in `u64` last for 584 years")
+            ("Duration" | "Instant" | "SystemTime", _) => refuse(
+                ty,
+                "write a number, and say its unit: nanoseconds in `u64` last for 584 years",
+            ),
+            ("PathBuf" | "Path" | "OsString" | "OsStr", _) => {
+                refuse(ty, "write `Vec<u8>`, or `String` if the names are UTF-8")
             }
-            ("PathBuf" | "Path" | "OsString" | "OsStr", _) => refuse(ty, "write `Vec<u8>`, or `String` if the names are UTF-8"),
             ("Self", _) => refuse(ty, "write the name of the type"),
             _ if self.alone => refuse(
                 ty,
-                format!("`{ident}` cannot be seen from here: put it and the trait into a module, and the attribute on that"),
+                format!(
+                    "`{ident}` cannot be seen from here: put it and the trait into a module, and the attribute on that"
+                ),
             ),
             _ => refuse(
                 ty,
@@ -258,14 +313,20 @@ impl Reading {
     }
 
     /// The resource of `dyn File`.
-    fn object(&self, bounds: &syn::punctuated::Punctuated<TypeParamBound, syn::Token![+]>) -> Result<String> {
+    fn object(
+        &self,
+        bounds: &syn::punctuated::Punctuated<TypeParamBound, syn::Token![+]>,
+    ) -> Result<String> {
         if let [TypeParamBound::Trait(bound)] = bounds.iter().collect::<Vec<_>>().as_slice()
             && let Some(ident) = bound.path.get_ident()
             && let Some(Declared::Object) = self.declared.get(&ident.to_string())
         {
             return Ok(name(&camel_to_kebab(ident)?));
         }
-        refuse(bounds, "an object's type is `dyn` and one trait of this module that is marked #[resource]")
+        refuse(
+            bounds,
+            "an object's type is `dyn` and one trait of this module that is marked #[resource]",
+        )
     }
 }
 

@@ -1,4 +1,5 @@
-//! An interface that was compiled from text as the runtime has it, for tests that bind without stubs. (Not part of `mod.rs`: `upcall-idl` knows no runtime.)
+//! An interface that was compiled from text as the runtime has it, for tests that bind without
+//! stubs. (Not part of `mod.rs`: `upcall-idl` knows no runtime.)
 
 use upcall::stub::{Binding, Extent, Handle, Interface, Limits, Procedure};
 use upcall_idl::{dynamic, model};
@@ -13,9 +14,14 @@ fn described(interface: &dynamic::Interface) -> &'static Interface {
         args: Extent::default(),
         results: Extent::default(),
         calls: 1,
-        limits: Limits { string: procedure.limits.string, list: procedure.limits.list, values: procedure.limits.values },
+        limits: Limits {
+            string: procedure.limits.string,
+            list: procedure.limits.list,
+            values: procedure.limits.values,
+        },
     };
-    let procedures: Vec<Procedure> = interface.interface().procedures.iter().map(describe).collect();
+    let procedures: Vec<Procedure> =
+        interface.interface().procedures.iter().map(describe).collect();
     Box::leak(Box::new(Interface {
         id: interface.interface().id.clone().into(),
         procedures: procedures.into(),
@@ -27,10 +33,14 @@ fn described(interface: &dynamic::Interface) -> &'static Interface {
 
 /// Random values, with a server of an interface that gives back, or gives objects back.
 pub fn check_server(name: &str, interface: &'static dynamic::Interface, cases: u32) {
-    let binding = Binding::bind(name, described(interface)).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let mut call = |number, block: &[u8]| binding.call_block(number, block).map_err(|e| e.to_string());
+    let binding =
+        Binding::bind(name, described(interface)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let mut call =
+        |number, block: &[u8]| binding.call_block(number, block).map_err(|e| e.to_string());
     if interface.interface().name == super::OBJECTS {
-        super::check_objects(interface, cases, &mut call, &|handle| binding.release(Handle(handle)));
+        super::check_objects(interface, cases, &mut call, &|handle| {
+            binding.release(Handle(handle))
+        });
     } else {
         super::check(interface, cases, call);
     }

@@ -1,11 +1,14 @@
 //! Values with objects in them.
 //!
-//! An interface that gives objects back has for the package's resource `N` the procedures `make-N: func(number: u64) -> R` and `number-N: func(of: borrow<R>) -> u64`; `alive` says how many objects of
-//! the server there are. For its type `N` it has `tell-N: func(v: T) -> list<u64>`, which tells the numbers of all objects in a value, from left to right, and keeps none of them; and, where nothing in it is lent,
-//! `echo-N: func(v: T) -> T`.
+//! An interface that gives objects back has for the package's resource `N` the procedures `make-N:
+//! func(number: u64) -> R` and `number-N: func(of: borrow<R>) -> u64`; `alive` says how many
+//! objects of the server there are. For its type `N` it has `tell-N: func(v: T) -> list<u64>`,
+//! which tells the numbers of all objects in a value, from left to right, and keeps none of them;
+//! and, where nothing in it is lent, `echo-N: func(v: T) -> T`.
 //!
-//! So a client can see that each object which it gives arrives as that object and at its place, that what was given away is gone, that what was lent is still there, that what comes back is what was given, and that nothing
-//! is left when it has given up what it holds.
+//! So a client can see that each object which it gives arrives as that object and at its place,
+//! that what was given away is gone, that what was lent is still there, that what comes back is
+//! what was given, and that nothing is left when it has given up what it holds.
 
 use super::values::{any_text, runner};
 use proptest::prelude::*;
@@ -17,7 +20,8 @@ use upcall_idl::model::{Procedure, Type};
 /// A call: the procedure's number and the block of its arguments, for the block of its result.
 type Call<'a> = &'a mut dyn FnMut(u16, &[u8]) -> Result<Vec<u8>, String>;
 
-/// Objects go when the last who holds them has given them up, which may be a moment after an answer.
+/// Objects go when the last who holds them has given them up, which may be a moment after an
+/// answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One who calls a server, without stubs.
@@ -39,11 +43,19 @@ struct Held {
     lent: bool,
 }
 
-/// Calls every procedure of an interface that gives objects back with `cases` random values; `release` gives up a handle.
-pub fn check_objects(interface: &'static Interface, cases: u32, call: Call<'_>, release: &dyn Fn(u64)) {
+/// Calls every procedure of an interface that gives objects back with `cases` random values;
+/// `release` gives up a handle.
+pub fn check_objects(
+    interface: &'static Interface,
+    cases: u32,
+    call: Call<'_>,
+    release: &dyn Fn(u64),
+) {
     let mut resources = BTreeMap::new();
     for procedure in &interface.interface().procedures {
-        if let (Some(number), Some(Type::Own(id))) = (procedure.name.strip_prefix("make-"), &procedure.result) {
+        if let (Some(number), Some(Type::Own(id))) =
+            (procedure.name.strip_prefix("make-"), &procedure.result)
+        {
             resources.insert(id.index(), number.parse().expect("a number"));
         }
     }
@@ -53,17 +65,32 @@ pub fn check_objects(interface: &'static Interface, cases: u32, call: Call<'_>, 
         let (mut runner, seed) = runner(cases);
         let done = runner.run(&any_text(interface.model(), &procedure.params[0].ty), |text| {
             let mut caller = caller.borrow_mut();
-            let done = if kind == "echo" { caller.echo(procedure, &text) } else { caller.tell(procedure, &text) };
+            let done = if kind == "echo" {
+                caller.echo(procedure, &text)
+            } else {
+                caller.tell(procedure, &text)
+            };
             done.map_err(|e| TestCaseError::fail(format!("{text}: {e}")))
         });
-        done.unwrap_or_else(|e| panic!("{}: {}: UPCALL_SEED={seed}: {e}", interface.interface().id, procedure.signature));
+        done.unwrap_or_else(|e| {
+            panic!("{}: {}: UPCALL_SEED={seed}: {e}", interface.interface().id, procedure.signature)
+        });
     }
 }
 
 impl Caller<'_> {
     fn block(&mut self, procedure: &Procedure, text: &str) -> Result<Vec<u8>, String> {
-        let number = self.interface.interface().procedures.iter().position(|one| one.name == procedure.name).expect("its own");
-        let block = self.interface.encode(procedure, &[text][..procedure.params.len()]).map_err(|e| e.to_string())?;
+        let number = self
+            .interface
+            .interface()
+            .procedures
+            .iter()
+            .position(|one| one.name == procedure.name)
+            .expect("its own");
+        let block = self
+            .interface
+            .encode(procedure, &[text][..procedure.params.len()])
+            .map_err(|e| e.to_string())?;
         (self.call)(number as u16, &block)
     }
 
@@ -73,22 +100,31 @@ impl Caller<'_> {
         self.interface.decode(procedure, &block).map_err(|e| e.to_string())
     }
 
-    /// The text with an object in each of its places, which are `<index>`, and for what is lent `<&index>`. Now and then something is lent twice.
+    /// The text with an object in each of its places, which are `<index>`, and for what is lent
+    /// `<&index>`. Now and then something is lent twice.
     fn fill(&mut self, text: &str) -> Result<(Vec<String>, Vec<Held>), String> {
         let mut places = text.split('<');
-        let (mut between, mut held) = (vec![places.next().unwrap_or_default().to_owned()], Vec::<Held>::new());
+        let (mut between, mut held) =
+            (vec![places.next().unwrap_or_default().to_owned()], Vec::<Held>::new());
         for place in places {
             let (index, rest) = place.split_once('>').expect("the end of a place");
             let lent = index.starts_with('&');
-            let resource = self.resources[&index.trim_start_matches('&').parse::<usize>().expect("an index")];
-            let again = held.iter().find(|one| lent && one.lent && one.resource == resource && one.number % 3 == 0);
+            let resource =
+                self.resources[&index.trim_start_matches('&').parse::<usize>().expect("an index")];
+            let again = held
+                .iter()
+                .find(|one| lent && one.lent && one.resource == resource && one.number % 3 == 0);
             let one = match again {
                 Some(one) => Held { ..*one },
                 None => {
                     let number = self.next;
                     self.next += 1;
                     let made = self.ask(&format!("make-{resource}"), &number.to_string())?;
-                    let handle = made.trim_end_matches(')').rsplit('(').next().and_then(|handle| handle.parse().ok());
+                    let handle = made
+                        .trim_end_matches(')')
+                        .rsplit('(')
+                        .next()
+                        .and_then(|handle| handle.parse().ok());
                     Held { resource, number, handle: handle.ok_or(made)?, lent }
                 }
             };
@@ -100,7 +136,11 @@ impl Caller<'_> {
 
     fn is(&mut self, resource: usize, handle: u64, number: u64) -> Result<(), String> {
         let told = self.ask(&format!("number-{resource}"), &handle.to_string())?;
-        if told == number.to_string() { Ok(()) } else { Err(format!("the object {number} is {told} now")) }
+        if told == number.to_string() {
+            Ok(())
+        } else {
+            Err(format!("the object {number} is {told} now"))
+        }
     }
 
     /// As many objects as before.
@@ -121,7 +161,8 @@ impl Caller<'_> {
     fn tell(&mut self, procedure: &Procedure, text: &str) -> Result<(), String> {
         let before = self.ask("alive", "")?;
         let (between, held) = self.fill(text)?;
-        let told = self.ask(&procedure.name, &joined(&between, held.iter().map(|one| one.handle)))?;
+        let told =
+            self.ask(&procedure.name, &joined(&between, held.iter().map(|one| one.handle)))?;
         let sent = format!("{:?}", held.iter().map(|one| one.number).collect::<Vec<_>>());
         if told != sent {
             return Err(format!("{sent} came as {told}"));
@@ -131,8 +172,13 @@ impl Caller<'_> {
             if one.lent {
                 self.is(one.resource, one.handle, one.number)?;
                 lent.insert(one.handle, one);
-            } else if let Ok(still) = self.ask(&format!("number-{}", one.resource), &one.handle.to_string()) {
-                return Err(format!("the object {} was given away, and can still be asked: {still}", one.number));
+            } else if let Ok(still) =
+                self.ask(&format!("number-{}", one.resource), &one.handle.to_string())
+            {
+                return Err(format!(
+                    "the object {} was given away, and can still be asked: {still}",
+                    one.number
+                ));
             }
         }
         lent.into_keys().for_each(self.release);
@@ -144,9 +190,13 @@ impl Caller<'_> {
         let (between, held) = self.fill(text)?;
         let back = self.block(procedure, &joined(&between, held.iter().map(|one| one.handle)))?;
         let back = self.interface.decode(procedure, &back).map_err(|e| e.to_string())?;
-        // Arguments and results are of one type: what a block with other numbers is as text, says what is to stand between them.
+        // Arguments and results are of one type: what a block with other numbers is as text, says
+        // what is to stand between them.
         let marks: Vec<u64> = (0..held.len() as u64).map(|n| u64::MAX - n).collect();
-        let like = self.interface.encode(procedure, &[&joined(&between, marks.iter().copied())]).map_err(|e| e.to_string())?;
+        let like = self
+            .interface
+            .encode(procedure, &[&joined(&between, marks.iter().copied())])
+            .map_err(|e| e.to_string())?;
         let mut like = self.interface.decode(procedure, &like).map_err(|e| e.to_string())?;
         let mut rest = back.as_str();
         let other = || format!("it came back as {back}");

@@ -14,7 +14,8 @@ pub const OBJECTS: &str = "gives-objects";
 
 /// Nearly half of all code that is generated for the packages. Their types are like those of
 /// others, and are left to `make test-long`, which sets [`ALL`].
-const LARGEST: [&str; 4] = ["wasi_0_2_cli", "wasi_0_2_filesystem", "wasi_0_2_http", "wasi_0_2_sockets"];
+const LARGEST: [&str; 4] =
+    ["wasi_0_2_cli", "wasi_0_2_filesystem", "wasi_0_2_http", "wasi_0_2_sockets"];
 
 /// The variable that says that no package is left out.
 const ALL: &str = "UPCALL_ALL_PACKAGES";
@@ -22,24 +23,40 @@ const ALL: &str = "UPCALL_ALL_PACKAGES";
 /// The packages that are tried with random values in each language.
 pub fn packages() -> Vec<(String, PathBuf)> {
     let every = std::env::var_os(ALL).is_some();
-    all_packages().into_iter().filter(|(name, _)| every || !LARGEST.contains(&name.as_str())).collect()
+    all_packages()
+        .into_iter()
+        .filter(|(name, _)| every || !LARGEST.contains(&name.as_str()))
+        .collect()
 }
 
 /// All packages: each folder, and each file that stands by itself; with a name that is an
 /// identifier in any language.
 pub fn all_packages() -> Vec<(String, PathBuf)> {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("idl/tests")).find(|t| t.is_dir());
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .map(|folder| folder.join("idl/tests"))
+        .find(|t| t.is_dir());
     let tests = tests.expect("the tests of upcall-idl, above this crate or in it");
     let mut all = Vec::new();
-    for collection in
-        ["packages/spin", "packages/wasi-0.2", "packages/wasi-0.3", "packages/wasi-proposals", "packages/wit-parser", "wit"]
-    {
+    for collection in [
+        "packages/spin",
+        "packages/wasi-0.2",
+        "packages/wasi-0.3",
+        "packages/wasi-proposals",
+        "packages/wit-parser",
+        "wit",
+    ] {
         let folder = tests.join(collection);
-        for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+        for entry in
+            std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+        {
             let path = entry.unwrap().path();
             if path.extension().is_none_or(|ending| ending != "toml") {
-                let name =
-                    format!("{}_{}", collection.trim_start_matches("packages/"), path.file_stem().unwrap().to_string_lossy());
+                let name = format!(
+                    "{}_{}",
+                    collection.trim_start_matches("packages/"),
+                    path.file_stem().unwrap().to_string_lossy()
+                );
                 all.push((name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"), path));
             }
         }
@@ -87,14 +104,17 @@ pub fn echo(model: &Model) -> Result<Echo, String> {
             }
         }
     }
-    let [values, objects] = [(VALUES, values), (OBJECTS, objects)].map(|(name, added)| added.interface(name));
+    let [values, objects] =
+        [(VALUES, values), (OBJECTS, objects)].map(|(name, added)| added.interface(name));
     if values.is_none() && objects.is_none() {
         return Err("it has no types that can be given back".into());
     }
     let printed = model.printed();
-    // A world may have a type and an exported function of one name, which an interface may not (union-fuzz-2.wit).
+    // A world may have a type and an exported function of one name, which an interface may not
+    // (union-fuzz-2.wit).
     if let Some(interface) = model.interfaces.first() {
-        Interface::parse(&interface.id, &printed, "").map_err(|e| format!("printed, it is no WIT: {e}"))?;
+        Interface::parse(&interface.id, &printed, "")
+            .map_err(|e| format!("printed, it is no WIT: {e}"))?;
     }
     let (head, rest) = printed.split_once('\n').expect("a line with the package's name");
     let texts: String = [&values, &objects].into_iter().flatten().map(String::as_str).collect();
@@ -104,11 +124,13 @@ pub fn echo(model: &Model) -> Result<Echo, String> {
         let id = format!("{}/{name}{version}", model.package);
         Interface::parse(&id, &wit, "").unwrap_or_else(|e| panic!("{e}\n{wit}"))
     };
-    let [values, objects] = [(VALUES, values), (OBJECTS, objects)].map(|(name, text)| text.map(|_| parsed(name)));
+    let [values, objects] =
+        [(VALUES, values), (OBJECTS, objects)].map(|(name, text)| text.map(|_| parsed(name)));
     Ok(Echo { wit, values, objects })
 }
 
-/// Every named type, and every one that a parameter or result has; and the resources, by themselves too. One package gets some types more that none of them has.
+/// Every named type, and every one that a parameter or result has; and the resources, by themselves
+/// too. One package gets some types more that none of them has.
 fn types(model: &Model) -> (Vec<Type>, Vec<TypeId>) {
     let (mut types, mut resources) = (Vec::new(), Vec::new());
     for (index, interface) in model.interfaces.iter().enumerate() {
@@ -123,11 +145,18 @@ fn types(model: &Model) -> (Vec<Type>, Vec<TypeId>) {
         for procedure in &interface.procedures {
             // What a method is called on is no value.
             let skip = usize::from(matches!(procedure.kind, ProcedureKind::Method(_)));
-            types.extend(procedure.params[skip..].iter().map(|param| param.ty.clone()).chain(procedure.result.clone()));
+            types.extend(
+                procedure.params[skip..]
+                    .iter()
+                    .map(|param| param.ty.clone())
+                    .chain(procedure.result.clone()),
+            );
         }
     }
     types.extend(resources.iter().flat_map(|id| [Type::Own(*id), Type::Borrow(*id)]));
-    if let (Some(first), Some(last), "test:carry") = (resources.first(), resources.last(), model.package.as_str()) {
+    if let (Some(first), Some(last), "test:carry") =
+        (resources.first(), resources.last(), model.package.as_str())
+    {
         let (own, lent) = (|| Box::new(Type::Own(*first)), || Box::new(Type::Borrow(*last)));
         types.extend([
             Type::List(Box::new(Type::List(own()))),
@@ -158,7 +187,13 @@ struct Added<'m> {
 
 impl<'m> Added<'m> {
     fn new(model: &'m Model) -> Self {
-        Self { model, names: BTreeMap::new(), uses: String::new(), procedures: String::new(), seen: BTreeSet::new() }
+        Self {
+            model,
+            names: BTreeMap::new(),
+            uses: String::new(),
+            procedures: String::new(),
+            seen: BTreeSet::new(),
+        }
     }
 
     fn line(&mut self, procedure: &str) {
@@ -176,8 +211,10 @@ impl<'m> Added<'m> {
             None => format!("%{}", interface.name),
             Some(_) => interface.id.clone(),
         };
-        let taken = self.names.values().any(|name| *name == def.name) || [VALUES, OBJECTS].contains(&def.name.as_str());
-        let name = if taken { format!("{}-n{}", def.name, self.names.len()) } else { def.name.clone() };
+        let taken = self.names.values().any(|name| *name == def.name)
+            || [VALUES, OBJECTS].contains(&def.name.as_str());
+        let name =
+            if taken { format!("{}-n{}", def.name, self.names.len()) } else { def.name.clone() };
         let _ = writeln!(self.uses, "    use {place}.{{%{} as %{name}}};", def.name);
         self.names.insert(id, name.clone());
         format!("%{name}")

@@ -6,7 +6,8 @@ use std::time::UNIX_EPOCH;
 use upcall_idl::dynamic::Interface;
 use upcall_idl::model::{Model, Shape, Type};
 
-/// Any value of a type, in WAVE; where it has an object it is `<index>`, or `<&index>` where that is lent, by the resource's index among the model's types.
+/// Any value of a type, in WAVE; where it has an object it is `<index>`, or `<&index>` where that
+/// is lent, by the resource's index among the model's types.
 pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<String> {
     let of = |t: &'static Type| any_text(model, t);
     let maybe = |name: String, t: Option<&'static Type>| match t {
@@ -27,32 +28,53 @@ pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Strin
         Type::S32 => any::<i32>().prop_map(|v| v.to_string()).boxed(),
         Type::S64 => any::<i64>().prop_map(|v| v.to_string()).boxed(),
         Type::F32 => (-1000_i16..1000).prop_map(|v| (f32::from(v) / 8.0).to_string()).boxed(),
-        Type::F64 => prop_oneof![any::<i32>().prop_map(|v| (f64::from(v) / 64.0).to_string()), Just("inf".into())].boxed(),
+        Type::F64 => prop_oneof![
+            any::<i32>().prop_map(|v| (f64::from(v) / 64.0).to_string()),
+            Just("inf".into())
+        ]
+        .boxed(),
         Type::Char => "'[a-zß€𝄞]'".boxed(),
         // One in a while is longer than the room that calls have for it.
-        Type::String => prop_oneof![40 => "\"[a-z ß€𝄞]{0,12}\"", 1 => "\"[a-z]{1500,2000}\""].boxed(),
+        Type::String => {
+            prop_oneof![40 => "\"[a-z ß€𝄞]{0,12}\"", 1 => "\"[a-z]{1500,2000}\""].boxed()
+        }
         Type::List(t) => joined("[", "]", prop::collection::vec(of(t), 0..3).boxed()),
-        Type::FixedList(t, n) => joined("[", "]", prop::collection::vec(of(t), *n as usize).boxed()),
-        Type::Option(t) => prop_oneof![Just("none".to_owned()), of(t).prop_map(|v| format!("some({v})"))].boxed(),
-        Type::Result(ok, err) => prop_oneof![maybe("ok".into(), ok.as_deref()), maybe("err".into(), err.as_deref())].boxed(),
+        Type::FixedList(t, n) => {
+            joined("[", "]", prop::collection::vec(of(t), *n as usize).boxed())
+        }
+        Type::Option(t) => {
+            prop_oneof![Just("none".to_owned()), of(t).prop_map(|v| format!("some({v})"))].boxed()
+        }
+        Type::Result(ok, err) => {
+            prop_oneof![maybe("ok".into(), ok.as_deref()), maybe("err".into(), err.as_deref())]
+                .boxed()
+        }
         Type::Tuple(types) => joined("(", ")", types.iter().map(of).collect::<Vec<_>>().boxed()),
         Type::Own(id) => Just(format!("<{}>", id.index())).boxed(),
         Type::Borrow(id) => Just(format!("<&{}>", id.index())).boxed(),
         Type::Named(id) => match &model.def(*id).shape {
             Shape::Record(fields) => {
-                let parts = fields.iter().map(|f| of(&f.ty).prop_map(move |v| format!("{}: {v}", f.name)));
+                let parts =
+                    fields.iter().map(|f| of(&f.ty).prop_map(move |v| format!("{}: {v}", f.name)));
                 joined("{", "}", parts.collect::<Vec<_>>().boxed())
             }
             Shape::Variant(cases) => {
                 // A case may be called `some` or `ok`; the sign makes it a name.
-                let all = cases.iter().map(|case| maybe(format!("%{}", case.name), case.ty.as_ref()));
+                let all =
+                    cases.iter().map(|case| maybe(format!("%{}", case.name), case.ty.as_ref()));
                 prop::strategy::Union::new(all).boxed()
             }
-            Shape::Enum(labels) => (0..labels.len()).prop_map(|n| format!("%{}", labels[n].name)).boxed(),
+            Shape::Enum(labels) => {
+                (0..labels.len()).prop_map(|n| format!("%{}", labels[n].name)).boxed()
+            }
             Shape::Flags(labels) => {
                 let set = prop::collection::vec(any::<bool>(), labels.len());
                 set.prop_map(|set| {
-                    let names = labels.iter().zip(set).filter(|(_, set)| *set).map(|(label, _)| label.name.as_str());
+                    let names = labels
+                        .iter()
+                        .zip(set)
+                        .filter(|(_, set)| *set)
+                        .map(|(label, _)| label.name.as_str());
                     format!("{{{}}}", names.collect::<Vec<_>>().join(", "))
                 })
                 .boxed()
@@ -62,18 +84,25 @@ pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Strin
     }
 }
 
-/// What runs `cases` cases, and the seed that makes them: of the clock, or from the variable `UPCALL_SEED`.
+/// What runs `cases` cases, and the seed that makes them: of the clock, or from the variable
+/// `UPCALL_SEED`.
 pub fn runner(cases: u32) -> (TestRunner, u64) {
     let given = std::env::var("UPCALL_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed: u64 = given.unwrap_or_else(|| UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64));
+    let seed: u64 =
+        given.unwrap_or_else(|| UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64));
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     (TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)), seed)
 }
 
-/// Calls every procedure of `interface` with `cases` random values: `call` gets its number and the block of its argument, and gives the block of its result. They must be the same value.
-pub fn check(interface: &'static Interface, cases: u32, mut call: impl FnMut(u16, &[u8]) -> Result<Vec<u8>, String>) {
+/// Calls every procedure of `interface` with `cases` random values: `call` gets its number and the
+/// block of its argument, and gives the block of its result. They must be the same value.
+pub fn check(
+    interface: &'static Interface,
+    cases: u32,
+    mut call: impl FnMut(u16, &[u8]) -> Result<Vec<u8>, String>,
+) {
     for (number, procedure) in (0_u16..).zip(&interface.interface().procedures) {
         let (mut runner, seed) = runner(cases);
         let strategy = any_text(interface.model(), &procedure.params[0].ty);
@@ -84,9 +113,14 @@ pub fn check(interface: &'static Interface, cases: u32, mut call: impl FnMut(u16
             // Arguments and results are of one type: a block of the one is a block of the other.
             let sent = interface.decode(procedure, &block).map_err(|e| failed(e.to_string()))?;
             let back = (call.borrow_mut())(number, &block).map_err(failed)?;
-            prop_assert_eq!(interface.decode(procedure, &back).map_err(|e| failed(e.to_string()))?, sent);
+            prop_assert_eq!(
+                interface.decode(procedure, &back).map_err(|e| failed(e.to_string()))?,
+                sent
+            );
             Ok(())
         });
-        done.unwrap_or_else(|e| panic!("{}: {}: UPCALL_SEED={seed}: {e}", interface.interface().id, procedure.signature));
+        done.unwrap_or_else(|e| {
+            panic!("{}: {}: UPCALL_SEED={seed}: {e}", interface.interface().id, procedure.signature)
+        });
     }
 }

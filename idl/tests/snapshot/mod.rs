@@ -19,5 +19,10 @@ pub fn check_snapshot(name: &str, text: &str) {
     for (number, (found, expected)) in text.lines().zip(expected.lines()).enumerate() {
         assert_eq!(found, expected, "{}:{}", path.display(), number + 1);
     }
-    assert_eq!(text.lines().count(), expected.lines().count(), "{} has other lines", path.display());
+    assert_eq!(
+        text.lines().count(),
+        expected.lines().count(),
+        "{} has other lines",
+        path.display()
+    );
 }

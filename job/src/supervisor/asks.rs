@@ -1,4 +1,5 @@
-//! Those who ask a supervisor for something: `upcall job`, and the supervisors whose jobs take turns where it leads.
+//! Those who ask a supervisor for something: `upcall job`, and the supervisors whose jobs take
+//! turns where it leads.
 
 use super::{GUESTS, Supervisor};
 use crate::How;
@@ -17,7 +18,8 @@ impl Supervisor<'_> {
             && let Ok(Some(connection)) = self.listener.accept()
         {
             // The folder lets in nobody else; root may go anywhere.
-            let known = connection.peer().is_ok_and(|peer| peer.uid == socket::own_user() || peer.uid == 0);
+            let known =
+                connection.peer().is_ok_and(|peer| peer.uid == socket::own_user() || peer.uid == 0);
             let key = GUESTS + self.guests_so_far;
             if known && self.poll.add(&connection, key, Report::WhileReadable).is_ok() {
                 self.guests_so_far += 1;
@@ -54,10 +56,12 @@ impl Supervisor<'_> {
     fn answer(&mut self, key: u64, ask: Ask) {
         let answer = match ask {
             Ask::Show { version: VERSION } => Answer::Shown(Box::new(self.show())),
-            Ask::Show { version } => {
-                Answer::Refused(format!("it has version {VERSION} of the protocol of jobs, and is asked by version {version}"))
+            Ask::Show { version } => Answer::Refused(format!(
+                "it has version {VERSION} of the protocol of jobs, and is asked by version {version}"
+            )),
+            Ask::Stop | Ask::Cont if self.ending.is_some() => {
+                Answer::Refused("it is being ended".into())
             }
-            Ask::Stop | Ask::Cont if self.ending.is_some() => Answer::Refused("it is being ended".into()),
             Ask::Stop => {
                 self.stopped = true;
                 self.apply();

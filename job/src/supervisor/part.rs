@@ -8,9 +8,12 @@
 //!   Busy, Wants    ──►     where its members work; whether somebody has stopped it
 //!            ◄──  Still    four times a second
 //! ```
-//! The lock is the folder's, and held only to enter and to look: who leads is whose socket stands there and is listened at. A leader that ends or is killed closes its connections; each follower then tries to enter itself,
-//! one is first, and the others join it. A leader that says nothing (it is stopped, or in a debugger) is not obeyed any more after a second, and again when it speaks. Members are only ever suspended by their own
-//! supervisor, so none of this can leave any suspended.
+//! The lock is the folder's, and held only to enter and to look: who leads is whose socket stands
+//! there and is listened at. A leader that ends or is killed closes its connections; each follower
+//! then tries to enter itself, one is first, and the others join it. A leader that says nothing (it
+//! is stopped, or in a debugger) is not obeyed any more after a second, and again when it speaks.
+//! Members are only ever suspended by their own supervisor, so none of this can leave any
+//! suspended.
 
 use super::{LEADER, Supervisor};
 use crate::turns::{Grant, Kind, Newcomer, Order, Turns};
@@ -67,7 +70,9 @@ impl Part {
 
     pub(super) fn due(&self, grant: &Grant) -> Option<Instant> {
         let silence = match self.role {
-            Role::Seeking | Role::Following(_) if *grant != Grant::All => Some(self.heard + SILENCE),
+            Role::Seeking | Role::Following(_) if *grant != Grant::All => {
+                Some(self.heard + SILENCE)
+            }
             _ => None,
         };
         [self.at, silence].into_iter().flatten().min()
@@ -119,8 +124,8 @@ impl Supervisor<'_> {
             Some(Leader::At(socket)) => {
                 let Ok(connection) = Connection::connect(&socket) else { return };
                 let join = pack(&Ask::Join(self.own_job()));
-                let ready =
-                    connection.send(&join, &[]).is_ok() && self.poll.add(&connection, LEADER, Report::WhileReadable).is_ok();
+                let ready = connection.send(&join, &[]).is_ok()
+                    && self.poll.add(&connection, LEADER, Report::WhileReadable).is_ok();
                 if ready {
                     self.works = self.places.clone();
                     self.part.role = Role::Following(connection);
@@ -192,7 +197,8 @@ impl Supervisor<'_> {
                 let guests: Vec<u64> = self.guests.keys().copied().collect();
                 guests.into_iter().for_each(|guest| self.beat(guest));
             }
-            let (own, others): (Vec<_>, Vec<_>) = orders.into_iter().partition(|(id, _)| *id == OWN);
+            let (own, others): (Vec<_>, Vec<_>) =
+                orders.into_iter().partition(|(id, _)| *id == OWN);
             for (id, order) in others {
                 self.reply(id, &Answer::Order(order));
             }
@@ -250,7 +256,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The job takes no more turns: it is being ended, and all its members run for that. If it leads, it goes on with that: another can only lead when its socket is gone.
+    /// The job takes no more turns: it is being ended, and all its members run for that. If it
+    /// leads, it goes on with that: another can only lead when its socket is gone.
     pub(super) fn leave_turns(&mut self) {
         match &mut self.part.role {
             Role::Leading { turns, .. } => {
@@ -266,7 +273,10 @@ impl Supervisor<'_> {
     }
 
     pub(super) fn plan_look(&mut self) {
-        let looks = self.part.watch && self.job.schedule == Some(Kind::Co) && self.started && self.ending.is_none();
+        let looks = self.part.watch
+            && self.job.schedule == Some(Kind::Co)
+            && self.started
+            && self.ending.is_none();
         if !looks {
             self.look_at = None;
         } else if self.look_at.is_none() {

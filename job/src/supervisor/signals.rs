@@ -11,10 +11,13 @@ const ALL: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 pub(super) struct Signals(Vec<(Signal, UnixStream, SigId)>);
 
 impl Signals {
-    /// Has them reported under a key. Those that this process was started without (`nohup`, and what a shell starts in the background) stay ignored.
+    /// Has them reported under a key. Those that this process was started without (`nohup`, and
+    /// what a shell starts in the background) stay ignored.
     pub(super) fn new(poll: &PollSet, key: u64) -> io::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+        let ignored = status
+            .lines()
+            .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
         let heeded = |signal: &&Signal| ignored.unwrap_or(0) & (1 << (signal.as_raw() - 1)) == 0;
         let mut signals = Self(Vec::new());
         for &signal in ALL.iter().filter(heeded) {
@@ -29,8 +32,9 @@ impl Signals {
 
     /// Those that have come.
     pub(super) fn take(&mut self) -> Vec<Signal> {
-        let come =
-            self.0.iter_mut().filter_map(|(signal, pipe, _)| (pipe.read(&mut [0; 64]).unwrap_or(0) > 0).then_some(*signal));
+        let come = self.0.iter_mut().filter_map(|(signal, pipe, _)| {
+            (pipe.read(&mut [0; 64]).unwrap_or(0) > 0).then_some(*signal)
+        });
         come.collect()
     }
 }

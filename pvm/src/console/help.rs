@@ -8,23 +8,48 @@ pub(super) struct Command {
     more: &'static str,
 }
 
-const fn command(name: &'static str, does: &'static str, syntax: &'static str, more: &'static str) -> Command {
+const fn command(
+    name: &'static str,
+    does: &'static str,
+    syntax: &'static str,
+    more: &'static str,
+) -> Command {
     Command { name, does, syntax, more }
 }
 
 pub(super) const COMMANDS: [Command; 29] = [
-    command("add", "Add hosts to virtual machine", "add hostname ...", "Other hosts come with a later version.\n"),
+    command(
+        "add",
+        "Add hosts to virtual machine",
+        "add hostname ...",
+        "Other hosts come with a later version.\n",
+    ),
     command("alias", "Define/list command aliases", "alias [name command args ...]", ""),
     command("conf", "List virtual machine configuration", "conf", ""),
-    command("delete", "Delete hosts from virtual machine", "delete hostname ...", "Other hosts come with a later version.\n"),
+    command(
+        "delete",
+        "Delete hosts from virtual machine",
+        "delete hostname ...",
+        "Other hosts come with a later version.\n",
+    ),
     command("echo", "Echo arguments", "echo [arg ...]", ""),
     command("export", "Add environment variables to spawn export list", "export [varname ...]", ""),
     command("getopt", "Display PVM options of the console", "getopt [what]", ""),
     command("halt", "End the virtual machine, with all tasks", "halt", ""),
     command("help", "Print helpful information about a command", "help [command]", ""),
     command("id", "Print console task id", "id", ""),
-    command("jobs", "Display list of running jobs", "jobs [-l]", "Options:  -l   give long listing\n"),
-    command("kill", "Terminate tasks", "kill [-c] tid ...", "Options:  -c   kill children of tid\n"),
+    command(
+        "jobs",
+        "Display list of running jobs",
+        "jobs [-l]",
+        "Options:  -l   give long listing\n",
+    ),
+    command(
+        "kill",
+        "Terminate tasks",
+        "kill [-c] tid ...",
+        "Options:  -c   kill children of tid\n",
+    ),
     command("mstat", "Show status of hosts", "mstat name ...", ""),
     command("names", "List message mailbox names", "names [pattern]", ""),
     command(
@@ -72,10 +97,25 @@ What else is printed goes to the error stream, each line with its task's id.
 -? (debugger) and -@ (trace) come with a later version.
 ",
     ),
-    command("tickle", "Show what the machine knows", "tickle how", "How:\n  2   what each task does\n  4   mailboxes\n"),
-    command("trace", "Set/display trace event mask", "trace", "Traces come with a later version.\n"),
+    command(
+        "tickle",
+        "Show what the machine knows",
+        "tickle how",
+        "How:\n  2   what each task does\n  4   mailboxes\n",
+    ),
+    command(
+        "trace",
+        "Set/display trace event mask",
+        "trace",
+        "Traces come with a later version.\n",
+    ),
     command("unalias", "Undefine command alias", "unalias name ...", ""),
-    command("unexport", "Remove environment variables from spawn export list", "unexport [varname ...]", ""),
+    command(
+        "unexport",
+        "Remove environment variables from spawn export list",
+        "unexport [varname ...]",
+        "",
+    ),
     command("version", "Show libpvm version", "version", ""),
     command("?", "The same as help", "? [command]", ""),
 ];
@@ -84,7 +124,10 @@ What else is printed goes to the error stream, each line with its task's id.
 pub(super) fn help(name: Option<&str>) -> Option<String> {
     let one = |name: &str| COMMANDS.iter().find(|command| command.name == name);
     let command = one(name.unwrap_or("help"))?;
-    let mut text = format!("{:<11} {}\nSyntax:  {}\n{}", command.name, command.does, command.syntax, command.more);
+    let mut text = format!(
+        "{:<11} {}\nSyntax:  {}\n{}",
+        command.name, command.does, command.syntax, command.more
+    );
     if name.is_none() {
         text += "Commands are:\n";
         let listed = COMMANDS.iter().filter(|command| command.name != "?");

@@ -1,4 +1,5 @@
-//! Jobs: what was spawned by one command with its output shown here or written to a file, and all that these tasks spawn.
+//! Jobs: what was spawned by one command with its output shown here or written to a file, and all
+//! that these tasks spawn.
 
 use crate::tid::Tid;
 use std::collections::BTreeMap;
@@ -55,14 +56,26 @@ impl Jobs {
     }
 
     /// Lines that are whole are shown, or written.
-    pub(super) fn printed(&mut self, number: i32, tid: Tid, bytes: &[u8], label: bool, out: &mut Vec<u8>) {
+    pub(super) fn printed(
+        &mut self,
+        number: i32,
+        tid: Tid,
+        bytes: &[u8],
+        label: bool,
+        out: &mut Vec<u8>,
+    ) {
         let Some(job) = self.all.get_mut(&number) else { return };
         let Some(line) = job.tasks.get_mut(&tid) else { return };
         line.extend(bytes);
         let Some(end) = line.iter().rposition(|byte| *byte == b'\n') else { return };
         let rest = line.split_off(end + 1);
         let whole = std::mem::replace(line, rest);
-        job.sink.put(whole.split_inclusive(|byte| *byte == b'\n').map(|line| labelled(number, tid, line, label)), out);
+        job.sink.put(
+            whole
+                .split_inclusive(|byte| *byte == b'\n')
+                .map(|line| labelled(number, tid, line, label)),
+            out,
+        );
     }
 
     pub(super) fn task_ended(&mut self, number: i32, tid: Tid, label: bool, out: &mut Vec<u8>) {
@@ -71,7 +84,9 @@ impl Jobs {
         if !line.is_empty() {
             line.push(b'\n');
         }
-        let rest = Some(line).filter(|line| !line.is_empty()).map(|line| labelled(number, tid, &line, label));
+        let rest = Some(line)
+            .filter(|line| !line.is_empty())
+            .map(|line| labelled(number, tid, &line, label));
         let mark = label.then(|| labelled(number, tid, b"EOF\n", true));
         job.sink.put(rest.into_iter().chain(mark), out);
         self.end_if_over(number, out);

@@ -1,6 +1,7 @@
 //! A line in words.
 
-/// The words of a line, to `#`. Quotes (`"` or `'`) keep blanks and `#` in a word, `\` keeps the next character; neither has another meaning.
+/// The words of a line, to `#`. Quotes (`"` or `'`) keep blanks and `#` in a word, `\` keeps the
+/// next character; neither has another meaning.
 pub(super) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut quote) = (None::<String>, None);
@@ -28,7 +29,10 @@ mod tests {
 
     #[test]
     fn quotes_keep_blanks_and_what_follows_a_hash_is_nothing() {
-        assert_eq!(words("  echo a  \"b c\" 'd#\"' e\\ f # rest"), ["echo", "a", "b c", "d#\"", "e f"]);
+        assert_eq!(
+            words("  echo a  \"b c\" 'd#\"' e\\ f # rest"),
+            ["echo", "a", "b c", "d#\"", "e f"]
+        );
         assert_eq!(words("put x '' \"open"), ["put", "x", "", "open"]);
         assert!(words(" \t# nothing\n").is_empty());
     }

@@ -67,7 +67,8 @@ impl Options {
             Some(tid) => {
                 let value = |name| self.get(name).unwrap_or_default();
                 let mut output = Output::log();
-                (output.to, output.tag, output.context) = (To::Task(tid), value("PvmOutputCode"), value("PvmOutputContext"));
+                (output.to, output.tag, output.context) =
+                    (To::Task(tid), value("PvmOutputCode"), value("PvmOutputContext"));
                 output
             }
             None => Output::log(),
@@ -76,7 +77,10 @@ impl Options {
 
     /// What was set of the others that children inherit.
     pub(super) fn inherited(&self) -> Vec<(i32, i32)> {
-        let set = ALL.iter().zip(self.0).filter(|((_, number, usual), value)| TRACES.contains(number) && value != usual);
+        let set = ALL
+            .iter()
+            .zip(self.0)
+            .filter(|((_, number, usual), value)| TRACES.contains(number) && value != usual);
         set.map(|((_, number, _), value)| (*number, value)).collect()
     }
 }

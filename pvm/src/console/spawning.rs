@@ -28,8 +28,14 @@ pub(super) struct Spawning {
 
 /// Of the words after `spawn`; or what is wrong.
 pub(super) fn read(words: &[String]) -> Result<Spawning, String> {
-    let mut found =
-        Spawning { count: 1, place: None, directory: None, output: Where::Log, program: String::new(), args: Vec::new() };
+    let mut found = Spawning {
+        count: 1,
+        place: None,
+        directory: None,
+        output: Where::Log,
+        program: String::new(),
+        args: Vec::new(),
+    };
     let mut words = words.iter();
     for word in words.by_ref() {
         let Some(option) = word.strip_prefix('-') else {
@@ -47,11 +53,16 @@ pub(super) fn read(words: &[String]) -> Result<Spawning, String> {
             return Err("spawn: -? (in a debugger) comes with a later version (PvmNotImpl)".into());
         } else if option.starts_with('@') {
             return Err("spawn: -@ (traced) comes with a later version (PvmNotImpl)".into());
-        } else if let Some(count) = option.strip_prefix(|c: char| c.is_ascii_digit()).map(|_| option) {
-            found.count = count.parse().map_err(|_| format!("spawn: -{count} is no number of tasks"))?;
+        } else if let Some(count) =
+            option.strip_prefix(|c: char| c.is_ascii_digit()).map(|_| option)
+        {
+            found.count =
+                count.parse().map_err(|_| format!("spawn: -{count} is no number of tasks"))?;
         } else {
             let place = option.strip_prefix("-host=").unwrap_or(option);
-            let (place, directory) = place.split_once(':').map_or((place, None), |(place, directory)| (place, Some(directory)));
+            let (place, directory) = place
+                .split_once(':')
+                .map_or((place, None), |(place, directory)| (place, Some(directory)));
             found.place = Some(place.to_owned()).filter(|place| !place.is_empty());
             found.directory = directory.map(Into::into);
         }
@@ -77,9 +88,15 @@ mod tests {
     #[test]
     fn options_come_before_the_program_and_its_own_after_it() {
         let all = of("-3 -vm:/tmp ->>out ./w -1 -> x").unwrap();
-        assert_eq!((all.count, all.place.as_deref(), all.directory.as_deref()), (3, Some("vm"), Some("/tmp")));
+        assert_eq!(
+            (all.count, all.place.as_deref(), all.directory.as_deref()),
+            (3, Some("vm"), Some("/tmp"))
+        );
         assert_eq!(all.output, Where::File { path: "out".into(), append: true });
-        assert_eq!((all.program.as_str(), all.args), ("./w", ["-1", "->", "x"].map(String::from).to_vec()));
+        assert_eq!(
+            (all.program.as_str(), all.args),
+            ("./w", ["-1", "->", "x"].map(String::from).to_vec())
+        );
         assert_eq!(of("-> w").unwrap().output, Where::Here);
         assert_eq!(of("-:/x w").unwrap().directory.as_deref(), Some("/x"));
         assert_eq!(of("--host=10.0.0.1 w").unwrap().place.as_deref(), Some("10.0.0.1"));

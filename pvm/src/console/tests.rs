@@ -62,8 +62,14 @@ struct Session {
 impl Session {
     fn new() -> Self {
         let environment = BTreeMap::from([("HOME".into(), "/root".into())]);
-        let console = Console::new(Tid::new(0, 1), "vm".into(), environment, "alias q quit\n# a comment\n");
-        let known = |tid, parent, program: &str| Known { tid, parent, program: program.into(), process: 4711 };
+        let console =
+            Console::new(Tid::new(0, 1), "vm".into(), environment, "alias q quit\n# a comment\n");
+        let known = |tid, parent, program: &str| Known {
+            tid,
+            parent,
+            program: program.into(),
+            process: 4711,
+        };
         let tasks = vec![known(A, error::PARENT_NOT_SET, "worker"), known(B, A.number(), "b")];
         Self { console, machine: Machine { tasks, ..Machine::default() } }
     }
@@ -100,17 +106,29 @@ fn lists_have_pvms_form() {
     assert_eq!(
         session.line("ps -lx"),
         "                    HOST      TID     PTID    PID   FLAG 0x COMMAND\n".to_owned()
-            + &format!("                      vm   (cons)        - {:6}       4/c -           \n", std::process::id())
+            + &format!(
+                "                      vm   (cons)        - {:6}       4/c -           \n",
+                std::process::id()
+            )
             + "                      vm    40002 ffffffdd   4711     6/c,f worker      \n                      vm    80001    40002   4711     6/c,f b           \n"
     );
     assert_eq!(session.line("id"), "t40001\n");
-    assert_eq!(session.line("mstat vm foo"), "                      vm  ok\n                     foo  No such host\n");
-    assert_eq!(session.line("pstat t40002 999 t40001"), "t   40002  run\nt     999  No such task\nt   40001  run\n");
+    assert_eq!(
+        session.line("mstat vm foo"),
+        "                      vm  ok\n                     foo  No such host\n"
+    );
+    assert_eq!(
+        session.line("pstat t40002 999 t40001"),
+        "t   40002  run\nt     999  No such task\nt   40001  run\n"
+    );
     assert!(session.line("ps -z").starts_with("unknown flag -z\n"));
     assert_eq!(session.line("getopt PvmRoute"), "PvmRoute Currently Set to 1\n");
     assert_eq!(session.line("setopt PvmDebugMask 1"), "PvmDebugMask Changed from 0 to 1\n");
     assert_eq!(session.line("getopt").lines().count(), 23);
-    assert_eq!(session.line("add x").lines().nth(2), Some("                       x Not implemented"));
+    assert_eq!(
+        session.line("add x").lines().nth(2),
+        Some("                       x Not implemented")
+    );
 }
 
 #[test]
@@ -120,7 +138,10 @@ fn what_cannot_be_is_said() {
         ("kill", "kill: wrong #args (help kill)\n"),
         ("nosuch", "nosuch: not found (help lists all commands)\n"),
         ("kill t40099 x t40001", "t40099: No such task\nx: Bad parameter\nt40001: that's me.\n"),
-        ("sig x t40002", "sig: \"x\" is no signal's number: give one from 0 to 64, such as 15 (SIGTERM)\n"),
+        (
+            "sig x t40002",
+            "sig: \"x\" is no signal's number: give one from 0 to 64, such as 15 (SIGTERM)\n",
+        ),
         ("sig 10 t40002", "sig: not this one\n"),
         ("setopt PvmFoo 1", "PVM Option \"PvmFoo\" Unknown. (getopt lists all)\n"),
         ("help nosuch", "help: there is no command \"nosuch\" (help lists them)\n"),
@@ -132,7 +153,11 @@ fn what_cannot_be_is_said() {
     }
     assert!(session.line("spawn -:/nowhere w").contains("have its directory"));
     assert!(session.line("spawn ->/nowhere/x w").contains("/nowhere/x: No such file"));
-    assert!(session.machine.spawned.is_empty() && session.machine.killed.is_empty() && session.console.is_ready());
+    assert!(
+        session.machine.spawned.is_empty()
+            && session.machine.killed.is_empty()
+            && session.console.is_ready()
+    );
 }
 
 #[test]
@@ -140,8 +165,16 @@ fn help_is_there_for_all_commands() {
     let mut session = Session::new();
     let all = session.line("help");
     for command in &help::COMMANDS {
-        assert!(session.line(&format!("help {}", command.name)).contains("Syntax:  "), "{}", command.name);
-        assert!(command.name == "?" || all.contains(&format!("\n  {:<11} ", command.name)), "{}", command.name);
+        assert!(
+            session.line(&format!("help {}", command.name)).contains("Syntax:  "),
+            "{}",
+            command.name
+        );
+        assert!(
+            command.name == "?" || all.contains(&format!("\n  {:<11} ", command.name)),
+            "{}",
+            command.name
+        );
     }
 }
 
@@ -155,7 +188,10 @@ fn a_job_shows_the_lines_of_its_tasks_and_of_theirs() {
     assert_eq!(session.line("spawn -2 -> w 'a b' -x"), "[1]\n");
     assert!(!session.console.is_ready());
     let (plan, count) = session.machine.spawned.pop().unwrap();
-    assert_eq!((plan.program.to_str(), plan.args, count), (Some("w"), vec![c"a b".into(), c"-x".into()], 2));
+    assert_eq!(
+        (plan.program.to_str(), plan.args, count),
+        (Some("w"), vec![c"a b".into(), c"-x".into()], 2)
+    );
     assert_eq!(plan.environment, [c"FOO=bar".to_owned(), c"PVM_EXPORT=FOO:NONE".to_owned()]);
     assert_eq!((plan.output.to, plan.output.tag), (To::Task(Tid::new(0, 1)), 1));
     assert_eq!(session.printed(1, A, OUTPUT_NEW, ""), "");
@@ -183,7 +219,10 @@ fn output_goes_to_a_file_anew_or_behind_what_is_there() {
     let path = folder.path().join("out");
     let mut session = Session::new();
     for (job, arrow) in [(1, "->"), (2, "->"), (3, "->>")] {
-        assert_eq!(session.line(&format!("spawn {arrow}{} w", path.display())), format!("[{job}]\n"));
+        assert_eq!(
+            session.line(&format!("spawn {arrow}{} w", path.display())),
+            format!("[{job}]\n")
+        );
         session.printed(job, A, OUTPUT_NEW, "");
         session.answered(1, Packet::default().int(A.number()));
         assert_eq!(session.printed(job, A, 3, "hi\n"), "");
@@ -221,7 +260,8 @@ fn tasks_are_ended_one_by_one_by_their_parent_and_all_but_those_that_stay() {
     session.console.seen(&all, &mut session.machine);
     let said = session.said();
     assert!(
-        said.contains("COMMAND      DOES\n") && said.contains(" worker       waits for descriptor 0; 2 messages wait\n"),
+        said.contains("COMMAND      DOES\n")
+            && said.contains(" worker       waits for descriptor 0; 2 messages wait\n"),
         "{said}"
     );
     session.line("reset");

@@ -1,6 +1,9 @@
-//! What the first process has for those who look at the machine, or want something done to it: its console, and who asks from another shell.
+//! What the first process has for those who look at the machine, or want something done to it: its
+//! console, and who asks from another shell.
 //!
-//! What a task does only its own process knows. So who wants to see all is answered when all processes have told (`Control::Look`, `Control::Seen`), or after [`LONGEST`] without those that do not answer.
+//! What a task does only its own process knows. So who wants to see all is answered when all
+//! processes have told (`Control::Look`, `Control::Seen`), or after [`LONGEST`] without those that
+//! do not answer.
 
 use super::Node;
 use crate::calls::{Call, Calls, Input};
@@ -99,7 +102,9 @@ impl Desk {
     /// Without a door nobody can ask from another shell, which is said.
     pub(crate) fn new(calls: Calls, console: Option<AtTerminal>) -> Self {
         let door = Door::open(calls.caller()).inspect_err(|error| {
-            report_line!("upcall pvm: `upcall pvm ps` and its like will not find this machine: {error}");
+            report_line!(
+                "upcall pvm: `upcall pvm ps` and its like will not find this machine: {error}"
+            );
         });
         let (heard, looks, leaving) = (VecDeque::new(), Vec::new(), Vec::new());
         Self { calls, _door: door.ok(), console, heard, looks, last: 0, leaving }
@@ -193,7 +198,9 @@ impl Node {
             if !console.is_open() && left > 0 && !node.halted {
                 let left = match left {
                     1 => "1 task is left, and the machine ends with it".into(),
-                    _ => format!("{left} tasks are left, and the machine ends with the last of them"),
+                    _ => {
+                        format!("{left} tasks are left, and the machine ends with the last of them")
+                    }
                 };
                 report_line!("upcall pvm: {left} (`upcall pvm halt` ends it now)");
             }
@@ -230,7 +237,11 @@ impl Node {
         if self.is_console(tid)
             && let Some(desk) = &mut self.desk
         {
-            let bytes = message.block.as_ref().and_then(|block| block.read(message.length)).unwrap_or_default();
+            let bytes = message
+                .block
+                .as_ref()
+                .and_then(|block| block.read(message.length))
+                .unwrap_or_default();
             desk.heard.push_back(Heard::Printed(message.tag, bytes));
         }
     }
@@ -303,7 +314,10 @@ impl Node {
     fn end_looks(&mut self) {
         let Some(desk) = &mut self.desk else { return };
         let now = Instant::now();
-        let over = desk.looks.extract_if(.., |look| look.missing.is_empty() || now >= look.until).collect::<Vec<_>>();
+        let over = desk
+            .looks
+            .extract_if(.., |look| look.missing.is_empty() || now >= look.until)
+            .collect::<Vec<_>>();
         for look in over {
             let tasks = self.all_seen(look.tasks, &look.missing);
             let console = self.is_open();
@@ -312,7 +326,10 @@ impl Node {
                     let processes = self.link.as_ref().map_or(1, |link| link.size());
                     visitor.show(Shown { process: std::process::id(), processes, console, tasks });
                 }
-                None => self.desk.iter_mut().for_each(|desk| desk.console_hears(Heard::Seen(tasks.clone()))),
+                None => self
+                    .desk
+                    .iter_mut()
+                    .for_each(|desk| desk.console_hears(Heard::Seen(tasks.clone()))),
             }
         }
     }
@@ -320,14 +337,18 @@ impl Node {
     /// All tasks of the machine, of which these were told.
     pub(super) fn all_seen(&self, told: Vec<ShownTask>, silent: &[Rank]) -> Vec<ShownTask> {
         let Some(machine) = &self.machine else { return Vec::new() };
-        let mut told = told.into_iter().map(|task| (task.tid, task)).collect::<std::collections::HashMap<_, _>>();
+        let mut told = told
+            .into_iter()
+            .map(|task| (task.tid, task))
+            .collect::<std::collections::HashMap<_, _>>();
         let whole = |(tid, entry): (Tid, &crate::machine::Entry)| {
             let rank = tid.host() as Rank;
             // One of which a process that has told says nothing has begun since then.
             let doing = if silent.contains(&rank) { Doing::Silent } else { Doing::Starts };
             let mut task = told.remove(&tid).unwrap_or_else(|| untold(tid, doing));
             task.program.clone_from(&entry.program);
-            (task.parent, task.process) = (Tid::of(entry.parent), self.process(rank).cast_unsigned());
+            (task.parent, task.process) =
+                (Tid::of(entry.parent), self.process(rank).cast_unsigned());
             if let (Doing::Asks(what), Some(words)) = (&mut task.doing, machine.waits(tid)) {
                 *what = words;
             }
@@ -369,7 +390,11 @@ impl Controls for Node {
     }
 
     fn ask(&mut self, op: u64, question: Packet) {
-        self.tell_first(Control::Ask { tid: CONSOLE.number(), op, question: question.as_bytes().to_vec() });
+        self.tell_first(Control::Ask {
+            tid: CONSOLE.number(),
+            op,
+            question: question.as_bytes().to_vec(),
+        });
     }
 
     fn look(&mut self) {
@@ -385,7 +410,10 @@ impl Controls for Node {
             // Only whether it is there.
             0 => Ok(()),
             1..=64 => {
-                self.tell(tid.host() as Rank, Control::Signal { tid: tid.number(), signal: number });
+                self.tell(
+                    tid.host() as Rank,
+                    Control::Signal { tid: tid.number(), signal: number },
+                );
                 Ok(())
             }
             _ => Err("signals have numbers from 1 to 64"),
@@ -432,7 +460,10 @@ fn untold(tid: Tid, doing: Doing) -> ShownTask {
 /// What a task does.
 pub(super) fn doing(task: &Task) -> Doing {
     let left = |until: Instant| until.saturating_duration_since(Instant::now());
-    let wanted = |want: Want| Wanted { from: Tid::of(want.from), tag: Some(want.tag).filter(|tag| *tag != -1) };
+    let wanted = |want: Want| Wanted {
+        from: Tid::of(want.from),
+        tag: Some(want.tag).filter(|tag| *tag != -1),
+    };
     match task.state {
         State::Starts => Doing::Starts,
         State::Runs => Doing::Runs,

@@ -1,4 +1,5 @@
-//! What goes to other processes of the machine, and comes from them; and what the first process does for all.
+//! What goes to other processes of the machine, and comes from them; and what the first process
+//! does for all.
 
 use super::{End, Node, SIGTERM};
 use crate::error;
@@ -37,7 +38,8 @@ impl Node {
         }
     }
 
-    /// All that are there, before any of them is looked at: what was sent first comes first. Of a flood it looks at a part, whose rest may come later than it should.
+    /// All that are there, before any of them is looked at: what was sent first comes first. Of a
+    /// flood it looks at a part, whose rest may come later than it should.
     fn hear_all(&mut self, next: impl Fn(&Link) -> Option<Stamped>) {
         // Before anything that comes now.
         while !self.backlog.is_empty() {
@@ -77,7 +79,10 @@ impl Node {
                 Ok(()) => return,
                 Err((error, unsent)) => {
                     message = unsent;
-                    if !self.makes_room(&error, &format!("a message of {} bytes to {to}", message.length)) {
+                    if !self.makes_room(
+                        &error,
+                        &format!("a message of {} bytes to {to}", message.length),
+                    ) {
                         return;
                     }
                 }
@@ -157,10 +162,16 @@ impl Node {
                     refused = one.err();
                     all.push(one);
                 }
-                let name = Path::new(&plan.program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let name = Path::new(&plan.program)
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
                 self.tell_first(Control::Started { request, all, name });
             }
-            Control::Together { tids } => self.together(&tids.into_iter().filter_map(Tid::of).collect::<Vec<_>>()),
+            Control::Together { tids } => {
+                self.together(&tids.into_iter().filter_map(Tid::of).collect::<Vec<_>>())
+            }
             Control::Kill { tid } => {
                 if let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) {
                     self.end(tid.local(), End::Killed(SIGTERM));
@@ -173,7 +184,9 @@ impl Node {
             }
             Control::Halt => self.halted = true,
             Control::Count { question } => self.tell_count(question),
-            Control::Look { number } => self.tell_first(Control::Seen { number, tasks: self.seen() }),
+            Control::Look { number } => {
+                self.tell_first(Control::Seen { number, tasks: self.seen() })
+            }
             control => self.heard_by_first(from, control),
         }
     }
@@ -192,17 +205,25 @@ impl Node {
                 }
             }
             Control::Seen { number, tasks } => self.seen_by(from, number, tasks),
-            Control::Counted { question, count, tasks } => self.counted_by(from, question, count, tasks),
+            Control::Counted { question, count, tasks } => {
+                self.counted_by(from, question, count, tasks)
+            }
             Control::Spawn { tid, plan, count } => self.spawn(Tid::of(tid), plan, count as usize),
             Control::Started { request, all, name } => {
                 if let Some(started) = machine.started(request, from, all, &name) {
                     self.all_started(started);
                 }
             }
-            Control::Left { tid } => Tid::of(tid).into_iter().for_each(|tid| machine.left(tid, &mut effects)),
-            Control::Entered { tid } => Tid::of(tid).into_iter().for_each(|tid| machine.entered(tid)),
+            Control::Left { tid } => {
+                Tid::of(tid).into_iter().for_each(|tid| machine.left(tid, &mut effects))
+            }
+            Control::Entered { tid } => {
+                Tid::of(tid).into_iter().for_each(|tid| machine.entered(tid))
+            }
             Control::Ended { tid, status, catcher } => {
-                Tid::of(tid).into_iter().for_each(|tid| machine.ended(tid, status, catcher, &mut effects));
+                Tid::of(tid)
+                    .into_iter()
+                    .for_each(|tid| machine.ended(tid, status, catcher, &mut effects));
             }
             _ => {}
         }
@@ -220,12 +241,22 @@ impl Node {
                     None => std::process::id() as i32,
                 };
                 let state = |tid: Tid| {
-                    self.tasks.get(tid.local() as usize).filter(|_| tid.host() == self.rank)?.as_deref().map(|task| task.state)
+                    self.tasks
+                        .get(tid.local() as usize)
+                        .filter(|_| tid.host() == self.rank)?
+                        .as_deref()
+                        .map(|task| task.state)
                 };
-                let flags = |tid: Tid| if matches!(state(tid), None | Some(State::Runs)) { RUNS } else { RUNS | WAITS };
+                let flags = |tid: Tid| {
+                    if matches!(state(tid), None | Some(State::Runs)) { RUNS } else { RUNS | WAITS }
+                };
                 return Some(machine.list(first.unwrap_or(-1), process, flags));
             }
-            ops::OP_TASK_STATE if first.and_then(Tid::of).is_some_and(|tid| machine.is_there(tid)) => error::OK,
+            ops::OP_TASK_STATE
+                if first.and_then(Tid::of).is_some_and(|tid| machine.is_there(tid)) =>
+            {
+                error::OK
+            }
             ops::OP_TASK_STATE => error::NO_TASK,
             ops::OP_OUTPUT_SOURCES => machine.sources(tid),
             ops::OP_HALT => {
@@ -246,9 +277,15 @@ impl Node {
             if machine.is_full() {
                 report_line!("upcall pvm: all {SLOTS} places for tasks are taken: end some");
             } else {
-                report_line!("upcall pvm: all {} processes for tasks are taken: --as-processes=MORE", processes - 1);
+                report_line!(
+                    "upcall pvm: all {} processes for tasks are taken: --as-processes=MORE",
+                    processes - 1
+                );
             }
-            return machine.nowhere(request).into_iter().for_each(|started| self.all_started(started));
+            return machine
+                .nowhere(request)
+                .into_iter()
+                .for_each(|started| self.all_started(started));
         }
         for (rank, slots) in shares {
             self.tell(rank, Control::Start { request, plan: plan.clone(), slots });

@@ -1,6 +1,8 @@
-//! What comes from outside of the process: time, descriptors that tasks wait for, and calls of theirs that run aside (V10).
+//! What comes from outside of the process: time, descriptors that tasks wait for, and calls of
+//! theirs that run aside (V10).
 //!
-//! While tasks can run it is looked for now and then; else the worker waits for it in the kernel, and takes no processor.
+//! While tasks can run it is looked for now and then; else the worker waits for it in the kernel,
+//! and takes no processor.
 
 use super::{Next, Node};
 use crate::error;
@@ -39,7 +41,8 @@ pub(super) fn silence(descriptor: &OwnedFd) {
 
 /// A folder, held open to go there.
 fn folder(path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
-    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let flags =
+        rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open(path, flags, rustix::fs::Mode::empty())
 }
 
@@ -60,15 +63,21 @@ impl Node {
         // The clock takes as long as a message that comes meanwhile.
         let timed = !self.timers.is_empty() || !self.awaiting.is_empty();
         let now = if timed { Instant::now() } else { self.looked };
-        let until = self.timers.peek().map(|Reverse((when, _))| when.saturating_duration_since(now));
+        let until =
+            self.timers.peek().map(|Reverse((when, _))| when.saturating_duration_since(now));
         let asked = wait && self.desk.is_some();
         match (&self.link, until) {
-            _ if (calls && wait) || (!self.awaiting.is_empty() && (wait || now >= self.looked + BETWEEN)) => {
+            _ if (calls && wait)
+                || (!self.awaiting.is_empty() && (wait || now >= self.looked + BETWEEN)) =>
+            {
                 self.looked = now;
                 self.descriptors(if wait { until } else { Some(Duration::ZERO) });
             }
-            // Who can be asked waits for that as well, but what other processes send at once comes at once.
-            (Some(link), _) if asked && !self.quiet => self.quiet = !link.wait(Some(until.unwrap_or(SOON).min(SOON))),
+            // Who can be asked waits for that as well, but what other processes send at once comes
+            // at once.
+            (Some(link), _) if asked && !self.quiet => {
+                self.quiet = !link.wait(Some(until.unwrap_or(SOON).min(SOON)))
+            }
             _ if asked => {
                 self.quiet = false;
                 let watches = self.watches();
@@ -97,11 +106,18 @@ impl Node {
             return;
         }
         let now = Instant::now();
-        while let Some(&Reverse((when, index))) = self.timers.peek().filter(|Reverse((when, _))| *when <= now) {
+        while let Some(&Reverse((when, index))) =
+            self.timers.peek().filter(|Reverse((when, _))| *when <= now)
+        {
             self.timers.pop();
-            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { continue };
+            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut)
+            else {
+                continue;
+            };
             match task.state {
-                State::Receives(_, until) | State::Sleeps(until) if until == Some(when) => self.wake(index, 0),
+                State::Receives(_, until) | State::Sleeps(until) if until == Some(when) => {
+                    self.wake(index, 0)
+                }
                 State::Awaits(_, _, until) if until == Some(when) => {
                     self.awaiting.retain(|one| *one != index);
                     self.wake(index, 0);
@@ -112,14 +128,16 @@ impl Node {
         }
     }
 
-    /// Messages of other processes end the wait, too: by a bell that is rung for them meanwhile. So do calls that are done aside.
+    /// Messages of other processes end the wait, too: by a bell that is rung for them meanwhile. So
+    /// do calls that are done aside.
     fn descriptors(&mut self, time: Option<Duration>) {
         let tasks = &self.tasks;
         let awaits = |index: &u32| match tasks.get(*index as usize)?.as_deref()?.state {
             State::Awaits(descriptor, events, _) => Some((*index, (descriptor, events))),
             _ => None,
         };
-        let (indices, mut wanted): (Vec<_>, Vec<_>) = self.awaiting.iter().filter_map(awaits).unzip();
+        let (indices, mut wanted): (Vec<_>, Vec<_>) =
+            self.awaiting.iter().filter_map(awaits).unzip();
         self.awaiting.clear();
         let waits = time != Some(Duration::ZERO);
         let bell = self.link.as_ref().filter(|_| waits).and_then(|link| link.bell());
@@ -144,7 +162,9 @@ impl Node {
             match bell.as_ref().zip(self.link.as_ref()) {
                 // For nothing: to end the wait and begin it anew would ring again.
                 Some((bell, link))
-                    if ready[indices.len()] && !link.heard(bell) && ready.iter().filter(|one| **one).count() == 1 => {}
+                    if ready[indices.len()]
+                        && !link.heard(bell)
+                        && ready.iter().filter(|one| **one).count() == 1 => {}
                 _ => break ready,
             }
         };
@@ -162,7 +182,9 @@ impl Node {
         if self.aside.is_none() {
             self.aside = Aside::begin().ok();
         }
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return Next::Any;
+        };
         match &self.aside {
             Some(aside) if task.ulp.begin_aside(aside, at, index.into()).is_ok() => {
                 task.state = State::Aside;
@@ -183,7 +205,10 @@ impl Node {
     fn aside_done(&mut self) {
         let tokens = self.aside.as_ref().map(Aside::done).unwrap_or_default();
         for index in tokens.into_iter().filter_map(|token| u32::try_from(token).ok()) {
-            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { continue };
+            let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut)
+            else {
+                continue;
+            };
             // It may have been the call of one that has ended, whose number this one has now.
             if task.state == State::Aside
                 && let Some(result) = task.ulp.aside()
@@ -199,8 +224,11 @@ impl Node {
         // Now it is where no task has gone from, or in the one's that did.
         let first = if self.folder.is_none() { folder(".").map(Some) } else { Ok(None) };
         let own = folder(format!("/proc/self/fd/{descriptor}"));
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
-        let done = first.and_then(|first| own.and_then(|own| fchdir(own.as_fd()).map(|()| (first, own))));
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let done =
+            first.and_then(|first| own.and_then(|own| fchdir(own.as_fd()).map(|()| (first, own))));
         match done {
             Ok((first, own)) => {
                 task.folder = Some(own);
@@ -212,7 +240,8 @@ impl Node {
         }
     }
 
-    /// A folder in which a task that is to be started begins; the process is where it was before any task went anywhere. PVM's error if there is none.
+    /// A folder in which a task that is to be started begins; the process is where it was before
+    /// any task went anywhere. PVM's error if there is none.
     pub(super) fn first_folder(&mut self, path: &OsStr) -> Result<OwnedFd, i32> {
         let own = folder(path).map_err(|_| error::NO_FILE)?;
         if self.folder.is_none() {

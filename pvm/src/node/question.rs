@@ -15,7 +15,9 @@ const AT_ONCE: i64 = -2;
 
 impl Node {
     pub(super) fn asked(&mut self, index: u32, asked: Asked) -> Next {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return Next::Any;
+        };
         let [first, second, third, fourth] = asked.args;
         match asked.what {
             ops::ASK_RECEIVE => {
@@ -37,7 +39,11 @@ impl Node {
                 Next::Same
             }
             ops::ASK_SYSTEM => {
-                let bytes = task.held.get(second as u32).and_then(|block| block.read(third as usize)).unwrap_or_default();
+                let bytes = task
+                    .held
+                    .get(second as u32)
+                    .and_then(|block| block.read(third as usize))
+                    .unwrap_or_default();
                 self.system(index, first, &bytes)
             }
             ops::ASK_SHORT => self.short(index, first, [second, third, fourth]),
@@ -86,7 +92,9 @@ impl Node {
 
     /// A message that has come, or is waited for.
     fn receive(&mut self, index: u32, want: Want, microseconds: i64) -> Next {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return Next::Any;
+        };
         if let Some(at) = task.inbox.iter().position(|message| want.fits(message))
             && let Some(message) = task.inbox.remove(at)
         {
@@ -131,7 +139,8 @@ impl Node {
     }
 }
 
-/// It does not wait for a message any more, for handlers are to run; it does again then, so long (below 0: for ever).
+/// It does not wait for a message any more, for handlers are to run; it does again then, so long
+/// (below 0: for ever).
 pub(super) fn interrupt_receive(task: &mut Task, microseconds: i64) {
     task.ulp.answer_with(ops::INTERRUPTED, [microseconds as u64, 0, 0, 0, 0, 0, 0, 0]);
 }
@@ -150,8 +159,11 @@ pub(super) fn answer_packet(task: &mut Task, code: i32, packet: &Packet) {
     let bytes = packet.as_bytes();
     let mut words = [0; 8];
     if !bytes.is_empty() {
-        let Some(block) = Block::of(bytes) else { return task.ulp.answer_with(error::NO_MEM.into(), words) };
-        (words[1], words[2], words[3]) = (block.address(), bytes.len() as u64, block.capacity() as u64);
+        let Some(block) = Block::of(bytes) else {
+            return task.ulp.answer_with(error::NO_MEM.into(), words);
+        };
+        (words[1], words[2], words[3]) =
+            (block.address(), bytes.len() as u64, block.capacity() as u64);
         words[0] = task.held.keep(block).into();
     }
     task.ulp.answer_with(code.into(), words);

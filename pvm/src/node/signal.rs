@@ -1,6 +1,9 @@
-//! Signals for one task, as far as they are not its own doing: who sends one to it (`pvm_sendsig`), and its alarm.
+//! Signals for one task, as far as they are not its own doing: who sends one to it (`pvm_sendsig`),
+//! and its alarm.
 //!
-//! One that computes is interrupted for them. What ends it ends it then. A handler runs where no function of the library's is under way; else at the next interrupt at which that is so, or when the task waits for something.
+//! One that computes is interrupted for them. What ends it ends it then. A handler runs where no
+//! function of the library's is under way; else at the next interrupt at which that is so, or when
+//! the task waits for something.
 
 use super::{End, Node};
 use crate::task::State;
@@ -12,20 +15,27 @@ pub(super) const EINTR: i64 = 4;
 const SIGALRM: i32 = 14;
 
 impl Node {
-    /// What has come from outside of the process, while this task has been interrupted. Whether it goes on.
+    /// What has come from outside of the process, while this task has been interrupted. Whether it
+    /// goes on.
     pub(super) fn look_around(&mut self, index: u32) -> bool {
         self.look_outside(false);
         self.hear_of_ends();
         self.attend_desk();
-        let Some(task) = self.tasks[index as usize].as_deref_mut().filter(|_| !self.halted) else { return false };
+        let Some(task) = self.tasks[index as usize].as_deref_mut().filter(|_| !self.halted) else {
+            return false;
+        };
         let handles = task.ulp.handles() && task.ulp.is_in_own_code(&task.image);
         task.ulp.answer(handles.into());
         true
     }
 
-    /// A signal comes to a task of this process: it ends by it, or handles it where it goes on. What it waits for is over then, but for a message, for which it waits again, and for an answer of the machine's.
+    /// A signal comes to a task of this process: it ends by it, or handles it where it goes on.
+    /// What it waits for is over then, but for a message, for which it waits again, and for an
+    /// answer of the machine's.
     pub(super) fn signal(&mut self, index: u32, signal: i32) {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
         match task.ulp.signal(signal) {
             Signalled::Ends => return self.end(index, End::Killed(signal)),
             Signalled::Comes => {}
@@ -40,7 +50,9 @@ impl Node {
             State::Aside => task.ulp.interrupt_aside(),
             State::Receives(_, until) => {
                 // At least one: for none means to poll.
-                let left = until.map(|until| until.saturating_duration_since(Instant::now()).as_micros().max(1));
+                let left = until.map(|until| {
+                    until.saturating_duration_since(Instant::now()).as_micros().max(1)
+                });
                 super::question::interrupt_receive(task, left.map_or(-1, |left| left as i64));
                 task.state = State::Runs;
                 self.enqueue(index);
@@ -52,19 +64,27 @@ impl Node {
 
     /// What it waits for is over.
     pub(super) fn wake(&mut self, index: u32, answer: i64) {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
         task.state = State::Runs;
         task.ulp.answer(answer);
         self.enqueue(index);
     }
 
-    /// SIGALRM comes after so many nanoseconds (0: never), and then each time after so many (0: once), if `set`; and it is told what was so before.
+    /// SIGALRM comes after so many nanoseconds (0: never), and then each time after so many (0:
+    /// once), if `set`; and it is told what was so before.
     pub(super) fn set_alarm(&mut self, index: u32, first: u64, again: u64, set: bool) {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
         let now = Instant::now();
         // One that is due now is not over yet.
-        let left = |(when, _): (Instant, Duration)| when.saturating_duration_since(now).as_nanos().max(1) as u64;
-        let (left, before) = task.alarm.map_or((0, 0), |alarm| (left(alarm), alarm.1.as_nanos() as u64));
+        let left = |(when, _): (Instant, Duration)| {
+            when.saturating_duration_since(now).as_nanos().max(1) as u64
+        };
+        let (left, before) =
+            task.alarm.map_or((0, 0), |alarm| (left(alarm), alarm.1.as_nanos() as u64));
         task.ulp.answer_with(0, [left, before, 0, 0, 0, 0, 0, 0]);
         if !set {
             return;
@@ -76,7 +96,9 @@ impl Node {
 
     /// A time of the task's has come, which may be its alarm's.
     pub(super) fn alarm(&mut self, index: u32, when: Instant) {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
         let Some((_, again)) = task.alarm.filter(|(due, _)| *due == when) else { return };
         // Times that were missed do not come later.
         let next = (!again.is_zero()).then(|| (when + again).max(Instant::now()));

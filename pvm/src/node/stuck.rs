@@ -1,7 +1,14 @@
 //! Whether all tasks of a machine wait for what nobody can send.
 //!
-//! In one process that is seen at once. In several a message may be under way; so the first process, when nothing has come to it for a second and all of its tasks wait for messages alone, asks all processes twice, one time after the other: do all tasks wait, how many messages were sent to other processes, how many were heard from them? If all wait both times, and as many had been heard at the first time as were sent until the second, then none is under way, and none can be sent any more.
-//! Source: Mattern, "Algorithms for distributed termination detection" (Distributed Computing, 1987), section 5: the four counters. A message that has been heard and not looked at yet is in the first time's number; what its task sends for it is in the second's only.
+//! In one process that is seen at once. In several a message may be under way; so the first
+//! process, when nothing has come to it for a second and all of its tasks wait for messages alone,
+//! asks all processes twice, one time after the other: do all tasks wait, how many messages were
+//! sent to other processes, how many were heard from them? If all wait both times, and as many had
+//! been heard at the first time as were sent until the second, then none is under way, and none can
+//! be sent any more. Source: Mattern, "Algorithms for distributed termination detection"
+//! (Distributed Computing, 1987), section 5: the four counters. A message that has been heard and
+//! not looked at yet is in the first time's number; what its task sends for it is in the second's
+//! only.
 //!
 //! Where it is not so the next question comes after twice the time, up to half a minute: a machine
 //! that waits for a terminal, or computes elsewhere, is asked twice a minute. What is counted here
@@ -41,7 +48,16 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new() -> Self {
         let (missing, tasks) = (Vec::new(), Vec::new());
-        Self { period: FIRST, question: 0, missing, count: Count::default(), heard_before: 0, sent_before: 0, tasks, stuck: None }
+        Self {
+            period: FIRST,
+            question: 0,
+            missing,
+            count: Count::default(),
+            heard_before: 0,
+            sent_before: 0,
+            tasks,
+            stuck: None,
+        }
     }
 
     /// They are all stuck.
@@ -67,9 +83,13 @@ impl Node {
             && self.tasks.iter().flatten().all(|task| waits(task))
     }
 
-    /// After so long in which nothing has come the others are to be asked. `None`: there are none, or that is not to be asked here.
+    /// After so long in which nothing has come the others are to be asked. `None`: there are none,
+    /// or that is not to be asked here.
     pub(super) fn watches(&self) -> Option<Duration> {
-        self.link.as_ref().filter(|_| self.machine.is_some() && self.all_wait()).map(|_| self.watch.period)
+        self.link
+            .as_ref()
+            .filter(|_| self.machine.is_some() && self.all_wait())
+            .map(|_| self.watch.period)
     }
 
     /// The first of two questions.
@@ -102,7 +122,13 @@ impl Node {
         self.tell_first(Control::Counted { question, count, tasks });
     }
 
-    pub(super) fn counted_by(&mut self, from: Rank, question: u64, count: Count, tasks: Vec<ShownTask>) {
+    pub(super) fn counted_by(
+        &mut self,
+        from: Rank,
+        question: u64,
+        count: Count,
+        tasks: Vec<ShownTask>,
+    ) {
         let watch = &mut self.watch;
         if question != watch.question || !watch.missing.contains(&from) {
             return;
@@ -127,7 +153,11 @@ impl Node {
         let own = self.own_count();
         let watch = &mut self.watch;
         // What this process has done meanwhile by itself, for those who ask at its desk, it knows.
-        if !watch.missing.is_empty() || !watch.count.all_wait || !own.all_wait || own.sent != watch.sent_before {
+        if !watch.missing.is_empty()
+            || !watch.count.all_wait
+            || !own.all_wait
+            || own.sent != watch.sent_before
+        {
             return;
         }
         if watch.question & 1 == 1 {

@@ -1,4 +1,5 @@
-//! Services that a process gives its own tasks: starting and ending them, their options, what they print. The rest is the machine's ([`elsewhere`](super::elsewhere)).
+//! Services that a process gives its own tasks: starting and ending them, their options, what they
+//! print. The rest is the machine's ([`elsewhere`](super::elsewhere)).
 
 use super::{Next, Node};
 use crate::error;
@@ -28,7 +29,8 @@ const SELF_OUTPUT: [i32; 3] = [12, 13, 23];
 const NO_RESET: i32 = 25;
 
 impl Node {
-    /// A new task in this process, at the addresses of a slot that no other task of the machine has, which runs when it is told [`together`](Self::together). Its number, or PVM's error.
+    /// A new task in this process, at the addresses of a slot that no other task of the machine
+    /// has, which runs when it is told [`together`](Self::together). Its number, or PVM's error.
     pub(super) fn start(&mut self, plan: &Plan, slot: u32) -> Result<Tid, i32> {
         self.go_home();
         if let Some(folder) = &plan.folder {
@@ -36,7 +38,8 @@ impl Node {
         }
         let image = self.programs.image(&plan.program)?;
         let folder = plan.directory.as_ref().map(|path| self.first_folder(path)).transpose()?;
-        let name = CString::new(image.path().as_os_str().as_bytes()).map_err(|_| error::BAD_PARAM)?;
+        let name =
+            CString::new(image.path().as_os_str().as_bytes()).map_err(|_| error::BAD_PARAM)?;
         let args = [&[name], &plan.args[..]].concat();
         let number = self.number().ok_or(error::OUT_OF_RES)?;
         let tid = Tid::new(self.rank, number);
@@ -44,10 +47,12 @@ impl Node {
             report_line!("upcall pvm: a call of a task that has ended is not over, and needs the addresses that a new one is to have: try again");
             error::OUT_OF_RES
         })?;
-        let mut ulp = Ulp::load_at(slot, &image, &args, &environment(&plan.environment)).map_err(|refused| {
-            report_line!("upcall pvm: {refused}");
-            error::OUT_OF_RES
-        })?;
+        let mut ulp = Ulp::load_at(slot, &image, &args, &environment(&plan.environment)).map_err(
+            |refused| {
+                report_line!("upcall pvm: {refused}");
+                error::OUT_OF_RES
+            },
+        )?;
         ulp.call_it(tid.number());
         self.begin(Task {
             ulp,
@@ -66,7 +71,11 @@ impl Node {
             program: image.path().to_owned(),
             image,
             output: plan.output.for_another(),
-            child_output: if plan.output.to == To::Own { Output::log() } else { plan.output.for_another() },
+            child_output: if plan.output.to == To::Own {
+                Output::log()
+            } else {
+                plan.output.for_another()
+            },
             options: plan.options.clone(),
         });
         Ok(tid)
@@ -84,7 +93,9 @@ impl Node {
     }
 
     pub(super) fn system(&mut self, index: u32, op: u64, bytes: &[u8]) -> Next {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return Next::Any;
+        };
         let tid = task.tid;
         let (code, packet) = match op {
             ops::OP_SPAWN => match spawning(task, Reader::new(bytes)) {
@@ -119,7 +130,9 @@ impl Node {
 
     /// The machine, which answers now or later.
     fn ask(&mut self, index: u32, op: u64, question: Vec<u8>) -> Next {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return Next::Any;
+        };
         task.state = State::Asks(op);
         let tid = task.tid.number();
         self.tell_first(Control::Ask { tid, op, question });
@@ -129,17 +142,26 @@ impl Node {
     /// Who is answered already needs not wait for its turn.
     fn goes_on(&self, index: u32) -> Next {
         let task = self.tasks.get(index as usize).and_then(Option::as_deref);
-        if task.is_some_and(|task| task.state == State::Runs) { Next::This(index) } else { Next::Any }
+        if task.is_some_and(|task| task.state == State::Runs) {
+            Next::This(index)
+        } else {
+            Next::Any
+        }
     }
 
     /// Questions with integers alone.
     pub(super) fn short(&mut self, index: u32, op: u64, words: [u64; 3]) -> Next {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return Next::Any };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return Next::Any;
+        };
         let tid = task.tid.number();
         let [first, second, third] = words.map(|word| word as i32);
         let code = match op {
             ops::OP_ENROLL => {
-                task.ulp.answer_with(0, [tid as u64, task.parent as u64, task.context as u64, 0, 0, 0, 0, 0]);
+                task.ulp.answer_with(
+                    0,
+                    [tid as u64, task.parent as u64, task.context as u64, 0, 0, 0, 0, 0],
+                );
                 if std::mem::take(&mut task.left) {
                     self.tell_first(Control::Entered { tid });
                 }
@@ -178,14 +200,17 @@ impl Node {
 
     /// What a task prints that has no stream of its own.
     fn output(&mut self, index: u32, bytes: &[u8]) {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
         let tid = task.tid;
         match task.output.to {
             To::Own => {}
             To::Log => task.output.log_lines(tid, bytes),
             To::Task(to) => {
                 let (tag, context) = (task.output.tag, task.output.context);
-                let packet = Packet::default().int(tid.number()).int(bytes.len() as i32).bytes(bytes);
+                let packet =
+                    Packet::default().int(tid.number()).int(bytes.len() as i32).bytes(bytes);
                 self.message(HOST, to, tag, context, &packet);
             }
         }
@@ -195,22 +220,39 @@ impl Node {
 /// What can be read while a message waits (`pvm_getfds`): one for the task's life, or PVM's error.
 fn descriptor(task: &mut Task) -> i32 {
     if task.descriptor.is_none() {
-        task.descriptor = eventfd(u32::from(!task.inbox.is_empty()), EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        task.descriptor = eventfd(
+            u32::from(!task.inbox.is_empty()),
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )
+        .ok();
     }
     task.descriptor.as_ref().map_or(error::SYS_ERR, AsRawFd::as_raw_fd)
 }
 
-/// What is to be spawned, and how many: file, flags, where, how many, arguments, environment, context. Or what is answered at once. `None`: that cannot be read.
-fn spawning(spawner: &Task, mut question: Reader<'_>) -> Option<Result<(Plan, u32), (i32, Packet)>> {
-    let (program, flags, place, count) = (question.text()?, question.int()?, question.text()?, question.int()?);
-    let args = (0..question.int()?).map(|_| CString::new(exact(&question.text()?)).ok()).collect::<Option<Vec<_>>>()?;
+/// What is to be spawned, and how many: file, flags, where, how many, arguments, environment,
+/// context. Or what is answered at once. `None`: that cannot be read.
+fn spawning(
+    spawner: &Task,
+    mut question: Reader<'_>,
+) -> Option<Result<(Plan, u32), (i32, Packet)>> {
+    let (program, flags, place, count) =
+        (question.text()?, question.int()?, question.text()?, question.int()?);
+    let args = (0..question.int()?)
+        .map(|_| CString::new(exact(&question.text()?)).ok())
+        .collect::<Option<Vec<_>>>()?;
     let one = |name: String, value: String| CString::new(exact(&format!("{name}={value}"))).ok();
-    let environment = (0..question.int()?).map(|_| one(question.text()?, question.text()?)).collect::<Option<Vec<_>>>()?;
+    let environment = (0..question.int()?)
+        .map(|_| one(question.text()?, question.text()?))
+        .collect::<Option<Vec<_>>>()?;
     let context = question.int()?;
     // A host, and the folder to begin in.
-    let (place, directory) = place.split_once(':').map_or((&place[..], None), |(place, folder)| (place, Some(folder)));
+    let (place, directory) =
+        place.split_once(':').map_or((&place[..], None), |(place, folder)| (place, Some(folder)));
     let here = match flags & (TASK_HOST | TASK_ARCH) {
-        TASK_HOST => (place.is_empty() || place == "." || place == host_name()) != (flags & HOST_COMPLEMENT != 0),
+        TASK_HOST => {
+            (place.is_empty() || place == "." || place == host_name())
+                != (flags & HOST_COMPLEMENT != 0)
+        }
         TASK_ARCH => place.is_empty() || place == "LINUX64",
         _ => true,
     };
@@ -264,8 +306,11 @@ fn option(task: &mut Task, which: i32, value: i32, set: bool) -> i32 {
 fn environment(others: &[CString]) -> Vec<CString> {
     let name = |one: &[u8]| one.split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
     let names = others.iter().map(|one| name(one.to_bytes())).collect::<Vec<_>>();
-    let own = std::env::vars_os().filter(|(own, _)| !names.contains(&Some(own.as_bytes().to_vec())));
-    let own = own.filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok());
+    let own =
+        std::env::vars_os().filter(|(own, _)| !names.contains(&Some(own.as_bytes().to_vec())));
+    let own = own.filter_map(|(name, value)| {
+        CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
+    });
     own.chain(others.iter().cloned()).collect()
 }
 

@@ -1,6 +1,8 @@
 //! Contexts: numbers that keep messages apart, each given to one task at a time.
 //!
-//! Source: PVM's manual (`pvm_newcontext`) and PVM asked: a context is of the task that has asked for it, which alone can give it back, and goes with it. PVM gives numbers in their order, too, so that what is still on its way in an old context is received in no new one.
+//! Source: PVM's manual (`pvm_newcontext`) and PVM asked: a context is of the task that has asked
+//! for it, which alone can give it back, and goes with it. PVM gives numbers in their order, too,
+//! so that what is still on its way in an old context is received in no new one.
 
 use super::Effect;
 use crate::error;
@@ -27,10 +29,18 @@ impl Contexts {
     /// |---|---|---|
     /// | NEW | nothing | a context that nobody has |
     /// | FREE | a context | PvmNotFound: it is none of the task's |
-    pub(super) fn ask(&mut self, from: Tid, op: u64, mut question: Reader<'_>, effects: &mut Vec<Effect>) -> bool {
+    pub(super) fn ask(
+        &mut self,
+        from: Tid,
+        op: u64,
+        mut question: Reader<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         let code = match op {
             OP_CONTEXT_NEW => self.new_one(from),
-            OP_CONTEXT_FREE => question.int().map_or(error::BAD_MSG, |context| self.free(from, context)),
+            OP_CONTEXT_FREE => {
+                question.int().map_or(error::BAD_MSG, |context| self.free(from, context))
+            }
             _ => return false,
         };
         effects.push(Effect::Answer(from, code, Packet::default()));
@@ -103,7 +113,10 @@ mod tests {
         let [a, b, c] = [A, B, A].map(|tid| new_one(&mut contexts, tid));
         assert_eq!([a, b, c], [FIRST, FIRST + 1, FIRST + 2]);
         assert_eq!(free(&mut contexts, A, b), error::NOT_FOUND);
-        assert_eq!((free(&mut contexts, A, a), free(&mut contexts, A, a)), (error::OK, error::NOT_FOUND));
+        assert_eq!(
+            (free(&mut contexts, A, a), free(&mut contexts, A, a)),
+            (error::OK, error::NOT_FOUND)
+        );
         assert_eq!(new_one(&mut contexts, B), FIRST + 3);
         contexts.ended(B);
         assert_eq!(free(&mut contexts, B, b), error::NOT_FOUND);
@@ -129,7 +142,9 @@ mod tests {
     fn ten_thousand_have_one_each() {
         let began = std::time::Instant::now();
         let mut contexts = Contexts::default();
-        let all = (1..=10_000).map(|number| new_one(&mut contexts, Tid::new(0, number))).collect::<BTreeSet<_>>();
+        let all = (1..=10_000)
+            .map(|number| new_one(&mut contexts, Tid::new(0, number)))
+            .collect::<BTreeSet<_>>();
         assert_eq!(all.len(), 10_000);
         (1..=10_000).for_each(|number| contexts.ended(Tid::new(0, number)));
         assert!(contexts.owners.is_empty());

@@ -1,7 +1,11 @@
-//! Groups: tasks that have joined under a name, each with an instance number of its own there, and barriers among them.
+//! Groups: tasks that have joined under a name, each with an instance number of its own there, and
+//! barriers among them.
 //!
-//! Source: PVM's manual (`pvm_joingroup` and those that it names) and, where that is silent, PVM's group server, asked. A group is there from when the first task joins it until the last leaves.
-//! Ours differs from that server where it would leave tasks waiting for ever, or the group spoilt: when a member ends that others wait for ([`Meeting`]), and when a count is given that nobody can meet.
+//! Source: PVM's manual (`pvm_joingroup` and those that it names) and, where that is silent, PVM's
+//! group server, asked. A group is there from when the first task joins it until the last leaves.
+//! Ours differs from that server where it would leave tasks waiting for ever, or the group spoilt:
+//! when a member ends that others wait for ([`Meeting`]), and when a count is given that nobody can
+//! meet.
 
 use super::Effect;
 use crate::error;
@@ -43,7 +47,10 @@ enum State {
 
 /// Members that wait until there are as many of them as they have said.
 ///
-/// A member that ends, or leaves, is waited for no longer: the count is one lower from then on, if that member was among those that wait, or if the count needs each member that there is. Where the count is higher than the group's size and a member leaves, nothing changes: it may be about to come back, as others are about to join.
+/// A member that ends, or leaves, is waited for no longer: the count is one lower from then on, if
+/// that member was among those that wait, or if the count needs each member that there is. Where
+/// the count is higher than the group's size and a member leaves, nothing changes: it may be about
+/// to come back, as others are about to join.
 #[derive(Debug)]
 struct Meeting {
     /// As the first of them has said.
@@ -55,7 +62,8 @@ struct Meeting {
 impl Meeting {
     /// One more. Those for whom the wait is over.
     fn call(slot: &mut Option<Self>, tid: Tid, count: usize) -> Result<Option<BTreeSet<Tid>>, i32> {
-        let meeting = slot.get_or_insert_with(|| Self { asked: count, wanted: count, here: BTreeSet::new() });
+        let meeting =
+            slot.get_or_insert_with(|| Self { asked: count, wanted: count, here: BTreeSet::new() });
         if count != meeting.asked && count != meeting.wanted {
             return Err(error::MISMATCH);
         }
@@ -63,7 +71,8 @@ impl Meeting {
         Ok(Self::over(slot))
     }
 
-    /// One of the group's members, of whom there were so many, is not there any more. Those for whom the wait is over.
+    /// One of the group's members, of whom there were so many, is not there any more. Those for
+    /// whom the wait is over.
     fn gone(slot: &mut Option<Self>, tid: Tid, size: usize, ended: bool) -> Option<BTreeSet<Tid>> {
         let meeting = slot.as_mut()?;
         let waited = meeting.here.remove(&tid);
@@ -74,7 +83,8 @@ impl Meeting {
     }
 
     fn over(slot: &mut Option<Self>) -> Option<BTreeSet<Tid>> {
-        slot.take_if(|meeting| meeting.here.len() >= meeting.wanted || meeting.here.is_empty()).map(|meeting| meeting.here)
+        slot.take_if(|meeting| meeting.here.len() >= meeting.wanted || meeting.here.is_empty())
+            .map(|meeting| meeting.here)
     }
 }
 
@@ -128,7 +138,9 @@ impl Group {
             return Ok(());
         }
         answer(effects, over.into_iter().flatten(), error::OK);
-        if let Some(over) = Meeting::gone(&mut self.freeze, tid, size, ended).filter(|over| !over.is_empty()) {
+        if let Some(over) =
+            Meeting::gone(&mut self.freeze, tid, size, ended).filter(|over| !over.is_empty())
+        {
             self.frozen(over, effects);
         }
         Ok(())
@@ -142,7 +154,11 @@ impl Group {
             return Err(error::NOT_IN_GROUP);
         }
         let count = counted(count, self.size())?;
-        answer(effects, Meeting::call(&mut self.barrier, tid, count)?.into_iter().flatten(), error::OK);
+        answer(
+            effects,
+            Meeting::call(&mut self.barrier, tid, count)?.into_iter().flatten(),
+            error::OK,
+        );
         Ok(())
     }
 
@@ -173,7 +189,8 @@ impl Group {
 }
 
 impl Groups {
-    /// Each takes a group's name (text), and what else is said here (integers); the code is the answer where nothing else is said.
+    /// Each takes a group's name (text), and what else is said here (integers); the code is the
+    /// answer where nothing else is said.
     ///
     /// | OP_GROUP_… | takes | answers |
     /// |---|---|---|
@@ -186,7 +203,13 @@ impl Groups {
     /// | FREEZE | count; -1: the group's size | when so many have called: how many members there are |
     /// | MEMBERS | | how many there are; how many instances that is, and the tid of each, 0 where it is nobody's |
     /// | LIST | no name, nothing | how many groups; of each its name (text), how many members, its state (0 dynamic, 1 frozen, 2 broken), its members as MEMBERS has them, and for its barrier and its freeze: how many are waited for (0: none waits), how many wait, their tids |
-    pub(super) fn ask(&mut self, from: Tid, op: u64, question: Reader<'_>, effects: &mut Vec<Effect>) -> bool {
+    pub(super) fn ask(
+        &mut self,
+        from: Tid,
+        op: u64,
+        question: Reader<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         if !(OP_GROUP_JOIN..=OP_GROUP_LIST).contains(&op) {
             return false;
         }
@@ -227,7 +250,9 @@ impl Groups {
                 error::OK
             }
             OP_GROUP_TASK => {
-                let member = usize::try_from(number()?).ok().and_then(|instance| *group.members.get(instance)?);
+                let member = usize::try_from(number()?)
+                    .ok()
+                    .and_then(|instance| *group.members.get(instance)?);
                 member.ok_or(error::NO_INST)?.number()
             }
             OP_GROUP_INSTANCE => {
@@ -262,10 +287,12 @@ impl Groups {
             let group = self.groups.get(name)?;
             let words = |meeting: &Meeting, what: &str| {
                 let (here, wanted) = (meeting.here.len(), meeting.wanted);
-                meeting
-                    .here
-                    .contains(&tid)
-                    .then(|| format!("others at the {what} of group {:?}: {here} of {wanted} are there", shown(name)))
+                meeting.here.contains(&tid).then(|| {
+                    format!(
+                        "others at the {what} of group {:?}: {here} of {wanted} are there",
+                        shown(name)
+                    )
+                })
             };
             let barrier = group.barrier.as_ref().and_then(|meeting| words(meeting, "barrier"));
             barrier.or_else(|| words(group.freeze.as_ref()?, "freeze"))
@@ -274,13 +301,19 @@ impl Groups {
 
     fn list(&self) -> (i32, Packet) {
         let all = self.groups.iter().fold(Packet::default(), |packet, (name, group)| {
-            let packet = packet.text(name).ints([group.size() as i32, group.state as i32]).bytes(group.members().as_bytes());
-            [&group.barrier, &group.freeze].into_iter().fold(packet, |packet, meeting| match meeting {
-                Some(Meeting { wanted, here, .. }) => {
-                    packet.ints([*wanted as i32, here.len() as i32]).ints(here.iter().map(|tid| tid.number()))
-                }
-                None => packet.ints([0, 0]),
-            })
+            let packet = packet
+                .text(name)
+                .ints([group.size() as i32, group.state as i32])
+                .bytes(group.members().as_bytes());
+            [&group.barrier, &group.freeze].into_iter().fold(
+                packet,
+                |packet, meeting| match meeting {
+                    Some(Meeting { wanted, here, .. }) => packet
+                        .ints([*wanted as i32, here.len() as i32])
+                        .ints(here.iter().map(|tid| tid.number())),
+                    None => packet.ints([0, 0]),
+                },
+            )
         });
         (self.groups.len() as i32, all)
     }
@@ -308,7 +341,13 @@ mod tests {
     type Told = Vec<(Tid, i32)>;
 
     fn told(effects: Vec<Effect>) -> Told {
-        let one = |effect| if let Effect::Answer(tid, code, _) = effect { (tid, code) } else { panic!("{effect:?}") };
+        let one = |effect| {
+            if let Effect::Answer(tid, code, _) = effect {
+                (tid, code)
+            } else {
+                panic!("{effect:?}")
+            }
+        };
         effects.into_iter().map(one).collect()
     }
 
@@ -368,7 +407,10 @@ mod tests {
             assert_eq!(code(&mut groups, A, OP_GROUP_TASK, "g", instance), error::NO_INST);
         }
         // The group goes with its last member.
-        assert_eq!((end(&mut groups, A), end(&mut groups, C), end(&mut groups, D)), (vec![], vec![], vec![]));
+        assert_eq!(
+            (end(&mut groups, A), end(&mut groups, C), end(&mut groups, D)),
+            (vec![], vec![], vec![])
+        );
         assert_eq!(code(&mut groups, B, OP_GROUP_SIZE, "g", 0), error::NO_GROUP);
         assert!(groups.groups.is_empty() && groups.of.is_empty());
     }
@@ -379,7 +421,10 @@ mod tests {
         end(&mut groups, D);
         end(&mut groups, B);
         let effects = asked(&mut groups, D, OP_GROUP_MEMBERS, Packet::default().text("g"));
-        assert_eq!(effects, [Effect::Answer(D, 2, Packet::default().ints([3, A.number(), 0, C.number()]))]);
+        assert_eq!(
+            effects,
+            [Effect::Answer(D, 2, Packet::default().ints([3, A.number(), 0, C.number()]))]
+        );
     }
 
     #[test]
@@ -393,7 +438,10 @@ mod tests {
             }
         }
         for op in [OP_GROUP_TASK, OP_GROUP_INSTANCE, OP_GROUP_BARRIER, OP_GROUP_FREEZE] {
-            assert_eq!(told(asked(&mut groups, A, op, Packet::default().text("g"))), [(A, error::BAD_MSG)]);
+            assert_eq!(
+                told(asked(&mut groups, A, op, Packet::default().text("g"))),
+                [(A, error::BAD_MSG)]
+            );
         }
         assert!(!groups.ask(A, OP_GROUP_LIST + 1, Reader::new(&[]), &mut Vec::new()));
     }
@@ -424,7 +472,8 @@ mod tests {
         assert_eq!(ask(&mut groups, A, OP_GROUP_BARRIER, "g", 3), []);
         assert_eq!(ask(&mut groups, B, OP_GROUP_BARRIER, "g", 3), []);
         assert_eq!(end(&mut groups, C), [(A, 0), (B, 0)]);
-        // It waited itself; the others still give the count that they began with, or the group's size.
+        // It waited itself; the others still give the count that they began with, or the group's
+        // size.
         for count in [3, 2, -1] {
             let mut groups = group(&[A, B, C]);
             assert_eq!(ask(&mut groups, A, OP_GROUP_BARRIER, "g", 3), []);
@@ -497,7 +546,10 @@ mod tests {
         assert_eq!(ask(&mut groups, B, OP_GROUP_BARRIER, "g", 2), []);
         let a = Packet::default().text("a").ints([1, 0, 1, C.number(), 0, 0, 0, 0]);
         let all = a.text("g").ints([2, 0, 2, A.number(), B.number(), 2, 1, B.number(), 0, 0]);
-        assert_eq!(asked(&mut groups, D, OP_GROUP_LIST, Packet::default()), [Effect::Answer(D, 2, all)]);
+        assert_eq!(
+            asked(&mut groups, D, OP_GROUP_LIST, Packet::default()),
+            [Effect::Answer(D, 2, all)]
+        );
     }
 
     #[test]

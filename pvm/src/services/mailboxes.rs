@@ -1,6 +1,9 @@
 //! Mailboxes: messages that tasks leave under a name (a class) and an index for whoever asks.
 //!
-//! Source: PVM's manual (`pvm_putinfo`) and, where that is silent or says something else than PVM does, PVM asked: an entry that may not be replaced is `PvmDenied`, never `PvmExists`; who has put an entry may replace it; what is deleted is answered by its index; and a pattern is a part of a name, in which `*` stands for anything, and no regular expression.
+//! Source: PVM's manual (`pvm_putinfo`) and, where that is silent or says something else than PVM
+//! does, PVM asked: an entry that may not be replaced is `PvmDenied`, never `PvmExists`; who has
+//! put an entry may replace it; what is deleted is answered by its index; and a pattern is a part
+//! of a name, in which `*` stands for anything, and no regular expression.
 
 use super::Effect;
 use crate::error;
@@ -41,7 +44,8 @@ pub(super) struct Mailboxes {
 #[derive(Debug, Default)]
 struct Class {
     entries: BTreeMap<i32, Entry>,
-    /// Indices in use that follow each other: the first of each such run, and the one behind its last. So that the first free one is found without looking at all.
+    /// Indices in use that follow each other: the first of each such run, and the one behind its
+    /// last. So that the first free one is found without looking at all.
     runs: BTreeMap<i32, i32>,
 }
 
@@ -55,7 +59,8 @@ struct Entry {
     message: Packet,
 }
 
-/// First all that take no other index, by that; then all that take a later one, too. Within that, who came first.
+/// First all that take no other index, by that; then all that take a later one, too. Within that,
+/// who came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Wait {
     first_avail: bool,
@@ -83,8 +88,11 @@ impl Class {
 
     fn remove(&mut self, index: i32) -> Option<Entry> {
         let entry = self.entries.remove(&index)?;
-        let (start, end) =
-            self.runs.range_mut(..=index).next_back().map(|(start, end)| (*start, std::mem::replace(end, index)))?;
+        let (start, end) = self
+            .runs
+            .range_mut(..=index)
+            .next_back()
+            .map(|(start, end)| (*start, std::mem::replace(end, index)))?;
         if start == index {
             self.runs.remove(&index);
         }
@@ -115,19 +123,25 @@ impl Entry {
 fn is_message(bytes: &[u8]) -> bool {
     let mut reader = Reader::new(bytes);
     let (_encoding, low, high) = (reader.int(), reader.int(), reader.int());
-    let length = low.zip(high).map(|(low, high)| u64::from(low as u32) | u64::from(high as u32) << 32);
+    let length =
+        low.zip(high).map(|(low, high)| u64::from(low as u32) | u64::from(high as u32) << 32);
     length == Some(reader.rest().len() as u64)
 }
 
 /// Whether the parts of the pattern are in the name, one behind the other.
 fn matches(pattern: &str, name: &str) -> bool {
-    pattern.split('*').try_fold(name, |rest, part| rest.find(part).map(|at| &rest[at + part.len()..])).is_some()
+    pattern
+        .split('*')
+        .try_fold(name, |rest, part| rest.find(part).map(|at| &rest[at + part.len()..]))
+        .is_some()
 }
 
 impl Mailboxes {
-    /// Each takes a class's name (text), and what else is said here (integers); the code is the answer where nothing else is said.
+    /// Each takes a class's name (text), and what else is said here (integers); the code is the
+    /// answer where nothing else is said.
     ///
-    /// A message is its encoding, its length (the lower 32 bits, then the upper), and its bytes, as `upvm_put_buffer` writes it.
+    /// A message is its encoding, its length (the lower 32 bits, then the upper), and its bytes, as
+    /// `upvm_put_buffer` writes it.
     ///
     /// | OP_MAILBOX_… | takes | answers |
     /// |---|---|---|
@@ -135,7 +149,13 @@ impl Mailboxes {
     /// | GET | index; flags | the index; from whom (integer), the tag, the message |
     /// | DELETE | index | the index |
     /// | INFO | a pattern in place of the name | how many classes fit; of each its name (text), how many entries, and of each its index, owner (0: has ended), flags |
-    pub(super) fn ask(&mut self, from: Tid, op: u64, mut question: Reader<'_>, effects: &mut Vec<Effect>) -> bool {
+    pub(super) fn ask(
+        &mut self,
+        from: Tid,
+        op: u64,
+        mut question: Reader<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         if !(OP_MAILBOX_PUT..=OP_MAILBOX_INFO).contains(&op) {
             return false;
         }
@@ -153,7 +173,12 @@ impl Mailboxes {
     }
 
     /// None: later.
-    fn answer(&mut self, from: Tid, op: u64, mut question: Reader<'_>) -> Result<Option<(i32, Packet)>, i32> {
+    fn answer(
+        &mut self,
+        from: Tid,
+        op: u64,
+        mut question: Reader<'_>,
+    ) -> Result<Option<(i32, Packet)>, i32> {
         let class = question.text().ok_or(error::BAD_MSG)?;
         if op == OP_MAILBOX_INFO {
             return Ok(Some(self.info(&class)));
@@ -186,7 +211,11 @@ impl Mailboxes {
             }
             _ => {
                 let index = number()?;
-                let entry = self.classes.get(&class).and_then(|class| class.entries.get(&index)).ok_or(error::NOT_FOUND)?;
+                let entry = self
+                    .classes
+                    .get(&class)
+                    .and_then(|class| class.entries.get(&index))
+                    .ok_or(error::NOT_FOUND)?;
                 if !entry.may_be_changed_by(from) {
                     return Err(error::DENIED);
                 }
@@ -200,13 +229,18 @@ impl Mailboxes {
     fn put(&mut self, name: String, index: i32, entry: Entry) -> Result<i32, i32> {
         let owner = entry.owner;
         let class = self.classes.get(&name);
-        let wanted = if index >= 0 { index } else { entry.flags >> INDEX_SHIFT & (i32::MAX >> INDEX_SHIFT) };
+        let wanted =
+            if index >= 0 { index } else { entry.flags >> INDEX_SHIFT & (i32::MAX >> INDEX_SHIFT) };
         let there = class.and_then(|class| class.entries.get(&wanted));
         let index = match (class, there) {
             // As `pvm_insert` wants it: one that is there stays.
-            (_, Some(_)) if index >= 0 && entry.flags & MULTI_INSTANCE != 0 => return Err(error::DENIED),
+            (_, Some(_)) if index >= 0 && entry.flags & MULTI_INSTANCE != 0 => {
+                return Err(error::DENIED);
+            }
             (Some(class), Some(_)) if entry.flags & MULTI_INSTANCE != 0 => class.free(wanted),
-            (_, Some(there)) if owner.is_some_and(|tid| !there.may_be_changed_by(tid)) => return Err(error::DENIED),
+            (_, Some(there)) if owner.is_some_and(|tid| !there.may_be_changed_by(tid)) => {
+                return Err(error::DENIED);
+            }
             _ => wanted,
         };
         if index == i32::MAX {
@@ -220,7 +254,13 @@ impl Mailboxes {
         Ok(index)
     }
 
-    fn get(&mut self, from: Tid, class: &str, index: i32, flags: i32) -> Result<(i32, Packet), i32> {
+    fn get(
+        &mut self,
+        from: Tid,
+        class: &str,
+        index: i32,
+        flags: i32,
+    ) -> Result<(i32, Packet), i32> {
         let entries = self.classes.get(class).ok_or(error::NOT_FOUND)?;
         let found = entries.find(index, flags).ok_or(error::NOT_FOUND)?;
         let entry = &entries.entries[&found];
@@ -247,7 +287,10 @@ impl Mailboxes {
     /// The entry is its owner's no longer.
     fn disown(&mut self, name: &str, index: i32) {
         let owner = self.classes.get(name).and_then(|class| class.entries.get(&index)?.owner);
-        let Some((tid, owned)) = owner.and_then(|tid| Some((tid, self.owned.get_mut(&tid)?))) else { return };
+        let Some((tid, owned)) = owner.and_then(|tid| Some((tid, self.owned.get_mut(&tid)?)))
+        else {
+            return;
+        };
         owned.remove(&(name.to_owned(), index));
         if owned.is_empty() {
             self.owned.remove(&tid);
@@ -267,7 +310,10 @@ impl Mailboxes {
         let from = |first_avail, index, came| Wait { first_avail, index, came };
         let exactly = waiting.range(from(false, index, 0)..=from(false, index, u64::MAX));
         let or_later = waiting.range(from(true, i32::MIN, 0)..=from(true, index, u64::MAX));
-        let mut all = exactly.chain(or_later).map(|(wait, waiter)| (wait.came, wait.index, *waiter)).collect::<Vec<_>>();
+        let mut all = exactly
+            .chain(or_later)
+            .map(|(wait, waiter)| (wait.came, wait.index, *waiter))
+            .collect::<Vec<_>>();
         all.sort_unstable_by_key(|(came, ..)| *came);
         for (_, index, Waiter { tid, flags }) in all {
             let (code, packet) = match self.get(tid, class, index, flags) {
@@ -293,23 +339,32 @@ impl Mailboxes {
         let mut packet = Packet::default();
         for (name, class) in self.classes.iter().filter(|(name, _)| matches(pattern, name)) {
             count += 1;
-            packet = class.entries.iter().fold(packet.text(name).int(class.entries.len() as i32), |packet, (index, entry)| {
-                packet.ints([*index, entry.owner.map_or(0, Tid::number), entry.flags])
-            });
+            packet = class.entries.iter().fold(
+                packet.text(name).int(class.entries.len() as i32),
+                |packet, (index, entry)| {
+                    packet.ints([*index, entry.owner.map_or(0, Tid::number), entry.flags])
+                },
+            );
         }
         (count, packet)
     }
 
     /// What a task waits for, in words.
     pub(super) fn waits_for(&self, tid: Tid) -> Option<String> {
-        self.waits.get(&tid).map(|(class, _)| format!("an entry of mailbox {:?}", crate::wire::shown(class)))
+        self.waits
+            .get(&tid)
+            .map(|(class, _)| format!("an entry of mailbox {:?}", crate::wire::shown(class)))
     }
 
     /// Entries whose owner has ended go, of this class or all.
     pub(super) fn forget_orphans(&mut self, class: Option<&str>) {
         self.classes.retain(|name, entries| {
             if class.is_none_or(|class| class == name) {
-                let orphans = entries.entries.iter().filter(|(_, entry)| entry.owner.is_none()).map(|(index, _)| *index);
+                let orphans = entries
+                    .entries
+                    .iter()
+                    .filter(|(_, entry)| entry.owner.is_none())
+                    .map(|(index, _)| *index);
                 orphans.collect::<Vec<_>>().into_iter().for_each(|index| _ = entries.remove(index));
             }
             !entries.entries.is_empty()
@@ -384,7 +439,10 @@ mod tests {
     }
 
     fn is_empty(boxes: &Mailboxes) -> bool {
-        boxes.classes.is_empty() && boxes.owned.is_empty() && boxes.waiting.is_empty() && boxes.waits.is_empty()
+        boxes.classes.is_empty()
+            && boxes.owned.is_empty()
+            && boxes.waiting.is_empty()
+            && boxes.waits.is_empty()
     }
 
     #[test]
@@ -431,7 +489,9 @@ mod tests {
         assert_eq!(boxes.classes["x"].runs, BTreeMap::from([(0, 6), (7, 9)]));
         assert_eq!(put(&mut boxes, A, "x", MULTI_INSTANCE, "m"), 6);
         assert_eq!(boxes.classes["x"].runs, BTreeMap::from([(0, 9)]));
-        for (index, runs) in [(0, vec![(1, 9)]), (2, vec![(1, 2), (3, 9)]), (6, vec![(1, 2), (3, 6), (7, 9)])] {
+        for (index, runs) in
+            [(0, vec![(1, 9)]), (2, vec![(1, 2), (3, 9)]), (6, vec![(1, 2), (3, 6), (7, 9)])]
+        {
             assert_eq!(delete(&mut boxes, A, "x", index), index);
             assert_eq!(boxes.classes["x"].runs.clone().into_iter().collect::<Vec<_>>(), runs);
         }
@@ -445,9 +505,15 @@ mod tests {
         let mut boxes = Mailboxes::default();
         let flags = PERSISTENT | MULTI_INSTANCE;
         assert_eq!(answered(&mut boxes, A, OP_MAILBOX_PUT, putting("x", flags, 5, "m")).0, 5);
-        assert_eq!(answered(&mut boxes, A, OP_MAILBOX_PUT, putting("x", flags, 5, "m")).0, error::DENIED);
+        assert_eq!(
+            answered(&mut boxes, A, OP_MAILBOX_PUT, putting("x", flags, 5, "m")).0,
+            error::DENIED
+        );
         assert_eq!(answered(&mut boxes, A, OP_MAILBOX_PUT, putting("x", flags, -1, "m")).0, 0);
-        assert_eq!(answered(&mut boxes, A, OP_MAILBOX_PUT, putting("x", flags, i32::MAX, "m")).0, error::OUT_OF_RES);
+        assert_eq!(
+            answered(&mut boxes, A, OP_MAILBOX_PUT, putting("x", flags, i32::MAX, "m")).0,
+            error::OUT_OF_RES
+        );
     }
 
     #[test]
@@ -457,7 +523,8 @@ mod tests {
         assert_eq!(put(&mut boxes, A, "open", PERSISTENT | OVERWRITABLE, "two"), 0);
         assert_eq!(put(&mut boxes, A, "goes", 0, "three"), 0);
         end(&mut boxes, A);
-        let all = Packet::default().text("open").ints([1, 0, 0, 5]).text("stays").ints([1, 0, 0, 1]);
+        let all =
+            Packet::default().text("open").ints([1, 0, 0, 5]).text("stays").ints([1, 0, 0, 1]);
         assert_eq!(info(&mut boxes, "*"), (2, all));
         assert_eq!(get(&mut boxes, B, "stays", 0, 0), (0, got(A, "one")));
         assert_eq!(put(&mut boxes, A, "stays", 0, "four"), error::DENIED);
@@ -482,11 +549,17 @@ mod tests {
         // Of what waits, b takes it away: in the order in which they came.
         let effects = asked(&mut boxes, A, OP_MAILBOX_PUT, putting("x", OVERWRITABLE, 3, "one"));
         let first = Effect::Answer(A, 3, Packet::default());
-        assert_eq!(effects, [first, Effect::Answer(a, 3, got(A, "one")), Effect::Answer(b, 3, got(A, "one"))]);
+        assert_eq!(
+            effects,
+            [first, Effect::Answer(a, 3, got(A, "one")), Effect::Answer(b, 3, got(A, "one"))]
+        );
         let effects = asked(&mut boxes, A, OP_MAILBOX_PUT, putting("x", 0, 1, "two"));
         assert_eq!(effects, [Effect::Answer(A, 1, Packet::default())]);
         let effects = asked(&mut boxes, A, OP_MAILBOX_PUT, putting("x", 0, 3, "three"));
-        assert_eq!(effects[1..], [Effect::Answer(c, 3, got(A, "three")), Effect::Answer(B, 3, got(A, "three"))]);
+        assert_eq!(
+            effects[1..],
+            [Effect::Answer(c, 3, got(A, "three")), Effect::Answer(B, 3, got(A, "three"))]
+        );
         end(&mut boxes, A);
         assert!(is_empty(&boxes));
         // It comes, but not for this one.
@@ -519,18 +592,28 @@ mod tests {
         for op in OP_MAILBOX_PUT..=OP_MAILBOX_INFO {
             assert_eq!(answered(&mut boxes, A, op, Packet::default().int(9)).0, error::BAD_MSG);
             if op != OP_MAILBOX_INFO {
-                assert_eq!(answered(&mut boxes, A, op, Packet::default().text("x")).0, error::BAD_MSG);
-                assert_eq!(answered(&mut boxes, A, op, Packet::default().text("").int(0)).0, error::BAD_PARAM);
+                assert_eq!(
+                    answered(&mut boxes, A, op, Packet::default().text("x")).0,
+                    error::BAD_MSG
+                );
+                assert_eq!(
+                    answered(&mut boxes, A, op, Packet::default().text("").int(0)).0,
+                    error::BAD_PARAM
+                );
             }
         }
         // Messages that are shorter, and longer, than they say.
         for (length, high) in [(4, 0), (2, 0), (3, 1), (-1, 0)] {
-            let question = Packet::default().text("x").ints([0, -1, 0, 1, length, high]).bytes(b"abc");
+            let question =
+                Packet::default().text("x").ints([0, -1, 0, 1, length, high]).bytes(b"abc");
             assert_eq!(answered(&mut boxes, A, OP_MAILBOX_PUT, question).0, error::BAD_MSG);
         }
         assert_eq!(get(&mut boxes, A, "x", -1, WAIT).0, error::BAD_PARAM);
         assert_eq!(delete(&mut boxes, A, "x", -1), error::NOT_FOUND);
-        assert!(is_empty(&boxes) && !boxes.ask(A, OP_MAILBOX_INFO + 1, Reader::new(&[]), &mut Vec::new()));
+        assert!(
+            is_empty(&boxes)
+                && !boxes.ask(A, OP_MAILBOX_INFO + 1, Reader::new(&[]), &mut Vec::new())
+        );
     }
 
     #[test]
@@ -545,7 +628,11 @@ mod tests {
             assert_eq!(asked(&mut boxes, *tid, OP_MAILBOX_GET, question), []);
         }
         for tid in &tasks {
-            assert_eq!(asked(&mut boxes, *tid, OP_MAILBOX_PUT, putting("y", MULTI_INSTANCE, -1, "m")).len(), 2);
+            assert_eq!(
+                asked(&mut boxes, *tid, OP_MAILBOX_PUT, putting("y", MULTI_INSTANCE, -1, "m"))
+                    .len(),
+                2
+            );
         }
         tasks.iter().for_each(|tid| end(&mut boxes, *tid));
         assert!(is_empty(&boxes));

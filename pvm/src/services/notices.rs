@@ -1,7 +1,11 @@
 //! Notices: tasks are told, by a message, that others have ended.
 //!
-//! Source: PVM's manual (`pvm_notify`), and PVM asked: a notice comes from a daemon without a host, has one integer, the tid, and comes in the context in which it was asked for; a tid that is no task's any more, or never was one's, is told of at once; and a request that is withdrawn is answered as if it had come to pass.
-//! Hosts do not come and go here, so that nothing is told of them unless it is withdrawn; and no two tasks have a route of their own, so that its end is told of at once, by the task itself, as PVM does where there is none.
+//! Source: PVM's manual (`pvm_notify`), and PVM asked: a notice comes from a daemon without a host,
+//! has one integer, the tid, and comes in the context in which it was asked for; a tid that is no
+//! task's any more, or never was one's, is told of at once; and a request that is withdrawn is
+//! answered as if it had come to pass. Hosts do not come and go here, so that nothing is told of
+//! them unless it is withdrawn; and no two tasks have a route of their own, so that its end is told
+//! of at once, by the task itself, as PVM does where there is none.
 
 use super::Effect;
 use crate::error;
@@ -42,12 +46,19 @@ struct How {
 impl How {
     fn tell(self, from: i32, to: Tid, about: i32, effects: &mut Vec<Effect>) {
         let Self { tag, context } = self;
-        effects.push(Effect::Message { from, to, tag, context, data: Packet::default().int(about) });
+        effects.push(Effect::Message {
+            from,
+            to,
+            tag,
+            context,
+            data: Packet::default().int(about),
+        });
     }
 }
 
 impl Notices {
-    /// OP_NOTIFY takes what, and maybe CANCEL; tag; context; count; and, but for HOST_ADD and ROUTE_ADD, so many tids (integers). The code is the answer, and comes before any notice.
+    /// OP_NOTIFY takes what, and maybe CANCEL; tag; context; count; and, but for HOST_ADD and
+    /// ROUTE_ADD, so many tids (integers). The code is the answer, and comes before any notice.
     pub(super) fn ask(
         &mut self,
         from: Tid,
@@ -60,7 +71,8 @@ impl Notices {
             return false;
         }
         let at = effects.len();
-        let code = self.notify(from, question, alive, effects).map_or_else(|code| code, |()| error::OK);
+        let code =
+            self.notify(from, question, alive, effects).map_or_else(|code| code, |()| error::OK);
         effects.insert(at, Effect::Answer(from, code, Packet::default()));
         true
     }
@@ -79,7 +91,9 @@ impl Notices {
         let what = what & !CANCEL;
         let about = match what {
             HOST_ADD | ROUTE_ADD => return Ok(()),
-            TASK_EXIT | HOST_DELETE | ROUTE_DELETE if count > 0 => (0..count).map(|_| number()).collect::<Result<Vec<_>, _>>()?,
+            TASK_EXIT | HOST_DELETE | ROUTE_DELETE if count > 0 => {
+                (0..count).map(|_| number()).collect::<Result<Vec<_>, _>>()?
+            }
             _ => return Err(error::BAD_PARAM),
         };
         if what != HOST_DELETE && !about.iter().all(|tid| is_tasks(*tid)) {
@@ -91,7 +105,8 @@ impl Notices {
                 (TASK_EXIT, Some(tid)) if cancel => self.cancel(from, tid, how, effects),
                 (TASK_EXIT, Some(tid)) => self.add(from, tid, how),
                 (TASK_EXIT, None) if cancel => {}
-                (HOST_DELETE, task) if !cancel && (task.is_some() || number & !DAEMON == THIS_HOST) => {}
+                (HOST_DELETE, task)
+                    if !cancel && (task.is_some() || number & !DAEMON == THIS_HOST) => {}
                 (ROUTE_DELETE, _) => how.tell(from.number(), from, number, effects),
                 _ => how.tell(DAEMON, from, number, effects),
             }
@@ -108,7 +123,9 @@ impl Notices {
     /// The first of this kind.
     fn cancel(&mut self, to: Tid, about: Tid, how: How, effects: &mut Vec<Effect>) {
         let all = self.exits.range((about, to, 0)..=(about, to, u64::MAX));
-        let Some(key) = all.clone().find(|(_, one)| **one == how).map(|(key, _)| *key) else { return };
+        let Some(key) = all.clone().find(|(_, one)| **one == how).map(|(key, _)| *key) else {
+            return;
+        };
         if all.count() == 1 {
             self.of.remove(&(to, about));
         }
@@ -118,7 +135,8 @@ impl Notices {
 
     /// A task has ended: who wanted to know is told, and it wants to know nothing any more.
     pub(super) fn ended(&mut self, tid: Tid, effects: &mut Vec<Effect>) {
-        let told = self.exits.range((tid, NOBODY, 0)..).take_while(|((about, ..), _)| *about == tid);
+        let told =
+            self.exits.range((tid, NOBODY, 0)..).take_while(|((about, ..), _)| *about == tid);
         for (key, how) in told.map(|(key, how)| (*key, *how)).collect::<Vec<_>>() {
             let (_, to, _) = key;
             self.exits.remove(&key);
@@ -130,7 +148,8 @@ impl Notices {
         let wanted = self.of.range((tid, NOBODY)..).take_while(|(to, _)| *to == tid).copied();
         for (_, about) in wanted.collect::<Vec<_>>() {
             self.of.remove(&(tid, about));
-            let all = self.exits.range((about, tid, 0)..=(about, tid, u64::MAX)).map(|(key, _)| *key);
+            let all =
+                self.exits.range((about, tid, 0)..=(about, tid, u64::MAX)).map(|(key, _)| *key);
             for key in all.collect::<Vec<_>>() {
                 self.exits.remove(&key);
             }
@@ -160,7 +179,13 @@ mod tests {
     fn asked(notices: &mut Notices, from: Tid, question: Packet) -> Vec<Effect> {
         let mut effects = Vec::new();
         let alive = |tid| tid != D;
-        assert!(notices.ask(from, OP_NOTIFY, Reader::new(question.as_bytes()), &alive, &mut effects));
+        assert!(notices.ask(
+            from,
+            OP_NOTIFY,
+            Reader::new(question.as_bytes()),
+            &alive,
+            &mut effects
+        ));
         effects
     }
 
@@ -182,9 +207,15 @@ mod tests {
     fn each_who_wants_to_know_is_told_once_for_each_time_it_asked() {
         let mut notices = Notices::default();
         for (who, tag) in [(A, 1), (C, 2), (C, 3), (B, 4)] {
-            assert_eq!(asked(&mut notices, who, question(TASK_EXIT, tag, &[B.number()])), [ok(who)]);
+            assert_eq!(
+                asked(&mut notices, who, question(TASK_EXIT, tag, &[B.number()])),
+                [ok(who)]
+            );
         }
-        assert_eq!(asked(&mut notices, A, question(TASK_EXIT, 6, &[C.number(), B.number()])), [ok(A)]);
+        assert_eq!(
+            asked(&mut notices, A, question(TASK_EXIT, 6, &[C.number(), B.number()])),
+            [ok(A)]
+        );
         let told = [(A, 1), (A, 6), (C, 2), (C, 3)].map(|(to, tag)| notice(to, tag, B.number()));
         assert_eq!(end(&mut notices, B), told);
         assert_eq!(end(&mut notices, B), []);
@@ -212,7 +243,10 @@ mod tests {
         assert_eq!(asked(&mut notices, C, question(cancel, 1, &[B.number()])), [ok(C)]);
         assert_eq!(asked(&mut notices, A, question(cancel, 3, &[B.number(), D.number()])), [ok(A)]);
         for _ in 0..2 {
-            assert_eq!(asked(&mut notices, A, question(cancel, 1, &[B.number()])), [ok(A), notice(A, 1, B.number())]);
+            assert_eq!(
+                asked(&mut notices, A, question(cancel, 1, &[B.number()])),
+                [ok(A), notice(A, 1, B.number())]
+            );
         }
         assert_eq!(asked(&mut notices, A, question(cancel, 1, &[B.number()])), [ok(A)]);
         assert_eq!(notices.of.len(), 1);
@@ -225,14 +259,32 @@ mod tests {
         let mut notices = Notices::default();
         for what in [HOST_ADD, HOST_ADD | CANCEL, ROUTE_ADD, ROUTE_ADD | CANCEL] {
             for count in [-1, 0, 3] {
-                assert_eq!(asked(&mut notices, A, Packet::default().ints([what, 1, 5, count])), [ok(A)]);
+                assert_eq!(
+                    asked(&mut notices, A, Packet::default().ints([what, 1, 5, count])),
+                    [ok(A)]
+                );
             }
         }
         let host = THIS_HOST;
-        assert_eq!(asked(&mut notices, A, question(HOST_DELETE, 1, &[host, host | i32::MIN, C.number()])), [ok(A)]);
-        assert_eq!(asked(&mut notices, A, question(HOST_DELETE, 1, &[1 << 30])), [ok(A), notice(A, 1, 1 << 30)]);
-        assert_eq!(asked(&mut notices, A, question(HOST_DELETE | CANCEL, 1, &[host])), [ok(A), notice(A, 1, host)]);
-        let own = Effect::Message { from: A.number(), to: A, tag: 1, context: 5, data: Packet::default().int(B.number()) };
+        assert_eq!(
+            asked(&mut notices, A, question(HOST_DELETE, 1, &[host, host | i32::MIN, C.number()])),
+            [ok(A)]
+        );
+        assert_eq!(
+            asked(&mut notices, A, question(HOST_DELETE, 1, &[1 << 30])),
+            [ok(A), notice(A, 1, 1 << 30)]
+        );
+        assert_eq!(
+            asked(&mut notices, A, question(HOST_DELETE | CANCEL, 1, &[host])),
+            [ok(A), notice(A, 1, host)]
+        );
+        let own = Effect::Message {
+            from: A.number(),
+            to: A,
+            tag: 1,
+            context: 5,
+            data: Packet::default().int(B.number()),
+        };
         assert_eq!(asked(&mut notices, A, question(ROUTE_DELETE, 1, &[B.number()])), [ok(A), own]);
     }
 
@@ -248,11 +300,20 @@ mod tests {
         }
         for what in [TASK_EXIT, HOST_DELETE, ROUTE_DELETE, TASK_EXIT | CANCEL] {
             assert_eq!(code(&mut notices, question(what, 1, &[])), error::BAD_PARAM);
-            assert_eq!(code(&mut notices, Packet::default().ints([what, 1, 5, 2, B.number()])), error::BAD_MSG);
-            assert_eq!(code(&mut notices, Packet::default().ints([what, 1, 5, i32::MAX])), error::BAD_MSG);
+            assert_eq!(
+                code(&mut notices, Packet::default().ints([what, 1, 5, 2, B.number()])),
+                error::BAD_MSG
+            );
+            assert_eq!(
+                code(&mut notices, Packet::default().ints([what, 1, 5, i32::MAX])),
+                error::BAD_MSG
+            );
         }
         for tid in [0, -5, THIS_HOST] {
-            assert_eq!(code(&mut notices, question(TASK_EXIT, 1, &[B.number(), tid])), error::BAD_PARAM);
+            assert_eq!(
+                code(&mut notices, question(TASK_EXIT, 1, &[B.number(), tid])),
+                error::BAD_PARAM
+            );
         }
         assert_eq!(code(&mut notices, Packet::default().ints([TASK_EXIT, 1, 5])), error::BAD_MSG);
         assert!(notices.exits.is_empty() && notices.of.is_empty());
@@ -267,7 +328,10 @@ mod tests {
         let numbers = tasks.iter().map(|tid| tid.number()).collect::<Vec<_>>();
         assert_eq!(asked(&mut notices, A, question(TASK_EXIT, 1, &numbers)), [ok(A)]);
         for tid in &tasks {
-            assert_eq!(asked(&mut notices, *tid, question(TASK_EXIT, 2, &[A.number()])), [ok(*tid)]);
+            assert_eq!(
+                asked(&mut notices, *tid, question(TASK_EXIT, 2, &[A.number()])),
+                [ok(*tid)]
+            );
         }
         for tid in &tasks[..5_000] {
             assert_eq!(end(&mut notices, *tid), [notice(A, 1, tid.number())]);

@@ -1,4 +1,5 @@
-//! The command `upcall`, and other programs that cargo builds beside the tests, but not for each of them.
+//! The command `upcall`, and other programs that cargo builds beside the tests, but not for each of
+//! them.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::path::{Path, PathBuf};
@@ -25,7 +26,10 @@ pub fn built(name: &str, what: &[&str]) -> PathBuf {
     if !known && !built.is_ok_and(|built| built >= newest()) {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.args(["build", "--quiet"]).args(what).current_dir(env!("CARGO_MANIFEST_DIR"));
-        cargo.args(folder.ends_with("release").then_some("--release")).arg("--target-dir").arg(folder.parent().unwrap());
+        cargo
+            .args(folder.ends_with("release").then_some("--release"))
+            .arg("--target-dir")
+            .arg(folder.parent().unwrap());
         assert!(cargo.status().unwrap().success(), "{name} is not built: {cargo:?}");
     }
     program
@@ -42,11 +46,15 @@ fn newest() -> SystemTime {
             let Ok(data) = one.metadata() else { continue };
             if data.is_dir() {
                 // Nothing of these is in a program.
-                let other = ["target", "tests", "docs", "fuzz", "peers"].iter().any(|other| name == *other);
+                let other =
+                    ["target", "tests", "docs", "fuzz", "peers"].iter().any(|other| name == *other);
                 if !other && !name.as_encoded_bytes().starts_with(b".") {
                     folders.push(path);
                 }
-            } else if ["rs", "c", "h", "toml"].iter().any(|end| path.extension().is_some_and(|own| own == *end)) {
+            } else if ["rs", "c", "h", "toml"]
+                .iter()
+                .any(|end| path.extension().is_some_and(|own| own == *end))
+            {
                 newest = newest.max(data.modified().unwrap_or(newest));
             }
         }

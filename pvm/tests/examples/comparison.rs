@@ -36,7 +36,9 @@ impl Comparison {
         let dir = tempfile::Builder::new().prefix("upcall-pvm").tempdir().expect("a folder");
         packages::unpack(dir.path());
         let comparison = Self { table, dir, faults: Vec::new(), refused: Vec::new(), _one: one };
-        ["real", "ours"].iter().for_each(|folder| fs::create_dir(comparison.folder(folder)).expect("a folder"));
+        ["real", "ours"]
+            .iter()
+            .for_each(|folder| fs::create_dir(comparison.folder(folder)).expect("a folder"));
         Some(comparison)
     }
 
@@ -50,10 +52,16 @@ impl Comparison {
     }
 
     /// Compiles all programs into a folder.
-    pub fn compile(&mut self, into: &str, compile: impl Fn(&Program, &[PathBuf], &Path) -> Result<(), String>) {
+    pub fn compile(
+        &mut self,
+        into: &str,
+        compile: impl Fn(&Program, &[PathBuf], &Path) -> Result<(), String>,
+    ) {
         let folder = self.folder(into);
         for program in &self.table.programs {
-            if let Err(words) = compile(program, &packages::sources(program, self.dir.path()), &folder) {
+            if let Err(words) =
+                compile(program, &packages::sources(program, self.dir.path()), &folder)
+            {
                 self.faults.push(format!("{into}: {} does not compile:\n{words}", program.name));
                 self.refused.push(program.name.clone());
             }
@@ -79,10 +87,16 @@ impl Comparison {
                 println!("--- {}\n{}", case.name, was.join("\n"));
             }
             let differences = normal::differences(&was, &is);
-            println!("    {}: {}", case.name, if differences.is_some() { "differs" } else { "the same" });
+            println!(
+                "    {}: {}",
+                case.name,
+                if differences.is_some() { "differs" } else { "the same" }
+            );
             if let Some(differences) = differences {
-                let why = if case.why.is_empty() { String::new() } else { format!(" ({})", case.why) };
-                self.faults.push(format!("{}{why}, - {} + {}:\n{differences}", case.name, one.0, other.0));
+                let why =
+                    if case.why.is_empty() { String::new() } else { format!(" ({})", case.why) };
+                self.faults
+                    .push(format!("{}{why}, - {} + {}:\n{differences}", case.name, one.0, other.0));
             }
         }
     }
@@ -90,6 +104,11 @@ impl Comparison {
     /// # Panics
     /// If anything differed.
     pub fn end(self) {
-        assert!(self.faults.is_empty(), "{} faults\n\n{}", self.faults.len(), self.faults.join("\n"));
+        assert!(
+            self.faults.is_empty(),
+            "{} faults\n\n{}",
+            self.faults.len(),
+            self.faults.join("\n")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What is compared of two runs: all that is printed, but for what PVM promises nobody (cases.toml says what).
+//! What is compared of two runs: all that is printed, but for what PVM promises nobody (cases.toml
+//! says what).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,8 @@ use crate::process;
 
 /// What came of a case.
 pub struct Outcome {
-    /// Standard output of the first task, with the labelled lines of those whose output it catches.
+    /// Standard output of the first task, with the labelled lines of those whose output it
+    /// catches.
     pub out: String,
     /// Its standard error.
     pub err: String,
@@ -46,7 +48,8 @@ pub fn lines(outcome: &Outcome, case: &Case, folder: &str) -> Vec<String> {
             all.sort();
         }
     } else {
-        let own = out.lines().map(str::to_owned).chain(err.lines().map(|line| format!("{ERROR}{line}")));
+        let own =
+            out.lines().map(str::to_owned).chain(err.lines().map(|line| format!("{ERROR}{line}")));
         all = ids.replaced(clean.lines(own.chain([outcome.status.clone()]).collect()));
         let mut groups: Vec<Vec<String>> = Vec::new();
         for (label, lines) in tasks {
@@ -64,15 +67,16 @@ pub fn lines(outcome: &Outcome, case: &Case, folder: &str) -> Vec<String> {
     all.into_iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// What copies print: under the real PVM `cast` starts them and catches what they print; ours all print where the first does.
+/// What copies print: under the real PVM `cast` starts them and catches what they print; ours all
+/// print where the first does.
 fn of_copies(out: &str, err: &str, tasks: BTreeMap<String, Vec<String>>) -> Vec<String> {
     let caught = tasks.into_values().flatten().filter(|line| line != "BEGIN" && line != "EOF");
     let printed = err.lines().chain(out.lines()).filter(|line| !line.starts_with("cast: "));
     printed.map(str::to_owned).chain(caught).collect()
 }
 
-/// Sorts labelled lines to their tasks, and gives back the rest. A label may stand behind the beginning of a line that
-/// the task itself has not ended yet.
+/// Sorts labelled lines to their tasks, and gives back the rest. A label may stand behind the
+/// beginning of a line that the task itself has not ended yet.
 fn unlabelled(text: &str, tasks: &mut BTreeMap<String, Vec<String>>) -> String {
     let label = Regex::new(r"\[(t[0-9a-f]+)\] ").expect("a pattern");
     let mut own = String::new();
@@ -82,7 +86,10 @@ fn unlabelled(text: &str, tasks: &mut BTreeMap<String, Vec<String>>) -> String {
             Some(found) => {
                 let whole = found.get(0).expect("a match");
                 own.push_str(&line[..whole.start()]);
-                tasks.entry(found[1].to_owned()).or_default().push(line[whole.end()..].trim_end_matches('\n').to_owned());
+                tasks
+                    .entry(found[1].to_owned())
+                    .or_default()
+                    .push(line[whole.end()..].trim_end_matches('\n').to_owned());
             }
         }
     }
@@ -99,7 +106,9 @@ struct Clean {
 
 impl Clean {
     fn new(case: &Case, folder: &str) -> Self {
-        let patterns = |texts: &[String]| texts.iter().map(|text| Regex::new(text).expect("a pattern in cases.toml")).collect();
+        let patterns = |texts: &[String]| {
+            texts.iter().map(|text| Regex::new(text).expect("a pattern in cases.toml")).collect()
+        };
         Self {
             folder: format!("{folder}/"),
             dropped: patterns(&case.dropped),
@@ -110,7 +119,9 @@ impl Clean {
 
     fn lines(&self, lines: Vec<String>) -> Vec<String> {
         let mut kept = lines;
-        kept.retain(|line| !line.ends_with(WAITS) && !self.dropped.iter().any(|pattern| pattern.is_match(line)));
+        kept.retain(|line| {
+            !line.ends_with(WAITS) && !self.dropped.iter().any(|pattern| pattern.is_match(line))
+        });
         for line in &mut kept {
             *line = line.replace(&self.folder, "");
             for pattern in &self.replaced {
@@ -118,7 +129,8 @@ impl Clean {
             }
         }
         for pattern in &self.sorted {
-            let places: Vec<usize> = (0..kept.len()).filter(|&at| pattern.is_match(&kept[at])).collect();
+            let places: Vec<usize> =
+                (0..kept.len()).filter(|&at| pattern.is_match(&kept[at])).collect();
             let mut lines: Vec<String> = places.iter().map(|&at| kept[at].clone()).collect();
             lines.sort();
             places.into_iter().zip(lines).for_each(|(at, line)| kept[at] = line);
@@ -142,7 +154,13 @@ impl Ids {
         let tid = r"\b(?:t|0x)4[0-3][0-9a-f]{3}|\b4[0-3][0-9a-f]{3}\b|\b26[2-9]\d{3}\b|\b27\d{4}\b";
         let context = r"((?:context:?|ctx =) +)(-?\d+)";
         let pattern = |text| Regex::new(text).expect("a pattern");
-        Self { any, tid: pattern(tid), context: pattern(context), tids: Vec::new(), contexts: Vec::new() }
+        Self {
+            any,
+            tid: pattern(tid),
+            context: pattern(context),
+            tids: Vec::new(),
+            contexts: Vec::new(),
+        }
     }
 
     fn replaced(&mut self, lines: Vec<String>) -> Vec<String> {
@@ -151,19 +169,29 @@ impl Ids {
 
     fn line(&mut self, line: &str) -> String {
         let contexts = self.context.clone();
-        let line = contexts.replace_all(line, |found: &Captures<'_>| format!("{}{}", &found[1], self.context(&found[2])));
+        let line = contexts.replace_all(line, |found: &Captures<'_>| {
+            format!("{}{}", &found[1], self.context(&found[2]))
+        });
         let tids = self.tid.clone();
         tids.replace_all(&line, |found: &Captures<'_>| self.tid(&found[0])).into_owned()
     }
 
     fn context(&mut self, id: &str) -> String {
         // The context that all start in.
-        if id == "0" { id.into() } else { format!("C{}", number(&mut self.contexts, id.to_owned())) }
+        if id == "0" {
+            id.into()
+        } else {
+            format!("C{}", number(&mut self.contexts, id.to_owned()))
+        }
     }
 
     fn tid(&mut self, text: &str) -> String {
         let hex = text.trim_start_matches("0x").trim_start_matches('t');
-        let id = if hex.len() == text.len() && hex.len() == 6 { hex.parse() } else { u32::from_str_radix(hex, 16) };
+        let id = if hex.len() == text.len() && hex.len() == 6 {
+            hex.parse()
+        } else {
+            u32::from_str_radix(hex, 16)
+        };
         match id {
             Ok(_) if self.any => "T".into(),
             Ok(id) => format!("T{}", number(&mut self.tids, id)),
@@ -180,7 +208,8 @@ fn number<T: PartialEq>(known: &mut Vec<T>, one: T) -> usize {
     at + 1
 }
 
-/// What differs, if anything does: lines of the one alone with -, of the other alone with +, and those around them.
+/// What differs, if anything does: lines of the one alone with -, of the other alone with +, and
+/// those around them.
 pub fn differences(one: &[String], other: &[String]) -> Option<String> {
     if one == other {
         return None;
@@ -189,8 +218,11 @@ pub fn differences(one: &[String], other: &[String]) -> Option<String> {
     let mut longest = vec![vec![0; other.len() + 1]; one.len() + 1];
     for at in (0..one.len()).rev() {
         for to in (0..other.len()).rev() {
-            longest[at][to] =
-                if one[at] == other[to] { longest[at + 1][to + 1] + 1 } else { longest[at + 1][to].max(longest[at][to + 1]) };
+            longest[at][to] = if one[at] == other[to] {
+                longest[at + 1][to + 1] + 1
+            } else {
+                longest[at + 1][to].max(longest[at][to + 1])
+            };
         }
     }
     let (mut at, mut to, mut text) = (0, 0, String::new());
@@ -198,7 +230,9 @@ pub fn differences(one: &[String], other: &[String]) -> Option<String> {
         let (mark, line) = if at < one.len() && to < other.len() && one[at] == other[to] {
             (at, to) = (at + 1, to + 1);
             (' ', &one[at - 1])
-        } else if at < one.len() && (to == other.len() || longest[at + 1][to] >= longest[at][to + 1]) {
+        } else if at < one.len()
+            && (to == other.len() || longest[at + 1][to] >= longest[at][to + 1])
+        {
             at += 1;
             ('-', &one[at - 1])
         } else {

@@ -23,9 +23,15 @@ pub fn tools() -> Tools {
 }
 
 /// Compiles a program; the compiler's words if it fails.
-pub fn compile(tools: &Tools, program: &Program, sources: &[PathBuf], folder: &Path) -> Result<(), String> {
+pub fn compile(
+    tools: &Tools,
+    program: &Program,
+    sources: &[PathBuf],
+    folder: &Path,
+) -> Result<(), String> {
     let fortran = packages::fortran(sources);
-    let mut compiler = Command::new(tools.compilers.join(if fortran { "upvmf77" } else { "upvmcc" }));
+    let mut compiler =
+        Command::new(tools.compilers.join(if fortran { "upvmf77" } else { "upvmcc" }));
     compiler
         .args(packages::dialect(fortran))
         .args(&program.flags)
@@ -34,7 +40,11 @@ pub fn compile(tools: &Tools, program: &Program, sources: &[PathBuf], folder: &P
         .arg(folder.join(&program.name))
         .arg("-lm");
     let output = compiler.output().expect("a compiler");
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 }
 
 /// Runs a case.
@@ -54,6 +64,12 @@ pub fn run(tools: &Tools, case: &Case, folder: &Path) -> Outcome {
     command.args(case.run.iter().skip(1));
     let ended = process::run(command, &case.stdin, Duration::from_secs(case.limit), dir.path());
     // What those that were spawned print comes on standard error, each line with its label.
-    let (others, err): (Vec<&str>, Vec<&str>) = ended.err.split_inclusive('\n').partition(|line| line.starts_with("[t"));
-    Outcome { out: ended.out, err: err.concat(), others: others.concat(), status: process::told(ended.status) }
+    let (others, err): (Vec<&str>, Vec<&str>) =
+        ended.err.split_inclusive('\n').partition(|line| line.starts_with("[t"));
+    Outcome {
+        out: ended.out,
+        err: err.concat(),
+        others: others.concat(),
+        status: process::told(ended.status),
+    }
 }

@@ -10,29 +10,41 @@ const ARCHIVES: &str = "/usr/share/doc/pvm-examples";
 /// The archives, which are also the folders in them.
 pub const FOLDERS: [&str; 2] = ["examples", "gexamples"];
 /// Whatever needs them.
-const NEEDED: [&str; 3] = ["/usr/bin/pvmd", "/usr/include/pvm3.h", "/usr/share/doc/pvm-examples/examples.tar.gz"];
+const NEEDED: [&str; 3] =
+    ["/usr/bin/pvmd", "/usr/include/pvm3.h", "/usr/share/doc/pvm-examples/examples.tar.gz"];
 
 /// Why they are not there, and what to do. Root on Debian gets them installed.
 pub fn missing() -> Option<String> {
     if there() {
         return None;
     }
-    let works = |program, args: &[&str]| Command::new(program).args(args).output().is_ok_and(|output| output.status.success());
+    let works = |program, args: &[&str]| {
+        Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
+    };
     if works("sh", &["-c", "test $(id -u) = 0"]) && works("apt-get", &["--version"]) {
         eprintln!("installing Debian's {} …", PACKAGES.join(" "));
-        let install = ["install", "-y", "-qq", "--no-install-recommends"].into_iter().chain(PACKAGES);
+        let install =
+            ["install", "-y", "-qq", "--no-install-recommends"].into_iter().chain(PACKAGES);
         for args in [vec!["update", "-qq"], install.collect()] {
             let mut apt = Command::new("apt-get");
             apt.args(args).env("DEBIAN_FRONTEND", "noninteractive");
             apt.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().ok();
         }
     }
-    let how = || format!("no real PVM with its examples here; install it (Debian: apt-get install {})", PACKAGES.join(" "));
+    let how = || {
+        format!(
+            "no real PVM with its examples here; install it (Debian: apt-get install {})",
+            PACKAGES.join(" ")
+        )
+    };
     (!there()).then(how)
 }
 
 fn there() -> bool {
-    let fortran = Command::new("gfortran").arg("--version").output().is_ok_and(|output| output.status.success());
+    let fortran = Command::new("gfortran")
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success());
     fortran && NEEDED.iter().all(|file| Path::new(file).exists())
 }
 
@@ -40,7 +52,8 @@ fn there() -> bool {
 pub fn unpack(dir: &Path) {
     for folder in FOLDERS {
         let archive = Path::new(ARCHIVES).join(folder).with_extension("tar.gz");
-        let status = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(dir).status().expect("tar");
+        let status =
+            Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(dir).status().expect("tar");
         assert!(status.success(), "{} cannot be unpacked", archive.display());
     }
 }
@@ -53,9 +66,9 @@ pub fn sources(program: &Program, unpacked: &Path) -> Vec<PathBuf> {
         None => unpacked.join(source),
     });
     let by_name = || {
-        let candidates = FOLDERS
-            .iter()
-            .flat_map(|folder| ["c", "f"].map(|kind| unpacked.join(folder).join(&program.name).with_extension(kind)));
+        let candidates = FOLDERS.iter().flat_map(|folder| {
+            ["c", "f"].map(|kind| unpacked.join(folder).join(&program.name).with_extension(kind))
+        });
         candidates
             .into_iter()
             .find(|path| path.is_file())
@@ -69,8 +82,8 @@ pub fn fortran(sources: &[PathBuf]) -> bool {
     sources[0].extension().is_some_and(|kind| kind == "f")
 }
 
-/// What the language of those years needs of today's compilers: undeclared functions, `main` without a type, and
-/// constants handed over as arrays of one.
+/// What the language of those years needs of today's compilers: undeclared functions, `main`
+/// without a type, and constants handed over as arrays of one.
 pub fn dialect(fortran: bool) -> &'static [&'static str] {
     if fortran { &["-w", "-fallow-argument-mismatch"] } else { &["-w", "-std=gnu89", "-fcommon"] }
 }

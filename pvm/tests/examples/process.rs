@@ -16,7 +16,8 @@ pub struct Ended {
     pub status: Option<ExitStatus>,
 }
 
-/// Runs a program to its end, or for `limit`. Its outputs go to files in `dir`, as to any that a user names.
+/// Runs a program to its end, or for `limit`. Its outputs go to files in `dir`, as to any that a
+/// user names.
 pub fn run(mut command: Command, stdin: &str, limit: Duration, dir: &Path) -> Ended {
     let (out, err) = (dir.join("stdout"), dir.join("stderr"));
     let create = |path| File::create(path).expect("a file for output");
@@ -46,7 +47,11 @@ pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 
 /// Ends it with all that it has started; it has a process group of its own.
 pub fn kill(child: &mut Child) {
-    Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).stderr(Stdio::null()).status().ok();
+    Command::new("kill")
+        .args(["-KILL", "--", &format!("-{}", child.id())])
+        .stderr(Stdio::null())
+        .status()
+        .ok();
     child.wait().ok();
 }
 
@@ -57,8 +62,9 @@ pub const RUNS: &str = "it has not ended";
 pub fn told(status: Option<ExitStatus>) -> String {
     match status {
         None => RUNS.into(),
-        Some(status) => {
-            status.code().map_or_else(|| format!("ended by signal {:?}", status.signal()), |code| format!("status {code}"))
-        }
+        Some(status) => status.code().map_or_else(
+            || format!("ended by signal {:?}", status.signal()),
+            |code| format!("status {code}"),
+        ),
     }
 }

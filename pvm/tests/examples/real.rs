@@ -31,7 +31,11 @@ pub fn compile(program: &Program, sources: &[PathBuf], folder: &Path) -> Result<
         .arg(folder.join(&program.name));
     compiler.args(sources).args(fortran.then_some("-lfpvm3")).args(["-lgpvm3", "-lpvm3", "-lm"]);
     let output = compiler.output().expect("a compiler");
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 }
 
 /// Runs a case in a virtual machine of its own.
@@ -39,10 +43,12 @@ pub fn run(case: &Case, folder: &Path) -> Outcome {
     let machine = Machine::start(folder);
     let mut command;
     if let (Some(copies), [program, args @ ..]) = (case.copies, &case.run[..]) {
-        // Several that are the first to want the group server at the same time each start one, and say so.
+        // Several that are the first to want the group server at the same time each start one, and
+        // say so.
         process::run(machine.command(folder.join("tst")), "", CONSOLE, machine.dir.path());
         let script = machine.dir.path().join("script");
-        fs::write(&script, format!("start {copies} {program} {}\n", args.join(" "))).expect("a script");
+        fs::write(&script, format!("start {copies} {program} {}\n", args.join(" ")))
+            .expect("a script");
         command = machine.command(folder.join("cast"));
         command.arg(script);
     } else {
@@ -54,7 +60,8 @@ pub fn run(case: &Case, folder: &Path) -> Outcome {
         }
         command.args(case.run.iter().skip(1));
     }
-    let ended = process::run(command, &case.stdin, Duration::from_secs(case.limit), machine.dir.path());
+    let ended =
+        process::run(command, &case.stdin, Duration::from_secs(case.limit), machine.dir.path());
     if !case.hangs {
         machine.rest();
     }
@@ -78,11 +85,18 @@ impl Machine {
         fs::write(&hosts, line).expect("a host file");
         // By this name, so that no host's own name need have an address.
         let mut command = environment(Command::new("/usr/bin/pvmd"), dir.path(), programs);
-        command.arg("-nlocalhost").arg(hosts).process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+            .arg("-nlocalhost")
+            .arg(hosts)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
         command.stderr(File::create(dir.path().join("pvmd.stderr")).expect("a file"));
         let mut daemon = command.spawn().expect("pvmd");
         let mut line = String::new();
-        BufReader::new(daemon.stdout.take().expect("a pipe")).read_line(&mut line).expect("pvmd's socket");
+        BufReader::new(daemon.stdout.take().expect("a pipe"))
+            .read_line(&mut line)
+            .expect("pvmd's socket");
         let machine = Self { dir, daemon, programs: programs.into() };
         assert!(!line.is_empty(), "pvmd did not start: {}", machine.log_text());
         machine
@@ -102,23 +116,39 @@ impl Machine {
 
     fn tasks(&self) -> usize {
         let dir = tempfile::tempdir().expect("a folder");
-        let listed = process::run(self.command("/usr/bin/pvm".into()), "ps -a\nquit\n", CONSOLE, dir.path()).out;
+        let listed =
+            process::run(self.command("/usr/bin/pvm".into()), "ps -a\nquit\n", CONSOLE, dir.path())
+                .out;
         listed
             .lines()
-            .filter(|line| line.split_whitespace().nth(1).is_some_and(|tid| tid.starts_with('4')) && !line.contains("pvmgs"))
+            .filter(|line| {
+                line.split_whitespace().nth(1).is_some_and(|tid| tid.starts_with('4'))
+                    && !line.contains("pvmgs")
+            })
             .count()
     }
 
     fn log_text(&self) -> String {
-        let files = fs::read_dir(self.dir.path()).expect("a folder").map(|entry| entry.expect("a file").path());
-        let mut logs = files.filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"pvml.")));
-        logs.next().map_or_else(String::new, |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned())
+        let files = fs::read_dir(self.dir.path())
+            .expect("a folder")
+            .map(|entry| entry.expect("a file").path());
+        let mut logs = files.filter(|path| {
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"pvml."))
+        });
+        logs.next().map_or_else(String::new, |path| {
+            String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+        })
     }
 
-    /// What tasks that no other caught the output of have printed: the daemon's log has it with the time before each line.
+    /// What tasks that no other caught the output of have printed: the daemon's log has it with the
+    /// time before each line.
     fn log(&self) -> String {
-        let of_task =
-            |line: &str| line.splitn(4, ' ').nth(3).filter(|line| line.starts_with("[t")).map(|line| format!("{line}\n"));
+        let of_task = |line: &str| {
+            line.splitn(4, ' ')
+                .nth(3)
+                .filter(|line| line.starts_with("[t"))
+                .map(|line| format!("{line}\n"))
+        };
         self.log_text().lines().filter_map(of_task).collect()
     }
 }
@@ -133,9 +163,15 @@ impl Drop for Machine {
     }
 }
 
-/// PVM's variables, with a virtual machine's name and folder of its own; a user's ~/.pvmrc is not for us.
+/// PVM's variables, with a virtual machine's name and folder of its own; a user's ~/.pvmrc is not
+/// for us.
 fn environment(mut command: Command, dir: &Path, programs: &Path) -> Command {
-    command.envs([("PVM_ALLOW_ROOT", "1"), ("PVM_ROOT", "/usr/lib/pvm3"), ("PVM_ARCH", "LINUX64"), ("PVM_VMID", "upcall")]);
+    command.envs([
+        ("PVM_ALLOW_ROOT", "1"),
+        ("PVM_ROOT", "/usr/lib/pvm3"),
+        ("PVM_ARCH", "LINUX64"),
+        ("PVM_VMID", "upcall"),
+    ]);
     command.env("PVM_TMP", dir).env("HOME", dir).current_dir(programs);
     command
 }

@@ -23,7 +23,9 @@ pub(crate) struct Address {
 pub(crate) fn parse(text: &str) -> Result<Option<Address>, BindError> {
     let Some(rest) = text.strip_prefix(SCHEME) else { return Ok(None) };
     let bad = |why| BindError::BadName { name: text.into(), why };
-    let (server, name) = rest.split_once('/').ok_or_else(|| bad("names on other machines are tcp://HOST:PORT/NAME"))?;
+    let (server, name) = rest
+        .split_once('/')
+        .ok_or_else(|| bad("names on other machines are tcp://HOST:PORT/NAME"))?;
     names::check(name).map_err(bad)?;
     if !is_server(server) {
         return Err(bad("it has no host and port before the name: they are tcp://HOST:PORT/NAME"));
@@ -51,16 +53,22 @@ pub(crate) fn refuse_far(text: &str) -> Result<(), BindError> {
 /// There is none, or there is more.
 pub(crate) fn parse_server(text: &str) -> Result<&str, BindError> {
     let server = text.strip_prefix(SCHEME).map(|rest| rest.strip_suffix('/').unwrap_or(rest));
-    let bad = || BindError::BadName { name: text.into(), why: "servers on other machines are tcp://HOST:PORT" };
+    let bad = || BindError::BadName {
+        name: text.into(),
+        why: "servers on other machines are tcp://HOST:PORT",
+    };
     server.filter(|server| !server.contains('/') && is_server(server)).ok_or_else(bad)
 }
 
 fn is_server(text: &str) -> bool {
     let parts = text.rsplit_once(':');
-    parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0))
+    parts.is_some_and(|(host, port)| {
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
+    })
 }
 
-/// The addresses that stand behind a server's. Asks the resolver, which may block for as long as that takes.
+/// The addresses that stand behind a server's. Asks the resolver, which may block for as long as
+/// that takes.
 ///
 /// # Errors
 /// It has none.
@@ -80,7 +88,11 @@ mod tests {
             ("tcp://127.0.0.1:1/a", "127.0.0.1:1", "a"),
             ("tcp://[::1]:65535/x-1.v2", "[::1]:65535", "x-1.v2"),
         ] {
-            assert_eq!(parse(text).unwrap(), Some(Address { server: server.into(), name: name.into() }), "{text}");
+            assert_eq!(
+                parse(text).unwrap(),
+                Some(Address { server: server.into(), name: name.into() }),
+                "{text}"
+            );
         }
         for here in ["files", "", "tcp", "tcp.files", "udp://host:1/a"] {
             assert_eq!(parse(here).unwrap(), None, "{here}");
@@ -105,9 +117,15 @@ mod tests {
         for (text, server) in [("tcp://host:7000", "host:7000"), ("tcp://[::1]:1/", "[::1]:1")] {
             assert_eq!(parse_server(text).unwrap(), server, "{text}");
         }
-        for bad in
-            ["host:7000", "tcp://", "tcp://host", "tcp://host:0", "tcp://host:7000/files", "tcp://host:7000//", "udp://h:1"]
-        {
+        for bad in [
+            "host:7000",
+            "tcp://",
+            "tcp://host",
+            "tcp://host:0",
+            "tcp://host:7000/files",
+            "tcp://host:7000//",
+            "udp://h:1",
+        ] {
             assert!(matches!(parse_server(bad), Err(BindError::BadName { .. })), "{bad}");
         }
     }

@@ -1,7 +1,8 @@
 //! Where clients on other machines come in, who is let in, and where their calls run.
 //!
-//! Kernel threads read what clients send; the calls run where the server's procedures run, each on a thread of its scheduler. One thread there, the porter, takes them
-//! from the readers and starts those threads, as many at once as the server's ceiling of calls.
+//! Kernel threads read what clients send; the calls run where the server's procedures run, each on
+//! a thread of its scheduler. One thread there, the porter, takes them from the readers and starts
+//! those threads, as many at once as the server's ceiling of calls.
 
 use super::WINDOW;
 use super::guest::{Charged, Guest, Identity, Job};
@@ -125,8 +126,14 @@ impl Doors {
     pub(crate) fn new(wanted: &[Listen], ceilings: &Ceilings) -> Result<Self, ServeError> {
         let mut doors = Vec::new();
         for Listen { address, guarded } in wanted {
-            let unable = |error| ServeError::Resource { what: format!("listening at {address}"), error };
-            let no_address = || unable(io::Error::new(io::ErrorKind::AddrNotAvailable, "it is no address: HOST:PORT"));
+            let unable =
+                |error| ServeError::Resource { what: format!("listening at {address}"), error };
+            let no_address = || {
+                unable(io::Error::new(
+                    io::ErrorKind::AddrNotAvailable,
+                    "it is no address: HOST:PORT",
+                ))
+            };
             let at = address.to_socket_addrs().map_err(unable)?.next().ok_or_else(no_address)?;
             if *guarded && !at.ip().to_canonical().is_loopback() {
                 return Err(ServeError::Unprotected { address: address.clone() });
@@ -158,7 +165,8 @@ impl Doors {
         let unable = |error| ServeError::Resource { what: "threads for the network".into(), error };
         let (sender, receiver) = mpsc::channel();
         let room = self.room.clone();
-        let porter = Builder::new().name("upcall-net-porter").spawn(move || carry(&receiver, &room));
+        let porter =
+            Builder::new().name("upcall-net-porter").spawn(move || carry(&receiver, &room));
         drop(porter.map_err(unable)?);
         let _ = self.porter.set(Mutex::new(sender));
         for (door, guarded) in &*doors {
@@ -250,9 +258,14 @@ impl Admission {
         if !self.guarded {
             return Ok(());
         }
-        let uid =
-            user.ok_or_else(|| Refusal::Denied("the kernel does not say whose the connection is (/proc/net/tcp)".into()))?;
-        self.endpoint()?.admits(&Peer { pid: 0, uid, gid: u32::MAX, groups: Vec::new(), pidfd: None }).map_err(Refusal::Denied)
+        let uid = user.ok_or_else(|| {
+            Refusal::Denied(
+                "the kernel does not say whose the connection is (/proc/net/tcp)".into(),
+            )
+        })?;
+        self.endpoint()?
+            .admits(&Peer { pid: 0, uid, gid: u32::MAX, groups: Vec::new(), pidfd: None })
+            .map_err(Refusal::Denied)
     }
 }
 
@@ -270,7 +283,12 @@ impl Admit for Admission {
         Ok(account)
     }
 
-    fn admit(&mut self, stream: TcpStream, account: Account, first: Vec<u8>) -> Result<(), (TcpStream, Vec<u8>)> {
+    fn admit(
+        &mut self,
+        stream: TcpStream,
+        account: Account,
+        first: Vec<u8>,
+    ) -> Result<(), (TcpStream, Vec<u8>)> {
         let admitted = self.endpoint().and_then(|endpoint| {
             let counted = Admitted::new(&endpoint.doors().inside, account)?;
             let uid = match account {
@@ -330,7 +348,9 @@ mod tests {
         let inside = Arc::default();
         let mut all: Vec<_> = (0..7).map(|user| all_of(&inside, user)).collect();
         assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [128, 64, 32, 16, 8, 4, 2]);
-        let Err(Refusal::Ceiling(text)) = Admitted::new(&inside, Account::User(1)) else { panic!("one more than its share") };
+        let Err(Refusal::Ceiling(text)) = Admitted::new(&inside, Account::User(1)) else {
+            panic!("one more than its share")
+        };
         assert!(text.contains("have 65 connections") && text.contains("256"), "{text}");
         all.remove(0);
         assert_eq!(all_of(&inside, 100).len(), 65);

@@ -1,4 +1,5 @@
-//! A binding to a server on another machine, and its calls (LRPC, section 5.1: the branch to a more conventional stub).
+//! A binding to a server on another machine, and its calls (LRPC, section 5.1: the branch to a more
+//! conventional stub).
 
 use super::address::{self, Address};
 use crate::binding::{Binding, Way};
@@ -22,7 +23,8 @@ use upcall_transfer::network::frame::{MOST_BODY, VERSION};
 use upcall_transfer::network::{Block, Caller, Frame, Head, Kind, LateFrame};
 use upcall_transfer::{Closed, NoReply, Until, run_late};
 
-/// The longest full name of an interface that a list may have, in bytes. Those of people have a tenth of it.
+/// The longest full name of an interface that a list may have, in bytes. Those of people have a
+/// tenth of it.
 const LONGEST_INTERFACE: usize = 1024;
 
 /// A binding's part of a connection.
@@ -46,9 +48,14 @@ fn links() -> std::sync::MutexGuard<'static, Links> {
 }
 
 impl FarLink {
-    /// The connection that stands, or a new one. Two binders at once may make two, of which one is found later.
+    /// The connection that stands, or a new one. Two binders at once may make two, of which one is
+    /// found later.
     fn to(server: &str, text: &str, deadline: Instant) -> Result<Arc<Self>, BindError> {
-        if let Some(link) = links().get(server).and_then(Weak::upgrade).filter(|link| link.caller.closed().is_none()) {
+        if let Some(link) = links()
+            .get(server)
+            .and_then(Weak::upgrade)
+            .filter(|link| link.caller.closed().is_none())
+        {
             return Ok(link);
         }
         let unreachable = |why: String| BindError::Unreachable { server: server.into(), why };
@@ -67,9 +74,14 @@ impl FarLink {
                     return Err(BindError::Version { name: text.into(), own: VERSION, reason });
                 }
                 Err(NoConnection::NoThread(error)) => {
-                    return Err(BindError::Resource { what: "threads for a connection".into(), error });
+                    return Err(BindError::Resource {
+                        what: "threads for a connection".into(),
+                        error,
+                    });
                 }
-                Err(NoConnection::Silent) => last = BindError::NoAnswer { name: text.into(), after: crate::link::PATIENCE },
+                Err(NoConnection::Silent) => {
+                    last = BindError::NoAnswer { name: text.into(), after: crate::link::PATIENCE }
+                }
                 Err(NoConnection::Refused(error)) => last = unreachable(error.to_string()),
                 Err(NoConnection::Lost(lost)) => last = unreachable(lost.to_string()),
             }
@@ -78,23 +90,41 @@ impl FarLink {
     }
 
     /// Asks for something, and waits for the answer.
-    fn ask(&self, id: u32, request: &ClientRequest<'_>, text: &str, deadline: Instant) -> Result<Answer, BindError> {
-        let body = wire::pack(request).map_err(|error| BindError::Resource { what: "a request".into(), error })?;
+    fn ask(
+        &self,
+        id: u32,
+        request: &ClientRequest<'_>,
+        text: &str,
+        deadline: Instant,
+    ) -> Result<Answer, BindError> {
+        let body = wire::pack(request)
+            .map_err(|error| BindError::Resource { what: "a request".into(), error })?;
         let head = Head { kind: Kind::Ask, ..head(id, 0) };
         let mut nobody = || -> LateFrame { Box::new(drop) };
-        let asked = self.caller.call(head, &Block::from(&*body), Some(deadline).into(), &mut nobody);
+        let asked =
+            self.caller.call(head, &Block::from(&*body), Some(deadline).into(), &mut nobody);
         let broken = |what: String| BindError::Protocol { what };
         match asked {
-            Ok(Frame { head: Head { kind: Kind::Answer, .. }, body }) => wire::unpack(&body.to_vec()).map_err(broken),
-            Ok(_) => Err(broken("a reply in place of an answer".into())),
-            Err(NoReply::OutOfTime { .. }) => Err(BindError::NoAnswer { name: text.into(), after: crate::link::PATIENCE }),
-            Err(NoReply::NoMemory { .. }) => {
-                Err(BindError::Resource { what: "a request".into(), error: std::io::ErrorKind::OutOfMemory.into() })
+            Ok(Frame { head: Head { kind: Kind::Answer, .. }, body }) => {
+                wire::unpack(&body.to_vec()).map_err(broken)
             }
-            Err(NoReply::Closed(closed)) => match self.caller.farewell().map(|body| wire::unpack::<Refusal>(&body.to_vec())) {
-                Some(Ok(refusal)) => Ok(Answer::Refused(refusal)),
-                _ => Err(BindError::Unreachable { server: self.caller.server().to_string(), why: closed.to_string() }),
-            },
+            Ok(_) => Err(broken("a reply in place of an answer".into())),
+            Err(NoReply::OutOfTime { .. }) => {
+                Err(BindError::NoAnswer { name: text.into(), after: crate::link::PATIENCE })
+            }
+            Err(NoReply::NoMemory { .. }) => Err(BindError::Resource {
+                what: "a request".into(),
+                error: std::io::ErrorKind::OutOfMemory.into(),
+            }),
+            Err(NoReply::Closed(closed)) => {
+                match self.caller.farewell().map(|body| wire::unpack::<Refusal>(&body.to_vec())) {
+                    Some(Ok(refusal)) => Ok(Answer::Refused(refusal)),
+                    _ => Err(BindError::Unreachable {
+                        server: self.caller.server().to_string(),
+                        why: closed.to_string(),
+                    }),
+                }
+            }
         }
     }
 }
@@ -104,7 +134,11 @@ fn head(binding: u32, number: u16) -> Head {
 }
 
 /// Binds to whoever exports the name at that address. Blocks the kernel thread.
-pub(crate) fn bind(address: &Address, text: &str, interface: &'static Interface) -> Result<(Far, Vec<Descriptor>), BindError> {
+pub(crate) fn bind(
+    address: &Address,
+    text: &str,
+    interface: &'static Interface,
+) -> Result<(Far, Vec<Descriptor>), BindError> {
     let deadline = patience_ends();
     let link = FarLink::to(&address.server, text, deadline)?;
     let id = link.ids.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +153,8 @@ pub(crate) fn bind(address: &Address, text: &str, interface: &'static Interface)
     let far = Far { link, id };
     match far.link.ask(id, &request, text, deadline)? {
         Answer::Bound { procedures } => {
-            check_descriptors(&procedures, interface.procedures.len()).map_err(|what| BindError::Protocol { what })?;
+            check_descriptors(&procedures, interface.procedures.len())
+                .map_err(|what| BindError::Protocol { what })?;
             Ok((far, procedures))
         }
         Answer::Refused(Refusal::NoSuchName) => {
@@ -136,7 +171,10 @@ pub(crate) fn list(server: &str) -> Result<Vec<Exported>, BindError> {
     let shown = format!("tcp://{server}");
     match FarLink::to(server, &shown, deadline)?.ask(0, &ClientRequest::List, &shown, deadline)? {
         Answer::Listed(exports) => {
-            exports.iter().try_for_each(check_exported).map_err(|what| BindError::Protocol { what: what.into() })?;
+            exports
+                .iter()
+                .try_for_each(check_exported)
+                .map_err(|what| BindError::Protocol { what: what.into() })?;
             Ok(exports)
         }
         Answer::Refused(refusal) => Err(refused(&shown, "", refusal)),
@@ -154,13 +192,20 @@ fn check_exported(export: &Exported) -> Result<(), &'static str> {
 }
 
 impl Far {
-    /// Why no call goes through any more. What the server said last counts more than that the connection has ended.
+    /// Why no call goes through any more. What the server said last counts more than that the
+    /// connection has ended.
     pub(crate) fn closed(&self) -> Option<Closed> {
         self.link.caller.closed()
     }
 
     /// Sends a request and waits for its reply.
-    fn call(&self, number: u16, block: &Block, until: Until<'_>, late: &mut dyn FnMut() -> LateFrame) -> Result<Frame, NoReply> {
+    fn call(
+        &self,
+        number: u16,
+        block: &Block,
+        until: Until<'_>,
+        late: &mut dyn FnMut() -> LateFrame,
+    ) -> Result<Frame, NoReply> {
         self.link.caller.call(head(self.id, number), block, until, late)
     }
 
@@ -192,7 +237,8 @@ impl Binding {
         unread: impl Unread,
         read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
-        let (limits, until, bound) = (self.limits(number), self.until(), &self.inner.procedures[usize::from(number)]);
+        let (limits, until, bound) =
+            (self.limits(number), self.until(), &self.inner.procedures[usize::from(number)]);
         let Way::Far(far) = &self.inner.way else { return Err(bad("a call by the wrong way")) };
         if len > MOST_BODY {
             return Err(CallError::NoMemory {

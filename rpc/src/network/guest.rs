@@ -1,7 +1,9 @@
 //! One client on another machine, as its server sees it: its connection, its bindings, its calls.
 //!
-//! What [`crate::peer`] is for clients that share memory. Everything that comes is the client's word, and what breaks the protocol closes the connection. When that ends, for whatever
-//! reason, the bindings are revoked and the client's objects dropped; calls that run go on to their end, and their replies reach nobody.
+//! What [`crate::peer`] is for clients that share memory. Everything that comes is the client's
+//! word, and what breaks the protocol closes the connection. When that ends, for whatever
+//! reason, the bindings are revoked and the client's objects dropped; calls that run go on to their
+//! end, and their replies reach nobody.
 
 use super::WINDOW;
 use crate::endpoint::Endpoint;
@@ -68,7 +70,9 @@ impl Charged {
     /// Charges a client with its connection, unless it may have no more.
     pub(crate) fn new(identity: Identity, endpoint: &Endpoint) -> Result<Self, Refusal> {
         let account = endpoint.ledger().account(None, identity.uid);
-        let held = account.hold(Held::Descriptors, 1).map_err(|over| Refusal::Ceiling(over.to_string()))?;
+        let held = account
+            .hold(Held::Descriptors, 1)
+            .map_err(|over| Refusal::Ceiling(over.to_string()))?;
         Ok(Self { identity, account, held })
     }
 }
@@ -119,7 +123,9 @@ impl Guest {
         let all: Vec<_> = self.bindings().values().cloned().collect();
         let uid = self.identity.uid.unwrap_or(u32::MAX);
         let stands = all.iter().filter(|bound| !bound.is_revoked());
-        let chosen = stands.filter(|bound| which(&ClientBinding { name: &bound.entry.name, pid: 0, uid, process: None }));
+        let chosen = stands.filter(|bound| {
+            which(&ClientBinding { name: &bound.entry.name, pid: 0, uid, process: None })
+        });
         chosen.inspect(|bound| bound.revoke(&self.keeper)).count()
     }
 
@@ -127,9 +133,9 @@ impl Guest {
         let unreadable = |_| Broken("a request that cannot be read");
         let body = frame.body.to_vec();
         let answer = match wire::unpack(&body).map_err(unreadable)? {
-            ClientRequest::Bind { name, interface, procedures, .. } => {
-                self.bind(frame.head.binding, name, interface, &procedures).unwrap_or_else(Answer::Refused)
-            }
+            ClientRequest::Bind { name, interface, procedures, .. } => self
+                .bind(frame.head.binding, name, interface, &procedures)
+                .unwrap_or_else(Answer::Refused),
             ClientRequest::List => self.list().unwrap_or_else(Answer::Refused),
             ClientRequest::Unbind { .. } => {
                 let bound = self.bindings().remove(&frame.head.binding);
@@ -141,20 +147,23 @@ impl Guest {
         self.answer(frame.head, &answer)
     }
 
-    /// Sends an answer. A few bytes ask for many, so they count as results until the client takes them.
+    /// Sends an answer. A few bytes ask for many, so they count as results until the client takes
+    /// them.
     fn answer(&self, asked: Head, answer: &Answer) -> Result<(), Broken> {
         let head = Head { kind: Kind::Answer, left: None, ..asked };
         let send = |body: &[u8], kept| {
             let body = Block::from(body);
-            let room = Head::room(&body).map_err(|_| Broken("an answer for which there is no memory"))?;
+            let room =
+                Head::room(&body).map_err(|_| Broken("an answer for which there is no memory"))?;
             self.wire.send(head.write(&body, room, give_way), kept);
             Ok(())
         };
         let body = pack(answer)?;
         let refusal = match self.account.hold(Held::Results, body.len()) {
-            _ if body.len() > MOST_ANSWER => {
-                Refusal::Resource { what: "an answer".into(), code: rustix::io::Errno::FBIG.raw_os_error() }
-            }
+            _ if body.len() > MOST_ANSWER => Refusal::Resource {
+                what: "an answer".into(),
+                code: rustix::io::Errno::FBIG.raw_os_error(),
+            },
             Ok(kept) => {
                 let kept: Kept = Box::new(kept);
                 return send(&body, Some(kept));
@@ -166,22 +175,42 @@ impl Guest {
 
     /// Tells what is exported: who is here may bind it.
     fn list(&self) -> Result<Answer, Refusal> {
-        let endpoint = self.endpoint.upgrade().ok_or_else(|| Refusal::Protocol("the server is ending".into()))?;
+        let endpoint = self
+            .endpoint
+            .upgrade()
+            .ok_or_else(|| Refusal::Protocol("the server is ending".into()))?;
         Ok(Answer::Listed(endpoint.exports().list()))
     }
 
-    fn bind(&self, id: u32, name: &str, interface: &str, wanted: &[Wanted<'_>]) -> Result<Answer, Refusal> {
-        let endpoint = self.endpoint.upgrade().ok_or_else(|| Refusal::Protocol("the server is ending".into()))?;
+    fn bind(
+        &self,
+        id: u32,
+        name: &str,
+        interface: &str,
+        wanted: &[Wanted<'_>],
+    ) -> Result<Answer, Refusal> {
+        let endpoint = self
+            .endpoint
+            .upgrade()
+            .ok_or_else(|| Refusal::Protocol("the server is ending".into()))?;
         let (entry, procedures) = endpoint.exports().bind(name, interface, wanted)?;
         let mut bindings = self.bindings();
         if bindings.len() >= MOST_BINDINGS {
-            return Err(Refusal::Ceiling(format!("this connection has {MOST_BINDINGS} bindings already")));
+            return Err(Refusal::Ceiling(format!(
+                "this connection has {MOST_BINDINGS} bindings already"
+            )));
         }
         if bindings.contains_key(&id) {
             return Err(Refusal::Protocol("a binding number used twice".into()));
         }
-        let tally = endpoint.tallies().open_far(name, interface, self.wire.peer(), clock::stamp(Instant::now()));
-        let bound = Arc::new(Bound::new(entry, tally, Session::new(self.account.clone()), plan(&[]), None));
+        let tally = endpoint.tallies().open_far(
+            name,
+            interface,
+            self.wire.peer(),
+            clock::stamp(Instant::now()),
+        );
+        let bound =
+            Arc::new(Bound::new(entry, tally, Session::new(self.account.clone()), plan(&[]), None));
         bindings.insert(id, bound.clone());
         drop(bindings);
         // Ended by a stopping server while this was going on.
@@ -198,9 +227,20 @@ impl Guest {
         let bound = self.bindings().get(&frame.head.binding).cloned();
         let bound = bound.filter(|bound| !bound.is_revoked());
         match (bound, room, self.endpoint.upgrade()) {
-            (_, None, _) => self.reply(call, outcome::REFUSED, server::text_block("too many bytes in the server")),
+            (_, None, _) => self.reply(
+                call,
+                outcome::REFUSED,
+                server::text_block("too many bytes in the server"),
+            ),
             (Some(bound), Some(room), Some(endpoint)) => {
-                let job = Job { guest: self.clone(), bound, frame, ends, room: Some(room), stage: Stage::Waits };
+                let job = Job {
+                    guest: self.clone(),
+                    bound,
+                    frame,
+                    ends,
+                    room: Some(room),
+                    stage: Stage::Waits,
+                };
                 endpoint.doors().take(job);
             }
             _ => self.reply(call, outcome::REVOKED, Block::default()),
@@ -210,7 +250,8 @@ impl Guest {
     /// Answers a call. Its place is free before the client can know.
     fn reply(&self, call: u32, outcome: u16, results: Block) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
-        let head = Head { kind: Kind::Reply, call, binding: 0, number: outcome, left: None, len: 0 };
+        let head =
+            Head { kind: Kind::Reply, call, binding: 0, number: outcome, left: None, len: 0 };
         // Results are the server's to keep until the client takes them. An error in place of
         // results is short.
         let kept = if outcome == outcome::DONE && results.len > 0 {
@@ -328,7 +369,11 @@ impl Drop for Job {
             // There was no memory for its thread.
             Stage::Waits => {
                 self.room = None;
-                self.guest.reply(call, outcome::NO_MEMORY, numbers([self.frame.body.len as u64, 0, 0]));
+                self.guest.reply(
+                    call,
+                    outcome::NO_MEMORY,
+                    numbers([self.frame.body.len as u64, 0, 0]),
+                );
             }
             Stage::Runs => self.guest.reply(call, outcome::UNANSWERED, Block::default()),
             Stage::Answered => {}

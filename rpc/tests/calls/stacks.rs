@@ -90,7 +90,11 @@ fn handlers_have_half_a_mebibyte_of_stack_and_more_which_goes_back() {
         if left <= CALLERS as usize * 80 {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{left} KiB are left of {} stacks", stacks.len());
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{left} KiB are left of {} stacks",
+            stacks.len()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     // They are of use again.
@@ -112,7 +116,11 @@ fn an_overflow_in_a_handler_says_how_to_give_handlers_more() {
     let child = command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
     assert_eq!(child.status.signal(), Some(11), "{child:?}");
     let said = String::from_utf8_lossy(&child.stderr);
-    assert!(said.contains("a handler (thread number ") && said.contains("overflowed its stack of 1024 KiB"), "{said}");
+    assert!(
+        said.contains("a handler (thread number ")
+            && said.contains("overflowed its stack of 1024 KiB"),
+        "{said}"
+    );
     assert!(said.contains("upcall::Server::stack_size"), "{said}");
 }
 
@@ -120,11 +128,17 @@ fn an_overflow_in_a_handler_says_how_to_give_handlers_more() {
 fn a_server_has_the_stacks_that_it_asks_for() {
     let name = unique("sized");
     let service = Deep { all: 1, here: AtomicU64::new(0), stacks: Addresses::default() };
-    let _server = Server::new().export(&name, Export::new(&TEST, service)).stack_size(8 << 20).start().unwrap();
+    let _server = Server::new()
+        .export(&name, Export::new(&TEST, service))
+        .stack_size(8 << 20)
+        .start()
+        .unwrap();
     let binding = Binding::bind(&name, &TEST).unwrap();
     assert_eq!(binding.call::<_, u32>(1, &(4096_u32, 0_u32)), Ok(1024));
     // Too large is an error at the start.
-    let huge = Server::new().export(&unique("huge"), Export::new(&TEST, Test(Arc::default()))).stack_size(1 << 40);
+    let huge = Server::new()
+        .export(&unique("huge"), Export::new(&TEST, Test(Arc::default())))
+        .stack_size(1 << 40);
     assert!(huge.start().unwrap_err().to_string().contains("the largest is"));
     drop(serve(&unique("plain"), Pacing::Adaptive));
 }

@@ -1,7 +1,9 @@
-//! What the compiler calls before each access to memory, and the tables in which the calling processor notes it.
+//! What the compiler calls before each access to memory, and the tables in which the calling
+//! processor notes it.
 //!
-//! The hooks are instrumented as all else is, but for the first steps of each: they find whether this kernel thread is heard, and from there to the end of the note it is not. So
-//! what a hook itself does is not noted, and no hook calls itself for ever.
+//! The hooks are instrumented as all else is, but for the first steps of each: they find whether
+//! this kernel thread is heard, and from there to the end of the note it is not. So what a hook
+//! itself does is not noted, and no hook calls itself for ever.
 
 use crate::turns::{self, Clock};
 use std::arch::naked_asm;
@@ -28,7 +30,8 @@ static HEARD: AtomicU64 = AtomicU64::new(0);
 
 static TABLES: [Table; MOST] = [const { Table::new() }; MOST];
 
-/// Memory was asked for, or given back, while accesses were noted: the allocator is not instrumented.
+/// Memory was asked for, or given back, while accesses were noted: the allocator is not
+/// instrumented.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 /// What one processor touched. Only that one writes, so nothing is locked and nothing waits.
@@ -59,7 +62,9 @@ pub struct Touch {
 impl Table {
     const fn new() -> Self {
         Self {
-            touches: [const { Entry { line: AtomicU64::new(0), site: AtomicU64::new(0), times: AtomicU64::new(0) } }; ROOM],
+            touches: [const {
+                Entry { line: AtomicU64::new(0), site: AtomicU64::new(0), times: AtomicU64::new(0) }
+            }; ROOM],
             lost: AtomicU64::new(0),
             clock: Clock::new(),
         }
@@ -86,7 +91,8 @@ thread_local! {
     static MINE: Cell<Option<(usize, &'static Table)>> = const { Cell::new(None) };
 }
 
-/// This kernel thread is not heard, or is in a hook. Not a `thread_local!`: what that calls is instrumented.
+/// This kernel thread is not heard, or is in a hook. Not a `thread_local!`: what that calls is
+/// instrumented.
 #[thread_local]
 static mut DEAF: bool = true;
 
@@ -122,7 +128,11 @@ pub fn hears_all() -> bool {
 /// What `processor` touched since the last time. To be asked while nothing is counted.
 pub fn take(processor: usize) -> Vec<Touch> {
     let table = &TABLES[processor];
-    assert_eq!(table.lost.swap(0, Relaxed), 0, "processor {processor} touched more than its table holds: make ROOM larger");
+    assert_eq!(
+        table.lost.swap(0, Relaxed),
+        0,
+        "processor {processor} touched more than its table holds: make ROOM larger"
+    );
     let entries = table.touches.iter().filter(|entry| entry.times.load(Relaxed) != 0);
     let touches = entries.map(|entry| {
         let (line, site) = (entry.line.load(Relaxed) * LINE, entry.site.load(Relaxed));

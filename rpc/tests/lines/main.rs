@@ -1,20 +1,29 @@
 //! No line of memory is shared between two pairs of processors that call each other.
 //!
-//! *What.* URPC, section 4 (figures 3 and 4): with two client processors and two server processors null calls gain 33 % only, because two locks cover half of the path. Where
-//! there are fewer than four processors that cannot be measured, so it is counted: which lines of 64 bytes are touched by both pairs (a client's virtual processor, and the server's that
-//! serves it), at least once by a write, while both make null calls. A lock that both take would be such a line. What of them goes from one
-//! pair to the other shall be next to nothing ([`SELDOM`]).
+//! *What.* URPC, section 4 (figures 3 and 4): with two client processors and two server processors
+//! null calls gain 33 % only, because two locks cover half of the path. Where there are fewer than
+//! four processors that cannot be measured, so it is counted: which lines of 64 bytes are touched
+//! by both pairs (a client's virtual processor, and the server's that serves it), at least once by
+//! a write, while both make null calls. A lock that both take would be such a line. What of them
+//! goes from one pair to the other shall be next to nothing ([`SELDOM`]).
 //!
-//! *How.* The compiler calls a hook before each access to memory (AddressSanitizer's instrumentation without its runtime: loads, stores, read-modify-writes, copies), in all crates of
-//! ours and in what is generic or inlined of others ([`hooks`]). Client and server are schedulers of one process. The channel is mapped twice in it; a line of a shared file has its place in the
-//! file for its name ([`report`]). The four processors run in turns, as if the machine had four ([`turns`]).
+//! *How.* The compiler calls a hook before each access to memory (AddressSanitizer's
+//! instrumentation without its runtime: loads, stores, read-modify-writes, copies), in all crates
+//! of ours and in what is generic or inlined of others ([`hooks`]). Client and server are
+//! schedulers of one process. The channel is mapped twice in it; a line of a shared file has its
+//! place in the file for its name ([`report`]). The four processors run in turns, as if the machine
+//! had four ([`turns`]).
 //!
-//! That the instrument sees what it shall is shown first: a counter that both write on purpose has to be found, and in each pair the lines that the two send each other.
+//! That the instrument sees what it shall is shown first: a counter that both write on purpose has
+//! to be found, and in each pair the lines that the two send each other.
 //!
-//! *Limits.* Not seen: the precompiled, not generic code of the standard library and the C library (on this path: the clock, and the number of the processor; a use of the allocator would fail the
-//! test); assembly (switches of stacks: each touches two stacks and the record of a thread); prefetches; what the kernel touches; the neighbour that a processor may fetch with a line. One process shares more than
-//! two would: the domain and its station. Where objects lie in the heap changes from run to run, and so does whether two of them meet in a line. Which accesses would miss a
-//! cache, and what that costs, is not told.
+//! *Limits.* Not seen: the precompiled, not generic code of the standard library and the C library
+//! (on this path: the clock, and the number of the processor; a use of the allocator would fail the
+//! test); assembly (switches of stacks: each touches two stacks and the record of a thread);
+//! prefetches; what the kernel touches; the neighbour that a processor may fetch with a line. One
+//! process shares more than two would: the domain and its station. Where objects lie in the heap
+//! changes from run to run, and so does whether two of them meet in a line. Which accesses would
+//! miss a cache, and what that costs, is not told.
 //!
 //! `make lines` runs this. Otherwise it is empty.
 
@@ -30,12 +39,15 @@ use report::{Found, Who};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-use upcall_rpc::{Binding, Call, Dispatch, Export, Extent, Interface, Limits, Pacing, Procedure, Replied, Server};
+use upcall_rpc::{
+    Binding, Call, Dispatch, Export, Extent, Interface, Limits, Pacing, Procedure, Replied, Server,
+};
 
 /// Virtual processors on each side.
 const SIDE: usize = 2;
 
-/// Each client processor makes so many calls before anything is counted, and so many at least while it is.
+/// Each client processor makes so many calls before anything is counted, and so many at least while
+/// it is.
 const WARM: u64 = 1_000;
 const CALLS: u64 = 4_000;
 
@@ -43,8 +55,10 @@ const CALLS: u64 = 4_000;
 const LONGEST: Duration = Duration::from_secs(300);
 
 const fn null(name: &'static str) -> Procedure {
-    let (limits, nothing) = (Limits { string: 0, list: 0, values: 0 }, Extent { fixed: 0, tail: 0 });
-    let (name, signature) = (std::borrow::Cow::Borrowed(name), std::borrow::Cow::Borrowed("func()"));
+    let (limits, nothing) =
+        (Limits { string: 0, list: 0, values: 0 }, Extent { fixed: 0, tail: 0 });
+    let (name, signature) =
+        (std::borrow::Cow::Borrowed(name), std::borrow::Cow::Borrowed("func()"));
     Procedure { name, signature, hash: 0, args: nothing, results: nothing, calls: 5, limits }
 }
 
@@ -129,7 +143,8 @@ fn await_calls(calls: u64) -> bool {
     true
 }
 
-/// Counts for some calls after some others. It runs on a kernel thread that is not heard, so its own accesses are not counted.
+/// Counts for some calls after some others. It runs on a kernel thread that is not heard, so its
+/// own accesses are not counted.
 fn count() -> Option<Found> {
     let begun = await_calls(WARM) && hooks::hears_all();
     TURNS.store(begun, SeqCst);
@@ -143,7 +158,8 @@ fn count() -> Option<Found> {
     TURNS.store(false, SeqCst);
     // An access that was under way is noted by now.
     std::thread::sleep(Duration::from_millis(20));
-    let calls = [0, 1].map(|server| [0, 1].map(|client| after[server][client] - before[server][client]));
+    let calls =
+        [0, 1].map(|server| [0, 1].map(|client| after[server][client] - before[server][client]));
     made.then(|| Found::now(calls, passed_over))
 }
 
@@ -187,8 +203,14 @@ fn run(trial: &Trial) -> Found {
     let name = format!("lines-{}-{}", trial.name.replace(' ', "-"), std::process::id());
     let export = Export::new(&NULLS, Nulls { planted: trial.planted });
     hooks::forget();
-    let server = Server::new().export(&name, export).pacing(Pacing::Poll).processors(SIDE).start().expect("a server");
-    let idle = upcall_transfer::Processors::new(SIDE, Pacing::Poll).expect("what processors sleep on");
+    let server = Server::new()
+        .export(&name, export)
+        .pacing(Pacing::Poll)
+        .processors(SIDE)
+        .start()
+        .expect("a server");
+    let idle =
+        upcall_transfer::Processors::new(SIDE, Pacing::Poll).expect("what processors sleep on");
     let client = upcall_thread::Processors::new().count(SIDE).idle(Arc::new(idle));
     let over = Arc::new(AtomicBool::new(false));
     let found = std::thread::scope(|scope| {
@@ -206,7 +228,9 @@ fn run(trial: &Trial) -> Found {
         counts.join().expect("the counting")
     });
     server.stop();
-    found.unwrap_or_else(|| panic!("{}: too few calls in {LONGEST:?}; by server and client: {:?}", trial.name, served()))
+    found.unwrap_or_else(|| {
+        panic!("{}: too few calls in {LONGEST:?}; by server and client: {:?}", trial.name, served())
+    })
 }
 
 const TRIALS: [Trial; 2] = [
@@ -214,9 +238,10 @@ const TRIALS: [Trial; 2] = [
     Trial { name: "four callers each", callers: 4, planted: false },
 ];
 
-/// So many lines at most may go from one pair to the other in 1000 calls: a server processor looks at the lanes of others now and then, and takes what it finds there
-/// (transfer/src/idle.rs). Each call moves two lines inside of its pair; one line that two lanes have in
-/// common goes over 2000 times.
+/// So many lines at most may go from one pair to the other in 1000 calls: a server processor looks
+/// at the lanes of others now and then, and takes what it finds there (transfer/src/idle.rs). Each
+/// call moves two lines inside of its pair; one line that two lanes have in common goes over 2000
+/// times.
 const SELDOM: u64 = 250;
 
 #[test]
@@ -227,12 +252,23 @@ fn pairs_share_no_line_that_is_written_but_seldom() {
     for trial in &TRIALS {
         let found = run(trial);
         println!("\n{}: {}", trial.name, found.report());
-        assert!(!found.shares(&PLANTED) && found.allocations == 0, "{}: what is not part of a call was counted", trial.name);
+        assert!(
+            !found.shares(&PLANTED) && found.allocations == 0,
+            "{}: what is not part of a call was counted",
+            trial.name
+        );
         // A request and a reply at least: the two mappings of a channel are seen as one.
-        assert!([0, 1].iter().all(|&pair| found.moved(pair) >= 2), "{}: a pair shares nothing in itself", trial.name);
+        assert!(
+            [0, 1].iter().all(|&pair| found.moved(pair) >= 2),
+            "{}: a pair shares nothing in itself",
+            trial.name
+        );
         let crossings = found.crossings_in_1000_calls();
         if crossings > SELDOM {
-            wrong.push(format!("{}: {crossings} crossings in 1000 calls, {SELDOM} are allowed", trial.name));
+            wrong.push(format!(
+                "{}: {crossings} crossings in 1000 calls, {SELDOM} are allowed",
+                trial.name
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("; "));

@@ -15,7 +15,8 @@ pub enum Who {
 }
 
 impl Who {
-    const ALL: [Self; 2 * SIDE] = [Self::Client(0), Self::Client(1), Self::Server(0), Self::Server(1)];
+    const ALL: [Self; 2 * SIDE] =
+        [Self::Client(0), Self::Client(1), Self::Server(0), Self::Server(1)];
 
     /// The number of its table.
     pub fn table(self) -> usize {
@@ -39,7 +40,8 @@ impl fmt::Display for Who {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Memory {
     name: String,
-    /// The number of the file that is mapped shared; then a line has the same place in each of its mappings.
+    /// The number of the file that is mapped shared; then a line has the same place in each of its
+    /// mappings.
     file: Option<u64>,
 }
 
@@ -58,11 +60,17 @@ impl Map {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (begin, end) = words.next()?.split_once('-')?;
-        let (rights, offset, _device, file) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let (rights, offset, _device, file) =
+            (words.next()?, words.next()?, words.next()?, words.next()?);
         let number = |text| u64::from_str_radix(text, 16).ok();
         let name = words.next().unwrap_or("memory without a name").into();
         let file = file.parse().ok().filter(|&file| file != 0 && rights.ends_with('s'));
-        Some(Self { begin: number(begin)?, end: number(end)?, offset: number(offset)?, memory: Memory { name, file } })
+        Some(Self {
+            begin: number(begin)?,
+            end: number(end)?,
+            offset: number(offset)?,
+            memory: Memory { name, file },
+        })
     }
 
     fn all() -> Vec<Self> {
@@ -73,7 +81,9 @@ impl Map {
 
 fn place(maps: &[Map], line: u64) -> Place {
     match maps.iter().find(|map| (map.begin..map.end).contains(&line)) {
-        Some(map) if map.memory.file.is_some() => (map.memory.clone(), map.offset + (line - map.begin)),
+        Some(map) if map.memory.file.is_some() => {
+            (map.memory.clone(), map.offset + (line - map.begin))
+        }
         Some(map) => (map.memory.clone(), line),
         None => (Memory { name: "memory that is mapped no more".into(), file: None }, line),
     }
@@ -82,7 +92,8 @@ fn place(maps: &[Map], line: u64) -> Place {
 /// A line's touches, by processor.
 type Touches = [Vec<Touch>; 2 * SIDE];
 
-/// A function and the place in it, the innermost first, from an access to the function that was compiled.
+/// A function and the place in it, the innermost first, from an access to the function that was
+/// compiled.
 type Chain = Vec<(String, String)>;
 
 /// What a run found.
@@ -101,7 +112,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// From what was counted just now, while the memory is still mapped; so many calls were served, and turns passed over.
+    /// From what was counted just now, while the memory is still mapped; so many calls were served,
+    /// and turns passed over.
     pub fn now(served: [[u64; SIDE]; SIDE], passed_over: u64) -> Self {
         let maps = Map::all();
         let mut lines = BTreeMap::<Place, Touches>::new();
@@ -112,9 +124,18 @@ impl Found {
         }
         let straight = served[0][0] + served[1][1] >= served[0][1] + served[1][0];
         let server_of = if straight { [0, 1] } else { [1, 0] };
-        let mut found =
-            Self { served, server_of, lines, code: BTreeMap::new(), allocations: hooks::take_allocations(), passed_over };
-        let code = found.shared().flat_map(|(_, touches)| touches.iter().flatten().map(|touch| touch.code)).collect();
+        let mut found = Self {
+            served,
+            server_of,
+            lines,
+            code: BTreeMap::new(),
+            allocations: hooks::take_allocations(),
+            passed_over,
+        };
+        let code = found
+            .shared()
+            .flat_map(|(_, touches)| touches.iter().flatten().map(|touch| touch.code))
+            .collect();
         found.code = chains(&maps, &code);
         found
     }
@@ -123,11 +144,18 @@ impl Found {
         [Who::Client(pair), Who::Server(self.server_of[pair])]
     }
 
-    /// How often at most a line went from one pair to the other: to the one that touches it less and back, and only if there was a write between.
+    /// How often at most a line went from one pair to the other: to the one that touches it less
+    /// and back, and only if there was a write between.
     fn crossings(&self, touches: &Touches) -> u64 {
-        let by =
-            |pair| self.pair(pair).into_iter().flat_map(|who: Who| &touches[who.table()]).map(|touch| touch.times).sum::<u64>();
-        let writes = touches.iter().flatten().filter(|touch| touch.write).map(|touch| touch.times).sum();
+        let by = |pair| {
+            self.pair(pair)
+                .into_iter()
+                .flat_map(|who: Who| &touches[who.table()])
+                .map(|touch| touch.times)
+                .sum::<u64>()
+        };
+        let writes =
+            touches.iter().flatten().filter(|touch| touch.write).map(|touch| touch.times).sum();
         2 * by(0).min(by(1)).min(writes)
     }
 
@@ -145,8 +173,14 @@ impl Found {
     /// How many lines client and server of a pair both touched, and one of them wrote.
     pub fn moved(&self, pair: usize) -> usize {
         let [client, server] = self.pair(pair).map(Who::table);
-        let both = self.lines.values().filter(|touches| !touches[client].is_empty() && !touches[server].is_empty());
-        both.filter(|touches| touches[client].iter().chain(&touches[server]).any(|touch| touch.write)).count()
+        let both = self
+            .lines
+            .values()
+            .filter(|touches| !touches[client].is_empty() && !touches[server].is_empty());
+        both.filter(|touches| {
+            touches[client].iter().chain(&touches[server]).any(|touch| touch.write)
+        })
+        .count()
     }
 
     /// The lines that both pairs touched, and one of the four processors wrote.
@@ -174,20 +208,36 @@ impl Found {
 
     fn write_report(&self, text: &mut String) -> fmt::Result {
         let calls = self.calls();
-        writeln!(text, "{calls} calls, {} uses of the allocator, {} turns passed over", self.allocations, self.passed_over)?;
+        writeln!(
+            text,
+            "{calls} calls, {} uses of the allocator, {} turns passed over",
+            self.allocations, self.passed_over
+        )?;
         for pair in [0, 1] {
             let ([client, server], lines) = (self.pair(pair), self.lines.values());
-            let (answered, strayed) = (self.served.iter().map(|by| by[pair]).sum::<u64>(), self.strayed()[pair]);
-            let by = |touches: &&Touches| !touches[client.table()].is_empty() || !touches[server.table()].is_empty();
+            let (answered, strayed) =
+                (self.served.iter().map(|by| by[pair]).sum::<u64>(), self.strayed()[pair]);
+            let by = |touches: &&Touches| {
+                !touches[client.table()].is_empty() || !touches[server.table()].is_empty()
+            };
             let touched = lines.filter(by).count();
-            writeln!(text, "  {client} with {server}: {answered} calls, of which the other server processor served {strayed}")?;
-            writeln!(text, "    {touched} lines touched, {} of them by both and written", self.moved(pair))?;
+            writeln!(
+                text,
+                "  {client} with {server}: {answered} calls, of which the other server processor served {strayed}"
+            )?;
+            writeln!(
+                text,
+                "    {touched} lines touched, {} of them by both and written",
+                self.moved(pair)
+            )?;
         }
         let mut groups = BTreeMap::<(&Memory, String), Vec<(u64, &Touches)>>::new();
         for ((memory, at), touches) in self.shared() {
             groups.entry((memory, self.describe(touches))).or_default().push((*at, touches));
         }
-        let total = |lines: &[(u64, &Touches)]| lines.iter().map(|(_, touches)| self.crossings(touches)).sum::<u64>();
+        let total = |lines: &[(u64, &Touches)]| {
+            lines.iter().map(|(_, touches)| self.crossings(touches)).sum::<u64>()
+        };
         let mut groups: Vec<_> = groups.into_iter().collect();
         groups.sort_by_key(|(_, lines)| std::cmp::Reverse(total(lines)));
         writeln!(
@@ -198,14 +248,19 @@ impl Found {
         for ((memory, what), lines) in groups {
             write!(text, "  SHARED: {} of {}", plural(lines.len()), memory.name)?;
             match memory.file {
-                Some(number) => writeln!(text, " (file {number}), the first at {:#x}{what}", lines[0].0)?,
+                Some(number) => {
+                    writeln!(text, " (file {number}), the first at {:#x}{what}", lines[0].0)?
+                }
                 None => writeln!(text, ", the first at address {:#x}{what}", lines[0].0)?,
             }
             writeln!(text, "    at most {} crossings", total(&lines))?;
             for who in Who::ALL {
                 let times = |write| {
                     let touches = lines.iter().flat_map(|(_, touches)| &touches[who.table()]);
-                    touches.filter(|touch| touch.write == write).map(|touch| touch.times).sum::<u64>()
+                    touches
+                        .filter(|touch| touch.write == write)
+                        .map(|touch| touch.times)
+                        .sum::<u64>()
                 };
                 if times(false) + times(true) > 0 {
                     writeln!(text, "    {who}: {} reads, {} writes", times(false), times(true))?;
@@ -215,7 +270,8 @@ impl Found {
         Ok(())
     }
 
-    /// Who reads and writes a line from where: the same for lines that are shared for the same cause.
+    /// Who reads and writes a line from where: the same for lines that are shared for the same
+    /// cause.
     fn describe(&self, touches: &Touches) -> String {
         let mut text = String::new();
         let mut places = BTreeMap::<(bool, String), BTreeSet<&str>>::new();
@@ -231,7 +287,8 @@ impl Found {
         }
         for ((write, place), sides) in places {
             let sides = sides.into_iter().collect::<Vec<_>>().join(" and ");
-            let _ = write!(text, "\n    {sides} {}: {place}", if write { "writes" } else { "reads" });
+            let _ =
+                write!(text, "\n    {sides} {}: {place}", if write { "writes" } else { "reads" });
         }
         text
     }
@@ -247,17 +304,26 @@ fn plural(lines: usize) -> String {
     if lines == 1 { "1 line".into() } else { format!("{lines} lines") }
 }
 
-/// Functions and lines for places in the code, by the tool that comes with the linker. Without it they stay numbers.
+/// Functions and lines for places in the code, by the tool that comes with the linker. Without it
+/// they stay numbers.
 fn chains(maps: &[Map], code: &BTreeSet<u64>) -> BTreeMap<u64, Chain> {
     let program = std::env::current_exe().expect("this program");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(|root| format!("{}/", root.display())).unwrap_or_default();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(|root| format!("{}/", root.display()))
+        .unwrap_or_default();
     let first = maps.iter().find(|map| program.to_str() == Some(&map.memory.name));
     let Some(base) = first.map(|map| map.begin - map.offset) else { return BTreeMap::new() };
     // The access is in the instruction before; long lists are asked for in parts.
     let code: Vec<String> = code.iter().map(|at| format!("{:#x}", at - base - 1)).collect();
     let mut chains = BTreeMap::<u64, Chain>::new();
     for some in code.chunks(1000) {
-        let Ok(output) = Command::new("addr2line").args(["-C", "-f", "-i", "-a", "-e"]).arg(&program).args(some).output() else {
+        let Ok(output) = Command::new("addr2line")
+            .args(["-C", "-f", "-i", "-a", "-e"])
+            .arg(&program)
+            .args(some)
+            .output()
+        else {
             break;
         };
         let (text, mut at) = (String::from_utf8_lossy(&output.stdout).into_owned(), 0);
@@ -268,7 +334,8 @@ fn chains(maps: &[Map], code: &BTreeSet<u64>) -> BTreeMap<u64, Chain> {
                 continue;
             }
             let place = lines.next().unwrap_or_default();
-            let place = place.strip_prefix(&root).unwrap_or(place).split(" (").next().unwrap_or_default();
+            let place =
+                place.strip_prefix(&root).unwrap_or(place).split(" (").next().unwrap_or_default();
             chains.entry(at).or_default().push((short(line).into(), place.into()));
         }
     }

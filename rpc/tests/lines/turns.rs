@@ -1,8 +1,11 @@
 //! Processors of their own for all who are heard, where the machine has fewer.
 //!
-//! On two processors four that poll have to wait for each other for milliseconds, and then do what they would never do between two calls: look around, help each other, say where
-//! they are. So they take turns: each runs for some cycles of its own time, then the next, all round, as if they ran side by side at the same speed. Its own time is
-//! what passes between two hooks, less what usually does, which is the hook's, and a cycle for the access. A turn ends at an access to memory, and it begins where the last one ended.
+//! On two processors four that poll have to wait for each other for milliseconds, and then do what
+//! they would never do between two calls: look around, help each other, say where they are. So they
+//! take turns: each runs for some cycles of its own time, then the next, all round, as if they ran
+//! side by side at the same speed. Its own time is what passes between two hooks, less what usually
+//! does, which is the hook's, and a cycle for the access. A turn ends at an access to memory, and
+//! it begins where the last one ended.
 
 use crate::hooks::{MOST, TURNS};
 use std::arch::x86_64::_rdtsc;
@@ -14,7 +17,8 @@ use upcall_os::processor::Processors;
 /// The cycles of a turn: about as long as a line takes from one processor to another.
 const TURN: u64 = 200;
 
-/// What is longer than so many cycles was not the processor's own: the kernel had it, or its cache was another's.
+/// What is longer than so many cycles was not the processor's own: the kernel had it, or its cache
+/// was another's.
 const LONGEST: u64 = 500;
 
 /// Who does not come to an access for so long is passed over.
@@ -46,7 +50,8 @@ impl Clock {
         Self { left: AtomicU64::new(0), usual: AtomicU64::new(0), ran: AtomicU64::new(0) }
     }
 
-    /// `processor`, whose clock it is, has come to a hook. Waits for its next turn if this one is over.
+    /// `processor`, whose clock it is, has come to a hook. Waits for its next turn if this one is
+    /// over.
     pub fn tick(&self, processor: usize) {
         let passed = now().wrapping_sub(self.left.load(Relaxed));
         let usual = self.usual.load(Relaxed);
@@ -92,13 +97,22 @@ thread_local! {
 /// Turns are passed on much faster on one processor than between two.
 pub fn share_one_processor() {
     let before = Processors::allowed().expect("the processors");
-    before.iter().next().map(Processors::only).expect("one processor").confine().expect("one processor");
+    before
+        .iter()
+        .next()
+        .map(Processors::only)
+        .expect("one processor")
+        .confine()
+        .expect("one processor");
     BEFORE.set(Some(before));
 }
 
 /// The calling kernel thread takes no turns any more.
 pub fn share_no_more() {
-    BEFORE.take().into_iter().for_each(|before| before.confine().expect("the processors of before"));
+    BEFORE
+        .take()
+        .into_iter()
+        .for_each(|before| before.confine().expect("the processors of before"));
 }
 
 /// How often somebody was passed over since the last time.

@@ -6,7 +6,9 @@ use crate::span::Span;
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
 
-/// So often in one look the receiver follows words that lead elsewhere. An honest sender leads it to a message by two: more come only if it diverts and goes back meanwhile, and a hostile one could lead in a circle.
+/// So often in one look the receiver follows words that lead elsewhere. An honest sender leads it
+/// to a message by two: more come only if it diverts and goes back meanwhile, and a hostile one
+/// could lead in a circle.
 pub(super) const MOVES: usize = 4;
 
 /// The receiving end.
@@ -70,22 +72,27 @@ impl<M: Memory> Incoming<M> {
         &mut self.memory
     }
 
-    /// Whether a message is there, or a word that leads to where one will be. One load, of a line that stays in this processor's cache until the sender writes it.
+    /// Whether a message is there, or a word that leads to where one will be. One load, of a line
+    /// that stays in this processor's cache until the sender writes it.
     #[inline]
     pub fn waits(&self) -> bool {
         self.area.word(self.next).load(Ordering::Acquire) != 0
     }
 
-    /// The next message, where it lies; `None` if none is there. It stays the next one until it is disposed of.
+    /// The next message, where it lies; `None` if none is there. It stays the next one until it is
+    /// disposed of.
     ///
     /// # Errors
-    /// The sender breaks the rules, and from then on nothing else is received; or memory cannot be mapped.
+    /// The sender breaks the rules, and from then on nothing else is received; or memory cannot be
+    /// mapped.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<Arrived<'_, M>>, Unreadable> {
         self.peek_as(false)
     }
 
-    /// The same, for where nothing may be allocated or freed, as in a handler of a signal: `None` also where the next message lies behind a segment that is not [at hand](Memory::is_at_hand), now or next.
+    /// The same, for where nothing may be allocated or freed, as in a handler of a signal: `None`
+    /// also where the next message lies behind a segment that is not [at hand](Memory::is_at_hand),
+    /// now or next.
     ///
     /// # Errors
     /// As [`peek`](Self::peek).
@@ -105,7 +112,8 @@ impl<M: Memory> Incoming<M> {
                 return Ok(None);
             }
         }
-        let (count, handler, len) = ((header >> 48 & SEQUENCE) as u16, (header >> 32) as u16, header as u32);
+        let (count, handler, len) =
+            ((header >> 48 & SEQUENCE) as u16, (header >> 32) as u16, header as u32);
         let size = words_of(len as usize);
         let limit = self.area.left(self.next).min(self.longest);
         if header & WRAP != 0 || u64::from(count) != self.taken & SEQUENCE || size > limit {
@@ -114,12 +122,15 @@ impl<M: Memory> Incoming<M> {
         Ok(Some(Arrived { queue: self, handler, len, size }))
     }
 
-    /// Goes where a word leads that is no message's header. Returns the header there: a message's, or 0.
+    /// Goes where a word leads that is no message's header. Returns the header there: a message's,
+    /// or 0.
     #[cold]
     fn follow(&mut self, mut header: u64, lightly: bool) -> Result<u64, Unreadable> {
         for _ in 0..MOVES {
             match header {
-                WRAP if self.away.is_none() && self.area.left(self.next) != self.area.capacity() => {
+                WRAP if self.away.is_none()
+                    && self.area.left(self.next) != self.area.capacity() =>
+                {
                     // Published with what sent us there.
                     let first = self.area.word(0).load(Ordering::Relaxed);
                     if first & MESSAGE == 0 {
@@ -128,10 +139,16 @@ impl<M: Memory> Incoming<M> {
                     self.next += self.area.left(self.next);
                     return Ok(first);
                 }
-                _ if lightly && self.away.is_some() && !self.memory.is_at_hand(self.run.place()) => return Ok(0),
+                _ if lightly
+                    && self.away.is_some()
+                    && !self.memory.is_at_hand(self.run.place()) =>
+                {
+                    return Ok(0);
+                }
                 HOME if self.away.is_some() => self.go_home(),
                 _ => {
-                    let run = Run::from_word::<M>(header, self.memory.segment_words(), self.segments);
+                    let run =
+                        Run::from_word::<M>(header, self.memory.segment_words(), self.segments);
                     let run = run.ok_or(Unreadable::Violation(Violation::NoHeader(header)))?;
                     if lightly && !self.memory.is_at_hand(run.place()) {
                         return Ok(0);
@@ -152,7 +169,8 @@ impl<M: Memory> Incoming<M> {
     fn enter(&mut self, run: Run) -> Result<(), Unreadable> {
         let area = Area::new(self.memory.segment(run.place()).map_err(Unreadable::Memory)?);
         self.longest = area.capacity();
-        let (before, left) = (std::mem::replace(&mut self.area, area), std::mem::replace(&mut self.run, run));
+        let (before, left) =
+            (std::mem::replace(&mut self.area, area), std::mem::replace(&mut self.run, run));
         self.segments = run.next();
         if self.away.is_none() {
             self.told.disposed.store(self.next, Ordering::Release);
@@ -225,7 +243,8 @@ impl<M: Memory> Incoming<M> {
         is_next
     }
 
-    /// Tells the sender of all that was disposed of: to be done when nothing waits, and when the sender waits for room. Costs it the line with that word, so not more often.
+    /// Tells the sender of all that was disposed of: to be done when nothing waits, and when the
+    /// sender waits for room. Costs it the line with that word, so not more often.
     #[inline]
     pub fn tell(&mut self) {
         if self.said != self.next {
@@ -274,7 +293,8 @@ impl<M: Memory> Arrived<'_, M> {
     #[inline]
     pub fn word(&self, at: usize) -> Option<u64> {
         let at = at as u64;
-        (at < self.size - 1).then(|| self.queue.area.word(self.queue.next + 1 + at).load(Ordering::Relaxed))
+        (at < self.size - 1)
+            .then(|| self.queue.area.word(self.queue.next + 1 + at).load(Ordering::Relaxed))
     }
 
     /// The payload.
@@ -282,7 +302,8 @@ impl<M: Memory> Arrived<'_, M> {
     #[inline]
     pub fn payload(&self) -> Span<'_> {
         let payload = self.queue.area.payload(self.queue.next, self.size);
-        // SAFETY: as many words are there as the length needs; they live as long as the queue, and shared memory is only ever touched by atomic or opaque accesses.
+        // SAFETY: as many words are there as the length needs; they live as long as the queue, and
+        // shared memory is only ever touched by atomic or opaque accesses.
         unsafe { Span::new(payload, self.len as usize) }
     }
 
@@ -292,7 +313,8 @@ impl<M: Memory> Arrived<'_, M> {
         self.queue.pass(self.size);
     }
 
-    /// Keeps it for a while, beside the queue: to be disposed of later ([`Incoming::dispose_of`]). Meanwhile nobody looks at the queue.
+    /// Keeps it for a while, beside the queue: to be disposed of later ([`Incoming::dispose_of`]).
+    /// Meanwhile nobody looks at the queue.
     #[cfg(not(loom))]
     pub fn keep(&self) -> Kept<M::Words>
     where
@@ -304,7 +326,9 @@ impl<M: Memory> Arrived<'_, M> {
     }
 }
 
-/// A message that has arrived, with the memory that it lies in: that stays mapped as long as this lives, whatever becomes of the queue. What describes the message was read once; the sender can still write the rest.
+/// A message that has arrived, with the memory that it lies in: that stays mapped as long as this
+/// lives, whatever becomes of the queue. What describes the message was read once; the sender can
+/// still write the rest.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub struct Kept<W> {
@@ -337,8 +361,10 @@ impl<W: Deref<Target = [AtomicU64]>> Kept<W> {
 
     /// The payload.
     pub fn payload(&self) -> Span<'_> {
-        let payload = NonNull::from(&self.words[self.first..self.first + self.size as usize - 1]).cast();
-        // SAFETY: as many words are there as the length needs; `words` keeps them mapped, and shared memory is only ever touched by atomic or opaque accesses.
+        let payload =
+            NonNull::from(&self.words[self.first..self.first + self.size as usize - 1]).cast();
+        // SAFETY: as many words are there as the length needs; `words` keeps them mapped, and
+        // shared memory is only ever touched by atomic or opaque accesses.
         unsafe { Span::new(payload, self.len as usize) }
     }
 }

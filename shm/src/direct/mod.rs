@@ -1,21 +1,32 @@
-//! The queue of messages from one sender to one receiver: described and launched, read in place and disposed of; direct as long as there is room, else diverted into a buffer that grows.
+//! The queue of messages from one sender to one receiver: described and launched, read in place and
+//! disposed of; direct as long as there is room, else diverted into a buffer that grows.
 //!
-//! Source: UDM, sections 3.1, 3.3 and 4.1. There the two ends are registers of a network interface: a message is described in the output buffer and launched at once, and is read in the input buffer until it is disposed of
-//! (D1 to D3); what cannot be delivered so is kept in virtual memory, and read from there by the same instructions (D10, D11). Here they are memory that the sender writes and the receiver reads, and two words that the receiver
-//! writes: how much it has disposed of.
+//! Source: UDM, sections 3.1, 3.3 and 4.1. There the two ends are registers of a network interface:
+//! a message is described in the output buffer and launched at once, and is read in the input
+//! buffer until it is disposed of (D1 to D3); what cannot be delivered so is kept in virtual
+//! memory, and read from there by the same instructions (D10, D11). Here they are memory that the
+//! sender writes and the receiver reads, and two words that the receiver writes: how much it has
+//! disposed of.
 //!
 //! # Why not the rings of calls
-//! A call has a reply, so a lane has no more messages under way than slots, and needs no count of what was taken ([`ring`](crate::ring)). Messages are not answered, and many are a word or two: a slot of a line
-//! for each would take eight times the lines.
+//! A call has a reply, so a lane has no more messages under way than slots, and needs no count of
+//! what was taken ([`ring`](crate::ring)). Messages are not answered, and many are a word or two: a
+//! slot of a line for each would take eight times the lines.
 //!
 //! # Layout
-//! A message is a header word and its payload, in words, one after another. Where the next header will be there is 0: that is all that a receiver looks at. The queue's own memory, its *home*, is used round and round: a message
-//! that does not fit before the end lies at the beginning, and in its place is a word that says so. The sender writes, in this order: the payload, the 0 after it, the header. So the last store launches the
-//! message, whole, with all that comes with it; and what was described and not launched nobody has seen.
+//! A message is a header word and its payload, in words, one after another. Where the next header
+//! will be there is 0: that is all that a receiver looks at. The queue's own memory, its *home*, is
+//! used round and round: a message that does not fit before the end lies at the beginning, and in
+//! its place is a word that says so. The sender writes, in this order: the payload, the 0 after it,
+//! the header. So the last store launches the message, whole, with all that comes with it; and what
+//! was described and not launched nobody has seen.
 //!
 //! # Why nothing is overwritten unread
-//! Positions at home are counted in words from the beginning of time. The sender writes below `disposed + capacity` only, the 0 included, where `disposed` is the receiver's word, acquired; and the receiver releases that after it
-//! has read what lies before. It tells so after a quarter of the memory, or when asked to ([`Incoming::tell`]): a sender that finds no room has to see to it that it is.
+//! Positions at home are counted in words from the beginning of time. The sender writes below
+//! `disposed + capacity` only, the 0 included, where `disposed` is the receiver's word, acquired;
+//! and the receiver releases that after it has read what lies before. It tells so after a quarter
+//! of the memory, or when asked to ([`Incoming::tell`]): a sender that finds no room has to see to
+//! it that it is.
 //!
 //! # Divert
 //! ```text
@@ -23,23 +34,35 @@
 //!   segment 2        m m m m m … m ►3             │           ⌂: go on at home
 //!   segment 3                      m m m ⌂ ───────┘
 //! ```
-//! A sender that may not or will not wait for room diverts ([`Outgoing::divert`]): in the place of the next header it says that the queue goes on in a *segment*, further memory that is written once from the beginning to the end, and from there
-//! in another one. When the receiver has disposed of all that was sent the sender goes back, with a word in the place of the next header, to where it left home. So there is one path through all the memory, and the receiver follows it:
-//! order does not depend on when either side notices what, and a message that is being read is never moved. The sender needs no answer to divert, and once a message is launched the sender is not needed for it any more.
+//! A sender that may not or will not wait for room diverts ([`Outgoing::divert`]): in the place of
+//! the next header it says that the queue goes on in a *segment*, further memory that is written
+//! once from the beginning to the end, and from there in another one. When the receiver has
+//! disposed of all that was sent the sender goes back, with a word in the place of the next header,
+//! to where it left home. So there is one path through all the memory, and the receiver follows it:
+//! order does not depend on when either side notices what, and a message that is being read is
+//! never moved. The sender needs no answer to divert, and once a message is launched the sender is
+//! not needed for it any more.
 //!
-//! A message that does not fit into home goes to a segment of its own, of as many of the usual ones in a row as it needs: a power of two, told by the word that leads there. So its payload is written once and read where it lies, whatever its length.
+//! A message that does not fit into home goes to a segment of its own, of as many of the usual ones
+//! in a row as it needs: a power of two, told by the word that leads there. So its payload is
+//! written once and read where it lies, whatever its length.
 //!
-//! Two segments, or what the memory says, are *spares*: a sender takes one where it can, and neither side gives up its pages or its mapping each time, which cost more than all that is written there. They go back to the machine when the sender says so
-//! ([`Outgoing::shrink`]).
+//! Two segments, or what the memory says, are *spares*: a sender takes one where it can, and
+//! neither side gives up its pages or its mapping each time, which cost more than all that is
+//! written there. They go back to the machine when the sender says so ([`Outgoing::shrink`]).
 //!
-//! Nothing is overwritten unread here either: a segment's memory is used anew only after the receiver has said, by the same kind of word, that it has left it; and home is empty when the sender goes back to it, since the receiver has passed the
-//! word that led away. That word is made 0 before the one that leads back is released.
+//! Nothing is overwritten unread here either: a segment's memory is used anew only after the
+//! receiver has said, by the same kind of word, that it has left it; and home is empty when the
+//! sender goes back to it, since the receiver has passed the word that led away. That word is made
+//! 0 before the one that leads back is released.
 //!
 //! `tests/models/loom_direct.rs` is the model.
 //!
 //! # Peers
-//! The receiver believes nothing: a header that makes no sense, or is out of sequence, is a [`Violation`], and stays one. A payload may change while it is read, so what matters is copied first. The sender believes of the receiver's words only
-//! what can be true; one that is too small stops it, as a receiver may anyway.
+//! The receiver believes nothing: a header that makes no sense, or is out of sequence, is a
+//! [`Violation`], and stays one. A payload may change while it is read, so what matters is copied
+//! first. The sender believes of the receiver's words only what can be true; one that is too small
+//! stops it, as a receiver may anyway.
 
 mod incoming;
 mod outgoing;
@@ -66,7 +89,8 @@ const MESSAGE: u64 = 1 << 63;
 const WRAP: u64 = 1 << 62;
 /// The queue goes on at home.
 const HOME: u64 = 1 << 61;
-/// The queue goes on in the segment with the number in the lower bits, and the binary logarithm of its length above them.
+/// The queue goes on in the segment with the number in the lower bits, and the binary logarithm of
+/// its length above them.
 const SEGMENT: u64 = 1 << 60;
 const SEGMENT_LENGTH: u32 = 52;
 /// Above its number: 0, or one more than the number of the spare that it is.
@@ -91,7 +115,8 @@ pub trait Memory {
     /// The receiver's words.
     type Told: Deref<Target = Told> + fmt::Debug;
 
-    /// So many segments of the usual length there can be at a time, spares among them: two at least.
+    /// So many segments of the usual length there can be at a time, spares among them: two at
+    /// least.
     const SEGMENTS: u64;
 
     /// So many of those are spares: 254 at most.
@@ -118,22 +143,26 @@ pub trait Memory {
     /// The memory of a spare that nobody uses may go back to the machine.
     fn shrink(&mut self, spare: u8);
 
-    /// Whether a segment is at hand: to enter and to leave it neither allocates nor frees anything on this side. For the receiver.
+    /// Whether a segment is at hand: to enter and to leave it neither allocates nor frees anything
+    /// on this side. For the receiver.
     fn is_at_hand(&self, _: Place) -> bool {
         false
     }
 
-    /// The sender has gone to a segment or home: so many messages were sent before, and so many segments were used. For who counts.
+    /// The sender has gone to a segment or home: so many messages were sent before, and so many
+    /// segments were used. For who counts.
     fn sender_moved(&self, _sent: u64, _is_away: bool, _segments: u64) {}
 
-    /// The receiver has told its sender something, or has gone to a segment or home: so many messages were taken, and so many segments are left. For who counts.
+    /// The receiver has told its sender something, or has gone to a segment or home: so many
+    /// messages were taken, and so many segments are left. For who counts.
     fn receiver_told(&self, _taken: u64, _left: u64) {}
 }
 
 /// Where a segment lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Where those of its number lie, and as many behind it as belong to it. Those of one number modulo [`SEGMENTS`](Memory::SEGMENTS) take the same place; they do not go round the end.
+    /// Where those of its number lie, and as many behind it as belong to it. Those of one number
+    /// modulo [`SEGMENTS`](Memory::SEGMENTS) take the same place; they do not go round the end.
     Row {
         /// Its number from the beginning of time.
         number: u64,
@@ -173,7 +202,8 @@ pub enum Refused {
         /// The most.
         most: usize,
     },
-    /// The receiver says that it has disposed of what was never sent, or takes back what it has said.
+    /// The receiver says that it has disposed of what was never sent, or takes back what it has
+    /// said.
     Violation,
 }
 
@@ -220,7 +250,8 @@ impl std::error::Error for Violation {}
 pub enum Unreadable {
     /// The sender breaks the rules.
     Violation(Violation),
-    /// The next message lies in a segment that this side could not map. Nothing is lost: look again.
+    /// The next message lies in a segment that this side could not map. Nothing is lost: look
+    /// again.
     Memory(io::Error),
 }
 
@@ -228,7 +259,9 @@ impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Violation(violation) => write!(f, "{violation}"),
-            Self::Memory(error) => write!(f, "the memory with the next message cannot be mapped: {error}"),
+            Self::Memory(error) => {
+                write!(f, "the memory with the next message cannot be mapped: {error}")
+            }
         }
     }
 }
@@ -285,7 +318,8 @@ impl<W: Deref<Target = [AtomicU64]>> Area<W> {
     }
 }
 
-/// Words of the longest message, its header included: what always fits into an empty home, wherever the next message begins.
+/// Words of the longest message, its header included: what always fits into an empty home, wherever
+/// the next message begins.
 const fn longest(home: u64) -> u64 {
     home / 2
 }
@@ -296,12 +330,14 @@ const LONGEST_SEGMENT: u64 = 1 << 27;
 /// How far the numbers of places in one segment are from those in the next: so far that "in it, with all disposed of" is not "left", however long it is. There are 2^36 segments of the usual length then, or 64 PiB of what was diverted by one pair.
 const STRIDE: u64 = 2 * LONGEST_SEGMENT;
 
-/// The number of a place in the segments. That of the beginning of the first one is not 0: who is there has left home.
+/// The number of a place in the segments. That of the beginning of the first one is not 0: who is
+/// there has left home.
 const fn place(segment: u64, next: u64) -> u64 {
     segment * STRIDE + next + 1
 }
 
-/// The number of the first of so many segments in a row, if those before `next` are in use: they do not go round the end.
+/// The number of the first of so many segments in a row, if those before `next` are in use: they do
+/// not go round the end.
 const fn first_of(next: u64, many: u64, segments: u64) -> u64 {
     let left = segments - next % segments;
     if many <= left { next } else { next + left }
@@ -318,7 +354,8 @@ struct Run {
 impl Run {
     const NONE: Self = Self { first: 0, many: 0, spare: None };
 
-    /// The segment after those before `next`, for a message of so many words. `None`: it is too long.
+    /// The segment after those before `next`, for a message of so many words. `None`: it is too
+    /// long.
     fn of(size: u64, words: u64, next: u64, segments: u64) -> Option<Self> {
         // One more for the word after it.
         let many = (size + 1).div_ceil(words).next_power_of_two();
@@ -330,7 +367,8 @@ impl Run {
         fits.then(|| Self { first: first_of(next, many, segments), many, spare: None })
     }
 
-    /// So many segments in a row one may have: so few that there is room for the next one beside one that is still read, wherever it begins.
+    /// So many segments in a row one may have: so few that there is room for the next one beside
+    /// one that is still read, wherever it begins.
     fn most(words: u64, segments: u64) -> u64 {
         let most = (segments / 4).min(LONGEST_SEGMENT / words).max(1);
         1 << most.ilog2()
@@ -339,7 +377,10 @@ impl Run {
     /// The word that leads there.
     fn word(self) -> u64 {
         let spare = self.spare.map_or(0, |spare| u64::from(spare) + 1);
-        SEGMENT | u64::from(self.many.ilog2()) << SEGMENT_LENGTH | spare << SEGMENT_SPARE | self.first
+        SEGMENT
+            | u64::from(self.many.ilog2()) << SEGMENT_LENGTH
+            | spare << SEGMENT_SPARE
+            | self.first
     }
 
     /// Where such a word leads, if it may.
@@ -348,7 +389,9 @@ impl Run {
         let run = Self::checked(many, words, next, M::SEGMENTS)?;
         let run = match (word >> SEGMENT_SPARE) as u8 {
             0 => run,
-            spare if many == 1 && usize::from(spare) <= M::SPARES => Self { spare: Some(spare - 1), ..run },
+            spare if many == 1 && usize::from(spare) <= M::SPARES => {
+                Self { spare: Some(spare - 1), ..run }
+            }
             _ => return None,
         };
         (run.word() == word).then_some(run)

@@ -13,7 +13,8 @@ pub struct Outgoing<M: Memory> {
     area: Area<M::Words>,
     /// Where the next header goes.
     next: u64,
-    /// What lies before may be written: as of the last look at the receiver's word. In a segment 0, so that each message looks whether it is time to go home.
+    /// What lies before may be written: as of the last look at the receiver's word. In a segment
+    /// 0, so that each message looks whether it is time to go home.
     until: u64,
     sent: u64,
     /// Words of the longest message.
@@ -29,7 +30,8 @@ pub struct Outgoing<M: Memory> {
     /// What the receiver has said last of those.
     diverted: u64,
     spares: Box<[Spare]>,
-    /// Messages that were sent before it diverted last; and those that have gone to segments, without those since then.
+    /// Messages that were sent before it diverted last; and those that have gone to segments,
+    /// without those since then.
     direct: u64,
     came_home: u64,
     memory: M,
@@ -44,7 +46,8 @@ struct Spare {
 }
 
 impl<M: Memory> Outgoing<M> {
-    /// The sending end of a queue that nothing was sent through yet: all words of its home are 0, and so are the receiver's.
+    /// The sending end of a queue that nothing was sent through yet: all words of its home are 0,
+    /// and so are the receiver's.
     ///
     /// # Panics
     /// Home has fewer than four words, more than 2^29, or not a power of two.
@@ -85,7 +88,10 @@ impl<M: Memory> Outgoing<M> {
 
     /// A count that grows when the receiver has told that it has taken something.
     pub fn progress(&self) -> u64 {
-        self.told.disposed.load(Ordering::Acquire).wrapping_add(self.told.diverted.load(Ordering::Acquire))
+        self.told
+            .disposed
+            .load(Ordering::Acquire)
+            .wrapping_add(self.told.diverted.load(Ordering::Acquire))
     }
 
     /// The most bytes of payload that it takes.
@@ -99,13 +105,18 @@ impl<M: Memory> Outgoing<M> {
         self.away.is_some()
     }
 
-    /// So many segments hold messages that the receiver has not disposed of, for all that it has said.
+    /// So many segments hold messages that the receiver has not disposed of, for all that it has
+    /// said.
     pub fn buffered(&self) -> u64 {
         match self.away {
             None => 0,
-            // The receiver leaves the last one when it is led on, and who diverts always waits for nothing else.
+            // The receiver leaves the last one when it is led on, and who diverts always waits for
+            // nothing else.
             Some(_) if self.is_empty() => 0,
-            Some(_) => self.segments - (self.told.diverted.load(Ordering::Acquire) / STRIDE).min(self.segments),
+            Some(_) => {
+                self.segments
+                    - (self.told.diverted.load(Ordering::Acquire) / STRIDE).min(self.segments)
+            }
         }
     }
 
@@ -115,12 +126,14 @@ impl<M: Memory> Outgoing<M> {
         self.sent
     }
 
-    /// So many messages have gone to segments so far. By counts that are kept anyway, so that no message pays for it.
+    /// So many messages have gone to segments so far. By counts that are kept anyway, so that no
+    /// message pays for it.
     pub fn ever_buffered(&self) -> u64 {
         self.came_home + if self.away.is_some() { self.sent - self.direct } else { 0 }
     }
 
-    /// Whether all that was launched has been disposed of, for all that the receiver has said. It does not say so at once ([`Incoming::tell`]).
+    /// Whether all that was launched has been disposed of, for all that the receiver has said. It
+    /// does not say so at once ([`Incoming::tell`]).
     pub fn is_empty(&self) -> bool {
         match self.away {
             None => self.told.disposed.load(Ordering::Acquire) == self.next,
@@ -161,7 +174,8 @@ impl<M: Memory> Outgoing<M> {
     #[cold]
     fn describe_outsized(&mut self, handler: u16, len: usize) -> Result<Draft<'_, M>, Refused> {
         if self.away.is_some() && self.is_drained()? && !self.stays {
-            // Where it is now need not be left otherwise before the place of a long segment is free.
+            // Where it is now need not be left otherwise before the place of a long segment is
+            // free.
             self.go_home()?;
         }
         let (begin, end) = (self.next, self.next + words_of(len));
@@ -187,7 +201,11 @@ impl<M: Memory> Outgoing<M> {
         if self.away.is_some() {
             if !self.is_drained()? || self.stays {
                 let end = self.next + size;
-                return if end < self.area.capacity() { Ok((self.next, end)) } else { Err(Refused::Full) };
+                return if end < self.area.capacity() {
+                    Ok((self.next, end))
+                } else {
+                    Err(Refused::Full)
+                };
             }
             self.go_home()?;
         }
@@ -221,10 +239,12 @@ impl<M: Memory> Outgoing<M> {
         Ok(said == here)
     }
 
-    /// Goes on in a segment: that of the next number. To be used when there is no room, or the receiver wants it. What was sent before is taken before.
+    /// Goes on in a segment: that of the next number. To be used when there is no room, or the
+    /// receiver wants it. What was sent before is taken before.
     ///
     /// # Errors
-    /// There is no segment: the machine gives none, or the receiver has left none of the most that there can be. Nothing has changed.
+    /// There is no segment: the machine gives none, or the receiver has left none of the most that
+    /// there can be. Nothing has changed.
     pub fn divert(&mut self) -> io::Result<()> {
         self.divert_for(0)
     }
@@ -241,10 +261,14 @@ impl<M: Memory> Outgoing<M> {
         if run.next() - self.diverted / STRIDE > M::SEGMENTS {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let spare = self.spares.iter().position(|spare| self.is_free(spare)).filter(|_| run.many == 1);
+        let spare =
+            self.spares.iter().position(|spare| self.is_free(spare)).filter(|_| run.many == 1);
         run.spare = spare.map(|spare| spare as u8);
         let area = Area::new(self.memory.segment(run.place())?);
-        assert!(area.capacity() >= 2 * self.longest, "a segment has as many words as home at least");
+        assert!(
+            area.capacity() >= 2 * self.longest,
+            "a segment has as many words as home at least"
+        );
         area.word(0).store(0, Ordering::Relaxed);
         point(Point::MemberDiverts);
         self.area.word(self.next).store(run.word(), Ordering::Release);
@@ -276,7 +300,8 @@ impl<M: Memory> Outgoing<M> {
         spare.free_at <= self.diverted / STRIDE
     }
 
-    /// Gives the memory of spares that are not in use back to the machine. To be done where there is time for it. Whether there is none left to give back.
+    /// Gives the memory of spares that are not in use back to the machine. To be done where there
+    /// is time for it. Whether there is none left to give back.
     pub fn shrink(&mut self) -> bool {
         self.hear();
         for number in 0..self.spares.len() {
@@ -302,10 +327,15 @@ impl<M: Memory> Outgoing<M> {
         (self.area, self.next, self.until) = (home, next, next);
         self.memory.sender_moved(self.sent, false, self.segments);
         // The segment is left, too.
-        if self.told.disposed.load(Ordering::Acquire) == next { Ok(()) } else { Err(Refused::Violation) }
+        if self.told.disposed.load(Ordering::Acquire) == next {
+            Ok(())
+        } else {
+            Err(Refused::Violation)
+        }
     }
 
-    /// Stores go out in order: one to a line that the receiver has read last would hold up those after it, until the line has come. So it is asked for two lines before.
+    /// Stores go out in order: one to a line that the receiver has read last would hold up those
+    /// after it, until the line has come. So it is asked for two lines before.
     #[inline(always)]
     fn bring_near(&self, end: u64) {
         const LINE: u64 = 8;
@@ -346,7 +376,12 @@ impl<M: Memory> Draft<'_, M> {
     pub fn put_all(&self, words: &[u64]) {
         let first = self.queue.area.index(self.begin) + 1;
         let cells = &self.queue.area.words[first..first + (self.end - self.begin - 1) as usize];
-        assert!(cells.len() == words.len(), "{} words for a message of {} bytes", words.len(), self.len);
+        assert!(
+            cells.len() == words.len(),
+            "{} words for a message of {} bytes",
+            words.len(),
+            self.len
+        );
         for (cell, word) in cells.iter().zip(words) {
             cell.store(*word, Ordering::Relaxed);
         }
@@ -356,8 +391,9 @@ impl<M: Memory> Draft<'_, M> {
     #[cfg(not(loom))]
     pub fn room(&self) -> Room<'_> {
         let payload = self.queue.area.payload(self.begin, self.end - self.begin);
-        // SAFETY: as many words are there as the length needs; they live as long as the queue, whose sending end is borrowed by this draft alone, and shared memory is only ever touched by atomic or opaque
-        // accesses.
+        // SAFETY: as many words are there as the length needs; they live as long as the queue,
+        // whose sending end is borrowed by this draft alone, and shared memory is only ever touched
+        // by atomic or opaque accesses.
         unsafe { Room::new(payload, self.len as usize) }
     }
 
@@ -382,9 +418,12 @@ impl<M: Memory> Draft<'_, M> {
 #[inline(always)]
 fn prefetch_to_write(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    // SAFETY: a prefetch has no effect that a program can see, whatever the address; where the processor does not know this one it does nothing.
+    // SAFETY: a prefetch has no effect that a program can see, whatever the address; where the
+    // processor does not know this one it does nothing.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>((&raw const *word).cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(
+            (&raw const *word).cast(),
+        );
     }
     #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
     let _ = word;

@@ -1,4 +1,5 @@
-//! Both ends in one process: what is sent is taken, whatever the order of steps, and who breaks the rules is found.
+//! Both ends in one process: what is sent is taken, whatever the order of steps, and who breaks the
+//! rules is found.
 
 use super::incoming::MOVES;
 use super::*;
@@ -41,8 +42,9 @@ impl Ours {
     fn new(capacity: usize) -> Self {
         let home = Words((0..capacity).map(|_| AtomicU64::new(0)).collect(), 0..capacity);
         // What lies there is what lay there before.
-        let places =
-            (0..capacity * (Self::SEGMENTS as usize + Self::SPARES)).map(|at| AtomicU64::new(MESSAGE | at as u64)).collect();
+        let places = (0..capacity * (Self::SEGMENTS as usize + Self::SPARES))
+            .map(|at| AtomicU64::new(MESSAGE | at as u64))
+            .collect();
         Self {
             home,
             told: Arc::default(),
@@ -87,18 +89,23 @@ impl Memory for Ours {
             Place::Row { number, many } => (number, many),
             Place::Spare(spare) => {
                 let (entered, left, _) = &mut self.spares.lock().unwrap()[usize::from(spare)];
-                // By the sender, and then by the receiver, which leaves it before the sender comes again.
+                // By the sender, and then by the receiver, which leaves it before the sender comes
+                // again.
                 assert_eq!(*entered, 2 * *left + u64::from(!self.sends), "spare {spare} is in use");
                 *entered += 1;
                 return Ok(self.place(place));
             }
         };
-        assert!(number % Self::SEGMENTS + many <= Self::SEGMENTS, "{many} from {number} go round the end");
+        assert!(
+            number % Self::SEGMENTS + many <= Self::SEGMENTS,
+            "{many} from {number} go round the end"
+        );
         let mut segments = self.segments.lock().unwrap();
         let apart = |(other, len): (&u64, &u64)| {
             *other == number
-                || (number..number + many)
-                    .all(|at| (*other..other + len).all(|taken| taken % Self::SEGMENTS != at % Self::SEGMENTS))
+                || (number..number + many).all(|at| {
+                    (*other..other + len).all(|taken| taken % Self::SEGMENTS != at % Self::SEGMENTS)
+                })
         };
         assert!(segments.iter().all(apart), "{many} from {number} are in use: {segments:?}");
         assert_eq!(*segments.entry(number).or_insert(many), many);
@@ -145,7 +152,10 @@ fn broken(incoming: &mut Receiving) -> Violation {
 fn receive(incoming: &mut Receiving) -> Option<(u16, Vec<u64>)> {
     let arrived = incoming.peek().unwrap()?;
     let words = (0..arrived.len() / 8).map(|at| arrived.word(at).unwrap()).collect();
-    assert_eq!([arrived.len().div_ceil(8), usize::MAX].map(|beyond| arrived.word(beyond)), [None; 2]);
+    assert_eq!(
+        [arrived.len().div_ceil(8), usize::MAX].map(|beyond| arrived.word(beyond)),
+        [None; 2]
+    );
     let message = (arrived.handler(), words);
     arrived.dispose();
     Some(message)
@@ -234,7 +244,11 @@ fn what_does_not_fit_at_home_fits_into_segments() {
     incoming.tell();
     outgoing.try_send(1, &[]).unwrap();
     assert_eq!(receive(&mut incoming), Some((1, vec![])));
-    assert!(!outgoing.is_diverted() && outgoing.buffered() == 0 && ours.segments.lock().unwrap().is_empty());
+    assert!(
+        !outgoing.is_diverted()
+            && outgoing.buffered() == 0
+            && ours.segments.lock().unwrap().is_empty()
+    );
 }
 
 #[test]
@@ -290,7 +304,10 @@ fn a_kept_message_stays_until_it_is_disposed_of_and_its_memory_longer() {
     let again = incoming.peek().unwrap().unwrap().keep();
     // It is what its sender said first.
     ours.home[0].store(header(9, 1 << 20, 0), Ordering::Relaxed);
-    assert_eq!((first.handler(), first.len(), first.payload().u64(8), first.payload().u64(16)), (1, 16, Some(3), None));
+    assert_eq!(
+        (first.handler(), first.len(), first.payload().u64(8), first.payload().u64(16)),
+        (1, 16, Some(3), None)
+    );
     assert!(incoming.dispose_of(&first) && !incoming.dispose_of(&again));
     let second = incoming.peek().unwrap().unwrap().keep();
     drop(incoming);
@@ -358,11 +375,13 @@ fn diverted_at_random_nothing_is_lost_doubled_or_out_of_order() {
     for capacity in [4, 8, 64] {
         let mut roll = dice();
         let (mut outgoing, mut incoming, ours) = queue(capacity);
-        let (mut expected, mut number, mut diverts, mut stuck, mut buffered) = (VecDeque::new(), 0, 0, 0, 0);
+        let (mut expected, mut number, mut diverts, mut stuck, mut buffered) =
+            (VecDeque::new(), 0, 0, 0, 0);
         for _ in 0..if cfg!(miri) { 500 } else { 200_000 } {
             match roll(16) {
                 0..8 => {
-                    let payload: Vec<u64> = (0..roll(capacity as u64 / 2)).map(|at| number + at).collect();
+                    let payload: Vec<u64> =
+                        (0..roll(capacity as u64 / 2)).map(|at| number + at).collect();
                     match outgoing.try_send(number as u16, &payload) {
                         Ok(()) => {
                             expected.push_back((number as u16, payload));
@@ -416,7 +435,8 @@ fn a_drained_queue_goes_home_and_its_segments_are_left() {
             sent += 1;
             if sent == 12 {
                 assert!(outgoing.is_diverted() && outgoing.buffered() > 0);
-                (0..8).for_each(|number| assert_eq!(receive(&mut incoming), Some((number, vec![1]))));
+                (0..8)
+                    .for_each(|number| assert_eq!(receive(&mut incoming), Some((number, vec![1]))));
             }
         }
         assert!(!outgoing.is_empty());
@@ -478,7 +498,8 @@ fn words_that_lead_in_a_circle_lead_nowhere() {
     ours.home[0].store(SEGMENT | 1, Ordering::Release);
     for round in 0..3 {
         for number in round * MOVES as u64..(round + 1) * MOVES as u64 {
-            ours.place(Place::Row { number: number + 1, many: 1 })[0].store(SEGMENT | (number + 2), Ordering::Release);
+            ours.place(Place::Row { number: number + 1, many: 1 })[0]
+                .store(SEGMENT | (number + 2), Ordering::Release);
         }
         assert!(incoming.peek().unwrap().is_none());
     }

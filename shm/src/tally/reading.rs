@@ -1,7 +1,9 @@
-//! Tallies as others read them: nothing of what stands there is believed to be anything but numbers.
+//! Tallies as others read them: nothing of what stands there is believed to be anything but
+//! numbers.
 
 use super::{
-    Came, FAR, HOLDINGS, Head, Holdings, KINDS, MAGIC, OUTCOMES, POWERS, PROCEDURES, SLOTS, Slot, WAYS, WRITERS, bytes, place,
+    Came, FAR, HOLDINGS, Head, Holdings, KINDS, MAGIC, OUTCOMES, POWERS, PROCEDURES, SLOTS, Slot,
+    WAYS, WRITERS, bytes, place,
 };
 use crate::text;
 use std::fmt;
@@ -23,7 +25,8 @@ pub struct Reading {
     pub interface: String,
     /// The client's process; 0 if it is on another machine.
     pub client: u32,
-    /// The address that it comes from then. That is as the server sees it: of a tunnel the end on its machine.
+    /// The address that it comes from then. That is as the server sees it: of a tunnel the end on
+    /// its machine.
     pub address: Option<SocketAddr>,
     /// When it was bound, as a moment of `upcall_os::clock`.
     pub since: u64,
@@ -33,7 +36,8 @@ pub struct Reading {
     pub came: [u64; WAYS],
     /// Bytes of arguments and of results.
     pub bytes: [u64; 2],
-    /// Calls whose arguments and results together have less than two to the power of the index bytes, and at least half of that.
+    /// Calls whose arguments and results together have less than two to the power of the index
+    /// bytes, and at least half of that.
     pub sizes: [u64; POWERS],
     /// Sampled calls by their time in the server, in nanoseconds, likewise.
     pub times: [u64; POWERS],
@@ -54,7 +58,11 @@ impl Reading {
             .chain(&mut self.times)
             .chain(&mut self.procedures);
         let earlier = before.outcomes.iter().chain(&before.came);
-        let earlier = earlier.chain(&before.bytes).chain(&before.sizes).chain(&before.times).chain(&before.procedures);
+        let earlier = earlier
+            .chain(&before.bytes)
+            .chain(&before.sizes)
+            .chain(&before.times)
+            .chain(&before.procedures);
         counts.zip(earlier).for_each(|(now, before)| *now = now.saturating_sub(*before));
         self
     }
@@ -99,9 +107,14 @@ impl fmt::Display for NoTallies {
             Self::File(error) => write!(f, "{error}"),
             Self::Map(error) => write!(f, "it cannot be mapped: {error}"),
             Self::Magic(found) => {
-                write!(f, "tallies begin with {MAGIC:#x}, found {found:#x}: use the same version on both sides")
+                write!(
+                    f,
+                    "tallies begin with {MAGIC:#x}, found {found:#x}: use the same version on both sides"
+                )
             }
-            Self::Writers(found) => write!(f, "tallies of {found} processors: 1 to {WRITERS} can count"),
+            Self::Writers(found) => {
+                write!(f, "tallies of {found} processors: 1 to {WRITERS} can count")
+            }
         }
     }
 }
@@ -135,7 +148,8 @@ impl PeerTallies {
 
     fn head(&self) -> &Head {
         let head = self.start.cast::<Head>();
-        // SAFETY: the mapping is page-aligned, longer than the head, and lives as long as `self`; `Head` is atomics only, which another process may change.
+        // SAFETY: the mapping is page-aligned, longer than the head, and lives as long as `self`;
+        // `Head` is atomics only, which another process may change.
         unsafe { head.as_ref() }
     }
 
@@ -146,12 +160,15 @@ impl PeerTallies {
         let holdings = unsafe { self.start.add(HOLDINGS) }.cast::<Holdings>();
         // SAFETY: as for `head`; `HOLDINGS` is a multiple of their alignment.
         let Holdings { held, most, refused } = unsafe { holdings.as_ref() };
-        std::array::from_fn(|kind| [held, most, refused].map(|words| words[kind].load(Ordering::Relaxed)))
+        std::array::from_fn(|kind| {
+            [held, most, refused].map(|words| words[kind].load(Ordering::Relaxed))
+        })
     }
 
     fn slot(&self, number: u16, writer: usize) -> &Slot {
         let at = place(number.min(SLOTS as u16 - 1), writer.min(self.writers - 1), self.writers);
-        // SAFETY: with a number below `SLOTS` and a writer below `writers` the slot lies within `bytes(writers)`, the mapping's length.
+        // SAFETY: with a number below `SLOTS` and a writer below `writers` the slot lies within
+        // `bytes(writers)`, the mapping's length.
         let slot = unsafe { self.start.add(at) }.cast::<Slot>();
         // SAFETY: as for `head`; `at` is a multiple of the slot's alignment.
         unsafe { slot.as_ref() }
@@ -175,17 +192,24 @@ impl PeerTallies {
             if generation.is_multiple_of(2) {
                 return None;
             }
-            let sum = |counts: &[u64]| counts.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
+            let sum =
+                |counts: &[u64]| counts.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
             // Of all processors that count together.
             let all = |count: &dyn Fn(&Slot) -> u64| {
-                (0..self.writers).fold(0_u64, |sum, writer| sum.wrapping_add(count(self.slot(number, writer))))
+                (0..self.writers)
+                    .fold(0_u64, |sum, writer| sum.wrapping_add(count(self.slot(number, writer))))
             };
             let one = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            // Read before the procedures, to which a call is added first: what remains is not too small for long.
+            // Read before the procedures, to which a call is added first: what remains is not too
+            // small for long.
             let mut came = [0; WAYS];
-            came[1..].iter_mut().enumerate().for_each(|(at, came)| *came = all(&|slot| one(&slot.came[at])));
+            came[1..]
+                .iter_mut()
+                .enumerate()
+                .for_each(|(at, came)| *came = all(&|slot| one(&slot.came[at])));
             let mut outcomes = std::array::from_fn(|at| all(&|slot| one(&slot.outcomes[at])));
-            let procedures: Vec<_> = (0..PROCEDURES).map(|at| all(&|slot| one(&slot.procedures[at]))).collect();
+            let procedures: Vec<_> =
+                (0..PROCEDURES).map(|at| all(&|slot| one(&slot.procedures[at]))).collect();
             let calls = sum(&procedures);
             came[0] = calls.saturating_sub(sum(&came[1..]));
             outcomes[0] = calls.saturating_sub(sum(&outcomes[1..]));

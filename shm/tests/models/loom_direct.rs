@@ -68,11 +68,17 @@ fn queue<const SPARES: usize>() -> (Sending<SPARES>, Receiving<SPARES>) {
     // A message's header, of a count that was long ago.
     let stale = 1 << 63 | 99 << 48;
     let segments = std::array::from_fn(|_| Words::new(stale));
-    let ours = Ours { home: Words::new(0), told: Arc::new(Told::default()), segments, spare: Words::new(stale) };
+    let ours = Ours {
+        home: Words::new(0),
+        told: Arc::new(Told::default()),
+        segments,
+        spare: Words::new(stale),
+    };
     (Outgoing::new(ours.clone()), Incoming::new(ours))
 }
 
-/// Sends messages of these lengths in words, each of the message's own number. Where there is no room it diverts, or waits.
+/// Sends messages of these lengths in words, each of the message's own number. Where there is no
+/// room it diverts, or waits.
 fn send<const SPARES: usize>(outgoing: &mut Sending<SPARES>, lengths: &[usize], divert: bool) {
     for (number, len) in lengths.iter().enumerate() {
         let payload = [number as u64 + 1; 1];
@@ -110,7 +116,8 @@ fn check<const SPARES: usize>(lengths: &'static [usize], divert: bool) {
     });
 }
 
-/// Round the memory, with and without a message that lies elsewhere: each is whole, in order, and not overwritten before it was read.
+/// Round the memory, with and without a message that lies elsewhere: each is whole, in order, and
+/// not overwritten before it was read.
 #[test]
 fn what_is_taken_is_whole_and_in_order() {
     for lengths in [&[1, 1, 1][..], &[0, 1, 1], &[0, 0, 0, 1]] {
@@ -127,13 +134,15 @@ fn what_is_diverted_is_whole_and_in_order() {
     }
 }
 
-/// There and back, whenever the receiver looks: home is not left before it has seen where the queue went on, nor a segment used anew before it was left.
+/// There and back, whenever the receiver looks: home is not left before it has seen where the queue
+/// went on, nor a segment used anew before it was left.
 #[test]
 fn a_sender_that_diverts_each_message_keeps_the_order() {
     diverting_each::<0>(2, false, 3);
 }
 
-/// The same with a spare, which is used anew only when it was left, and may lose its pages whenever the sender thinks that it is free.
+/// The same with a spare, which is used anew only when it was left, and may lose its pages whenever
+/// the sender thinks that it is free.
 #[test]
 fn a_spare_is_used_anew_when_it_was_left() {
     diverting_each::<1>(3, false, 1);
@@ -149,7 +158,8 @@ fn long_a_spare_is_used_anew_when_it_was_left() {
 fn diverting_each<const SPARES: usize>(messages: usize, shrinks: bool, preemptions: usize) {
     let mut model = loom::model::Builder::new();
     // The builder's own bound is that of the environment.
-    model.preemption_bound = Some(model.preemption_bound.map_or(preemptions, |most| preemptions.min(most)));
+    model.preemption_bound =
+        Some(model.preemption_bound.map_or(preemptions, |most| preemptions.min(most)));
     model.check(move || {
         let (mut outgoing, mut incoming) = queue::<SPARES>();
         let sender = thread::spawn(move || {

@@ -78,7 +78,8 @@ fn once(party: Ours, data: &Data, lock: impl Fn(&Ours)) {
     party.unlock();
 }
 
-/// Who has it lets go while another one waits and the home says that it needs it: each has it once, by being handed it or by taking it.
+/// Who has it lets go while another one waits and the home says that it needs it: each has it once,
+/// by being handed it or by taking it.
 #[test]
 fn another_one_and_the_home_have_their_turns() {
     loom::model(|| {
@@ -233,7 +234,8 @@ fn who_gives_up_is_not_handed_anything() {
     });
 }
 
-/// One dies while it waits, at any moment of the handing over; the home takes its place away, and the lock goes on.
+/// One dies while it waits, at any moment of the handing over; the home takes its place away, and
+/// the lock goes on.
 #[test]
 fn one_that_dies_waiting_is_passed_over() {
     loom::model(|| {

@@ -1,6 +1,9 @@
 //! Models of one slot for all, checked by loom: `make models`.
 //!
-//! Two requesters and the home: each request is run once, with what was asked for, and given back whole. A time-out may come at any moment, so a requester that still waits for *received* sends again at each of its steps. Without faults all is the product's own; a fault is put in by the parts that it is made of.
+//! Two requesters and the home: each request is run once, with what was asked for, and given back
+//! whole. A time-out may come at any moment, so a requester that still waits for *received* sends
+//! again at each of its steps. Without faults all is the product's own; a fault is put in by the
+//! parts that it is made of.
 use loom::thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -26,7 +29,9 @@ enum Fault {
 
 const REQUESTERS: usize = 2;
 
-/// What is done at the same time: each requester takes so many steps, and the home looks so often. What is left to be done then is done in turns; a request that has not come through after so many is lost.
+/// What is done at the same time: each requester takes so many steps, and the home looks so often.
+/// What is left to be done then is done in turns; a request that has not come through after so many
+/// is lost.
 #[derive(Clone, Copy)]
 struct Size {
     steps: usize,
@@ -108,7 +113,9 @@ impl Model {
         }
     }
 
-    /// A requester with so many replies does one thing: asks for the first time, or looks whether a reply is there, and asks for the next; or sends again, for a time-out may come at any moment.
+    /// A requester with so many replies does one thing: asks for the first time, or looks whether a
+    /// reply is there, and asks for the next; or sends again, for a time-out may come at any
+    /// moment.
     fn step(&self, number: usize, asks: &mut Asks) {
         if asks.had == asks.all {
             return;
@@ -147,14 +154,20 @@ fn is_wrong(fault: Fault, turns: [u32; REQUESTERS], size: Size) -> bool {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = model.preemption_bound.or(Some(3));
     model.check(move || {
-        let model = Arc::new(Model { slot: OneSlot::new(REQUESTERS), fault, runs: Default::default(), wrong: found.clone() });
+        let model = Arc::new(Model {
+            slot: OneSlot::new(REQUESTERS),
+            fault,
+            runs: Default::default(),
+            wrong: found.clone(),
+        });
         let looks = || {
             let model = model.clone();
             thread::spawn(move || (0..size.looks).for_each(|_| model.look()))
         };
         let homes = [Some(looks()), (fault == Fault::TwoHomes).then(looks)];
         let asks = |number: usize| {
-            let (model, mut asks) = (model.clone(), Asks { asked: false, had: 0, all: turns[number] });
+            let (model, mut asks) =
+                (model.clone(), Asks { asked: false, had: 0, all: turns[number] });
             move || {
                 (0..size.steps).for_each(|_| model.step(number, &mut asks));
                 asks

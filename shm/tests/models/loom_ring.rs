@@ -2,7 +2,9 @@
 use loom::sync::Arc;
 use loom::thread;
 use upcall_shm::astack::Numbers;
-use upcall_shm::ring::{Receiver, Sender, SharedReceiver, SharedSender, SingleCaller, SingleServer};
+use upcall_shm::ring::{
+    Receiver, Sender, SharedReceiver, SharedSender, SingleCaller, SingleServer,
+};
 use upcall_shm::slot::{Image, Place, Slot};
 
 /// loom's `Arc` is not made of a slice; this is the same for a ring of two.
@@ -54,13 +56,15 @@ fn what_is_taken_is_whole_and_in_order() {
     });
 }
 
-/// A lane of depth 1 in a ring of 2: requests and replies go round, each slot is written again, and nothing is overwritten unread.
+/// A lane of depth 1 in a ring of 2: requests and replies go round, each slot is written again, and
+/// nothing is overwritten unread.
 #[test]
 fn calls_reuse_slots_safely() {
     loom::model(|| {
         let (requests, replies) = (ring(), ring());
         let server = {
-            let (requests, replies) = (Receiver::new(requests.clone()), SharedSender::new(replies.clone()));
+            let (requests, replies) =
+                (Receiver::new(requests.clone()), SharedSender::new(replies.clone()));
             thread::spawn(move || {
                 for _ in 0..3 {
                     let request = wait_for(&requests);
@@ -87,7 +91,8 @@ fn two_repliers_do_not_mix_their_messages() {
         let replier = thread::spawn(move || other.send(&message(1, 11)));
         sender.send(&message(2, 22));
         let receiver = Receiver::new(ring);
-        let mut seen = [wait_for(&receiver), wait_for(&receiver)].map(|image| (image.call(), image.values[0]));
+        let mut seen =
+            [wait_for(&receiver), wait_for(&receiver)].map(|image| (image.call(), image.values[0]));
         seen.sort_unstable();
         assert_eq!(seen, [(1, 11), (2, 22)]);
         replier.join().unwrap();
@@ -125,7 +130,8 @@ fn each_message_is_taken_by_one_processor() {
             receiver.take(&mut image).then(|| (image.call(), image.values[0]))
         };
         let processor = thread::spawn(move || take(&other));
-        let mut seen: Vec<_> = [take(&receiver), processor.join().unwrap()].into_iter().flatten().collect();
+        let mut seen: Vec<_> =
+            [take(&receiver), processor.join().unwrap()].into_iter().flatten().collect();
         seen.extend(take(&receiver));
         seen.extend(take(&receiver));
         seen.sort_unstable();

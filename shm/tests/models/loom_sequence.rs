@@ -99,7 +99,8 @@ fn who_ends_in_the_midst_is_followed_by_another() {
 #[test]
 fn who_looks_under_the_lock_disturbs_nobody_who_looks_without() {
     loom::model(|| {
-        let (lock, data) = (Arc::new(Lock::default()), Arc::new([AtomicU64::new(0), AtomicU64::new(0)]));
+        let (lock, data) =
+            (Arc::new(Lock::default()), Arc::new([AtomicU64::new(0), AtomicU64::new(0)]));
         let stands = Stands(Arc::new(std::array::from_fn(|_| Stand::default())));
         let party = |place| Party::new(lock.clone(), stands.clone(), place).unwrap();
         let (changes, looks) = (party(0), party(1));

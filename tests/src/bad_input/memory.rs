@@ -15,8 +15,14 @@ use upcall_shm::slot::Place;
 /// Control messages, as either side unpacks them.
 pub(super) fn control(bytes: &[u8]) {
     for text in fuzzing::control(bytes).into_iter().flatten() {
-        // What was read is no larger than what was sent, but for the size of a number and the names of fields.
-        assert!(text.len() <= 200 * (bytes.len() + 8), "{} bytes became {}", bytes.len(), text.len());
+        // What was read is no larger than what was sent, but for the size of a number and the names
+        // of fields.
+        assert!(
+            text.len() <= 200 * (bytes.len() + 8),
+            "{} bytes became {}",
+            bytes.len(),
+            text.len()
+        );
     }
 }
 
@@ -43,7 +49,10 @@ pub(super) fn control_samples() -> Vec<Vec<u8>> {
         Answer::Bound { procedures: vec![(0, 5, 0), (7, 64, 1 << 20), (300, 1, 200)] },
         Answer::Mapped,
         Answer::Exports,
-        Answer::Refused(Refusal::Mismatch(vec![("add".into(), "a".into(), Some("b".into())), ("c".into(), "d".into(), None)], 7)),
+        Answer::Refused(Refusal::Mismatch(
+            vec![("add".into(), "a".into(), Some("b".into())), ("c".into(), "d".into(), None)],
+            7,
+        )),
         Answer::Refused(Refusal::Resource { what: "mapping".into(), code: -24 }),
     ];
     let exports = vec![upcall_rpc::Exported {
@@ -54,9 +63,14 @@ pub(super) fn control_samples() -> Vec<Vec<u8>> {
         clients: 1,
         procedures: vec![("add".into(), "add: func(a: u32, b: u32) -> u32".into())],
     }];
-    let packed = |message: Result<Vec<u8>, postcard::Error>| message.expect("a message can be packed");
-    let requests = requests.into_iter().map(|request| packed(postcard::to_stdvec(&ToServer { serial: 300, request })));
-    let answers = answers.into_iter().map(|answer| packed(postcard::to_stdvec(&ToClient { serial: 300, answer })));
+    let packed =
+        |message: Result<Vec<u8>, postcard::Error>| message.expect("a message can be packed");
+    let requests = requests
+        .into_iter()
+        .map(|request| packed(postcard::to_stdvec(&ToServer { serial: 300, request })));
+    let answers = answers
+        .into_iter()
+        .map(|answer| packed(postcard::to_stdvec(&ToClient { serial: 300, answer })));
     requests.chain(answers).chain([packed(postcard::to_stdvec(&exports))]).collect()
 }
 
@@ -84,7 +98,8 @@ fn region(len: usize) -> Arc<Region> {
 /// The longest memory that a plan is tried with here.
 const LONGEST: usize = 1 << 20;
 
-/// A slot of any words, taken as a server does, and its guards: against A-stacks of any plan, and a segment of any length.
+/// A slot of any words, taken as a server does, and its guards: against A-stacks of any plan, and a
+/// segment of any length.
 pub(super) fn request(mut bytes: &[u8]) {
     // The first slot's lap has come; the rest of its control word is the peer's.
     let control = word(&mut bytes) & !(0x7fff << 48) | 1 << 48;
@@ -95,7 +110,9 @@ pub(super) fn request(mut bytes: &[u8]) {
         for (at, &word) in [control].iter().chain(&words).enumerate() {
             room.put_u64(at * 8, word).expect("a word");
         }
-        Receiver::new(channel.lane(0).expect("a lane").requests).take().expect("a request of this lap")
+        Receiver::new(channel.lane(0).expect("a lane").requests)
+            .take()
+            .expect("a request of this lap")
     });
     let segment = word(&mut bytes) as usize % LONGEST;
     // As by a list of descriptors, whatever it says.
@@ -106,12 +123,18 @@ pub(super) fn request(mut bytes: &[u8]) {
     }));
     for number in 0..=u16::MAX {
         let Some((at, len)) = plan.place(number) else { break };
-        assert!(at.checked_add(len).is_some_and(|end| end <= plan.bytes()), "A-stack {number} of {plan:?}");
+        assert!(
+            at.checked_add(len).is_some_and(|end| end <= plan.bytes()),
+            "A-stack {number} of {plan:?}"
+        );
     }
-    // Memory as long as it should be, which is not made for what is longer than a test has time for.
+    // Memory as long as it should be, which is not made for what is longer than a test has time
+    // for.
     let astacks = (1..=LONGEST).contains(&plan.bytes()).then(|| region(plan.bytes()));
     let segment = (segment > 0).then(|| region(segment));
-    if let Some((args, astack)) = fuzzing::guards(&image, &plan, astacks.as_ref(), segment.as_deref()) {
+    if let Some((args, astack)) =
+        fuzzing::guards(&image, &plan, astacks.as_ref(), segment.as_deref())
+    {
         let most = match image.values_in().expect("a place") {
             Place::Inline => upcall_shm::slot::INLINE,
             Place::AStack => astack.expect("an A-stack"),
@@ -123,19 +146,28 @@ pub(super) fn request(mut bytes: &[u8]) {
         args.append_to(&mut copy);
         assert_eq!(copy.len(), args.len());
     }
-    let _ = (image.deadline().and_then(upcall_os::clock::moment), image.donated(), image.asks_to_stay());
+    let _ = (
+        image.deadline().and_then(upcall_os::clock::moment),
+        image.donated(),
+        image.asks_to_stay(),
+    );
 }
 
 pub(super) fn request_samples() -> Vec<Vec<u8>> {
-    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-    let class = |size: u32, count: u16| [&size.to_le_bytes()[..], &count.to_le_bytes()[..]].concat();
+    let words =
+        |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let class =
+        |size: u32, count: u16| [&size.to_le_bytes()[..], &count.to_le_bytes()[..]].concat();
     let with = |slot: [u64; 9], classes: &[Vec<u8>]| [words(&slot), classes.concat()].concat();
     let values = 1 << 63;
     vec![
         with([u16::MAX.into(), 0, 0, 0, 0, 0, 0, 0, 0], &[]),
         with([values | 0xffff, 48, 1, 2, 3, 4, 5, 6, 0], &[class(64, 5), class(1024, 5)]),
         with([values | 3, 1 << 48 | 64, 1, 2, 3, 4, 5, 6, 0], &[class(64, 5), class(1024, 64)]),
-        with([values | 0xffff, 2 << 48 | 1 << 32 | 8, 4096, 2, 3, 4, 5, 6, 4096], &[class(1 << 16, 1)]),
+        with(
+            [values | 0xffff, 2 << 48 | 1 << 32 | 8, 4096, 2, 3, 4, 5, 6, 4096],
+            &[class(1 << 16, 1)],
+        ),
         with([values | 0xffff, 7 << 61 | 40, 1, 2, 3, 4, 5, u64::MAX, 4096], &[]),
     ]
 }
@@ -165,8 +197,14 @@ impl Get for Held {
     }
 }
 
-/// A value of this type, read on both sides; one that could be read is written and read again, and is the same.
-fn both_sides<T: Get + Put + Debug>(block: &mut [u64], len: usize, limits: Limits, objects: &Objects) {
+/// A value of this type, read on both sides; one that could be read is written and read again, and
+/// is the same.
+fn both_sides<T: Get + Put + Debug>(
+    block: &mut [u64],
+    len: usize,
+    limits: Limits,
+    objects: &Objects,
+) {
     let server = fuzzing::read::<T>(block, len, limits, Some(objects));
     let client = fuzzing::read::<T>(block, len, limits, None);
     assert_eq!(format!("{server:?}"), format!("{client:?}"));
@@ -181,7 +219,11 @@ fn both_sides<T: Get + Put + Debug>(block: &mut [u64], len: usize, limits: Limit
 pub(super) fn values(mut bytes: &[u8]) {
     let head = word(&mut bytes);
     let small = |byte: u64| if byte == 255 { u64::MAX } else { byte };
-    let limits = Limits { string: small(head >> 8 & 255), list: small(head >> 16 & 255), ..Limits::default() };
+    let limits = Limits {
+        string: small(head >> 8 & 255),
+        list: small(head >> 16 & 255),
+        ..Limits::default()
+    };
     let len = bytes.len().min(1 << 16);
     let mut block: Vec<u64> = bytes[..len].chunks(8).map(|mut chunk| word(&mut chunk)).collect();
     let (objects, _) = Objects::new(["a", "b", "c"].map(Arc::<str>::from));
@@ -207,7 +249,12 @@ pub(super) fn values(mut bytes: &[u8]) {
         18 => both_sides::<Vec<shapes::all::Deep>>,
         19 => {
             let _ = fuzzing::read::<Vec<Held>>(&mut block, len, limits, Some(&objects));
-            let _ = fuzzing::read::<(Held, Held, Option<Held>)>(&mut block, len, limits, Some(&objects));
+            let _ = fuzzing::read::<(Held, Held, Option<Held>)>(
+                &mut block,
+                len,
+                limits,
+                Some(&objects),
+            );
             return;
         }
         _ => both_sides::<(String, Vec<u8>, Vec<Vec<u16>>, Vec<String>)>,
@@ -242,10 +289,16 @@ pub(super) fn values_samples() -> Vec<Vec<u8>> {
         sample(4, fuzzing::write(&vec![1u64, 2, 3])),
         sample(5, fuzzing::write(&vec![vec![1u16], vec![], vec![2, 3]])),
         sample(7, fuzzing::write(&Some(vec![Some("x".to_string()), None]))),
-        sample(9, fuzzing::write(&([1u32, 2, 3], [texts[0].clone(), texts[2].clone()], [[1u8; 5]; 3]))),
+        sample(
+            9,
+            fuzzing::write(&([1u32, 2, 3], [texts[0].clone(), texts[2].clone()], [[1u8; 5]; 3])),
+        ),
         sample(11, fuzzing::write(&vec![vec![vec![vec![true, false]; 2]; 2]; 2])),
         sample(14, fuzzing::write(&deep())),
-        sample(16, fuzzing::write(&vec![shapes::all::Shape::Named(deep()), shapes::all::Shape::Dot])),
+        sample(
+            16,
+            fuzzing::write(&vec![shapes::all::Shape::Named(deep()), shapes::all::Shape::Dot]),
+        ),
         sample(19, [vec![16, 3], handles].concat()),
         sample(20, fuzzing::write(&("ü".to_string(), vec![1u8, 2], vec![vec![1u16]], texts))),
     ]

@@ -1,6 +1,8 @@
-//! Bad input for everything that reads what a peer wrote: one function for each reader, which takes any bytes and panics if the reader does not keep its word.
+//! Bad input for everything that reads what a peer wrote: one function for each reader, which takes
+//! any bytes and panics if the reader does not keep its word.
 //!
-//! Two run them: `fuzz/` by libFuzzer, which looks for bytes that lead somewhere new, and `tests/bad_input.rs`, which bends good samples by chance from a seed, and needs nothing that
+//! Two run them: `fuzz/` by libFuzzer, which looks for bytes that lead somewhere new, and
+//! `tests/bad_input.rs`, which bends good samples by chance from a seed, and needs nothing that
 //! is not always there.
 
 mod memory;
@@ -75,12 +77,16 @@ pub fn bend(samples: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
             }
             3 if len >= 8 => {
                 let at = (at / 8 * 8).min(bytes.len() - 8);
-                let word = [0, 1, dice.below(200), u64::MAX, 1 << dice.below(64), dice.any()][dice.below(6) as usize];
+                let word = [0, 1, dice.below(200), u64::MAX, 1 << dice.below(64), dice.any()]
+                    [dice.below(6) as usize];
                 bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
             }
             4 => bytes.insert(at, dice.any() as u8),
             5 => bytes.truncate(at),
-            _ if len > 0 => bytes[at] = [dice.any() as u8, bytes[at] ^ 1 << dice.below(8), 0, 0xff][dice.below(4) as usize],
+            _ if len > 0 => {
+                bytes[at] = [dice.any() as u8, bytes[at] ^ 1 << dice.below(8), 0, 0xff]
+                    [dice.below(4) as usize]
+            }
             _ => bytes = dice.bytes(40),
         }
     }

@@ -22,9 +22,16 @@ pub(super) fn frames(bytes: &[u8]) {
             let Ok(frame) = deframer.take(&mut now, |head| Ok(head.number != 13)) else { return };
             since.extend_from_slice(&before[..before.len() - now.len()]);
             let Some(frame) = frame else { continue };
-            assert!(frame.body.words.len() == frame.body.len.div_ceil(8) && frame.body.len <= since.len());
+            assert!(
+                frame.body.words.len() == frame.body.len.div_ceil(8)
+                    && frame.body.len <= since.len()
+            );
             if frame.head.number != 13 {
-                assert_eq!(frame.head.with(&frame.body), since, "a message is written as it was read");
+                assert_eq!(
+                    frame.head.with(&frame.body),
+                    since,
+                    "a message is written as it was read"
+                );
             }
             assert!(deframer.is_between());
             since.clear();
@@ -39,7 +46,11 @@ pub(super) fn frames_samples() -> Vec<Vec<u8>> {
         id: 0,
         name: "trial".into(),
         interface: interface.id.to_string(),
-        procedures: interface.procedures.iter().map(|p| (p.name.to_string(), p.hash, p.signature.to_string())).collect(),
+        procedures: interface
+            .procedures
+            .iter()
+            .map(|p| (p.name.to_string(), p.hash, p.signature.to_string()))
+            .collect(),
         stacks: 0,
     };
     let message = |kind, call, number, body: &[u8]| {
@@ -48,11 +59,17 @@ pub(super) fn frames_samples() -> Vec<Vec<u8>> {
     };
     let packed = |request: &Request| postcard::to_stdvec(request).expect("a request can be packed");
     let mut all = vec![message(Kind::Ask, 1, 0, &packed(&bind))];
-    let text: Vec<u8> = [16u64, 5].iter().flat_map(|word| word.to_le_bytes()).chain(*b"trial\0\0\0").collect();
+    let text: Vec<u8> =
+        [16u64, 5].iter().flat_map(|word| word.to_le_bytes()).chain(*b"trial\0\0\0").collect();
     for (call, procedure) in (2..).zip(interface.procedures.iter().enumerate()) {
         let (number, fixed) = (procedure.0 as u16, procedure.1.args.fixed as usize);
         // Those that sleep do not for long.
-        all.push(message(Kind::Call, call, number, &[1, 0, 0, 0, 0, 0, 0, 0].repeat(fixed.div_ceil(8))));
+        all.push(message(
+            Kind::Call,
+            call,
+            number,
+            &[1, 0, 0, 0, 0, 0, 0, 0].repeat(fixed.div_ceil(8)),
+        ));
         all.push(message(Kind::Call, call + 100, number, &text));
     }
     all.push(message(Kind::Call, 300, RELEASE, &[0; 8]));

@@ -20,7 +20,11 @@ pub(super) fn interface(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     for id in [ID, TRIAL_ID, "a:b/c"] {
         if let Some(interface) = shown(Interface::parse(id, text, "")) {
-            interface.interface().procedures.iter().for_each(|procedure| drop(interface.usage(procedure)));
+            interface
+                .interface()
+                .procedures
+                .iter()
+                .for_each(|procedure| drop(interface.usage(procedure)));
         }
     }
     if let Some(generated) = shown(upcall_idl::generate_text("bad.wit", text)) {
@@ -29,7 +33,8 @@ pub(super) fn interface(bytes: &[u8]) {
 }
 
 pub(super) fn interface_samples() -> Vec<Vec<u8>> {
-    let small = "package a:b; interface c { record r { x: u8 } f: func(r: r) -> result<list<r>, string>; }";
+    let small =
+        "package a:b; interface c { record r { x: u8 } f: func(r: r) -> result<list<r>, string>; }";
     [
         small,
         ALL,
@@ -52,7 +57,8 @@ pub(super) fn limits_samples() -> Vec<Vec<u8>> {
     [LIMITS, all, ""].map(|text| text.as_bytes().to_vec()).into()
 }
 
-/// Values as text, for each procedure; and blocks of any bytes, to be shown as text. A block that was made of text is good.
+/// Values as text, for each procedure; and blocks of any bytes, to be shown as text. A block that
+/// was made of text is good.
 pub(super) fn wave(bytes: &[u8]) {
     static KNOWN: OnceLock<Interface> = OnceLock::new();
     let interface = KNOWN.get_or_init(|| Interface::parse(ID, ALL, "").expect("the interface"));
@@ -68,19 +74,23 @@ pub(super) fn wave(bytes: &[u8]) {
     let Some(block) = shown(interface.encode(procedure, &arguments)) else { return };
     // Procedures that give back what they take: a good argument is a good result.
     if ["get-numbers", "get-deep", "bytes", "fixed"].contains(&procedure.name.as_str()) {
-        interface.decode(procedure, &block).unwrap_or_else(|error| panic!("{text:?} became a bad block: {error}"));
+        interface
+            .decode(procedure, &block)
+            .unwrap_or_else(|error| panic!("{text:?} became a bad block: {error}"));
     }
 }
 
 pub(super) fn wave_samples() -> Vec<Vec<u8>> {
     let interface = Interface::parse(ID, ALL, "").expect("the interface");
     let number = |name: &str| {
-        let at = interface.interface().procedures.iter().position(|procedure| procedure.name == name);
+        let at =
+            interface.interface().procedures.iter().position(|procedure| procedure.name == name);
         at.unwrap_or_else(|| panic!("no procedure {name}")) as u8
     };
     let deep = "{name: \"n\", points: [{x: 1, y: nan}], maybe: some(\"m\"), grid: [[1, 2], [3, 4], [5, 6]], pair: (7, \"p\"), one: (8), \
         outcome: err(\"e\"), nothing: ok, mode: {read, append-only}, names: [\"a\", \"\\u{df}\"], raw: [1, 2]}";
-    let numbers = "{a: 1, b: 2, c: 3, d: 4, e: -1, f: -2, g: -3, h: -4, i: 1.5, j: -inf, k: true, l: 'x'}";
+    let numbers =
+        "{a: 1, b: 2, c: 3, d: 4, e: -1, f: -2, g: -3, h: -4, i: 1.5, j: -inf, k: true, l: 'x'}";
     let texts = [
         ("get-deep", deep.to_string()),
         ("get-numbers", numbers.to_string()),
@@ -92,7 +102,8 @@ pub(super) fn wave_samples() -> Vec<Vec<u8>> {
     ];
     let mut samples = Vec::new();
     for (name, text) in texts {
-        let (procedure, arguments) = (interface.procedure(name).expect("a procedure"), text.split('\n').collect::<Vec<_>>());
+        let (procedure, arguments) =
+            (interface.procedure(name).expect("a procedure"), text.split('\n').collect::<Vec<_>>());
         let block = interface.encode(procedure, &arguments);
         samples.extend(block.ok().map(|block| [&[number(name), 0][..], &block].concat()));
         samples.push([&[number(name), 1][..], text.as_bytes()].concat());
@@ -111,5 +122,7 @@ pub(super) fn names(bytes: &[u8]) {
 }
 
 pub(super) fn names_samples() -> Vec<Vec<u8>> {
-    ["files", "my-service.v2", "..", "domain.1.2", "a/b", ""].map(|name| name.as_bytes().to_vec()).into()
+    ["files", "my-service.v2", "..", "domain.1.2", "a/b", ""]
+        .map(|name| name.as_bytes().to_vec())
+        .into()
 }

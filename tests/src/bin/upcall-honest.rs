@@ -1,5 +1,6 @@
-//! An honest member of a group, for tests with hostile ones: it does what it is told, one line in, one line out. Numbers go to each member, in order; who takes them counts what is missing, doubled or out of order as
-//! wrong, and keeps what is said of whom.
+//! An honest member of a group, for tests with hostile ones: it does what it is told, one line in,
+//! one line out. Numbers go to each member, in order; who takes them counts what is missing,
+//! doubled or out of order as wrong, and keeps what is said of whom.
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
@@ -35,7 +36,9 @@ struct Seen {
 
 fn main() {
     // Nothing of a test outlives it.
-    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)) {
+    if let Err(error) =
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+    {
         eprintln!("upcall-honest: would outlive its test: {error}");
     }
     let mut words: Vec<String> = std::env::args().skip(1).collect();
@@ -45,7 +48,8 @@ fn main() {
     if words.len() == before {
         return run(&words);
     }
-    let done = upcall::thread::processors(1, Pacing::Adaptive).and_then(|processors| processors.run(|| run(&words)));
+    let done = upcall::thread::processors(1, Pacing::Adaptive)
+        .and_then(|processors| processors.run(|| run(&words)));
     if let Err(error) = done {
         say(Err(error.into()));
     }
@@ -71,7 +75,9 @@ fn ended(step: Result<String, RunError>) -> String {
 /// GROUP SIZE RANK [OPTIONS]; a rank of `-` is any. The option `virtual` is `main`'s.
 impl Honest {
     fn join(words: &[String]) -> Result<Self, Box<dyn std::error::Error>> {
-        let [name, size, rank, options @ ..] = words else { return Err("GROUP SIZE RANK [OPTIONS]".into()) };
+        let [name, size, rank, options @ ..] = words else {
+            return Err("GROUP SIZE RANK [OPTIONS]".into());
+        };
         let size: usize = size.parse()?;
         let mut joining = Joining::new(name, size).within(PATIENCE);
         if rank != "-" {
@@ -89,7 +95,11 @@ impl Honest {
         let text: Kind<str> = handlers.kind("text");
         let words: Kind<[u64]> = handlers.kind("words");
         let nested: Kind<()> = handlers.kind("nested");
-        let seen = Rc::new(RefCell::new(Seen { taken: vec![0; size], wrong: vec![0; size], events: Vec::new() }));
+        let seen = Rc::new(RefCell::new(Seen {
+            taken: vec![0; size],
+            wrong: vec![0; size],
+            events: Vec::new(),
+        }));
         handlers.on(number, {
             let seen = seen.clone();
             move |_, from, [number, twice]| {
@@ -129,16 +139,22 @@ impl Honest {
                     sent += 1;
                 }
                 self.poll();
-                let failed = failed.map_or(String::new(), |error| format!("{error:?}").replace(' ', ""));
+                let failed =
+                    failed.map_or(String::new(), |error| format!("{error:?}").replace(' ', ""));
                 Ok(vec![sent.to_string(), failed])
             }
             // The same, a long one each time.
             ["pour", to, count] => {
                 let (to, long) = (to.parse()?, "x".repeat(12_000));
-                let sent: Result<(), _> = (0..count.parse()?).try_for_each(|_: u64| self.group.send(to, self.text, &long));
-                Ok(vec![sent.map_or_else(|error| format!("{error:?}").replace(' ', ""), |()| String::new())])
+                let sent: Result<(), _> = (0..count.parse()?)
+                    .try_for_each(|_: u64| self.group.send(to, self.text, &long));
+                Ok(vec![sent.map_or_else(
+                    |error| format!("{error:?}").replace(' ', ""),
+                    |()| String::new(),
+                )])
             }
-            // So many to one and so many from it, at the same time. The longest time without any, in ms.
+            // So many to one and so many from it, at the same time. The longest time without any,
+            // in ms.
             ["exchange", with, count] => self.exchange(with.parse()?, count.parse()?),
             // Polls and waits for so many ms. How often it came round, and how much longer it took.
             ["endure", ms] => self.endure(Duration::from_millis(ms.parse()?)),
@@ -167,7 +183,9 @@ impl Honest {
                 let mut words = vec![seen.taken[rank].to_string(), seen.wrong[rank].to_string()];
                 words.extend(seen.events.iter().filter_map(|event| match event {
                     Event::Ended { rank: of } if *of == rank => Some("ended".into()),
-                    Event::Violation { rank: of, what } if *of == rank => Some(format!("violation:{}", what.replace(' ', "-"))),
+                    Event::Violation { rank: of, what } if *of == rank => {
+                        Some(format!("violation:{}", what.replace(' ', "-")))
+                    }
                     _ => None,
                 }));
                 Ok(words)
@@ -203,7 +221,11 @@ impl Honest {
                 return Ok(vec![longest.as_millis().to_string()]);
             }
             if last.elapsed() > PATIENCE {
-                return Err(format!("sent {sent}, taken {taken} of {until}; {:?}", self.seen.borrow().events).into());
+                return Err(format!(
+                    "sent {sent}, taken {taken} of {until}; {:?}",
+                    self.seen.borrow().events
+                )
+                .into());
             }
             if sent < count {
                 self.send(with)?;

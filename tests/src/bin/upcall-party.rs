@@ -38,7 +38,9 @@ fn main() {
     }
     match words.as_slice() {
         ["client"] => client::run(),
-        ["member", name, size, rank, options @ ..] => upcall_tests::member::run(name, size, rank, options),
+        ["member", name, size, rank, options @ ..] => {
+            upcall_tests::member::run(name, size, rank, options)
+        }
         ["share", name, options @ ..] => upcall_tests::sharer::run(name, options),
         ["supervise", words @ ..] => upcall_tests::job::supervise(words),
         ["job", words @ ..] => upcall_tests::job::ask(words),
@@ -50,7 +52,9 @@ fn main() {
                 say(Err(error));
             }
         }
-        ["hostile-server", name, seed] => hostile::server::serve(name, seed.parse().unwrap_or_default()),
+        ["hostile-server", name, seed] => {
+            hostile::server::serve(name, seed.parse().unwrap_or_default())
+        }
         ["impostor", name, manner] => impostor::run(name, manner),
         _ => eprintln!(
             "usage: upcall-party [without=CALL,CALL…[!]] [supervised] client | member GROUP SIZE RANK [OPTIONS] | share NAME make|find [OPTIONS] | supervise [OPTIONS] -- MEMBER | job WORDS | job-member WORDS | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | greedy SOCKET NAME | hostile-server NAME SEED | impostor NAME MANNER"
@@ -77,10 +81,16 @@ fn serve(name: &str, options: &[&str]) {
     server = match options {
         [.., "latch"] => server.export(name, latch::export(Latch::default())),
         [.., "relay"] => server.export(name, relay::export(Station::default())),
-        [.., "shapes"] => server.export(name, trial::export(object)).export(&format!("{name}.shapes"), shapes::export(Shapes)),
-        [.., "hoard"] => server.export(name, hoard::export(hoard.clone())).export(&format!("{name}.small"), small::export(small)),
+        [.., "shapes"] => server
+            .export(name, trial::export(object))
+            .export(&format!("{name}.shapes"), shapes::export(Shapes)),
+        [.., "hoard"] => server
+            .export(name, hoard::export(hoard.clone()))
+            .export(&format!("{name}.small"), small::export(small)),
         [.., "other"] => server.export(name, other::export(object)),
-        _ => server.export(name, trial::export(object)).export(&format!("{name}.small"), small::export(small)),
+        _ => server
+            .export(name, trial::export(object))
+            .export(&format!("{name}.small"), small::export(small)),
     };
     let mut ceilings = Ceilings::default();
     for option in options {
@@ -102,7 +112,9 @@ fn serve(name: &str, options: &[&str]) {
                 Err(_) => server.group(group),
             },
             Some(("admit", "any")) => server.policy(policy::any_user()),
-            Some(("admit", users)) => server.policy(policy::users(users.split(',').flat_map(str::parse))),
+            Some(("admit", users)) => {
+                server.policy(policy::users(users.split(',').flat_map(str::parse)))
+            }
             Some(("admit-group", group)) => server.policy(policy::groups(group.parse())),
             _ => server,
         };
@@ -128,7 +140,9 @@ fn serve(name: &str, options: &[&str]) {
                 counts.be_mortal();
                 server
             }
-            "refuse" => server.policy(|peer| Err(format!("process {} is not on the list", peer.pid))),
+            "refuse" => {
+                server.policy(|peer| Err(format!("process {} is not on the list", peer.pid)))
+            }
             _ => server,
         };
     }
@@ -139,18 +153,21 @@ fn serve(name: &str, options: &[&str]) {
     say(Ok(running.addresses().iter().map(ToString::to_string).collect()));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match line.split_whitespace().collect::<Vec<_>>().as_slice() {
-            ["spare-descriptors", count] => say(client::spare_descriptors(count.parse().unwrap_or(0))),
+            ["spare-descriptors", count] => {
+                say(client::spare_descriptors(count.parse().unwrap_or(0)))
+            }
             // Calls from the server's own process, on a kernel thread that serves nobody.
             words @ ["go", ..] => say(upcall_tests::relay::go(words)),
             // Bindings of a process to a name.
             ["revoke", pid, name] => {
-                let revoked = running.revoke(|binding| binding.name == *name && Ok(binding.pid) == pid.parse());
+                let revoked = running
+                    .revoke(|binding| binding.name == *name && Ok(binding.pid) == pid.parse());
                 say(Ok(vec![revoked.to_string()]));
             }
             // How many bindings to a name there are.
-            ["clients", name] => {
-                say(upcall::directory::exported(name).map(|exported| vec![exported.clients.to_string()]).map_err(Into::into))
-            }
+            ["clients", name] => say(upcall::directory::exported(name)
+                .map(|exported| vec![exported.clients.to_string()])
+                .map_err(Into::into)),
             ["fault", text] if upcall_os::fault::arm(text) => say(Ok(Vec::new())),
             ["copied"] => say(Ok(client::copied_since(None))),
             // Number of calls under way of the clients that take all.

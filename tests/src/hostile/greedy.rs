@@ -29,12 +29,16 @@ const FIRST_TEXT: u16 = 3;
 /// # Errors
 /// There is no such server.
 pub fn run(socket: &Path, name: &str) -> Result<(), Box<dyn Error>> {
-    let holds: Vec<Hold> = (0..CHANNELS).map(|_| Hold::of(socket, name, &INTERFACE)).collect::<Result<_, _>>()?;
+    let holds: Vec<Hold> =
+        (0..CHANNELS).map(|_| Hold::of(socket, name, &INTERFACE)).collect::<Result<_, _>>()?;
     let mut lanes = Vec::new();
     for hold in &holds {
         for number in LANES {
             let bell = Bell::new()?;
-            hold.speaker.tell(Request::OpenLane { number, vp: Some(number - LANES.start) }, &[bell.as_fd()]);
+            hold.speaker.tell(
+                Request::OpenLane { number, vp: Some(number - LANES.start) },
+                &[bell.as_fd()],
+            );
             lanes.push(Lane::new(hold, number, Some(bell))?);
         }
     }
@@ -43,7 +47,8 @@ pub fn run(socket: &Path, name: &str) -> Result<(), Box<dyn Error>> {
     // Its lane is there before there is no room for it.
     hoard.inside()?;
     let (things, filled, speakers) = (Vec::new(), Vec::new(), Vec::new());
-    let mut greedy = Greedy { socket, name, holds: &holds, caller, lanes, hoard, things, filled, speakers };
+    let mut greedy =
+        Greedy { socket, name, holds: &holds, caller, lanes, hoard, things, filled, speakers };
     say(show([]));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         say(match line.as_str() {
@@ -98,21 +103,34 @@ fn stacks_of(hold: &Hold, name: &str) -> Result<u64, Box<dyn Error>> {
             other => return Err(format!("binding {id}: {other:?}").into()),
         };
         let plan = plan(&procedures);
-        let sparse = rustix::fs::memfd_create("greedy", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let sparse =
+            rustix::fs::memfd_create("greedy", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&sparse, plan.bytes() as u64)?;
-        rustix::fs::fcntl_add_seals(&sparse, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW)?;
+        rustix::fs::fcntl_add_seals(
+            &sparse,
+            SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW,
+        )?;
         match hold.speaker.ask(Request::Stacks { id }, &[sparse.as_fd()]) {
             Came::Answer(Answer::Mapped, _) => taken += plan.bytes() as u64,
             Came::Answer(Answer::Refused(_), _) => break,
             other => return Err(format!("A-stacks of binding {id}: {other:?}").into()),
         }
-        let at = INTERFACE.procedures.iter().position(|procedure| procedure.name == "give").ok_or("no procedure")?;
+        let at = INTERFACE
+            .procedures
+            .iter()
+            .position(|procedure| procedure.name == "give")
+            .ok_or("no procedure")?;
         let class = plan.class_for(procedures[at].2).ok_or("no A-stacks")?;
         let (first, size) = (plan.first_of(class), plan.classes()[class].size);
         for astack in first..first + plan.classes()[class].count {
-            let reply = caller.call(&give(hold, u64::from(size) - 64, id, astack)).ok_or("no answer")?;
+            let reply =
+                caller.call(&give(hold, u64::from(size) - 64, id, astack)).ok_or("no answer")?;
             if reply.tag() != outcome::DONE {
-                return Err(format!("{size} bytes in A-stack {astack} of binding {id}: {}", reply.tag()).into());
+                return Err(format!(
+                    "{size} bytes in A-stack {astack} of binding {id}: {}",
+                    reply.tag()
+                )
+                .into());
             }
         }
     }
@@ -152,12 +170,17 @@ impl Greedy<'_> {
         // The server seals what it has mapped, so each length has a segment of its own.
         let bring_text = |segment: u16, len: u64| {
             let text = file(len, |fd| list(fd, len, len - 16));
-            bring(hold, segment, &text, len).map_err(|refusal| format!("a text of {len} bytes: {refusal:?}"))
+            bring(hold, segment, &text, len)
+                .map_err(|refusal| format!("a text of {len} bytes: {refusal:?}"))
         };
         bring_text(segment, len)?;
         while len >= MIB / 16 {
             let before = self.inside()?;
-            lane.send(&mut in_segment(number(hold, "keep"), segment, len), Expected::Something, &mut dice);
+            lane.send(
+                &mut in_segment(number(hold, "keep"), segment, len),
+                Expected::Something,
+                &mut dice,
+            );
             hold.server_bell.ring();
             loop {
                 if let Some((reply, _)) = lane.take()? {
@@ -200,9 +223,11 @@ impl Greedy<'_> {
     /// Brings as many segments as the server maps. This process has a page of each. Of the last
     /// segment the server reads all. Says how many they are.
     fn segments(&mut self) -> Outcome {
-        let (page, large) = (|fd: &OwnedFd| allocate(fd, FallocateFlags::empty(), 0, 4096), 256 * MIB);
+        let (page, large) =
+            (|fd: &OwnedFd| allocate(fd, FallocateFlags::empty(), 0, 4096), 256 * MIB);
         let text = file(large, |fd| list(fd, large, large - 16));
-        bring(&self.holds[0], FIRST_TEXT - 1, &text, large).map_err(|refusal| format!("{refusal:?}"))?;
+        bring(&self.holds[0], FIRST_TEXT - 1, &text, large)
+            .map_err(|refusal| format!("{refusal:?}"))?;
         let read = self.call(&in_segment(number(&self.holds[0], "keep"), FIRST_TEXT - 1, large))?;
         let mut count = 0;
         for number in FIRST_TEXT + 32..u16::MAX {

@@ -30,5 +30,6 @@ pub(super) fn punch(file: BorrowedFd<'_>, within: Range<usize>, dice: &mut Dice)
     let first = dice.below(pages);
     let count = if dice.below(4) == 0 { pages - first } else { 1 };
     let (at, len) = (within.start as u64 + first * PAGE as u64, count * PAGE as u64);
-    rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len).is_ok()
+    rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len)
+        .is_ok()
 }

@@ -1,4 +1,5 @@
-//! The lanes of a hostile client, and what it has to hear on them: as long as only a request's contents are wrong, each request has one reply, with its number.
+//! The lanes of a hostile client, and what it has to hear on them: as long as only a request's
+//! contents are wrong, each request has one reply, with its number.
 
 use crate::dice::Dice;
 use crate::speech::{Hold, outcome};
@@ -12,7 +13,8 @@ use upcall_shm::slot::{Image, Slot};
 /// So long a server may take for a reply, on a machine that does much else.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Where the rings begin in a channel's memory, and how many bytes each lane has there (`upcall_shm::channel`).
+/// Where the rings begin in a channel's memory, and how many bytes each lane has there
+/// (`upcall_shm::channel`).
 pub(super) const RINGS: usize = 8192;
 pub(super) const LANE_BYTES: usize = 8192;
 
@@ -49,7 +51,8 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// A lane of `hold` that the server knows: of a kernel thread, or of a virtual processor that has a bell.
+    /// A lane of `hold` that the server knows: of a kernel thread, or of a virtual processor that
+    /// has a bell.
     pub(super) fn new(hold: &Hold, number: u16, bell: Option<Bell>) -> Result<Self, String> {
         let channel = Channel::join(hold.channel.clone()).map_err(|error| error.to_string())?;
         let lane = channel.lane(number).ok_or("no such lane")?;
@@ -99,22 +102,34 @@ impl Lane {
         };
         if !taken {
             return match self.waiting.first() {
-                Some(first) if !self.spoiled && first.since.elapsed() > LONGEST => {
-                    Err(format!("lane {}: no reply in {LONGEST:?} to a request with {:?}", self.number, first.expected))
-                }
+                Some(first) if !self.spoiled && first.since.elapsed() > LONGEST => Err(format!(
+                    "lane {}: no reply in {LONGEST:?} to a request with {:?}",
+                    self.number, first.expected
+                )),
                 _ => Ok(None),
             };
         }
         let Some(at) = self.waiting.iter().position(|waiting| waiting.call == reply.call()) else {
-            return if self.spoiled { Ok(None) } else { Err(format!("lane {}: a reply to no call: {reply:x?}", self.number)) };
+            return if self.spoiled {
+                Ok(None)
+            } else {
+                Err(format!("lane {}: a reply to no call: {reply:x?}", self.number))
+            };
         };
         let expected = self.waiting.swap_remove(at).expected;
         let known = reply.tag() <= outcome::RESULT_NO_MEMORY || reply.tag() == outcome::UNANSWERED;
         // A binding that this client has given up answers so, whatever is called.
         let good = match expected {
-            Expected::Sum(sum) => reply.tag() == outcome::REVOKED || reply.tag() == outcome::DONE && reply.values[0] == sum,
+            Expected::Sum(sum) => {
+                reply.tag() == outcome::REVOKED
+                    || reply.tag() == outcome::DONE && reply.values[0] == sum
+            }
             _ => known,
         };
-        if good || self.spoiled { Ok(Some((reply, expected))) } else { Err(format!("{reply:x?}, where {expected:x?} was due")) }
+        if good || self.spoiled {
+            Ok(Some((reply, expected)))
+        } else {
+            Err(format!("{reply:x?}, where {expected:x?} was due"))
+        }
     }
 }

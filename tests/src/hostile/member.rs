@@ -22,8 +22,19 @@ const VERSION: u32 = 4;
 
 #[derive(Serialize, Deserialize)]
 enum Request {
-    Hello { version: u32, size: u32, rank: Option<u32>, socket: String, kinds: Vec<(String, String)> },
-    Open { version: u32, group: [u8; 16], from: u32, to: u32 },
+    Hello {
+        version: u32,
+        size: u32,
+        rank: Option<u32>,
+        socket: String,
+        kinds: Vec<(String, String)>,
+    },
+    Open {
+        version: u32,
+        group: [u8; 16],
+        from: u32,
+        to: u32,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -152,14 +163,33 @@ impl<'a> Hostile<'a> {
         let socket = format!("member.{}.{space:x}.{}", std::process::id(), place.rank);
         let door = listen(&place.folder.join(&socket));
         let Ok(connection) = Connection::connect(&leader) else { return Ok(None) };
-        let kinds = place.kinds.iter().map(|(name, of)| (name.to_string(), of.to_string())).collect();
+        let kinds =
+            place.kinds.iter().map(|(name, of)| (name.to_string(), of.to_string())).collect();
         let rank = Some(place.rank as u32);
-        connection.send(&pack(&Request::Hello { version: VERSION, size: place.size as u32, rank, socket, kinds }), &[])?;
+        connection.send(
+            &pack(&Request::Hello {
+                version: VERSION,
+                size: place.size as u32,
+                rank,
+                socket,
+                kinds,
+            }),
+            &[],
+        )?;
         let Some(message) = answer(&connection, PATIENCE) else { return Ok(None) };
         match postcard::from_bytes(&message.bytes)? {
             Welcome::Formed { group, members, .. } => {
                 let station = Station::new()?;
-                Ok(Some(Self { place, dice, group, members, door, station, brought: Vec::new(), taken: Vec::new() }))
+                Ok(Some(Self {
+                    place,
+                    dice,
+                    group,
+                    members,
+                    door,
+                    station,
+                    brought: Vec::new(),
+                    taken: Vec::new(),
+                }))
             }
             // A member was stopped or killed. The others form the group again.
             Welcome::Refused(why) if why.ends_with("came in time") => Ok(None),
@@ -195,28 +225,31 @@ impl<'a> Hostile<'a> {
             let first = words(&file, 0, HOME_AT + HOME_WORDS)?;
             first[1].store(HOME_WORDS as u64, Ordering::Relaxed);
             first[0].store(MAGIC, Ordering::Release);
-            let connection = Connection::connect(&self.place.folder.join(&self.members[to].socket)).ok()?;
+            let connection =
+                Connection::connect(&self.place.folder.join(&self.members[to].socket)).ok()?;
             let bell = Bell::new().ok()?;
             connection.send(&pack(&self.open(to)), &[file.as_fd(), bell.as_fd()]).ok()?;
             let answered = answer(&connection, Duration::from_millis(200))?;
-            matches!(postcard::from_bytes(&answered.bytes).ok()?, Opened::Yes { .. }).then_some(Queue {
-                _connection: connection,
-                first,
-                file,
-                bell,
-            })
+            matches!(postcard::from_bytes(&answered.bytes).ok()?, Opened::Yes { .. })
+                .then_some(Queue { _connection: connection, first, file, bell })
         };
         let queue = opened();
         self.brought.extend(queue);
     }
 
     fn open(&self, to: usize) -> Request {
-        Request::Open { version: VERSION, group: self.group, from: self.place.rank as u32, to: to as u32 }
+        Request::Open {
+            version: VERSION,
+            group: self.group,
+            from: self.place.rank as u32,
+            to: to as u32,
+        }
     }
 
     /// Numbers that a receiver of messages could take for something.
     fn number(&mut self) -> u64 {
-        let (kind, count, len) = (self.dice.below(8), self.dice.below(1 << 14), self.dice.below(1 << 20));
+        let (kind, count, len) =
+            (self.dice.below(8), self.dice.below(1 << 14), self.dice.below(1 << 20));
         let header = MESSAGE | count << 48 | kind << 32 | len;
         let flag = [WRAP, HOME, SEGMENT, MESSAGE][self.dice.below(4) as usize];
         match self.dice.below(8) {
@@ -244,7 +277,8 @@ impl<'a> Hostile<'a> {
             self.brought[at].first[place].store(number, Ordering::Release);
         }
         if self.dice.below(8) == 0
-            && let Some(segment) = words(&self.brought[at].file, (1 << 20) * (1 + self.dice.below(6) as usize), 4096)
+            && let Some(segment) =
+                words(&self.brought[at].file, (1 << 20) * (1 + self.dice.below(6) as usize), 4096)
         {
             let number = self.number();
             segment[self.dice.below(4096) as usize].store(number, Ordering::Release);
@@ -299,7 +333,10 @@ impl<'a> Hostile<'a> {
     /// few of them.
     fn babble(&mut self) {
         let to = self.any_other();
-        let Ok(connection) = Connection::connect(&self.place.folder.join(&self.members[to].socket)) else { return };
+        let Ok(connection) = Connection::connect(&self.place.folder.join(&self.members[to].socket))
+        else {
+            return;
+        };
         let mut open = self.open(to);
         if let Request::Open { group, from, to, version } = &mut open {
             match self.dice.below(5) {

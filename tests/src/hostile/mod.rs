@@ -1,9 +1,11 @@
 //! Peers that mean harm, from a seed. Here the client; [`server`] is the other side.
 //!
-//! A client that speaks the protocol as it should up to some step, and then breaks each rule in turn, by chance: a walk that its seed repeats.
+//! A client that speaks the protocol as it should up to some step, and then breaks each rule in
+//! turn, by chance: a walk that its seed repeats.
 //!
-//! Its steps are what no honest client does. It lives many lives, each on a connection of its own; the last one it leaves by dying. While it breaks nothing but what its requests say, it
-//! holds the server to its word: each has one reply, in time, of a kind that there is.
+//! Its steps are what no honest client does. It lives many lives, each on a connection of its own;
+//! the last one it leaves by dying. While it breaks nothing but what its requests say, it holds the
+//! server to its word: each has one reply, in time, of a kind that there is.
 
 pub mod greedy;
 mod holes;
@@ -88,7 +90,12 @@ struct Life<'a> {
 
 impl<'a> Life<'a> {
     /// Opens lanes of both kinds and calls for a while as one should.
-    fn begin((hold, files): (Hold, Files), memory: &'a mut Memory, goods: &'a Goods, dice: &'a mut Dice) -> Result<Self, String> {
+    fn begin(
+        (hold, files): (Hold, Files),
+        memory: &'a mut Memory,
+        goods: &'a Goods,
+        dice: &'a mut Dice,
+    ) -> Result<Self, String> {
         let mut lanes = vec![Lane::new(&hold, 0, None)?, Lane::new(&hold, 1, None)?];
         hold.speaker.tell(Request::OpenLane { number: 1, vp: None }, &[]);
         for (number, vp) in [(33, 3), (34, 62)] {
@@ -97,7 +104,18 @@ impl<'a> Life<'a> {
             lanes.push(Lane::new(&hold, number, Some(bell))?);
         }
         let deaf = dice.below(10) == 0;
-        let mut life = Self { hold, files, lanes, memory, goods, dice, deaf, closed: false, replies: 0, holes: 0 };
+        let mut life = Self {
+            hold,
+            files,
+            lanes,
+            memory,
+            goods,
+            dice,
+            deaf,
+            closed: false,
+            replies: 0,
+            holes: 0,
+        };
         for _ in 0..life.dice.below(20) {
             let lane = life.any_lane();
             life.request(lane, true);
@@ -130,7 +148,8 @@ impl<'a> Life<'a> {
             }
         }
         // Who does not read sees it when he writes.
-        self.closed |= self.deaf && !self.hold.speaker.tell(Request::DropSegment { number: u16::MAX }, &[]);
+        self.closed |=
+            self.deaf && !self.hold.speaker.tell(Request::DropSegment { number: u16::MAX }, &[]);
     }
 
     fn any_lane(&mut self) -> usize {
@@ -141,7 +160,8 @@ impl<'a> Life<'a> {
         let lane = self.any_lane();
         self.collect(lane)?;
         match self.dice.below(128) {
-            // No place for another request: those that are under way are written over, and the server may come to them.
+            // No place for another request: those that are under way are written over, and the
+            // server may come to them.
             0..60 if self.lanes[lane].room() == 0 => {
                 self.scribble_memory();
                 std::thread::yield_now();
@@ -184,8 +204,11 @@ impl<'a> Life<'a> {
     fn request(&mut self, lane: usize, honest: bool) {
         let most = if self.dice.below(8) == 0 { 64 } else { 1 };
         for _ in 0..self.lanes[lane].room().min(most) {
-            let (mut image, expected) =
-                if honest { requests::honest(&self.hold, self.dice) } else { requests::any(&self.hold, self.memory, self.dice) };
+            let (mut image, expected) = if honest {
+                requests::honest(&self.hold, self.dice)
+            } else {
+                requests::any(&self.hold, self.memory, self.dice)
+            };
             self.lanes[lane].send(&mut image, expected, self.dice);
         }
         if self.dice.below(8) != 0 {
@@ -194,7 +217,8 @@ impl<'a> Life<'a> {
     }
 
     fn wake(&self) {
-        // The server looks at its lanes after it has said that it sleeps; so it sees the request, or this ring.
+        // The server looks at its lanes after it has said that it sleeps; so it sees the request,
+        // or this ring.
         fence(Ordering::SeqCst);
         self.hold.server_bell.ring();
     }
@@ -204,7 +228,10 @@ impl<'a> Life<'a> {
         for region in [&self.hold.astacks, &self.hold.segment] {
             let words = region.len() as u64 / 8 - 8;
             // Half of it where blocks begin, and with them the descriptors of lists.
-            let at = if self.dice.below(2) == 0 { self.dice.below(words) } else { self.dice.below(16) } as usize * 8;
+            let at =
+                if self.dice.below(2) == 0 { self.dice.below(words) } else { self.dice.below(16) }
+                    as usize
+                    * 8;
             for word in 0..self.dice.below(8) as usize {
                 put(region, at + word * 8, requests::number(self.dice));
             }
@@ -224,7 +251,11 @@ impl<'a> Life<'a> {
             4 | 5 => punch(self.files.channel.as_fd(), 0..RINGS, self.dice),
             _ => {
                 let (what, file) = sealed(&self.hold, &self.files)[self.dice.below(3) as usize];
-                return if punch(file, 0..PAGE, self.dice) { Err(format!("a hole in {what}")) } else { Ok(()) };
+                return if punch(file, 0..PAGE, self.dice) {
+                    Err(format!("a hole in {what}"))
+                } else {
+                    Ok(())
+                };
             }
         };
         self.holes += u64::from(made);
@@ -237,16 +268,23 @@ impl<'a> Life<'a> {
         let file = words::renew_segment(&self.hold);
         let tries = if self.dice.below(2) == 0 { 1 + self.dice.below(8) } else { 0 };
         for _ in 0..tries {
-            let made = file.as_ref().is_some_and(|file| punch(file.as_fd(), 0..words::SEGMENT, self.dice));
+            let made =
+                file.as_ref().is_some_and(|file| punch(file.as_fd(), 0..words::SEGMENT, self.dice));
             self.holes += u64::from(made);
         }
     }
 
     /// Writes over a request on its way: all but its control word, so that it stays one.
     fn scribble_request(&mut self, lane: usize) {
-        let slot = RINGS + usize::from(self.lanes[lane].number) * LANE_BYTES + self.dice.below(64) as usize * 64;
+        let slot = RINGS
+            + usize::from(self.lanes[lane].number) * LANE_BYTES
+            + self.dice.below(64) as usize * 64;
         for _ in 0..1 + self.dice.below(4) {
-            put(&self.hold.channel, slot + 8 + self.dice.below(7) as usize * 8, requests::number(self.dice));
+            put(
+                &self.hold.channel,
+                slot + 8 + self.dice.below(7) as usize * 8,
+                requests::number(self.dice),
+            );
         }
         self.lanes[lane].expect_anything();
     }
@@ -267,7 +305,8 @@ impl<'a> Life<'a> {
         (0..times).for_each(|_| self.hold.server_bell.ring());
     }
 
-    /// Makes a bell full and blocking, or silent, or what it was: its own, or the one that the server gave it.
+    /// Makes a bell full and blocking, or silent, or what it was: its own, or the one that the
+    /// server gave it.
     fn tamper_with_bells(&mut self, lane: usize) {
         let bell = self.lanes[lane].bell.as_ref().unwrap_or(&self.hold.server_bell);
         let Ok(flags) = rustix::fs::fcntl_getfl(bell) else { return };

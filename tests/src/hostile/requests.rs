@@ -1,4 +1,5 @@
-//! Requests as no client makes them: every field its own guess, most of them near something that exists.
+//! Requests as no client makes them: every field its own guess, most of them near something that
+//! exists.
 
 use super::lanes::Expected;
 use crate::dice::Dice;
@@ -60,7 +61,10 @@ fn inline<const N: usize>(procedure: u16, values: [u64; N]) -> Image {
 /// A call of `add` as it should be, and its sum.
 pub(super) fn honest(it: &Hold, dice: &mut Dice) -> (Image, Expected) {
     let (a, b) = (dice.any() as u32, dice.any() as u32);
-    (inline(it.number("add"), [u64::from(a) | u64::from(b) << 32]), Expected::Sum(a.wrapping_add(b).into()))
+    (
+        inline(it.number("add"), [u64::from(a) | u64::from(b) << 32]),
+        Expected::Sum(a.wrapping_add(b).into()),
+    )
 }
 
 /// A request, good or bad.
@@ -68,8 +72,14 @@ pub(super) fn any(it: &Hold, memory: &Memory, dice: &mut Dice) -> (Image, Expect
     match dice.below(12) {
         0 => honest(it, dice),
         1 => (inline(it.number("open"), [dice.any()]), Expected::Handle),
-        2 => (inline(it.number(["open-brittle", "open-slow"][dice.below(2) as usize]), [dice.any()]), Expected::Handle),
-        3 => (inline(it.number("thing.number"), [Memory::any_of(&memory.handles, dice)]), Expected::Something),
+        2 => (
+            inline(it.number(["open-brittle", "open-slow"][dice.below(2) as usize]), [dice.any()]),
+            Expected::Handle,
+        ),
+        3 => (
+            inline(it.number("thing.number"), [Memory::any_of(&memory.handles, dice)]),
+            Expected::Something,
+        ),
         4 => (inline(RELEASE, [Memory::any_of(&memory.handles, dice)]), Expected::Something),
         5 => {
             let mut image = inline(FETCH, [Memory::any_of(&memory.keys, dice)]);
@@ -90,9 +100,11 @@ fn guess(it: &Hold, dice: &mut Dice) -> Image {
         _ => it.numbers[dice.below(it.numbers.len() as u64) as usize],
     };
     let binding = if dice.below(10) == 0 { dice.below(64) as u16 } else { 0 };
-    let astack = if dice.below(4) == 0 { dice.any() as u16 } else { dice.below(it.stacks as u64) as u16 };
+    let astack =
+        if dice.below(4) == 0 { dice.any() as u16 } else { dice.below(it.stacks as u64) as u16 };
     let place = [Place::Inline, Place::AStack, Place::Segment][dice.below(3) as usize];
-    let segment = if dice.below(4) == 0 { number(dice) as u16 } else { u16::from(place == Place::Segment) };
+    let segment =
+        if dice.below(4) == 0 { number(dice) as u16 } else { u16::from(place == Place::Segment) };
     let mut image = Image::new(0, tag(binding, procedure), astack);
     image.place(place, segment, number(dice) as u32);
     image.values = std::array::from_fn(|_| number(dice));
@@ -104,7 +116,8 @@ fn guess(it: &Hold, dice: &mut Dice) -> Image {
     }
     if dice.below(5) == 0 {
         // Long ago, now, soon, never.
-        let moment = [0, crate::now(), crate::now() + dice.below(2_000_000), u64::MAX][dice.below(4) as usize];
+        let moment = [0, crate::now(), crate::now() + dice.below(2_000_000), u64::MAX]
+            [dice.below(4) as usize];
         image.set_deadline(moment.wrapping_add(dice.below(3)));
     }
     image

@@ -1,7 +1,10 @@
-//! A server that speaks the protocol as it should up to some step, and then breaks each rule in turn: the same walk from the other side.
+//! A server that speaks the protocol as it should up to some step, and then breaks each rule in
+//! turn: the same walk from the other side.
 //!
-//! Each connection has a life of its own, from the seed and its turn: some control messages and some calls are answered as they should be, what comes after them is not. It ends with a
-//! hang-up after some milliseconds, since a call whose answer never comes lasts as long as its server.
+//! Each connection has a life of its own, from the seed and its turn: some control messages and
+//! some calls are answered as they should be, what comes after them is not. It ends with a
+//! hang-up after some milliseconds, since a call whose answer never comes lasts as long as its
+//! server.
 
 mod answers;
 mod calls;
@@ -39,7 +42,8 @@ impl Tally {
     }
 }
 
-/// Listens under `name`. To each line of standard input it says how many steps it has taken, on how many connections, beside how many honest answers.
+/// Listens under `name`. To each line of standard input it says how many steps it has taken, on how
+/// many connections, beside how many honest answers.
 pub fn serve(name: &str, seed: u64) {
     let listener = listen(name);
     let tally = Arc::new(Tally::default());
@@ -47,7 +51,10 @@ pub fn serve(name: &str, seed: u64) {
     say(Ok(Vec::new()));
     std::thread::spawn(move || {
         for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
-            say(show([&counts.steps, &counts.connections, &counts.honest].map(|count| count.load(Ordering::Relaxed))));
+            say(show(
+                [&counts.steps, &counts.connections, &counts.honest]
+                    .map(|count| count.load(Ordering::Relaxed)),
+            ));
         }
     });
     let mut dice = Dice::new(seed);
@@ -75,13 +82,20 @@ fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
     let good = if dice.below(2) == 0 { dice.below(6) } else { u64::MAX };
     let mut calls = None;
     let mut said = 0;
-    while let Ok(Received::Message(message)) = connection.receive_within(Duration::ZERO, Duration::from_secs(60)) {
-        let Ok(ToServer { serial, request }) = postcard::from_bytes::<ToServer>(&message.bytes) else { break };
+    while let Ok(Received::Message(message)) =
+        connection.receive_within(Duration::ZERO, Duration::from_secs(60))
+    {
+        let Ok(ToServer { serial, request }) = postcard::from_bytes::<ToServer>(&message.bytes)
+        else {
+            break;
+        };
         let mut given = message.descriptors.into_iter();
         let mut out = Vec::new();
         let answer = match request {
             Request::Open { .. } => {
-                let Some(memory) = given.next().and_then(|fd| mapped(fd, channel::BYTES)) else { break };
+                let Some(memory) = given.next().and_then(|fd| mapped(fd, channel::BYTES)) else {
+                    break;
+                };
                 hang_up_later(connection, Duration::from_millis(5 + dice.below(60)));
                 let parts = (memory, station.clone(), tally.clone(), over.clone());
                 calls = Some(Calls::begin(parts, Dice::new(dice.any())));
@@ -103,7 +117,9 @@ fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
                 Answer::Mapped
             }
             Request::Segment { number, len } => {
-                let memory = given.next().and_then(|fd| Region::new(MemoryFile::adopt_filled(fd, len as usize).ok()?));
+                let memory = given
+                    .next()
+                    .and_then(|fd| Region::new(MemoryFile::adopt_filled(fd, len as usize).ok()?));
                 calls.iter().zip(memory).for_each(|(calls, memory)| calls.memory(number, memory));
                 Answer::Mapped
             }

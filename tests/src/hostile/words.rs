@@ -1,4 +1,5 @@
-//! The control connection in a hostile client's mouth: messages that are right but for one thing, in any order, and some that are none.
+//! The control connection in a hostile client's mouth: messages that are right but for one thing,
+//! in any order, and some that are none.
 
 use super::requests::number;
 use crate::dice::Dice;
@@ -45,7 +46,8 @@ fn filled(len: usize) -> Option<OwnedFd> {
 }
 
 fn memory(len: u64, seals: SealFlags) -> Option<OwnedFd> {
-    let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
+    let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .ok()?;
     rustix::fs::ftruncate(&fd, len.min(1 << 40)).ok()?;
     rustix::fs::fcntl_add_seals(&fd, seals).ok()?;
     Some(fd)
@@ -58,23 +60,38 @@ fn any_text(dice: &mut Dice) -> String {
 
 /// A message, and how long the memory is that it speaks of.
 fn any_request(dice: &mut Dice) -> (Request, u64) {
-    let small = |dice: &mut Dice| if dice.below(4) == 0 { number(dice) as u16 } else { dice.below(6) as u16 };
+    let small = |dice: &mut Dice| {
+        if dice.below(4) == 0 { number(dice) as u16 } else { dice.below(6) as u16 }
+    };
     match dice.below(18) {
-        0 => (Request::Open { version: if dice.below(2) == 0 { VERSION } else { dice.any() as u32 } }, channel::BYTES as u64),
+        0 => (
+            Request::Open { version: if dice.below(2) == 0 { VERSION } else { dice.any() as u32 } },
+            channel::BYTES as u64,
+        ),
         1..=4 => {
-            let mut procedures = vec![("add".to_string(), dice.any(), "add: func(a: u32, b: u32) -> u32".to_string())];
+            let mut procedures = vec![(
+                "add".to_string(),
+                dice.any(),
+                "add: func(a: u32, b: u32) -> u32".to_string(),
+            )];
             if dice.below(4) != 0 {
                 let known = &crate::interfaces::small::INTERFACE.procedures[0];
-                procedures = vec![(known.name.to_string(), known.hash, known.signature.to_string())];
+                procedures =
+                    vec![(known.name.to_string(), known.hash, known.signature.to_string())];
             }
             if dice.below(8) == 0 {
-                procedures.resize([0, 3, 1001][dice.below(3) as usize], (any_text(dice), dice.any(), String::new()));
+                procedures.resize(
+                    [0, 3, 1001][dice.below(3) as usize],
+                    (any_text(dice), dice.any(), String::new()),
+                );
             }
             let name = if dice.below(4) == 0 { any_text(dice) } else { "trial.small".into() };
-            let interface = if dice.below(8) == 0 { any_text(dice) } else { "upcall:tests/small@1.0.0".into() };
+            let interface =
+                if dice.below(8) == 0 { any_text(dice) } else { "upcall:tests/small@1.0.0".into() };
             let len = crate::interfaces::trial::INTERFACE.plan().bytes();
             let some = [0, len as u32, number(dice) as u32][dice.below(3) as usize];
-            let mut request = Request::Bind { id: small(dice), name, interface, procedures, stacks: some };
+            let mut request =
+                Request::Bind { id: small(dice), name, interface, procedures, stacks: some };
             // One that has A-stacks.
             if dice.below(4) == 0 {
                 request = bind_all(small(dice), "trial", &crate::interfaces::trial::INTERFACE);
@@ -95,7 +112,10 @@ fn any_request(dice: &mut Dice) -> (Request, u64) {
         12..=14 => (Request::DropSegment { number: small(dice) }, 0),
         15 | 16 => {
             // Some binding has A-stacks of this length, maybe.
-            (Request::Stacks { id: small(dice) }, crate::interfaces::trial::INTERFACE.plan().bytes() as u64)
+            (
+                Request::Stacks { id: small(dice) },
+                crate::interfaces::trial::INTERFACE.plan().bytes() as u64,
+            )
         }
         _ => ([Request::List, Request::Tallies][dice.below(2) as usize].clone(), 0),
     }
@@ -117,7 +137,10 @@ pub(super) fn say(speaker: &Speaker, goods: &Goods, fatal: bool, dice: &mut Dice
     let count = if dice.below(4) == 0 { dice.below(9) } else { wanted };
     let owned: Vec<OwnedFd> = (0..count).filter_map(|_| goods.any(len, dice)).collect();
     let descriptors: Vec<_> = owned.iter().map(AsFd::as_fd).collect();
-    let Ok(mut bytes) = postcard::to_stdvec(&ToServer { serial: dice.any() as u32, request }) else { return };
+    let Ok(mut bytes) = postcard::to_stdvec(&ToServer { serial: dice.any() as u32, request })
+    else {
+        return;
+    };
     if fatal {
         for _ in 0..dice.below(4) {
             let at = dice.below(bytes.len() as u64) as usize;

@@ -1,13 +1,15 @@
-//! A-stacks that have run out, and those who do not need them (LRPC, sections 3.1, 3.2 and 5.2; requirements L3 and L5).
+//! A-stacks that have run out, and those who do not need them (LRPC, sections 3.1, 3.2 and 5.2;
+//! requirements L3 and L5).
 
 use crate::{in_company, place};
 use std::time::Duration;
 use upcall_tests::party::Party;
 use upcall_tests::place::eventually;
 
-/// While every A-stack of one size class is in the hands of a call that stays in the server, calls of another class and calls that need none go through; calls of the same
-/// class, of the same procedure or of another, wait, and get one in their turn. Nothing is released before the other calls have returned, so if these depended on it
-/// they would never return.
+/// While every A-stack of one size class is in the hands of a call that stays in the server, calls
+/// of another class and calls that need none go through; calls of the same class, of the same
+/// procedure or of another, wait, and get one in their turn. Nothing is released before the other
+/// calls have returned, so if these depended on it they would never return.
 #[test]
 fn a_class_that_has_run_out_holds_up_no_other() {
     let _company = in_company();
@@ -23,7 +25,8 @@ fn a_class_that_has_run_out_holds_up_no_other() {
     }
 }
 
-/// Of twenty calls with a kilobyte each five find an A-stack. The others wait, or go by memory beside it, as the binding says.
+/// Of twenty calls with a kilobyte each five find an A-stack. The others wait, or go by memory
+/// beside it, as the binding says.
 #[test]
 fn calls_without_an_a_stack_wait_or_grow_as_the_binding_says() {
     let _company = in_company();
@@ -36,14 +39,19 @@ fn calls_without_an_a_stack_wait_or_grow_as_the_binding_says() {
         client.ask("bind-latch latch").expect_ok("binding");
         let before = asks.ask("came-in").numbers("calls before")[0];
         client.ask(&format!("{how} 20")).expect_ok("calls");
-        let came_in = |asks: &mut Party| asks.ask("came-in").numbers("calls that came in")[0] - before;
-        eventually("calls come in", || if came_in(&mut asks) < at_once { Err(how.into()) } else { Ok(()) });
+        let came_in =
+            |asks: &mut Party| asks.ask("came-in").numbers("calls that came in")[0] - before;
+        eventually("calls come in", || {
+            if came_in(&mut asks) < at_once { Err(how.into()) } else { Ok(()) }
+        });
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(came_in(&mut asks), at_once, "{how}");
         asks.ask("let-out 20").expect_ok("letting them out");
-        eventually("all calls end", || match client.ask("holds-ended").numbers("calls that ended")[0] {
-            20 => Ok(()),
-            ended => Err(format!("{ended}")),
+        eventually("all calls end", || {
+            match client.ask("holds-ended").numbers("calls that ended")[0] {
+                20 => Ok(()),
+                ended => Err(format!("{ended}")),
+            }
         });
     }
 }

@@ -1,11 +1,13 @@
-//! What a binding lets its client do: call the procedures of its interface, and only those, until it is taken back (L1, L4).
+//! What a binding lets its client do: call the procedures of its interface, and only those, until
+//! it is taken back (L1, L4).
 
 use crate::{in_company, place};
 use upcall_shm::slot::{Image, NO_ASTACK};
 use upcall_tests::place::eventually;
 use upcall_tests::speech::{Hold, outcome, tag};
 
-/// Who may bind to one interface of a domain calls by hand what it was not given: other numbers through its binding, its numbers through bindings that it does not have.
+/// Who may bind to one interface of a domain calls by hand what it was not given: other numbers
+/// through its binding, its numbers through bindings that it does not have.
 #[test]
 fn a_binding_is_good_for_its_own_procedures_only() {
     let _company = in_company();
@@ -14,12 +16,17 @@ fn a_binding_is_good_for_its_own_procedures_only() {
     let mut other = place.client();
     other.ask("bind trial").expect_ok("another client's binding");
     // The interface with one procedure, of the two that the domain exports.
-    let it = Hold::of(&place.sockets()[0], "trial.small", &upcall_tests::interfaces::small::INTERFACE).expect("a channel");
+    let it =
+        Hold::of(&place.sockets()[0], "trial.small", &upcall_tests::interfaces::small::INTERFACE)
+            .expect("a channel");
     let caller = it.caller();
     let call = |binding, procedure| {
         let mut request = Image::new(0, tag(binding, procedure), NO_ASTACK);
         request.place(upcall_shm::slot::Place::Inline, 0, 8);
-        caller.call(&request).unwrap_or_else(|| panic!("no reply to procedure {procedure} of binding {binding}")).tag()
+        caller
+            .call(&request)
+            .unwrap_or_else(|| panic!("no reply to procedure {procedure} of binding {binding}"))
+            .tag()
     };
     assert_eq!(call(0, it.numbers[0]), outcome::DONE);
     // Of the numbers between, the runtime's own mean something, and are checked elsewhere.
@@ -48,8 +55,14 @@ fn a_server_takes_back_one_binding_of_a_living_client() {
         let marks = other.ask("marks").numbers("marks");
         if marks == [1, 0] { Ok(()) } else { Err(format!("{marks:?}")) }
     });
-    assert_eq!(server.ask(&format!("revoke {} trial", client.pid())).numbers("bindings taken back"), [1]);
-    assert_eq!(server.ask(&format!("revoke {} trial", client.pid())).numbers("bindings taken back again"), [0]);
+    assert_eq!(
+        server.ask(&format!("revoke {} trial", client.pid())).numbers("bindings taken back"),
+        [1]
+    );
+    assert_eq!(
+        server.ask(&format!("revoke {} trial", client.pid())).numbers("bindings taken back again"),
+        [0]
+    );
     // What runs is not cut off.
     client.hear().expect_ok("the call that ran");
     for _ in 0..3 {

@@ -30,7 +30,8 @@ impl Luggage {
         Self {
             channel: channel_memory(),
             station: Station::new().expect("a station"),
-            stacks: MemoryFile::create("upcall-astacks", trial::INTERFACE.plan().bytes()).expect("memory"),
+            stacks: MemoryFile::create("upcall-astacks", trial::INTERFACE.plan().bytes())
+                .expect("memory"),
             segment,
             bell: Bell::new().expect("a bell"),
         }
@@ -67,9 +68,14 @@ fn break_off(socket: &Path, count: usize, end: End) {
     let speaker = Speaker::connect(socket).expect("a connection");
     for (at, (request, descriptors)) in luggage.messages().into_iter().take(count).enumerate() {
         let is_last = at + 1 == count;
-        let is_answered = !matches!(request, Request::OpenLane { .. } | Request::DropSegment { .. } | Request::Unbind { .. });
-        let bytes = postcard::to_stdvec(&ToServer { serial: 1, request }).expect("a message can be packed");
-        let bytes = if is_last && matches!(end, End::Half) { &bytes[..bytes.len() / 2] } else { &bytes };
+        let is_answered = !matches!(
+            request,
+            Request::OpenLane { .. } | Request::DropSegment { .. } | Request::Unbind { .. }
+        );
+        let bytes =
+            postcard::to_stdvec(&ToServer { serial: 1, request }).expect("a message can be packed");
+        let bytes =
+            if is_last && matches!(end, End::Half) { &bytes[..bytes.len() / 2] } else { &bytes };
         speaker.send(bytes, &descriptors);
         if is_answered && matches!(end, End::Answered) {
             speaker.hear();

@@ -1,4 +1,5 @@
-//! What clients may hold in a server: whoever takes all it can get leaves room for others, and gives it back when it goes (L3, L8).
+//! What clients may hold in a server: whoever takes all it can get leaves room for others, and
+//! gives it back when it goes (L3, L8).
 
 use crate::{in_company, place};
 use std::time::Duration;
@@ -19,12 +20,14 @@ pub(crate) fn bound(place: &Place, name: &str) -> Party {
     client
 }
 
-/// Of 16 stacks a client whose calls wait for ever gets 8, and a second one 4: half of what is free each time. A third is served as though nobody else was there.
+/// Of 16 stacks a client whose calls wait for ever gets 8, and a second one 4: half of what is free
+/// each time. A third is served as though nobody else was there.
 fn waiting_calls_leave_stacks_for_others(options: &str, calls: u64) {
     let _company = in_company();
     let place = place();
     let _server = place.serve(&format!("latch {options} calls={calls} latch"));
-    let (mut first, mut second, mut third) = (bound(&place, "latch"), bound(&place, "latch"), bound(&place, "latch"));
+    let (mut first, mut second, mut third) =
+        (bound(&place, "latch"), bound(&place, "latch"), bound(&place, "latch"));
     first.ask("hold 60").expect_ok("calls");
     expect(&mut third, "came-in", calls / 2);
     second.ask("hold 60").expect_ok("calls");
@@ -64,16 +67,23 @@ fn a_server_without_stacks_uses_no_processor_time() {
     let (mut first, mut second) = (bound(&place, "latch"), bound(&place, "latch"));
     first.ask("hold 60").expect_ok("calls");
     second.ask("hold 60").expect_ok("calls");
-    come_to_rest("a server in which no call ends", &[server.pid()], Duration::from_secs(1), Duration::from_millis(5));
+    come_to_rest(
+        "a server in which no call ends",
+        &[server.pid()],
+        Duration::from_secs(1),
+        Duration::from_millis(5),
+    );
 }
 
-/// What waits in the lanes of a client that dies is dropped; its calls that run go on to their end, and hold their stacks until then.
+/// What waits in the lanes of a client that dies is dropped; its calls that run go on to their end,
+/// and hold their stacks until then.
 #[test]
 fn a_killed_client_leaves_its_share() {
     let _company = in_company();
     let place = place();
     let _server = place.serve("latch calls=16 latch");
-    let (mut first, mut second, mut third) = (bound(&place, "latch"), bound(&place, "latch"), bound(&place, "latch"));
+    let (mut first, mut second, mut third) =
+        (bound(&place, "latch"), bound(&place, "latch"), bound(&place, "latch"));
     first.ask("hold 60").expect_ok("calls");
     expect(&mut third, "came-in", 8);
     first.kill();
@@ -96,7 +106,8 @@ fn bind_until_refused(client: &mut Party, times: u64) -> u64 {
     said[0].parse().expect("a number")
 }
 
-/// A client that binds a thousand times gets its share, is told so, and keeps nobody else from binding.
+/// A client that binds a thousand times gets its share, is told so, and keeps nobody else from
+/// binding.
 #[test]
 fn who_binds_a_thousand_times_does_not_exhaust_the_server() {
     let _company = in_company();
@@ -160,7 +171,9 @@ fn a_result_that_is_not_kept_says_so() {
         client.ask(&format!("bind {name}")).expect_ok("binding");
         for _ in 0..3 {
             client.ask("make 400000").expect_ok("half of what there is");
-            client.ask("make 600000").expect_error("ResultQuota", &["has run", " 600", "1000000", "all clients"]);
+            client
+                .ask("make 600000")
+                .expect_error("ResultQuota", &["has run", " 600", "1000000", "all clients"]);
         }
     }
 }

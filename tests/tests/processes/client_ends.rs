@@ -1,4 +1,5 @@
-//! `kill -9` of clients: the server goes on, and nothing of theirs is left (LRPC, section 5.3; requirements L14 and L16).
+//! `kill -9` of clients: the server goes on, and nothing of theirs is left (LRPC, section 5.3;
+//! requirements L14 and L16).
 
 use crate::{in_company, place};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -36,7 +37,9 @@ fn clients_killed(count: u32, honest: u32) {
         let mut client = place.client();
         client.ask("bind trial").expect_ok("binding");
         client.ask(&format!("open {}", dice.below(50))).expect_ok("opening");
-        client.ask(["storm 2 4", "storm 0 8", "storm 4 0"][victim as usize % 3]).expect_ok("a storm");
+        client
+            .ask(["storm 2 4", "storm 0 8", "storm 4 0"][victim as usize % 3])
+            .expect_ok("a storm");
         std::thread::sleep(Duration::from_micros(dice.below(5000)));
         client.kill();
         client.ended();
@@ -55,12 +58,16 @@ fn clients_killed(count: u32, honest: u32) {
     let before = before.unwrap();
     eventually("the server has given everything back", || {
         let mut now = Usage::of(server.pid());
-        // The bystander may have more segments than before: as many as it makes large calls at once.
+        // The bystander may have more segments than before: as many as it makes large calls at
+        // once.
         now.shared = now.shared.saturating_sub(6);
         if now.is_back_to(&before) {
             return Ok(());
         }
-        Err(format!("{now:?}, after six clients {before:?}; open: {}", open_descriptors(server.pid())))
+        Err(format!(
+            "{now:?}, after six clients {before:?}; open: {}",
+            open_descriptors(server.pid())
+        ))
     });
     println!("after six clients {before:?}, after {count} {:?}", Usage::of(server.pid()));
 }
@@ -98,7 +105,11 @@ fn a_dead_client_leaves_no_block_of_memory() {
             eventually(&format!("the server has freed what a client {who} had"), || {
                 last = server.ask("held").numbers("held");
                 let [blocks, bytes] = last[..] else { panic!("{last:?}") };
-                if blocks <= most { Ok(()) } else { Err(format!("it holds {blocks} blocks of {bytes} bytes, more than {most}")) }
+                if blocks <= most {
+                    Ok(())
+                } else {
+                    Err(format!("it holds {blocks} blocks of {bytes} bytes, more than {most}"))
+                }
             });
             last
         };
@@ -110,16 +121,23 @@ fn a_dead_client_leaves_no_block_of_memory() {
         });
         (0..CLIENTS).for_each(|_| dies());
         let after = held(before[0] + CLIENTS / 2);
-        println!("    a client {who}: {} blocks and {} bytes before, {} and {} after", before[0], before[1], after[0], after[1]);
+        println!(
+            "    a client {who}: {} blocks and {} bytes before, {} and {} after",
+            before[0], before[1], after[0], after[1]
+        );
     }
 }
 
 /// Duplicates of all sockets of a process, or `None` where the kernel refuses that.
 fn sockets_of(pid: u32) -> Option<Vec<OwnedFd>> {
-    let pidfd = pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).expect("a pidfd of the client");
-    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the client's descriptors").flatten();
-    let sockets = entries
-        .filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().starts_with("socket:")));
+    let pidfd =
+        pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).expect("a pidfd of the client");
+    let entries =
+        std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the client's descriptors").flatten();
+    let sockets = entries.filter(|entry| {
+        std::fs::read_link(entry.path())
+            .is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
+    });
     let numbers = sockets.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.map(|number| pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).ok()).collect()
 }
@@ -158,7 +176,11 @@ fn a_dead_client_ends_though_another_process_has_its_socket() {
         client.ended();
         eventually("the client's objects are dropped", || {
             let things = observer.ask("things").numbers("things");
-            if things == [3 * round, 3 * round] { Ok(()) } else { Err(format!("made and dropped: {things:?}")) }
+            if things == [3 * round, 3 * round] {
+                Ok(())
+            } else {
+                Err(format!("made and dropped: {things:?}"))
+            }
         });
         let now = rest();
         if now.is_back_to(&before) {

@@ -10,7 +10,9 @@ use upcall_shm::slot::{Image, NO_ASTACK, Place};
 use upcall_tests::group::Group;
 use upcall_tests::place::AtLast;
 use upcall_tests::segments::{allocate, bring, file, list};
-use upcall_tests::speech::{Answer, Came, Hold, Refusal, Request, Speaker, bind_all, outcome, plan, tag};
+use upcall_tests::speech::{
+    Answer, Came, Hold, Refusal, Request, Speaker, bind_all, outcome, plan, tag,
+};
 use upcall_tests::usage::{Usage, memory, processor_time};
 
 const MIB: u64 = 1 << 20;
@@ -29,7 +31,11 @@ impl Paid {
     const CHANNEL: Self = Self { descriptors: 5, mappings: 5, bytes: 2 * MIB };
 
     fn and(self, descriptors: usize, mappings: usize, bytes: u64) -> Self {
-        Self { descriptors: self.descriptors + descriptors, mappings: self.mappings + mappings, bytes: self.bytes + bytes }
+        Self {
+            descriptors: self.descriptors + descriptors,
+            mappings: self.mappings + mappings,
+            bytes: self.bytes + bytes,
+        }
     }
 }
 
@@ -74,15 +80,27 @@ impl Ledger {
         let now = self.now();
         let more = (now.0.saturating_sub(self.before.0), now.1.saturating_sub(self.before.1));
         println!("    {what}: {} KiB of its own, {} KiB charged", more.0 / 1024, more.1 / 1024);
-        assert!(more.0 <= most && more.1 <= most, "{what}: the server pays {more:?} bytes more, at most {most} were permitted");
+        assert!(
+            more.0 <= most && more.1 <= most,
+            "{what}: the server pays {more:?} bytes more, at most {most} were permitted"
+        );
         let used = Usage::of(self.pid);
         let descriptors = used.descriptors.saturating_sub(self.used.descriptors);
         let mappings = used.mappings.saturating_sub(self.used.mappings);
         let time = processor_time(self.pid).saturating_sub(self.time);
-        println!("        {descriptors} descriptors, {mappings} mappings, {} ms; its client: {paid:?}", time / 1_000_000);
-        assert!(descriptors <= 2 * paid.descriptors + BEYOND, "{what}: {descriptors} descriptors for {paid:?}");
+        println!(
+            "        {descriptors} descriptors, {mappings} mappings, {} ms; its client: {paid:?}",
+            time / 1_000_000
+        );
+        assert!(
+            descriptors <= 2 * paid.descriptors + BEYOND,
+            "{what}: {descriptors} descriptors for {paid:?}"
+        );
         assert!(mappings <= 2 * paid.mappings + BEYOND, "{what}: {mappings} mappings for {paid:?}");
-        assert!(time <= TIME.0 * paid.bytes + TIME.1, "{what}: {time} ns of processor time for {paid:?}");
+        assert!(
+            time <= TIME.0 * paid.bytes + TIME.1,
+            "{what}: {time} ns of processor time for {paid:?}"
+        );
     }
 }
 
@@ -105,7 +123,9 @@ fn memory_files_with_holes_cost_the_server_nothing() {
     let fills: [(&str, Fill); 3] = [
         ("never touched", |_| {}),
         ("half allocated", |fd| allocate(fd, FallocateFlags::empty(), 0, 4 * MIB)),
-        ("allocated behind its end", |fd| allocate(fd, FallocateFlags::KEEP_SIZE, 8 * MIB, 8 * MIB)),
+        ("allocated behind its end", |fd| {
+            allocate(fd, FallocateFlags::KEEP_SIZE, 8 * MIB, 8 * MIB)
+        }),
     ];
     for (what, fill) in fills {
         let refusal = bring(&hold, 2, &file(8 * MIB, fill), 8 * MIB).expect_err(what);
@@ -118,13 +138,19 @@ fn memory_files_with_holes_cost_the_server_nothing() {
     let filled = file(8 * MIB, |fd| allocate(fd, none, 0, 8 * MIB));
     bring(&hold, 2, &filled, 8 * MIB).expect("one without holes");
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    assert!(rustix::fs::fallocate(&filled, punch, 0, 8 * MIB).is_err(), "a hole was punched in a segment that the server uses");
+    assert!(
+        rustix::fs::fallocate(&filled, punch, 0, 8 * MIB).is_err(),
+        "a hole was punched in a segment that the server uses"
+    );
     let again = rustix::fs::open(
         format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&filled)),
         rustix::fs::OFlags::RDWR,
         rustix::fs::Mode::empty(),
     );
-    assert!(rustix::fs::fallocate(again.expect("the same file"), punch, 0, 8 * MIB).is_err(), "by another descriptor");
+    assert!(
+        rustix::fs::fallocate(again.expect("the same file"), punch, 0, 8 * MIB).is_err(),
+        "by another descriptor"
+    );
     hold.caller().call(&in_segment(&hold, "sum", 2, 8 * MIB)).expect("an answer");
     ledger.check("a call with 8 MiB of the client's", 2 * MIB, Paid::CHANNEL.and(1, 1, 20 * MIB));
     drop((hold, filled));
@@ -146,7 +172,10 @@ fn a_list_that_is_copied_has_a_quota_and_the_call_does_not_run_beyond() {
     assert_eq!(said, (outcome::QUOTA, len - 16, 16 * MIB, 0), "more than a call may have");
     ledger.check("a list of 64 MiB", 2 * MIB, Paid::CHANNEL.and(1, 1, len));
     // As a program sees it; and what is permitted goes on.
-    scene.honest.ask("total 4000000").expect_error("Quota", &["did not run", "32000000", "16777216", "TOML"]);
+    scene
+        .honest
+        .ask("total 4000000")
+        .expect_error("Quota", &["did not run", "32000000", "16777216", "TOML"]);
     assert_eq!(scene.honest.ask("total 2000000").numbers("total"), [6_000_000]);
     ledger.check("lists within the quota", 64 * MIB, Paid::CHANNEL.and(3, 3, len + 48 * MIB));
     drop((hold, filled));
@@ -178,12 +207,15 @@ fn shared_memory_that_may_have_no_pages_has_a_quota() {
     let bytes = |procedures: &[(u16, u16, u32)]| plan(procedures).bytes();
     let mut bound = 0;
     let refusal = loop {
-        let Came::Answer(Answer::Bound { procedures }, _) =
-            hold.speaker.ask(bind_all(bound + 1, "trial", &upcall_tests::interfaces::trial::INTERFACE), &[])
+        let Came::Answer(Answer::Bound { procedures }, _) = hold
+            .speaker
+            .ask(bind_all(bound + 1, "trial", &upcall_tests::interfaces::trial::INTERFACE), &[])
         else {
             panic!("not bound, after {bound}")
         };
-        let sparse = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
+        let sparse =
+            rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+                .expect("memory");
         rustix::fs::ftruncate(&sparse, bytes(&procedures) as u64).expect("a length");
         let proper = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW;
         rustix::fs::fcntl_add_seals(&sparse, proper).expect("seals");
@@ -197,8 +229,15 @@ fn shared_memory_that_may_have_no_pages_has_a_quota() {
     println!("    after {bound} bindings: {refusal:?}");
     // Each has a file of its own, which the client has mapped or could map.
     let bound = usize::from(bound);
-    ledger.check("bindings whose A-stacks nobody has filled", 2 * MIB, Paid::CHANNEL.and(bound, bound, 0));
-    assert!(matches!(&refusal, Refusal::Ceiling(text) if text.contains("may have no pages")), "{refusal:?}");
+    ledger.check(
+        "bindings whose A-stacks nobody has filled",
+        2 * MIB,
+        Paid::CHANNEL.and(bound, bound, 0),
+    );
+    assert!(
+        matches!(&refusal, Refusal::Ceiling(text) if text.contains("may have no pages")),
+        "{refusal:?}"
+    );
     drop(hold);
     scene.close(before);
 }
@@ -241,7 +280,9 @@ fn dies_with_segments(count: u16, len: u64) {
             binds += 1;
         }
     });
-    let enough = most.inspect(|binds| println!("    {binds} binds while the segments went")).any(|binds| binds >= 3);
+    let enough = most
+        .inspect(|binds| println!("    {binds} binds while the segments went"))
+        .any(|binds| binds >= 3);
     assert!(enough, "nobody binds while memory is freed");
     scene.close(before);
 }
@@ -311,9 +352,16 @@ fn results_that_are_not_fetched_have_a_quota() {
     };
     println!("    {kept} results were kept");
     // The limit of one client has the number 1.
-    assert_eq!((refused.tag(), refused.values[1], refused.values[2]), (outcome::RESULT_QUOTA, 4 * MIB, 1));
+    assert_eq!(
+        (refused.tag(), refused.values[1], refused.values[2]),
+        (outcome::RESULT_QUOTA, 4 * MIB, 1)
+    );
     assert!((1..=4).contains(&kept), "{kept}");
-    ledger.check("results that are not fetched", 16 * MIB, Paid::CHANNEL.and(0, 0, (kept + 1) * MIB));
+    ledger.check(
+        "results that are not fetched",
+        16 * MIB,
+        Paid::CHANNEL.and(0, 0, (kept + 1) * MIB),
+    );
     drop(caller);
     drop(hold);
     scene.close(before);
@@ -326,7 +374,8 @@ fn connections_and_messages_that_are_no_use_cost_what_they_cost_their_sender() {
     let mut scene = Scene::new("");
     let before = scene.warm();
     let ledger = Ledger::of(&scene, 512 * MIB);
-    let speakers: Vec<_> = (0..50).map(|_| Speaker::connect(&scene.socket).expect("a connection")).collect();
+    let speakers: Vec<_> =
+        (0..50).map(|_| Speaker::connect(&scene.socket).expect("a connection")).collect();
     // The last one is let in after all others.
     let came = speakers[49].ask(Request::List, &[]);
     assert!(matches!(came, Came::Answer(Answer::Exports, _)), "{came:?}");
@@ -335,9 +384,16 @@ fn connections_and_messages_that_are_no_use_cost_what_they_cost_their_sender() {
     let long = vec![0xff; 150_000];
     for speaker in &speakers {
         speaker.send(&long, &[]);
-        assert!(matches!(speaker.hear(), Came::Closed), "a message that cannot be read ends its connection");
+        assert!(
+            matches!(speaker.hear(), Came::Closed),
+            "a message that cannot be read ends its connection"
+        );
     }
-    ledger.check("fifty long messages", 4 * MIB, Paid { descriptors: 50, mappings: 0, bytes: 50 * 150_000 });
+    ledger.check(
+        "fifty long messages",
+        4 * MIB,
+        Paid { descriptors: 50, mappings: 0, bytes: 50 * 150_000 },
+    );
     drop(speakers);
     scene.close(before);
 }

@@ -18,9 +18,11 @@ fn who_finds_no_lane_takes_the_first_that_is_free() {
     client.ask(&format!("stay-by {LANES}")).expect_ok("calls");
     expect(&mut other, "inside", LANES);
     client.say("crowd 64");
-    eventually("there is a thread for each call", || match Usage::of(client.pid()).threads as u64 {
-        now if now >= LANES + 64 => Ok(()),
-        now => Err(format!("{now} threads")),
+    eventually("there is a thread for each call", || {
+        match Usage::of(client.pid()).threads as u64 {
+            now if now >= LANES + 64 => Ok(()),
+            now => Err(format!("{now} threads")),
+        }
     });
     other.ask(&format!("let-out {}", LANES - 1)).expect_ok("letting all but one out");
     client.hear().expect_ok("64 calls beside one that stays");

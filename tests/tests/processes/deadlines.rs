@@ -1,4 +1,5 @@
-//! Calls with a deadline: a server that takes too long costs that call, in bounded time, and nothing else (U4, and the first part of L15).
+//! Calls with a deadline: a server that takes too long costs that call, in bounded time, and
+//! nothing else (U4, and the first part of L15).
 
 use crate::{alone, in_company, place};
 use rustix::process::Signal;
@@ -9,16 +10,27 @@ use upcall_tests::place::eventually;
 /// Waits until no thread is left that waits for a late reply.
 fn nobody_waits_in(client: &Party) {
     eventually("no thread is left", || {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", client.pid())).into_iter().flatten().flatten();
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", client.pid()))
+            .into_iter()
+            .flatten()
+            .flatten();
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
         let late = names.filter(|name| name.starts_with("upcall-late")).count();
         if late == 0 { Ok(()) } else { Err(format!("{late} wait for late replies")) }
     });
 }
 
-/// A stopped server, and a client that has called it with a deadline: `kernel` kernel threads and `users` user-level threads. Says how many calls were done, how many aborted after
-/// and how many before they were sent, and how long the longest took; and how many objects there were before the stop. They are given up at their deadlines, or by `words`.
-fn abort_calls_to_a_stopped_server(server: &Party, client: &mut Party, kernel: u64, users: u64, how: &str) -> ([u64; 4], u64) {
+/// A stopped server, and a client that has called it with a deadline: `kernel` kernel threads and
+/// `users` user-level threads. Says how many calls were done, how many aborted after and how many
+/// before they were sent, and how long the longest took; and how many objects there were before the
+/// stop. They are given up at their deadlines, or by `words`.
+fn abort_calls_to_a_stopped_server(
+    server: &Party,
+    client: &mut Party,
+    kernel: u64,
+    users: u64,
+    how: &str,
+) -> ([u64; 4], u64) {
     client.ask("bind trial").expect_ok("binding");
     // Everything that is made at the first call is there.
     client.say(&format!("deadlines {kernel} {users} 10000"));
@@ -44,9 +56,12 @@ fn give_up_a_stopped_server(kernel: u64, users: u64, how: &str) {
     let place = place();
     let server = place.serve("trial");
     let mut client = place.client();
-    let (numbers, before) = abort_calls_to_a_stopped_server(&server, &mut client, kernel, users, how);
+    let (numbers, before) =
+        abort_calls_to_a_stopped_server(&server, &mut client, kernel, users, how);
     let [_, sent, unsent, longest] = numbers;
-    println!("{sent} calls were aborted after and {unsent} before they were sent, the longest after {longest} ms");
+    println!(
+        "{sent} calls were aborted after and {unsent} before they were sent, the longest after {longest} ms"
+    );
     assert!(sent > 0 && longest >= 200, "{numbers:?}");
     server.signal(Signal::CONT);
     let made = client.hear().numbers("the same calls afterwards")[0];
@@ -74,7 +89,8 @@ fn both_kinds_leave_a_stopped_server() {
     a_stopped_server(30, 80);
 }
 
-/// All A-stacks may be held by abandoned calls when the server dies: who waits for one returns nevertheless.
+/// All A-stacks may be held by abandoned calls when the server dies: who waits for one returns
+/// nevertheless.
 fn a_killed_server(kernel: u64, users: u64) {
     let _alone = alone();
     for how in HOW {
@@ -103,11 +119,13 @@ fn deadlines_that_fall_together_with_replies() {
     let _alone = alone();
     let place = place();
     let _server = place.serve("trial");
-    let cases = [(6, 0), (0, 20), (4, 10)].into_iter().flat_map(|threads| HOW.map(|how| (threads, how)));
+    let cases =
+        [(6, 0), (0, 20), (4, 10)].into_iter().flat_map(|threads| HOW.map(|how| (threads, how)));
     for ((kernel, users), how) in cases {
         let mut client = place.client();
         client.ask("bind trial").expect_ok("binding");
-        let numbers = client.ask(&format!("close-deadlines {kernel} {users} 1000 {how}")).numbers("calls");
+        let numbers =
+            client.ask(&format!("close-deadlines {kernel} {users} 1000 {how}")).numbers("calls");
         let [done, sent, unsent] = numbers[..] else { panic!("{numbers:?}") };
         println!(
             "{kernel} kernel and {users} user-level threads, {how:?}: {done} calls were done, {sent} aborted after and {unsent} before they were sent"
@@ -146,7 +164,9 @@ fn a_procedure_that_takes_too_long_runs_to_its_end() {
     let _server = place.serve("trial");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    let text = client.ask("work-by 3000 50").expect_error("Aborted", &["deadline", "may still run", "call again"]);
+    let text = client
+        .ask("work-by 3000 50")
+        .expect_error("Aborted", &["deadline", "may still run", "call again"]);
     println!("{text}");
     // Others are served meanwhile, this client's as well.
     assert_eq!(client.ask("add 2 3").numbers("add"), [5]);

@@ -1,4 +1,5 @@
-//! Whose calls a server serves that runs on a caller's processor, when it gives that back (U10, U11), and what becomes of calls whose processor of the server is busy (U14).
+//! Whose calls a server serves that runs on a caller's processor, when it gives that back (U10,
+//! U11), and what becomes of calls whose processor of the server is busy (U14).
 
 use crate::{alone, place};
 use rustix::process::Signal;
@@ -6,7 +7,9 @@ use std::time::Duration;
 use upcall_os::processor::Processors;
 use upcall_tests::donors::CALLS_AFTER;
 
-/// `turns` of a server that was asleep when all calls came, with `times` in ms (see `upcall_tests::donors::turns`): in which order and where the calls were served, first those of the donor, then those of the others.
+/// `turns` of a server that was asleep when all calls came, with `times` in ms (see
+/// `upcall_tests::donors::turns`): in which order and where the calls were served, first those of
+/// the donor, then those of the others.
 fn turns(own: usize, others: usize, times: &str) -> (Vec<[u64; 2]>, Vec<[u64; 2]>) {
     let place = place();
     let server = place.serve("trial");
@@ -39,14 +42,23 @@ fn the_donors_calls_are_served_first_and_others_elsewhere() {
     if !two_processors() {
         return;
     }
-    // The server slept where it belongs when the calls came, or on the processor that the donor had brought it to before.
+    // The server slept where it belongs when the calls came, or on the processor that the donor had
+    // brought it to before.
     for times in ["20 0 0", "20 0 200"] {
-        // At the first reply the kernel may let the donor run at once. Then it has its processor back, as it should, and the server goes on elsewhere: of some turns one without that is enough.
+        // At the first reply the kernel may let the donor run at once. Then it has its processor
+        // back, as it should, and the server goes on elsewhere: of some turns one without that is
+        // enough.
         let mut places = Vec::new();
         for _ in 0..5 {
             let (own, others) = turns(3, 3, times);
-            assert!(own.iter().all(|&[order, _]| order < 3), "others were served before the donor: {own:?}");
-            assert!(others.iter().all(|&[_, place]| place != 0), "others were served on the donor's processor: {others:?}");
+            assert!(
+                own.iter().all(|&[order, _]| order < 3),
+                "others were served before the donor: {own:?}"
+            );
+            assert!(
+                others.iter().all(|&[_, place]| place != 0),
+                "others were served on the donor's processor: {others:?}"
+            );
             places.push(own.iter().map(|&[_, place]| place).collect::<Vec<_>>());
             if places.last().is_some_and(|places| places.iter().all(|&place| place == 0)) {
                 break;
@@ -69,7 +81,10 @@ fn a_donor_with_work_of_its_own_gets_its_processor_back() {
     // The first reply makes the donor's processor compute for longer than the other calls take.
     let (own, _) = turns(6, 0, "30 300 0");
     assert_eq!(own[0][1], 0, "the first call was served where the donor gave a processor: {own:?}");
-    assert!(own[3..].iter().all(|&[_, place]| place != 0), "the server stayed on a processor that its donor needs: {own:?}");
+    assert!(
+        own[3..].iter().all(|&[_, place]| place != 0),
+        "the server stayed on a processor that its donor needs: {own:?}"
+    );
 }
 
 #[test]
@@ -84,8 +99,12 @@ fn a_busy_processor_of_a_server_holds_up_nobody_while_another_sleeps() {
     // a call may take as long now and then, so three rounds of ten without one suffice.
     let mut good = 0;
     for round in 0..10 {
-        let [calls, longest] = client.ask("beside-a-long-call 400").numbers("calls")[..] else { panic!("two numbers") };
-        println!("    round {round}: {calls} calls beside the long one, the longest took {longest} µs");
+        let [calls, longest] = client.ask("beside-a-long-call 400").numbers("calls")[..] else {
+            panic!("two numbers")
+        };
+        println!(
+            "    round {round}: {calls} calls beside the long one, the longest took {longest} µs"
+        );
         good += u32::from(calls > 20 && longest < 200_000);
         if good == 3 {
             return;

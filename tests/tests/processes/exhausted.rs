@@ -24,7 +24,9 @@ fn a_full_descriptor_table_in_the_client() {
             said => drop(said.expect_error("Resource", &["descriptor table"])),
         }
         client.ask("spare-descriptors 1000").expect_ok("the limit");
-        client.ask("bind trial").expect_ok(&format!("binding when there is room again, after {spare}"));
+        client
+            .ask("bind trial")
+            .expect_ok(&format!("binding when there is room again, after {spare}"));
         client.ask("sum 1000000").expect_ok("a large argument when there is room again");
     }
 }
@@ -45,7 +47,11 @@ fn a_full_descriptor_table_in_the_server() {
         // or what will be in a moment.
         eventually("the server has nobody but the honest client", || {
             let now = Usage::of(server.pid());
-            if now.descriptors == before.descriptors { Ok(()) } else { Err(format!("{now:?}, before {before:?}")) }
+            if now.descriptors == before.descriptors {
+                Ok(())
+            } else {
+                Err(format!("{now:?}, before {before:?}"))
+            }
         });
         server.ask(&format!("spare-descriptors {spare}")).expect_ok("the limit");
         honest.say("honest 300");
@@ -54,23 +60,31 @@ fn a_full_descriptor_table_in_the_server() {
         println!("{spare}: {}", said.to_line());
         match said {
             Said::Ok(_) => assert_eq!(client.ask("add 2 3").numbers("add"), [5]),
-            Said::Error { kind, text } if kind.starts_with("NoAnswer") => assert!(text.contains("overloaded"), "{text}"),
+            Said::Error { kind, text } if kind.starts_with("NoAnswer") => {
+                assert!(text.contains("overloaded"), "{text}")
+            }
             said => drop(said.expect_error("Resource", &["in the server", "descriptor table"])),
         }
         let numbers = honest.hear().numbers("the bystander");
         server.ask("spare-descriptors 1000").expect_ok("the limit");
-        client.ask("bind trial").expect_ok(&format!("binding when there is room again, after {spare}"));
+        client
+            .ask("bind trial")
+            .expect_ok(&format!("binding when there is room again, after {spare}"));
         assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
         numbers[1]
     };
     for spare in 0..12 {
         // A busy machine may hold a call up now and then, and a full table each time.
         let quick = (0..5).any(|_| round(spare) < 2_000_000_000);
-        assert!(quick, "with {spare} descriptors to spare the bystander waits for longer than 2 s each time");
+        assert!(
+            quick,
+            "with {spare} descriptors to spare the bystander waits for longer than 2 s each time"
+        );
     }
 }
 
-/// The bell of a lane stays in the server as long as the lane. Who brings one bell too many loses its channel and is told why; the others go on.
+/// The bell of a lane stays in the server as long as the lane. Who brings one bell too many loses
+/// its channel and is told why; the others go on.
 #[test]
 fn no_descriptor_for_the_bell_of_a_lane() {
     let _company = in_company();
@@ -97,7 +111,12 @@ fn no_descriptor_for_the_bell_of_a_lane() {
     });
     let kinds = said.expect("it was said").expect_ok("the storm's end").split_off(2);
     println!("    {kinds:?}");
-    assert!(kinds.iter().all(|kind| kind.contains("Failed.Refused") && kind.contains("Too_many_open_files")), "{kinds:?}");
+    assert!(
+        kinds
+            .iter()
+            .all(|kind| kind.contains("Failed.Refused") && kind.contains("Too_many_open_files")),
+        "{kinds:?}"
+    );
     honest.hear().expect_ok("the bystander");
     server.ask("spare-descriptors 1000").expect_ok("the limit");
     second.ask("bind trial").expect_ok("binding when there is room again");
@@ -111,7 +130,9 @@ fn no_memory_in_the_client() {
     let _server = place.serve("trial");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    client.ask("sum-without-memory 200000000").expect_error("NoMemory", &["no memory for 200000", "bytes of arguments"]);
+    client
+        .ask("sum-without-memory 200000000")
+        .expect_error("NoMemory", &["no memory for 200000", "bytes of arguments"]);
     assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
 }
 

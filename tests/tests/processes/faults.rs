@@ -1,4 +1,6 @@
-//! A process ends, stops or panics at each labelled point of the path (`upcall_os::fault`), on either side: its peers are told, in bounded time; everybody else goes on; nothing is left (L14, L15, L16).
+//! A process ends, stops or panics at each labelled point of the path (`upcall_os::fault`), on
+//! either side: its peers are told, in bounded time; everybody else goes on; nothing is left (L14,
+//! L15, L16).
 
 use crate::{in_company, place};
 use rustix::process::Signal;
@@ -42,7 +44,8 @@ fn has_happened(party: &mut Party, act: Act) -> Result<(), String> {
     let pid = party.pid();
     let happened = match act {
         Act::Stop => state(pid) == Some('T'),
-        Act::Exec => std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "sleep"),
+        Act::Exec => std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|comm| comm.trim() == "sleep"),
         Act::Kill | Act::Exit => !party.lives(),
         // It ends, or only the thread does that panicked.
         Act::Panic => return Ok(()),
@@ -50,15 +53,19 @@ fn has_happened(party: &mut Party, act: Act) -> Result<(), String> {
     if happened { Ok(()) } else { Err(format!("state {:?}", state(pid))) }
 }
 
-/// Each point with each act, by turns with clients that call from their main thread and from a user-level one: every point sees both.
+/// Each point with each act, by turns with clients that call from their main thread and from a
+/// user-level one: every point sees both.
 fn walk(points: impl Fn(Point) -> bool, each: impl Fn(Point, Act, &str)) {
     if !POINTS_ARE_THERE {
         return println!("    skipped: points are in builds with debug assertions only");
     }
-    let calls = |point: &&Point| !["member", "object", "invocation"].iter().any(|other| point.name().starts_with(other));
+    let calls = |point: &&Point| {
+        !["member", "object", "invocation"].iter().any(|other| point.name().starts_with(other))
+    };
     for &point in Point::ALL.iter().filter(calls).filter(|&&point| points(point)) {
         for (turn, &act) in Act::ALL.iter().enumerate() {
-            // Between a reply and its wake are stores, a fence and a system call: nothing that can panic.
+            // Between a reply and its wake are stores, a fence and a system call: nothing that can
+            // panic.
             if (point, act) == (Point::ServerReplied, Act::Panic) {
                 continue;
             }
@@ -69,7 +76,8 @@ fn walk(points: impl Fn(Point) -> bool, each: impl Fn(Point, Act, &str)) {
     }
 }
 
-/// The server of a client that ends anywhere goes on, serves others meanwhile, and has everything back.
+/// The server of a client that ends anywhere goes on, serves others meanwhile, and has everything
+/// back.
 #[test]
 fn a_client_that_ends_at_any_point_harms_nobody() {
     let _company = in_company();
@@ -121,7 +129,8 @@ fn a_client_that_ends_at_any_point_harms_nobody() {
     });
 }
 
-/// The client of a server that ends anywhere is told, in bounded time, in words that fit; and a new server takes over the name.
+/// The client of a server that ends anywhere is told, in bounded time, in words that fit; and a new
+/// server takes over the name.
 #[test]
 fn a_server_that_ends_at_any_point_leaves_nobody_waiting() {
     let _company = in_company();
@@ -155,11 +164,15 @@ fn a_server_that_ends_at_any_point_leaves_nobody_waiting() {
             victim.signal(Signal::CONT);
         }
         match client.try_hear() {
-            // It was only stopped, or a panic of its clerk or of one thread was nothing that this client met.
+            // It was only stopped, or a panic of its clerk or of one thread was nothing that this
+            // client met.
             Some(Said::Ok(_)) => assert!(act == Act::Stop || act == Act::Panic, "nobody was told"),
             Some(Said::Error { kind, text }) => {
                 println!("        {kind}: {text}");
-                assert!(TOLD.iter().any(|told| kind.starts_with(told) || text.contains(told)), "{kind}: {text}");
+                assert!(
+                    TOLD.iter().any(|told| kind.starts_with(told) || text.contains(told)),
+                    "{kind}: {text}"
+                );
                 assert!(act != Act::Stop || starts, "{kind}: {text}, though it was only stopped");
             }
             None => assert_eq!(point, Point::ServerDrops, "the client has ended"),

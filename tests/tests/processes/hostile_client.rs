@@ -1,4 +1,5 @@
-//! The scribbling peer: clients that send what no client sends, and write over every byte that they may write, while an honest one calls.
+//! The scribbling peer: clients that send what no client sends, and write over every byte that they
+//! may write, while an honest one calls.
 
 use crate::in_company;
 use crate::scene::Scene;
@@ -20,11 +21,13 @@ use upcall_tests::dice::Dice;
 use upcall_tests::interfaces::trial;
 use upcall_tests::place::eventually;
 use upcall_tests::speech::{
-    self, Answer, Came, FETCH, Hold, RELEASE, Refusal, Request, Speaker, ToServer, VERSION, bind_all, outcome, plan,
+    self, Answer, Came, FETCH, Hold, RELEASE, Refusal, Request, Speaker, ToServer, VERSION,
+    bind_all, outcome, plan,
 };
 
 fn memory(len: u64, seals: SealFlags) -> OwnedFd {
-    let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
+    let fd = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .expect("memory");
     rustix::fs::ftruncate(&fd, len).expect("a length");
     rustix::fs::fcntl_add_seals(&fd, seals).expect("seals");
     fd
@@ -51,7 +54,8 @@ pub(crate) fn channel_memory() -> MemoryFile {
 /// Descriptors of every kind that a client might have.
 fn odd_descriptors() -> Vec<(&'static str, OwnedFd)> {
     let (reader, writer) = rustix::pipe_pair();
-    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).expect("a set");
+    let epoll =
+        rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).expect("a set");
     vec![
         ("/dev/null", File::open("/dev/null").expect("it").into()),
         ("/dev/zero", File::options().read(true).write(true).open("/dev/zero").expect("it").into()),
@@ -62,11 +66,26 @@ fn odd_descriptors() -> Vec<(&'static str, OwnedFd)> {
         ("a pipe's writer", writer),
         ("a set", epoll),
         ("memory without seals", memory(channel::BYTES as u64, SealFlags::empty())),
-        ("memory that may shrink", memory(channel::BYTES as u64, SealFlags::SEAL | SealFlags::GROW)),
-        ("memory that may grow", memory(channel::BYTES as u64, SealFlags::SEAL | SealFlags::SHRINK)),
-        ("memory whose seals are open", memory(channel::BYTES as u64, SealFlags::SHRINK | SealFlags::GROW)),
-        ("memory that nobody may write", memory(channel::BYTES as u64, proper() | SealFlags::WRITE)),
-        ("memory that others may not write", memory(channel::BYTES as u64, proper() | SealFlags::FUTURE_WRITE)),
+        (
+            "memory that may shrink",
+            memory(channel::BYTES as u64, SealFlags::SEAL | SealFlags::GROW),
+        ),
+        (
+            "memory that may grow",
+            memory(channel::BYTES as u64, SealFlags::SEAL | SealFlags::SHRINK),
+        ),
+        (
+            "memory whose seals are open",
+            memory(channel::BYTES as u64, SealFlags::SHRINK | SealFlags::GROW),
+        ),
+        (
+            "memory that nobody may write",
+            memory(channel::BYTES as u64, proper() | SealFlags::WRITE),
+        ),
+        (
+            "memory that others may not write",
+            memory(channel::BYTES as u64, proper() | SealFlags::FUTURE_WRITE),
+        ),
         ("short memory", memory(channel::BYTES as u64 - 1, proper())),
         ("empty memory", memory(0, proper())),
         ("zeroed memory", memory(channel::BYTES as u64, proper())),
@@ -130,8 +149,14 @@ fn wrong_things(socket: &Path) {
     }
     // Wrong ones in each place.
     for (what, fd) in odd_descriptors() {
-        refused(connect().ask(open(VERSION), &[fd.as_fd(), station.as_fd()]), &format!("{what} for a channel"));
-        refused(connect().ask(open(VERSION), &[good.as_fd(), fd.as_fd()]), &format!("{what} for a station"));
+        refused(
+            connect().ask(open(VERSION), &[fd.as_fd(), station.as_fd()]),
+            &format!("{what} for a channel"),
+        );
+        refused(
+            connect().ask(open(VERSION), &[good.as_fd(), fd.as_fd()]),
+            &format!("{what} for a station"),
+        );
     }
     // Before the channel is open.
     refused(
@@ -154,11 +179,18 @@ fn wrong_things(socket: &Path) {
         stacks: 0,
     };
     let ours = "upcall:tests/trial@1.0.0";
-    let text = refused(it.speaker.ask(bind(1, "other:other/other", "null"), &[]), "another interface");
+    let text =
+        refused(it.speaker.ask(bind(1, "other:other/other", "null"), &[]), "another interface");
     assert!(text.contains("WrongInterface"), "{text}");
     let text = refused(it.speaker.ask(bind(1, ours, "nothing"), &[]), "an unknown procedure");
     assert!(text.contains("nothing"), "{text}");
-    let none = |id| Request::Bind { id, name: "trial".into(), interface: ours.into(), procedures: vec![], stacks: 0 };
+    let none = |id| Request::Bind {
+        id,
+        name: "trial".into(),
+        interface: ours.into(),
+        procedures: vec![],
+        stacks: 0,
+    };
     for id in [0, 64, u16::MAX] {
         refused(it.speaker.ask(none(id), &[]), &format!("binding number {id}"));
     }
@@ -166,15 +198,23 @@ fn wrong_things(socket: &Path) {
     let stacks = |id| Request::Stacks { id };
     let exact = trial::INTERFACE.plan().bytes() as u64;
     let there = it.speaker.ask(none(2), &[]);
-    assert!(matches!(&there, Came::Answer(Answer::Bound { procedures }, _) if procedures.is_empty()), "{there:?}");
+    assert!(
+        matches!(&there, Came::Answer(Answer::Bound { procedures }, _) if procedures.is_empty()),
+        "{there:?}"
+    );
     for id in [0, 1, 2, 64, u16::MAX] {
-        let text = refused(it.speaker.ask(stacks(id), &[proper_len(exact).as_fd()]), &format!("A-stacks for binding {id}"));
+        let text = refused(
+            it.speaker.ask(stacks(id), &[proper_len(exact).as_fd()]),
+            &format!("A-stacks for binding {id}"),
+        );
         assert!(text.contains("A-stacks"), "{text}");
     }
     let bare = || {
         let it = hold();
         let bound = it.speaker.ask(bind_all(1, "trial", &trial::INTERFACE), &[]);
-        let Came::Answer(Answer::Bound { procedures }, _) = bound else { panic!("not bound: {bound:?}") };
+        let Came::Answer(Answer::Bound { procedures }, _) = bound else {
+            panic!("not bound: {bound:?}")
+        };
         assert_eq!(plan(&procedures), trial::INTERFACE.plan());
         it
     };
@@ -186,12 +226,21 @@ fn wrong_things(socket: &Path) {
     };
     let it = hold();
     refused(it.speaker.ask(at_once(exact as u32), &[]), "A-stacks without memory");
-    refused(it.speaker.ask(at_once(u32::MAX), &[proper_len(exact - 4096).as_fd()]), "short A-stacks");
+    refused(
+        it.speaker.ask(at_once(u32::MAX), &[proper_len(exact - 4096).as_fd()]),
+        "short A-stacks",
+    );
     let it = bare();
     refused(it.speaker.ask(stacks(1), &[]), "A-stacks without memory, later");
-    refused(it.speaker.ask(stacks(1), &[proper_len(exact - 4096).as_fd()]), "short A-stacks, later");
+    refused(
+        it.speaker.ask(stacks(1), &[proper_len(exact - 4096).as_fd()]),
+        "short A-stacks, later",
+    );
     it.speaker.tell(Request::Unbind { id: 1 }, &[]);
-    refused(it.speaker.ask(stacks(1), &[proper_len(exact).as_fd()]), "A-stacks for a binding that was given up");
+    refused(
+        it.speaker.ask(stacks(1), &[proper_len(exact).as_fd()]),
+        "A-stacks for a binding that was given up",
+    );
     let it = bare();
     let given = it.speaker.ask(stacks(1), &[proper_len(exact).as_fd()]);
     assert!(matches!(given, Came::Answer(Answer::Mapped, _)), "{given:?}");
@@ -200,22 +249,35 @@ fn wrong_things(socket: &Path) {
         if !["zeroed memory", "short memory"].contains(&what) {
             // What is neither memory nor a bell ends the connection.
             let it = hold();
-            refused(it.speaker.ask(at_once(exact as u32), &[fd.as_fd()]), &format!("{what} for A-stacks"));
+            refused(
+                it.speaker.ask(at_once(exact as u32), &[fd.as_fd()]),
+                &format!("{what} for A-stacks"),
+            );
             let it = bare();
-            refused(it.speaker.ask(stacks(1), &[fd.as_fd()]), &format!("{what} for A-stacks, later"));
+            refused(
+                it.speaker.ask(stacks(1), &[fd.as_fd()]),
+                &format!("{what} for A-stacks, later"),
+            );
             let it = hold();
             refused(
-                it.speaker.ask(Request::Segment { number: 2, len: channel::BYTES as u64 }, &[fd.as_fd()]),
+                it.speaker
+                    .ask(Request::Segment { number: 2, len: channel::BYTES as u64 }, &[fd.as_fd()]),
                 &format!("{what} for a segment"),
             );
         }
     }
     for (number, len) in [(0, 4096), (2, 0), (2, 1 << 40), (2, u64::MAX)] {
-        refused(it.speaker.ask(Request::Segment { number, len }, &[filled(8192).as_fd()]), &format!("segment {number} of {len}"));
+        refused(
+            it.speaker.ask(Request::Segment { number, len }, &[filled(8192).as_fd()]),
+            &format!("segment {number} of {len}"),
+        );
     }
     // More address space than one client may have.
     let huge = memory(65 << 30, SealFlags::SHRINK | SealFlags::GROW);
-    let text = refused(it.speaker.ask(Request::Segment { number: 3, len: 65 << 30 }, &[huge.as_fd()]), "too much address space");
+    let text = refused(
+        it.speaker.ask(Request::Segment { number: 3, len: 65 << 30 }, &[huge.as_fd()]),
+        "too much address space",
+    );
     assert!(text.contains("mapped bytes"), "{text}");
     for number in [64, u16::MAX, 0] {
         let it = hold();
@@ -254,15 +316,24 @@ fn plain(call: u16, binding: u16, procedure: u16) -> Image {
     Image::new(call, speech::tag(binding, procedure), NO_ASTACK)
 }
 
-/// Requests that name something that is not there, each with the outcome that its reply has to have.
+/// Requests that name something that is not there, each with the outcome that its reply has to
+/// have.
 fn calls_to_nothing(it: &Hold) -> Vec<(String, Image, u16)> {
     let count = it.numbers.len() as u16;
     let mut all = Vec::new();
     for procedure in [count, count + 1, 500, 999, 1000, 1021] {
-        all.push((format!("procedure {procedure} of {count}"), plain(0, 0, procedure), outcome::NO_SUCH_PROCEDURE));
+        all.push((
+            format!("procedure {procedure} of {count}"),
+            plain(0, 0, procedure),
+            outcome::NO_SUCH_PROCEDURE,
+        ));
     }
     for binding in 1..64 {
-        all.push((format!("binding {binding}, of which there is one"), plain(0, binding, it.number("null")), outcome::REVOKED));
+        all.push((
+            format!("binding {binding}, of which there is one"),
+            plain(0, binding, it.number("null")),
+            outcome::REVOKED,
+        ));
     }
     all.push(("neither binding nor procedure".into(), plain(0, 63, 1021), outcome::REVOKED));
     // The runtime's own procedures, on another binding and without what they want.
@@ -285,8 +356,11 @@ fn calls_to_what_is_not_there() {
     let it = Hold::new(&scene.socket, "trial").expect("a channel");
     let bell = Bell::new().expect("a bell");
     let (caller, ring) = (it.caller(), open_ring(&it, 40, 5, bell.as_fd()));
-    let replies = Receiver::new(Channel::join(it.channel.clone()).expect("a channel").lane(40).expect("a lane").replies);
-    // A virtual processor's lane, whose calls may be under way together; it stays awake, so nobody has to wake it.
+    let replies = Receiver::new(
+        Channel::join(it.channel.clone()).expect("a channel").lane(40).expect("a lane").replies,
+    );
+    // A virtual processor's lane, whose calls may be under way together; it stays awake, so nobody
+    // has to wake it.
     let call_by_ring = |request: &Image| {
         ring.send(request);
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -303,8 +377,10 @@ fn calls_to_what_is_not_there() {
         }
     };
     type Lane<'a> = (&'a str, &'a dyn Fn(&Image) -> Option<Image>);
-    let both: [Lane<'_>; 2] =
-        [("a kernel thread's lane", &|request| caller.call(request)), ("a virtual processor's lane", &call_by_ring)];
+    let both: [Lane<'_>; 2] = [
+        ("a kernel thread's lane", &|request| caller.call(request)),
+        ("a virtual processor's lane", &call_by_ring),
+    ];
     let null = plain(0, 0, it.number("null"));
     let mut number = 0;
     scene.while_honest(1500, |_| {
@@ -312,15 +388,20 @@ fn calls_to_what_is_not_there() {
             for (what, mut request, expected) in calls_to_nothing(&it) {
                 number = (number + 1) % 64;
                 request.set_call(number);
-                let reply = call(&request).unwrap_or_else(|| panic!("{lane}: no reply to a call to {what}"));
+                let reply = call(&request)
+                    .unwrap_or_else(|| panic!("{lane}: no reply to a call to {what}"));
                 assert_eq!((reply.tag(), reply.call()), (expected, number), "{lane}: {what}");
                 // The lane goes on: the next call is as good as any.
-                let reply = call(&null).unwrap_or_else(|| panic!("{lane}: no reply after a call to {what}"));
+                let reply = call(&null)
+                    .unwrap_or_else(|| panic!("{lane}: no reply after a call to {what}"));
                 assert_eq!((reply.tag(), reply.call()), (outcome::DONE, 0), "{lane}: after {what}");
             }
         }
     });
-    assert!(matches!(it.speaker.0.receive(), Ok(upcall_os::socket::Received::Nothing)), "the connection was closed");
+    assert!(
+        matches!(it.speaker.0.receive(), Ok(upcall_os::socket::Received::Nothing)),
+        "the connection was closed"
+    );
     drop((caller, ring, replies));
     drop(it);
     scene.close(before);
@@ -358,7 +439,8 @@ fn one_call_more_than_a_lane_has_slots() {
     assert_eq!(scene.honest.ask("add 2 3").numbers("add"), [5], "another client");
 }
 
-/// Numbers of bindings, objects, results and segments mean something on one's own channel only: whoever guesses another client's right has nothing by that.
+/// Numbers of bindings, objects, results and segments mean something on one's own channel only:
+/// whoever guesses another client's right has nothing by that.
 #[test]
 fn nothing_of_another_client_is_reached() {
     let _company = in_company();
@@ -375,27 +457,48 @@ fn nothing_of_another_client_is_reached() {
         let mut request = plain(0, binding, procedure);
         request.values[0] = value;
         request.place(slot::Place::Inline, 0, 8);
-        let reply = caller.call(&request).unwrap_or_else(|| panic!("no reply to procedure {procedure} of binding {binding}"));
+        let reply = caller
+            .call(&request)
+            .unwrap_or_else(|| panic!("no reply to procedure {procedure} of binding {binding}"));
         (reply.tag(), reply.values[0])
     };
     let (open, number) = (it.number("open"), it.number("thing.number"));
 
-    // Sessions number their objects alike, so our own first handle is the very number of the other client's.
+    // Sessions number their objects alike, so our own first handle is the very number of the other
+    // client's.
     let (opened, handle) = with(0, open, 77);
-    assert_eq!((opened, with(0, number, handle)), (outcome::DONE, (outcome::DONE, 77)), "our own object");
+    assert_eq!(
+        (opened, with(0, number, handle)),
+        (outcome::DONE, (outcome::DONE, 77)),
+        "our own object"
+    );
     assert_eq!(with(0, RELEASE, handle).0, outcome::DONE);
-    let around = |number: u64| [number, number + 1, number + (1 << 32), number.wrapping_sub(1 << 32)];
-    let guesses: Vec<u64> = (0..8).chain(around(handle)).chain(around(handle + 1)).chain([u64::MAX]).collect();
+    let around =
+        |number: u64| [number, number + 1, number + (1 << 32), number.wrapping_sub(1 << 32)];
+    let guesses: Vec<u64> =
+        (0..8).chain(around(handle)).chain(around(handle + 1)).chain([u64::MAX]).collect();
 
     scene.while_honest(500, |_| {
         for &guess in &guesses {
-            assert_eq!(with(0, number, guess).0, outcome::NO_SUCH_HANDLE, "object {guess:#x} of the other client");
-            assert_eq!(with(0, FETCH, guess).0, outcome::NO_SUCH_HANDLE, "result {guess:#x} of the other client");
+            assert_eq!(
+                with(0, number, guess).0,
+                outcome::NO_SUCH_HANDLE,
+                "object {guess:#x} of the other client"
+            );
+            assert_eq!(
+                with(0, FETCH, guess).0,
+                outcome::NO_SUCH_HANDLE,
+                "result {guess:#x} of the other client"
+            );
             // The answer says nothing, so it has to be seen below that nothing was dropped.
             assert_eq!(with(0, RELEASE, guess).0, outcome::DONE);
             for binding in 1..5 {
                 for procedure in [number, 0, RELEASE, FETCH] {
-                    assert_eq!(with(binding, procedure, guess).0, outcome::REVOKED, "binding {binding} of the other client");
+                    assert_eq!(
+                        with(binding, procedure, guess).0,
+                        outcome::REVOKED,
+                        "binding {binding} of the other client"
+                    );
                 }
             }
         }
@@ -407,7 +510,11 @@ fn nothing_of_another_client_is_reached() {
 
     assert_eq!(scene.honest.ask("numbers").numbers("the objects' numbers"), [0, 1]);
     scene.honest.ask("add-small").expect_ok("calls through its other bindings");
-    assert_eq!(with(0, it.number("null"), 0).0, outcome::DONE, "our own binding is as good as before");
+    assert_eq!(
+        with(0, it.number("null"), 0).0,
+        outcome::DONE,
+        "our own binding is as good as before"
+    );
     drop(caller);
     drop(it);
     scene.close(before);
@@ -430,13 +537,17 @@ fn messages_of_every_length() {
         },
     })
     .expect("a message");
-    let lengths: Vec<usize> = (0..300).chain([1000, 4095, 65_536, 163_839, 163_840, 163_841, 200_000]).collect();
+    let lengths: Vec<usize> =
+        (0..300).chain([1000, 4095, 65_536, 163_839, 163_840, 163_841, 200_000]).collect();
     let mut at = 0;
     scene.while_honest(3000, |socket| {
         let len = lengths[at % lengths.len()];
         at += 1;
-        let Ok(speaker) = Speaker::try_connect(socket) else { return std::thread::sleep(Duration::from_millis(1)) };
-        // Noise of this length, with descriptors or without; then whatever still stands gets a proper message, cut and bent.
+        let Ok(speaker) = Speaker::try_connect(socket) else {
+            return std::thread::sleep(Duration::from_millis(1));
+        };
+        // Noise of this length, with descriptors or without; then whatever still stands gets a
+        // proper message, cut and bent.
         let fds = [memory(4096, proper())];
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).take(dice.below(2) as usize).collect();
         speaker.send(&dice.bytes(len), &fds);
@@ -464,15 +575,23 @@ fn connections_that_say_nothing_and_answers_that_nobody_reads() {
             held.extend(Speaker::try_connect(socket));
         }
         if let Ok(deaf) = Speaker::try_connect(socket) {
-            let list = postcard::to_stdvec(&ToServer { serial: 1, request: Request::List }).expect("a message");
+            let list = postcard::to_stdvec(&ToServer { serial: 1, request: Request::List })
+                .expect("a message");
             for _ in 0..500 {
-                if deaf.0.send(&list, &[]).is_err_and(|error: io::Error| error.kind() != io::ErrorKind::WouldBlock) {
+                if deaf
+                    .0
+                    .send(&list, &[])
+                    .is_err_and(|error: io::Error| error.kind() != io::ErrorKind::WouldBlock)
+                {
                     break;
                 }
             }
         }
     });
-    let text = refused(Speaker::connect(&scene.socket).expect("a connection").hear(), "one connection too many");
+    let text = refused(
+        Speaker::connect(&scene.socket).expect("a connection").hear(),
+        "one connection too many",
+    );
     assert!(text.contains("Denied") && text.contains("64 connections"), "{text}");
     drop(held);
     scene.close(before);
@@ -487,7 +606,9 @@ fn scribble(ms: u64, options: &str) {
     let (mut channels, mut since) = (0, 0);
     scene.while_honest(ms, |socket| {
         let stale = since > 3000
-            || hold.as_ref().is_some_and(|(hold, _)| matches!(hold.speaker.0.receive(), Ok(upcall_os::socket::Received::Closed)));
+            || hold.as_ref().is_some_and(|(hold, _)| {
+                matches!(hold.speaker.0.receive(), Ok(upcall_os::socket::Received::Closed))
+            });
         if stale {
             hold = None;
         }
@@ -508,7 +629,10 @@ fn scribble(ms: u64, options: &str) {
         }
         it.server_bell.ring();
         if dice.below(50) == 0 {
-            let words = [Request::Unbind { id: dice.below(3) as u16 }, Request::DropSegment { number: dice.below(3) as u16 }];
+            let words = [
+                Request::Unbind { id: dice.below(3) as u16 },
+                Request::DropSegment { number: dice.below(3) as u16 },
+            ];
             it.speaker.tell(words[dice.below(2) as usize].clone(), &[]);
         }
     });
@@ -559,16 +683,26 @@ fn disturb(it: &Hold, ring: &Sender<Shared<[Slot]>>, dice: &mut Dice) {
                 2 => 1022,
                 _ => it.numbers[dice.below(it.numbers.len() as u64) as usize],
             };
-            // Not `make`, which allocates what it is asked for, nor those that last as long: what they do with such arguments is their own fault.
-            let procedure = if ["make", "nap", "work", "compute", "open-slow"].map(|name| it.number(name)).contains(&procedure) {
+            // Not `make`, which allocates what it is asked for, nor those that last as long: what
+            // they do with such arguments is their own fault.
+            let procedure = if ["make", "nap", "work", "compute", "open-slow"]
+                .map(|name| it.number(name))
+                .contains(&procedure)
+            {
                 it.number("null")
             } else {
                 procedure
             };
             let binding = if dice.below(10) == 0 { dice.below(64) as u16 } else { 0 };
-            let astack = if dice.below(4) == 0 { dice.below(1 << 16) } else { dice.below(it.stacks as u64) };
-            let place = [slot::Place::Inline, slot::Place::AStack, slot::Place::Segment][dice.below(3) as usize];
-            let segment = if dice.below(4) == 0 { dice.below(4) } else { u64::from(place == slot::Place::Segment) };
+            let astack =
+                if dice.below(4) == 0 { dice.below(1 << 16) } else { dice.below(it.stacks as u64) };
+            let place = [slot::Place::Inline, slot::Place::AStack, slot::Place::Segment]
+                [dice.below(3) as usize];
+            let segment = if dice.below(4) == 0 {
+                dice.below(4)
+            } else {
+                u64::from(place == slot::Place::Segment)
+            };
             let mut image = Image::new(dice.any() as u16, binding << 10 | procedure, astack as u16);
             image.place(place, segment as u16, number(dice) as u32);
             if dice.below(10) == 0 {
@@ -580,7 +714,9 @@ fn disturb(it: &Hold, ring: &Sender<Shared<[Slot]>>, dice: &mut Dice) {
                 let at = dice.below(region.len() as u64 / 8 - 4) as usize * 8;
                 let at = if dice.below(2) == 0 { at } else { 0 };
                 for word in 0..4 {
-                    let _ = region.room(0, region.len()).and_then(|room| room.put_u64(at + word * 8, number(dice)));
+                    let _ = region
+                        .room(0, region.len())
+                        .and_then(|room| room.put_u64(at + word * 8, number(dice)));
                 }
             }
             ring.send(&image);
@@ -618,7 +754,8 @@ fn a_bell_that_blocks() {
     let ring = open_ring(&hold, 40, 5, bell.as_fd());
     call(&hold, &ring);
     std::thread::sleep(Duration::from_millis(100));
-    // Full, and blocking again: whoever rings it now as if it were his own waits until somebody reads it.
+    // Full, and blocking again: whoever rings it now as if it were his own waits until somebody
+    // reads it.
     let _ = rustix::io::write(&bell, &(u64::MAX - 2).to_ne_bytes());
     let flags = rustix::fs::fcntl_getfl(&bell).expect("flags");
     rustix::fs::fcntl_setfl(&bell, flags - rustix::fs::OFlags::NONBLOCK).expect("flags");
@@ -637,6 +774,15 @@ fn a_name_that_is_not_exported_any_more() {
     let _company = in_company();
     let scene = Scene::new("");
     let hold = Hold::new(&scene.socket, "trial").expect("a channel");
-    let bind = Request::Bind { id: 9, name: "gone".into(), interface: "x".into(), procedures: vec![], stacks: 0 };
-    assert!(matches!(hold.speaker.ask(bind, &[]), Came::Answer(Answer::Refused(Refusal::NoSuchName), _)));
+    let bind = Request::Bind {
+        id: 9,
+        name: "gone".into(),
+        interface: "x".into(),
+        procedures: vec![],
+        stacks: 0,
+    };
+    assert!(matches!(
+        hold.speaker.ask(bind, &[]),
+        Came::Answer(Answer::Refused(Refusal::NoSuchName), _)
+    ));
 }

@@ -61,7 +61,9 @@ fn any_answer(dice: &mut Dice) -> Opened {
         _ => Opened::Invokes {
             line: dice.any() as u16,
             makes_fences: dice.below(2) == 0,
-            operations: (0..names).map(|_| (["add", "", "other"][dice.below(3) as usize].into(), kind(dice))).collect(),
+            operations: (0..names)
+                .map(|_| (["add", "", "other"][dice.below(3) as usize].into(), kind(dice)))
+                .collect(),
         },
     }
 }
@@ -70,14 +72,22 @@ fn any_answer(dice: &mut Dice) -> Opened {
 fn any_descriptor(dice: &mut Dice) -> Option<OwnedFd> {
     match dice.below(6) {
         0 => Bell::new().ok()?.as_fd().try_clone_to_owned().ok(),
-        1 => {
-            std::fs::File::open(["/dev/null", "/dev/zero", "/", "/proc/self/exe"][dice.below(4) as usize]).ok().map(OwnedFd::from)
-        }
+        1 => std::fs::File::open(
+            ["/dev/null", "/dev/zero", "/", "/proc/self/exe"][dice.below(4) as usize],
+        )
+        .ok()
+        .map(OwnedFd::from),
         2 => std::io::pipe().ok().map(|(reader, _)| reader.into()),
         _ => {
-            let fd = rustix::fs::memfd_create("hostile", rustix::fs::MemfdFlags::ALLOW_SEALING).ok()?;
-            rustix::fs::ftruncate(&fd, [0, 4096, 8192, 1 << 20, 1 << 40][dice.below(5) as usize]).ok()?;
-            rustix::fs::fcntl_add_seals(&fd, rustix::fs::SealFlags::from_bits_retain(dice.below(32) as u32)).ok()?;
+            let fd =
+                rustix::fs::memfd_create("hostile", rustix::fs::MemfdFlags::ALLOW_SEALING).ok()?;
+            rustix::fs::ftruncate(&fd, [0, 4096, 8192, 1 << 20, 1 << 40][dice.below(5) as usize])
+                .ok()?;
+            rustix::fs::fcntl_add_seals(
+                &fd,
+                rustix::fs::SealFlags::from_bits_retain(dice.below(32) as u32),
+            )
+            .ok()?;
             Some(fd)
         }
     }
@@ -86,7 +96,8 @@ fn any_descriptor(dice: &mut Dice) -> Option<OwnedFd> {
 /// Sends an answer of the home, or something else. Whether the connection stands.
 fn answer(guest: &Connection, said: &Message, between: &Between, dice: &mut Dice) -> bool {
     let descriptors: Vec<BorrowedFd<'_>> = said.descriptors.iter().map(AsFd::as_fd).collect();
-    let send = |bytes: &[u8], descriptors: &[BorrowedFd<'_>]| guest.send(bytes, descriptors).is_ok();
+    let send =
+        |bytes: &[u8], descriptors: &[BorrowedFd<'_>]| guest.send(bytes, descriptors).is_ok();
     let pack = |answer: &Opened| postcard::to_stdvec(answer).expect("an answer can be encoded");
     if dice.below(3) > 0 {
         between.passed.fetch_add(1, Ordering::Relaxed);
@@ -107,11 +118,15 @@ fn answer(guest: &Connection, said: &Message, between: &Between, dice: &mut Dice
         }
         2 => send(&said.bytes, &[]),
         3 | 4 => {
-            let odd: Vec<OwnedFd> = (0..=dice.below(8)).filter_map(|_| any_descriptor(dice)).collect();
+            let odd: Vec<OwnedFd> =
+                (0..=dice.below(8)).filter_map(|_| any_descriptor(dice)).collect();
             send(&said.bytes, &odd.iter().map(AsFd::as_fd).collect::<Vec<_>>())
         }
         // A home says nothing after its answer.
-        5 => send(&said.bytes, &descriptors) && (0..dice.below(100)).all(|_| send(&pack(&any_answer(dice)), &descriptors)),
+        5 => {
+            send(&said.bytes, &descriptors)
+                && (0..dice.below(100)).all(|_| send(&pack(&any_answer(dice)), &descriptors))
+        }
         6 => false,
         _ => send(&pack(&any_answer(dice)), &descriptors),
     }
@@ -141,21 +156,31 @@ fn reply(slot: &SingleServer<Shared<Slot>>, dice: &mut Dice) {
     }
     let mut image = Image::new(dice.any() as u16, dice.below(4) as u16, dice.any() as u16);
     let place = [Where::Inline, Where::AStack, Where::Segment][dice.below(3) as usize];
-    image.place(place, dice.below(3) as u16, [0, 1, 8, 48, 1 << 20, u32::MAX][dice.below(6) as usize]);
+    image.place(
+        place,
+        dice.below(3) as u16,
+        [0, 1, 8, 48, 1 << 20, u32::MAX][dice.below(6) as usize],
+    );
     image.values = std::array::from_fn(|_| dice.any());
     slot.reply(&image);
 }
 
 fn attend(guest: &Connection, between: &Between, mut dice: Dice) {
-    let Ok(Received::Message(asked)) = guest.receive_within(Duration::ZERO, PATIENCE) else { return };
-    let Ok(home) = Connection::connect_until(&between.home, Instant::now() + PATIENCE) else { return };
+    let Ok(Received::Message(asked)) = guest.receive_within(Duration::ZERO, PATIENCE) else {
+        return;
+    };
+    let Ok(home) = Connection::connect_until(&between.home, Instant::now() + PATIENCE) else {
+        return;
+    };
     let given: Vec<BorrowedFd<'_>> = asked.descriptors.iter().map(AsFd::as_fd).collect();
     let Ok(()) = home.send(&asked.bytes, &given) else { return };
     let Ok(Received::Message(said)) = home.receive_within(Duration::ZERO, PATIENCE) else { return };
     // A lane that the guest has brought, or the memory of the object.
     let invokes = asked.descriptors.len() == 4;
     let memory = asked.descriptors.first().or(said.descriptors.first()).and_then(mapped);
-    if let Some(room) = memory.as_ref().filter(|_| !invokes).and_then(|memory| memory.room(0, memory.len())) {
+    if let Some(room) =
+        memory.as_ref().filter(|_| !invokes).and_then(|memory| memory.room(0, memory.len()))
+    {
         let object = between.object.get_or_init(|| {
             let mut bytes = Vec::new();
             room.append_to(&mut bytes);
@@ -165,8 +190,13 @@ fn attend(guest: &Connection, between: &Between, mut dice: Dice) {
         let _ = room.copy_in(0, object);
     }
     if answer(guest, &said, between, &mut dice) {
-        let slot = memory.as_ref().filter(|_| invokes).and_then(|memory| memory.view(0)).map(SingleServer::new);
-        let bell = asked.descriptors.get(2).and_then(|bell| Bell::adopt(bell.try_clone().ok()?).ok());
+        let slot = memory
+            .as_ref()
+            .filter(|_| invokes)
+            .and_then(|memory| memory.view(0))
+            .map(SingleServer::new);
+        let bell =
+            asked.descriptors.get(2).and_then(|bell| Bell::adopt(bell.try_clone().ok()?).ok());
         // One of three lets its guest work.
         let peaceful = dice.below(3) == 0;
         let end = Instant::now() + Duration::from_millis(dice.below(40));
@@ -210,13 +240,20 @@ fn guests_endure(ms: u64) {
     home.hear().expect_ok("an honest home");
     let home_socket = entered(&place.names(), "object.honest").expect("its socket");
     let zero = AtomicU64::default;
-    let between =
-        Between { home: home_socket, object: OnceLock::new(), over: AtomicBool::new(false), passed: zero(), bent: zero() };
+    let between = Between {
+        home: home_socket,
+        object: OnceLock::new(),
+        over: AtomicBool::new(false),
+        passed: zero(),
+        bent: zero(),
+    };
     let dice = Dice::thrown("a hostile home");
     std::thread::scope(|scope| {
         let _at_last = AtLast(&between.over);
         scope.spawn(|| between.stand(&place, dice));
-        eventually("the hostile home stands", || entered(&place.names(), "object.evil").map(drop).ok_or_else(String::new));
+        eventually("the hostile home stands", || {
+            entered(&place.names(), "object.evil").map(drop).ok_or_else(String::new)
+        });
         let mut worked = 0;
         for way in ["kernel", "user-level"] {
             let mut guest = place.start(&format!("share evil endure {way}"));
@@ -229,7 +266,9 @@ fn guests_endure(ms: u64) {
             let before = Usage::of(guest.pid());
             let numbers = guest.ask(&format!("for {ms}")).numbers("what was endured");
             let [found, done, failed] = numbers[..] else { panic!("{numbers:?}") };
-            println!("    {way} thread: found {found} times, {done} operations were done, {failed} failed");
+            println!(
+                "    {way} thread: found {found} times, {done} operations were done, {failed} failed"
+            );
             assert!(found > 0 && failed > 0, "{numbers:?}");
             worked += done;
             eventually("the guest has everything back", || {
@@ -242,7 +281,8 @@ fn guests_endure(ms: u64) {
         }
         assert!(worked > 0, "no guest was let work");
     });
-    let [passed, bent] = [&between.passed, &between.bent].map(|count| count.load(Ordering::Relaxed));
+    let [passed, bent] =
+        [&between.passed, &between.bent].map(|count| count.load(Ordering::Relaxed));
     println!("    {passed} answers were passed on, and {bent} were bent");
     assert!(passed > 0 && bent > 0);
     assert!(home.lives(), "the honest home, whose guests' memory was written over");

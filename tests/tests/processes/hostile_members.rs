@@ -1,5 +1,6 @@
-//! Groups with hostile members, and strangers at their doors. The hostile side is this process, which speaks the protocol by hand; the honest members are processes that send each other numbers meanwhile, and count what is missing, doubled or
-//! out of order.
+//! Groups with hostile members, and strangers at their doors. The hostile side is this process,
+//! which speaks the protocol by hand; the honest members are processes that send each other numbers
+//! meanwhile, and count what is missing, doubled or out of order.
 
 mod bells;
 mod door;
@@ -28,8 +29,19 @@ const VERSION: u32 = 4;
 
 #[derive(Serialize, Deserialize)]
 enum Request {
-    Hello { version: u32, size: u32, rank: Option<u32>, socket: String, kinds: Vec<(String, String)> },
-    Open { version: u32, group: [u8; 16], from: u32, to: u32 },
+    Hello {
+        version: u32,
+        size: u32,
+        rank: Option<u32>,
+        socket: String,
+        kinds: Vec<(String, String)>,
+    },
+    Open {
+        version: u32,
+        group: [u8; 16],
+        from: u32,
+        to: u32,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -115,7 +127,13 @@ fn own_pid() -> u32 {
 /// What the kernel tells a process apart by.
 fn process(pid: u32) -> Process {
     use upcall_os::process::{Identity, identity, identity_of_number, open_any};
-    match open_any(pid).ok().flatten().and_then(identity).or_else(|| identity_of_number(pid)).expect("a process that lives") {
+    match open_any(pid)
+        .ok()
+        .flatten()
+        .and_then(identity)
+        .or_else(|| identity_of_number(pid))
+        .expect("a process that lives")
+    {
         Identity::Pidfd(inode) => Process::Pidfd(inode),
         Identity::Numbered(pid, born) => Process::Numbered(pid, born),
     }
@@ -147,7 +165,9 @@ fn connect(path: &Path) -> Connection {
     loop {
         match Connection::connect(path) {
             Ok(connection) => return connection,
-            Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "{}: {error}", path.display()),
+            Err(error) => {
+                assert!(start.elapsed() < Duration::from_secs(60), "{}: {error}", path.display())
+            }
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -192,7 +212,9 @@ impl Scene {
                 let socket = own_socket(&rank.to_string());
                 let door = listen(&place.names().join(&socket));
                 let connection = connect(&leader);
-                connection.send(&pack(&hello(size as u32, Some(rank as u32), &socket)), &[]).unwrap();
+                connection
+                    .send(&pack(&hello(size as u32, Some(rank as u32), &socket)), &[])
+                    .unwrap();
                 (door, connection)
             })
             .collect();
@@ -226,7 +248,8 @@ impl Scene {
         Request::Open { version: VERSION, group: self.group, from: from as u32, to: to as u32 }
     }
 
-    /// Has the first two exchange numbers while something is done, and checks that they are unharmed.
+    /// Has the first two exchange numbers while something is done, and checks that they are
+    /// unharmed.
     fn meanwhile<T>(&mut self, what: &str, done: impl FnOnce(&Self) -> T) -> T {
         let count = 3000;
         self.honest[0].say(&format!("exchange 1 {count}"));
@@ -249,7 +272,8 @@ impl Scene {
 
     /// What a member has refused so far, as who looks on sees it.
     fn refusals(&self, rank: usize) -> u64 {
-        let accounts = upcall::message::accounts::of(self.honest[rank].pid()).expect("its accounts");
+        let accounts =
+            upcall::message::accounts::of(self.honest[rank].pid()).expect("its accounts");
         accounts.iter().map(|account| account.read().refused).sum()
     }
 
@@ -258,7 +282,10 @@ impl Scene {
         let mut words = Vec::new();
         let start = Instant::now();
         while !words.iter().any(|word: &String| word.starts_with(event)) {
-            assert!(start.elapsed() < Duration::from_secs(60), "{what}: member {of} is not known for {event:?}: {words:?}");
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "{what}: member {of} is not known for {event:?}: {words:?}"
+            );
             words = self.honest[by].ask(&format!("about {of}")).expect_ok(what);
         }
         words
@@ -282,7 +309,11 @@ impl Brought {
         let (connection, bell) = (connect(&scene.socket(to)), Bell::new().unwrap());
         connection.send(&pack(&scene.open(from, to)), &[file.as_fd(), bell.as_fd()]).unwrap();
         let taken = answer(&connection).expect("an answer");
-        assert!(matches!(answer_of(&taken), Opened::Yes { .. }), "{:?}", answer_of::<Opened>(&taken));
+        assert!(
+            matches!(answer_of(&taken), Opened::Yes { .. }),
+            "{:?}",
+            answer_of::<Opened>(&taken)
+        );
         Self { connection, first, file, bell }
     }
 
@@ -331,7 +362,9 @@ fn next_at(door: &Listener) -> (Connection, Message) {
         assert!(start.elapsed() < Duration::from_secs(60), "nobody comes");
         match door.accept().unwrap() {
             Some(connection) => {
-                if let Ok(Received::Message(message)) = connection.receive_within(Duration::ZERO, Duration::from_secs(1)) {
+                if let Ok(Received::Message(message)) =
+                    connection.receive_within(Duration::ZERO, Duration::from_secs(1))
+                {
                     return (connection, message);
                 }
             }
@@ -365,7 +398,8 @@ impl Taken {
 
     fn of(connection: Connection, message: Message) -> Self {
         assert!(matches!(answer_of(&message), Request::Open { .. }));
-        let [queue, bell] = <[OwnedFd; 2]>::try_from(message.descriptors).expect("a queue and a bell");
+        let [queue, bell] =
+            <[OwnedFd; 2]>::try_from(message.descriptors).expect("a queue and a bell");
         let file = MemoryFile::adopt(queue, BYTES).unwrap();
         Self { connection, first: words(&file, 0, HOME_AT + HOME_WORDS), file, bell }
     }

@@ -1,4 +1,5 @@
-//! Hostile peers that walk over all of the protocol, by chance and from a seed, while honest ones call.
+//! Hostile peers that walk over all of the protocol, by chance and from a seed, while honest ones
+//! call.
 
 use crate::scene::Scene;
 use crate::{in_company, place};
@@ -33,7 +34,8 @@ fn walk(place: &Place, socket: &Path, seed: u64, steps: u64) -> Vec<u64> {
     numbers
 }
 
-/// Hostile clients in a row, until there were `steps` of them, `each` by one process; an honest client calls, and others bind, meanwhile.
+/// Hostile clients in a row, until there were `steps` of them, `each` by one process; an honest
+/// client calls, and others bind, meanwhile.
 fn clients(options: &str, steps: u64, each: u64) {
     let _company = in_company();
     let mut scene = Scene::new(&format!("wary {options}"));
@@ -55,7 +57,9 @@ fn clients(options: &str, steps: u64, each: u64) {
     }
     let [done, lives, replies, holes] = sum;
     let rate = done as f64 / start.elapsed().as_secs_f64();
-    println!("    {done} steps, {rate:.0} a second, in {lives} lives; {replies} replies; {holes} holes");
+    println!(
+        "    {done} steps, {rate:.0} a second, in {lives} lives; {replies} replies; {holes} holes"
+    );
     if holes == 0 {
         eprintln!("skipped: holes in shared memory: the kernel made none");
     }
@@ -65,8 +69,14 @@ fn clients(options: &str, steps: u64, each: u64) {
     });
     let now = Usage::of(scene.server.pid());
     let mib_now = own_mib(scene.server.pid());
-    println!("    mappings {} before, {} now; {mib_before} MiB of its own before, {mib_now} now", before.mappings, now.mappings);
-    assert!(mib_now <= mib_before + MOST_MIB, "the server has {mib_now} MiB of its own, and had {mib_before}");
+    println!(
+        "    mappings {} before, {} now; {mib_before} MiB of its own before, {mib_now} now",
+        before.mappings, now.mappings
+    );
+    assert!(
+        mib_now <= mib_before + MOST_MIB,
+        "the server has {mib_now} MiB of its own, and had {mib_before}"
+    );
     scene.close(before);
 }
 
@@ -77,7 +87,8 @@ fn clients_walk() {
 
 #[test]
 fn clients_walk_at_two_processors() {
-    // With little to be had: what is refused on the way out, such as an object too many, has to be undone.
+    // With little to be had: what is refused on the way out, such as an object too many, has to be
+    // undone.
     clients("two objects=10 calls=12", 20_000, 5_000);
 }
 
@@ -92,7 +103,8 @@ fn long_clients_walk() {
     clients("two objects=10 calls=12", 1_000_000, 10_000);
 }
 
-/// Clients of a hostile server end with errors, in bounded time; what else they are bound to, and others, do not notice.
+/// Clients of a hostile server end with errors, in bounded time; what else they are bound to, and
+/// others, do not notice.
 fn server(steps: u64) {
     let _company = in_company();
     let place = place();
@@ -117,7 +129,10 @@ fn server(steps: u64) {
         for client in &mut clients {
             let numbers = client.hear().numbers("what was endured");
             let [binds, calls, errors, longest] = numbers[..] else { panic!("{numbers:?}") };
-            println!("    {binds} binds, {calls} calls, {errors} errors, the longest call {:.1} ms", longest as f64 / 1e6);
+            println!(
+                "    {binds} binds, {calls} calls, {errors} errors, the longest call {:.1} ms",
+                longest as f64 / 1e6
+            );
             assert!(binds > 0 && Duration::from_nanos(longest) < HANGS, "{numbers:?}");
             assert_eq!(client.ask("add 2 3").numbers("a call to the honest server"), [5]);
         }
@@ -130,7 +145,11 @@ fn server(steps: u64) {
         eventually("a client has everything back", || {
             let now = Usage::of(client.pid());
             let open = open_descriptors(client.pid());
-            if now.is_back_to(&before) { Ok(()) } else { Err(format!("{now:?}, before {before:?}; open: {open}")) }
+            if now.is_back_to(&before) {
+                Ok(())
+            } else {
+                Err(format!("{now:?}, before {before:?}; open: {open}"))
+            }
         });
     }
 }

@@ -1,4 +1,5 @@
-//! A server that scribbles over all it shares with its clients: they get errors or wrong values, but they neither crash nor hang.
+//! A server that scribbles over all it shares with its clients: they get errors or wrong values,
+//! but they neither crash nor hang.
 
 use crate::{in_company, place};
 use std::time::Duration;
@@ -45,7 +46,8 @@ fn a_server_lies() {
     endure("lies", 2000);
 }
 
-/// A server whose bell blocks whoever writes to it holds up nobody but its own callers, and those no longer than it stays.
+/// A server whose bell blocks whoever writes to it holds up nobody but its own callers, and those
+/// no longer than it stays.
 #[test]
 fn a_server_whose_bell_blocks() {
     let _company = in_company();
@@ -101,7 +103,9 @@ fn call_with_a_deadline(manner: &str) -> [u64; 3] {
     client.say(&format!("deadlines {CALLERS} {CALLERS} 200"));
     let numbers = client.hear().numbers("calls to an impostor");
     let [done, sent, unsent, longest] = numbers[..] else { panic!("{numbers:?}") };
-    println!("{manner}: {sent} calls were aborted after and {unsent} before they were sent, the longest after {longest} ms");
+    println!(
+        "{manner}: {sent} calls were aborted after and {unsent} before they were sent, the longest after {longest} ms"
+    );
     assert_eq!(done + sent + unsent, 2 * CALLERS as u64, "{numbers:?}");
     impostor.kill();
     client.hear().expect_error("", &[]);
@@ -151,7 +155,11 @@ fn a_server_that_names_a_strangers_thread_has_nobody_moved() {
         client.hear().numbers("calls to an impostor");
         let moved = processors_of(impostor.pid()) != free;
         assert_eq!(moved, thread == "own", "the impostor's own thread, when it names {thread}");
-        assert_eq!(processors_of(bystander.pid()), free, "the bystander's thread, when the impostor names {thread}");
+        assert_eq!(
+            processors_of(bystander.pid()),
+            free,
+            "the bystander's thread, when the impostor names {thread}"
+        );
         impostor.kill();
         client.hear().expect_error("", &["the server has ended"]);
     }

@@ -28,7 +28,8 @@ fn hundred_clients(seconds: u64) {
     let before = (memory(server.pid()), Usage::of(server.pid()));
     clients[10..].iter_mut().for_each(bind);
     let after = (memory(server.pid()), Usage::of(server.pid()));
-    let per_client = |all: fn(&(u64, u64)) -> u64| (all(&after.0).saturating_sub(all(&before.0))) as f64 / 90.0;
+    let per_client =
+        |all: fn(&(u64, u64)) -> u64| (all(&after.0).saturating_sub(all(&before.0))) as f64 / 90.0;
     println!(
         "the server's memory for one more client of a small interface: {:.1} KiB, {:.1} of it shared; {:.1} descriptors, {:.1} mappings",
         per_client(|m| m.0),
@@ -37,15 +38,22 @@ fn hundred_clients(seconds: u64) {
         (after.1.mappings - before.1.mappings) as f64 / 90.0,
     );
     assert!(per_client(|m| m.0) < 64.0);
-    let used = |pids: &[u32]| pids.iter().map(|&pid| (switches(pid), processor_time(pid))).collect::<Vec<_>>();
-    let pids: Vec<u32> = std::iter::once(server.pid()).chain(clients.iter().map(upcall_tests::party::Party::pid)).collect();
+    let used = |pids: &[u32]| {
+        pids.iter().map(|&pid| (switches(pid), processor_time(pid))).collect::<Vec<_>>()
+    };
+    let pids: Vec<u32> = std::iter::once(server.pid())
+        .chain(clients.iter().map(upcall_tests::party::Party::pid))
+        .collect();
     // A machine that is busy may still end the binding; a process that does not rest fails each
     // time.
     eventually("nobody is woken", || {
         let before = used(&pids);
         std::thread::sleep(Duration::from_secs(seconds));
-        let more: Vec<_> =
-            used(&pids).iter().zip(&before).map(|(after, before)| (after.0 - before.0, after.1 - before.1)).collect();
+        let more: Vec<_> = used(&pids)
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| (after.0 - before.0, after.1 - before.1))
+            .collect();
         let theirs = more[1..].iter().map(|(_, time)| time).sum::<u64>();
         println!(
             "in {seconds} s the server woke {} times and used {:.3} ms, each client {:.3} ms",
@@ -55,7 +63,10 @@ fn hundred_clients(seconds: u64) {
         );
         // A wake-up takes as long as the machine takes for it, so wake-ups are counted. A process
         // that never sleeps has none.
-        let restless = pids.iter().zip(&more).find(|(_, (woken, time))| *woken > 2 * seconds || *time >= seconds * 100_000_000);
+        let restless = pids
+            .iter()
+            .zip(&more)
+            .find(|(_, (woken, time))| *woken > 2 * seconds || *time >= seconds * 100_000_000);
         restless.map_or(Ok(()), |(pid, (woken, time))| {
             Err(format!("process {pid} woke {woken} times and used {time} ns in {seconds} s"))
         })
@@ -64,7 +75,8 @@ fn hundred_clients(seconds: u64) {
         client.ask("bind trial").expect_ok("a second binding through the same channel");
         assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
     }
-    // The client's side: what a binding to another server adds, channel and all, to a process that has bound before.
+    // The client's side: what a binding to another server adds, channel and all, to a process that
+    // has bound before.
     let other = place.serve("second");
     let bind = |client: &mut upcall_tests::party::Party| {
         client.ask("bind-more second.small").expect_ok("binding to a second server");
@@ -72,13 +84,19 @@ fn hundred_clients(seconds: u64) {
     clients[..10].iter_mut().for_each(bind);
     let servers = memory(other.pid()).0;
     let all = |clients: &[upcall_tests::party::Party]| {
-        clients.iter().map(|client| memory(client.pid())).fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
+        clients
+            .iter()
+            .map(|client| memory(client.pid()))
+            .fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
     };
     let before = all(&clients[10..]);
     clients[10..].iter_mut().for_each(bind);
     let after = all(&clients[10..]);
     let per_client = |more: u64| more as f64 / 90.0;
-    let (client, shared) = (per_client(after.0.saturating_sub(before.0)), per_client(after.1.saturating_sub(before.1)));
+    let (client, shared) = (
+        per_client(after.0.saturating_sub(before.0)),
+        per_client(after.1.saturating_sub(before.1)),
+    );
     let server = per_client(memory(other.pid()).0.saturating_sub(servers));
     println!(
         "a client's memory for one more binding that opens a channel: {client:.1} KiB, {shared:.1} of it shared with the server, whose own is {server:.1} KiB"

@@ -80,7 +80,8 @@ fn four_members_find_each_other() {
     let _company = in_company();
     let place = place();
     let mut job = start(&place, "size=4", "job-member exchange 2000");
-    let expected = (0..4).map(|rank| format!("exchanged {rank}")).chain(["started".into()]).collect();
+    let expected =
+        (0..4).map(|rank| format!("exchanged {rank}")).chain(["started".into()]).collect();
     assert_eq!(lines(&mut job, 5), expected);
     assert_eq!(code(&mut job), "code 0");
     place.expect_empty();
@@ -93,9 +94,16 @@ fn when_a_member_is_killed_the_others_end() {
     let mut job = start(&place, "size=3 name=falls", "job-member hold");
     lines(&mut job, 4);
     let pids = members(&place, "falls");
-    rustix::process::kill_process(rustix::process::Pid::from_raw(pids[1] as i32).expect("one"), Signal::KILL).expect("killing");
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(pids[1] as i32).expect("one"),
+        Signal::KILL,
+    )
+    .expect("killing");
     let said = rest(&mut job);
-    let died = format!("died falls: member 1 (process {}) was killed by SIGKILL (signal 9); the others are ended", pids[1]);
+    let died = format!(
+        "died falls: member 1 (process {}) was killed by SIGKILL (signal 9); the others are ended",
+        pids[1]
+    );
     assert!(said.contains(&died), "{said:?}");
     assert_eq!(said.last().map(String::as_str), Some("code 137"));
     are_gone(&pids);
@@ -110,8 +118,13 @@ fn when_a_member_is_killed_the_others_can_go_on() {
     let mut job = start(&place, "size=3 name=lasts go-on", "job-member hold");
     lines(&mut job, 4);
     let pids = members(&place, "lasts");
-    rustix::process::kill_process(rustix::process::Pid::from_raw(pids[1] as i32).expect("one"), Signal::KILL).expect("killing");
-    let died = format!("died lasts: member 1 (process {}) was killed by SIGKILL (signal 9)", pids[1]);
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(pids[1] as i32).expect("one"),
+        Signal::KILL,
+    )
+    .expect("killing");
+    let died =
+        format!("died lasts: member 1 (process {}) was killed by SIGKILL (signal 9)", pids[1]);
     assert_eq!(lines(&mut job, 3), [died, "missed 0 1".into(), "missed 2 1".into()].into());
     assert_eq!(members(&place, "lasts"), [pids[0], pids[2]]);
     ask(&place, "kill lasts").expect_ok("ending it");
@@ -132,12 +145,16 @@ fn a_code_is_passed_on() {
     place.expect_empty();
 }
 
-/// The cgroups that the supervisor with this number has made, where they are on machines that tests run on.
+/// The cgroups that the supervisor with this number has made, where they are on machines that tests
+/// run on.
 fn cgroups(pid: u32) -> Vec<String> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_string();
-    let folders = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(|mount| Path::new(mount).join(&own));
-    let entries = folders.into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let own =
+        groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_string();
+    let folders =
+        ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(|mount| Path::new(mount).join(&own));
+    let entries =
+        folders.into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with(&format!("upcall-job-{pid}-"))).collect()
 }
@@ -170,7 +187,8 @@ fn a_job_is_stopped_and_goes_on_and_is_killed() {
     let _company = in_company();
     let place = place();
     for way in ways(&place) {
-        let mut job = start(&place, &format!("size=4 name=held way={way} grace=500"), "job-member sleep");
+        let mut job =
+            start(&place, &format!("size=4 name=held way={way} grace=500"), "job-member sleep");
         job.hear().expect_ok("the start");
         let pids = members(&place, "held");
         for _ in 0..3 {
@@ -200,11 +218,22 @@ fn the_group_of_a_job_that_is_stopped_and_goes_on_works_on() {
     let place = place();
     for way in ways(&place) {
         let (file, rounds) = (place.path().join("enough"), place.path().join("enough.rounds"));
-        let mut job = start(&place, &format!("size=4 name=works way={way}"), &format!("job-member work {}", file.display()));
+        let mut job = start(
+            &place,
+            &format!("size=4 name=works way={way}"),
+            &format!("job-member work {}", file.display()),
+        );
         job.hear().expect_ok("the start");
-        let so_far = || std::fs::read_to_string(&rounds).ok().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        let so_far = || {
+            std::fs::read_to_string(&rounds)
+                .ok()
+                .and_then(|text| text.parse::<u64>().ok())
+                .unwrap_or(0)
+        };
         let go_on = |from: u64| {
-            eventually("the group works", || if so_far() > from { Ok(()) } else { Err(format!("{} rounds", so_far())) });
+            eventually("the group works", || {
+                if so_far() > from { Ok(()) } else { Err(format!("{} rounds", so_far())) }
+            });
         };
         go_on(0);
         for pause in [1, 20, 1200, 1, 20] {
@@ -216,11 +245,16 @@ fn the_group_of_a_job_that_is_stopped_and_goes_on_works_on() {
         }
         std::fs::write(&file, []).expect("the end");
         let all = so_far();
-        let mut ended: Vec<Vec<String>> = (0..4).map(|_| job.hear().expect_ok("the work")).collect();
+        let mut ended: Vec<Vec<String>> =
+            (0..4).map(|_| job.hear().expect_ok("the work")).collect();
         ended.sort();
         for (rank, words) in ended.iter().enumerate() {
             assert_eq!(words[..2], ["worked".to_string(), rank.to_string()], "{way}: {ended:?}");
-            assert!(words[2] == ended[0][2] && words[2].parse::<u64>().is_ok_and(|rounds| rounds >= all), "{way}: {ended:?}");
+            assert!(
+                words[2] == ended[0][2]
+                    && words[2].parse::<u64>().is_ok_and(|rounds| rounds >= all),
+                "{way}: {ended:?}"
+            );
         }
         assert_eq!(code(&mut job), "code 0");
         std::fs::remove_file(&file).expect("the file");
@@ -269,27 +303,38 @@ fn what_cannot_be_is_refused() {
     let _company = in_company();
     let place = place();
     let refused = |options: &str, member: &str| start(&place, options, member).hear();
-    refused("size=0", "job-member sleep").expect_error("BadSize", &["from 1 to 1024 members, not 0"]);
-    refused("size=1 name=a/b", "job-member sleep").expect_error("BadName", &["cannot be the name of a job"]);
+    refused("size=0", "job-member sleep")
+        .expect_error("BadSize", &["from 1 to 1024 members, not 0"]);
+    refused("size=1 name=a/b", "job-member sleep")
+        .expect_error("BadName", &["cannot be the name of a job"]);
     refused("size=2", "program /does/not/exist")
         .expect_error("NotStarted", &["member 0, /does/not/exist", "No such file", "give a path"]);
-    refused("size=2", "program /etc/passwd").expect_error("NotStarted", &["Permission denied", "chmod"]);
-    refused("size=1 way=freezer schedule=co", "job-member sleep").expect_error("NoFreezer", &["single members"]);
+    refused("size=2", "program /etc/passwd")
+        .expect_error("NotStarted", &["Permission denied", "chmod"]);
+    refused("size=1 way=freezer schedule=co", "job-member sleep")
+        .expect_error("NoFreezer", &["single members"]);
     let mut first = start(&place, "size=1 name=one", "job-member sleep");
     first.hear().expect_ok("the start");
-    refused("size=1 name=one", "job-member sleep").expect_error("Taken", &["already", "upcall job kill one"]);
+    refused("size=1 name=one", "job-member sleep")
+        .expect_error("Taken", &["already", "upcall job kill one"]);
     ask(&place, "stop two").expect_error("NoJob", &["no job \"two\""]);
     ask(&place, "kill one").expect_ok("ending it");
     first.ended();
-    place.start("job-member hold").hear().expect_error("NoJob", &["UPCALL_GROUP is not set", "upcall job run --group N"]);
+    place
+        .start("job-member hold")
+        .hear()
+        .expect_error("NoJob", &["UPCALL_GROUP is not set", "upcall job run --group N"]);
     place.expect_empty();
 }
 
 /// When the members of a job ran, by their own clocks.
 fn ran(path: &Path, size: usize) -> Vec<[u64; 2]> {
     let of = |rank: usize| {
-        let text = std::fs::read_to_string(format!("{}.{rank}", path.display())).expect("when it ran");
-        let parse = |line: &str| line.split_once(' ').and_then(|(a, b)| Some([a.parse().ok()?, b.parse().ok()?]));
+        let text =
+            std::fs::read_to_string(format!("{}.{rank}", path.display())).expect("when it ran");
+        let parse = |line: &str| {
+            line.split_once(' ').and_then(|(a, b)| Some([a.parse().ok()?, b.parse().ok()?]))
+        };
         text.lines().map(|line| parse(line).expect("numbers")).collect::<Vec<[u64; 2]>>()
     };
     (0..size).flat_map(of).collect()
@@ -302,7 +347,11 @@ fn within(ran: &[[u64; 2]], from: u64, to: u64) -> u64 {
 
 fn spinning(place: &Place, options: &str, name: &str, ms: u64) -> Party {
     let path = place.path().join(name);
-    start(place, &format!("size=2 name={name} {options}"), &format!("job-member spin {ms} {}", path.display()))
+    start(
+        place,
+        &format!("size=2 name={name} {options}"),
+        &format!("job-member spin {ms} {}", path.display()),
+    )
 }
 
 fn finish(job: &mut Party) {
@@ -325,8 +374,15 @@ fn gangs_never_run_together_and_share() {
         let last = |ran: &[[u64; 2]]| ran.iter().map(|span| span[1]).max().expect("one");
         let (from, to) = (first(&a).max(first(&b)), last(&a).min(last(&b)));
         let shares = [&a, &b].map(|ran| within(ran, from, to) as f64);
-        println!("    {way}: {:.0} ms together, shares {:.2?} ms", (to - from) as f64 / 1e6, shares.map(|ns| ns / 1e6));
-        assert!(shares.iter().all(|share| share / (shares[0] + shares[1]) > 0.25), "{way}: {shares:?}");
+        println!(
+            "    {way}: {:.0} ms together, shares {:.2?} ms",
+            (to - from) as f64 / 1e6,
+            shares.map(|ns| ns / 1e6)
+        );
+        assert!(
+            shares.iter().all(|share| share / (shares[0] + shares[1]) > 0.25),
+            "{way}: {shares:?}"
+        );
     }
     place.expect_empty();
 }
@@ -355,7 +411,9 @@ fn a_job_that_waits_for_its_turn_can_be_ended() {
     let waiting = |name: &str| {
         let job = start(&place, &format!("size=1 name={name} schedule=batch"), "job-member sleep");
         let shown = (name.to_string(), "Waiting".to_string(), false, Vec::new());
-        eventually("it waits", || if jobs(&place).contains(&shown) { Ok(()) } else { Err(format!("{:?}", jobs(&place))) });
+        eventually("it waits", || {
+            if jobs(&place).contains(&shown) { Ok(()) } else { Err(format!("{:?}", jobs(&place))) }
+        });
         job
     };
     let mut killed = waiting("killed");
@@ -382,13 +440,15 @@ fn another_leads_when_the_leader_is_killed() {
     let _company = in_company();
     let place = place();
     for (kind, leader_first) in [("batch", true), ("gang", true), ("gang", false)] {
-        let mut leader = start(&place, &format!("size=2 name=first schedule={kind}"), "job-member sleep");
+        let mut leader =
+            start(&place, &format!("size=2 name=first schedule={kind}"), "job-member sleep");
         leader.hear().expect_ok("the start");
         let pids = members(&place, "first");
         let mut other = spinning(&place, &format!("schedule={kind}"), "b", 200);
         eventually("both are there, and one leads", || {
             let jobs = jobs(&place);
-            let leads: Vec<&str> = jobs.iter().filter(|job| job.2).map(|job| job.0.as_str()).collect();
+            let leads: Vec<&str> =
+                jobs.iter().filter(|job| job.2).map(|job| job.0.as_str()).collect();
             if jobs.len() == 2 && leads == ["first"] { Ok(()) } else { Err(format!("{jobs:?}")) }
         });
         if leader_first {
@@ -416,7 +476,9 @@ fn a_stopped_leader_holds_nobody_up() {
     let mut leader = start(&place, "size=1 name=first schedule=batch", "job-member sleep");
     leader.hear().expect_ok("the start");
     let mut other = spinning(&place, "schedule=batch", "b", 50);
-    eventually("both are there", || if jobs(&place).len() == 2 { Ok(()) } else { Err("not yet".into()) });
+    eventually("both are there", || {
+        if jobs(&place).len() == 2 { Ok(()) } else { Err("not yet".into()) }
+    });
     leader.stop();
     // Who gives up asking is not obeyed afterwards.
     let mut impatient = place.start("job kill first");
@@ -430,7 +492,8 @@ fn a_stopped_leader_holds_nobody_up() {
     place.expect_empty();
 }
 
-/// Neither is kept off the processors: the one because it takes nothing, the other because nobody else does.
+/// Neither is kept off the processors: the one because it takes nothing, the other because nobody
+/// else does.
 #[test]
 fn a_co_scheduled_job_that_sleeps_leaves_its_time_to_others() {
     let _alone = alone();
@@ -440,7 +503,9 @@ fn a_co_scheduled_job_that_sleeps_leaves_its_time_to_others() {
     let mut worker = spinning(&place, "schedule=co", "works", 1500);
     worker.hear().expect_ok("the start");
     let both_run = || jobs(&place).iter().filter(|job| job.1 == "Running").count() == 2;
-    eventually("it is seen that it sleeps", || if both_run() { Ok(()) } else { Err(format!("{:?}", jobs(&place))) });
+    eventually("it is seen that it sleeps", || {
+        if both_run() { Ok(()) } else { Err(format!("{:?}", jobs(&place))) }
+    });
     let seen = (0..20).filter(|_| both_run()).count();
     assert!(seen >= 18, "both ran in {seen} of 20 looks; of two that take turns it would be none");
     finish(&mut worker);
@@ -459,8 +524,16 @@ fn co_scheduled_jobs_with_work_take_turns() {
     let [a, b] = ["a", "b"].map(|name| ran(&place.path().join(name), 2));
     let together: u64 = a.iter().map(|&[from, to]| within(&b, from, to)).sum();
     let shares = [&a, &b].map(|ran| within(ran, 0, u64::MAX));
-    println!("    {} µs together, shares {:?} ms", together / 1000, shares.map(|ns| ns / 1_000_000));
-    assert!(together * 10 < shares[0] + shares[1] && shares.iter().all(|&share| share * 4 > shares[0] + shares[1]), "{shares:?}");
+    println!(
+        "    {} µs together, shares {:?} ms",
+        together / 1000,
+        shares.map(|ns| ns / 1_000_000)
+    );
+    assert!(
+        together * 10 < shares[0] + shares[1]
+            && shares.iter().all(|&share| share * 4 > shares[0] + shares[1]),
+        "{shares:?}"
+    );
     place.expect_empty();
 }
 
@@ -473,7 +546,11 @@ fn a_co_scheduled_jobs_idle_processor_is_used_by_another() {
     }
     let place = place();
     let path = place.path().join("half");
-    let mut half = start(&place, "size=2 name=half schedule=co", &format!("job-member spin-first 1500 {}", path.display()));
+    let mut half = start(
+        &place,
+        "size=2 name=half schedule=co",
+        &format!("job-member spin-first 1500 {}", path.display()),
+    );
     half.hear().expect_ok("the start");
     let mut whole = spinning(&place, "schedule=co", "whole", 1500);
     whole.hear().expect_ok("the start");
@@ -487,7 +564,10 @@ fn a_co_scheduled_jobs_idle_processor_is_used_by_another() {
         }
         std::thread::sleep(Duration::from_millis(3));
     }
-    println!("    of 200 looks, suspended where both have work: {}, where one has: {}", stopped[0], stopped[1]);
+    println!(
+        "    of 200 looks, suspended where both have work: {}, where one has: {}",
+        stopped[0], stopped[1]
+    );
     assert!(stopped[0] > 40 && stopped[1] < stopped[0] / 2, "{stopped:?}");
     finish(&mut half);
     finish(&mut whole);

@@ -11,8 +11,28 @@ fn values_around_every_boundary() {
     let _server = place.serve("trial");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    for len in [0, 1, 7, 8, 31, 32, 33, 47, 48, 49, 1007, 1008, 1024, 1025, 4096, 65_535, 65_536, 65_537, 1 << 20, (16 << 20) + 3]
-    {
+    for len in [
+        0,
+        1,
+        7,
+        8,
+        31,
+        32,
+        33,
+        47,
+        48,
+        49,
+        1007,
+        1008,
+        1024,
+        1025,
+        4096,
+        65_535,
+        65_536,
+        65_537,
+        1 << 20,
+        (16 << 20) + 3,
+    ] {
         client.ask(&format!("sum {len}")).expect_ok("bytes in");
         client.ask(&format!("make {len}")).expect_ok("bytes out");
         client.ask(&format!("echo {len}")).expect_ok("text both ways");
@@ -20,7 +40,8 @@ fn values_around_every_boundary() {
     }
 }
 
-/// What is copied in one call, by the client and by the server, in bytes; `None` in builds that do not count.
+/// What is copied in one call, by the client and by the server, in bytes; `None` in builds that do
+/// not count.
 fn copies(client: &mut Party, server: &mut Party, command: &str) -> Option<(u64, u64)> {
     let before = server.ask("copied").numbers("the server's count");
     let ours = client.ask(command).numbers(command);
@@ -37,18 +58,24 @@ fn bytes_that_nobody_interprets_are_copied_once() {
     client.ask("bind trial").expect_ok("binding");
     // In an A-stack, and in segments: the second time in one that is there already.
     for len in [1000u64, 1 << 20, 1 << 20, (16 << 20) + 3] {
-        let Some(uninterpreted) = copies(&mut client, &mut server, &format!("copies-of-length {len}")) else {
+        let Some(uninterpreted) =
+            copies(&mut client, &mut server, &format!("copies-of-length {len}"))
+        else {
             return eprintln!("skipped: this build does not count copies");
         };
-        let taken = copies(&mut client, &mut server, &format!("copies-of-reverse {len}")).expect("it counts");
+        let taken = copies(&mut client, &mut server, &format!("copies-of-reverse {len}"))
+            .expect("it counts");
         println!(
             "{len} bytes: by client and server {uninterpreted:?} of an argument not interpreted, {taken:?} of one taken and given back"
         );
         assert_eq!(uninterpreted, (len, 0), "once into shared memory, and never again");
-        // The contrast, which shows that the server's copies are counted: it takes the bytes out and writes as many in, and the client takes those out.
+        // The contrast, which shows that the server's copies are counted: it takes the bytes out
+        // and writes as many in, and the client takes those out.
         assert_eq!(taken, (2 * len, 2 * len), "each side once in and once out");
-        // A text is one that the server interprets: it is copied before its bytes are checked, not once more for that.
-        let text = copies(&mut client, &mut server, &format!("copies-of-echo {len}")).expect("it counts");
+        // A text is one that the server interprets: it is copied before its bytes are checked, not
+        // once more for that.
+        let text =
+            copies(&mut client, &mut server, &format!("copies-of-echo {len}")).expect("it counts");
         assert_eq!(text, (2 * len, 2 * len), "a text, each side once in and once out");
     }
 }
@@ -70,7 +97,11 @@ fn bytes_that_nobody_interprets_are_not_read_word_by_word_either() {
         let (Some(before), Some(after)) = (before.first(), after.first()) else {
             return println!("skipped: this build does not count what is read");
         };
-        assert!(after - before < len.min(CONTROL), "{len} bytes: the server has read {}", after - before);
+        assert!(
+            after - before < len.min(CONTROL),
+            "{len} bytes: the server has read {}",
+            after - before
+        );
     }
     // The control arm: the server reads 8192 numbers one by one, and the count has to show that.
     let before = server.ask("read-singly").numbers("the server's count");

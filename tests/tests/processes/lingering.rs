@@ -24,7 +24,8 @@ const THREADS: usize = 16;
 /// to send; and that other end.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
-    let mut socket = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+    let mut socket =
+        TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
     let (mute, _) = listener.accept().expect("the other end");
     socket.set_nonblocking(true).expect("a flag");
     while socket.write(&[1; 65_536]).is_ok() {}
@@ -54,7 +55,9 @@ fn descriptors_that_are_slow_to_close_hold_nobody_up() {
     honest.ask("bind trial").expect_ok("binding");
     let socket = &place.sockets()[0];
     let other = std::fs::File::open("/dev/null").expect("a file");
-    for (descriptors, messages, bytes) in [(1, 1, 5), (9, 1, 2), (100, 1, 2), (1, 60, 5), (1, 1, 0), (1, 30, 0), (MOST, 2, 0)] {
+    for (descriptors, messages, bytes) in
+        [(1, 1, 5), (9, 1, 2), (100, 1, 2), (1, 60, 5), (1, 1, 0), (1, 30, 0), (MOST, 2, 0)]
+    {
         println!("{descriptors} descriptors in each of {messages} messages of {bytes} bytes");
         let speaker = Speaker::connect(socket).expect("a connection");
         let mut mute = Vec::new();
@@ -64,7 +67,8 @@ fn descriptors_that_are_slow_to_close_hold_nobody_up() {
             mute.push(end);
             // The kernel itself closes what the server has no room for: the last ones.
             let others = if descriptors == MOST { MOST - 5 } else { 0 };
-            let all = std::iter::repeat_n(other.as_fd(), others).chain(std::iter::repeat_n(slow.as_fd(), descriptors - others));
+            let all = std::iter::repeat_n(other.as_fd(), others)
+                .chain(std::iter::repeat_n(slow.as_fd(), descriptors - others));
             let all: Vec<BorrowedFd<'_>> = all.collect();
             let sent = match bytes {
                 5 => speaker.tell(Request::List, &all),
@@ -91,9 +95,12 @@ fn files_whose_file_system_does_not_answer_hold_nobody_up() {
     honest.ask("bind trial").expect_ok("binding");
     // It goes before the server, which cannot end while it closes one of these files.
     let Some(files) = SlowFiles::mount(server.pid()) else { return };
-    for (descriptors, messages, bytes) in [(1, 1, 5), (9, 1, 2), (100, 1, 2), (1, 1, 0), (1, 30, 5), (3, 30, 0)] {
+    for (descriptors, messages, bytes) in
+        [(1, 1, 5), (9, 1, 2), (100, 1, 2), (1, 1, 0), (1, 30, 5), (3, 30, 0)]
+    {
         println!("{descriptors} descriptors in each of {messages} messages of {bytes} bytes");
-        let (speaker, before) = (Speaker::connect(&place.sockets()[0]).expect("a connection"), files.waiting());
+        let (speaker, before) =
+            (Speaker::connect(&place.sockets()[0]).expect("a connection"), files.waiting());
         for _ in 0..messages {
             let file = files.open().expect("its file");
             let all = vec![file.as_fd(); descriptors];
@@ -123,7 +130,9 @@ fn connect_as_stranger(socket: &Path) -> io::Result<Speaker> {
 fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
     let _company = in_company();
     if !geteuid().is_root() {
-        return eprintln!("skipped: descriptors of another user that cannot be closed: only root may act as another user");
+        return eprintln!(
+            "skipped: descriptors of another user that cannot be closed: only root may act as another user"
+        );
     }
     let place = place();
     let server = place.serve("trial mode=666 admit=any");
@@ -138,7 +147,8 @@ fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
     honest.ask("bind trial").expect_ok("binding");
     let Some(files) = SlowFiles::mount(server.pid()) else { return };
     // As many at once as there are then one after the other.
-    let speakers: Vec<_> = (0..10).map(|_| connect_as_stranger(&socket).expect("a connection")).collect();
+    let speakers: Vec<_> =
+        (0..10).map(|_| connect_as_stranger(&socket).expect("a connection")).collect();
     for speaker in &speakers {
         let file = files.open().expect("its file");
         // The server may have hung up.

@@ -9,8 +9,10 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
-static MACHINE: Machine =
-    Machine { state: Mutex::new(State { running: 0, waiting: 0, is_taken: false }), changed: Condvar::new() };
+static MACHINE: Machine = Machine {
+    state: Mutex::new(State { running: 0, waiting: 0, is_taken: false }),
+    changed: Condvar::new(),
+};
 
 struct Machine {
     state: Mutex<State>,

@@ -1,4 +1,5 @@
-//! Tests with real processes. Each has a folder of names of its own; those that measure time run alone.
+//! Tests with real processes. Each has a folder of names of its own; those that measure time run
+//! alone.
 #![forbid(unsafe_code)]
 
 mod astacks;

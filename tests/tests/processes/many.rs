@@ -1,4 +1,5 @@
-//! More domains with work than processors: nobody starves, and when the work ends nobody spins (U14).
+//! More domains with work than processors: nobody starves, and when the work ends nobody spins
+//! (U14).
 
 use crate::{alone, place};
 use std::time::{Duration, Instant};
@@ -25,7 +26,10 @@ fn eight_clients_of_four_servers_share_the_processors() {
     // The calls of each client, and of these those to the server that it has called least.
     let mut made = [(0, 0); CLIENTS];
     let begun = Instant::now();
-    while !made.iter().all(|&(calls, fewest)| fewest >= ENOUGH && fewest * 4 * SERVERS as u64 >= calls) {
+    while !made
+        .iter()
+        .all(|&(calls, fewest)| fewest >= ENOUGH && fewest * 4 * SERVERS as u64 >= calls)
+    {
         assert!(
             begun.elapsed() < LONGEST,
             "a client or a server starved: calls, and those to the server with the fewest: {made:?}"
@@ -39,12 +43,22 @@ fn eight_clients_of_four_servers_share_the_processors() {
         for (n, (client, made)) in clients.iter_mut().zip(&mut made).enumerate() {
             let result = client.hear_within(LONGEST).numbers("calls to all servers");
             let [calls, fewest, longest] = result[..] else { panic!("{result:?}") };
-            println!("    client {n}: {calls} calls, {fewest} to the server with the fewest, the longest {longest} µs");
-            assert!(Duration::from_micros(longest) < LONGEST, "client {n}: a call took {longest} µs");
+            println!(
+                "    client {n}: {calls} calls, {fewest} to the server with the fewest, the longest {longest} µs"
+            );
+            assert!(
+                Duration::from_micros(longest) < LONGEST,
+                "client {n}: a call took {longest} µs"
+            );
             *made = (made.0 + calls, made.1 + fewest);
         }
     }
     // Everybody is bound to everybody, and nobody calls.
     let pids: Vec<u32> = servers.iter().chain(&clients).map(|party| party.pid()).collect();
-    come_to_rest("a process to which nothing happens", &pids, Duration::from_secs(1), Duration::from_millis(1));
+    come_to_rest(
+        "a process to which nothing happens",
+        &pids,
+        Duration::from_secs(1),
+        Duration::from_millis(1),
+    );
 }

@@ -1,4 +1,6 @@
-//! Members of groups as processes: ended, stopped or killed at each labelled point, and looked away for long. Nobody else is harmed; what was sent arrives once and in order; nothing is left (UDM: D1, D10, D11).
+//! Members of groups as processes: ended, stopped or killed at each labelled point, and looked away
+//! for long. Nobody else is harmed; what was sent arrives once and in order; nothing is left (UDM:
+//! D1, D10, D11).
 
 use crate::faults::state;
 use crate::{alone, in_company, place};
@@ -25,7 +27,8 @@ fn group(place: &Place, size: usize) -> Vec<Party> {
 }
 
 fn group_with(place: &Place, size: usize, options: &str) -> Vec<Party> {
-    let mut members: Vec<Party> = (0..size).map(|rank| member(place, size, rank, options)).collect();
+    let mut members: Vec<Party> =
+        (0..size).map(|rank| member(place, size, rank, options)).collect();
     for (rank, member) in members.iter_mut().enumerate() {
         assert_eq!(member.hear().numbers("joining"), [rank as u64]);
     }
@@ -61,7 +64,13 @@ fn all_tell_all_and_nothing_is_left() {
     }
     for (rank, member) in members.iter_mut().enumerate() {
         let taken = member.hear().numbers("a life");
-        assert!(taken.iter().enumerate().all(|(from, &taken)| taken == if from == rank { 0 } else { LIFE }), "{taken:?}");
+        assert!(
+            taken
+                .iter()
+                .enumerate()
+                .all(|(from, &taken)| taken == if from == rank { 0 } else { LIFE }),
+            "{taken:?}"
+        );
     }
     end(&place, members);
     // The name is free for another group.
@@ -79,7 +88,9 @@ fn a_stopped_member_is_buffered_for() {
     let before = memory(members[0].pid());
     members[1].stop();
     members[0].ask("send 1 400000").expect_ok("sending to who is stopped");
-    let [buffered] = members[0].ask("buffered 1").numbers("the buffer")[..] else { panic!("one number") };
+    let [buffered] = members[0].ask("buffered 1").numbers("the buffer")[..] else {
+        panic!("one number")
+    };
     assert!(buffered >= 15 << 20, "{buffered}");
     // Meanwhile the others go on.
     members[2].say("pong 0 2000");
@@ -119,7 +130,8 @@ fn what_a_killed_member_has_sent_arrives() {
 fn a_group_that_is_not_complete_says_so() {
     let _company = in_company();
     let place = place();
-    let (mut first, mut second) = (member(&place, 3, 0, "within=300"), member(&place, 3, 2, "within=60000"));
+    let (mut first, mut second) =
+        (member(&place, 3, 0, "within=300"), member(&place, 3, 2, "within=60000"));
     first.hear().expect_error("Incomplete", &["did not form within 300ms", "of 3"]);
     // The second one goes on by itself, and leads if the first one did.
     let mut again = member(&place, 3, 0, "within=60000");
@@ -156,7 +168,10 @@ fn a_group_that_is_stopped_as_a_whole_goes_on() {
             members.iter().for_each(|member| member.signal(Signal::CONT));
         }
         std::fs::write(&file, []).unwrap();
-        let rounds: Vec<_> = members.iter_mut().map(|member| member.hear_within(GUARD).numbers("the work")[0]).collect();
+        let rounds: Vec<_> = members
+            .iter_mut()
+            .map(|member| member.hear_within(GUARD).numbers("the work")[0])
+            .collect();
         assert!(rounds[0] > 0 && rounds.iter().all(|&round| round == rounds[0]), "{rounds:?}");
         end(&place, members);
     }
@@ -205,7 +220,9 @@ fn a_death_ends_the_barrier_or_reduction_of_every_survivor() {
             dead.ended();
             for _ in 0..2 {
                 for member in &mut members {
-                    member.hear_within(GUARD).expect_error("Lost", &["has ended or left the group"]);
+                    member
+                        .hear_within(GUARD)
+                        .expect_error("Lost", &["has ended or left the group"]);
                 }
                 // Another try ends in the same way.
                 members.iter_mut().for_each(|member| member.say(step));
@@ -224,7 +241,8 @@ fn members_that_are_stopped_before_their_group_is_complete_go_on() {
     let _company = in_company();
     let place = place();
     let mut first: Vec<_> = (0..2).map(|rank| member(&place, 3, rank, "within=1000")).collect();
-    let leads = || entered(&place.names(), "group.group").map(drop).ok_or("no member does".to_string());
+    let leads =
+        || entered(&place.names(), "group.group").map(drop).ok_or("no member does".to_string());
     eventually("a member leads", leads);
     first.iter().for_each(Party::stop);
     first.iter().for_each(stops);
@@ -247,7 +265,8 @@ fn a_leader_that_ends_before_it_is_asked_is_one_of_no_group() {
     }
     let place = place();
     let mut leader = member(&place, 2, 1, "within=60000");
-    let leads = || entered(&place.names(), "group.group").map(drop).ok_or("no member does".to_string());
+    let leads =
+        || entered(&place.names(), "group.group").map(drop).ok_or("no member does".to_string());
     eventually("a member leads", leads);
     let fault = format!("{}:{}", Point::MemberFormsFinds, Act::Stop.name());
     let follower = place.start_with("member group 2 0 within=60000", "UPCALL_FAULT", &fault);
@@ -271,7 +290,12 @@ fn a_member_that_waits_takes_no_processor_time() {
     members[0].ask("send 1 10").expect_ok("sending");
     members[1].ask("take 0 10").expect_ok("taking");
     members[1].say("take 0 11");
-    come_to_rest("a member that waits", &[members[1].pid()], Duration::from_secs(2), Duration::from_millis(20));
+    come_to_rest(
+        "a member that waits",
+        &[members[1].pid()],
+        Duration::from_secs(2),
+        Duration::from_millis(20),
+    );
     members[0].ask("send 1 1").expect_ok("waking it");
     members[1].hear().expect_ok("the message that woke it");
     end(&place, members);
@@ -279,7 +303,9 @@ fn a_member_that_waits_takes_no_processor_time() {
 
 /// Waits until a member has stopped.
 fn stops(member: &Party) {
-    eventually("it stops", || if state(member.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) });
+    eventually("it stops", || {
+        if state(member.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) }
+    });
 }
 
 /// Waits until a member has done this.
@@ -289,13 +315,16 @@ fn comes_to(member: &Party, act: Act) {
         let has_come = match act {
             Act::Stop => state(member.pid()) == Some('T'),
             Act::Exec => name == "sleep\n",
-            Act::Kill | Act::Exit | Act::Panic => matches!(state(member.pid()), None | Some('Z' | 'X')),
+            Act::Kill | Act::Exit | Act::Panic => {
+                matches!(state(member.pid()), None | Some('Z' | 'X'))
+            }
         };
         if has_come { Ok(()) } else { Err(format!("{name:?}, {:?}", state(member.pid()))) }
     });
 }
 
-/// Each point with each act. The others exchange all of theirs, and what comes from the faulty one is the beginning of what it would have sent.
+/// Each point with each act. The others exchange all of theirs, and what comes from the faulty one
+/// is the beginning of what it would have sent.
 #[test]
 fn a_member_that_ends_at_any_point_harms_no_other() {
     let _company = in_company();
@@ -321,11 +350,13 @@ fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
     let place = place();
     let fault = format!("{point}:{}", act.name());
     let options = "within=60000 timeout=100";
-    let faulty = || place.start_with(&format!("member group 3 0 {options}"), "UPCALL_FAULT", &fault);
+    let faulty =
+        || place.start_with(&format!("member group 3 0 {options}"), "UPCALL_FAULT", &fault);
     let honest = |rank| member(&place, 3, rank, options);
     let settled = || std::thread::sleep(Duration::from_millis(50));
     let a_member_leads = || {
-        let leads = || entered(&place.names(), "group.group").map(drop).ok_or("no member does".to_string());
+        let leads =
+            || entered(&place.names(), "group.group").map(drop).ok_or("no member does".to_string());
         eventually("a member leads", leads);
     };
     let (mut faulty, mut members) = if leads {
@@ -390,8 +421,15 @@ fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
     let whole = forms || act == Act::Stop;
     for (rank, member) in members.iter_mut().enumerate().map(|(at, member)| (at + 1, member)) {
         let taken = member.hear().numbers(&format!("{fault}: the life of member {rank}"));
-        assert_eq!(taken[3 - rank], LIFE, "{fault}: member {rank} of the other honest one: {taken:?}");
-        assert!(taken[0] == LIFE || (!whole && taken[0] < LIFE), "{fault}: member {rank}: {taken:?}");
+        assert_eq!(
+            taken[3 - rank],
+            LIFE,
+            "{fault}: member {rank} of the other honest one: {taken:?}"
+        );
+        assert!(
+            taken[0] == LIFE || (!whole && taken[0] < LIFE),
+            "{fault}: member {rank}: {taken:?}"
+        );
     }
     if whole {
         assert_eq!(faulty.hear().numbers("its own life"), [0, LIFE, LIFE], "{fault}");
@@ -402,7 +440,12 @@ fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
 }
 
 /// A segment is left when its sender, whose messages are all taken, sends another one.
-fn a_fault_on_leaving_a_segment(place: &Place, act: Act, mut faulty: Party, mut members: [Party; 2]) {
+fn a_fault_on_leaving_a_segment(
+    place: &Place,
+    act: Act,
+    mut faulty: Party,
+    mut members: [Party; 2],
+) {
     for member in [&mut faulty].into_iter().chain(&mut members) {
         let taken = member.hear().numbers("a life without a fault");
         assert_eq!(taken.iter().sum::<u64>(), 2 * LIFE, "{taken:?}");

@@ -1,7 +1,9 @@
-//! Whose memory is whose, by what the kernel says of all processes (URPC, section 3.2; requirement U1).
+//! Whose memory is whose, by what the kernel says of all processes (URPC, section 3.2; requirement
+//! U1).
 //!
-//! Memory files have no names that could be opened, so there are two ways to one: a mapping, or a descriptor, which could be handed on. The test looks at both, in every
-//! process of the machine that it may look at.
+//! Memory files have no names that could be opened, so there are two ways to one: a mapping, or a
+//! descriptor, which could be handed on. The test looks at both, in every process of the machine
+//! that it may look at.
 
 use crate::{in_company, place};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +23,11 @@ fn mappers() -> BTreeMap<u64, BTreeSet<(u32, bool)>> {
 
 /// The numbers of the files of this kind that a process has mapped.
 fn of_kind(party: &Party, kind: &str) -> BTreeSet<u64> {
-    mapped_memory(party.pid()).into_iter().filter(|held| held.kind == kind).map(|held| held.inode).collect()
+    mapped_memory(party.pid())
+        .into_iter()
+        .filter(|held| held.kind == kind)
+        .map(|held| held.inode)
+        .collect()
 }
 
 /// A client with everything that a client can have: a channel, A-stacks, and a segment.
@@ -40,11 +46,16 @@ fn no_third_process_has_a_channels_memory() {
     let mut clients = [place.client(), place.client()];
     clients.iter_mut().for_each(bound);
 
-    // A second interface of the same server goes through the same memory; a binding adds A-stacks of its own, if its procedures need any.
+    // A second interface of the same server goes through the same memory; a binding adds A-stacks
+    // of its own, if its procedures need any.
     for client in &mut clients {
         let before = mapped_memory(client.pid());
         client.ask("bind trial.small as small").expect_ok("another interface");
-        assert_eq!(mapped_memory(client.pid()), before, "an interface that needs no A-stack maps nothing");
+        assert_eq!(
+            mapped_memory(client.pid()),
+            before,
+            "an interface that needs no A-stack maps nothing"
+        );
         client.ask("bind trial").expect_ok("another binding");
         client.ask("sum 1000").expect_ok("a call through it");
         assert_eq!(of_kind(client, "channel").len(), 1, "one channel for all");
@@ -65,22 +76,34 @@ fn no_third_process_has_a_channels_memory() {
                     [(server, true), (client.pid(), true)].into(),
                     "{kind} {file}: its client and its server, and nobody else"
                 );
-                assert_eq!(owners.insert(file, client.pid()), None, "{kind} {file} is of both clients");
+                assert_eq!(
+                    owners.insert(file, client.pid()),
+                    None,
+                    "{kind} {file} is of both clients"
+                );
             }
         }
     }
 
     // Whoever may read a station may not write it: only the domain whose it is does.
     for owner in all {
-        let own: Vec<Held> = mapped_memory(owner).into_iter().filter(|held| held.kind == "station" && held.writable).collect();
-        let [Held { inode: station, .. }] = own[..] else { panic!("process {owner} has one station: {own:?}") };
-        let readers: BTreeSet<u32> = if owner == server { [all[1], all[2]].into() } else { [server].into() };
-        let expected: BTreeSet<_> = readers.iter().map(|&reader| (reader, false)).chain([(owner, true)]).collect();
+        let own: Vec<Held> = mapped_memory(owner)
+            .into_iter()
+            .filter(|held| held.kind == "station" && held.writable)
+            .collect();
+        let [Held { inode: station, .. }] = own[..] else {
+            panic!("process {owner} has one station: {own:?}")
+        };
+        let readers: BTreeSet<u32> =
+            if owner == server { [all[1], all[2]].into() } else { [server].into() };
+        let expected: BTreeSet<_> =
+            readers.iter().map(|&reader| (reader, false)).chain([(owner, true)]).collect();
         println!("    station {station} of {owner}: {:?}", mappers[&station]);
         assert_eq!(mappers[&station], expected, "the station of process {owner}");
         owners.insert(station, owner);
     }
-    // What is left is the server's alone: it keeps the A-stacks of a binding that has ended until the channel does.
+    // What is left is the server's alone: it keeps the A-stacks of a binding that has ended until
+    // the channel does.
     for Held { kind, inode, .. } in all.into_iter().flat_map(mapped_memory) {
         owners.entry(inode).or_insert_with(|| {
             assert_eq!(mappers[&inode], [(server, true)].into(), "{kind} {inode} is of nobody");
@@ -88,7 +111,8 @@ fn no_third_process_has_a_channels_memory() {
         });
     }
 
-    // What is mapped on both sides is open nowhere any more. A domain keeps its own station open, and its tallies, to give them to whom it binds next and to whoever asks.
+    // What is mapped on both sides is open nowhere any more. A domain keeps its own station open,
+    // and its tallies, to give them to whom it binds next and to whoever asks.
     for pid in processes() {
         for Held { kind, inode, .. } in open_memory(pid) {
             if let Some(&owner) = owners.get(&inode) {

@@ -29,16 +29,24 @@ fn may_be_others(what: &str) -> bool {
 /// What a process has open.
 fn targets(party: &Party) -> Vec<String> {
     let open = fs::read_dir(format!("/proc/{}/fd", party.pid())).unwrap().flatten();
-    open.filter_map(|fd| Some(fs::read_link(fd.path()).ok()?.to_string_lossy().into_owned())).collect()
+    open.filter_map(|fd| Some(fs::read_link(fd.path()).ok()?.to_string_lossy().into_owned()))
+        .collect()
 }
 
 /// All sockets of a process. A child that it forked would hold the same ones.
 fn sockets_of(party: &Party) -> Vec<OwnedFd> {
-    let process = pidfd_open(Pid::from_raw(party.pid() as i32).unwrap(), PidfdFlags::empty()).unwrap();
+    let process =
+        pidfd_open(Pid::from_raw(party.pid() as i32).unwrap(), PidfdFlags::empty()).unwrap();
     let open = fs::read_dir(format!("/proc/{}/fd", party.pid())).unwrap().flatten();
-    let sockets = open.filter(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.to_string_lossy().starts_with("socket:")));
+    let sockets = open.filter(|fd| {
+        fs::read_link(fd.path()).is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
+    });
     let numbers = sockets.map(|fd| fd.file_name().to_str().unwrap().parse().unwrap());
-    numbers.map(|number| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).expect("a descriptor")).collect()
+    numbers
+        .map(|number| {
+            pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).expect("a descriptor")
+        })
+        .collect()
 }
 
 /// Kills a process that has a name. Returns its sockets, which this one holds.
@@ -99,7 +107,11 @@ fn a_binder_under_way_learns_of_the_end_while_others_hold_the_socket() {
     // It makes the channel when it is connected, and waits for an answer then.
     eventually("the client has asked", || {
         let open = targets(&client);
-        if open.iter().any(|target| target.contains("upcall-channel")) { Ok(()) } else { Err(format!("{open:?}")) }
+        if open.iter().any(|target| target.contains("upcall-channel")) {
+            Ok(())
+        } else {
+            Err(format!("{open:?}"))
+        }
     });
     let _held = sockets_of(&server);
     server.kill();
@@ -128,8 +140,15 @@ fn nobody_waits_for_a_lock_on_the_folder() {
 fn a_folder_is_given_by_an_absolute_path() {
     let _company = in_company();
     let place = place();
-    for (given, part) in [("", "UPCALL_DIR is empty"), ("names", "relative path names"), ("./x", "set it to an absolute path")] {
-        place.start_with("serve trial", "UPCALL_DIR", given).hear().expect_error("Folder", &["UPCALL_DIR", part]);
+    for (given, part) in [
+        ("", "UPCALL_DIR is empty"),
+        ("names", "relative path names"),
+        ("./x", "set it to an absolute path"),
+    ] {
+        place
+            .start_with("serve trial", "UPCALL_DIR", given)
+            .hear()
+            .expect_error("Folder", &["UPCALL_DIR", part]);
         let mut client = place.start_with("client", "UPCALL_DIR", given);
         client.ask("bind trial").expect_error("Folder", &["UPCALL_DIR", part]);
     }
@@ -137,7 +156,10 @@ fn a_folder_is_given_by_an_absolute_path() {
     fs::create_dir(place.path().join("real")).unwrap();
     symlink("real", place.path().join("link")).unwrap();
     let link = place.path().join("link").display().to_string();
-    place.start_with("serve trial", "UPCALL_DIR", &link).hear().expect_error("Folder", &[&link, "is no folder"]);
+    place
+        .start_with("serve trial", "UPCALL_DIR", &link)
+        .hear()
+        .expect_error("Folder", &[&link, "is no folder"]);
 }
 
 /// As two containers have it that mount one folder.
@@ -165,7 +187,12 @@ fn open_place() -> Place {
 /// A party of another user, with its own home folder, and this folder of names if one is given.
 fn start_as(place: &Place, user: u32, home: &Path, names: Option<&Path>, arguments: &str) -> Party {
     let mut command = Command::new(place.path().join("party"));
-    command.args(arguments.split_whitespace()).uid(user).gid(user).env("HOME", home).env("RUST_BACKTRACE", "0");
+    command
+        .args(arguments.split_whitespace())
+        .uid(user)
+        .gid(user)
+        .env("HOME", home)
+        .env("RUST_BACKTRACE", "0");
     command.env_remove("XDG_RUNTIME_DIR").env_remove("UPCALL_DIR");
     if let Some(names) = names {
         command.env("UPCALL_DIR", names);
@@ -205,7 +232,9 @@ fn another_users_mkdir_blocks_nobody_with_a_home() {
     for home in [Path::new("/nonexistent"), Path::new("/")] {
         let error = ["of user 61002", &squatter, "have it removed", "UPCALL_DIR"];
         start_as(&place, ALICE, home, None, "serve trial").hear().expect_error("Folder", &error);
-        start_as(&place, ALICE, home, None, "client").ask("bind trial").expect_error("Folder", &error);
+        start_as(&place, ALICE, home, None, "client")
+            .ask("bind trial")
+            .expect_error("Folder", &error);
     }
     fs::remove_dir(&squatted.0).unwrap();
     symlink(&home, &squatted.0).unwrap();
@@ -213,7 +242,9 @@ fn another_users_mkdir_blocks_nobody_with_a_home() {
     let mut refused = start_as(&place, ALICE, nowhere, None, "serve trial");
     refused.hear().expect_error("Folder", &["is no folder"]);
     fs::remove_file(&squatted.0).unwrap();
-    start_as(&place, ALICE, nowhere, None, "serve trial").hear().expect_ok("a server without a home");
+    start_as(&place, ALICE, nowhere, None, "serve trial")
+        .hear()
+        .expect_ok("a server without a home");
 }
 
 /// As docs/names.md has it made: `install -d -m 1777`.
@@ -226,9 +257,12 @@ fn several_users_share_a_folder_and_each_has_its_own_names() {
     let place = open_place();
     let shared = place.path().join("shared");
     fs::create_dir(&shared).unwrap();
-    let as_user = |user, arguments: &str| start_as(&place, user, Path::new("/"), Some(&shared), arguments);
+    let as_user =
+        |user, arguments: &str| start_as(&place, user, Path::new("/"), Some(&shared), arguments);
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
-    as_user(ALICE, "serve trial").hear().expect_error("Folder.Unprotected", &["mode 0777", "chmod +t"]);
+    as_user(ALICE, "serve trial")
+        .hear()
+        .expect_error("Folder.Unprotected", &["mode 0777", "chmod +t"]);
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
     let mut alices = as_user(ALICE, "serve trial");
     alices.hear().expect_ok("the server of one user");
@@ -236,7 +270,9 @@ fn several_users_share_a_folder_and_each_has_its_own_names() {
     bobs.hear().expect_ok("the server of another one");
     as_user(ALICE, "client").ask("bind trial").expect_ok("binding");
     as_user(BOB, "client").ask("bind other-trial").expect_ok("binding");
-    as_user(BOB, "serve trial").hear().expect_error("NameTaken", &["\"trial\"", "choose another name"]);
+    as_user(BOB, "serve trial")
+        .hear()
+        .expect_error("NameTaken", &["\"trial\"", "choose another name"]);
     alices.kill();
     alices.ended();
     let path = shared.join("trial").display().to_string();
@@ -262,7 +298,10 @@ fn several_users_share_a_folder_and_each_has_its_own_names() {
 fn serve_on(place: &Place, mount: &str, arguments: &str) -> Option<String> {
     let names = place.names();
     fs::create_dir_all(&names).unwrap();
-    let script = format!("mount -t tmpfs {mount} none {} && shift && exec \"$0\" {arguments}", names.display());
+    let script = format!(
+        "mount -t tmpfs {mount} none {} && shift && exec \"$0\" {arguments}",
+        names.display()
+    );
     let mut command = Command::new("unshare");
     let party = place.command(arguments);
     command.args(["-m", "sh", "-c", &script]).arg(party.get_program()).arg("-");
@@ -291,7 +330,12 @@ fn full_and_read_only_file_systems_are_told() {
     ] {
         let Some(said) = serve_on(&place, mount, "serve trial") else { return };
         println!("{mount}: {}", said.trim());
-        assert!(said.starts_with(kind) && said.contains(part) && said.contains(&*place.names().to_string_lossy()), "{said}");
+        assert!(
+            said.starts_with(kind)
+                && said.contains(part)
+                && said.contains(&*place.names().to_string_lossy()),
+            "{said}"
+        );
     }
 }
 
@@ -333,7 +377,8 @@ fn numbers_of_another_pid_namespace_mislead_nobody() {
     let name = socket.file_name().unwrap().to_str().unwrap().to_string();
     let own = upcall_os::process::pid_namespace().expect("/proc");
     assert!(name.starts_with("domain.1.") && !name.contains(&format!(".{own:x}.")), "{name}");
-    let text = place.start("serve trial").hear().expect_error("NameTaken", &["choose another name"]);
+    let text =
+        place.start("serve trial").hear().expect_error("NameTaken", &["choose another name"]);
     assert!(!text.contains("process 1 "), "{text}");
     inside.kill();
     inside.ended();

@@ -1,4 +1,5 @@
-//! Calls that go on from domain to domain: through many, back into those on the way, and with one of them dying or taking too long (L7, L14, L15).
+//! Calls that go on from domain to domain: through many, back into those on the way, and with one
+//! of them dying or taking too long (L7, L14, L15).
 
 use crate::{in_company, place};
 use upcall_tests::party::Party;
@@ -14,7 +15,8 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 impl Way {
     fn new(options: &str) -> Self {
         let place = place();
-        let stations = NAMES.iter().map(|name| place.serve(&format!("{name} {options} relay"))).collect();
+        let stations =
+            NAMES.iter().map(|name| place.serve(&format!("{name} {options} relay"))).collect();
         Self { place, stations }
     }
 
@@ -27,7 +29,8 @@ impl Way {
     }
 }
 
-/// A calls B calls C calls A again, twenty times over: sixty calls that wait for each other in three processes with one virtual processor each, and then for the first one's kernel thread.
+/// A calls B calls C calls A again, twenty times over: sixty calls that wait for each other in
+/// three processes with one virtual processor each, and then for the first one's kernel thread.
 #[test]
 fn calls_go_round_and_round_and_come_back() {
     let _company = in_company();
@@ -37,16 +40,25 @@ fn calls_go_round_and_round_and_come_back() {
         let names = vec![NAMES.join(","); 20].join(",");
         let expected: Vec<u64> = std::iter::repeat_n(&round, 20).flatten().rev().copied().collect();
         let mut client = way.place.client();
-        assert_eq!(client.ask(&format!("go {names} 1")).numbers("a client's way"), expected, "{options}");
+        assert_eq!(
+            client.ask(&format!("go {names} 1")).numbers("a client's way"),
+            expected,
+            "{options}"
+        );
         // Now one on the way is the one that calls: who waits in its main thread is called back.
-        assert_eq!(way.stations[0].ask(&format!("go {names} 1")).numbers("a station's way"), expected, "{options}");
+        assert_eq!(
+            way.stations[0].ask(&format!("go {names} 1")).numbers("a station's way"),
+            expected,
+            "{options}"
+        );
         for name in NAMES {
             way.expect_marks(&mut client, name, [40, 40]);
         }
     }
 }
 
-/// A deadline travels: nobody on the way waits longer than the first caller does, and what runs at the end of the way is not cut off.
+/// A deadline travels: nobody on the way waits longer than the first caller does, and what runs at
+/// the end of the way is not cut off.
 #[test]
 fn deadlines_travel_with_calls() {
     let _company = in_company();
@@ -59,7 +71,11 @@ fn deadlines_travel_with_calls() {
     for name in ["a", "b"] {
         way.expect_marks(&mut asks, name, [2, 2]);
     }
-    assert_eq!(asks.ask("marks-of c").numbers("marks")[..2], [2, 1], "the end of the way was cut off");
+    assert_eq!(
+        asks.ask("marks-of c").numbers("marks")[..2],
+        [2, 1],
+        "the end of the way was cut off"
+    );
     for name in NAMES {
         let left = asks.ask(&format!("marks-of {name}")).numbers("marks")[2];
         assert!((1..=2000).contains(&left), "{name} knows of {left} ms");
@@ -70,21 +86,29 @@ fn deadlines_travel_with_calls() {
     assert_eq!(asks.ask("marks-of c").numbers("marks")[2], 0);
 }
 
-/// One on the way dies. Who waits for it is told at once, and so is everybody before it; who works for it goes on to the end.
+/// One on the way dies. Who waits for it is told at once, and so is everybody before it; who works
+/// for it goes on to the end.
 #[test]
 fn the_death_of_one_on_the_way_is_told_to_those_before_it() {
     let _company = in_company();
-    for (victim, told) in [(0, "the server has ended"), (1, "b: Failed.PeerEnded"), (2, "c: Failed.PeerEnded")] {
+    for (victim, told) in
+        [(0, "the server has ended"), (1, "b: Failed.PeerEnded"), (2, "c: Failed.PeerEnded")]
+    {
         let way = Way::new("");
         let (mut client, mut asks) = (way.place.client(), way.place.client());
         client.say("go a,b,c 5000");
         way.expect_marks(&mut asks, "c", [1, 0]);
         way.stations[victim].kill();
         client.hear().expect_error("", &[told]);
-        let others =
-            |those: fn(&usize, &usize) -> bool| (0..3).filter(move |number| those(number, &victim)).map(|number| NAMES[number]);
+        let others = |those: fn(&usize, &usize) -> bool| {
+            (0..3).filter(move |number| those(number, &victim)).map(|number| NAMES[number])
+        };
         for name in others(usize::gt) {
-            assert_eq!(asks.ask(&format!("marks-of {name}")).numbers("marks")[..2], [1, 0], "{name} was cut off");
+            assert_eq!(
+                asks.ask(&format!("marks-of {name}")).numbers("marks")[..2],
+                [1, 0],
+                "{name} was cut off"
+            );
         }
         for name in others(usize::ne) {
             way.expect_marks(&mut asks, name, [1, 1]);
@@ -110,7 +134,8 @@ fn the_death_of_the_first_caller_cuts_nobody_off() {
     }
 }
 
-/// One on the way is stopped: a deadline frees everybody else, and the rest is done when it goes on.
+/// One on the way is stopped: a deadline frees everybody else, and the rest is done when it goes
+/// on.
 #[test]
 fn one_that_is_stopped_on_the_way_holds_nobody_beyond_the_deadline() {
     let _company = in_company();
@@ -125,7 +150,8 @@ fn one_that_is_stopped_on_the_way_holds_nobody_beyond_the_deadline() {
     client.ask("go a,b,c 0").expect_ok("a way when it goes on");
 }
 
-/// Calls that go round more often than a domain may have calls under way wait for each other; a deadline ends that, and all is as before.
+/// Calls that go round more often than a domain may have calls under way wait for each other; a
+/// deadline ends that, and all is as before.
 #[test]
 fn a_way_longer_than_the_ceiling_ends_at_its_deadline() {
     let _company = in_company();

@@ -1,4 +1,5 @@
-//! Calls to another machine (LRPC, section 5.1; requirement L13), over this machine's loopback: what holds where memory is shared holds here.
+//! Calls to another machine (LRPC, section 5.1; requirement L13), over this machine's loopback:
+//! what holds where memory is shared holds here.
 
 use crate::server_ends::{between, end_of, in_time};
 use crate::{alone, in_company, place};
@@ -103,7 +104,11 @@ fn both_ways_give_the_same_answers() {
                 let mut asks = scene.place.client();
                 asks.ask(&format!("bind {name}")).expect_ok("binding");
                 let things = asks.ask("things").numbers("things");
-                if things[0] == things[1] && things[0] >= 45 { Ok(()) } else { Err(format!("{things:?}")) }
+                if things[0] == things[1] && things[0] >= 45 {
+                    Ok(())
+                } else {
+                    Err(format!("{things:?}"))
+                }
             });
             said
         });
@@ -122,10 +127,16 @@ fn what_is_bound_is_checked_as_on_one_machine() {
     client
         .ask(&format!("bind {name} as other"))
         .expect_error("WrongInterface", &["upcall:other/other@1.0.0", "bind another name"]);
-    client.ask(&format!("bind {name} as changed")).expect_error("Mismatch", &["add: this program has", "u64", "u32", "rebuild"]);
-    client.ask(&format!("bind {name} as older")).expect_ok("procedures that were added break nobody");
+    client
+        .ask(&format!("bind {name} as changed"))
+        .expect_error("Mismatch", &["add: this program has", "u64", "u32", "rebuild"]);
+    client
+        .ask(&format!("bind {name} as older"))
+        .expect_ok("procedures that were added break nobody");
     client.ask(&format!("bind {name}.small as small")).expect_ok("another name of the same server");
-    client.ask(&format!("bind {name}.none")).expect_error("NotThere", &["trial.none", "exports no"]);
+    client
+        .ask(&format!("bind {name}.none"))
+        .expect_error("NotThere", &["trial.none", "exports no"]);
     client.ask(&format!("bind {name}/x")).expect_error("BadName", &["ASCII letters"]);
     client.ask("bind tcp://localhost/trial").expect_error("BadName", &["tcp://HOST:PORT/NAME"]);
     assert_eq!(client.ask("add 2 3").numbers("the first binding still stands"), [5]);
@@ -150,7 +161,9 @@ fn what_a_server_exports_is_told_to_who_may_bind_it() {
     assert_eq!(told(&[exported(&scene.name).expect("an export")]), told(&listed[..1]));
     let _client = scene.client();
     assert_eq!(exported(&scene.name).expect("an export").clients, 1);
-    assert!(matches!(exported(&format!("{server}/none")), Err(BindError::NotThere { name, .. }) if name == "none"));
+    assert!(
+        matches!(exported(&format!("{server}/none")), Err(BindError::NotThere { name, .. }) if name == "none")
+    );
     assert!(matches!(list_far(&scene.name), Err(BindError::BadName { .. })));
     assert!(matches!(list_far("trial"), Err(BindError::BadName { .. })));
     scene.server.stop();
@@ -158,7 +171,11 @@ fn what_a_server_exports_is_told_to_who_may_bind_it() {
     scene.server.signal(rustix::process::Signal::CONT);
     assert!(scene.server.ended().success());
     let error = list_far(&server).expect_err("nobody is there");
-    assert!(matches!(error, BindError::Unreachable { .. }) && error.to_string().contains("is it started"), "{error}");
+    assert!(
+        matches!(error, BindError::Unreachable { .. })
+            && error.to_string().contains("is it started"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -167,9 +184,16 @@ fn who_is_not_let_in_is_told_so() {
     // The policy is asked for clients of this machine, whose user the kernel knows.
     let scene = Scene::new("refuse");
     let mut client = scene.place.client();
-    client.ask(&format!("bind {}", scene.name)).expect_error("Denied", &["process 0 is not on the list"]);
-    let error = list_far(scene.name.trim_end_matches("/trial")).expect_err("it may not know either");
-    assert!(matches!(error, BindError::Denied { .. }) && error.to_string().contains("is not on the list"), "{error}");
+    client
+        .ask(&format!("bind {}", scene.name))
+        .expect_error("Denied", &["process 0 is not on the list"]);
+    let error =
+        list_far(scene.name.trim_end_matches("/trial")).expect_err("it may not know either");
+    assert!(
+        matches!(error, BindError::Denied { .. })
+            && error.to_string().contains("is not on the list"),
+        "{error}"
+    );
     // Where nothing protects, everybody is let in.
     let place = place();
     let (_server, address) = place.serve_far("trial refuse tcp-unprotected");
@@ -189,10 +213,14 @@ fn nobody_listens_who_did_not_say_so() {
     let server = place.serve("trial");
     let listens = |pid: u32| {
         let sockets = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
-        let own: Vec<String> =
-            sockets.filter_map(|fd| Some(std::fs::read_link(fd.path()).ok()?.to_string_lossy().into_owned())).collect();
+        let own: Vec<String> = sockets
+            .filter_map(|fd| {
+                Some(std::fs::read_link(fd.path()).ok()?.to_string_lossy().into_owned())
+            })
+            .collect();
         ["tcp", "tcp6"].iter().any(|table| {
-            let table = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+            let table =
+                std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
             table.lines().any(|line| {
                 let inode = line.split_whitespace().nth(9).unwrap_or_default();
                 own.contains(&format!("socket:[{inode}]"))
@@ -229,12 +257,18 @@ fn objects_of_a_client_that_ends_are_dropped_once() {
     let mut asks = scene.client();
     eventually("every object is dropped once", || {
         let things = asks.ask("things").numbers("things");
-        if things[0] == things[1] && things[0] >= made { Ok(()) } else { Err(format!("{things:?}, made {made}")) }
+        if things[0] == things[1] && things[0] >= made {
+            Ok(())
+        } else {
+            Err(format!("{things:?}, made {made}"))
+        }
     });
     eventually("no connection is left but ours", || {
         let sockets = Usage::of(scene.server.pid());
-        let threads = std::fs::read_dir(format!("/proc/{}/task", scene.server.pid())).unwrap().flatten();
-        let names = threads.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        let threads =
+            std::fs::read_dir(format!("/proc/{}/task", scene.server.pid())).unwrap().flatten();
+        let names =
+            threads.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
         let readers = names.filter(|name| name.trim() == "upcall-net-in").count();
         if readers == 1 { Ok(()) } else { Err(format!("{readers} readers, {sockets:?}")) }
     });
@@ -258,8 +292,12 @@ fn every_caller_returns_when_its_server_is_killed() {
         assert_eq!((number(0), &words[2..]), (kernel + users, &["Failed.Lost".to_string()][..]));
         times.push((between(at, number(1)), between(at, end.join().expect("a thread that waits"))));
         let address = scene.name.trim_start_matches("tcp://").trim_end_matches("/trial");
-        client.ask("null").expect_error("Failed.Lost", &[address, "its process may be gone", "bind again"]);
-        client.ask(&format!("bind {}", scene.name)).expect_error("Unreachable", &[address, "is it started"]);
+        client
+            .ask("null")
+            .expect_error("Failed.Lost", &[address, "its process may be gone", "bind again"]);
+        client
+            .ask(&format!("bind {}", scene.name))
+            .expect_error("Unreachable", &[address, "is it started"]);
     }
     in_time(&times);
 }
@@ -293,7 +331,11 @@ fn calls_to_a_stopped_server_end_at_their_deadline_and_by_words() {
     client.ask("null").expect_error("Aborted.sent", &["deadline"]);
     client.ask("echo 5000").expect_error("Aborted.sent", &["deadline"]);
     // A program that binds gives up by itself.
-    scene.place.client().ask(&format!("bind {}", scene.name)).expect_error("NoAnswer", &["stopped or overloaded"]);
+    scene
+        .place
+        .client()
+        .ask(&format!("bind {}", scene.name))
+        .expect_error("NoAnswer", &["stopped or overloaded"]);
     scene.server.signal(rustix::process::Signal::CONT);
     client.ask("deadline 0").expect_ok("no deadline");
     assert_eq!(client.ask("add 2 3").numbers("a call"), [5]);
@@ -335,7 +377,9 @@ fn a_thousand_threads_call_at_once() {
         let calls = client.ask(&format!("everywhere {} 500 1000", scene.name)).numbers("calls");
         assert!(calls[0] >= 1000, "{calls:?}");
         println!("{} calls of 1000 user-level threads, the longest {} us", calls[0], calls[2]);
-        client.ask(&format!("everywhere trial,{} 300 50", scene.name)).expect_ok("both ways in one program");
+        client
+            .ask(&format!("everywhere trial,{} 300 50", scene.name))
+            .expect_ok("both ways in one program");
         assert_eq!(client.ask("add 2 3").numbers("afterwards"), [5]);
     }
 }
@@ -379,7 +423,10 @@ fn calls_go_on_from_machine_to_machine() {
     client.ask(&format!("go {} 30000 2000", far.join(","))).expect_error("", &["borted"]);
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     let marks = client.ask(&format!("marks-of {}", far[2])).numbers("marks");
-    assert!((1..=2000).contains(&marks[2]), "the last one knows how long the first one waits: {marks:?}");
+    assert!(
+        (1..=2000).contains(&marks[2]),
+        "the last one knows how long the first one waits: {marks:?}"
+    );
     // One on the way dies.
     client.say(&format!("go {} 3000", far.join(",")));
     std::thread::sleep(Duration::from_millis(300));

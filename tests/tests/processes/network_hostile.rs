@@ -1,4 +1,5 @@
-//! Peers on other machines that do not keep to the protocol: who is honest does not notice, and nothing of theirs is left.
+//! Peers on other machines that do not keep to the protocol: who is honest does not notice, and
+//! nothing of theirs is left.
 
 use crate::{in_company, place};
 use std::io::{Read, Write};
@@ -91,7 +92,10 @@ fn what_breaks_the_protocol_closes_the_connection() {
         bytes.to_vec()
     };
     for (what, bytes) in [
-        ("a huge length", raw(head(Kind::Call, 0), &|bytes| bytes[..8].copy_from_slice(&u64::MAX.to_le_bytes()))),
+        (
+            "a huge length",
+            raw(head(Kind::Call, 0), &|bytes| bytes[..8].copy_from_slice(&u64::MAX.to_le_bytes())),
+        ),
         (
             "a length beyond the limit",
             raw(head(Kind::Call, 0), &|bytes| {
@@ -108,7 +112,11 @@ fn what_breaks_the_protocol_closes_the_connection() {
         ("a call before a binding", head(Kind::Call, 0).with(&Block::default())),
         (
             "more calls than there may be",
-            [frame_samples().swap_remove(0), head(Kind::Call, 0).with(&Block::default()).repeat(100_000)].concat(),
+            [
+                frame_samples().swap_remove(0),
+                head(Kind::Call, 0).with(&Block::default()).repeat(100_000),
+            ]
+            .concat(),
         ),
     ] {
         let mut stream = scene.greeted();
@@ -120,12 +128,16 @@ fn what_breaks_the_protocol_closes_the_connection() {
         }
         expect_closed(&mut stream, what);
     }
-    for (what, first) in [("HTTP", &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..]), ("nothing", &[][..])] {
+    for (what, first) in [("HTTP", &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..]), ("nothing", &[][..])]
+    {
         let mut stream = scene.connected();
         stream.write_all(first).unwrap();
         let start = Instant::now();
         let said = expect_closed(&mut stream, what);
-        assert!(start.elapsed() < Duration::from_secs(50) && said.len() <= PREAMBLE, "{what}: {said:?}");
+        assert!(
+            start.elapsed() < Duration::from_secs(50) && said.len() <= PREAMBLE,
+            "{what}: {said:?}"
+        );
     }
     assert_eq!(scene.honest.ask("add 2 3").numbers("the honest client"), [5]);
     assert!(scene.server.lives());
@@ -138,7 +150,11 @@ fn another_version_is_refused_with_both_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let name = format!("tcp://{}/trial", listener.local_addr().unwrap());
     let other = std::thread::spawn(move || {
-        for first in [&Preamble { version: 7, window: 3 }.to_bytes()[..], b"HTTP/1.1 400 Bad Request\r\n\r\n", b"ups"] {
+        for first in [
+            &Preamble { version: 7, window: 3 }.to_bytes()[..],
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            b"ups",
+        ] {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(first).unwrap();
             let _ = stream.shutdown(Shutdown::Write);
@@ -147,22 +163,36 @@ fn another_version_is_refused_with_both_named() {
     });
     let mut client = place.client();
     client.ask(&format!("bind {name}")).expect_error("Version", &["speaks version 2", "version 7"]);
-    client.ask(&format!("bind {name}")).expect_error("Unreachable", &["does not speak Upcall's protocol"]);
+    client
+        .ask(&format!("bind {name}"))
+        .expect_error("Unreachable", &["does not speak Upcall's protocol"]);
     client.ask(&format!("bind {name}")).expect_error("Unreachable", &["has closed it"]);
     other.join().unwrap();
 }
 
-/// A few bytes ask for many. Who asks again and again and takes no answer is cut off before much of them is kept, whatever it asks for.
+/// A few bytes ask for many. Who asks again and again and takes no answer is cut off before much of
+/// them is kept, whatever it asks for.
 #[test]
 fn who_asks_and_does_not_read_is_cut_off() {
     let _company = in_company();
     let mut scene = Scene::new("");
-    let none = Request::Bind { id: 0, name: "none".into(), interface: "a:b/c".into(), procedures: Vec::new(), stacks: 0 };
-    let release = Head { binding: 3, number: RELEASE, ..head(Kind::Call, 0) }.with(&Block::from(&[0; 8][..]));
+    let none = Request::Bind {
+        id: 0,
+        name: "none".into(),
+        interface: "a:b/c".into(),
+        procedures: Vec::new(),
+        stacks: 0,
+    };
+    let release =
+        Head { binding: 3, number: RELEASE, ..head(Kind::Call, 0) }.with(&Block::from(&[0; 8][..]));
     let pid = scene.server.pid();
     scene.honest.ask("honest 300").expect_ok("calls of all kinds");
     // Each of these types differs from the server's, which is told with the refusal.
-    let longest = trial::INTERFACE.procedures.iter().max_by_key(|procedure| procedure.signature.len()).expect("a procedure");
+    let longest = trial::INTERFACE
+        .procedures
+        .iter()
+        .max_by_key(|procedure| procedure.signature.len())
+        .expect("a procedure");
     let other = Request::Bind {
         id: 0,
         name: "trial".into(),
@@ -170,7 +200,12 @@ fn who_asks_and_does_not_read_is_cut_off() {
         procedures: vec![(longest.name.to_string(), 0, String::new()); 1000],
         stacks: 0,
     };
-    let all = [("lists", asking(&Request::List)), ("bindings", asking(&none)), ("types", asking(&other)), ("calls", release)];
+    let all = [
+        ("lists", asking(&Request::List)),
+        ("bindings", asking(&none)),
+        ("types", asking(&other)),
+        ("calls", release),
+    ];
     for (what, request) in all {
         let before = resident(pid);
         let mut stream = scene.greeted();
@@ -181,10 +216,14 @@ fn who_asks_and_does_not_read_is_cut_off() {
         // Until the server hangs up: the kernels take some megabytes of answers first.
         let cut_off = (0..3000).any(|_| {
             written += 2000;
-            stream.write_all(&requests).is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock)
+            stream
+                .write_all(&requests)
+                .is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock)
         });
         let more = resident(pid).saturating_sub(before) >> 20;
-        println!("{what}: cut off after {written} requests at most; the server has {more} MiB more");
+        println!(
+            "{what}: cut off after {written} requests at most; the server has {more} MiB more"
+        );
         assert!(cut_off, "{what}: {written} requests were taken, and none of their answers");
         assert!(more < 80, "{what}: {more} MiB more");
         assert_eq!(scene.honest.ask("add 2 3").numbers("an honest client"), [5]);
@@ -194,7 +233,8 @@ fn who_asks_and_does_not_read_is_cut_off() {
 /// Bytes of memory that a process has.
 fn resident(pid: u32) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("a process");
-    statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("pages") * 4096
+    statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("pages")
+        * 4096
 }
 
 /// Lists that are none: their reader gets an error, and neither ends nor hangs.
@@ -219,15 +259,20 @@ fn bent_lists_from_servers() {
         (vec![4, 2], "has ended"),
     ];
     let mut dice = Dice::thrown("bent lists");
-    let bent: Vec<Vec<u8>> = (0..400).map(|_| bend(std::slice::from_ref(&good), &mut dice)).collect();
-    let said: Vec<Vec<u8>> = answers.iter().map(|(said, _)| said.clone()).chain(bent.iter().cloned()).collect();
+    let bent: Vec<Vec<u8>> =
+        (0..400).map(|_| bend(std::slice::from_ref(&good), &mut dice)).collect();
+    let said: Vec<Vec<u8>> =
+        answers.iter().map(|(said, _)| said.clone()).chain(bent.iter().cloned()).collect();
     let peer = std::thread::spawn(move || {
         for said in said {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(&Preamble { version: VERSION, window: 1 }.to_bytes()).unwrap();
             stream.read_exact(&mut [0; PREAMBLE]).unwrap();
             let asked = frame(&mut stream);
-            assert_eq!((asked.head.kind, asked.body.to_vec()), (Kind::Ask, postcard::to_stdvec(&Request::List).unwrap()));
+            assert_eq!(
+                (asked.head.kind, asked.body.to_vec()),
+                (Kind::Ask, postcard::to_stdvec(&Request::List).unwrap())
+            );
             let head = Head { kind: Kind::Answer, ..asked.head };
             stream.write_all(&head.with(&Block::from(&*said))).unwrap();
             // It ends when its reader has gone.
@@ -238,13 +283,20 @@ fn bent_lists_from_servers() {
         stream.write_all(&Preamble { version: VERSION, window: 1 }.to_bytes()).unwrap();
         stream.read_exact(&mut [0; PREAMBLE]).unwrap();
         let asked = frame(&mut stream).head;
-        stream.write_all(&Head { kind: Kind::Answer, len: MOST_ANSWER + 1, ..asked }.to_bytes()).unwrap();
+        stream
+            .write_all(&Head { kind: Kind::Answer, len: MOST_ANSWER + 1, ..asked }.to_bytes())
+            .unwrap();
         let _ = stream.read(&mut [0; 8]);
     });
     for (_, part) in &answers {
         match list_far(&server) {
-            Ok(exports) => assert!(part.is_empty() && exports.len() == 1 && exports[0].name == "files", "{part}: {exports:?}"),
-            Err(error) => assert!(!part.is_empty() && error.to_string().contains(part), "{part:?}: {error}"),
+            Ok(exports) => assert!(
+                part.is_empty() && exports.len() == 1 && exports[0].name == "files",
+                "{part}: {exports:?}"
+            ),
+            Err(error) => {
+                assert!(!part.is_empty() && error.to_string().contains(part), "{part:?}: {error}")
+            }
         }
     }
     let errors = bent.iter().filter(|_| list_far(&server).is_err()).count();
@@ -255,7 +307,8 @@ fn bent_lists_from_servers() {
     peer.join().unwrap();
 }
 
-/// Calls by hand: to bindings that are not there, procedures that are not there, with handles and blocks that are not there.
+/// Calls by hand: to bindings that are not there, procedures that are not there, with handles and
+/// blocks that are not there.
 #[test]
 fn calls_by_hand_get_what_they_are_entitled_to() {
     let _company = in_company();
@@ -302,8 +355,11 @@ fn bent_messages_from_clients() {
     let mut rounds = 0;
     while Instant::now() < end {
         let mut stream = scene.connected();
-        let mut bytes =
-            if dice.below(8) == 0 { dice.bytes(16) } else { Preamble { version: VERSION, window: 9 }.to_bytes().to_vec() };
+        let mut bytes = if dice.below(8) == 0 {
+            dice.bytes(16)
+        } else {
+            Preamble { version: VERSION, window: 9 }.to_bytes().to_vec()
+        };
         for _ in 0..dice.below(20) {
             bytes.extend(if dice.below(2) == 0 {
                 bend(&samples, &mut dice)
@@ -331,12 +387,17 @@ fn bent_messages_from_clients() {
         }
     }
     let numbers = scene.honest.hear().numbers("the honest client");
-    println!("{rounds} hostile clients; honest: {} calls, the longest {:.1} ms", numbers[0], numbers[1] as f64 / 1e6);
+    println!(
+        "{rounds} hostile clients; honest: {} calls, the longest {:.1} ms",
+        numbers[0],
+        numbers[1] as f64 / 1e6
+    );
     assert!(numbers[1] < 10_000_000_000, "{numbers:?}");
     assert!(scene.server.lives() && before.is_some());
     eventually("no connection is left but the honest client's", || {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
-        let names = threads.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        let names =
+            threads.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
         let readers = names.filter(|name| name.trim() == "upcall-net-in").count();
         if readers == 1 { Ok(()) } else { Err(format!("{readers} readers")) }
     });
@@ -372,9 +433,11 @@ fn bent_messages_from_servers() {
     assert!(numbers[3] < 12_000_000_000, "{numbers:?}");
 }
 
-/// Answers as a server would, with the right numbers most times and anything in them; then hangs up.
+/// Answers as a server would, with the right numbers most times and anything in them; then hangs
+/// up.
 fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) {
-    let _ = stream.write_all(&Preamble { version: VERSION, window: 1 + dice.below(300) as u16 }.to_bytes());
+    let _ = stream
+        .write_all(&Preamble { version: VERSION, window: 1 + dice.below(300) as u16 }.to_bytes());
     let mut bytes = [0; PREAMBLE];
     if stream.read_exact(&mut bytes).is_err() {
         return;
@@ -397,7 +460,8 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
             }
             (Kind::Ask, _) if body == postcard::to_stdvec(&Request::List).expect("a request") => {
                 let export = ("trial", "a:b/c", "", "", 1u32, vec![("null", "null: func()")]);
-                let list = postcard::to_stdvec(&vec![export; 1 + dice.below(3) as usize]).expect("a list");
+                let list =
+                    postcard::to_stdvec(&vec![export; 1 + dice.below(3) as usize]).expect("a list");
                 let list = [vec![LISTED], list].concat();
                 let said = if dice.below(2) == 0 { bend(&[list], dice) } else { list };
                 Head { kind: Kind::Answer, ..asked }.with(&Block::from(&*said))
@@ -406,7 +470,8 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
                 // A binding with as many procedures as `trial` has, most times.
                 let count = trial::INTERFACE.procedures.len();
                 let count = if dice.below(10) == 0 { dice.below(128) as usize } else { count };
-                let answer = postcard::to_stdvec(&Answer::Bound { procedures: any_list(count) }).unwrap();
+                let answer =
+                    postcard::to_stdvec(&Answer::Bound { procedures: any_list(count) }).unwrap();
                 Head { kind: Kind::Answer, ..asked }.with(&Block::from(&*answer))
             }
             _ => {
@@ -414,7 +479,8 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
                 let len = dice.below(90) as usize;
                 let mut body = dice.bytes(len);
                 // Counts and offsets that are nearly right.
-                body.iter_mut().for_each(|byte| *byte &= [0, 0, 0x1f, 0xff][dice.below(4) as usize]);
+                body.iter_mut()
+                    .for_each(|byte| *byte &= [0, 0, 0x1f, 0xff][dice.below(4) as usize]);
                 Head { kind: Kind::Reply, number, ..asked }.with(&Block::from(&*body))
             }
         };
@@ -453,7 +519,8 @@ fn who_does_not_go_on_is_cut_off() {
 /// comes byte by byte, 10 ms each.
 fn trickling(to: &str) -> (String, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, slow) = (listener.local_addr().unwrap().to_string(), Arc::new(AtomicBool::new(false)));
+    let (address, slow) =
+        (listener.local_addr().unwrap().to_string(), Arc::new(AtomicBool::new(false)));
     let (to, is_slow) = (to.to_owned(), slow.clone());
     std::thread::spawn(move || {
         let (client, _) = listener.accept().unwrap();
@@ -569,7 +636,11 @@ fn silent_connections_cost_no_threads_and_lock_nobody_out() {
     eventually("no thread is theirs", || {
         let (now, readers) = (all(), threads(pid, "upcall-net-in"));
         // A call may have started one more virtual processor's worth of threads, but not 300.
-        if readers <= 2 && now <= before + 4 { Ok(()) } else { Err(format!("{readers} readers, {now} threads, {before} before")) }
+        if readers <= 2 && now <= before + 4 {
+            Ok(())
+        } else {
+            Err(format!("{readers} readers, {now} threads, {before} before"))
+        }
     });
     // Each has a time limit as a whole.
     let start = Instant::now();

@@ -1,4 +1,6 @@
-//! Objects used by several processes, which end, stop or are killed at each labelled point. Nobody else is harmed: no operation is lost or doubled, nobody waits for the dead, and nothing is left (Psyche: P1, P5).
+//! Objects used by several processes, which end, stop or are killed at each labelled point. Nobody
+//! else is harmed: no operation is lost or doubled, nobody waits for the dead, and nothing is left
+//! (Psyche: P1, P5).
 
 use crate::faults::state;
 use crate::{in_company, place};
@@ -38,7 +40,9 @@ fn end(place: &Place, parties: impl IntoIterator<Item = Party>) {
 }
 
 fn stops(party: &Party) {
-    eventually("it stops", || if state(party.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) });
+    eventually("it stops", || {
+        if state(party.pid()) == Some('T') { Ok(()) } else { Err("it runs".into()) }
+    });
 }
 
 /// Whether operations fail by now.
@@ -74,16 +78,22 @@ fn a_process_that_connects_again_and_again_leaves_room_for_others() {
     // Of 256 descriptors guests may have 192, and one process leaves half of these.
     let mut home = place.start_by(&["prlimit".into(), "--nofile=256".into()], "share object make");
     home.hear().expect_ok("making it");
-    let socket = place.entries().into_iter().find(|name| name.starts_with("home.")).expect("the home's socket");
+    let socket = place
+        .entries()
+        .into_iter()
+        .find(|name| name.starts_with("home."))
+        .expect("the home's socket");
     let socket = place.names().join(socket);
     let before = Usage::of(home.pid());
     // A connection takes three.
-    let connect = |_| Connection::connect_until(&socket, Instant::now() + PATIENCE).expect("a connection");
+    let connect =
+        |_| Connection::connect_until(&socket, Instant::now() + PATIENCE).expect("a connection");
     let connections: Vec<Connection> = (0..60).map(connect).collect();
-    let refused = |connection: &Connection| match connection.receive_within(Duration::ZERO, PATIENCE) {
-        Ok(Received::Message(message)) => String::from_utf8_lossy(&message.bytes).into_owned(),
-        other => panic!("the last of 60 connections was not refused: {other:?}"),
-    };
+    let refused =
+        |connection: &Connection| match connection.receive_within(Duration::ZERO, PATIENCE) {
+            Ok(Received::Message(message)) => String::from_utf8_lossy(&message.bytes).into_owned(),
+            other => panic!("the last of 60 connections was not refused: {other:?}"),
+        };
     let why = refused(connections.last().expect("60 of them"));
     assert!(why.contains("would hold") && why.contains("descriptors"), "{why}");
     // The last connection is closed a moment after that was sent.
@@ -99,7 +109,11 @@ fn a_process_that_connects_again_and_again_leaves_room_for_others() {
     drop(connections);
     eventually("the home has everything back", || {
         let now = Usage::of(home.pid());
-        if now.descriptors <= before.descriptors { Ok(()) } else { Err(format!("{now:?}, before {before:?}")) }
+        if now.descriptors <= before.descriptors {
+            Ok(())
+        } else {
+            Err(format!("{now:?}, before {before:?}"))
+        }
     });
     let again = connect(0);
     let silent = again.receive_within(Duration::ZERO, Duration::from_millis(50));
@@ -108,7 +122,8 @@ fn a_process_that_connects_again_and_again_leaves_room_for_others() {
     end(&place, [home]);
 }
 
-/// Those who wait go on when the home has repaired it, and the home itself need not do anything for that.
+/// Those who wait go on when the home has repaired it, and the home itself need not do anything for
+/// that.
 #[test]
 fn who_is_killed_in_an_operation_holds_nobody_up() {
     let _company = in_company();
@@ -128,8 +143,10 @@ fn who_is_killed_in_an_operation_holds_nobody_up() {
 
 /// Bytes of memory that a process has had at most.
 fn peak(party: &Party) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", party.pid())).expect("it lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel says so");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", party.pid())).expect("it lives");
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel says so");
     1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
 }
 
@@ -180,7 +197,12 @@ fn who_holds_it_while_stopped_is_named_and_nobody_spins() {
     other.ask("patience none").expect_ok("patience");
     other.say("count 1");
     home.say("count 1");
-    come_to_rest("who waits", &[home.pid(), other.pid()], Duration::from_secs(1), Duration::from_millis(50));
+    come_to_rest(
+        "who waits",
+        &[home.pid(), other.pid()],
+        Duration::from_secs(1),
+        Duration::from_millis(50),
+    );
     holder.signal(Signal::CONT);
     for party in [&mut holder, &mut other, &mut home] {
         party.hear().expect_ok("going on");
@@ -210,7 +232,8 @@ fn when_the_home_is_killed_others_are_told_and_another_one_takes_its_place() {
     end(&place, [home, other, waits, again]);
 }
 
-/// Those who only look see whole states, and can do nothing else, whoever writes meanwhile, and ends in the middle of that.
+/// Those who only look see whole states, and can do nothing else, whoever writes meanwhile, and
+/// ends in the middle of that.
 #[test]
 fn who_may_only_read_sees_whole_states_and_writes_nothing() {
     let _company = in_company();
@@ -257,7 +280,8 @@ fn what_only_its_home_writes_is_sealed() {
     end(&place, [other]);
 }
 
-/// Each is run once, or the one who asked is told that this is not known; and nobody else is harmed.
+/// Each is run once, or the one who asked is told that this is not known; and nobody else is
+/// harmed.
 #[test]
 fn one_that_ends_at_any_point_of_an_invocation_harms_no_other() {
     let _company = in_company();
@@ -272,7 +296,11 @@ fn one_that_ends_at_any_point_of_an_invocation_harms_no_other() {
             let at_home = point != Point::InvocationSent;
             let start = |what: &str, faulty: bool| {
                 let party = format!("share object {what}");
-                let mut party = if faulty { place.start_with(&party, "UPCALL_FAULT", &fault) } else { place.start(&party) };
+                let mut party = if faulty {
+                    place.start_with(&party, "UPCALL_FAULT", &fault)
+                } else {
+                    place.start(&party)
+                };
                 party.hear().expect_ok(what);
                 party
             };
@@ -326,7 +354,9 @@ fn one_that_ends_at_any_point_harms_no_other() {
             println!("    {point}:{}", act.name());
             let fault = format!("{point}:{}", act.name());
             match point {
-                Point::ObjectMade | Point::ObjectNamed | Point::ObjectRepairs => a_faulty_home(point, act, &fault),
+                Point::ObjectMade | Point::ObjectNamed | Point::ObjectRepairs => {
+                    a_faulty_home(point, act, &fault)
+                }
                 _ => a_faulty_user(point, act, &fault),
             }
         }

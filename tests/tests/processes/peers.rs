@@ -40,7 +40,9 @@ impl Space {
             Self::Mount => &["--mount"],
             Self::Network => &["--net"],
             Self::Ipc => &["--ipc"],
-            Self::Container => &["--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--net", "--ipc"],
+            Self::Container => {
+                &["--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--net", "--ipc"]
+            }
         }
     }
 
@@ -52,13 +54,18 @@ impl Space {
     /// for them; `None` if it refuses.
     fn unshare(self) -> Option<Vec<String>> {
         static REFUSED: Mutex<Vec<Space>> = Mutex::new(Vec::new());
-        let commands =
-            [&["unshare"][..], &["unshare", "--user", "--map-root-user"]].map(|first| [first, self.options()].concat());
-        let mut commands = commands.into_iter().map(|words| words.into_iter().map(String::from).collect::<Vec<_>>());
+        let commands = [&["unshare"][..], &["unshare", "--user", "--map-root-user"]]
+            .map(|first| [first, self.options()].concat());
+        let mut commands = commands
+            .into_iter()
+            .map(|words| words.into_iter().map(String::from).collect::<Vec<_>>());
         let found = commands.find(|words| self.is_made_by(words));
         let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
         if found.is_none() && !refused.contains(&self) {
-            eprintln!("skipped: parties in other namespaces: `unshare {}` is refused here", self.options().join(" "));
+            eprintln!(
+                "skipped: parties in other namespaces: `unshare {}` is refused here",
+                self.options().join(" ")
+            );
             refused.push(self);
         }
         found
@@ -79,7 +86,11 @@ impl Space {
 
 /// Those of these that can be had here; says which cannot.
 fn available(spaces: &[Space]) -> Vec<Space> {
-    spaces.iter().copied().filter(|space| *space == Space::Same || space.unshare().is_some()).collect()
+    spaces
+        .iter()
+        .copied()
+        .filter(|space| *space == Space::Same || space.unshare().is_some())
+        .collect()
 }
 
 /// The command that runs a program of `place` as a user, in namespaces.
@@ -104,13 +115,17 @@ fn mounts(place: &Place, space: Space) -> Vec<String> {
     let inside = place.path().join("inside");
     std::fs::create_dir_all(&inside).expect("a place for the folder of names");
     let inside = inside.display();
-    let mounts = format!("mount --bind \"$UPCALL_DIR\" {inside} && mount -t tmpfs none \"$UPCALL_DIR\"");
-    let script = format!("{mounts} && UPCALL_DIR={inside} && export UPCALL_DIR && exec \"$0\" \"$@\"");
+    let mounts =
+        format!("mount --bind \"$UPCALL_DIR\" {inside} && mount -t tmpfs none \"$UPCALL_DIR\"");
+    let script =
+        format!("{mounts} && UPCALL_DIR={inside} && export UPCALL_DIR && exec \"$0\" \"$@\"");
     vec!["sh".into(), "-c".into(), script]
 }
 
 pub(crate) fn as_user(user: u32) -> Vec<String> {
-    ["setpriv", &format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"].map(String::from).to_vec()
+    ["setpriv", &format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]
+        .map(String::from)
+        .to_vec()
 }
 
 fn own_user() -> u32 {
@@ -120,9 +135,15 @@ fn own_user() -> u32 {
 /// Whether this program may run others as another user; says so if not.
 pub(crate) fn may_change_users(test: &str) -> bool {
     let may = own_user() == 0
-        && Command::new("setpriv").args(&as_user(ONE)[1..]).arg("true").output().is_ok_and(|o| o.status.success());
+        && Command::new("setpriv")
+            .args(&as_user(ONE)[1..])
+            .arg("true")
+            .output()
+            .is_ok_and(|o| o.status.success());
     if !may {
-        eprintln!("skipped: {test}: programs of other users cannot be started here (that takes root and `setpriv`)");
+        eprintln!(
+            "skipped: {test}: programs of other users cannot be started here (that takes root and `setpriv`)"
+        );
     }
     may
 }
@@ -135,7 +156,8 @@ pub(crate) fn program() -> &'static str {
         let folder = tempfile::TempDir::new().expect("a folder");
         let path = folder.path().join("upcall-party");
         upcall_tests::place::copy_program(env!("CARGO_BIN_EXE_upcall-party").as_ref(), &path);
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("its mode");
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))
+            .expect("its mode");
         let path = path.to_string_lossy().into_owned();
         (folder, path)
     });
@@ -154,7 +176,8 @@ struct Users {
 
 fn pairs() -> Vec<Users> {
     let own = own_user();
-    let mut pairs = vec![Users { what: "one user", server: own, client: own, options: "", bind: "bind trial" }];
+    let mut pairs =
+        vec![Users { what: "one user", server: own, client: own, options: "", bind: "bind trial" }];
     if may_change_users("two users") {
         pairs.extend([
             Users {
@@ -164,7 +187,13 @@ fn pairs() -> Vec<Users> {
                 options: "mode=666 admit=61001,61002",
                 bind: "bind-expecting trial 61001",
             },
-            Users { what: "root serves a user", server: 0, client: OTHER, options: "mode=666 admit=0,61002", bind: "bind trial" },
+            Users {
+                what: "root serves a user",
+                server: 0,
+                client: OTHER,
+                options: "mode=666 admit=0,61002",
+                bind: "bind trial",
+            },
             Users {
                 what: "a user serves root",
                 server: ONE,
@@ -215,7 +244,12 @@ fn lives(mut server: Party, mut clients: [Party; 2], bind: &str, pacing: &str) {
         client.ask(bind).expect_ok("binding");
         client.ask(&format!("pace {pacing}")).expect_ok("pacing");
         assert_eq!(client.ask("add 2 3").numbers("a call from a kernel thread"), [5]);
-        assert_eq!(client.ask(&format!("add-on-thread {pacing} 2 3")).numbers("a call from a user-level thread"), [5]);
+        assert_eq!(
+            client
+                .ask(&format!("add-on-thread {pacing} 2 3"))
+                .numbers("a call from a user-level thread"),
+            [5]
+        );
     }
     expect_clients(&mut server, "2");
     let [mut survivor, mut victim] = clients;
@@ -232,7 +266,9 @@ fn lives(mut server: Party, mut clients: [Party; 2], bind: &str, pacing: &str) {
     let ends = survivor.hear().expect_ok("the ends of calls that were under way");
     assert_eq!((&*ends[0], &ends[2..]), ("2", &["Failed.PeerEnded".to_string()][..]), "{ends:?}");
     survivor.ask("add 2 3").expect_error("Failed.PeerEnded", &["the server has ended"]);
-    survivor.ask(&format!("add-on-thread {pacing} 2 3")).expect_error("Failed.PeerEnded", &["the server has ended"]);
+    survivor
+        .ask(&format!("add-on-thread {pacing} 2 3"))
+        .expect_error("Failed.PeerEnded", &["the server has ended"]);
     // What a dead server of another user left in the folder is not this client's to remove.
     match survivor.ask(bind) {
         Said::Error { kind, .. } if kind == "ServerGone.name" || kind == "NoSuchName.name" => {}
@@ -274,7 +310,8 @@ fn clients_without_a_visible_number_do_not_share_a_quota() {
         for (server_space, client_space) in [(own, Space::Same), (Space::Same, own), (own, own)] {
             println!("server {server_space:?}, clients {client_space:?}, {}", users.what);
             let place = Place::shared(program(), users.server);
-            let _server = serve(&place, server_space, users.server, &format!("objects=2 {}", users.options));
+            let _server =
+                serve(&place, server_space, users.server, &format!("objects=2 {}", users.options));
             let mut clients = [(); 2].map(|()| client(&place, client_space, users.client));
             for client in &mut clients {
                 client.ask(users.bind).expect_ok("binding");
@@ -300,9 +337,13 @@ fn a_user_with_many_processes_leaves_room_for_another() {
     // Half of 48 descriptors, three for each.
     assert_eq!(bound, 8, "{said:?}");
     let refused = said.into_iter().find(|said| matches!(said, Said::Error { .. }));
-    refused.expect("one is refused").expect_error("Ceiling", &["the processes of user 61001", "descriptors"]);
+    refused
+        .expect("one is refused")
+        .expect_error("Ceiling", &["the processes of user 61001", "descriptors"]);
     client(&place, Space::Same, OTHER).ask("bind trial").expect_ok("another user's binding");
-    client(&place, Space::Same, 0).ask("bind trial").expect_ok("a binding of the server's own user");
+    client(&place, Space::Same, 0)
+        .ask("bind trial")
+        .expect_ok("a binding of the server's own user");
 }
 
 /// Calls that wait for ever, of many processes of one user, leave stacks for another user's.
@@ -346,12 +387,22 @@ fn each_side_says_which_users_it_accepts() {
         client.ask(bind).expect_error("Denied", parts);
     };
     let server = serve(&place, Space::Same, ONE, "admit=any");
-    denied(client(&place, Space::Same, OTHER), "bind-expecting trial any", &["user 61002 may not connect", "mode and group"]);
+    denied(
+        client(&place, Space::Same, OTHER),
+        "bind-expecting trial any",
+        &["user 61002 may not connect", "mode and group"],
+    );
     drop(server);
     let server = serve(&place, Space::Same, ONE, "mode=666");
-    denied(client(&place, Space::Same, OTHER), "bind-expecting trial any", &["the peer is user 61002", "user 61001"]);
+    denied(
+        client(&place, Space::Same, OTHER),
+        "bind-expecting trial any",
+        &["the peer is user 61002", "user 61001"],
+    );
     let mut other = client(&place, Space::Same, OTHER);
-    other.ask("bind trial").expect_error("WrongUser", &["the peer is user 61001", "user 61002 or root", "expect"]);
+    other
+        .ask("bind trial")
+        .expect_error("WrongUser", &["the peer is user 61001", "user 61002 or root", "expect"]);
     other.ask("bind-expecting trial 61003").expect_error("WrongUser", &["accepted is users 61003"]);
     drop(server);
     // The umask of the server does not count, and its group does.
@@ -359,13 +410,21 @@ fn each_side_says_which_users_it_accepts() {
     words.extend(as_user(ONE));
     let mut server = place.start_by(&words, "serve trial mode=660 admit-group=61001");
     server.hear().expect_ok("a server's start");
-    denied(client(&place, Space::Same, OTHER), "bind-expecting trial any", &["user 61002 may not connect"]);
+    denied(
+        client(&place, Space::Same, OTHER),
+        "bind-expecting trial any",
+        &["user 61002 may not connect"],
+    );
     let mut member = as_user(OTHER);
     *member.last_mut().expect("a word") = format!("--groups={ONE}");
-    place.start_by(&member, "client").ask("bind-expecting trial 61001").expect_ok("a member of the group");
+    place
+        .start_by(&member, "client")
+        .ask("bind-expecting trial 61001")
+        .expect_ok("a member of the group");
     let mut server = place.start_by(&wrapper(&place, Space::Same, ONE), "serve group group=0");
     server.hear().expect_error("Resource", &["a socket in"]);
-    let mut server = place.start_by(&wrapper(&place, Space::Same, ONE), "serve group group=no-such-group");
+    let mut server =
+        place.start_by(&wrapper(&place, Space::Same, ONE), "serve group group=no-such-group");
     server.hear().expect_error("Resource", &["the group of its socket", "no-such-group"]);
 }
 
@@ -393,8 +452,12 @@ fn an_object_is_shared_between_users() {
     }
     let _company = in_company();
     let place = Place::shared(program(), ONE);
-    let share = |user: u32, what: &str| place.start_by(&wrapper(&place, Space::Same, user), &format!("share thing {what}"));
-    let refused = |user: u32, what: &str, kind: &str, parts: &[&str]| share(user, what).hear().expect_error(kind, parts);
+    let share = |user: u32, what: &str| {
+        place.start_by(&wrapper(&place, Space::Same, user), &format!("share thing {what}"))
+    };
+    let refused = |user: u32, what: &str, kind: &str, parts: &[&str]| {
+        share(user, what).hear().expect_error(kind, parts)
+    };
     let mut home = share(ONE, "make admit=61002");
     home.hear().expect_ok("an object");
     refused(OTHER, "find 61001", "Unreachable", &["user 61002 may not connect", "mode and group"]);
@@ -402,7 +465,12 @@ fn an_object_is_shared_between_users() {
     home.ended();
     let mut home = share(ONE, "make mode=666 admit=61002");
     home.hear().expect_ok("an object");
-    refused(OTHER, "find", "WrongUser", &["the peer is user 61001", "user 61002 or root", "expect"]);
+    refused(
+        OTHER,
+        "find",
+        "WrongUser",
+        &["the peer is user 61001", "user 61002 or root", "expect"],
+    );
     refused(OTHER, "find 61003", "WrongUser", &["accepted is users 61003"]);
     refused(0, "find 61001", "Refused", &["the peer is user 0, accepted is users 61002"]);
     let mut guest = share(OTHER, "find 61001");
@@ -448,7 +516,9 @@ fn a_user_namespace_does_not_change_who_a_peer_is() {
     let place = Place::shared(program(), ONE);
     let _server = serve_by(&place, &one, "mode=666 admit=65534,61002");
     let mut client = client(&place, Space::Same, OTHER);
-    client.ask("bind-expecting trial 61001").expect_error("Denied", &["has no number in this user namespace"]);
+    client
+        .ask("bind-expecting trial 61001")
+        .expect_error("Denied", &["has no number in this user namespace"]);
 }
 
 /// The user namespace of a party.
@@ -492,7 +562,11 @@ impl Container {
         write("uid_map").and_then(|()| write("gid_map")).ok()?;
         let made = Self(holder);
         let words = made.words(ONE);
-        let works = Command::new(&words[0]).args(&words[1..]).arg("true").output().is_ok_and(|output| output.status.success());
+        let works = Command::new(&words[0])
+            .args(&words[1..])
+            .arg("true")
+            .output()
+            .is_ok_and(|output| output.status.success());
         works.then_some(made)
     }
 
@@ -511,9 +585,15 @@ fn alone_inside(user: u32) -> Option<Vec<String>> {
 
 /// The same, with this number inside in place of root's.
 fn alone_inside_as(number: u32, user: u32) -> Option<Vec<String>> {
-    let unshare = ["unshare", "--user", &format!("--map-user={number}"), &format!("--map-group={number}")].map(String::from);
+    let unshare =
+        ["unshare", "--user", &format!("--map-user={number}"), &format!("--map-group={number}")]
+            .map(String::from);
     let words: Vec<String> = as_user(user).into_iter().chain(unshare).collect();
-    let works = Command::new(&words[0]).args(&words[1..]).arg("true").output().is_ok_and(|output| output.status.success());
+    let works = Command::new(&words[0])
+        .args(&words[1..])
+        .arg("true")
+        .output()
+        .is_ok_and(|output| output.status.success());
     if !works {
         eprintln!("skipped: user namespaces: `unshare --user` is refused here");
     }
@@ -522,8 +602,18 @@ fn alone_inside_as(number: u32, user: u32) -> Option<Vec<String>> {
 
 /// A server in `server`, two clients in `client`, of one user or of two. Each side accepts the
 /// other by the number that it sees, or accepts any user where it sees none.
-fn scene_of_numbers(server: (Numbers, &[String]), client: (Numbers, &[String]), other: u32, pacing: &str) {
-    println!("server {:?}, client {:?}, {} users, {pacing}", server.0, client.0, if other == ONE { "one" } else { "two" });
+fn scene_of_numbers(
+    server: (Numbers, &[String]),
+    client: (Numbers, &[String]),
+    other: u32,
+    pacing: &str,
+) {
+    println!(
+        "server {:?}, client {:?}, {} users, {pacing}",
+        server.0,
+        client.0,
+        if other == ONE { "one" } else { "two" }
+    );
     let (options, bind) = match other {
         ONE => (String::new(), "bind trial".into()),
         _ => {
@@ -531,7 +621,8 @@ fn scene_of_numbers(server: (Numbers, &[String]), client: (Numbers, &[String]), 
                 [Some(own), Some(client)] => format!("{own},{client}"),
                 _ => "any".into(),
             };
-            let accepted = client.0.of(ONE, other).map_or("any".into(), |number| number.to_string());
+            let accepted =
+                client.0.of(ONE, other).map_or("any".into(), |number| number.to_string());
             (format!("mode=666 admit={admit}"), format!("bind-expecting trial {accepted}"))
         }
     };
@@ -550,7 +641,9 @@ fn table_of_numbers(pacing: &str) {
     let _company = in_company();
     let containers = [Container::new(), Container::new()];
     if containers.iter().any(Option::is_none) {
-        eprintln!("skipped: user namespaces with numbers for two users: `nsenter --user` or a map of users is refused here");
+        eprintln!(
+            "skipped: user namespaces with numbers for two users: `nsenter --user` or a map of users is refused here"
+        );
     }
     // As the server's, and as the client's: each has a namespace of its own.
     let words = |numbers: Numbers, user: u32, side: usize| match numbers {
@@ -561,7 +654,10 @@ fn table_of_numbers(pacing: &str) {
     for server in [Numbers::All, Numbers::Own, Numbers::Other] {
         for client in [Numbers::All, Numbers::Own, Numbers::Other] {
             for other in [ONE, OTHER] {
-                let (Some(serves), Some(calls)) = (words(server, ONE, 0), words(client, other, 1)) else { continue };
+                let (Some(serves), Some(calls)) = (words(server, ONE, 0), words(client, other, 1))
+                else {
+                    continue;
+                };
                 if (server, client) != (Numbers::All, Numbers::All) {
                     scene_of_numbers((server, &serves), (client, &calls), other, pacing);
                 }
@@ -587,7 +683,10 @@ fn alone_inside_with(space: Space, user: u32) -> Option<Vec<String>> {
     words.extend(space.options().iter().map(|option| (*option).to_string()));
     let works = space.is_made_by(&words);
     if !works {
-        eprintln!("skipped: {space:?} within a user namespace: `unshare --user {}` is refused here", space.options().join(" "));
+        eprintln!(
+            "skipped: {space:?} within a user namespace: `unshare --user {}` is refused here",
+            space.options().join(" ")
+        );
     }
     works.then_some(words)
 }
@@ -600,12 +699,18 @@ fn row_of_nested_namespaces(pacing: &str) {
         return;
     }
     let nested = |space| Some((space, alone_inside_with(space, ONE)?));
-    let Some((space, nested)) = [Space::Container, Space::Pid].into_iter().find_map(nested) else { return };
+    let Some((space, nested)) = [Space::Container, Space::Pid].into_iter().find_map(nested) else {
+        return;
+    };
     let _company = in_company();
     for (server_inside, clients_inside) in [(true, false), (false, true), (true, true)] {
-        println!("{space:?} within a user namespace: server {server_inside}, clients {clients_inside}, {pacing}");
+        println!(
+            "{space:?} within a user namespace: server {server_inside}, clients {clients_inside}, {pacing}"
+        );
         let place = Place::shared(program(), ONE);
-        let words = |inside: bool| if inside { [nested.clone(), mounts(&place, space)].concat() } else { as_user(ONE) };
+        let words = |inside: bool| {
+            if inside { [nested.clone(), mounts(&place, space)].concat() } else { as_user(ONE) }
+        };
         let server = serve_by(&place, &words(server_inside), pacing);
         let clients = [(); 2].map(|()| place.start_by(&words(clients_inside), "client"));
         lives(server, clients, "bind trial", pacing);
@@ -638,7 +743,9 @@ fn a_number_that_stands_for_many_users_is_not_a_programs_own() {
     let place = Place::shared(program(), ONE);
     let server = serve_by(&place, &nobody, "mode=666");
     let mut other = client(&place, Space::Same, OTHER);
-    other.ask("bind-expecting trial 61001").expect_error("Denied", &["has no number in this user namespace"]);
+    other
+        .ask("bind-expecting trial 61001")
+        .expect_error("Denied", &["has no number in this user namespace"]);
     drop(server);
     let mut home = place.start_by(&nobody, "share thing make mode=666 own-user");
     home.hear().expect_ok("an object");
@@ -646,7 +753,8 @@ fn a_number_that_stands_for_many_users_is_not_a_programs_own() {
     guest.hear().expect_error("Refused", &["has no number in this user namespace"]);
     let _server = serve_by(&place, &nobody, "mode=666 admit=any descriptors=48");
     let mut greedy = [(); 10].map(|()| client(&place, Space::Same, OTHER));
-    let said: Vec<_> = greedy.iter_mut().map(|client| client.ask("bind-expecting trial 61001")).collect();
+    let said: Vec<_> =
+        greedy.iter_mut().map(|client| client.ask("bind-expecting trial 61001")).collect();
     // Half of 48 descriptors, three for each.
     assert_eq!(said.iter().filter(|said| matches!(said, Said::Ok(_))).count(), 8, "{said:?}");
 }
@@ -655,7 +763,10 @@ fn a_number_that_stands_for_many_users_is_not_a_programs_own() {
 fn group_of(place: &Place, spaces: &[Space]) -> Vec<Party> {
     let size = spaces.len();
     let start = |rank: usize| {
-        place.start_by(&wrapper(place, spaces[rank], own_user()), &format!("member apart {size} {rank} within=60000"))
+        place.start_by(
+            &wrapper(place, spaces[rank], own_user()),
+            &format!("member apart {size} {rank} within=60000"),
+        )
     };
     let mut members = vec![start(0)];
     eventually("somebody leads", || {
@@ -675,7 +786,12 @@ fn group_of(place: &Place, spaces: &[Space]) -> Vec<Party> {
 fn members_of_a_group_are_in_any_namespaces() {
     let _company = in_company();
     for space in available(&[Space::Pid, Space::Container]) {
-        for spaces in [[Space::Same, space, space], [space, Space::Same, Space::Same], [space, space, Space::Same], [space; 3]] {
+        for spaces in [
+            [Space::Same, space, space],
+            [space, Space::Same, Space::Same],
+            [space, space, Space::Same],
+            [space; 3],
+        ] {
             println!("{spaces:?}");
             let place = Place::shared(program(), own_user());
             let mut members = group_of(&place, &spaces);
@@ -683,7 +799,8 @@ fn members_of_a_group_are_in_any_namespaces() {
                 member.say("life 300");
             }
             for (rank, member) in members.iter_mut().enumerate() {
-                let expected: Vec<u64> = (0..3).map(|from| if from == rank { 0 } else { 300 }).collect();
+                let expected: Vec<u64> =
+                    (0..3).map(|from| if from == rank { 0 } else { 300 }).collect();
                 assert_eq!(member.hear().numbers("messages of all"), expected, "{spaces:?}");
             }
             for ends in [1, 0] {

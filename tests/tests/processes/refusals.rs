@@ -23,7 +23,10 @@ fn names() {
         ("a/b", "ASCII letters"),
     ] {
         client.ask(&format!("bind {bad}")).expect_error("BadName", &["cannot be a name", why]);
-        place.start(&format!("serve {bad}")).hear().expect_error("BadName", &["cannot be a name", why]);
+        place
+            .start(&format!("serve {bad}"))
+            .hear()
+            .expect_error("BadName", &["cannot be a name", why]);
     }
     let server = place.serve("trial");
     let pid = server.pid().to_string();
@@ -46,8 +49,16 @@ fn a_full_table_does_not_take_a_live_servers_name() {
         command.arg(format!("ulimit -n {limit}; exec \"$0\" serve trial")).arg(program);
         let output = command.stdin(std::process::Stdio::null()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(!text.starts_with("ok"), "with {limit} descriptors the name of process {} was taken: {text}", server.pid());
-        println!("{limit}: {} {}", text.trim(), String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default());
+        assert!(
+            !text.starts_with("ok"),
+            "with {limit} descriptors the name of process {} was taken: {text}",
+            server.pid()
+        );
+        println!(
+            "{limit}: {} {}",
+            text.trim(),
+            String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default()
+        );
         let mut client = place.client();
         client.ask("bind trial").expect_ok("the first server is not disturbed");
     }
@@ -59,12 +70,14 @@ fn interfaces() {
     let place = place();
     let _server = place.serve("trial");
     let mut client = place.client();
-    client
-        .ask("bind trial as other")
-        .expect_error("WrongInterface", &["upcall:tests/trial@1.0.0", "upcall:other/other@1.0.0", "bind another name"]);
-    client
-        .ask("bind trial as changed")
-        .expect_error("Mismatch", &["add: this program has", "u64", "the server has", "u32", "rebuild one of the two"]);
+    client.ask("bind trial as other").expect_error(
+        "WrongInterface",
+        &["upcall:tests/trial@1.0.0", "upcall:other/other@1.0.0", "bind another name"],
+    );
+    client.ask("bind trial as changed").expect_error(
+        "Mismatch",
+        &["add: this program has", "u64", "the server has", "u32", "rebuild one of the two"],
+    );
     client.ask("bind trial as older").expect_ok("procedures that were added break nobody");
     client.ask("bind trial").expect_ok("binding");
 }
@@ -83,7 +96,9 @@ fn arguments() {
     let long = "x".repeat(4000);
     client.ask(&format!("fail {long}")).expect_error("Panicked", &["xxx"]);
     client.ask("open-brittle").expect_ok("opening");
-    client.ask("drop-things").expect_ok("an object that panics when dropped is the server's matter");
+    client
+        .ask("drop-things")
+        .expect_ok("an object that panics when dropped is the server's matter");
     assert_eq!(client.ask("add 2 3").numbers("add"), [5], "the server goes on");
 }
 
@@ -113,7 +128,9 @@ fn something_else_listens() {
         for _ in 0..if manner == "noise" { 20 } else { 1 } {
             match client.ask(&format!("bind {manner}")) {
                 // Noise that happens to be an answer to something else is not one to this.
-                Said::Error { kind, .. } if manner == "noise" && kind.starts_with("NoAnswer") => break,
+                Said::Error { kind, .. } if manner == "noise" && kind.starts_with("NoAnswer") => {
+                    break;
+                }
                 said => said.expect_error(kind, &[part]),
             };
         }
@@ -163,7 +180,10 @@ fn a_server_of_another_version() {
     let (own, other) = (format!("version {VERSION}"), format!("version {}", VERSION + 1));
     // Each time the same: nothing is kept of a server that cannot be understood.
     for _ in 0..3 {
-        client.ask("bind ahead").expect_error("Version", &["\"ahead\"", &own, &other, "build both with the same version"]);
+        client.ask("bind ahead").expect_error(
+            "Version",
+            &["\"ahead\"", &own, &other, "build both with the same version"],
+        );
     }
     let _server = place.serve("trial");
     client.ask("bind trial").expect_ok("a server of our own version");
@@ -190,7 +210,10 @@ fn folders_of_names() {
     // A path too long for a socket.
     let text = with(&place.path().join("x".repeat(120)));
     println!("{text}");
-    assert!(text.contains("error Resource") && text.contains("UPCALL_DIR"), "what to do is missing: {text}");
+    assert!(
+        text.contains("error Resource") && text.contains("UPCALL_DIR"),
+        "what to do is missing: {text}"
+    );
     if !rustix::process::geteuid().is_root() {
         let text = with(std::path::Path::new("/root/upcall"));
         assert!(text.contains("error Folder"), "{text}");
@@ -218,16 +241,24 @@ fn folders_of_names() {
     // A name in a folder that everybody may read, exported by root for root alone.
     let shared = place.path().join("shared");
     let mut command = place.command("serve trial");
-    let mut server = command.env("UPCALL_DIR", &shared).stdin(std::process::Stdio::piped()).spawn().unwrap();
-    upcall_tests::place::eventually("it serves", || shared.join("trial.small").exists().then_some(()).ok_or_else(String::new));
+    let mut server =
+        command.env("UPCALL_DIR", &shared).stdin(std::process::Stdio::piped()).spawn().unwrap();
+    upcall_tests::place::eventually("it serves", || {
+        shared.join("trial.small").exists().then_some(()).ok_or_else(String::new)
+    });
     for entry in std::fs::read_dir(&shared).unwrap() {
-        std::fs::set_permissions(entry.unwrap().path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        std::fs::set_permissions(entry.unwrap().path(), std::fs::Permissions::from_mode(0o777))
+            .unwrap();
     }
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o755)).unwrap();
     let ask = |uid: u32| {
         use std::io::Write;
         let mut command = std::process::Command::new(place.path().join("party"));
-        command.arg("client").env("UPCALL_DIR", &shared).uid(uid).stdin(std::process::Stdio::piped());
+        command
+            .arg("client")
+            .env("UPCALL_DIR", &shared)
+            .uid(uid)
+            .stdin(std::process::Stdio::piped());
         let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(b"bind trial\n").unwrap();
         String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()

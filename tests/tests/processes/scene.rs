@@ -56,7 +56,8 @@ impl Scene {
         let pid = self.server.pid();
         eventually("the server has given everything back", || {
             let mut now = Usage::of(pid);
-            // The honest client may have some more segments: as many as it makes large calls at once.
+            // The honest client may have some more segments: as many as it makes large calls at
+            // once.
             now.shared = now.shared.saturating_sub(6);
             if now.is_back_to(&before) {
                 return Ok(());

@@ -53,7 +53,10 @@ pub(crate) fn in_time(rounds: &[(f64, f64)]) {
     let callers = median(rounds.iter().map(|round| round.0).collect());
     let kernel = median(rounds.iter().map(|round| round.1).collect());
     println!("milliseconds after the kill: {callers:.2}; the end was known after {kernel:.2}");
-    assert!(callers < BAR + TIMES * kernel, "milliseconds until the last caller returned, and until the end: {rounds:?}");
+    assert!(
+        callers < BAR + TIMES * kernel,
+        "milliseconds until the last caller returned, and until the end: {rounds:?}"
+    );
 }
 
 fn killed_while_called(rounds: u32) {
@@ -66,7 +69,8 @@ fn killed_while_called(rounds: u32) {
         let options = ["", "sleep", "two", "poll"][round as usize % 4];
         let server = place.serve(&format!("trial {options}"));
         client.ask("bind trial").expect_ok("binding to the new server of the same name");
-        // The first rounds bring up what stays: the clerk, the station, the places where virtual processors sleep, and the memory of as many threads as there will be.
+        // The first rounds bring up what stays: the clerk, the station, the places where virtual
+        // processors sleep, and the memory of as many threads as there will be.
         let storm = if round < 4 { 3 - u64::from(round) } else { dice.below(4) };
         let (kernel, users) = [(6, 8), (1, 0), (0, 1), (12, 70)][storm as usize];
         client.ask(&format!("storm {kernel} {users}")).expect_ok("a storm");
@@ -78,7 +82,9 @@ fn killed_while_called(rounds: u32) {
         assert_eq!(number(0), kernel + users, "all callers have returned");
         assert_eq!(words[2..], ["Failed.PeerEnded"], "with the error of a server that has ended");
         let ms = between(at, number(1));
-        println!("round {round}: {kernel} kernel threads, {users} user-level threads, {options:7} all back after {ms:.2} ms");
+        println!(
+            "round {round}: {kernel} kernel threads, {users} user-level threads, {options:7} all back after {ms:.2} ms"
+        );
         times.push((ms, between(at, end.join().expect("a thread that waits"))));
         place.expect_empty();
         client.ask("unbind").expect_ok("giving up");
@@ -96,7 +102,12 @@ fn killed_while_called(rounds: u32) {
     }
     println!("{:?} now {:?}", before, Usage::of(client.pid()));
     in_time(&times);
-    let remains: Vec<_> = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|e| e.file_name()).collect();
+    let remains: Vec<_> = std::fs::read_dir("/dev/shm")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
     assert!(remains.iter().all(|name| !name.to_string_lossy().contains("upcall")), "{remains:?}");
 }
 
@@ -165,7 +176,12 @@ fn a_stale_name_is_told_and_taken() {
     let mut server = place.serve("trial");
     server.kill();
     server.ended();
-    assert_eq!(place.entries().len(), 3, "nobody was there to remove the socket and the names: {:?}", place.entries());
+    assert_eq!(
+        place.entries().len(),
+        3,
+        "nobody was there to remove the socket and the names: {:?}",
+        place.entries()
+    );
     client.ask("bind trial").expect_error("ServerGone", &["\"trial\"", "start it again"]);
     place.expect_empty();
     client.ask("bind trial").expect_error("NoSuchName", &["start its server", "upcall ls"]);

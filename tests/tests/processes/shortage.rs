@@ -37,7 +37,11 @@ const TYPED: [&str; 12] = [
 
 /// Runs `run` with each number until nothing was refused: it returns what was, and what came of it.
 /// One failure hides nothing.
-fn each(what: &str, rule: fn(usize) -> Rule, mut run: impl FnMut(Rule) -> Option<(&'static str, String)>) {
+fn each(
+    what: &str,
+    rule: fn(usize) -> Rule,
+    mut run: impl FnMut(Rule) -> Option<(&'static str, String)>,
+) {
     let mut failed = Vec::new();
     for nth in 1..NO_END {
         match catch_unwind(AssertUnwindSafe(|| run(rule(nth)))) {
@@ -68,7 +72,10 @@ fn outcome(said: &Said, what: &str) -> String {
 #[track_caller]
 fn is_calm(shortage: &Shortage, what: &str) {
     let complaints = shortage.complaints();
-    assert!(!complaints.contains("panicked") && !complaints.contains("memory allocation of"), "{what}: {complaints}");
+    assert!(
+        !complaints.contains("panicked") && !complaints.contains("memory allocation of"),
+        "{what}: {complaints}"
+    );
 }
 
 #[track_caller]
@@ -127,7 +134,8 @@ struct Scene {
 impl Scene {
     fn new(options: &str) -> Self {
         let place = place();
-        let (mut server, shortage) = Shortage::start(&place, &format!("serve trial {options}"), Rule::Nothing);
+        let (mut server, shortage) =
+            Shortage::start(&place, &format!("serve trial {options}"), Rule::Nothing);
         let address = server.hear().expect_ok("a server's start").into_iter().next();
         let mut bystander = place.client();
         bystander.ask("bind trial").expect_ok("binding");
@@ -161,7 +169,11 @@ impl Scene {
             // What the server does after the client has gone belongs to its life.
             let refused = self.shortage.lift();
             let what = format!("{life}, {rule:?} ({refused:?})");
-            assert!(self.server.lives(), "{what}: the server has ended: {}", self.shortage.complaints());
+            assert!(
+                self.server.lives(),
+                "{what}: the server has ended: {}",
+                self.shortage.complaints()
+            );
             is_calm(&self.shortage, &what);
             assert_eq!(self.bystander.ask("add 2 3").numbers(&what), [5]);
             is_served(&self.place, &what);
@@ -221,7 +233,8 @@ fn a_client_gets_a_typed_error(rule: fn(usize) -> Rule) {
     is_served(&place, "the start");
     let before = Usage::of(server.pid());
     let far = format!("scenario tcp://{address}/trial");
-    for life in ["scenario trial", "scenario trial user-level", &far, &format!("{far} user-level")] {
+    for life in ["scenario trial", "scenario trial user-level", &far, &format!("{far} user-level")]
+    {
         each(life, rule, |rule| {
             let (mut client, shortage) = Shortage::start(&place, "client", Rule::Nothing);
             shortage.set(rule);
@@ -229,7 +242,9 @@ fn a_client_gets_a_typed_error(rule: fn(usize) -> Rule) {
             let refused = shortage.lift();
             let what = format!("{life}, {rule:?} ({refused:?})");
             let came = outcome(&said, &what);
-            client.ask(life).expect_ok(&format!("the same client once there is enough, after {what}: {came}"));
+            client
+                .ask(life)
+                .expect_ok(&format!("the same client once there is enough, after {what}: {came}"));
             is_calm(&shortage, &what);
             let status = client.ended();
             assert!(status.success(), "{what}: {status}");
@@ -252,7 +267,13 @@ fn a_client_gets_a_typed_error_whichever_receipt_of_a_message_has_no_room_for_de
 /// Two members form a group and send; one of them lacks something. Both say what came of it, first
 /// the member that lacks something. Once there is enough, what was not sent can be sent, and
 /// nothing is lost.
-fn two_members(place: &Place, rank: usize, rule: Rule, number: usize, within: &str) -> (Vec<Said>, Option<&'static str>) {
+fn two_members(
+    place: &Place,
+    rank: usize,
+    rule: Rule,
+    number: usize,
+    within: &str,
+) -> (Vec<Said>, Option<&'static str>) {
     let start = |rank: usize| format!("member g{number} 2 {rank} within={within} patience=15000");
     let mut other = place.start(&start(1 - rank));
     let (mut member, shortage) = Shortage::start(place, &start(rank), rule);
@@ -271,7 +292,9 @@ fn two_members(place: &Place, rank: usize, rule: Rule, number: usize, within: &s
                 taker.say(&format!("take {from} 3000"));
                 match taker.hear_within(limit) {
                     // A receiver that lacks something may refuse the queue when all was sent.
-                    Said::Error { kind, .. } if from != rank && kind == "nothing.comes" => waits.push((from, 3001)),
+                    Said::Error { kind, .. } if from != rank && kind == "nothing.comes" => {
+                        waits.push((from, 3001))
+                    }
                     taken => assert_eq!(taken.numbers(&what), [3000], "{what}"),
                 }
             } else {
@@ -281,8 +304,11 @@ fn two_members(place: &Place, rank: usize, rule: Rule, number: usize, within: &s
         said.extend(sent);
         shortage.relent();
         for (from, count) in waits {
-            let (sender, taker) = if from == rank { (&mut member, &mut other) } else { (&mut other, &mut member) };
-            sender.ask(&format!("send {} 1", 1 - from)).expect_ok(&format!("sending again, {what}"));
+            let (sender, taker) =
+                if from == rank { (&mut member, &mut other) } else { (&mut other, &mut member) };
+            sender
+                .ask(&format!("send {} 1", 1 - from))
+                .expect_ok(&format!("sending again, {what}"));
             taker.say(&format!("take {from} {count}"));
             let taken = taker.hear_within(limit).numbers(&what)[0];
             assert!(taken >= count, "{what}: {taken} of {count} were taken from {from}");
@@ -308,7 +334,8 @@ fn a_member_gets_a_typed_error(rank: usize, rule: fn(usize) -> Rule) {
         number += 1;
         // The other one waits in vain for a member that could not even begin.
         let (said, refused) = two_members(&place, rank, rule, number, "700");
-        let outcome = |(at, said)| member_outcome(said, at % 2 == 0, &format!("{rule:?} in rank {rank}"));
+        let outcome =
+            |(at, said)| member_outcome(said, at % 2 == 0, &format!("{rule:?} in rank {rank}"));
         let came: Vec<_> = said.iter().enumerate().map(outcome).collect();
         refused.map(|refused| (refused, came.join("; ")))
     });
@@ -323,7 +350,8 @@ fn member_outcome(said: &Said, lacks: bool, what: &str) -> String {
         let typed: &[&str] = if lacks { &OF_THE_ONE } else { &OF_THE_OTHER };
         assert!(typed.iter().any(|typed| kind.starts_with(typed)), "{what}: {kind}: {text}");
         assert!(!text.contains("has ended"), "{what}: nobody has ended: {kind}: {text}");
-        let explains = !kind.starts_with("Refused.") || text.contains("lives") && text.contains("was not sent");
+        let explains = !kind.starts_with("Refused.")
+            || text.contains("lives") && text.contains("was not sent");
         assert!(explains, "{what}: {text}");
     }
     said.to_line()
@@ -353,7 +381,8 @@ fn a_member_learns_of_every_end_whichever_call_is_refused() {
         let what = format!("{rule:?}");
         let said = member.hear_within(Duration::from_secs(60));
         let came = member_outcome(&said, true, &what);
-        let joined = matches!(said, Said::Ok(_)) && matches!(other.hear_within(Duration::from_secs(60)), Said::Ok(_));
+        let joined = matches!(said, Said::Ok(_))
+            && matches!(other.hear_within(Duration::from_secs(60)), Said::Ok(_));
         other.kill();
         other.ended();
         if joined {
@@ -374,17 +403,22 @@ fn a_home_gets_a_typed_error(rule: fn(usize) -> Rule) {
     let _company = in_company();
     let place = place();
     let mut number = 0;
-    for (home, guest, commands) in [("make", "find", &["count 3", "read", "look"][..]), ("serve", "ask", &["add 1", "number"])] {
+    for (home, guest, commands) in
+        [("make", "find", &["count 3", "read", "look"][..]), ("serve", "ask", &["add 1", "number"])]
+    {
         each(&format!("a home ({home})"), rule, |rule| {
             number += 1;
-            let (mut it, shortage) = Shortage::start(&place, &format!("share o{number} {home}"), rule);
+            let (mut it, shortage) =
+                Shortage::start(&place, &format!("share o{number} {home}"), rule);
             let said = it.hear();
             let mut came = vec![outcome(&said, &format!("a home's start, {rule:?}"))];
             if let Said::Ok(_) = said {
                 let mut visitor = place.start(&format!("share o{number} {guest}"));
                 came.push(outcome(&visitor.hear(), &format!("finding, {rule:?}")));
                 if came[1].starts_with("ok") {
-                    came.extend(commands.iter().map(|command| outcome(&visitor.ask(command), command)));
+                    came.extend(
+                        commands.iter().map(|command| outcome(&visitor.ask(command), command)),
+                    );
                 }
                 visitor.kill();
                 visitor.ended();
@@ -419,11 +453,14 @@ fn a_home_gets_a_typed_error_whichever_call_is_refused() {
 fn a_guest_gets_a_typed_error(rule: fn(usize) -> Rule) {
     let _company = in_company();
     let place = place();
-    for (home, guest, commands) in [("make", "find", &["count 3", "read", "look"][..]), ("serve", "ask", &["add 1", "number"])] {
+    for (home, guest, commands) in
+        [("make", "find", &["count 3", "read", "look"][..]), ("serve", "ask", &["add 1", "number"])]
+    {
         let mut it = place.start(&format!("share {home}-it {home}"));
         it.hear().expect_ok("a home");
         each(&format!("a guest ({guest})"), rule, |rule| {
-            let (mut visitor, shortage) = Shortage::start(&place, &format!("share {home}-it {guest}"), rule);
+            let (mut visitor, shortage) =
+                Shortage::start(&place, &format!("share {home}-it {guest}"), rule);
             let mut came = vec![outcome(&visitor.hear(), &format!("finding, {rule:?}"))];
             if came[0].starts_with("ok") {
                 came.extend(commands.iter().map(|command| outcome(&visitor.ask(command), command)));
@@ -512,11 +549,17 @@ fn a_server_goes_on_whichever_allocation_for_a_list_of_procedures_is_refused() {
     let place = place();
     let mut server = place.serve("trial");
     let socket = place.sockets().pop().expect("a socket");
-    for (what, name) in [("known", "null"), ("unknown", "none-of-the-server's-procedures-has-such-a-long-name")] {
+    for (what, name) in
+        [("known", "null"), ("unknown", "none-of-the-server's-procedures-has-such-a-long-name")]
+    {
         for nth in 1.. {
             let hold = Hold::new(&socket, "trial").expect("a channel");
-            let hash = upcall_tests::interfaces::trial::INTERFACE.procedures.iter().find(|known| known.name == name);
-            let wanted = (name.to_string(), hash.map_or(0, |known| known.hash), "func()".to_string());
+            let hash = upcall_tests::interfaces::trial::INTERFACE
+                .procedures
+                .iter()
+                .find(|known| known.name == name);
+            let wanted =
+                (name.to_string(), hash.map_or(0, |known| known.hash), "func()".to_string());
             let request = Request::Bind {
                 id: 1,
                 name: "trial".into(),
@@ -528,7 +571,11 @@ fn a_server_goes_on_whichever_allocation_for_a_list_of_procedures_is_refused() {
             let came = hold.speaker.ask(request, &[]);
             let counted = server.ask("permit-memory").numbers("what came of it");
             let shown = format!("{came:?}");
-            println!("    {what} procedures, allocation {nth} of {}: {}", counted[0], &shown[..shown.len().min(100)]);
+            println!(
+                "    {what} procedures, allocation {nth} of {}: {}",
+                counted[0],
+                &shown[..shown.len().min(100)]
+            );
             assert!(!matches!(came, Came::Nothing), "{what}, {nth}: no answer");
             place.client().ask("scenario trial").expect_ok("a client afterwards");
             if counted[1] == 0 {

@@ -30,7 +30,8 @@ impl Small<'_> {
     /// A client that is about to take all it can get.
     fn greedy(&self, user: u32) -> Party {
         let socket = self.place.sockets().pop().expect("a socket");
-        let mut client = self.place.start_by(&as_user(user), &format!("greedy {} hoard", socket.display()));
+        let mut client =
+            self.place.start_by(&as_user(user), &format!("greedy {} hoard", socket.display()));
         client.hear().expect_ok("a client that takes all");
         client
     }
@@ -39,8 +40,14 @@ impl Small<'_> {
     fn take(&mut self, client: &mut Party, user: u32, kind: &str) -> u64 {
         let said = client.ask(kind);
         let (charged, peak) = (self.group.charged() / MIB, self.group.peak() / MIB);
-        println!("    user {user}: {kind}: {}; the server is charged {charged} MiB, {peak} at most", said.to_line());
-        assert!(self.server.lives(), "{kind} of user {user} end the server, which was charged {peak} MiB");
+        println!(
+            "    user {user}: {kind}: {}; the server is charged {charged} MiB, {peak} at most",
+            said.to_line()
+        );
+        assert!(
+            self.server.lives(),
+            "{kind} of user {user} end the server, which was charged {peak} MiB"
+        );
         self.bystander.ask("add-small").expect_ok("a call of a bystander");
         said.numbers(kind)[0]
     }
@@ -81,12 +88,18 @@ fn a_server_with_default_quotas_lives_in_half_a_gigabyte() {
     }
     for ((user, client), calls) in clients.iter_mut().zip([4000, 6000]) {
         small.take(client, *user, "calls");
-        eventually("the calls have come in", || match small.server.ask("inside").numbers("calls")[0] {
-            inside if inside >= calls => Ok(()),
-            inside => Err(format!("{inside} of {calls}")),
+        eventually("the calls have come in", || {
+            match small.server.ask("inside").numbers("calls")[0] {
+                inside if inside >= calls => Ok(()),
+                inside => Err(format!("{inside} of {calls}")),
+            }
         });
     }
-    println!("    the server is charged {} MiB, {} at most", group.charged() / MIB, group.peak() / MIB);
+    println!(
+        "    the server is charged {} MiB, {} at most",
+        group.charged() / MIB,
+        group.peak() / MIB
+    );
     let mut late = place.start_by(&as_user(OTHER + 1), "client");
     late.ask("bind-more hoard.small").expect_ok("a third user is let in");
     drop(clients);

@@ -13,7 +13,9 @@ fn soak(arguments: &str) -> (Option<i32>, String) {
 fn finds(fault: &str, options: &str, said: &str) {
     let _company = in_company();
     // On a busy machine the load may not come to the fault in a few seconds.
-    let run = |seconds| soak(&format!("--seconds {seconds} --hang 20000 --seed 1 {options} --plant {fault}"));
+    let run = |seconds| {
+        soak(&format!("--seconds {seconds} --hang 20000 --seed 1 {options} --plant {fault}"))
+    };
     let (mut code, mut text) = run(3);
     for seconds in [12, 48] {
         if !text.contains(said) {

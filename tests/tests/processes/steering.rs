@@ -1,4 +1,5 @@
-//! Which servers poll where not all can: those that their client calls most (LRPC, section 3.4; L9).
+//! Which servers poll where not all can: those that their client calls most (LRPC, section 3.4;
+//! L9).
 
 use crate::{alone, place};
 use upcall_os::processor::Processors;
@@ -24,17 +25,31 @@ fn the_spare_processor_goes_to_the_server_that_is_called_most() {
     all.confine().expect("all processors");
     client.ask(&format!("bind-several {}", names.join(","))).expect_ok("bindings");
     for hot in [2, 0] {
-        // Others that want the processors take them from who polls: of some turns one without them is enough.
+        // Others that want the processors take them from who polls: of some turns one without them
+        // is enough.
         let turn = |client: &mut upcall_tests::party::Party| {
             let before: Vec<u64> = servers.iter().map(|server| switches(server.pid())).collect();
             client.ask(&format!("nulls-mostly {hot} {CALLS}")).expect_ok("calls");
-            let spent = servers.iter().zip(before).map(|(server, before)| switches(server.pid()) - before);
+            let spent =
+                servers.iter().zip(before).map(|(server, before)| switches(server.pid()) - before);
             let calls = |at: usize| if at == hot { CALLS * 13 / 16 } else { CALLS / 16 };
             spent.enumerate().map(|(at, spent)| spent as f64 / calls(at) as f64).collect::<Vec<_>>()
         };
-        let good = |each: &Vec<f64>| each.iter().enumerate().all(|(at, &each)| if at == hot { each < 0.2 } else { each > 0.8 });
-        let turns: Vec<_> = (0..40).map(|_| turn(&mut client)).take_while(|each| !good(each)).collect();
-        println!("    server {hot} polls after {} turns; switches a call in those: {turns:.2?}", turns.len() + 1);
-        assert!(turns.len() < 40, "server {hot} does not poll, or others do: switches a call {:.2?}", turns.last());
+        let good = |each: &Vec<f64>| {
+            each.iter()
+                .enumerate()
+                .all(|(at, &each)| if at == hot { each < 0.2 } else { each > 0.8 })
+        };
+        let turns: Vec<_> =
+            (0..40).map(|_| turn(&mut client)).take_while(|each| !good(each)).collect();
+        println!(
+            "    server {hot} polls after {} turns; switches a call in those: {turns:.2?}",
+            turns.len() + 1
+        );
+        assert!(
+            turns.len() < 40,
+            "server {hot} does not poll, or others do: switches a call {:.2?}",
+            turns.last()
+        );
     }
 }

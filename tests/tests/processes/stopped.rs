@@ -31,7 +31,9 @@ fn binding_to_a_stopped_server_ends() {
     let mut client = place.client();
     server.stop();
     let start = Instant::now();
-    client.ask("bind trial").expect_error("NoAnswer", &["did not answer within 5s", "stopped or overloaded"]);
+    client
+        .ask("bind trial")
+        .expect_error("NoAnswer", &["did not answer within 5s", "stopped or overloaded"]);
     let spent = start.elapsed();
     println!("after {spent:?}");
     assert!((4.0..60.0).contains(&spent.as_secs_f64()), "{spent:?}");

@@ -36,31 +36,57 @@ fn every_call_is_counted_once() {
         client.ask("limited 2000 1").expect_error("TooLong", &[]);
         other.ask("nulls 7").expect_ok("calls");
         let reading = of(&tallies, client.pid()).expect("the client's binding");
-        // What was too long was not sent; objects that are dropped and results that are fetched are the runtime's own calls. `bind` and `open` ask for the state of things as well.
+        // What was too long was not sent; objects that are dropped and results that are fetched are
+        // the runtime's own calls. `bind` and `open` ask for the state of things as well.
         let calls = reading.calls();
         let [done, refused, panicked, unknown] = reading.outcomes;
-        println!("    {options:9} {calls} calls, outcomes {:?}, bytes {:?}", reading.outcomes, reading.bytes);
+        println!(
+            "    {options:9} {calls} calls, outcomes {:?}, bytes {:?}",
+            reading.outcomes, reading.bytes
+        );
         assert_eq!((refused, panicked, unknown), (0, 1, 0));
         assert_eq!(reading.procedures.iter().sum::<u64>(), done + panicked);
-        assert_eq!(reading.came.iter().sum::<u64>(), calls, "each call came in one way: {:?}", reading.came);
-        let procedures = &upcall_tests::interfaces::trial::INTERFACE.procedures;
-        let named = |name: &str| reading.procedures[procedures.iter().position(|procedure| procedure.name == name).unwrap()];
         assert_eq!(
-            (named("null"), named("sum"), named("make"), named("open"), named("fail"), named("limited")),
+            reading.came.iter().sum::<u64>(),
+            calls,
+            "each call came in one way: {:?}",
+            reading.came
+        );
+        let procedures = &upcall_tests::interfaces::trial::INTERFACE.procedures;
+        let named = |name: &str| {
+            reading.procedures
+                [procedures.iter().position(|procedure| procedure.name == name).unwrap()]
+        };
+        assert_eq!(
+            (
+                named("null"),
+                named("sum"),
+                named("make"),
+                named("open"),
+                named("fail"),
+                named("limited")
+            ),
             (1000, 1, 1, 2, 1, 0)
         );
         assert!(reading.bytes[0] >= 100_000 && reading.bytes[1] >= 5000, "{:?}", reading.bytes);
         assert_eq!(reading.sizes.iter().sum::<u64>(), calls);
         assert!(reading.times.iter().sum::<u64>() >= 1000 / 64 - 1, "{:?}", reading.times);
-        assert_eq!(of(&tallies, other.pid()).expect("the other's binding").procedures.iter().sum::<u64>() % 1000, 7);
-        assert_eq!((reading.name.as_str(), reading.interface.as_str()), ("trial", "upcall:tests/trial@1.0.0"));
-
-        // They go with their bindings, however these end; and can be read when the server runs no more.
-        client.ask("unbind").expect_ok("unbinding");
-        eventually(
-            "the binding is gone",
-            || if of(&tallies, client.pid()).is_none() { Ok(()) } else { Err("it is there".into()) },
+        assert_eq!(
+            of(&tallies, other.pid()).expect("the other's binding").procedures.iter().sum::<u64>()
+                % 1000,
+            7
         );
+        assert_eq!(
+            (reading.name.as_str(), reading.interface.as_str()),
+            ("trial", "upcall:tests/trial@1.0.0")
+        );
+
+        // They go with their bindings, however these end; and can be read when the server runs no
+        // more.
+        client.ask("unbind").expect_ok("unbinding");
+        eventually("the binding is gone", || {
+            if of(&tallies, client.pid()).is_none() { Ok(()) } else { Err("it is there".into()) }
+        });
         server.stop();
         assert!(of(&tallies, other.pid()).is_some());
         server.signal(rustix::process::Signal::CONT);
@@ -71,7 +97,8 @@ fn every_call_is_counted_once() {
     }
 }
 
-/// Calls from another machine are remote ones, by the client's address; those of this machine beside them are not.
+/// Calls from another machine are remote ones, by the client's address; those of this machine
+/// beside them are not.
 #[test]
 fn calls_from_other_machines_are_counted_as_remote() {
     let _company = in_company();
@@ -89,20 +116,34 @@ fn calls_from_other_machines_are_counted_as_remote() {
         far.ask("fail oops").expect_error("Panicked", &["oops"]);
         far.ask("sum 100000").expect_ok("bytes in");
         eventually("each call is counted once", || {
-            let mut remote: Vec<_> = tallies.read().into_iter().filter(|reading| reading.address.is_some()).collect();
+            let mut remote: Vec<_> =
+                tallies.read().into_iter().filter(|reading| reading.address.is_some()).collect();
             remote.sort_by_key(|reading| std::cmp::Reverse(reading.calls()));
-            let counted: Vec<_> =
-                remote.iter().map(|reading| (reading.client, reading.procedures.iter().max().copied())).collect();
-            if counted == [(0, Some(100)), (0, Some(7))] { Ok(()) } else { Err(format!("{counted:?}")) }
+            let counted: Vec<_> = remote
+                .iter()
+                .map(|reading| (reading.client, reading.procedures.iter().max().copied()))
+                .collect();
+            if counted == [(0, Some(100)), (0, Some(7))] {
+                Ok(())
+            } else {
+                Err(format!("{counted:?}"))
+            }
         });
-        let (remote, local): (Vec<_>, Vec<_>) = tallies.read().into_iter().partition(|reading| reading.address.is_some());
+        let (remote, local): (Vec<_>, Vec<_>) =
+            tallies.read().into_iter().partition(|reading| reading.address.is_some());
         let addresses: Vec<_> = remote.iter().filter_map(|reading| reading.address).collect();
         assert!(
-            addresses[0] != addresses[1] && addresses.iter().all(|address| address.ip().is_loopback() && address.port() != 0)
+            addresses[0] != addresses[1]
+                && addresses
+                    .iter()
+                    .all(|address| address.ip().is_loopback() && address.port() != 0)
         );
         for reading in &remote {
             assert_eq!((reading.remote(), &reading.came[..5]), (reading.calls(), &[0; 5][..]));
-            assert_eq!((reading.name.as_str(), reading.interface.as_str()), ("trial", "upcall:tests/trial@1.0.0"));
+            assert_eq!(
+                (reading.name.as_str(), reading.interface.as_str()),
+                ("trial", "upcall:tests/trial@1.0.0")
+            );
         }
         let panicked: u64 = remote.iter().map(|reading| reading.outcomes[2]).sum();
         assert!(panicked == 1 && remote.iter().any(|reading| reading.bytes[0] >= 100_000));
@@ -117,14 +158,19 @@ fn calls_from_other_machines_are_counted_as_remote() {
     }
 }
 
-/// How the calls came that `asked` makes: spins, donations, hand-offs, wakes, waits, from other machines (`upcall::directory::Came`).
+/// How the calls came that `asked` makes: spins, donations, hand-offs, wakes, waits, from other
+/// machines (`upcall::directory::Came`).
 fn came(tallies: &PeerTallies, client: &mut Party, asked: &str) -> [u64; 6] {
     let before = of(tallies, client.pid()).expect("the client's binding");
     client.ask(asked).expect_ok("calls");
     // A call is counted when its reply is on its way.
     std::thread::sleep(Duration::from_millis(20));
     let since = of(tallies, client.pid()).expect("the client's binding").since(&before);
-    println!("    {asked}: {} calls, spins, donations, hand-offs, wakes, waits, remote: {:?}", since.calls(), since.came);
+    println!(
+        "    {asked}: {} calls, spins, donations, hand-offs, wakes, waits, remote: {:?}",
+        since.calls(),
+        since.came
+    );
     assert_eq!(since.came.iter().sum::<u64>(), since.calls());
     since.came
 }
@@ -163,7 +209,8 @@ fn calls_on_one_processor_are_donations_or_hand_offs() {
         client.ask("bind trial").expect_ok("binding");
         client.ask("nulls 500").expect_ok("calls");
         let tallies = opened(&place);
-        // Who asks a server to stay does not for 65536 calls when others have wanted the processor (pacer.rs).
+        // Who asks a server to stay does not for 65536 calls when others have wanted the processor
+        // (pacer.rs).
         let turn = |_| came(&tallies, &mut client, &format!("nulls {CALLS}"));
         let given = (0..100).map(turn).find(|&[_, donations, hand_offs, ..]| {
             assert!(donations + hand_offs >= CALLS * 9 / 10, "server {options:?}");
@@ -216,7 +263,8 @@ fn calls_that_wake_a_server_and_give_it_nothing_are_wakes() {
     let _server = place.serve("trial");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    // A kernel thread on one processor that gives nothing, and four threads on the other one that give theirs: the first of their calls brings the server.
+    // A kernel thread on one processor that gives nothing, and four threads on the other one that
+    // give theirs: the first of their calls brings the server.
     let tallies = opened(&place);
     client.ask("turns 1 4 5 0 0").expect_ok("lanes for all");
     let before = of(&tallies, client.pid()).expect("the client's binding");

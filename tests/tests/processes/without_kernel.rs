@@ -13,7 +13,8 @@ fn calls_to_a_polling_server_make_no_system_call() {
     calls_make_no_system_call(0);
 }
 
-/// The same for user-level threads: they block and switch, and their virtual processor polls for their replies.
+/// The same for user-level threads: they block and switch, and their virtual processor polls for
+/// their replies.
 #[test]
 fn calls_of_user_level_threads_make_no_system_call() {
     calls_make_no_system_call(40);
@@ -24,12 +25,19 @@ fn calls_of_user_level_threads_make_no_system_call() {
 #[test]
 fn a_polling_server_makes_no_system_call_for_a_request() {
     let Some(mut pair) = Pair::on_two_processors() else { return };
-    pair.client.ask("server-without-kernel 100000").expect_ok("calls to a server without the kernel");
+    pair.client
+        .ask("server-without-kernel 100000")
+        .expect_ok("calls to a server without the kernel");
 }
 
 fn calls_make_no_system_call(users: usize) {
     let Some(mut pair) = Pair::on_two_processors() else { return };
-    assert_eq!(pair.client.ask(&format!("without-kernel 100000 {users}")).expect_ok("calls without the kernel"), ["without"]);
+    assert_eq!(
+        pair.client
+            .ask(&format!("without-kernel 100000 {users}"))
+            .expect_ok("calls without the kernel"),
+        ["without"]
+    );
 }
 
 /// A polling server, a client that is bound to it, and nothing else on the machine.
@@ -73,7 +81,11 @@ fn calls_without_asynchronous_requests() {
         let mut client = place.start("without=io_setup,io_submit client");
         client.ask("bind trial").expect_ok("binding");
         let numbers = client.ask("honest 500").numbers("the calls");
-        println!("    {options}: {} calls, the longest {:.1} ms", numbers[0], numbers[1] as f64 / 1e6);
+        println!(
+            "    {options}: {} calls, the longest {:.1} ms",
+            numbers[0],
+            numbers[1] as f64 / 1e6
+        );
         assert!(numbers[0] > 100, "{numbers:?}");
     }
 }

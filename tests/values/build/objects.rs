@@ -1,4 +1,5 @@
-//! What a package's interfaces need for `tests/values/objects.rs`: its traits for their types, and two servers of the interface that gives objects back.
+//! What a package's interfaces need for `tests/values/objects.rs`: its traits for their types, and
+//! two servers of the interface that gives objects back.
 
 use super::{functions, is, output};
 use std::collections::BTreeMap;
@@ -20,14 +21,19 @@ pub fn serve(module: &mut ItemMod) {
     for (name, item) in &types {
         if let Some(served) = types.get(&format!("Served{name}")) {
             added.extend(converted(item, served));
-        } else if let Item::Struct(syn::ItemStruct { ident, attrs, .. }) | Item::Enum(syn::ItemEnum { ident, attrs, .. }) = item
-            && attrs.iter().any(|attribute| quote::quote!(#attribute).to_string().contains("PartialEq"))
+        } else if let Item::Struct(syn::ItemStruct { ident, attrs, .. })
+        | Item::Enum(syn::ItemEnum { ident, attrs, .. }) = item
+            && attrs
+                .iter()
+                .any(|attribute| quote::quote!(#attribute).to_string().contains("PartialEq"))
         {
             added.push(parse_quote!(crate::objects::plain!(#ident);));
         }
     }
-    let traits: Vec<&ItemTrait> =
-        items.iter().filter_map(|item| if let Item::Trait(one) = item { Some(one) } else { None }).collect();
+    let traits: Vec<&ItemTrait> = items
+        .iter()
+        .filter_map(|item| if let Item::Trait(one) = item { Some(one) } else { None })
+        .collect();
     for one in &traits {
         let name = &one.ident;
         if name != "Serve" {
@@ -45,10 +51,13 @@ pub fn serve(module: &mut ItemMod) {
 
 /// Functions that nobody calls.
 fn never(of: &ItemTrait) -> Vec<impl quote::ToTokens + use<>> {
-    functions(of).map(|(signature, _)| quote::quote!(#signature { unreachable!("nobody calls it") })).collect()
+    functions(of)
+        .map(|(signature, _)| quote::quote!(#signature { unreachable!("nobody calls it") }))
+        .collect()
 }
 
-/// What implements the trait of a resource's objects: objects, and what stands for another server's.
+/// What implements the trait of a resource's objects: objects, and what stands for another
+/// server's.
 fn resource(of: &ItemTrait) -> Vec<Item> {
     let name = &of.ident;
     let client = quote::format_ident!("{}", name.to_string().replacen("Serve", "", 1));
@@ -60,15 +69,19 @@ fn resource(of: &ItemTrait) -> Vec<Item> {
     ]
 }
 
-/// How a record or variant with objects in it becomes that of a client and back, and how it tells of its objects.
+/// How a record or variant with objects in it becomes that of a client and back, and how it tells
+/// of its objects.
 fn converted(client: &Item, served: &Item) -> Vec<Item> {
-    let (Item::Struct(syn::ItemStruct { ident: from, .. }) | Item::Enum(syn::ItemEnum { ident: from, .. })) = served else {
+    let (Item::Struct(syn::ItemStruct { ident: from, .. })
+    | Item::Enum(syn::ItemEnum { ident: from, .. })) = served
+    else {
         return Vec::new();
     };
     let (name, lends, tell, out, back) = match client {
         Item::Struct(one) => {
             let name = &one.ident;
-            let fields: Vec<_> = one.fields.iter().filter_map(|field| field.ident.as_ref()).collect();
+            let fields: Vec<_> =
+                one.fields.iter().filter_map(|field| field.ident.as_ref()).collect();
             (
                 name,
                 !one.generics.params.is_empty(),
@@ -127,20 +140,26 @@ fn servers(of: &ItemTrait) -> Vec<Item> {
             None => quote::quote!(),
         };
         // By value, to be taken apart.
-        let mutable = first.filter(|_| !lent && !name.starts_with("make")).map(|(v, _)| quote::quote!(let mut #v = #v;));
+        let mutable = first
+            .filter(|_| !lent && !name.starts_with("make"))
+            .map(|(v, _)| quote::quote!(let mut #v = #v;));
         let v = first.map(|(v, _)| v);
         let here = match name.split('_').next() {
             Some("make") => quote::quote!(::std::sync::Arc::new(self.object(#v))),
             Some("alive") => quote::quote!(self.alive()),
             Some("number") => quote::quote!(crate::objects::number(#v)),
             Some("tell") if lent => quote::quote!(::std::vec![crate::objects::number(#v)]),
-            Some("tell") => quote::quote!({ let mut numbers = ::std::vec::Vec::new(); #v.tell(&mut numbers); numbers }),
+            Some("tell") => {
+                quote::quote!({ let mut numbers = ::std::vec::Vec::new(); #v.tell(&mut numbers); numbers })
+            }
             _ => quote::quote!(#v),
         };
         plain.push(quote::quote!(#signature { #here }));
         let call = quote::quote!(self.0.#procedure(#there));
         let result = match output(signature) {
-            Some(ty) if name.starts_with("echo") && is(ty, "Result") => quote::quote!(crate::objects::returned(#call).back()),
+            Some(ty) if name.starts_with("echo") && is(ty, "Result") => {
+                quote::quote!(crate::objects::returned(#call).back())
+            }
             _ => quote::quote!(#call.expect("the other server's answer").back()),
         };
         forward.push(quote::quote!(#signature { #mutable #result }));

@@ -1,5 +1,7 @@
-//! Random values of every type of every package that is accepted, through Rust and back: read by what is generated for it, given back, and written again. The blocks that go there are made, and those that
-//! come back are read, by the walker over the model, a second implementation of the layout. `bindings/c/tests/values.rs` does the same in C.
+//! Random values of every type of every package that is accepted, through Rust and back: read by
+//! what is generated for it, given back, and written again. The blocks that go there are made, and
+//! those that come back are read, by the walker over the model, a second implementation of the
+//! layout. `bindings/c/tests/values.rs` does the same in C.
 //!
 //! Unlike what a macro makes, this code is the compiler's to warn about: it gives none.
 #![deny(warnings)]
@@ -32,8 +34,12 @@ fn name(kind: &str, package: &str) -> String {
 
 /// A binding, and the interface as the walker knows it.
 fn bind(name: &str, interface: &'static Interface) -> (Binding, &'static dynamic::Interface) {
-    let parsed = dynamic::Interface::parse(&interface.id, &interface.source, &interface.limits).unwrap();
-    (Binding::bind(name, interface).unwrap_or_else(|e| panic!("{name}: {e}")), Box::leak(Box::new(parsed)))
+    let parsed =
+        dynamic::Interface::parse(&interface.id, &interface.source, &interface.limits).unwrap();
+    (
+        Binding::bind(name, interface).unwrap_or_else(|e| panic!("{name}: {e}")),
+        Box::leak(Box::new(parsed)),
+    )
 }
 
 #[test]
@@ -44,13 +50,16 @@ fn every_type_of_every_package_goes_through_rust_and_back() {
         let name = name("values", package);
         let running = upcall::Server::new().export(&name, export).start().unwrap();
         let (binding, parsed) = bind(&name, interface);
-        echo::check(parsed, CASES, |number, block| binding.call_block(number, block).map_err(|e| e.to_string()));
+        echo::check(parsed, CASES, |number, block| {
+            binding.call_block(number, block).map_err(|e| e.to_string())
+        });
         drop(binding);
         running.stop();
     }
 }
 
-/// Each object that is given arrives as that object, at a server and at one whose generated client passes it on; none is lost, and none is there twice.
+/// Each object that is given arrives as that object, at a server and at one whose generated client
+/// passes it on; none is lost, and none is there twice.
 #[test]
 fn every_type_with_objects_goes_through_rust_and_back() {
     let all = objects();
@@ -61,8 +70,11 @@ fn every_type_with_objects_goes_through_rust_and_back() {
         let asks = upcall::Server::new().export(&there, forward(&here)).start().unwrap();
         for name in [&here, &there] {
             let (binding, parsed) = bind(name, interface);
-            let mut call = |number, block: &[u8]| binding.call_block(number, block).map_err(|e| e.to_string());
-            echo::check_objects(parsed, CASES, &mut call, &|handle| binding.release(Handle(handle)));
+            let mut call =
+                |number, block: &[u8]| binding.call_block(number, block).map_err(|e| e.to_string());
+            echo::check_objects(parsed, CASES, &mut call, &|handle| {
+                binding.release(Handle(handle))
+            });
         }
         asks.stop();
         has.stop();

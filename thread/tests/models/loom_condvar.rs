@@ -1,5 +1,6 @@
-//! The condition variable's protocol, on the lock's and the list's: a notification that follows a change under the lock wakes a waiter,
-//! and a waiter that gives up uses up no notification. `make models`
+//! The condition variable's protocol, on the lock's and the list's: a notification that follows a
+//! change under the lock wakes a waiter, and a waiter that gives up uses up no notification. `make
+//! models`
 use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -20,7 +21,11 @@ unsafe impl Send for Tokens {}
 
 impl Tokens {
     fn new() -> Arc<Self> {
-        Arc::new(Tokens { lock: RawLock::new(), waiters: WaitList::new(), left: UnsafeCell::new(0) })
+        Arc::new(Tokens {
+            lock: RawLock::new(),
+            waiters: WaitList::new(),
+            left: UnsafeCell::new(0),
+        })
     }
 
     fn acquire(&self) {
@@ -89,7 +94,8 @@ fn check(takers: &'static [bool], preemptions: usize) {
             .collect();
         // As many as there are patient takers, and one more for each that may give up.
         takers.iter().for_each(|_| tokens.put());
-        let taken = threads.into_iter().map(|thread| thread.join().unwrap()).filter(|&took| took).count();
+        let taken =
+            threads.into_iter().map(|thread| thread.join().unwrap()).filter(|&took| took).count();
         // SAFETY: all others have ended.
         assert_eq!(tokens.left.with(|left| unsafe { *left }), takers.len() - taken);
     });

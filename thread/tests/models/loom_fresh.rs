@@ -1,7 +1,8 @@
-//! The queue of fresh threads: each is taken once, by its owner or by a thief; and a hungry thief is called.
-//! `make models`
+//! The queue of fresh threads: each is taken once, by its owner or by a thief; and a hungry thief
+//! is called. `make models`
 //!
-//! Under loom the asymmetric fences are SeqCst fences on both sides, which is what `membarrier` makes of them.
+//! Under loom the asymmetric fences are SeqCst fences on both sides, which is what `membarrier`
+//! makes of them.
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 use loom::thread;
@@ -19,7 +20,10 @@ impl Linked for Item {
 }
 
 fn item() -> &'static Item {
-    Box::leak(Box::new(Item { link: AtomicPtr::new(std::ptr::null_mut()), taken: AtomicUsize::new(0) }))
+    Box::leak(Box::new(Item {
+        link: AtomicPtr::new(std::ptr::null_mut()),
+        taken: AtomicUsize::new(0),
+    }))
 }
 
 fn take(item: &'static Item) {
@@ -80,8 +84,8 @@ fn two_thieves() {
     });
 }
 
-/// As `Vp::add_fresh` against `Vp::has_work`: a spawn and a processor going to sleep. Either it sees the thread, or it
-/// is called; otherwise it would sleep for ever, a deadlock.
+/// As `Vp::add_fresh` against `Vp::has_work`: a spawn and a processor going to sleep. Either it
+/// sees the thread, or it is called; otherwise it would sleep for ever, a deadlock.
 #[test]
 fn a_hungry_processor_is_called() {
     let mut model = loom::model::Builder::new();
@@ -91,7 +95,8 @@ fn a_hungry_processor_is_called() {
         let hungry = Arc::new(AtomicBool::new(false));
         let parker = Arc::new(Parker::default());
         let sleeper = {
-            let (fresh, hungry, parker) = (Arc::clone(&fresh), Arc::clone(&hungry), Arc::clone(&parker));
+            let (fresh, hungry, parker) =
+                (Arc::clone(&fresh), Arc::clone(&hungry), Arc::clone(&parker));
             thread::spawn(move || {
                 let mut announced = false;
                 while fresh.is_empty() {

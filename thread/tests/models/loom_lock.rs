@@ -21,12 +21,16 @@ impl Guarded {
         Arc::new(Guarded { lock: RawLock::new(), value: UnsafeCell::new(0) })
     }
 
-    /// Adds one under the lock. With `patient` false the wait, if it comes to one, ends by its deadline unless a wake came first.
+    /// Adds one under the lock. With `patient` false the wait, if it comes to one, ends by its
+    /// deadline unless a wake came first.
     fn add_one(&self, patient: bool) -> bool {
         let me = contender(patient);
         let node = Node::new(me, 0);
         // SAFETY: the node stays until the wake, or until `give_up`.
-        if !self.lock.try_acquire() && unsafe { self.lock.enter(&node) } == Entry::Queued && !me.wait() {
+        if !self.lock.try_acquire()
+            && unsafe { self.lock.enter(&node) } == Entry::Queued
+            && !me.wait()
+        {
             self.lock.give_up(&node);
             return false;
         }

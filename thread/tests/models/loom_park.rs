@@ -1,5 +1,5 @@
-//! The inbox with the parking protocol: a wake that races with going to sleep is never lost (U6, U8).
-//! `make models`
+//! The inbox with the parking protocol: a wake that races with going to sleep is never lost (U6,
+//! U8). `make models`
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use loom::thread;
@@ -18,7 +18,10 @@ impl Linked for Item {
 
 fn item() -> &'static Item {
     // Records are never freed; loom's leak check does not know plain boxes.
-    Box::leak(Box::new(Item { link: AtomicPtr::new(std::ptr::null_mut()), written: AtomicUsize::new(0) }))
+    Box::leak(Box::new(Item {
+        link: AtomicPtr::new(std::ptr::null_mut()),
+        written: AtomicUsize::new(0),
+    }))
 }
 
 #[derive(Default)]
@@ -42,7 +45,11 @@ impl Processor {
         while got < count {
             if !self.inbox.is_empty() {
                 self.inbox.drain(|item| {
-                    assert_eq!(item.written.load(Ordering::Relaxed), 1, "the wake brings what was done before it");
+                    assert_eq!(
+                        item.written.load(Ordering::Relaxed),
+                        1,
+                        "the wake brings what was done before it"
+                    );
                     got += 1;
                 });
                 continue;
@@ -97,8 +104,9 @@ fn one_waker_twice() {
     });
 }
 
-/// A thread publishes its waiter while it runs; the wake comes before it has blocked, or after. Since only the home
-/// processor takes threads from the inbox, and it is busy running that thread, an early wake waits there.
+/// A thread publishes its waiter while it runs; the wake comes before it has blocked, or after.
+/// Since only the home processor takes threads from the inbox, and it is busy running that thread,
+/// an early wake waits there.
 #[test]
 fn wake_before_block() {
     loom::model(|| {

@@ -1,5 +1,5 @@
-//! The protocol under the read-write lock and the semaphore: shares are never given twice, and whoever waits gets theirs, or
-//! gives up and holds up no other. `make models`
+//! The protocol under the read-write lock and the semaphore: shares are never given twice, and
+//! whoever waits gets theirs, or gives up and holds up no other. `make models`
 use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -27,7 +27,10 @@ impl Guarded {
         let me = contender(patient);
         let node = Node::new(me, wants);
         // SAFETY: the node stays until the wake, or until `give_up`.
-        if !self.shares.try_take(wants) && unsafe { self.shares.enter(&node) } == Entry::Queued && !me.wait() {
+        if !self.shares.try_take(wants)
+            && unsafe { self.shares.enter(&node) } == Entry::Queued
+            && !me.wait()
+        {
             self.shares.give_up(&node).wake_all(Contender::wake);
             return 0;
         }

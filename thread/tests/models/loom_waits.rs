@@ -1,4 +1,5 @@
-//! Threads as the lists of waiters see them, for the models: a wake, and a deadline that may come first.
+//! Threads as the lists of waiters see them, for the models: a wake, and a deadline that may come
+//! first.
 
 use loom::sync::atomic::{AtomicBool, Ordering};
 use upcall_thread::model::{Parker, Waits};
@@ -26,7 +27,8 @@ pub fn contender(patient: bool) -> &'static Contender {
 
 impl Waits for &'static Contender {
     fn draw(self) -> bool {
-        self.patient || self.drawn.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.patient
+            || self.drawn.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     fn may_leave(self) -> bool {

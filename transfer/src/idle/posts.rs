@@ -1,4 +1,5 @@
-//! A virtual processor's posts: the groups whose messages it looks for ([`arrivals`](crate::arrivals)).
+//! A virtual processor's posts: the groups whose messages it looks for
+//! ([`arrivals`](crate::arrivals)).
 
 use super::{LOOKS, VIEW, View};
 use crate::arrivals::Arrivals;
@@ -80,7 +81,8 @@ impl Attending {
     }
 }
 
-/// Announces a sleep to all callers, and to the senders at these posts. False if those may not have been fenced: then it must not be a long one.
+/// Announces a sleep to all callers, and to the senders at these posts. False if those may not have
+/// been fenced: then it must not be a long one.
 pub(super) fn announce(line: &Line, posts: &Posts) -> bool {
     if posts.is_empty() {
         sleep::announce_another(&line.asleep, &line.sleeps);

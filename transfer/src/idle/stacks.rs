@@ -1,13 +1,17 @@
 //! Whose request gets a stack when stacks run low.
 //!
-//! A server's stacks (LRPC's E-stacks) have a ceiling. Without a second rule a client whose calls wait for what never comes would have all of them, and no other client would be served.
-//! The rule is that of dynamic thresholds (Choudhury and Hahne, 1998, for the buffers of a switch): who has as many as are free gets no more. So one that takes all it
-//! can get leaves half, two leave a third, and *n* one part in *n* + 1. While half are free the rule cannot forbid anything, and is not asked.
+//! A server's stacks (LRPC's E-stacks) have a ceiling. Without a second rule a client whose calls
+//! wait for what never comes would have all of them, and no other client would be served.
+//! The rule is that of dynamic thresholds (Choudhury and Hahne, 1998, for the buffers of a switch):
+//! who has as many as are free gets no more. So one that takes all it can get leaves half, two
+//! leave a third, and *n* one part in *n* + 1. While half are free the rule cannot forbid anything,
+//! and is not asked.
 //!
 //! The rule holds for each client. Where the server bounds users, it holds once more for all
 //! clients of a user together: a user can start many processes.
 //!
-//! A request that gets none stays in its lane. Nobody has to be woken for it: what lets it go on is the end of a call, and who ends one looks at the lanes again.
+//! A request that gets none stays in its lane. Nobody has to be woken for it: what lets it go on is
+//! the end of a call, and who ends one looks at the lanes again.
 
 use crate::server::{Owner, ServerLane};
 use std::sync::Arc;
@@ -40,7 +44,8 @@ impl Stacks {
         if busy < free {
             return Self::Many;
         }
-        // A client's calls are counted over all processors; so are the free stacks, as though the others had as many.
+        // A client's calls are counted over all processors; so are the free stacks, as though the
+        // others had as many.
         Self::Few(if free == 0 { 0 } else { free.saturating_mul(processors) })
     }
 

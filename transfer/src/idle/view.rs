@@ -1,10 +1,11 @@
-//! What one virtual processor sees of its domain: the lanes and seats that it looks at, whose processor it is on, and how long it waits.
+//! What one virtual processor sees of its domain: the lanes and seats that it looks at, whose
+//! processor it is on, and how long it waits.
 
 use super::posts::Attending;
 use super::stacks::Stacks;
 use super::{
-    BUSY_BETWEEN, FIRST_TIME, LOOKS, MOVE, Processors, QUIET_BETWEEN, SOON_ENOUGH, SPINS_AT_A_PLACE, TIME_BETWEEN, WATCH, Work,
-    is_asleep, number, say_where,
+    BUSY_BETWEEN, FIRST_TIME, LOOKS, MOVE, Processors, QUIET_BETWEEN, SOON_ENOUGH,
+    SPINS_AT_A_PLACE, TIME_BETWEEN, WATCH, Work, is_asleep, number, say_where,
 };
 use crate::domain::Domain;
 use crate::look;
@@ -77,7 +78,8 @@ pub(super) struct View {
     /// Whether servers on our processor are asked to stay, and whether the last call did so.
     pub(super) stay: Stay,
     pub(super) asked: bool,
-    /// Requests wait, and there is no stack for any of them; when there is, one of our own calls has ended, or one of another processor that looks at our lanes while we sleep.
+    /// Requests wait, and there is no stack for any of them; when there is, one of our own calls
+    /// has ended, or one of another processor that looks at our lanes while we sleep.
     pub(super) starved: bool,
     /// Who gave us its processor asks us to stay.
     pub(super) stays: bool,
@@ -95,7 +97,8 @@ pub(super) struct View {
     pub(super) home: Option<processor::Processors>,
     /// We may run on one processor only.
     pub(super) single: bool,
-    /// And somebody that we wait for runs there too, for all we know: to spin would keep it from running.
+    /// And somebody that we wait for runs there too, for all we know: to spin would keep it from
+    /// running.
     pub(super) shares: bool,
 }
 
@@ -105,7 +108,8 @@ impl View {
         if self.generation != generation {
             self.generation = generation;
             self.share_lanes(processors);
-            self.seats = Rc::new(number().map_or_else(Vec::new, |number| processors.0.domain.seats(number)));
+            self.seats =
+                Rc::new(number().map_or_else(Vec::new, |number| processors.0.domain.seats(number)));
         }
     }
 
@@ -114,7 +118,8 @@ impl View {
         self.lanes[..self.own].iter().for_each(|lane| lane.look());
     }
 
-    /// Which lanes are whose: neighbours in one channel belong to different processors, the first of them to the channel's home.
+    /// Which lanes are whose: neighbours in one channel belong to different processors, the first
+    /// of them to the channel's home.
     fn share_lanes(&mut self, processors: &Processors) {
         self.pay_looks();
         let running: Vec<usize> = processors.running().collect();
@@ -122,7 +127,8 @@ impl View {
             let home = running.iter().position(|&number| number == lane.home()).unwrap_or(0);
             running.get((home + lane.place()) % running.len().max(1)).copied()
         };
-        let mut lanes: Vec<_> = processors.lanes().iter().map(|lane| (owner(lane), lane.clone())).collect();
+        let mut lanes: Vec<_> =
+            processors.lanes().iter().map(|lane| (owner(lane), lane.clone())).collect();
         let me = number();
         lanes.iter().for_each(|(owner, lane)| lane.belongs_to(*owner));
         lanes.sort_by_key(|(owner, _)| (*owner != me, *owner));
@@ -140,19 +146,25 @@ impl View {
         if !self.others.is_empty()
             && !self.lanes.is_empty()
             && self.timer.is_none()
-            && let (Ok(timer), Some(Ok(bed))) = (processors.timer(), me.map(|me| processors.0.domain.bed(me)))
+            && let (Ok(timer), Some(Ok(bed))) =
+                (processors.timer(), me.map(|me| processors.0.domain.bed(me)))
         {
             self.timer = bed.set.add(&*timer, WATCH, Report::OneOfUs).is_ok().then_some(timer);
         }
     }
 
-    /// One look for what wants a thread. Calls and messages take turns. Who has `woke` threads and only calls is done: they come first (U7).
+    /// One look for what wants a thread. Calls and messages take turns. Who has `woke` threads and
+    /// only calls is done: they come first (U7).
     #[inline]
     pub(super) fn find_work(&mut self, domain: &Domain, vp: &Vp, woke: &mut bool) -> Option<Work> {
         if !self.attending.posts.is_empty() {
             return self.find_any(domain, vp, woke);
         }
-        if *woke && self.lanes.is_empty() { None } else { self.look(domain, Stacks::of(vp)).map(Work::Call) }
+        if *woke && self.lanes.is_empty() {
+            None
+        } else {
+            self.look(domain, Stacks::of(vp)).map(Work::Call)
+        }
     }
 
     /// Whether several looks are taken in a row: not by a thread in between what it does.
@@ -163,7 +175,10 @@ impl View {
     fn find_any(&mut self, domain: &Domain, vp: &Vp, woke: &mut bool) -> Option<Work> {
         let messages_first = std::mem::take(&mut self.attending.first);
         let mut messages = |view: &mut Self| {
-            let found = view.attending.look(|| vp.has_stack() && vp.can_begin_work(), view.looks_on() && view.lanes.is_empty());
+            let found = view.attending.look(
+                || vp.has_stack() && vp.can_begin_work(),
+                view.looks_on() && view.lanes.is_empty(),
+            );
             *woke |= found == Found::Woke;
             (found == Found::Work).then_some(Work::Messages)
         };
@@ -188,11 +203,13 @@ impl View {
         found
     }
 
-    /// How we came to the request in lane `at`, by the first look after we `slept`, or after there was no stack.
+    /// How we came to the request in lane `at`, by the first look after we `slept`, or after there
+    /// was no stack.
     #[inline]
     fn came(&self, domain: &Domain, at: usize, slept: bool, starved: bool) -> Came {
         if slept && !starved {
-            // A virtual processor that gives its processor decides that after it has sent the request (see `sleep`). A kernel thread says so with it.
+            // A virtual processor that gives its processor decides that after it has sent the
+            // request (see `sleep`). A kernel thread says so with it.
             let donated = self.donated && self.donor.is_some_and(|(lane, _)| lane == at);
             return if donated { Came::HandOff } else { Came::Wake };
         }
@@ -204,12 +221,15 @@ impl View {
             return if self.left.0 == at { self.left.1 } else { Came::Wait };
         }
         // Whoever it belongs to has not looked for a while.
-        let busy = |(other, lanes): &(usize, Range<usize>)| lanes.contains(&at) && !is_asleep(domain, *other);
+        let busy = |(other, lanes): &(usize, Range<usize>)| {
+            lanes.contains(&at) && !is_asleep(domain, *other)
+        };
         if at >= self.own && self.others.iter().any(busy) { Came::Wait } else { Came::Spin }
     }
 
-    /// A lane with a request; the look begins behind the last one served. Where the last look found nothing, several looks are taken in a row: the way
-    /// round through the scheduler takes longer than a look.
+    /// A lane with a request; the look begins behind the last one served. Where the last look found
+    /// nothing, several looks are taken in a row: the way round through the scheduler takes
+    /// longer than a look.
     ///
     /// With `stacks` for few, what it passes over makes it `starved`.
     fn find(&mut self, domain: &Domain, stacks: Stacks) -> Option<usize> {
@@ -236,11 +256,15 @@ impl View {
         if self.others.is_empty() { None } else { self.find_of_others(domain) }
     }
 
-    /// The same when stacks run low: there is more to look at than whether a request waits, and who looks has not much else to do.
+    /// The same when stacks run low: there is more to look at than whether a request waits, and who
+    /// looks has not much else to do.
     #[cold]
     fn find_among(&mut self, stacks: Stacks) -> Option<usize> {
         let first = self.next.min(self.lanes.len());
-        let mut waiting = (first..self.lanes.len()).chain(0..first).filter(|&at| self.lanes[at].waits()).peekable();
+        let mut waiting = (first..self.lanes.len())
+            .chain(0..first)
+            .filter(|&at| self.lanes[at].waits())
+            .peekable();
         let any = waiting.peek().is_some();
         let found = waiting.find(|&at| stacks.allow(&self.lanes, at));
         self.starved = any && found.is_none();
@@ -249,9 +273,14 @@ impl View {
 
     fn find_of_others(&mut self, domain: &Domain) -> Option<usize> {
         (self.looks, self.in_vain) = (self.looks.wrapping_add(1), self.in_vain.wrapping_add(1));
-        let all = self.glances || self.in_vain.is_multiple_of(QUIET_BETWEEN) || self.looks.is_multiple_of(BUSY_BETWEEN);
-        let mut looked_at =
-            self.others.iter().filter(|&&(other, _)| all || is_asleep(domain, other)).flat_map(|(_, lanes)| lanes.clone());
+        let all = self.glances
+            || self.in_vain.is_multiple_of(QUIET_BETWEEN)
+            || self.looks.is_multiple_of(BUSY_BETWEEN);
+        let mut looked_at = self
+            .others
+            .iter()
+            .filter(|&&(other, _)| all || is_asleep(domain, other))
+            .flat_map(|(_, lanes)| lanes.clone());
         looked_at.find(|&at| self.lanes[at].waits())
     }
 
@@ -265,8 +294,9 @@ impl View {
         next
     }
 
-    /// Gives the processor back before the request in lane `next` is served, if it is time: all calls of who gave it to us are answered, or it has something to run there
-    /// itself. No matter if it runs somewhere else meanwhile.
+    /// Gives the processor back before the request in lane `next` is served, if it is time: all
+    /// calls of who gave it to us are answered, or it has something to run there itself. No
+    /// matter if it runs somewhere else meanwhile.
     pub(super) fn give_back(&mut self, next: usize) {
         let Some((lane, _)) = self.donor.filter(|_| self.donated) else { return };
         let (donor, here) = (&self.lanes[lane], Some(processor::current() as u32));
@@ -303,7 +333,8 @@ impl View {
         self.others.iter().any(|&(other, _)| does(domain.station().state(other)))
     }
 
-    /// The looks that were put off. With nothing else to do, our processor goes to a server that needs one, unless it is to be `kept`.
+    /// The looks that were put off. With nothing else to do, our processor goes to a server that
+    /// needs one, unless it is to be `kept`.
     pub(super) fn settle(&mut self, domain: &Domain, kept: bool) {
         let own = &self.lanes[..self.own];
         let seats = self.seats.iter().any(|seat| seat.owes_look());
@@ -325,7 +356,8 @@ impl View {
         }
     }
 
-    /// Our processor was given to a server: lets that run until a reply is there. False if it takes so long that it is better to sleep.
+    /// Our processor was given to a server: lets that run until a reply is there. False if it takes
+    /// so long that it is better to sleep.
     pub(super) fn hand_over(&mut self) -> bool {
         let Self { hand_over, seats, .. } = self;
         let there = hand_over.until(|| seats.iter().any(|seat| seat.waits()));
@@ -336,28 +368,41 @@ impl View {
         there
     }
 
-    /// Our processor is a caller's: lets that run until it calls again. False if it is better to sleep.
+    /// Our processor is a caller's: lets that run until it calls again. False if it is better to
+    /// sleep.
     fn hand_back(&mut self) -> bool {
         let here = processor::current() as u32;
         // Somebody elsewhere would take us for awake, and wait until the kernel lets us run here.
-        let only_theirs = || self.lanes.iter().all(|lane| lane.shares(here)) && !self.seats.iter().any(|seat| seat.is_calling());
-        let there = self.stays && only_theirs() && hand_back(|| self.lanes.iter().any(|lane| lane.waits()));
+        let only_theirs = || {
+            self.lanes.iter().all(|lane| lane.shares(here))
+                && !self.seats.iter().any(|seat| seat.is_calling())
+        };
+        let there =
+            self.stays && only_theirs() && hand_back(|| self.lanes.iter().any(|lane| lane.waits()));
         // As good as woken soon.
         self.soon += u32::from(there);
         there
     }
 
-    /// Whether one caller is all that we serve, on the only processor that is ours, and we call nobody.
+    /// Whether one caller is all that we serve, on the only processor that is ours, and we call
+    /// nobody.
     pub(super) fn is_bare(&self) -> bool {
-        let alone = self.lanes.len() == 1 && self.seats.is_empty() && self.others.is_empty() && self.attending.posts.is_empty();
-        // One that was brought here from another processor goes back there when calls follow each other closely.
-        self.single && alone && self.home.as_ref().is_some_and(|home| home.contains(processor::current()))
+        let alone = self.lanes.len() == 1
+            && self.seats.is_empty()
+            && self.others.is_empty()
+            && self.attending.posts.is_empty();
+        // One that was brought here from another processor goes back there when calls follow each
+        // other closely.
+        self.single
+            && alone
+            && self.home.as_ref().is_some_and(|home| home.contains(processor::current()))
     }
 
     /// Whether somebody that we wait for is on this processor, or may be.
     fn shares(&self, cpu: u32) -> bool {
         let elsewhere = |at: Option<u32>| at.is_some_and(|at| at != cpu);
-        let nobody = self.seats.is_empty() && self.lanes.is_empty() && self.attending.posts.is_empty();
+        let nobody =
+            self.seats.is_empty() && self.lanes.is_empty() && self.attending.posts.is_empty();
         nobody
             || !self.seats.iter().all(|seat| !seat.is_calling() || elsewhere(seat.servers_place()))
             || !self.lanes.iter().all(|lane| elsewhere(lane.callers_place()))
@@ -365,7 +410,8 @@ impl View {
 
     /// The sleeper's second look.
     pub(super) fn waits(&self) -> bool {
-        let calls = self.seats.iter().any(|seat| seat.waits()) || !self.starved && self.lanes.iter().any(|lane| lane.waits());
+        let calls = self.seats.iter().any(|seat| seat.waits())
+            || !self.starved && self.lanes.iter().any(|lane| lane.waits());
         calls || self.attending.waits()
     }
 
@@ -373,7 +419,8 @@ impl View {
     pub(super) fn spin(&mut self, pacing: Pacing, round: u32, deadline: Option<Instant>) -> bool {
         let sleeps = pacing == Pacing::Sleep || self.glances || self.starved;
         let donated = self.donated && pacing == Pacing::Adaptive && !sleeps;
-        // Calls follow each other closely: a processor of our own serves them better than the caller's.
+        // Calls follow each other closely: a processor of our own serves them better than the
+        // caller's.
         if donated && (self.rests || self.soon < SOON_ENOUGH || !self.leave_donor()) {
             return deadline.is_none() && self.hand_back();
         }
@@ -402,21 +449,29 @@ impl View {
         }
         let now = Instant::now();
         let since = *self.idle_since.get_or_insert(now);
-        if self.lent && self.seats.iter().any(|seat| seat.servers_place() != Some(processor::current() as u32)) {
-            // The server that had our processor moves to one of its own. It comes soon, and will be quick there.
+        if self.lent
+            && self
+                .seats
+                .iter()
+                .any(|seat| seat.servers_place() != Some(processor::current() as u32))
+        {
+            // The server that had our processor moves to one of its own. It comes soon, and will be
+            // quick there.
             self.lent = false;
             self.pacer.renew();
             self.idle_since = Some(now + MOVE);
         }
         // Who has moved away from a caller to poll would have to move back.
         let patience = if self.refuge.is_some() { MOVE } else { Duration::ZERO };
-        now.saturating_duration_since(since) < self.pacer.budget(pacing).max(patience) && deadline.is_none_or(|at| now < at)
+        now.saturating_duration_since(since) < self.pacer.budget(pacing).max(patience)
+            && deadline.is_none_or(|at| now < at)
     }
 
     /// Whether we may run in one place only, and that by another's doing.
     pub(super) fn is_confined(&self) -> bool {
         let by_another = |allowed: processor::Processors| {
-            allowed.count() == 1 && ![&self.home, &self.refuge].into_iter().flatten().any(|own| *own == allowed)
+            allowed.count() == 1
+                && ![&self.home, &self.refuge].into_iter().flatten().any(|own| *own == allowed)
         };
         processor::Processors::allowed().is_ok_and(by_another)
     }
@@ -439,15 +494,19 @@ impl View {
     fn leave_donor(&mut self) -> bool {
         self.soon = 0;
         let elsewhere = self.home.as_ref().map(|home| home.without(processor::current()));
-        let Some(elsewhere) = elsewhere.filter(|elsewhere| elsewhere.count() > 0) else { return false };
+        let Some(elsewhere) = elsewhere.filter(|elsewhere| elsewhere.count() > 0) else {
+            return false;
+        };
         let (Some(number), Ok(domain)) = (number(), Domain::current()) else { return false };
-        // Before we go: callers have patience with one who moves, and do not believe any more that we are where they brought us.
+        // Before we go: callers have patience with one who moves, and do not believe any more that
+        // we are where they brought us.
         domain.station().line(number).cpu.store(NOWHERE, Ordering::Relaxed);
         let left = elsewhere.confine().is_ok();
         if left {
             self.donated = false;
             self.refuge = Some(elsewhere);
-            // What was learned of callers with whom we shared a processor does not hold here; and to have come here for nothing would be dear.
+            // What was learned of callers with whom we shared a processor does not hold here; and
+            // to have come here for nothing would be dear.
             self.pacer.renew();
         }
         say_where(domain, number);

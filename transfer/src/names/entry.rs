@@ -76,7 +76,9 @@ impl Open {
         let mut links = Vec::new();
         for found in Dir::read_from(&folder)?.take(MOST_LINKS) {
             let found = found?;
-            links.extend(found.file_name().to_str().ok().filter(|name| is_socket(name)).map(String::from));
+            links.extend(
+                found.file_name().to_str().ok().filter(|name| is_socket(name)).map(String::from),
+            );
         }
         links.sort();
         Ok(Some(Self { folder, links }))
@@ -107,7 +109,8 @@ pub(super) fn enter(name: &str, socket: &Path) -> Result<(), NotEntered> {
     let folder = super::folder_of(socket);
     let own = socket.file_name().and_then(|own| own.to_str()).unwrap_or_default();
     let made = folder.join(format!("{ENTERING}{own}.{name}"));
-    let entered = (0..ATTEMPTS).find_map(|_| attempt(name, &folder.join(name), &made, own).transpose());
+    let entered =
+        (0..ATTEMPTS).find_map(|_| attempt(name, &folder.join(name), &made, own).transpose());
     let _ = fs::remove_file(made.join(own));
     let _ = fs::remove_dir(&made);
     entered.unwrap_or_else(|| Err(refused(name, folder, io::ErrorKind::ResourceBusy.into())))
@@ -193,7 +196,8 @@ pub(super) fn sweep(folder: &Path, name: &str) {
         let found = fs::symlink_metadata(folder.join(link));
         found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     };
-    let removed = open.links.iter().filter(is_dead).filter(|link| open.remove(link).is_ok()).count();
+    let removed =
+        open.links.iter().filter(is_dead).filter(|link| open.remove(link).is_ok()).count();
     let is_name = || fs::symlink_metadata(&entry).is_ok_and(|found| found.mode() & 0o7777 == MODE);
     if removed > 0 || open.links.is_empty() && (name.starts_with(ENTERING) || is_name()) {
         // Fails if something is in it: what was entered just now, or what is none of ours.

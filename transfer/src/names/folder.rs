@@ -140,7 +140,8 @@ pub fn folder() -> Result<PathBuf, FolderError> {
         };
     }
     let user = own_user();
-    let is_own = |dir: &Path| fs::metadata(dir).is_ok_and(|found| found.is_dir() && found.uid() == user);
+    let is_own =
+        |dir: &Path| fs::metadata(dir).is_ok_and(|found| found.is_dir() && found.uid() == user);
     let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = given.into_iter().chain([format!("/run/user/{user}").into()]);
     if let Some(dir) = runtime.filter(|dir| dir.is_absolute()).find(|dir| is_own(dir)) {
@@ -153,7 +154,9 @@ pub fn folder() -> Result<PathBuf, FolderError> {
     let path = PathBuf::from(format!("/tmp/upcall-{user}"));
     match fs::symlink_metadata(&path) {
         Ok(found) if !found.is_dir() => Err(FolderError::NotAFolder { path }),
-        Ok(found) if found.uid() != user => Err(FolderError::Owner { path, found: found.uid(), expected: user }),
+        Ok(found) if found.uid() != user => {
+            Err(FolderError::Owner { path, found: found.uid(), expected: user })
+        }
         _ => Ok(path),
     }
 }
@@ -213,8 +216,18 @@ pub(super) fn sweeps(folder: &Path) -> Sweeps {
 
 /// Types of file systems whose files other machines see as well, as `statfs(2)` numbers them: NFS,
 /// SMB (three kinds), AFS, Ceph, Coda, Lustre, GFS2, OCFS2.
-const NETWORK: [u64; 10] =
-    [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x5346_414f, 0x00c3_6400, 0x7375_7245, 0x0bd0_0bd0, 0x0116_1970, 0x7461_636f];
+const NETWORK: [u64; 10] = [
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x5346_414f,
+    0x00c3_6400,
+    0x7375_7245,
+    0x0bd0_0bd0,
+    0x0116_1970,
+    0x7461_636f,
+];
 
 fn is_network(file_system: u64) -> bool {
     NETWORK.contains(&file_system)
@@ -232,7 +245,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn place(what: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("upcall-folder-{what}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("upcall-folder-{what}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         path
     }
@@ -284,7 +298,10 @@ mod tests {
         prepare(&path).unwrap();
         for network in NETWORK {
             let text = judge(&path, Some(network)).unwrap_err().to_string();
-            assert!(text.contains("network file system") && text.contains("UPCALL_DIR"), "{network:#x}: {text}");
+            assert!(
+                text.contains("network file system") && text.contains("UPCALL_DIR"),
+                "{network:#x}: {text}"
+            );
         }
         // ext4, tmpfs, overlay, and two that may be either, FUSE and 9p.
         for local in [0xef53, 0x0102_1994, 0x794c_7630, 0x6573_5546, 0x0102_1997] {

@@ -3,7 +3,10 @@
 //! A supervisor stops processes at any moment, also while they enter or remove a name. That holds
 //! up no other process, for no lock is held (see [`super::entry`]).
 
-use super::{FolderError, Leader, NotEntered, NotFound, check, enter_entry, entries, entry, folder, folder_of, leave};
+use super::{
+    FolderError, Leader, NotEntered, NotFound, check, enter_entry, entries, entry, folder,
+    folder_of, leave,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,10 @@
 //! The calling end of a connection: many calls wait for their replies at once.
 //!
-//! A call takes one of the places that the server has for calls of one connection, or waits for one, in the order of asking; it is entered under a number, sent, and waits
-//! as a thread waits: a user-level thread blocks only itself. The reading thread finds it by the number of the reply. A call that is given up leaves its place and
-//! its number to the late reply, as in a channel ([`crate::caller`]).
+//! A call takes one of the places that the server has for calls of one connection, or waits for
+//! one, in the order of asking; it is entered under a number, sent, and waits as a thread waits: a
+//! user-level thread blocks only itself. The reading thread finds it by the number of the reply. A
+//! call that is given up leaves its place and its number to the late reply, as in a channel
+//! ([`crate::caller`]).
 
 use super::frame::{Block, Broken, Frame, Head, Kind, MOST_ANSWER, NoMemory, Preamble, VERSION};
 use super::wire::{Attend, Lost, Wire};
@@ -20,7 +22,8 @@ use upcall_thread::Waited;
 /// So often a kernel thread that waits asks whether to go on, if it is to: see [`Abandon::asking`].
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Takes the reply of a call that was given up, on a thread that must not be blocked. Dropped if none will come.
+/// Takes the reply of a call that was given up, on a thread that must not be blocked. Dropped if
+/// none will come.
 pub type LateFrame = Box<dyn FnOnce(Frame) + Send>;
 
 /// Why there is no connection.
@@ -79,7 +82,9 @@ struct Reader(Weak<Caller>);
 impl Attend for Reader {
     fn begun(&mut self, head: &Head) -> Result<bool, Broken> {
         match head.kind {
-            Kind::Answer | Kind::Farewell if head.len > MOST_ANSWER => Err(Broken("an answer that is longer than answers are")),
+            Kind::Answer | Kind::Farewell if head.len > MOST_ANSWER => {
+                Err(Broken("an answer that is longer than answers are"))
+            }
             Kind::Answer | Kind::Reply | Kind::Farewell => Ok(true),
             Kind::Ask | Kind::Call => Err(Broken("a request from a server")),
         }
@@ -109,10 +114,12 @@ impl Caller {
         }
         let stream = TcpStream::connect_timeout(&address, left).map_err(NoConnection::Refused)?;
         let wire = Wire::new(stream).map_err(NoConnection::Refused)?;
-        let greeted = wire.greet(Preamble { version: VERSION, window: 0x7fff }, deadline).map_err(|lost| match lost {
-            Lost::Slow => NoConnection::Silent,
-            lost => NoConnection::Lost(lost),
-        })?;
+        let greeted = wire.greet(Preamble { version: VERSION, window: 0x7fff }, deadline).map_err(
+            |lost| match lost {
+                Lost::Slow => NoConnection::Silent,
+                lost => NoConnection::Lost(lost),
+            },
+        )?;
         if greeted.version != VERSION {
             return Err(NoConnection::Version(greeted.version));
         }
@@ -126,7 +133,10 @@ impl Caller {
             calls: HashMap::new(),
         };
         let caller = Arc::new(Self { wire, table: Mutex::new(table) });
-        caller.wire.start(Box::new(Reader(Arc::downgrade(&caller)))).map_err(NoConnection::NoThread)?;
+        caller
+            .wire
+            .start(Box::new(Reader(Arc::downgrade(&caller))))
+            .map_err(NoConnection::NoThread)?;
         Ok(caller)
     }
 
@@ -150,7 +160,8 @@ impl Caller {
         self.wire.send(head.with(body), None);
     }
 
-    /// Sends a request, and waits for its reply as long as `until` says. `late` is asked once, by a call that was sent and is given up, and must not block. The head's number of the call is
+    /// Sends a request, and waits for its reply as long as `until` says. `late` is asked once, by a
+    /// call that was sent and is given up, and must not block. The head's number of the call is
     /// chosen here.
     ///
     /// # Errors
@@ -171,8 +182,11 @@ impl Caller {
         // Only now: it may have waited for its place.
         head.left = until.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
         self.wire.send(head.write(body, room, give_way), None);
-        // A kernel thread that is to ask whether to go on does so now and then: a signal does not end this sleep.
-        let asks = until.abandon.filter(|word| word.is_asking() && upcall_thread::on_virtual_processor().is_none());
+        // A kernel thread that is to ask whether to go on does so now and then: a signal does not
+        // end this sleep.
+        let asks = until
+            .abandon
+            .filter(|word| word.is_asking() && upcall_thread::on_virtual_processor().is_none());
         loop {
             let slice = asks.map_or(until, |_| until.no_later_than(Instant::now() + ASK_AGAIN));
             let waited = self.wait_for_reply(head.call, slice);
@@ -198,7 +212,9 @@ impl Caller {
         let waited = block_unless(until, |sleeper| {
             let mut table = self.table();
             match table.calls.get_mut(&number) {
-                Some(call @ (Call::Sent | Call::Waits(_))) => before = Some(std::mem::replace(call, Call::Waits(sleeper))),
+                Some(call @ (Call::Sent | Call::Waits(_))) => {
+                    before = Some(std::mem::replace(call, Call::Waits(sleeper)))
+                }
                 // It has come, or never will.
                 _ => return Some(sleeper),
             }
@@ -266,7 +282,9 @@ impl Caller {
         let number = frame.head.call;
         let (mut sleeper, mut late) = (None, None);
         match table.calls.remove(&number) {
-            None | Some(Call::Done(_)) => return Err(Broken("a reply to a call that was not made")),
+            None | Some(Call::Done(_)) => {
+                return Err(Broken("a reply to a call that was not made"));
+            }
             Some(Call::Late(takes)) => late = Some((takes, frame)),
             Some(call) => {
                 table.calls.insert(number, Call::Done(frame));
@@ -301,14 +319,16 @@ impl Caller {
         }
     }
 
-    /// Ends it: whoever waits returns with the reason, and so does every later call. The first reason stays.
+    /// Ends it: whoever waits returns with the reason, and so does every later call. The first
+    /// reason stays.
     pub fn close(&self, reason: Closed) {
         let mut table = self.table();
         table.closed.get_or_insert(reason);
         let queue = std::mem::take(&mut table.queue);
         let calls = std::mem::take(&mut table.calls);
         // Replies that are here are still read.
-        let (done, rest): (HashMap<_, _>, HashMap<_, _>) = calls.into_iter().partition(|(_, call)| matches!(call, Call::Done(_)));
+        let (done, rest): (HashMap<_, _>, HashMap<_, _>) =
+            calls.into_iter().partition(|(_, call)| matches!(call, Call::Done(_)));
         table.calls = done;
         drop(table);
         self.wire.hang_up();

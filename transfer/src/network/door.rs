@@ -45,7 +45,12 @@ pub trait Admit: Send {
     ///
     /// # Errors
     /// The connection again, and a farewell that says why it is not let in.
-    fn admit(&mut self, stream: TcpStream, account: Account, first: Vec<u8>) -> Result<(), (TcpStream, Vec<u8>)>;
+    fn admit(
+        &mut self,
+        stream: TcpStream,
+        account: Account,
+        first: Vec<u8>,
+    ) -> Result<(), (TcpStream, Vec<u8>)>;
 }
 
 /// A socket that listens; shut when this is dropped.
@@ -178,10 +183,9 @@ impl Doorkeeper {
     /// Says why a connection is not let in. Its end is waited for: closed with something unread, it
     /// would be reset, and the reason lost.
     fn dismiss(&mut self, number: u64, farewell: &[u8], now: Instant) {
-        let told = self
-            .lobby
-            .wanted(number)
-            .is_some_and(|(stream, _)| said(stream, farewell) && stream.shutdown(Shutdown::Write).is_ok());
+        let told = self.lobby.wanted(number).is_some_and(|(stream, _)| {
+            said(stream, farewell) && stream.shutdown(Shutdown::Write).is_ok()
+        });
         match told {
             true => self.lobby.dismiss(number, now + PARTING),
             false => drop(self.lobby.leave(number)),
@@ -215,7 +219,11 @@ impl Doorkeeper {
         let Err((stream, farewell)) = self.admit.admit(stream, account, first) else { return };
         let now = Instant::now();
         let (number, _) = self.lobby.enter(stream, account, Awaits::End, now + PARTING);
-        match self.lobby.wanted(number).map(|(stream, _)| self.set.add(stream, number, Report::WhileReadable)) {
+        match self
+            .lobby
+            .wanted(number)
+            .map(|(stream, _)| self.set.add(stream, number, Report::WhileReadable))
+        {
             Some(Ok(())) => self.dismiss(number, &farewell, now),
             _ => drop(self.lobby.leave(number)),
         }

@@ -4,9 +4,11 @@
 //!   each side first     "upcall\0n"   version (4)   window (2)   0 (2)
 //!   then messages       length of the body (8)   call (4)   binding (4)   kind (2)   number (2)   0 (4)   time left (8)   body
 //! ```
-//! All numbers are little endian. A body is a block as it lies in shared memory, or a message of `rpc`'s. The time left is in microseconds, 0 for no end: clocks of two machines
-//! differ, so a moment could not be sent. Everything here is the peer's word. A length is compared with the most that there may be before anything is done with it, and memory is taken as
-//! the bytes come, never because a length says so.
+//! All numbers are little endian. A body is a block as it lies in shared memory, or a message of
+//! `rpc`'s. The time left is in microseconds, 0 for no end: clocks of two machines differ, so a
+//! moment could not be sent. Everything here is the peer's word. A length is compared with the most
+//! that there may be before anything is done with it, and memory is taken as the bytes come, never
+//! because a length says so.
 //!
 //! No input and no output here: bytes go in, messages come out.
 
@@ -153,7 +155,8 @@ impl Head {
         bytes[16..18].copy_from_slice(&(self.kind as u16).to_le_bytes());
         bytes[18..20].copy_from_slice(&self.number.to_le_bytes());
         // A caller whose time is up now still has some, or it would have it for ever.
-        let left = self.left.map_or(0, |left| u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1));
+        let left =
+            self.left.map_or(0, |left| u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1));
         bytes[24..].copy_from_slice(&left.to_le_bytes());
         bytes
     }
@@ -205,7 +208,9 @@ impl Head {
             if at > 0 {
                 between();
             }
-            all.part(at, PIECE.min(body.len - at)).iter().for_each(|piece| piece.append_to(&mut room));
+            all.part(at, PIECE.min(body.len - at))
+                .iter()
+                .for_each(|piece| piece.append_to(&mut room));
         }
         room
     }
@@ -326,11 +331,13 @@ impl Default for Deframer {
 }
 
 impl Deframer {
-    /// Takes bytes off the front of `bytes`, up to the end of a message or of all of them. `wants` is asked as soon as a message's head is there whether its body is
-    /// wanted; if not, the message comes without it.
+    /// Takes bytes off the front of `bytes`, up to the end of a message or of all of them. `wants`
+    /// is asked as soon as a message's head is there whether its body is wanted; if not, the
+    /// message comes without it.
     ///
     /// # Errors
-    /// What has come is no message, or `wants` says that it must not be. Nothing more comes out of this stream.
+    /// What has come is no message, or `wants` says that it must not be. Nothing more comes out of
+    /// this stream.
     pub fn take(
         &mut self,
         bytes: &mut &[u8],
@@ -360,7 +367,8 @@ impl Deframer {
         if *left > 0 {
             return Ok(None);
         }
-        let frame = Frame { head: *head, body: filling.take().map(Filling::done).unwrap_or_default() };
+        let frame =
+            Frame { head: *head, body: filling.take().map(Filling::done).unwrap_or_default() };
         self.0 = BETWEEN;
         Ok(Some(frame))
     }
@@ -396,7 +404,14 @@ mod tests {
     use super::*;
 
     fn head(kind: Kind, len: usize) -> Head {
-        Head { kind, call: 7, binding: 70_000, number: 1023, left: Some(Duration::from_micros(5)), len }
+        Head {
+            kind,
+            call: 7,
+            binding: 70_000,
+            number: 1023,
+            left: Some(Duration::from_micros(5)),
+            len,
+        }
     }
 
     fn all(mut bytes: &[u8], piece: usize) -> Result<Vec<Frame>, Broken> {
@@ -414,8 +429,12 @@ mod tests {
 
     #[test]
     fn messages_come_out_as_they_went_in_however_the_bytes_come() {
-        let bodies: Vec<Vec<u8>> = [0, 1, 7, 8, 9, 100].iter().map(|&len| (0..len).collect()).collect();
-        let sent: Vec<u8> = bodies.iter().flat_map(|body| head(Kind::Call, body.len()).with(&Block::from(&**body))).collect();
+        let bodies: Vec<Vec<u8>> =
+            [0, 1, 7, 8, 9, 100].iter().map(|&len| (0..len).collect()).collect();
+        let sent: Vec<u8> = bodies
+            .iter()
+            .flat_map(|body| head(Kind::Call, body.len()).with(&Block::from(&**body)))
+            .collect();
         for piece in [1, 3, 8, 31, 32, 33, 1000] {
             let frames = all(&sent, piece).unwrap();
             let found: Vec<_> = frames.iter().map(|frame| frame.body.to_vec()).collect();
@@ -429,7 +448,10 @@ mod tests {
         let mut sent = Head { number: 13, ..head(Kind::Call, 0) }.with(&Block::from(&[1; 99][..]));
         sent.extend(head(Kind::Call, 0).with(&Block::from(&[2; 3][..])));
         let frames = all(&sent, 10).unwrap();
-        assert_eq!((frames[0].head.len, frames[0].body.len, frames[1].body.to_vec()), (99, 0, vec![2; 3]));
+        assert_eq!(
+            (frames[0].head.len, frames[0].body.len, frames[1].body.to_vec()),
+            (99, 0, vec![2; 3])
+        );
     }
 
     #[test]

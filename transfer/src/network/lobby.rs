@@ -77,7 +77,13 @@ impl<T> Lobby<T> {
 
     /// Takes a connection in until `ends`. Returns its number, and the connection that has to go
     /// for it if all slots were taken.
-    pub fn enter(&mut self, guest: T, account: Account, awaits: Awaits, ends: Instant) -> (u64, Option<T>) {
+    pub fn enter(
+        &mut self,
+        guest: T,
+        account: Account,
+        awaits: Awaits,
+        ends: Instant,
+    ) -> (u64, Option<T>) {
         let number = self.next;
         self.next += 1;
         self.waiting.insert(number, Waiting { guest, account, awaits, ends, bytes: Vec::new() });
@@ -88,8 +94,11 @@ impl<T> Lobby<T> {
     pub fn evict(&mut self) -> Option<T> {
         let mut counts: HashMap<Account, usize> = HashMap::new();
         self.waiting.values().for_each(|waiting| *counts.entry(waiting.account).or_default() += 1);
-        let oldest = |(number, waiting): (&u64, &Waiting<T>)| (counts[&waiting.account], std::cmp::Reverse(*number));
-        let number = self.waiting.iter().max_by_key(|&entry| oldest(entry)).map(|(number, _)| *number)?;
+        let oldest = |(number, waiting): (&u64, &Waiting<T>)| {
+            (counts[&waiting.account], std::cmp::Reverse(*number))
+        };
+        let number =
+            self.waiting.iter().max_by_key(|&entry| oldest(entry)).map(|(number, _)| *number)?;
         self.leave(number).map(|(guest, _)| guest)
     }
 
@@ -162,7 +171,9 @@ impl<T> Waiting<T> {
         if Preamble::read(preamble)?.version != VERSION {
             return Err(Broken("it has another version"));
         }
-        let Some((head, body)) = rest.split_first_chunk::<HEAD>() else { return Ok(HEAD - rest.len()) };
+        let Some((head, body)) = rest.split_first_chunk::<HEAD>() else {
+            return Ok(HEAD - rest.len());
+        };
         let head = Head::read(head)?;
         if head.kind != Kind::Ask {
             return Err(Broken("a client asks for a binding first"));
@@ -215,10 +226,16 @@ mod tests {
 
     #[test]
     fn what_is_no_first_message_is_refused_as_soon_as_that_is_known() {
-        let call = Head { kind: Kind::Call, call: 1, binding: 0, number: 0, left: None, len: 9 }.to_bytes();
+        let call = Head { kind: Kind::Call, call: 1, binding: 0, number: 0, left: None, len: 9 }
+            .to_bytes();
         let preamble = Preamble { version: VERSION, window: 1 }.to_bytes();
         let older = Preamble { version: VERSION - 1, window: 1 }.to_bytes();
-        for bytes in [b"GET / HTTP/1.1".to_vec(), older.to_vec(), [preamble.to_vec(), call.to_vec()].concat(), vec![0; 16]] {
+        for bytes in [
+            b"GET / HTTP/1.1".to_vec(),
+            older.to_vec(),
+            [preamble.to_vec(), call.to_vec()].concat(),
+            vec![0; 16],
+        ] {
             let (mut lobby, now) = lobby(9);
             let (number, _) = lobby.enter("a", Account::User(1), Awaits::Message, now);
             let wrong = bytes.iter().any(|byte| lobby.came(number, &[*byte]).is_err());
@@ -229,8 +246,12 @@ mod tests {
     #[test]
     fn the_oldest_of_the_one_who_has_most_goes() {
         let (mut lobby, now) = lobby(4);
-        let mut enter = |guest, user| lobby.enter(guest, Account::User(user), Awaits::Message, now).1;
-        assert_eq!(["b1", "a1", "a2", "a3"].map(|guest| enter(guest, u32::from(guest.as_bytes()[0]))), [None; 4]);
+        let mut enter =
+            |guest, user| lobby.enter(guest, Account::User(user), Awaits::Message, now).1;
+        assert_eq!(
+            ["b1", "a1", "a2", "a3"].map(|guest| enter(guest, u32::from(guest.as_bytes()[0]))),
+            [None; 4]
+        );
         // The oldest of all is not of the one who has most.
         assert_eq!(enter("b2", u32::from(b'b')), Some("a1"));
         assert_eq!(enter("a4", u32::from(b'a')), Some("a2"));

@@ -1,12 +1,16 @@
-//! A connection: its bytes are read by one kernel thread, and written by another where the kernel does not take them at once.
+//! A connection: its bytes are read by one kernel thread, and written by another where the kernel
+//! does not take them at once.
 //!
 //! # How the end of the other side is noticed
-//! A process that ends has its connections closed by its kernel, which says so at once. A machine that is gone, or a cable, says nothing: after [`IDLE`] without a word the
-//! kernel asks, and again every [`AGAIN`]; after [`SILENT`] without an answer, or with bytes that nobody has taken, the connection is lost. It is the other side's kernel that answers, so a
-//! process that is stopped is alive, as it is where memory is shared. No heartbeat of ours.
+//! A process that ends has its connections closed by its kernel, which says so at once. A machine
+//! that is gone, or a cable, says nothing: after [`IDLE`] without a word the kernel asks, and again
+//! every [`AGAIN`]; after [`SILENT`] without an answer, or with bytes that nobody has taken, the
+//! connection is lost. It is the other side's kernel that answers, so a process that is stopped is
+//! alive, as it is where memory is shared. No heartbeat of ours.
 //!
 //! # Who is slow
-//! A message that has begun has to come at [`SLOWEST`] bytes a second at least, after [`GRACE`]. Between two messages a side may be silent as long as it likes.
+//! A message that has begun has to come at [`SLOWEST`] bytes a second at least, after [`GRACE`].
+//! Between two messages a side may be silent as long as it likes.
 
 use super::frame::{Broken, Deframer, Frame, Head, PREAMBLE, Preamble};
 use crate::wait;
@@ -131,7 +135,10 @@ impl Drop for Piece {
 
 impl fmt::Debug for Out {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Out").field("queued", &self.queue.len()).field("closing", &self.closing).finish_non_exhaustive()
+        f.debug_struct("Out")
+            .field("queued", &self.queue.len())
+            .field("closing", &self.closing)
+            .finish_non_exhaustive()
     }
 }
 
@@ -164,7 +171,8 @@ impl Wire {
         self.stream.local_addr()
     }
 
-    /// Says who we are, and hears who the other side is, until `deadline`. Blocks the kernel thread. Before [`Wire::start`].
+    /// Says who we are, and hears who the other side is, until `deadline`. Blocks the kernel
+    /// thread. Before [`Wire::start`].
     ///
     /// # Errors
     /// Why it cannot go on.
@@ -235,7 +243,8 @@ impl Wire {
                     let mut bytes = &buffer[..count];
                     while !bytes.is_empty() {
                         let came = deframer.take(&mut bytes, |head| attend.begun(head));
-                        let told = came.and_then(|frame| frame.map_or(Ok(()), |frame| attend.came(frame)));
+                        let told =
+                            came.and_then(|frame| frame.map_or(Ok(()), |frame| attend.came(frame)));
                         if let Err(how) = told {
                             return how.into();
                         }
@@ -266,8 +275,9 @@ impl Wire {
         }
     }
 
-    /// Sends bytes: at once as many as the kernel takes, the rest by the writing thread. Never blocks. What is `kept` is dropped when all are written, or nobody will take them. A connection
-    /// that has ended takes them too, and drops them.
+    /// Sends bytes: at once as many as the kernel takes, the rest by the writing thread. Never
+    /// blocks. What is `kept` is dropped when all are written, or nobody will take them. A
+    /// connection that has ended takes them too, and drops them.
     pub fn send(&self, bytes: Vec<u8>, kept: Option<Kept>) {
         let mut piece = Piece { bytes, done: 0, _kept: kept };
         let mut out = self.out();
@@ -276,7 +286,11 @@ impl Wire {
         }
         if out.queue.is_empty() && !out.writing {
             while piece.done < piece.bytes.len() {
-                let sent = rustix::net::send(&self.stream, &piece.bytes[piece.done..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+                let sent = rustix::net::send(
+                    &self.stream,
+                    &piece.bytes[piece.done..],
+                    SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+                );
                 match sent {
                     Ok(count) => piece.done += count,
                     Err(rustix::io::Errno::INTR) => {}
@@ -351,7 +365,8 @@ fn time_for(bytes: usize) -> Duration {
     GRACE + Duration::from_secs((bytes / SLOWEST) as u64)
 }
 
-/// Our own time limit for a read, or a signal. (`TimedOut` is the kernel's word that the other side is gone.)
+/// Our own time limit for a read, or a signal. (`TimedOut` is the kernel's word that the other side
+/// is gone.)
 fn may_go_on(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

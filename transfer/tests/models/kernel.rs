@@ -111,7 +111,9 @@ impl Kernel {
         for message in 1..=messages {
             launched.store(message, Ordering::Release);
             sleep::no_fence();
-            if sleep::seems_asleep(&self.asleep) && sleep::first_ring(&rung, self.sleeps.load(Ordering::Relaxed)) {
+            if sleep::seems_asleep(&self.asleep)
+                && sleep::first_ring(&rung, self.sleeps.load(Ordering::Relaxed))
+            {
                 self.ring();
             }
         }
@@ -119,7 +121,8 @@ impl Kernel {
         self.rung.notify_all();
     }
 
-    /// The clerk. An edge of a set that somebody else has waited for meanwhile is none. One that is deaf hears only that the set becomes readable.
+    /// The clerk. An edge of a set that somebody else has waited for meanwhile is none. One that is
+    /// deaf hears only that the set becomes readable.
     pub fn watch(&self, deaf: bool) {
         let mut heard = false;
         loop {

@@ -1,7 +1,8 @@
 //! A model of donation: `make models`.
 //!
-//! Callers bring a sleeping server to their processor and wake it; it serves what waits, sleeps, and goes back where it belongs at a sleep that nobody's gift has brought about. The kernel is a word for
-//! the processor to which the server is confined.
+//! Callers bring a sleeping server to their processor and wake it; it serves what waits, sleeps,
+//! and goes back where it belongs at a sleep that nobody's gift has brought about. The kernel is a
+//! word for the processor to which the server is confined.
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -45,7 +46,8 @@ impl Sleeper {
 struct Lane {
     calls: AtomicU32,
     replies: AtomicU32,
-    /// The last call for which the caller rang in the belief that the server is where it was brought.
+    /// The last call for which the caller rang in the belief that the server is where it was
+    /// brought.
     believes: AtomicU32,
     caller: Sleeper,
 }
@@ -64,9 +66,11 @@ impl Scene {
         self.confined.lock().unwrap().unwrap_or(HOME)
     }
 
-    /// A caller on a processor with the number of its lane; `alone`: nobody else brings the server anywhere.
+    /// A caller on a processor with the number of its lane; `alone`: nobody else brings the server
+    /// anywhere.
     fn call(&self, lane: u32, calls: u32, alone: bool) {
-        let (placed, Lane { calls: requests, replies, believes, caller }) = (Placed::default(), &self.lanes[lane as usize]);
+        let (placed, Lane { calls: requests, replies, believes, caller }) =
+            (Placed::default(), &self.lanes[lane as usize]);
         for call in 1..=calls {
             requests.store(call, Ordering::Release);
             if sleep::must_wake(&self.server.asleep) {
@@ -85,7 +89,9 @@ impl Scene {
     }
 
     fn waits(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.calls.load(Ordering::Acquire) != lane.replies.load(Ordering::Relaxed))
+        self.lanes
+            .iter()
+            .any(|lane| lane.calls.load(Ordering::Acquire) != lane.replies.load(Ordering::Relaxed))
     }
 
     fn serve(&self, calls: u32) {
@@ -112,7 +118,8 @@ impl Scene {
             if self.server.sleep_unless(|| self.waits()) {
                 for (at, lane) in (0..).zip(&self.lanes) {
                     let call = lane.calls.load(Ordering::Acquire);
-                    let believed = call != lane.replies.load(Ordering::Relaxed) && lane.believes.load(Ordering::Relaxed) == call;
+                    let believed = call != lane.replies.load(Ordering::Relaxed)
+                        && lane.believes.load(Ordering::Relaxed) == call;
                     assert!(
                         !believed || self.runs_at() == at,
                         "it was woken for call {call}, but not where the caller believes it to be"
@@ -151,7 +158,8 @@ fn all_calls_are_answered(callers: u32, calls: u32) {
     });
 }
 
-/// loom reports a deadlock if a wake is lost; the server asserts that who wakes it knows where it is.
+/// loom reports a deadlock if a wake is lost; the server asserts that who wakes it knows where it
+/// is.
 #[test]
 fn one_donor_finds_the_server_where_it_believes_it_to_be() {
     all_calls_are_answered(1, 3);

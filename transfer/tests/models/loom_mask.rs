@@ -1,7 +1,10 @@
 //! Models of interrupts: `make models`.
 //!
-//! The mask and the sleep protocol are the product's own. Modelled are the queues (a count for each sender), and the kernel's part (`kernel`). The signal runs its handler on the thread before any access to its mask (`Between`), or while it computes. A thread that computes is one that waits for its signal: if no more can come, and it has not taken all that was launched, a message is lost.
-//! A sleep that a signal ends early is left out: it is a needless look more.
+//! The mask and the sleep protocol are the product's own. Modelled are the queues (a count for each
+//! sender), and the kernel's part (`kernel`). The signal runs its handler on the thread before any
+//! access to its mask (`Between`), or while it computes. A thread that computes is one that waits
+//! for its signal: if no more can come, and it has not taken all that was launched, a message is
+//! lost. A sleep that a signal ends early is left out: it is a needless look more.
 use crate::kernel::Kernel;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -70,11 +73,17 @@ impl Thread {
     }
 
     fn take(&self) {
-        self.taken.iter().zip(&self.shared.launched).for_each(|(taken, launched)| taken.set(launched.load(Ordering::Acquire)));
+        self.taken
+            .iter()
+            .zip(&self.shared.launched)
+            .for_each(|(taken, launched)| taken.set(launched.load(Ordering::Acquire)));
     }
 
     fn there(&self) -> bool {
-        self.taken.iter().zip(&self.shared.launched).any(|(taken, launched)| launched.load(Ordering::Acquire) != taken.get())
+        self.taken
+            .iter()
+            .zip(&self.shared.launched)
+            .any(|(taken, launched)| launched.load(Ordering::Acquire) != taken.get())
     }
 
     fn announce(&self) {
@@ -103,7 +112,10 @@ impl Thread {
     }
 
     fn end_operation(&self, mask: &Mask<Self>) {
-        let is_announced = || self.fault == Fault::Unannounced || self.shared.kernel.asleep.load(Ordering::Relaxed) != 0;
+        let is_announced = || {
+            self.fault == Fault::Unannounced
+                || self.shared.kernel.asleep.load(Ordering::Relaxed) != 0
+        };
         mask.end_operation(is_announced, || self.serve(mask));
     }
 
@@ -162,13 +174,15 @@ impl Thread {
 /// What the thread does before it computes.
 type Does = fn(&Thread, &Mask<Thread>, [u32; 2]);
 
-/// So many messages of each sender come, whatever the thread does. Whether one can be lost, with so many preemptions: those with more messages are looked at with fewer, lest it take minutes.
+/// So many messages of each sender come, whatever the thread does. Whether one can be lost, with so
+/// many preemptions: those with more messages are looked at with fewer, lest it take minutes.
 fn is_lost(fault: Fault, preemptions: usize, all: [u32; 2], does: Does) -> bool {
     let (lost, ever) = (Outside::new(AtomicBool::new(false)), Outside::new(AtomicBool::new(false)));
     let found = ever.clone();
     let mut model = loom::model::Builder::new();
     // The builder's own bound is that of the environment.
-    model.preemption_bound = Some(model.preemption_bound.map_or(preemptions, |most| preemptions.min(most)));
+    model.preemption_bound =
+        Some(model.preemption_bound.map_or(preemptions, |most| preemptions.min(most)));
     model.check(move || {
         lost.store(false, SeqCst);
         let shared = Arc::new(Shared {
@@ -182,8 +196,13 @@ fn is_lost(fault: Fault, preemptions: usize, all: [u32; 2], does: Does) -> bool 
             thread::spawn(move || of.kernel.send(&of.launched[own], all[own]))
         });
         let senders: Vec<_> = senders.collect();
-        let own =
-            Thread { shared: shared.clone(), taken: Default::default(), handles: Cell::new(false), fault, lost: lost.clone() };
+        let own = Thread {
+            shared: shared.clone(),
+            taken: Default::default(),
+            handles: Cell::new(false),
+            fault,
+            lost: lost.clone(),
+        };
         let mask = Mask::new(own);
         let own = mask.between();
         // `Group::interruptible`.

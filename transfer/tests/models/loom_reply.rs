@@ -9,7 +9,9 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use upcall_shm::channel::{DEPTH, LaneControl};
-use upcall_shm::ring::{Receiver, Sender, SharedReceiver, SharedSender, SingleCaller, SingleServer};
+use upcall_shm::ring::{
+    Receiver, Sender, SharedReceiver, SharedSender, SingleCaller, SingleServer,
+};
 use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::Line;
 use upcall_transfer::sleep;
@@ -89,7 +91,11 @@ impl Lane {
         let mut image = message(0);
         // It fails if the other processor was faster.
         while !self.requests.take(&mut image) {}
-        self.check.reply(|| self.replies.send(&image), || is_owner && self.requests.waits(), || self.wake_caller());
+        self.check.reply(
+            || self.replies.send(&image),
+            || is_owner && self.requests.waits(),
+            || self.wake_caller(),
+        );
     }
 
     /// `ServerLane::look`.

@@ -1,9 +1,15 @@
 //! Models of operations by signal: `make models`.
 //!
-//! A home that computes runs what others ask for, in the handler of its signal (`home/src/serving/interrupts.rs`), each request once and under the object's lock, which the home itself has now and then, and another process. The mask and the sleep protocol are the product's own; the kernel's part is that of
-//! `loom_mask`. Modelled are the lanes (a count for each who asks), the lock (a word; `loom_hybrid` has the lock itself), and the timer, which goes off once the other one has let go of the lock. The signal comes before any access to the mask, anywhere in what the home does, or while it computes.
+//! A home that computes runs what others ask for, in the handler of its signal
+//! (`home/src/serving/interrupts.rs`), each request once and under the object's lock, which the
+//! home itself has now and then, and another process. The mask and the sleep protocol are the
+//! product's own; the kernel's part is that of `loom_mask`. Modelled are the lanes (a count for
+//! each who asks), the lock (a word; `loom_hybrid` has the lock itself), and the timer, which goes
+//! off once the other one has let go of the lock. The signal comes before any access to the mask,
+//! anywhere in what the home does, or while it computes.
 //!
-//! A home that computes is one that waits for its signal: if no more can come, and it has not run all that was asked for, a request is lost.
+//! A home that computes is one that waits for its signal: if no more can come, and it has not run
+//! all that was asked for, a request is lost.
 use crate::kernel::Kernel;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -72,7 +78,8 @@ impl Shared {
         self.lock.store(FREE, Ordering::Release);
     }
 
-    /// Another process, with an operation of its own if the lock is free. Returns how many it has run.
+    /// Another process, with an operation of its own if the lock is free. Returns how many it has
+    /// run.
     fn operate_elsewhere(&self) -> u32 {
         let had = self.try_lock(OTHER).is_ok();
         if had {
@@ -193,7 +200,10 @@ impl Home {
                 self.is_wrong();
                 return false;
             }
-            !is_tired() && (0..2).any(|lane| (self.fault == Fault::Insists || !self.left[lane].get()) && self.waits(lane))
+            !is_tired()
+                && (0..2).any(|lane| {
+                    (self.fault == Fault::Insists || !self.left[lane].get()) && self.waits(lane)
+                })
         };
         mask.serve(|| self.take(), announce, more);
     }
@@ -204,7 +214,10 @@ impl Home {
 
     fn end(&self, mask: &Mask<Self>, counted: bool) {
         if counted {
-            mask.end_operation(|| self.shared.kernel.asleep.load(Ordering::Relaxed) != 0, || self.serve(mask));
+            mask.end_operation(
+                || self.shared.kernel.asleep.load(Ordering::Relaxed) != 0,
+                || self.serve(mask),
+            );
         }
     }
 
@@ -277,13 +290,23 @@ impl Home {
 /// What the home does before it computes.
 type Does = fn(&Home, &Mask<Home>) -> u32;
 
-/// So many requests of each, whatever the home does, with another process that has the lock for a while or not; and the home has its own turn after each, or not. Whether one can be lost or doubled, or the home be held up, with so many preemptions.
-fn is_wrong(fault: Fault, preemptions: usize, all: [u32; 2], (beside, tires): (bool, bool), does: Does) -> bool {
-    let (wrong, ever) = (Outside::new(AtomicBool::new(false)), Outside::new(AtomicBool::new(false)));
+/// So many requests of each, whatever the home does, with another process that has the lock for a
+/// while or not; and the home has its own turn after each, or not. Whether one can be lost or
+/// doubled, or the home be held up, with so many preemptions.
+fn is_wrong(
+    fault: Fault,
+    preemptions: usize,
+    all: [u32; 2],
+    (beside, tires): (bool, bool),
+    does: Does,
+) -> bool {
+    let (wrong, ever) =
+        (Outside::new(AtomicBool::new(false)), Outside::new(AtomicBool::new(false)));
     let found = ever.clone();
     let mut model = loom::model::Builder::new();
     // The builder's own bound is that of the environment.
-    model.preemption_bound = Some(model.preemption_bound.map_or(preemptions, |most| preemptions.min(most)));
+    model.preemption_bound =
+        Some(model.preemption_bound.map_or(preemptions, |most| preemptions.min(most)));
     model.check(move || {
         wrong.store(false, SeqCst);
         let shared = Arc::new(Shared {
@@ -329,7 +352,8 @@ fn is_wrong(fault: Fault, preemptions: usize, all: [u32; 2], (beside, tires): (b
         let elsewhere = other.map_or(0, |other| other.join().unwrap());
         // SAFETY: nobody else is left.
         let done = shared.object.with(|object| unsafe { *object });
-        let once = home.runs.get() == all.iter().sum::<u32>() && done == home.runs.get() + own + elsewhere;
+        let once =
+            home.runs.get() == all.iter().sum::<u32>() && done == home.runs.get() + own + elsewhere;
         ever.fetch_or(wrong.load(SeqCst) || !once, SeqCst);
     });
     found.load(SeqCst)
@@ -430,5 +454,8 @@ fn faults_are_found() {
     ] {
         assert!(is_wrong(fault, 2, all, (beside, false), does), "{fault:?} is not found");
     }
-    assert!(is_wrong(Fault::RestsForGood, 2, [2, 0], (false, true), computes), "RestsForGood is not found");
+    assert!(
+        is_wrong(Fault::RestsForGood, 2, [2, 0], (false, true), computes),
+        "RestsForGood is not found"
+    );
 }

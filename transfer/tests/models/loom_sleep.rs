@@ -79,11 +79,14 @@ fn one_ring_for_a_sleep(wakers: usize, messages: u32) {
         let bell = Arc::new(Bell::new());
         let waking: Vec<_> = (0..wakers)
             .map(|_| {
-                let (asleep, published, rung, bell) = (asleep.clone(), published.clone(), rung.clone(), bell.clone());
+                let (asleep, published, rung, bell) =
+                    (asleep.clone(), published.clone(), rung.clone(), bell.clone());
                 thread::spawn(move || {
                     for _ in 0..messages {
                         published.fetch_add(1, Ordering::Release);
-                        if sleep::must_wake(&asleep.0) && sleep::first_ring(&rung, asleep.1.load(Ordering::Relaxed)) {
+                        if sleep::must_wake(&asleep.0)
+                            && sleep::first_ring(&rung, asleep.1.load(Ordering::Relaxed))
+                        {
                             bell.ring();
                         }
                     }
@@ -113,7 +116,8 @@ fn one_ring_for_a_sleep_of_two_wakers() {
     one_ring_for_a_sleep(2, 1);
 }
 
-/// A closing channel: the flag, a fence, and the wake, against a caller that looks for the flag after announcing itself.
+/// A closing channel: the flag, a fence, and the wake, against a caller that looks for the flag
+/// after announcing itself.
 #[test]
 fn closing_wakes_every_caller() {
     loom::model(|| {
@@ -129,18 +133,22 @@ fn closing_wakes_every_caller() {
     });
 }
 
-/// Who makes the fence for its wakers misses nothing either. It sleeps on a bell, which keeps a ring, and is rung for once for each of its sleeps.
+/// Who makes the fence for its wakers misses nothing either. It sleeps on a bell, which keeps a
+/// ring, and is rung for once for each of its sleeps.
 #[test]
 fn one_fence_for_both() {
     loom::model(|| {
-        let (scene, number, bell) = (scene(), Arc::new(AtomicU64::new(0)), Arc::new((Mutex::new(false), Condvar::new())));
+        let (scene, number, bell) =
+            (scene(), Arc::new(AtomicU64::new(0)), Arc::new((Mutex::new(false), Condvar::new())));
         let (sender, numbers, ringing) = (scene.clone(), number.clone(), bell.clone());
         let sending = thread::spawn(move || {
             let rung = AtomicU64::new(0);
             for message in 1..=2 {
                 sender.message.store(message, Ordering::Release);
                 sleep::no_fence();
-                if sleep::seems_asleep(&sender.asleep) && sleep::first_ring(&rung, numbers.load(Ordering::Relaxed)) {
+                if sleep::seems_asleep(&sender.asleep)
+                    && sleep::first_ring(&rung, numbers.load(Ordering::Relaxed))
+                {
                     *ringing.0.lock().unwrap() = true;
                     ringing.1.notify_all();
                 }
@@ -161,25 +169,30 @@ fn one_fence_for_both() {
     });
 }
 
-/// Nor does one who sleeps at two posts at once, each with its own senders, on a bed that the bells of both ring in.
+/// Nor does one who sleeps at two posts at once, each with its own senders, on a bed that the bells
+/// of both ring in.
 #[test]
 fn one_fence_for_several_posts() {
     loom::model(|| {
-        let (own, posts, bell) = (scene(), [scene(), scene()], Arc::new((Mutex::new(false), Condvar::new())));
+        let (own, posts, bell) =
+            (scene(), [scene(), scene()], Arc::new((Mutex::new(false), Condvar::new())));
         let numbers = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
         let sending = [0, 1].map(|at| {
             let (post, number, ringing) = (posts[at].clone(), numbers[at].clone(), bell.clone());
             thread::spawn(move || {
                 post.message.store(1, Ordering::Release);
                 sleep::no_fence();
-                if sleep::seems_asleep(&post.asleep) && sleep::first_ring(&AtomicU64::new(0), number.load(Ordering::Relaxed)) {
+                if sleep::seems_asleep(&post.asleep)
+                    && sleep::first_ring(&AtomicU64::new(0), number.load(Ordering::Relaxed))
+                {
                     *ringing.0.lock().unwrap() = true;
                     ringing.1.notify_all();
                 }
             })
         });
-        let (own_number, there) =
-            (AtomicU64::new(0), || posts.iter().filter(|post| post.message.load(Ordering::Acquire) == 1).count());
+        let (own_number, there) = (AtomicU64::new(0), || {
+            posts.iter().filter(|post| post.message.load(Ordering::Acquire) == 1).count()
+        });
         let mut seen = 0;
         while seen < 2 {
             (0..2).for_each(|at| sleep::announce_without_fence(&posts[at].asleep, &numbers[at]));

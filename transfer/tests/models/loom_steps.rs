@@ -144,7 +144,9 @@ impl Member {
     fn wake(&self, to: usize) {
         let other = &self.group.seen[to];
         sleep::no_fence();
-        if sleep::seems_asleep(&other.asleep) && self.first_ring(to, other.sleeps.load(Ordering::Relaxed)) {
+        if sleep::seems_asleep(&other.asleep)
+            && self.first_ring(to, other.sleeps.load(Ordering::Relaxed))
+        {
             other.bell.ring();
         }
     }
@@ -156,17 +158,23 @@ impl Member {
 
     fn never_comes(&self, from: usize) -> Option<usize> {
         if self.missing.get().is_none() {
-            let reports = self.group.steps.iter().enumerate().filter(|(other, _)| *other != self.rank);
+            let reports =
+                self.group.steps.iter().enumerate().filter(|(other, _)| *other != self.rank);
             self.missing.set(reports.map(|(_, steps)| &steps[self.rank]).find_map(Steps::missing));
         }
-        self.missing.get().or_else(|| self.group.seen[from].ended.load(Ordering::Acquire).then_some(from))
+        self.missing
+            .get()
+            .or_else(|| self.group.seen[from].ended.load(Ordering::Acquire).then_some(from))
     }
 
     fn look(&self, from: usize, number: u64) -> Found<u64, usize> {
         let report = || self.group.steps[from][self.rank].barrier(number);
         if self.group.fault == Fault::DeathLast {
             let found = report();
-            return found.map_or_else(|| self.never_comes(from).map_or(Found::Nothing, Found::Never), Found::Came);
+            return found.map_or_else(
+                || self.never_comes(from).map_or(Found::Nothing, Found::Never),
+                Found::Came,
+            );
         }
         find(|| self.never_comes(from), report)
     }
@@ -179,7 +187,8 @@ impl Member {
                     return Ok(());
                 }
                 Found::Never(missed) => {
-                    let counts = missed == from && self.group.steps[from][self.rank].barrier(number).is_some();
+                    let counts = missed == from
+                        && self.group.steps[from][self.rank].barrier(number).is_some();
                     assert!(!counts, "a report from before the death does not count");
                     return Err(self.is_missed(missed));
                 }
@@ -213,7 +222,8 @@ impl Member {
         let ran = (1..=barriers).try_for_each(|number| self.barrier(number));
         if ran == Err(Ends::Died) {
             self.own().ended.store(true, Ordering::Release);
-            let others = self.group.seen.iter().enumerate().filter(|(other, _)| *other != self.rank);
+            let others =
+                self.group.seen.iter().enumerate().filter(|(other, _)| *other != self.rank);
             others.for_each(|(_, other)| other.bell.ring());
         }
         ran
@@ -245,9 +255,15 @@ fn check(fault: Fault, size: usize, barriers: u64, points: usize, preemptions: u
         ends.extend(others.into_iter().map(|other| other.join().unwrap()));
         match ends.pop() {
             Some(Err(Ends::Died)) => {
-                assert!(ends.iter().all(|end| *end == Ok(()) || *end == Err(Ends::Lost(size - 1))), "{ends:?}");
+                assert!(
+                    ends.iter().all(|end| *end == Ok(()) || *end == Err(Ends::Lost(size - 1))),
+                    "{ends:?}"
+                );
             }
-            last => assert!(last == Some(Ok(())) && ends.iter().all(Result::is_ok), "{ends:?}, {last:?}"),
+            last => assert!(
+                last == Some(Ok(())) && ends.iter().all(Result::is_ok),
+                "{ends:?}, {last:?}"
+            ),
         }
     });
 }
@@ -289,17 +305,21 @@ const CHOSEN: &str = "UPCALL_LOOM_FAULT";
 /// A deadlock ends the process that loom finds it in, so each fault has one of its own.
 #[test]
 fn what_is_done_wrongly_is_found() {
-    if let Some(fault) = std::env::var(CHOSEN).ok().and_then(|number| FAULTS.get(number.parse::<usize>().ok()?)) {
+    if let Some(fault) =
+        std::env::var(CHOSEN).ok().and_then(|number| FAULTS.get(number.parse::<usize>().ok()?))
+    {
         let (fault, size, at, preemptions) = *fault;
         return check(fault, size, 1, at, preemptions);
     }
     for (number, (fault, ..)) in FAULTS.into_iter().enumerate() {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        let child =
-            child.args(["--exact", "loom_steps::what_is_done_wrongly_is_found", "--nocapture"]).env(CHOSEN, number.to_string());
+        let child = child
+            .args(["--exact", "loom_steps::what_is_done_wrongly_is_found", "--nocapture"])
+            .env(CHOSEN, number.to_string());
         let said = child.output().unwrap();
         let text = String::from_utf8_lossy(&said.stderr);
-        let known = ["deadlock", "passed early", "does not count"].iter().any(|known| text.contains(known));
+        let known =
+            ["deadlock", "passed early", "does not count"].iter().any(|known| text.contains(known));
         assert!(!said.status.success() && known, "{fault:?} is not found: {text}");
     }
 }

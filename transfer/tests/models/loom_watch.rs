@@ -37,7 +37,8 @@ impl Scene {
         self.changed.notify_all();
     }
 
-    /// Goes to sleep until the timer goes off, which is before the request comes if that may be `early`. Whether the request is there.
+    /// Goes to sleep until the timer goes off, which is before the request comes if that may be
+    /// `early`. Whether the request is there.
     fn sleep(&self, early: bool) -> bool {
         sleep::announce(&self.asleep);
         fence(Ordering::SeqCst);

@@ -33,7 +33,8 @@ impl Wait {
     }
 }
 
-/// A thread that waits for its reply is woken once: by that, or by the word, however they fall together. loom reports a deadlock if the word can be missed.
+/// A thread that waits for its reply is woken once: by that, or by the word, however they fall
+/// together. loom reports a deadlock if the word can be missed.
 #[test]
 fn a_thread_is_ended_once_by_reply_or_word() {
     loom::model(|| {
@@ -61,7 +62,8 @@ fn the_word_is_not_missed() {
     loom::model(|| {
         let (word, wait) = (Arc::new(Word::<Arc<Wait>>::default()), Arc::new(Wait::default()));
         let giver = word.clone();
-        let giving = thread::spawn(move || giver.give().into_iter().for_each(|wait| wait.end(WORD)));
+        let giving =
+            thread::spawn(move || giver.give().into_iter().for_each(|wait| wait.end(WORD)));
         if let Some(wait) = word.enter(wait.clone(), |_| false) {
             wait.end(WORD);
         }

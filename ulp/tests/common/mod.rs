@@ -14,8 +14,15 @@ pub fn compile(folder: &Path, name: &str) -> PathBuf {
     fs::write(&archive, tools::ARCHIVE).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut gcc = Command::new("gcc");
-    gcc.args(tools::COMPILING).args(["-O1", "-w", "-I", env!("OUT_DIR"), "-I"]).arg(root.join("image"));
-    gcc.arg(root.join(format!("tests/images/{name}.c"))).args(tools::LINKING).arg("-o").arg(&program).arg(archive).arg("-lm");
+    gcc.args(tools::COMPILING)
+        .args(["-O1", "-w", "-I", env!("OUT_DIR"), "-I"])
+        .arg(root.join("image"));
+    gcc.arg(root.join(format!("tests/images/{name}.c")))
+        .args(tools::LINKING)
+        .arg("-o")
+        .arg(&program)
+        .arg(archive)
+        .arg("-lm");
     let done = gcc.output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{said}");
@@ -28,15 +35,29 @@ pub fn compile_shared(folder: &Path, name: &str, options: &[&str]) -> &'static [
     let file = folder.join(name);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut gcc = Command::new("gcc");
-    gcc.args(["-O2", "-fPIC", "-fno-stack-protector", "-nostdlib", "-static", "-no-pie", "-I", env!("OUT_DIR"), "-I"]);
-    gcc.arg(root.join("image")).arg(root.join(format!("tests/images/{name}.c"))).arg("-o").arg(&file);
+    gcc.args([
+        "-O2",
+        "-fPIC",
+        "-fno-stack-protector",
+        "-nostdlib",
+        "-static",
+        "-no-pie",
+        "-I",
+        env!("OUT_DIR"),
+        "-I",
+    ]);
+    gcc.arg(root.join("image"))
+        .arg(root.join(format!("tests/images/{name}.c")))
+        .arg("-o")
+        .arg(&file);
     gcc.args(["-Wl,-Ttext-segment=0,-e,0,--build-id=none,-z,noseparate-code"]).args(options);
     let done = gcc.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     fs::read(file).unwrap().leak()
 }
 
-/// A worker cannot be joined, so each test is one process of its own: it starts this program again with its name.
+/// A worker cannot be joined, so each test is one process of its own: it starts this program again
+/// with its name.
 pub fn apart(name: &str) -> Option<tempfile::TempDir> {
     apart_with(name, |_| ())
 }
@@ -52,7 +73,11 @@ pub fn apart_with(name: &str, look: impl FnOnce(&str)) -> Option<tempfile::TempD
             .env("ULP_TEST", "1")
             .output()
             .unwrap();
-        let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        let said = format!(
+            "{}{}",
+            String::from_utf8_lossy(&done.stdout),
+            String::from_utf8_lossy(&done.stderr)
+        );
         assert!(done.status.success(), "{said}");
         look(&said);
         return None;

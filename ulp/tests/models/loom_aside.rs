@@ -21,7 +21,8 @@ impl Kernel {
         self.wakes.notify_one();
     }
 
-    /// A call that nothing else ends. A signal that comes between the look and the call is not lost: its handler ends the call.
+    /// A call that nothing else ends. A signal that comes between the look and the call is not
+    /// lost: its handler ends the call.
     fn call(&self, stop: &AtomicU32) -> i64 {
         if stop.load(Ordering::SeqCst) == 0 {
             let mut signalled = self.signalled.lock().unwrap();
@@ -51,7 +52,8 @@ fn a_call_that_waits_for_ever_ends_when_it_is_interrupted() {
     });
 }
 
-/// A signal that is sent for one call is for no other: the helper's next call is not disturbed, or goes on.
+/// A signal that is sent for one call is for no other: the helper's next call is not disturbed, or
+/// goes on.
 #[test]
 fn a_late_signal_ends_no_other_call() {
     loom::model(|| {
@@ -62,7 +64,11 @@ fn a_late_signal_ends_no_other_call() {
             thread::spawn(move || {
                 first.carry_out(HELPER, INTERRUPTED, |_| 1);
                 second.carry_out(HELPER, INTERRUPTED, |_| {
-                    if std::mem::take(&mut *kernel.signalled.lock().unwrap()) { INTERRUPTED } else { 2 }
+                    if std::mem::take(&mut *kernel.signalled.lock().unwrap()) {
+                        INTERRUPTED
+                    } else {
+                        2
+                    }
                 });
             })
         };
@@ -121,10 +127,15 @@ fn help(scene: &Scene) {
     }
 }
 
-/// All calls that are added are done, and told, with one helper or two; who waits for their ends by the bell has them all: a deadlock else.
+/// All calls that are added are done, and told, with one helper or two; who waits for their ends by
+/// the bell has them all: a deadlock else.
 fn all_are_told(calls: u64, most: usize) {
     loom::model(move || {
-        let scene = Arc::new(Scene { pool: Pool::new(most), bell: Bell::default(), started: AtomicUsize::new(0) });
+        let scene = Arc::new(Scene {
+            pool: Pool::new(most),
+            bell: Bell::default(),
+            started: AtomicUsize::new(0),
+        });
         let helpers = std::cell::RefCell::new(Vec::<JoinHandle<()>>::new());
         for token in 0..calls {
             let start = || {

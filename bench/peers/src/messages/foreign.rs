@@ -12,8 +12,14 @@ pub type Taken = unsafe extern "C" fn(*mut c_void, u16, *const u8, usize);
 /// Gives a message to the handler that `to` points to.
 ///
 /// # Safety
-/// `to` points to an `H` that nobody else uses meanwhile, and `data` to `len` bytes that nobody writes meanwhile, if there are any.
-pub unsafe extern "C" fn taken<H: Handler>(to: *mut c_void, handler: u16, data: *const u8, len: usize) {
+/// `to` points to an `H` that nobody else uses meanwhile, and `data` to `len` bytes that nobody
+/// writes meanwhile, if there are any.
+pub unsafe extern "C" fn taken<H: Handler>(
+    to: *mut c_void,
+    handler: u16,
+    data: *const u8,
+    len: usize,
+) {
     // SAFETY: the caller's promise.
     let to = unsafe { &mut *to.cast::<H>() };
     let payload = match len {

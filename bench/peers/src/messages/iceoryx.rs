@@ -1,4 +1,5 @@
-//! iceoryx2, publish and subscribe in shared memory: a service each way, with one publisher and one subscriber that looks. A full subscriber holds up its publisher, so that nothing is lost.
+//! iceoryx2, publish and subscribe in shared memory: a service each way, with one publisher and one
+//! subscriber that looks. A full subscriber holds up its publisher, so that nothing is lost.
 
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
@@ -24,7 +25,8 @@ pub struct Ports {
     _node: Node<Service>,
 }
 
-/// Everything that iceoryx2 makes lies in the pair's directory, or carries its name where it can lie in /dev/shm only.
+/// Everything that iceoryx2 makes lies in the pair's directory, or carries its name where it can
+/// lie in /dev/shm only.
 fn config(place: &Place) -> Outcome<Config> {
     let mut config = Config::default();
     let root = place.dir.join("iceoryx2");
@@ -39,11 +41,20 @@ impl System for Iceoryx2 {
 
     fn join(place: &Place) -> Outcome<Ports> {
         set_log_level(LogLevel::Error);
-        let node = NodeBuilder::new().config(&config(place)?).signal_handling_mode(SignalHandlingMode::Disabled).create()?;
+        let node = NodeBuilder::new()
+            .config(&config(place)?)
+            .signal_handling_mode(SignalHandlingMode::Disabled)
+            .create()?;
         let service = |from: Side| -> Outcome<_> {
-            let builder = node.service_builder(&from.name().try_into()?).publish_subscribe::<[u8]>().user_header::<Head>();
+            let builder = node
+                .service_builder(&from.name().try_into()?)
+                .publish_subscribe::<[u8]>()
+                .user_header::<Head>();
             // A burst fits, and letters between bursts; nothing is overwritten.
-            Ok(builder.enable_safe_overflow(false).subscriber_max_buffer_size(2 * BURST).open_or_create()?)
+            Ok(builder
+                .enable_safe_overflow(false)
+                .subscriber_max_buffer_size(2 * BURST)
+                .open_or_create()?)
         };
         let (to, from) = (service(place.side)?, service(place.side.other())?);
         let subscriber = from.subscriber_builder().create()?;

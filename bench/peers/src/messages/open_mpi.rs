@@ -1,5 +1,6 @@
-//! `upcall-openmpi`: Open MPI's blocking sends and receives in shared memory, behind the child protocol of the suite `messages`. What calls the library is in `messages/open_mpi.c`. The harness has both sides started
-//! by `orterun`, the sender as the first process.
+//! `upcall-openmpi`: Open MPI's blocking sends and receives in shared memory, behind the child
+//! protocol of the suite `messages`. What calls the library is in `messages/open_mpi.c`. The
+//! harness has both sides started by `orterun`, the sender as the first process.
 
 // Calls to C and from it; each says why it is sound.
 #![allow(unsafe_code)]
@@ -36,7 +37,8 @@ impl System for OpenMpi {
     type End = Rank;
 
     fn join(place: &Place) -> Outcome<Rank> {
-        // SAFETY: this is the process's one thread that calls the library, which it does once here before all else.
+        // SAFETY: this is the process's one thread that calls the library, which it does once here
+        // before all else.
         let wrong = unsafe { c::upcall_mpi_join(if place.side == Side::Sender { 0 } else { 1 }) };
         // SAFETY: the text stands until the next call.
         unsafe { foreign::outcome(wrong) }.map(|()| Rank(()))
@@ -49,7 +51,8 @@ struct Rank(());
 impl Rank {
     #[inline(always)]
     fn send(&mut self, handler: u16, data: *const c_void, len: usize) -> Outcome<()> {
-        // SAFETY: the process has joined; `data` has so many bytes, by both callers below, and is not kept.
+        // SAFETY: the process has joined; `data` has so many bytes, by both callers below, and is
+        // not kept.
         let wrong = unsafe { c::upcall_mpi_send(handler, data, len) };
         // SAFETY: the text stands until the next call.
         unsafe { foreign::outcome(wrong) }
@@ -77,7 +80,8 @@ impl End for Rank {
     #[inline(always)]
     fn receive<H: Handler>(&mut self, handler: &mut H) -> Outcome<()> {
         // SAFETY: the process has joined; the message is given to this handler before the return.
-        let wrong = unsafe { c::upcall_mpi_receive(foreign::taken::<H>, ptr::from_mut(handler).cast()) };
+        let wrong =
+            unsafe { c::upcall_mpi_receive(foreign::taken::<H>, ptr::from_mut(handler).cast()) };
         // SAFETY: the text stands until the next call.
         unsafe { foreign::outcome(wrong) }
     }

@@ -1,5 +1,6 @@
-//! `upcall-ucx`: UCX's active messages and its tag matching in shared memory, behind the child protocol of the suite `messages`. What calls the library is in `messages/ucx.c`; this
-//! drives it, so that clock, payloads and checks are those of the other systems.
+//! `upcall-ucx`: UCX's active messages and its tag matching in shared memory, behind the child
+//! protocol of the suite `messages`. What calls the library is in `messages/ucx.c`; this drives it,
+//! so that clock, payloads and checks are those of the other systems.
 
 // Calls to C and from it; each says why it is sound.
 #![allow(unsafe_code)]
@@ -32,7 +33,12 @@ mod c {
             len: *mut usize,
         ) -> *const c_char;
         pub fn upcall_ucx_connect(ucx: *mut Ucx, address: *const u8) -> *const c_char;
-        pub fn upcall_ucx_send(ucx: *mut Ucx, handler: u16, data: *const c_void, len: usize) -> *const c_char;
+        pub fn upcall_ucx_send(
+            ucx: *mut Ucx,
+            handler: u16,
+            data: *const c_void,
+            len: usize,
+        ) -> *const c_char;
         pub fn upcall_ucx_receive(ucx: *mut Ucx, taken: Taken, to: *mut c_void) -> *const c_char;
         pub fn upcall_ucx_flush(ucx: *mut Ucx) -> *const c_char;
     }
@@ -45,14 +51,17 @@ impl<const BY_TAG: bool> System for Ucx<BY_TAG> {
     const NAME: &'static str = if BY_TAG { "ucx-tag" } else { "ucx-am" };
     // Its queue has 64 places, and half of them may have been read and not been given back.
     const BURST: usize = 32;
-    // The send of an active message of 16 words was not seen to return before the receiver had run (README.md).
+    // The send of an active message of 16 words was not seen to return before the receiver had run
+    // (README.md).
     const UNWATCHED: usize = if BY_TAG { 16 } else { 8 };
     type End = Worker;
 
     fn join(place: &Place) -> Outcome<Worker> {
         let (mut opened, mut address, mut len) = (ptr::null_mut(), ptr::null(), 0);
         // SAFETY: all three are written before the return, if there is nothing wrong.
-        let wrong = unsafe { c::upcall_ucx_open(BY_TAG, place.yields(), &mut opened, &mut address, &mut len) };
+        let wrong = unsafe {
+            c::upcall_ucx_open(BY_TAG, place.yields(), &mut opened, &mut address, &mut len)
+        };
         // SAFETY: texts of C's stand as long as the program.
         unsafe { foreign::outcome(wrong) }?;
         let worker = Worker(NonNull::new(opened).ok_or("no worker")?);
@@ -60,7 +69,8 @@ impl<const BY_TAG: bool> System for Ucx<BY_TAG> {
         let address = unsafe { slice::from_raw_parts(address, len) };
         place.leave(place.side.name(), address)?;
         let address = place.found(place.side.other().name())?;
-        // SAFETY: the worker lives, and is ours alone; the address is what the other side's worker has said, and is not kept.
+        // SAFETY: the worker lives, and is ours alone; the address is what the other side's worker
+        // has said, and is not kept.
         let wrong = unsafe { c::upcall_ucx_connect(worker.0.as_ptr(), address.as_ptr()) };
         // SAFETY: as above.
         unsafe { foreign::outcome(wrong) }?;
@@ -74,7 +84,8 @@ struct Worker(NonNull<c::Ucx>);
 impl Worker {
     #[inline(always)]
     fn send(&mut self, handler: u16, data: *const c_void, len: usize) -> Outcome<()> {
-        // SAFETY: the worker lives, and is ours alone; `data` has so many bytes, by both callers below, and is not kept.
+        // SAFETY: the worker lives, and is ours alone; `data` has so many bytes, by both callers
+        // below, and is not kept.
         let wrong = unsafe { c::upcall_ucx_send(self.0.as_ptr(), handler, data, len) };
         // SAFETY: texts of C's stand as long as the program.
         unsafe { foreign::outcome(wrong) }
@@ -83,7 +94,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // SAFETY: the worker lives, and is ours alone. What is wrong with the last message the other side will see.
+        // SAFETY: the worker lives, and is ours alone. What is wrong with the last message the
+        // other side will see.
         unsafe { c::upcall_ucx_flush(self.0.as_ptr()) };
     }
 }
@@ -101,8 +113,15 @@ impl End for Worker {
 
     #[inline(always)]
     fn receive<H: Handler>(&mut self, handler: &mut H) -> Outcome<()> {
-        // SAFETY: the worker lives, and is ours alone; it gives messages to this handler, and no more of them after the return.
-        let wrong = unsafe { c::upcall_ucx_receive(self.0.as_ptr(), foreign::taken::<H>, ptr::from_mut(handler).cast()) };
+        // SAFETY: the worker lives, and is ours alone; it gives messages to this handler, and no
+        // more of them after the return.
+        let wrong = unsafe {
+            c::upcall_ucx_receive(
+                self.0.as_ptr(),
+                foreign::taken::<H>,
+                ptr::from_mut(handler).cast(),
+            )
+        };
         // SAFETY: texts of C's stand as long as the program.
         unsafe { foreign::outcome(wrong) }
     }
@@ -111,7 +130,9 @@ impl End for Worker {
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     match args.next() {
-        Some(first) if first == "bench-messages" => child_main(args, &[Entry::of::<Ucx<false>>(), Entry::of::<Ucx<true>>()]),
+        Some(first) if first == "bench-messages" => {
+            child_main(args, &[Entry::of::<Ucx<false>>(), Entry::of::<Ucx<true>>()])
+        }
         _ => {
             eprintln!("upcall-ucx is run by `upcall bench messages` with --peers ucx-am,ucx-tag");
             ExitCode::FAILURE

@@ -1,5 +1,5 @@
-//! Bare switches between stacks, by corosensei: the floors of `yield` and of `fork-join`. No scheduler, no queue, no
-//! synchronisation.
+//! Bare switches between stacks, by corosensei: the floors of `yield` and of `fork-join`. No
+//! scheduler, no queue, no synchronisation.
 
 use std::time::Instant;
 
@@ -47,7 +47,8 @@ fn switches(task: &Task) -> Outcome<Work> {
     Ok(work)
 }
 
-/// A coroutine that runs to its end at once, on a stack that is there: nothing is queued and nobody waits.
+/// A coroutine that runs to its end at once, on a stack that is there: nothing is queued and nobody
+/// waits.
 fn starts_and_ends(task: &Task) -> Outcome<Work> {
     let mut stack = DefaultStack::default();
     let mut work = Work::default();

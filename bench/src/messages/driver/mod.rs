@@ -1,7 +1,10 @@
 //! What the two sides do in each case, the same for every system.
 //!
-//! The receiver ([`receiver`]) is told by messages what comes next, so that it never waits for anything but messages, and waits for them as the system does. Beside the system is one word, the
-//! [`Gate`](super::raw::Gate), by which the two take turns where the receiver is not to look while the sender ([`sender`]) sends. Here is what both know: letters, by which they tell each other what to do and what was found, and the balls of a ping-pong.
+//! The receiver ([`receiver`]) is told by messages what comes next, so that it never waits for
+//! anything but messages, and waits for them as the system does. Beside the system is one word, the
+//! [`Gate`](super::raw::Gate), by which the two take turns where the receiver is not to look while
+//! the sender ([`sender`]) sends. Here is what both know: letters, by which they tell each other
+//! what to do and what was found, and the balls of a ping-pong.
 
 mod receiver;
 mod sender;
@@ -76,7 +79,11 @@ fn letter(end: &mut impl End, handler: u16) -> Outcome<Letter> {
     }
     match letters.found {
         Some((found, letter)) if found == handler && letters.others == 0 => Ok(letter),
-        found => Err(format!("{found:?} and {} more where handler {handler} was to come", letters.others).into()),
+        found => Err(format!(
+            "{found:?} and {} more where handler {handler} was to come",
+            letters.others
+        )
+        .into()),
     }
 }
 
@@ -142,7 +149,11 @@ fn payload(bytes: usize) -> Outcome<Vec<u8>> {
 }
 
 fn check(what: &str, found: u64, right: u64) -> Outcome<()> {
-    if found == right { Ok(()) } else { Err(format!("{what}: {found} where {right} is right").into()) }
+    if found == right {
+        Ok(())
+    } else {
+        Err(format!("{what}: {found} where {right} is right").into())
+    }
 }
 
 #[cfg(test)]
@@ -171,7 +182,11 @@ mod tests {
     /// A sender and a receiver in two threads. The floor yields, as both may have one processor.
     fn with_sender<T>(body: impl FnOnce(&mut Sender<<Floor as System>::End>) -> T) -> T {
         let file = raw::create().unwrap();
-        let dir = std::env::temp_dir().join(format!("upcall-driver-{}-{}", std::process::id(), file.as_raw_fd()));
+        let dir = std::env::temp_dir().join(format!(
+            "upcall-driver-{}-{}",
+            std::process::id(),
+            file.as_raw_fd()
+        ));
         std::fs::create_dir(&dir).unwrap();
         let memory = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
         std::os::unix::fs::symlink(memory, dir.join(super::super::child::MEMORY)).unwrap();
@@ -179,10 +194,17 @@ mod tests {
         let found = std::thread::scope(|scope| {
             let receiver = scope.spawn(|| {
                 let place = place(Side::Receiver);
-                receive(&mut Floor::join(&place).unwrap(), &Gate::open(&place.memory()).unwrap()).unwrap();
+                receive(&mut Floor::join(&place).unwrap(), &Gate::open(&place.memory()).unwrap())
+                    .unwrap();
             });
             let place = place(Side::Sender);
-            let mut sender = Sender::new(Floor::join(&place).unwrap(), Gate::open(&place.memory()).unwrap(), 64, 8).unwrap();
+            let mut sender = Sender::new(
+                Floor::join(&place).unwrap(),
+                Gate::open(&place.memory()).unwrap(),
+                64,
+                8,
+            )
+            .unwrap();
             let found = body(&mut sender);
             sender.quit().unwrap();
             receiver.join().unwrap();
@@ -201,7 +223,9 @@ mod tests {
             let wrong = ["", "send-0", "send-0 x", "send-3 1", "stop"].map(str::to_owned);
             lines
                 .chain(wrong)
-                .map(|line| (line.clone(), sender.command(&line).map_err(|error| error.to_string())))
+                .map(|line| {
+                    (line.clone(), sender.command(&line).map_err(|error| error.to_string()))
+                })
                 .collect::<Vec<_>>()
         });
         let (own, all) = (std::process::id(), Case::all().count());
@@ -209,8 +233,13 @@ mod tests {
             let answer = answer.as_ref().unwrap_or_else(|error| panic!("{line}: {error}"));
             match line.as_str() {
                 "send-16 2" => assert_eq!(answer, r#"{"unsupported":true}"#),
-                "rate-8 2" => assert!(serde_json::from_str::<Throughput>(answer).unwrap().calls > 0),
-                _ => assert!(serde_json::from_str::<Summary>(answer).unwrap().count > 0, "{line}: {answer}"),
+                "rate-8 2" => {
+                    assert!(serde_json::from_str::<Throughput>(answer).unwrap().calls > 0)
+                }
+                _ => assert!(
+                    serde_json::from_str::<Summary>(answer).unwrap().count > 0,
+                    "{line}: {answer}"
+                ),
             }
         }
         let processes: Processes = serde_json::from_str(answers[all].1.as_ref().unwrap()).unwrap();

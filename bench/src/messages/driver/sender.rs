@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Ball, Letter, MOST, OVER, STEP, catch, check, handler, letter, payload, task, throw, words};
+use super::{
+    Ball, Letter, MOST, OVER, STEP, catch, check, handler, letter, payload, task, throw, words,
+};
 use crate::child::Outcome;
 use crate::found::Throughput;
 use crate::messages::case::Case;
@@ -30,7 +32,14 @@ impl<E: End> Sender<E> {
     /// # Errors
     /// They do not.
     pub fn new(end: E, gate: Gate, burst: usize, unwatched: usize) -> Outcome<Sender<E>> {
-        let mut sender = Sender { end, gate, clock: Clock::calibrated(), seed: 1, burst: burst as u64, unwatched };
+        let mut sender = Sender {
+            end,
+            gate,
+            clock: Clock::calibrated(),
+            seed: 1,
+            burst: burst as u64,
+            unwatched,
+        };
         sender.processes()?;
         Ok(sender)
     }
@@ -45,7 +54,9 @@ impl<E: End> Sender<E> {
             [case, millis] => {
                 let time = Duration::from_millis(millis.parse()?);
                 match case.parse()? {
-                    Case::Send(words) if words > self.unwatched => Ok(r#"{"unsupported":true}"#.to_owned()),
+                    Case::Send(words) if words > self.unwatched => {
+                        Ok(r#"{"unsupported":true}"#.to_owned())
+                    }
                     Case::Rate => Ok(serde_json::to_string(&self.rate(time)?)?),
                     case => Ok(serde_json::to_string(&self.measure(case, time)?)?),
                 }
@@ -92,8 +103,13 @@ impl<E: End> Sender<E> {
         }
     }
 
-    /// Bursts, each after the one before was taken: the time of one message for the sender, and for the receiver. `polled` says whether the receiver looks meanwhile.
-    fn bursts<const N: usize>(&mut self, time: Duration, polled: bool) -> Outcome<(Summary, Summary)> {
+    /// Bursts, each after the one before was taken: the time of one message for the sender, and for
+    /// the receiver. `polled` says whether the receiver looks meanwhile.
+    fn bursts<const N: usize>(
+        &mut self,
+        time: Duration,
+        polled: bool,
+    ) -> Outcome<(Summary, Summary)> {
         self.gate.set(0);
         self.tell(task::TAKE_BURSTS, self.burst as usize)?;
         let Sender { end, gate, clock, seed, burst, .. } = self;
@@ -108,7 +124,8 @@ impl<E: End> Sender<E> {
             let before = clock.read();
             for message in 0..*burst {
                 let first = seed.wrapping_add(message);
-                let words = std::array::from_fn(|at| first.wrapping_add(STEP.wrapping_mul(at as u64)));
+                let words =
+                    std::array::from_fn(|at| first.wrapping_add(STEP.wrapping_mul(at as u64)));
                 end.send_words::<N>(handler::DATA, &words)?;
             }
             samples[done] = clock.read().wrapping_sub(before);
@@ -124,7 +141,8 @@ impl<E: End> Sender<E> {
         let [taken, found, p50, p99, p999, mean, count] = self.reply()?;
         check("messages", taken, done as u64 * self.burst)?;
         check("their sum", found, sum)?;
-        let each = samples[..done].iter().map(|&ticks| self.clock.ns(ticks) / self.burst as f64).collect();
+        let each =
+            samples[..done].iter().map(|&ticks| self.clock.ns(ticks) / self.burst as f64).collect();
         let [p50_ns, p99_ns, p999_ns, mean_ns] = [p50, p99, p999, mean].map(f64::from_bits);
         Ok((Summary::of_nanoseconds(each), Summary { p50_ns, p99_ns, p999_ns, mean_ns, count }))
     }
@@ -198,6 +216,8 @@ fn until_it_looks() {
 
 /// The sum of the words of a burst of so many messages that begins with that one.
 pub(super) fn sum_of_burst(seed: u64, messages: u64, words: u64) -> u64 {
-    let of_seeds = seed.wrapping_mul(messages).wrapping_add(messages * (messages - 1) / 2).wrapping_mul(words);
-    of_seeds.wrapping_add(STEP.wrapping_mul(words * words.saturating_sub(1) / 2).wrapping_mul(messages))
+    let of_seeds =
+        seed.wrapping_mul(messages).wrapping_add(messages * (messages - 1) / 2).wrapping_mul(words);
+    of_seeds
+        .wrapping_add(STEP.wrapping_mul(words * words.saturating_sub(1) / 2).wrapping_mul(messages))
 }

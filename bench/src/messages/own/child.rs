@@ -3,8 +3,10 @@
 //! ```text
 //! EXE bench-own-messages CASE --cpus A,B --millis N --count N [--second PROCESS/DESCRIPTOR/RANK]
 //! ```
-//! Measures the case once, with a second process that it starts by the last argument (see [`lab`](crate::lab)). Prints lines `at N`, so many messages are through, where that is long, and last, as one line, a JSON array of [`Finding`]s;
-//! then ends. What goes wrong goes to standard error, and the child ends badly. It dies with the harness, and the second process with it.
+//! Measures the case once, with a second process that it starts by the last argument (see
+//! [`lab`](crate::lab)). Prints lines `at N`, so many messages are through, where that is long, and
+//! last, as one line, a JSON array of [`Finding`]s; then ends. What goes wrong goes to standard
+//! error, and the child ends badly. It dies with the harness, and the second process with it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -29,7 +31,8 @@ pub struct Task {
     pub cpus: [usize; 2],
     /// For about so long each of its parts is measured.
     pub time: Duration,
-    /// Messages of `exactly-once`; mebibytes that are buffered in `stopped`; searches of `tpuz`, 0 for a small one, also for that of `tpuz-simulated`.
+    /// Messages of `exactly-once`; mebibytes that are buffered in `stopped`; searches of `tpuz`, 0
+    /// for a small one, also for that of `tpuz-simulated`.
     pub count: u64,
     /// The first process: a part of the names of groups.
     pub group: u32,
@@ -69,7 +72,11 @@ impl Finding {
 
     /// A rate: so many messages in so long.
     pub fn rate(case: &str, messages: u64, time: Duration) -> Finding {
-        Finding { case: case.to_owned(), found: Found::Rate(Throughput::new(messages, time)), buffered: None }
+        Finding {
+            case: case.to_owned(),
+            found: Found::Rate(Throughput::new(messages, time)),
+            buffered: None,
+        }
     }
 
     /// A rate, and so many of the messages were buffered.
@@ -88,7 +95,8 @@ pub(super) fn read_at(line: &str) -> Option<u64> {
     line.strip_prefix("at ")?.parse().ok()
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-own-messages`; `measure` does what it is asked for.
+/// Runs this process as a child of the harness. `args` are those after `bench-own-messages`;
+/// `measure` does what it is asked for.
 pub fn child_main(
     args: impl IntoIterator<Item = OsString>,
     measure: impl FnOnce(&mut Lab<Task>) -> Outcome<Vec<Finding>>,
@@ -96,27 +104,53 @@ pub fn child_main(
     exit(lab::run(|| parse(args), measure))
 }
 
-const USAGE: &str = "bench-own-messages CASE --cpus A,B --millis N --count N [--second PROCESS/DESCRIPTOR/RANK]";
+const USAGE: &str =
+    "bench-own-messages CASE --cpus A,B --millis N --count N [--second PROCESS/DESCRIPTOR/RANK]";
 
 /// What follows the program's name.
 pub(super) fn arguments(task: &Task) -> Vec<String> {
-    let (cpus, millis, count) = (place::list(&task.cpus), task.time.as_millis().to_string(), task.count.to_string());
-    ["bench-own-messages", task.case.name(), "--cpus", &cpus, "--millis", &millis, "--count", &count].map(str::to_owned).into()
+    let (cpus, millis, count) =
+        (place::list(&task.cpus), task.time.as_millis().to_string(), task.count.to_string());
+    [
+        "bench-own-messages",
+        task.case.name(),
+        "--cpus",
+        &cpus,
+        "--millis",
+        &millis,
+        "--count",
+        &count,
+    ]
+    .map(str::to_owned)
+    .into()
 }
 
 /// The task; and in the second process its place.
 fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<(Task, Option<Seat>)> {
-    let args: Vec<String> = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let args: Vec<String> =
+        args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let words: Vec<_> = args.iter().map(String::as_str).collect();
-    let [case, "--cpus", cpus, "--millis", millis, "--count", count, ref rest @ ..] = words[..] else {
+    let [case, "--cpus", cpus, "--millis", millis, "--count", count, ref rest @ ..] = words[..]
+    else {
         return Err(format!("usage: {USAGE}").into());
     };
-    let number = |word: &str| word.parse::<u64>().map_err(|_| format!("{word}: not a number; usage: {USAGE}"));
+    let number = |word: &str| {
+        word.parse::<u64>().map_err(|_| format!("{word}: not a number; usage: {USAGE}"))
+    };
     let cpus = place::numbers(cpus).and_then(|cpus| cpus.try_into().ok());
     let cpus = cpus.ok_or_else(|| format!("--cpus is not two numbers; usage: {USAGE}"))?;
     let seat = Seat::behind(rest, USAGE)?;
     let group = seat.map_or_else(std::process::id, |seat| seat.group);
-    Ok((Task { case: case.parse()?, cpus, time: Duration::from_millis(number(millis)?), count: number(count)?, group }, seat))
+    Ok((
+        Task {
+            case: case.parse()?,
+            cpus,
+            time: Duration::from_millis(number(millis)?),
+            count: number(count)?,
+            group,
+        },
+        seat,
+    ))
 }
 
 #[cfg(test)]
@@ -125,7 +159,13 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_understood() {
-        let task = Task { case: Own::Once, cpus: [3, 5], time: Duration::from_millis(7), count: 11, group: 13 };
+        let task = Task {
+            case: Own::Once,
+            cpus: [3, 5],
+            time: Duration::from_millis(7),
+            count: 11,
+            group: 13,
+        };
         let first = || arguments(&task).into_iter().skip(1).map(OsString::from);
         let second = first().chain(["--second", "13/17/1"].map(OsString::from));
         assert_eq!(parse(second).unwrap(), (task, Seat::read("13/17/1")));

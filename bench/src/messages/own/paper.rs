@@ -1,10 +1,14 @@
 //! The experiments of UDM's section 5: what is varied (D16, D17), and what the paper found.
 //!
-//! Figure 7 is known as a picture only: what the text says of it is that few messages are buffered once the interval exceeds what a message takes from the buffer, [`KNEE`], and fewer with smaller N. So the simulator, which has the paper's times, stands
-//! for it.
+//! Figure 7 is known as a picture only: what the text says of it is that few messages are buffered
+//! once the interval exceeds what a message takes from the buffer, [`KNEE`], and fewer with smaller
+//! N. So the simulator, which has the paper's times, stands for it.
 //!
-//! For real a cycle is [`CYCLE_NS`]: the machine is faster in handlers, but a page of the buffer costs what it costs. The paper's network interface notices at once that the receiver does not run; ours divert when a queue was full for longer
-//! than a time. So that this happens in the time that a consumer is late ([`AWAY_NS`]), requests are long, so that the queue holds four; and that time is longer in proportion than the paper's 2000 cycles.
+//! For real a cycle is [`CYCLE_NS`]: the machine is faster in handlers, but a page of the buffer
+//! costs what it costs. The paper's network interface notices at once that the receiver does not
+//! run; ours divert when a queue was full for longer than a time. So that this happens in the time
+//! that a consumer is late ([`AWAY_NS`]), requests are long, so that the queue holds four; and that
+//! time is longer in proportion than the paper's 2000 cycles.
 
 use crate::record::Record;
 
@@ -40,7 +44,8 @@ pub const OTHERS: [&str; 4] = ["null", "tpuz", "synth-100", "synth-10"];
 /// How the two take turns.
 pub const SCHEDULES: [&str; 3] = ["batch", "gang", "co"];
 
-/// A row of Table 6: run times as multiples of batch, and messages buffered, of Tpuz and of the other.
+/// A row of Table 6: run times as multiples of batch, and messages buffered, of Tpuz and of the
+/// other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Row {
     /// One of [`OTHERS`].
@@ -62,7 +67,8 @@ pub const TABLE_6: [Row; 4] = [
     Row { other: "synth-10", gang: (1.010, [61, 20]), co: (1.377, [167_400, 6_500]) },
 ];
 
-/// Table 5, in cycles: inserting into the buffer at least, a null handler from there, and a message by the direct path.
+/// Table 5, in cycles: inserting into the buffer at least, a null handler from there, and a message
+/// by the direct path.
 pub const TABLE_5: [f64; 3] = [163.0, 71.0, 65.0];
 
 /// The record of a point of Figure 7, found for real or in the simulator.
@@ -98,6 +104,8 @@ pub fn percent(records: &[Record], case: &str) -> Option<f64> {
 /// What one workload took as a multiple of what it took as a batch.
 pub fn multiple(records: &[Record], real: bool, other: &str, schedule: &str) -> Option<f64> {
     let case = |schedule| table_6(real, other, schedule);
-    let ns = |schedule| records.iter().find(|record| record.case == case(schedule)).map(|record| record.p50_ns);
+    let ns = |schedule| {
+        records.iter().find(|record| record.case == case(schedule)).map(|record| record.p50_ns)
+    };
     Some(ns(schedule)? / ns("batch")?)
 }

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use super::paper::{
-    CYCLE_NS, GROUPS, HANDLER, INTERVALS, Row, SCHEDULES, TABLE_6, figure_7, multiple, percent, table_6, table_6_alone,
-    table_6_other,
+    CYCLE_NS, GROUPS, HANDLER, INTERVALS, Row, SCHEDULES, TABLE_6, figure_7, multiple, percent,
+    table_6, table_6_alone, table_6_other,
 };
 use crate::record::Record;
 use crate::table::{BOLD, DIM, Paint, thousands};
@@ -17,7 +17,11 @@ const FIGURE: usize = 10;
 ///
 /// # Errors
 /// When `out` cannot be written.
-pub(in crate::messages) fn print(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+pub(in crate::messages) fn print(
+    records: &[Record],
+    out: &mut impl Write,
+    paint: &Paint,
+) -> io::Result<()> {
     shares(records, out, paint)?;
     workloads(records, true, out, paint)?;
     workloads(records, false, out, paint)
@@ -34,12 +38,16 @@ fn shares(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result
         return Ok(());
     }
     let us = HANDLER as f64 * CYCLE_NS / 1e3;
-    let head = format!("percent of messages buffered, by send interval in cycles (handler {HANDLER}; for real {us:.0} µs)");
+    let head = format!(
+        "percent of messages buffered, by send interval in cycles (handler {HANDLER}; for real {us:.0} µs)"
+    );
     writeln!(out, "\n{}", paint.text(BOLD, &head))?;
     let heads = INTERVALS.map(|interval| format!("{interval:>FIGURE$}")).concat();
     writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{heads}", "")))?;
     for (name, shares) in rows {
-        let cells = shares.map(|share| format!("{:>FIGURE$}", share.map_or("-".to_owned(), |share| format!("{share:.2}"))));
+        let cells = shares.map(|share| {
+            format!("{:>FIGURE$}", share.map_or("-".to_owned(), |share| format!("{share:.2}")))
+        });
         writeln!(out, "{name:<NAME$}{}", cells.concat())?;
     }
     Ok(())
@@ -55,17 +63,30 @@ fn buffered(records: &[Record], real: bool, other: &str, schedule: &str) -> Stri
     both.into_iter().flatten().collect::<Vec<_>>().join(" / ")
 }
 
-fn workloads(records: &[Record], real: bool, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let there =
-        |row: &&Row| SCHEDULES.iter().any(|schedule| records.iter().any(|r| r.case == table_6(real, row.other, schedule)));
+fn workloads(
+    records: &[Record],
+    real: bool,
+    out: &mut impl Write,
+    paint: &Paint,
+) -> io::Result<()> {
+    let there = |row: &&Row| {
+        SCHEDULES
+            .iter()
+            .any(|schedule| records.iter().any(|r| r.case == table_6(real, row.other, schedule)))
+    };
     let rows: Vec<_> = TABLE_6.iter().filter(there).collect();
     let alone = records.iter().find(|record| record.case == table_6_alone(real));
     if let Some(alone) = alone {
         let text = match real {
-            true => format!("Tpuz alone: {} million messages a second", thousands(1e3 / alone.p50_ns)),
+            true => {
+                format!("Tpuz alone: {} million messages a second", thousands(1e3 / alone.p50_ns))
+            }
             false => {
                 let cycles = alone.p50_ns * alone.samples as f64 / 1e6;
-                format!("Tpuz alone, simulated on four processors: {cycles:.1} million cycles, {} messages", alone.samples)
+                format!(
+                    "Tpuz alone, simulated on four processors: {cycles:.1} million cycles, {} messages",
+                    alone.samples
+                )
             }
         };
         writeln!(out, "\n{}", paint.text(BOLD, &text))?;
@@ -74,14 +95,24 @@ fn workloads(records: &[Record], real: bool, out: &mut impl Write, paint: &Paint
         return Ok(());
     }
     let heads = ["gang", "paper", "co", "paper"].map(|head| format!("{head:>FIGURE$}")).concat();
-    let head = format!("{:<NAME$}{heads}   messages buffered, batch; gang; co", "run time to batch's");
+    let head =
+        format!("{:<NAME$}{heads}   messages buffered, batch; gang; co", "run time to batch's");
     writeln!(out, "{}", paint.text(DIM, &head))?;
     for row in rows {
-        let ours = |schedule| multiple(records, real, row.other, schedule).map_or("-".to_owned(), |found| format!("{found:.3}"));
-        let cells = [ours("gang"), format!("{:.3}", row.gang.0), ours("co"), format!("{:.3}", row.co.0)];
+        let ours = |schedule| {
+            multiple(records, real, row.other, schedule)
+                .map_or("-".to_owned(), |found| format!("{found:.3}"))
+        };
+        let cells =
+            [ours("gang"), format!("{:.3}", row.gang.0), ours("co"), format!("{:.3}", row.co.0)];
         let cells = cells.map(|cell| format!("{cell:>FIGURE$}")).concat();
-        let shares = SCHEDULES.map(|schedule| buffered(records, real, row.other, schedule)).join("; ");
-        writeln!(out, "{:<NAME$}{cells}   {shares}", format!("Tpuz beside {}{}", row.other, if real { "" } else { ", sim." }))?;
+        let shares =
+            SCHEDULES.map(|schedule| buffered(records, real, row.other, schedule)).join("; ");
+        writeln!(
+            out,
+            "{:<NAME$}{cells}   {shares}",
+            format!("Tpuz beside {}{}", row.other, if real { "" } else { ", sim." })
+        )?;
     }
     Ok(())
 }
@@ -94,8 +125,17 @@ mod tests {
     use crate::record::{Label, Turn};
 
     fn record(case: &str, calls: u64, elapsed_ns: u64, buffered: u64) -> Record {
-        let label = Label { suite: "messages", case, system: "upcall", placement: Placement::TwoCores, mode: Mode::Polling };
-        let record = label.throughput(1, &[Turn { found: Throughput { calls, elapsed_ns }, lines: (140.0, 140.0) }]);
+        let label = Label {
+            suite: "messages",
+            case,
+            system: "upcall",
+            placement: Placement::TwoCores,
+            mode: Mode::Polling,
+        };
+        let record = label.throughput(
+            1,
+            &[Turn { found: Throughput { calls, elapsed_ns }, lines: (140.0, 140.0) }],
+        );
         Record { buffered: Some(buffered), ..record }
     }
 
@@ -117,10 +157,20 @@ mod tests {
             record("tpuz-simulated-null-batch", 1000, 200_000, 0),
             record("tpuz-simulated-null-gang", 1000, 203_000, 7),
         ]);
-        assert!(text.contains("12.50") && text.contains("synth-100, simulated") && text.contains("11.00"), "{text}");
+        assert!(
+            text.contains("12.50")
+                && text.contains("synth-100, simulated")
+                && text.contains("11.00"),
+            "{text}"
+        );
         assert!(text.contains("alone: 10.0 million") && text.contains("1.100     1.059"), "{text}");
         assert!(text.contains("5.00 % / 6.00 %") && !text.contains("beside null "), "{text}");
-        assert!(text.contains("beside null, sim.") && text.contains("1.015     1.009") && text.contains("0.70 %"), "{text}");
+        assert!(
+            text.contains("beside null, sim.")
+                && text.contains("1.015     1.009")
+                && text.contains("0.70 %"),
+            "{text}"
+        );
         assert_eq!(told(&[]), "");
     }
 }

@@ -69,7 +69,11 @@ const ROWS: [Row; 39] = [
 ///
 /// # Errors
 /// When `out` cannot be written.
-pub(in crate::messages) fn print(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+pub(in crate::messages) fn print(
+    records: &[Record],
+    out: &mut impl Write,
+    paint: &Paint,
+) -> io::Result<()> {
     if !ROWS.iter().any(|row| line(row, records).is_some()) {
         return Ok(());
     }
@@ -84,7 +88,11 @@ pub(in crate::messages) fn print(records: &[Record], out: &mut impl Write, paint
         let exact = matches!(row, Row::Ratio(..) | Row::Less(..));
         let shown_found = if exact { format!("{found:.2}") } else { thousands(found) };
         let aim = aim.map_or(String::new(), |aim| format!("≤ {}", thousands(aim)));
-        let text = format!("{what:<NAME$}{shown_found:>FIGURE$}{:>FIGURE$}{aim:>FIGURE$}{:>FIGURE$}", shown(p99), shown(line_ns));
+        let text = format!(
+            "{what:<NAME$}{shown_found:>FIGURE$}{:>FIGURE$}{aim:>FIGURE$}{:>FIGURE$}",
+            shown(p99),
+            shown(line_ns)
+        );
         writeln!(out, "{}", style.map_or(text.clone(), |style| paint.text(style, &text)))?;
     }
     Ok(())
@@ -137,16 +145,26 @@ mod tests {
     use crate::stats::Summary;
 
     fn label(case: &str) -> Label<'_> {
-        Label { suite: "messages", case, system: "upcall", placement: Placement::TwoCores, mode: Mode::Polling }
+        Label {
+            suite: "messages",
+            case,
+            system: "upcall",
+            placement: Placement::TwoCores,
+            mode: Mode::Polling,
+        }
     }
 
     fn time(case: &str, ns: f64) -> Record {
-        let found = Summary { p50_ns: ns, p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, mean_ns: ns, count: 5 };
+        let found =
+            Summary { p50_ns: ns, p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, mean_ns: ns, count: 5 };
         label(case).latency(&[Turn { found, lines: (140.0, 140.0) }])
     }
 
     fn rate(case: &str, calls: u64) -> Record {
-        label(case).throughput(1, &[Turn { found: Throughput { calls, elapsed_ns: 1_000_000 }, lines: (140.0, 140.0) }])
+        label(case).throughput(
+            1,
+            &[Turn { found: Throughput { calls, elapsed_ns: 1_000_000 }, lines: (140.0, 140.0) }],
+        )
     }
 
     fn told(records: &[Record], colour: bool) -> String {
@@ -166,13 +184,30 @@ mod tests {
             rate("exactly-once-diverted", 1234),
         ];
         let text = told(&records, false);
-        let row = |begin: &str| text.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{begin}: {text}"));
-        assert!(row("atomic section, 1").contains(" 1.3 ") && row("atomic section, 1").contains("≤ 2.0"), "{text}");
-        assert!(row("buffered to direct, 0").contains("3.00") && row("percent").contains("3.85"), "{text}");
-        assert!(row("messages of them").contains("1 234") && !text.contains("poll") && !text.contains('\x1b'), "{text}");
+        let row = |begin: &str| {
+            text.lines()
+                .find(|line| line.starts_with(begin))
+                .unwrap_or_else(|| panic!("{begin}: {text}"))
+        };
+        assert!(
+            row("atomic section, 1").contains(" 1.3 ")
+                && row("atomic section, 1").contains("≤ 2.0"),
+            "{text}"
+        );
+        assert!(
+            row("buffered to direct, 0").contains("3.00") && row("percent").contains("3.85"),
+            "{text}"
+        );
+        assert!(
+            row("messages of them").contains("1 234")
+                && !text.contains("poll")
+                && !text.contains('\x1b'),
+            "{text}"
+        );
         let coloured = told(&records, true);
         assert!(
-            coloured.contains(&format!("{RED}buffered to direct")) && coloured.contains(&format!("{GREEN}atomic")),
+            coloured.contains(&format!("{RED}buffered to direct"))
+                && coloured.contains(&format!("{GREEN}atomic")),
             "{coloured}"
         );
         assert_eq!(told(&[], true), "");
@@ -182,7 +217,9 @@ mod tests {
     fn every_case_is_told() {
         let tells_of = |own: Own| {
             ROWS.iter().any(|row| match row {
-                Row::Time(_, case, _) | Row::Rate(_, case) | Row::Count(_, case) => case.starts_with(own.name()),
+                Row::Time(_, case, _) | Row::Rate(_, case) | Row::Count(_, case) => {
+                    case.starts_with(own.name())
+                }
                 Row::Ratio(..) | Row::Less(..) => false,
             })
         };

@@ -1,4 +1,5 @@
-//! Programs in C for these tests: compiled here, with the address and undefined-behaviour sanitizers, and linked with the library that cargo built.
+//! Programs in C for these tests: compiled here, with the address and undefined-behaviour
+//! sanitizers, and linked with the library that cargo built.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +9,8 @@ pub fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The shared library, in `folder` by the names that it has when it is installed: cargo puts it beside this test.
+/// The shared library, in `folder` by the names that it has when it is installed: cargo puts it
+/// beside this test.
 pub fn install(folder: &Path) {
     let library = std::env::current_exe().unwrap().with_file_name("libupcall_c.so");
     for name in ["libupcall.so", "libupcall.so.0"] {
@@ -16,7 +18,8 @@ pub fn install(folder: &Path) {
     }
 }
 
-/// Compiles `sources`, which find the headers in `folder`, to `folder/output`, with these options beside those that all have.
+/// Compiles `sources`, which find the headers in `folder`, to `folder/output`, with these options
+/// beside those that all have.
 pub fn compile(options: &[&str], sources: &[PathBuf], folder: &Path, output: &str) {
     let mut gcc = Command::new("gcc");
     gcc.args([
@@ -35,7 +38,8 @@ pub fn compile(options: &[&str], sources: &[PathBuf], folder: &Path, output: &st
     assert!(run.status.success(), "{output}: {}", String::from_utf8_lossy(&run.stderr));
 }
 
-/// Where the library is built with a sanitizer of Rust's (`make asan`), gcc's cannot be linked with it, and programs in C are left out.
+/// Where the library is built with a sanitizer of Rust's (`make asan`), gcc's cannot be linked with
+/// it, and programs in C are left out.
 pub fn left_out() -> bool {
     let out = std::env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer"));
     if out {
@@ -44,10 +48,14 @@ pub fn left_out() -> bool {
     out
 }
 
-/// Runs a program. Stacks of servers are not those that the sanitizer knows, and some of the runtime's memory is meant to stay: so leaks are for clients only.
+/// Runs a program. Stacks of servers are not those that the sanitizer knows, and some of the
+/// runtime's memory is meant to stay: so leaks are for clients only.
 pub fn command(program: &Path, leaks: bool) -> Command {
     let mut command = Command::new(program);
     let leaks = u8::from(leaks);
-    command.env("ASAN_OPTIONS", format!("detect_leaks={leaks}:detect_stack_use_after_return=0:halt_on_error=1"));
+    command.env(
+        "ASAN_OPTIONS",
+        format!("detect_leaks={leaks}:detect_stack_use_after_return=0:halt_on_error=1"),
+    );
     command
 }

@@ -1,4 +1,5 @@
-//! The member in Rust of the tests of languages: the same as `member.c`, and `members.py` for Python.
+//! The member in Rust of the tests of languages: the same as `member.c`, and `members.py` for
+//! Python.
 #![allow(dead_code)] // Not every test uses all of it.
 
 use std::cell::{Cell, RefCell};
@@ -80,7 +81,9 @@ fn handlers(next: &Next) -> (Handlers, Kinds, Rc<Cell<bool>>) {
     let of = round(2);
     handlers.on(kinds.small, move |_, from, value| assert_eq!(value, small(of(from))));
     let of = round(3);
-    handlers.on(kinds.array, move |group, from, value| assert_eq!(value, array(of(from), from, group.rank())));
+    handlers.on(kinds.array, move |group, from, value| {
+        assert_eq!(value, array(of(from), from, group.rank()))
+    });
     let of = round(4);
     handlers.on(kinds.words, move |_, from, value| assert_eq!(value, words(of(from))));
     let of = round(5);
@@ -158,10 +161,16 @@ pub fn survive(name: &str, size: usize, rank: usize, ready: impl FnOnce()) {
     }
 }
 
-/// Joins with another list of kinds than a process. Whoever comes first takes the other in, and refuses it by name: it may be either.
+/// Joins with another list of kinds than a process. Whoever comes first takes the other in, and
+/// refuses it by name: it may be either.
 pub fn differ(name: &str, other: &mut Child) {
     let said = refusal(name, other);
-    assert!(["\"number\"", "u64", "i64", "all members register the same kinds"].iter().all(|part| said.contains(part)), "{said}");
+    assert!(
+        ["\"number\"", "u64", "i64", "all members register the same kinds"]
+            .iter()
+            .all(|part| said.contains(part)),
+        "{said}"
+    );
 }
 
 /// What the one says that was refused.
@@ -212,7 +221,8 @@ impl Payload for Liar {
 pub fn lie(name: &str) {
     let mut handlers = Handlers::new();
     let number = handlers.kind::<Liar>("number");
-    let group = Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
+    let group =
+        Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
     group.send(1, number, &Liar).unwrap();
     while group.event().is_none() {
         group.wait(Some(Duration::from_secs(20)));
@@ -225,7 +235,8 @@ pub fn send_large(name: &str, looks: impl FnOnce()) {
     let mut handlers = Handlers::new();
     let (bytes, number) = (handlers.kind::<[u8]>("bytes"), handlers.kind::<u64>("number"));
     handlers.kind::<str>("text");
-    let group = Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
+    let group =
+        Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
     group.barrier().unwrap();
     let mut large = vec![0; 64 << 20];
     (large[0], large[(64 << 20) - 1]) = (3, 5);
@@ -234,13 +245,15 @@ pub fn send_large(name: &str, looks: impl FnOnce()) {
     looks();
 }
 
-/// Has the only other member answer so many numbers in the middle of what that computes, and sends it a lie in the end.
+/// Has the only other member answer so many numbers in the middle of what that computes, and sends
+/// it a lie in the end.
 pub fn interrupt(name: &str, count: u64) {
     let mut handlers = Handlers::new();
     let (number, lie) = (handlers.kind::<u64>("number"), handlers.kind::<Liar>("lie"));
     handlers.kind::<str>("text");
     handlers.kind::<[u64; 9]>("long");
-    let group = Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
+    let group =
+        Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
     group.barrier().unwrap();
     let mut answered = 0;
     let mut hear = |until: u64| {
@@ -250,7 +263,10 @@ pub fn interrupt(name: &str, count: u64) {
                     assert_eq!(answer, Some(answered));
                     answered += 1;
                 }
-                Err(_) => assert!(group.wait(Some(Duration::from_secs(20))), "{answered} of {until} were answered"),
+                Err(_) => assert!(
+                    group.wait(Some(Duration::from_secs(20))),
+                    "{answered} of {until} were answered"
+                ),
             }
         }
     };

@@ -2,7 +2,10 @@
 
 upcall::interface!("tests/languages/every.wit");
 
-use every::{Color, Deep, Every, Family, Found, Mode, Node, Numbers, Serve, ServeNode, ServedFamily, ServedFound, Shape};
+use every::{
+    Color, Deep, Every, Family, Found, Mode, Node, Numbers, Serve, ServeNode, ServedFamily,
+    ServedFound, Shape,
+};
 use more::More;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -167,8 +170,20 @@ pub fn client([name, other]: &[String; 2]) {
     let every = Every::bind(name).unwrap();
     every.null().unwrap();
     assert_eq!(every.add(2, 3), Ok(5));
-    let numbers =
-        Numbers { a: 1, b: 2, c: 3, d: u64::MAX, e: -1, f: -2, g: -3, h: i64::MIN, i: 1.5, j: -2.5, k: true, l: '\u{1F600}' };
+    let numbers = Numbers {
+        a: 1,
+        b: 2,
+        c: 3,
+        d: u64::MAX,
+        e: -1,
+        f: -2,
+        g: -3,
+        h: i64::MIN,
+        i: 1.5,
+        j: -2.5,
+        k: true,
+        l: '\u{1F600}',
+    };
     assert_eq!(every.get_numbers(&numbers), Ok(numbers));
     assert_eq!(every.get_deep(&deep()), Ok(deep()));
     for shape in [Shape::Dot, Shape::Circle(0.25), Shape::Named(deep()), Shape::Small(9)] {
@@ -180,7 +195,10 @@ pub fn client([name, other]: &[String; 2]) {
     }
     assert_eq!((every.fixed(&[9; 32]), every.total(&[1, 2, 3])), (Ok([9; 32]), Ok(6)));
     assert_eq!(every.bind_("x"), Err(Failure::Returned("x".into())));
-    assert!(matches!(every.bind_(&"x".repeat(101)), Err(Failure::Call(CallError::TooLong { len: 101, .. }))));
+    assert!(matches!(
+        every.bind_(&"x".repeat(101)),
+        Err(Failure::Call(CallError::TooLong { len: 101, .. }))
+    ));
     assert_eq!(every.bare(), Err(Failure::Returned(())));
     assert!(matches!(every.node_root(), Err(Failure::Returned(Error::NotFound))));
     assert_eq!(every.fail(), Err(CallError::Panicked("as asked".into())));
@@ -208,11 +226,14 @@ fn objects(every: &Every, other: &str) {
     assert_eq!(node.adopt(children.remove(0)), Ok(5));
     drop(children);
     assert_eq!(every.alive(), Ok(2));
-    let family = every.swap(Family { parent: node, label: "ab".into(), child: Some(third) }).unwrap();
+    let family =
+        every.swap(Family { parent: node, label: "ab".into(), child: Some(third) }).unwrap();
     let child = family.child.unwrap();
     assert_eq!((family.label.as_str(), child.name().unwrap().as_str()), ("abab", "leaf"));
     assert_eq!(every.names(vec![&family.parent, &child]), Ok(vec!["child".into(), "leaf".into()]));
-    assert!(matches!(every.find(100), Ok(Found::Many(all)) if all.len() == 100 && every.alive() == Ok(102)));
+    assert!(
+        matches!(every.find(100), Ok(Found::Many(all)) if all.len() == 100 && every.alive() == Ok(102))
+    );
     drop((family.parent, child));
     let more = More::bind(other).unwrap();
     let old = Node::new(&Every::from(&more), "old", Color::Green).unwrap();

@@ -16,11 +16,18 @@ pub struct Server<'h> {
 impl<'h> Header<'h> {
     pub fn server(&self, prefix: &str) -> Server<'h> {
         let mut server = Server::default();
-        let lines = self.0.lines().skip_while(|line| *line != format!("typedef struct {prefix}_server_t {{"));
+        let lines = self
+            .0
+            .lines()
+            .skip_while(|line| *line != format!("typedef struct {prefix}_server_t {{"));
         for line in lines.take_while(|line| !line.starts_with('}')).map(str::trim) {
-            if let Some((name, params)) = line.strip_prefix("void (*").and_then(|rest| rest.split_once(")(")) {
+            if let Some((name, params)) =
+                line.strip_prefix("void (*").and_then(|rest| rest.split_once(")("))
+            {
                 server.functions.insert(name.to_owned(), params.trim_end_matches(");"));
-            } else if let Some((part, name)) = line.strip_prefix("const ").and_then(|rest| rest.split_once("_server_t *")) {
+            } else if let Some((part, name)) =
+                line.strip_prefix("const ").and_then(|rest| rest.split_once("_server_t *"))
+            {
                 server.parts.insert(name.trim_end_matches(';'), part);
             }
         }
@@ -30,7 +37,11 @@ impl<'h> Header<'h> {
     /// The parameters of a client's function.
     pub fn client(&self, prefix: &str, procedure: &str) -> &'h str {
         let head = format!("upcall_status {prefix}_{procedure}(");
-        self.0.lines().find_map(|line| line.strip_prefix(&head)).expect("a client's function").trim_end_matches(");")
+        self.0
+            .lines()
+            .find_map(|line| line.strip_prefix(&head))
+            .expect("a client's function")
+            .trim_end_matches(");")
     }
 
     /// How a procedure's result is freed, if it has anything to free.
@@ -44,7 +55,8 @@ impl<'h> Header<'h> {
     /// The function that makes a server's object of this type.
     pub fn new_of(&self, served: &str) -> &'h str {
         let rest = self.0.lines().filter_map(|line| line.strip_prefix(served)?.strip_prefix(" *"));
-        let mut found = rest.filter_map(|rest| rest.strip_suffix("(void *value, void (*drop)(void *value));"));
+        let mut found =
+            rest.filter_map(|rest| rest.strip_suffix("(void *value, void (*drop)(void *value));"));
         found.next().expect("a function that makes one")
     }
 }

@@ -1,7 +1,9 @@
 //! The C of servers that give objects back (`idl/tests/echo/objects.rs`).
 //!
-//! The first server has the objects. The second asks it by a generated client: what it holds are resources, each behind an object of its own. Values of clients and of servers differ in what their pointers
-//! point to; so one function for each type visits the handles in a value, and what they are is changed in place.
+//! The first server has the objects. The second asks it by a generated client: what it holds are
+//! resources, each behind an object of its own. Values of clients and of servers differ in what
+//! their pointers point to; so one function for each type visits the handles in a value, and what
+//! they are is changed in place.
 
 use super::header::Header;
 use std::collections::BTreeMap;
@@ -78,7 +80,8 @@ static bool good_(upcall_status status, upcall_call *call, const upcall_error *e
 }
 "#;
 
-/// The functions of both servers. What the types are called is the generator's affair: it is taken from the header.
+/// The functions of both servers. What the types are called is the generator's affair: it is taken
+/// from the header.
 pub fn gives_objects(interface: &'static Interface, header: &Header<'_>) -> String {
     let server = header.server("gives_objects");
     let mut out = HEAD.to_owned();
@@ -89,14 +92,17 @@ pub fn gives_objects(interface: &'static Interface, header: &Header<'_>) -> Stri
         Some(Type::Own(id)) => procedure.name.strip_prefix("make-").map(|number| (*id, number)),
         _ => None,
     };
-    let resources: BTreeMap<TypeId, &str> = interface.interface().procedures.iter().filter_map(made).collect();
+    let resources: BTreeMap<TypeId, &str> =
+        interface.interface().procedures.iter().filter_map(made).collect();
     for procedure in &interface.interface().procedures {
         let member = procedure.name.replace('-', "_");
         let params = &server.functions[&member];
         let client = header.client("gives_objects", &member);
         let (kind, number) = procedure.name.split_once('-').unwrap_or((&procedure.name, ""));
         let (plain, forward) = match kind {
-            "alive" => ("    *result = (uint64_t)alive_;\n".to_owned(), asked(&member, "", "result", "")),
+            "alive" => {
+                ("    *result = (uint64_t)alive_;\n".to_owned(), asked(&member, "", "result", ""))
+            }
             "make" => {
                 let (_, result) = params.rsplit_once(", ").expect("a result");
                 let new = header.new_of(result.trim_end_matches("**result").trim());
@@ -105,7 +111,12 @@ pub fn gives_objects(interface: &'static Interface, header: &Header<'_>) -> Stri
                     format!("    *result = {new}(object_new_(number), object_drop_);\n"),
                     format!(
                         "    void *got;\n{}",
-                        asked(&member, "number, ", "(void *)&got", &format!("*result = {new}(proxy_new_(got), proxy_drop_);"))
+                        asked(
+                            &member,
+                            "number, ",
+                            "(void *)&got",
+                            &format!("*result = {new}(proxy_new_(got), proxy_drop_);")
+                        )
                     ),
                 )
             }
@@ -116,7 +127,11 @@ pub fn gives_objects(interface: &'static Interface, header: &Header<'_>) -> Stri
             _ => {
                 let ty = &procedure.params[0].ty;
                 let param = params.split(", ").nth(2).expect("a value");
-                let served = param.trim_start_matches("const ").trim_end_matches("*v").trim_end_matches(" v").trim();
+                let served = param
+                    .trim_start_matches("const ")
+                    .trim_end_matches("*v")
+                    .trim_end_matches(" v")
+                    .trim();
                 let (served, value) = if param.ends_with("*v") && param.starts_with("const ") {
                     (served.to_owned(), "*v")
                 } else {
@@ -130,7 +145,10 @@ pub fn gives_objects(interface: &'static Interface, header: &Header<'_>) -> Stri
                 );
                 // A client takes values as a server does: by a pointer or by themselves.
                 let theirs = client.split(", ").nth(1).expect("a value");
-                let argument = match theirs.strip_prefix("const ").and_then(|ty| ty.strip_suffix("*v")) {
+                let argument = match theirs
+                    .strip_prefix("const ")
+                    .and_then(|ty| ty.strip_suffix("*v"))
+                {
                     Some(ty) if value == "*v" => format!("(const {ty}*)(const void *)&value_, "),
                     _ => format!("*({}*)(void *)&value_, ", theirs.trim_end_matches('v')),
                 };
@@ -142,11 +160,16 @@ pub fn gives_objects(interface: &'static Interface, header: &Header<'_>) -> Stri
                     ),
                 };
                 let out = format!("{copy}    {walk}(&value_, out_, NULL);\n");
-                let result = client.split(", ").nth(2).expect("a result").trim_end_matches("*result").trim();
+                let result =
+                    client.split(", ").nth(2).expect("a result").trim_end_matches("*result").trim();
                 let forward = match kind {
-                    // What the client got lives until the next call of the procedure: by then the one before has been answered.
+                    // What the client got lives until the next call of the procedure: by then the
+                    // one before has been answered.
                     "echo" => {
-                        let free = header.free("gives_objects", &member).unwrap_or_default().replace("(result)", "(&kept)");
+                        let free = header
+                            .free("gives_objects", &member)
+                            .unwrap_or_default()
+                            .replace("(result)", "(&kept)");
                         let free = free.replace("*result", "kept");
                         format!(
                             "    static {result} kept;\n    static bool have;\n    _Static_assert(sizeof kept == sizeof *result, \"of one size\");\n{out}    \
@@ -155,7 +178,9 @@ pub fn gives_objects(interface: &'static Interface, header: &Header<'_>) -> Stri
                                 &member,
                                 &argument,
                                 "&kept",
-                                &format!("have = true, {walk}(&kept, back_, NULL), memcpy(result, &kept, sizeof kept);")
+                                &format!(
+                                    "have = true, {walk}(&kept, back_, NULL), memcpy(result, &kept, sizeof kept);"
+                                )
                             )
                         )
                     }
@@ -173,7 +198,10 @@ pub fn gives_objects(interface: &'static Interface, header: &Header<'_>) -> Stri
             }
         };
         for (which, body) in [("has", plain), ("asks", forward)] {
-            let _ = writeln!(functions, "static void {which}_{member}({params}) {{\n    (void)context, (void)call;\n{body}}}");
+            let _ = writeln!(
+                functions,
+                "static void {which}_{member}({params}) {{\n    (void)context, (void)call;\n{body}}}"
+            );
         }
     }
     let _ = write!(
@@ -184,7 +212,11 @@ pub fn gives_objects(interface: &'static Interface, header: &Header<'_>) -> Stri
          {walks}{functions}"
     );
     for which in ["has", "asks"] {
-        let all: String = server.functions.keys().map(|member| format!("    .{member} = {which}_{member},\n")).collect();
+        let all: String = server
+            .functions
+            .keys()
+            .map(|member| format!("    .{member} = {which}_{member},\n"))
+            .collect();
         let _ = writeln!(out, "static gives_objects_server_t {which}_ = {{\n{all}}};");
     }
     let mut fills = String::new();
@@ -226,13 +258,22 @@ fn asked(member: &str, argument: &str, result: &str, then: &str) -> String {
 }
 
 /// Statements that visit all handles in the value that C calls `place`, from left to right.
-fn visits(model: &Model, numbers: &BTreeMap<TypeId, &str>, ty: &Type, place: &str, depth: usize) -> String {
+fn visits(
+    model: &Model,
+    numbers: &BTreeMap<TypeId, &str>,
+    ty: &Type,
+    place: &str,
+    depth: usize,
+) -> String {
     if !model.holds(ty).any() {
         return String::new();
     }
     let of = |ty: &Type, place: String| visits(model, numbers, ty, &place, depth + 1);
     let each = |ty: &Type, count: &str| {
-        format!("for (size_t i{depth} = 0; i{depth} < {count}; i{depth}++) {{ {} }}\n", of(ty, format!("{place}.data[i{depth}]")))
+        format!(
+            "for (size_t i{depth} = 0; i{depth} < {count}; i{depth}++) {{ {} }}\n",
+            of(ty, format!("{place}.data[i{depth}]"))
+        )
     };
     let member = |name: &str| format!("{place}.{}", name.replace('-', "_"));
     match model.resolve(ty) {
@@ -242,21 +283,38 @@ fn visits(model: &Model, numbers: &BTreeMap<TypeId, &str>, ty: &Type, place: &st
         }
         Type::List(t) => each(t, &format!("{place}.len")),
         Type::FixedList(t, n) => each(t, &n.to_string()),
-        Type::Option(t) => format!("if ({place}.is_some) {{ {} }}\n", of(t, format!("{place}.value"))),
-        Type::Result(ok, err) => {
-            let side =
-                |t: &Option<Box<Type>>, name: &str| t.as_ref().map_or(String::new(), |t| of(t, format!("{place}.as.{name}")));
-            format!("if ({place}.is_err) {{ {} }} else {{ {} }}\n", side(err, "err"), side(ok, "ok"))
+        Type::Option(t) => {
+            format!("if ({place}.is_some) {{ {} }}\n", of(t, format!("{place}.value")))
         }
-        Type::Tuple(types) => types.iter().enumerate().map(|(n, t)| of(t, format!("{place}.f{n}"))).collect(),
+        Type::Result(ok, err) => {
+            let side = |t: &Option<Box<Type>>, name: &str| {
+                t.as_ref().map_or(String::new(), |t| of(t, format!("{place}.as.{name}")))
+            };
+            format!(
+                "if ({place}.is_err) {{ {} }} else {{ {} }}\n",
+                side(err, "err"),
+                side(ok, "ok")
+            )
+        }
+        Type::Tuple(types) => {
+            types.iter().enumerate().map(|(n, t)| of(t, format!("{place}.f{n}"))).collect()
+        }
         Type::Named(id) => match &model.def(*id).shape {
-            Shape::Record(fields) => fields.iter().map(|field| of(&field.ty, member(&field.name))).collect(),
+            Shape::Record(fields) => {
+                fields.iter().map(|field| of(&field.ty, member(&field.name))).collect()
+            }
             Shape::Variant(cases) => {
                 let case = |(number, case): (usize, &upcall_idl::model::Case)| {
-                    let value = case.ty.as_ref().map_or(String::new(), |ty| of(ty, member(&format!("as.{}", case.name))));
+                    let value = case
+                        .ty
+                        .as_ref()
+                        .map_or(String::new(), |ty| of(ty, member(&format!("as.{}", case.name))));
                     format!("case {number}: {value} break;\n")
                 };
-                format!("switch ({place}.tag) {{ {} }}\n", cases.iter().enumerate().map(case).collect::<String>())
+                format!(
+                    "switch ({place}.tag) {{ {} }}\n",
+                    cases.iter().enumerate().map(case).collect::<String>()
+                )
             }
             _ => String::new(),
         },

@@ -1,4 +1,5 @@
-//! Programs in Python, as processes of their own, with the engine that cargo has built beside this test.
+//! Programs in Python, as processes of their own, with the engine that cargo has built beside this
+//! test.
 #![allow(dead_code)] // Not every test uses all of it.
 
 use std::io::{BufRead, BufReader, Read};
@@ -20,23 +21,33 @@ pub fn interpreter() -> &'static str {
     static PYTHON: OnceLock<String> = OnceLock::new();
     PYTHON.get_or_init(|| {
         let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
-        let asked = Command::new(&python).args(["-c", "import sys; print(sys.version_info >= (3, 11), sys.version)"]).output();
-        let said = asked
-            .unwrap_or_else(|error| panic!("`{python}` cannot be run: {error}; these tests need Python 3.11 or newer ($PYTHON)"));
+        let asked = Command::new(&python)
+            .args(["-c", "import sys; print(sys.version_info >= (3, 11), sys.version)"])
+            .output();
+        let said = asked.unwrap_or_else(|error| {
+            panic!(
+                "`{python}` cannot be run: {error}; these tests need Python 3.11 or newer ($PYTHON)"
+            )
+        });
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        assert!(said.starts_with("True"), "`{python}` is too old for upcall, which needs Python 3.11 or newer ($PYTHON): {said}");
+        assert!(
+            said.starts_with("True"),
+            "`{python}` is too old for upcall, which needs Python 3.11 or newer ($PYTHON): {said}"
+        );
         python
     })
 }
 
-/// A Python to be run. Ctrl-C ends it, also where these tests were started in the background by a shell that has them ignore it.
+/// A Python to be run. Ctrl-C ends it, also where these tests were started in the background by a
+/// shell that has them ignore it.
 pub fn python() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", interpreter()]);
     command
 }
 
-/// Where the engine is built with a sanitizer of Rust's (`make asan`), an interpreter without one cannot load it, and programs in Python are left out.
+/// Where the engine is built with a sanitizer of Rust's (`make asan`), an interpreter without one
+/// cannot load it, and programs in Python are left out.
 pub fn left_out() -> bool {
     let out = std::env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer"));
     if out {
@@ -67,7 +78,9 @@ impl Programs {
     /// A program of `tests/programs`.
     pub fn command(&self, program: &str) -> Command {
         let mut command = python();
-        command.args(["-W", "error", "-X", "faulthandler"]).arg(here("tests/programs").join(program));
+        command
+            .args(["-W", "error", "-X", "faulthandler"])
+            .arg(here("tests/programs").join(program));
         command.env("PYTHONPATH", self.path()).env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
@@ -81,7 +94,8 @@ impl Programs {
 
 /// Waits for a program, which must end well, and in time.
 pub fn finish(command: &mut Command, what: &str) -> Output {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut errors = child.stderr.take().unwrap();
     let mut output = child.stdout.take().unwrap();
     let (status, stdout, stderr) = std::thread::scope(|scope| {
@@ -104,8 +118,10 @@ pub fn finish(command: &mut Command, what: &str) -> Output {
         };
         (status, output.join().unwrap(), errors.join().unwrap())
     });
-    let said = || format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-    let status = status.unwrap_or_else(|| panic!("{what} did not end within {PATIENCE:?}:\n{}", said()));
+    let said =
+        || format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    let status =
+        status.unwrap_or_else(|| panic!("{what} did not end within {PATIENCE:?}:\n{}", said()));
     assert!(status.success(), "{what} ended with {status}:\n{}", said());
     Output { status, stdout, stderr }
 }

@@ -1,4 +1,5 @@
-//! Walks over chains of lines that the home has written: from how many on an invocation is worth it (P8, P12).
+//! Walks over chains of lines that the home has written: from how many on an invocation is worth it
+//! (P8, P12).
 
 use super::objects::{Line, Ordinary, Subject, Walk, touch_chain};
 use super::ways::{Caller, attend, batches, create, found, name, on_a_processor, operations};
@@ -13,7 +14,9 @@ use upcall_bench::stats::Clock;
 pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let task = lab.task;
     // The caller has said how many.
-    let touch = |home: &Homed<Queue<Line>>, gate: &Gate| Ok(home.access(|lines| touch_chain(lines, gate.said()))?);
+    let touch = |home: &Homed<Queue<Line>>, gate: &Gate| {
+        Ok(home.access(|lines| touch_chain(lines, gate.said()))?)
+    };
     let polls = |gate: &Gate| {
         let home = create(&task, "chain", &Walk(0))?;
         let clock = Clock::in_order();
@@ -57,7 +60,13 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
                 black_box(away.bulk(|object| Walk::run(object, black_box(count)))?);
                 Ok(())
             })?;
-            let ways = [(way::ACCESS, access), (way::READ, read), (way::URGENT, urgent), (way::AUTO, auto), (way::BULK, bulk)];
+            let ways = [
+                (way::ACCESS, access),
+                (way::READ, read),
+                (way::URGENT, urgent),
+                (way::AUTO, auto),
+                (way::BULK, bulk),
+            ];
             told.extend(ways.map(|(way, times)| Finding::times(&chain(lines), way, times)));
         }
         caller.end();

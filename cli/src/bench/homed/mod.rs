@@ -1,5 +1,7 @@
-//! The suite `homed`: what `upcall_bench::homed::case` promises. The home and those who use its object are processes, each on its processor; they take turns by a [`Gate`](upcall_bench::lab::Gate), beside the object, where the home is to touch
-//! that between two operations.
+//! The suite `homed`: what `upcall_bench::homed::case` promises. The home and those who use its
+//! object are processes, each on its processor; they take turns by a
+//! [`Gate`](upcall_bench::lab::Gate), beside the object, where the home is to touch that between
+//! two operations.
 
 mod chains;
 mod objects;
@@ -40,15 +42,24 @@ mod tests {
         let _alone = crate::bench::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let allowed = std::thread::available_parallelism().map_or(1, usize::from);
         for case in Case::all() {
-            let task =
-                Task { case, cpus: [0, usize::from(allowed > 1)], time: Duration::from_millis(1), group: std::process::id() };
+            let task = Task {
+                case,
+                cpus: [0, usize::from(allowed > 1)],
+                time: Duration::from_millis(1),
+                group: std::process::id(),
+            };
             let found = Lab::of_threads(task).and_then(|mut lab| measure(&mut lab));
             let found = found.unwrap_or_else(|error| panic!("{case}: {error}"));
             assert!(!found.is_empty(), "{case}");
             for Finding { case, system, found, .. } in found {
                 match found {
-                    Found::Times(times) => assert!(times.count > 0 && times.p50_ns.is_finite(), "{case}, {system}: {times:?}"),
-                    Found::Rate(rate) => assert!(rate.calls > 0 && rate.elapsed_ns > 0, "{case}, {system}: {rate:?}"),
+                    Found::Times(times) => assert!(
+                        times.count > 0 && times.p50_ns.is_finite(),
+                        "{case}, {system}: {times:?}"
+                    ),
+                    Found::Rate(rate) => {
+                        assert!(rate.calls > 0 && rate.elapsed_ns > 0, "{case}, {system}: {rate:?}")
+                    }
                 }
             }
         }

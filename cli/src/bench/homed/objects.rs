@@ -3,7 +3,9 @@
 use std::collections::{LinkedList, VecDeque};
 use std::hint::black_box;
 use upcall::home::types::BlobAt;
-use upcall::home::{Blob, DataError, Homed, List, ListAt, Operation, Place, Procedure, Queue, QueueAt, Shared};
+use upcall::home::{
+    Blob, DataError, Homed, List, ListAt, Operation, Place, Procedure, Queue, QueueAt, Shared,
+};
 use upcall_os::memory::{Mapping, MemoryFile};
 
 /// A short operation, and an object that it is measured on. It is given a number.
@@ -313,7 +315,8 @@ impl Subject for Walk {
     }
 
     fn bare(&self) -> Box<dyn FnMut() -> u64> {
-        let (next, count): (Vec<u64>, u64) = ((0..LINES).map(|at| (at + STEP) % LINES).collect(), self.argument());
+        let (next, count): (Vec<u64>, u64) =
+            ((0..LINES).map(|at| (at + STEP) % LINES).collect(), self.argument());
         Box::new(move || (0..count).fold(0, |at, _| black_box(&next)[at as usize]))
     }
 }

@@ -1,7 +1,9 @@
 //! What a home that computes loses for each operation of a caller (P9, P13).
 //!
-//! The home computes for windows of half a millisecond, with a safe point each microsecond, or with none, and is interrupted by signal. In some the caller does nothing but look at a line, in others it runs operations by one way as fast as they go, or after pauses.
-//! What the home has done less than in the quiet ones is time that the operations took from it.
+//! The home computes for windows of half a millisecond, with a safe point each microsecond, or with
+//! none, and is interrupted by signal. In some the caller does nothing but look at a line, in
+//! others it runs operations by one way as fast as they go, or after pauses. What the home has done
+//! less than in the quiet ones is time that the operations took from it.
 
 use super::objects::{EnqueueDequeue, FindLast, Ordinary, Subject};
 use super::ways::{batches, compute, create, name, on_a_processor, operations};
@@ -17,15 +19,18 @@ use upcall_bench::stats::{Clock, Summary};
 /// How long the home computes at a time.
 const WINDOW: Duration = Duration::from_micros(500);
 
-/// Between two operations where the caller pauses, in which a home that was just asked gives up looking for more.
+/// Between two operations where the caller pauses, in which a home that was just asked gives up
+/// looking for more.
 const PAUSE: Duration = Duration::from_micros(50);
 const NO_PAUSE: Duration = Duration::ZERO;
 
-/// Windows of each kind at least; and the longest that they may take, other programs' use of the processors included.
+/// Windows of each kind at least; and the longest that they may take, other programs' use of the
+/// processors included.
 const LEAST: u64 = 4;
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Turns: the object is there; the caller has found it; and then three for each window: it begins, it ends, the caller has said how many operations there were.
+/// Turns: the object is there; the caller has found it; and then three for each window: it begins,
+/// it ends, the caller has said how many operations there were.
 const READY: u64 = 1;
 const FOUND: u64 = 2;
 const FIRST: u64 = 3;
@@ -109,22 +114,37 @@ fn of<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Vec<Findi
 
 #[allow(unsafe_code)]
 fn promise() -> Promise {
-    // SAFETY: the operations of `SLOWED` change a queue of numbers, or look at a list of them, in objects, by arguments and replies without memory of their own.
+    // SAFETY: the operations of `SLOWED` change a queue of numbers, or look at a list of them, in
+    // objects, by arguments and replies without memory of their own.
     unsafe { Promise::given() }
 }
 
-/// The records of what both have found, and of the home's step while nobody asks, which is called as said.
-fn told(op: Op, ways: &[&str], quiet: &str, found: Option<(Vec<Summary>, Vec<Summary>)>) -> Vec<Finding> {
+/// The records of what both have found, and of the home's step while nobody asks, which is called
+/// as said.
+fn told(
+    op: Op,
+    ways: &[&str],
+    quiet: &str,
+    found: Option<(Vec<Summary>, Vec<Summary>)>,
+) -> Vec<Finding> {
     let Some((home, caller)) = found else { return Vec::new() };
     let of = |case: String, ways: &[&str], found: &[Summary]| {
-        ways.iter().zip(found).map(|(way, found)| Finding::times(&case, way, *found)).collect::<Vec<_>>()
+        ways.iter()
+            .zip(found)
+            .map(|(way, found)| Finding::times(&case, way, *found))
+            .collect::<Vec<_>>()
     };
     let quiet = of(slowdown_quiet(op), &[quiet, way::BARE], &home[ways.len()..]);
     [of(slowdown(op), ways, &home), of(slowdown_caller(op), ways, &caller), quiet].concat()
 }
 
 /// The home: ns lost for an operation of each kind; and last, ns of a step while nobody asks.
-fn computes(gate: &Gate, task: &Task, kinds: usize, mut serve: impl FnMut()) -> Outcome<Vec<Summary>> {
+fn computes(
+    gate: &Gate,
+    task: &Task,
+    kinds: usize,
+    mut serve: impl FnMut(),
+) -> Outcome<Vec<Summary>> {
     let serve_until = |turn: u64, serve: &mut dyn FnMut()| {
         while gate.turn() != turn {
             serve();
@@ -138,7 +158,8 @@ fn computes(gate: &Gate, task: &Task, kinds: usize, mut serve: impl FnMut()) -> 
     // Of each window: its time, what was computed, and operations.
     let mut found: Vec<Vec<(f64, f64, f64)>> = vec![Vec::new(); 1 + kinds];
     let (started, least) = (Instant::now(), windows.max(LEAST));
-    let enough = |found: &[Vec<(f64, f64, f64)>]| found.iter().all(|windows| windows.len() as u64 >= least);
+    let enough =
+        |found: &[Vec<(f64, f64, f64)>]| found.iter().all(|windows| windows.len() as u64 >= least);
     for at in 0.. {
         if at % (2 * kinds) == 0 && enough(&found) {
             break;
@@ -172,9 +193,15 @@ fn computes(gate: &Gate, task: &Task, kinds: usize, mut serve: impl FnMut()) -> 
         }
     }
     gate.open(OVER);
-    let steps = Summary::of_nanoseconds(found[0].iter().map(|(spent, done, _)| spent / done).collect());
+    let steps =
+        Summary::of_nanoseconds(found[0].iter().map(|(spent, done, _)| spent / done).collect());
     let lost = |windows: &Vec<(f64, f64, f64)>| {
-        Summary::of_nanoseconds(windows.iter().map(|(spent, done, count)| (spent - done * steps.p50_ns) / count).collect())
+        Summary::of_nanoseconds(
+            windows
+                .iter()
+                .map(|(spent, done, count)| (spent - done * steps.p50_ns) / count)
+                .collect(),
+        )
     };
     Ok(found[1..].iter().map(lost).chain([steps]).collect())
 }

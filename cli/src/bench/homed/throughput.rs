@@ -1,6 +1,8 @@
-//! Several processes at once on one hot object: where it is, by urgent invocation, and beside these the same data under a mutex of the C library and under a spin lock.
+//! Several processes at once on one hot object: where it is, by urgent invocation, and beside these
+//! the same data under a mutex of the C library and under a spin lock.
 //!
-//! Callers where the object is, and those of the two locks, are on both processors in turn; the home sleeps. Those who invoke are on the second one, and the home polls on the first.
+//! Callers where the object is, and those of the two locks, are on both processors in turn; the
+//! home sleeps. Those who invoke are on the second one, and the home polls on the first.
 
 use super::objects::{Count, EnqueueDequeue, Subject};
 use super::ways::{batches, create, name, operations};
@@ -134,7 +136,9 @@ fn alone<S: Subject>(
         black_box(memory.with_mutex(bare));
         Ok(())
     })?;
-    Ok([(way::LOCAL, local), (way::SPIN, spin), (way::MUTEX, mutex)].map(|(way, found)| Finding::times(&case, way, found)).into())
+    Ok([(way::LOCAL, local), (way::SPIN, spin), (way::MUTEX, mutex)]
+        .map(|(way, found)| Finding::times(&case, way, found))
+        .into())
 }
 
 /// The home where it has nothing to do. How long the callers had.
@@ -158,7 +162,12 @@ fn sleep(gate: &Gate, window: Duration, callers: usize) -> Outcome<Duration> {
 }
 
 /// The home where it serves.
-fn attend(gate: &Gate, window: Duration, callers: usize, mut serve: impl FnMut()) -> Outcome<Duration> {
+fn attend(
+    gate: &Gate,
+    window: Duration,
+    callers: usize,
+    mut serve: impl FnMut(),
+) -> Outcome<Duration> {
     let mut while_it = |on: &mut dyn FnMut() -> bool| {
         while on() {
             (0..64).for_each(|_| serve());

@@ -1,4 +1,5 @@
-//! One operation by every way, and the two sides of that: who asks, and the home, which serves, and touches the object between where it is to.
+//! One operation by every way, and the two sides of that: who asks, and the home, which serves, and
+//! touches the object between where it is to.
 
 use super::objects::{Ordinary, Subject};
 use std::cell::Cell;
@@ -36,7 +37,11 @@ pub fn create<S: Subject>(task: &Task, what: &str, subject: &S) -> Outcome<Homed
 }
 
 /// Serves and touches until it is over.
-pub fn attend(gate: &Gate, mut serve: impl FnMut(), mut touch: impl FnMut() -> Outcome<()>) -> Outcome<()> {
+pub fn attend(
+    gate: &Gate,
+    mut serve: impl FnMut(),
+    mut touch: impl FnMut() -> Outcome<()>,
+) -> Outcome<()> {
     gate.open(READY);
     let mut looks = 0_u32;
     loop {
@@ -59,7 +64,9 @@ pub fn attend(gate: &Gate, mut serve: impl FnMut(), mut touch: impl FnMut() -> O
 /// Computes for about a microsecond.
 pub fn compute() {
     const STEPS: u64 = 1000;
-    black_box((0..STEPS).fold(1_u64, |state, _| black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1))));
+    black_box((0..STEPS).fold(1_u64, |state, _| {
+        black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1))
+    }));
 }
 
 /// Runs this on a virtual processor, on that processor.
@@ -124,7 +131,11 @@ impl<'a> Caller<'a> {
 }
 
 /// Takes the time of batches of one operation.
-pub fn batches(clock: &Clock, time: Duration, mut run: impl FnMut() -> Outcome<()>) -> Outcome<Summary> {
+pub fn batches(
+    clock: &Clock,
+    time: Duration,
+    mut run: impl FnMut() -> Outcome<()>,
+) -> Outcome<Summary> {
     let mut samples = Vec::with_capacity(MANY);
     let begun = Instant::now();
     while samples.len() < LEAST || begun.elapsed() < time {
@@ -150,7 +161,12 @@ pub fn operations<S: Subject>() -> Operations<S::Of> {
 }
 
 /// At home, by itself: with the lock, within it, and on Rust's own types.
-fn at_home<S: Subject>(task: &Task, case: &str, subject: &S, home: &Homed<S::Of>) -> Outcome<Vec<Finding>> {
+fn at_home<S: Subject>(
+    task: &Task,
+    case: &str,
+    subject: &S,
+    home: &Homed<S::Of>,
+) -> Outcome<Vec<Finding>> {
     let (clock, time, argument) = (Clock::in_order(), task.time, subject.argument());
     let local = batches(&clock, time, || {
         black_box(home.perform::<S::Run>(black_box(argument))?);
@@ -172,7 +188,12 @@ fn at_home<S: Subject>(task: &Task, case: &str, subject: &S, home: &Homed<S::Of>
 }
 
 /// Where the object is: with the lock, within it, by looks, and on a copy.
-fn by_access<S: Subject>(caller: &Caller<'_>, op: Op, subject: &S, away: &Homed<S::Of>) -> Outcome<Vec<Finding>> {
+fn by_access<S: Subject>(
+    caller: &Caller<'_>,
+    op: Op,
+    subject: &S,
+    away: &Homed<S::Of>,
+) -> Outcome<Vec<Finding>> {
     let (clock, time, argument) = (&caller.clock, caller.time, subject.argument());
     let perform = || {
         black_box(away.perform::<S::Run>(black_box(argument))?);
@@ -216,7 +237,12 @@ fn by_access<S: Subject>(caller: &Caller<'_>, op: Op, subject: &S, away: &Homed<
 }
 
 /// In whichever way is cheapest, as it finds out by itself: each by a hold that begins anew.
-fn by_itself<S: Subject>(caller: &Caller<'_>, op: Op, subject: &S, away: &Homed<S::Of>) -> Outcome<Vec<Finding>> {
+fn by_itself<S: Subject>(
+    caller: &Caller<'_>,
+    op: Op,
+    subject: &S,
+    away: &Homed<S::Of>,
+) -> Outcome<Vec<Finding>> {
     let argument = subject.argument();
     let auto = |own: &Homed<S::Of>| {
         black_box(own.auto::<S::Run>(black_box(argument))?);
@@ -225,11 +251,19 @@ fn by_itself<S: Subject>(caller: &Caller<'_>, op: Op, subject: &S, away: &Homed<
     let own = [away.try_clone()?, away.try_clone()?];
     let plain = batches(&caller.clock, caller.time, || auto(&own[0]))?;
     let dirty = caller.each(true, || auto(&own[1]))?;
-    Ok(vec![Finding::times(&op.name(), way::AUTO, plain), Finding::times(&op.dirty(), way::AUTO, dirty)])
+    Ok(vec![
+        Finding::times(&op.name(), way::AUTO, plain),
+        Finding::times(&op.dirty(), way::AUTO, dirty),
+    ])
 }
 
 /// Plain and dirty.
-fn both(caller: &Caller<'_>, op: Op, way: &str, mut run: impl FnMut() -> Outcome<()>) -> Outcome<Vec<Finding>> {
+fn both(
+    caller: &Caller<'_>,
+    op: Op,
+    way: &str,
+    mut run: impl FnMut() -> Outcome<()>,
+) -> Outcome<Vec<Finding>> {
     let plain = Finding::times(&op.name(), way, caller.each(false, &mut run)?);
     Ok(vec![plain, Finding::times(&op.dirty(), way, caller.each(true, &mut run)?)])
 }
@@ -243,7 +277,9 @@ pub fn found(both: Option<(Vec<Finding>, Vec<Finding>)>) -> Vec<Finding> {
 pub fn short<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Vec<Finding>> {
     let task = lab.task;
     let touch = |home: &Homed<S::Of>| Ok(home.access(|object| subject.touch(object))?);
-    let find = |what: &str| Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Homed::<S::Of>::find(&name(&task, what))?);
+    let find = |what: &str| {
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Homed::<S::Of>::find(&name(&task, what))?)
+    };
     let urgent = |away: &Homed<S::Of>| {
         black_box(away.urgent::<S::Run>(black_box(subject.argument()))?);
         Outcome::Ok(())
@@ -344,7 +380,8 @@ where
         on_a_processor(task.cpus[0], || {
             let home = create(&task, "long", &EnqueueDequeue)?;
             let alone = Caller::alone(gate, &task);
-            let found = vec![Finding::times(&op.name(), way::LOCAL, alone.each(false, || run(&home))?)];
+            let found =
+                vec![Finding::times(&op.name(), way::LOCAL, alone.each(false, || run(&home))?)];
             let _serving = home.serve(operations())?;
             attend(gate, upcall::thread::yield_now, || touch(&home)).map(|()| found)
         })

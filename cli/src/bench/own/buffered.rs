@@ -1,4 +1,5 @@
-//! What a message takes of both sides' time where none is buffered and where all are (UDM, Table 5; D15).
+//! What a message takes of both sides' time where none is buffered and where all are (UDM, Table 5;
+//! D15).
 
 use super::{BURST, MANY, joining, well};
 use std::time::{Duration, Instant};
@@ -11,11 +12,13 @@ use upcall_bench::stats::{Clock, Summary};
 /// Words of a segment.
 const SEGMENT: u64 = (1 << 20) / 8;
 
-/// Nanoseconds. A burst that took longer had lost its processor meanwhile, and does not count: a segment mapped and given back takes a fraction.
+/// Nanoseconds. A burst that took longer had lost its processor meanwhile, and does not count: a
+/// segment mapped and given back takes a fraction.
 const LOST: f64 = 300_000.0;
 
 /// Never, and always.
-const TIMEOUTS: [(&str, Option<Duration>); 2] = [("direct", None), ("buffered", Some(Duration::ZERO))];
+const TIMEOUTS: [(&str, Option<Duration>); 2] =
+    [("direct", None), ("buffered", Some(Duration::ZERO))];
 
 pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let (none, four) = (with::<0>(lab)?, with::<4>(lab)?);
@@ -43,12 +46,18 @@ fn members<const N: usize>(task: &Task, rank: usize) -> Outcome<[Member<N>; 2]> 
     let member = |(name, timeout): (&str, Option<Duration>)| {
         let mut handlers = Handlers::new();
         let kind = handlers.kind("words");
-        Outcome::Ok(Member { group: joining(task, &format!("{name}-{N}"), 2, rank).timeout(timeout).join(handlers)?, kind })
+        Outcome::Ok(Member {
+            group: joining(task, &format!("{name}-{N}"), 2, rank)
+                .timeout(timeout)
+                .join(handlers)?,
+            kind,
+        })
     };
     Ok([member(TIMEOUTS[0])?, member(TIMEOUTS[1])?])
 }
 
-/// Both groups with messages of N words. Each side finds its ticks for every burst; together they become windows.
+/// Both groups with messages of N words. Each side finds its ticks for every burst; together they
+/// become windows.
 fn with<const N: usize>(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let (task, clock) = (lab.task, Clock::calibrated());
     // The first window of each is to warm up.
@@ -90,7 +99,11 @@ fn with<const N: usize>(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
             let group = &members[usize::from(is_buffered(burst, N))].group;
             let (mut taken, before) = (0, clock.read());
             while taken < BURST {
-                let one = || group.receive(|message| (0..N).filter_map(|at| message.word(at)).fold(0, u64::wrapping_add));
+                let one = || {
+                    group.receive(|message| {
+                        (0..N).filter_map(|at| message.word(at)).fold(0, u64::wrapping_add)
+                    })
+                };
                 while let Ok(words) = one() {
                     sum = sum.wrapping_add(words);
                     taken += 1;
@@ -100,11 +113,16 @@ fn with<const N: usize>(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
                 }
             }
             ticks.push(clock.read().wrapping_sub(before));
-            right = (0..BURST).fold(right, |sum, message| sum.wrapping_add((burst ^ message) * N as u64));
+            right = (0..BURST)
+                .fold(right, |sum, message| sum.wrapping_add((burst ^ message) * N as u64));
             gate.open(2 * burst + 2);
         }
         members.iter().try_for_each(|member| well(&member.group))?;
-        if sum == right { Ok(ticks) } else { Err(format!("the words add up to {sum} where {right} is right").into()) }
+        if sum == right {
+            Ok(ticks)
+        } else {
+            Err(format!("the words add up to {sum} where {right} is right").into())
+        }
     };
     let Some((sent, received)) = lab.both(sender, receiver)? else { return Ok(Vec::new()) };
     let ns = |ticks: &[u64]| ticks.iter().map(|&ticks| clock.ns(ticks)).collect::<Vec<f64>>();
@@ -112,7 +130,11 @@ fn with<const N: usize>(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let sum: Vec<f64> = sent
         .iter()
         .zip(&received)
-        .map(|(sent, received)| if sent.max(*received) > LOST { f64::INFINITY } else { sent + received })
+        .map(
+            |(sent, received)| {
+                if sent.max(*received) > LOST { f64::INFINITY } else { sent + received }
+            },
+        )
         .collect();
     let findings = TIMEOUTS.into_iter().enumerate().flat_map(|(which, (name, _))| {
         [("", &sum), ("-sender", &sent), ("-receiver", &received)].map(|(side, all)| {
@@ -140,14 +162,21 @@ mod tests {
     #[test]
     fn a_window_fills_a_segment() {
         assert_eq!((window(0), window(4)), (2048, 410));
-        assert_eq!([0, 2047, 2048, 4095, 4096].map(|burst| is_buffered(burst, 0)), [false, false, true, true, false]);
+        assert_eq!(
+            [0, 2047, 2048, 4095, 4096].map(|burst| is_buffered(burst, 0)),
+            [false, false, true, true, false]
+        );
     }
 
     #[test]
     fn windows_are_those_of_one_group_without_what_was_lost() {
-        let bursts: Vec<f64> = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0].iter().flat_map(|ns| [ns * 64.0; 3]).collect();
+        let bursts: Vec<f64> =
+            [1.0, 2.0, 3.0, 4.0, 5.0, 6.0].iter().flat_map(|ns| [ns * 64.0; 3]).collect();
         let mut bursts = bursts;
         bursts[6] = 5e6;
-        assert_eq!((windows(&bursts, 3, 0), windows(&bursts, 3, 1)), (vec![3.0, 5.0], vec![4.0, 6.0]));
+        assert_eq!(
+            (windows(&bursts, 3, 0), windows(&bursts, 3, 1)),
+            (vec![3.0, 5.0], vec![4.0, 6.0])
+        );
     }
 }

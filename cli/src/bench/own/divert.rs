@@ -1,4 +1,5 @@
-//! What one diversion costs, and the way back: a queue that is full, a timeout that is over, and a receiver that takes everything then.
+//! What one diversion costs, and the way back: a queue that is full, a timeout that is over, and a
+//! receiver that takes everything then.
 
 use super::{MANY, joining, take, well};
 use std::time::{Duration, Instant};
@@ -8,7 +9,8 @@ use upcall_bench::lab::{Gate, Lab, OVER};
 use upcall_bench::messages::own::child::{Finding, Task};
 use upcall_bench::stats::{Clock, Summary};
 
-/// So short that it is over when a sender looks for the second time, and not so short that every message is buffered.
+/// So short that it is over when a sender looks for the second time, and not so short that every
+/// message is buffered.
 const TIMEOUT: Duration = Duration::from_nanos(1);
 
 /// Turns of an iteration.
@@ -100,7 +102,8 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
         ("divert-home", above(&sent, 2)),
         ("divert-leave", above(&taken, 2)),
     ];
-    let sum = (0..sent.len()).map(|at| parts.iter().map(|(_, part)| part[at]).sum::<f64>()).collect();
+    let sum =
+        (0..sent.len()).map(|at| parts.iter().map(|(_, part)| part[at]).sum::<f64>()).collect();
     let all = parts.clone().into_iter().chain([("divert-and-back", sum)]);
     Ok(all.map(|(name, samples)| Finding::times(name, Summary::of_nanoseconds(samples))).collect())
 }

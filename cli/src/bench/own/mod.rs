@@ -1,7 +1,9 @@
-//! Ours alone, in the suite `messages`: what `upcall_bench::messages::own::case` promises. Sections, polling, upcalls, and what becomes of messages that are not taken.
+//! Ours alone, in the suite `messages`: what `upcall_bench::messages::own::case` promises.
+//! Sections, polling, upcalls, and what becomes of messages that are not taken.
 //!
-//! Who sends and who receives are two processes, each on its processor; members besides are threads of one of them. They take turns by a [`Gate`], beside the group, where one is not to look while the other sends; what is measured
-//! goes through the group alone.
+//! Who sends and who receives are two processes, each on its processor; members besides are threads
+//! of one of them. They take turns by a [`Gate`], beside the group, where one is not to look while
+//! the other sends; what is measured goes through the group alone.
 
 mod buffered;
 mod divert;
@@ -55,7 +57,8 @@ fn on_a_processor<T>(cpu: usize, pacing: Pacing, body: impl FnOnce() -> Outcome<
     upcall::thread::processors(1, pacing)?.pin([cpu]).run(body)?
 }
 
-/// Takes messages without payload until so many are there, and looks once more, as who takes all that waits does.
+/// Takes messages without payload until so many are there, and looks once more, as who takes all
+/// that waits does.
 #[inline(always)]
 fn take(group: &Group, gate: &Gate, messages: u64) -> Outcome<()> {
     let mut taken = 0;
@@ -67,7 +70,11 @@ fn take(group: &Group, gate: &Gate, messages: u64) -> Outcome<()> {
             gate.check()?;
         }
     }
-    if taken == messages { Ok(()) } else { Err(format!("{taken} messages where {messages} were sent").into()) }
+    if taken == messages {
+        Ok(())
+    } else {
+        Err(format!("{taken} messages where {messages} were sent").into())
+    }
 }
 
 /// That nothing has happened to another member.
@@ -105,7 +112,9 @@ mod tests {
             assert!(!found.is_empty(), "{case}");
             for Finding { case, found, .. } in found {
                 match found {
-                    Found::Times(times) => assert!(times.count > 0 && times.p50_ns >= 0.0, "{case}: {times:?}"),
+                    Found::Times(times) => {
+                        assert!(times.count > 0 && times.p50_ns >= 0.0, "{case}: {times:?}")
+                    }
                     Found::Rate(rate) => assert!(rate.elapsed_ns > 0, "{case}: {rate:?}"),
                 }
             }

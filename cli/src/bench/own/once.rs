@@ -1,7 +1,11 @@
-//! Whether each message arrives once, in order, and whole, though its receiver looks away at random and what it does not take is diverted.
+//! Whether each message arrives once, in order, and whole, though its receiver looks away at random
+//! and what it does not take is diverted.
 //!
-//! Each carries its number and up to seven words more that follow from it, so that messages lie in all ways across the ends of the memory. The receiver takes them by `receive`, by `poll`, and after a look by `peek`; it looks away every 8192
-//! messages or so, for some hundred microseconds, and the sender's patience is 20 µs. Now and then a sender that was diverted waits for it, and goes home by that.
+//! Each carries its number and up to seven words more that follow from it, so that messages lie in
+//! all ways across the ends of the memory. The receiver takes them by `receive`, by `poll`, and
+//! after a look by `peek`; it looks away every 8192 messages or so, for some hundred microseconds,
+//! and the sender's patience is 20 µs. Now and then a sender that was diverted waits for it, and
+//! goes home by that.
 
 use super::{joining, well};
 use std::cell::RefCell;
@@ -92,9 +96,13 @@ struct Taken {
 impl Taken {
     fn add(&mut self, words_there: usize, word_at: impl Fn(usize) -> Option<u64>) {
         let number = self.next;
-        let right = words_there == words(number) && (0..words_there).all(|at| word_at(at) == Some(word(number, at)));
+        let right = words_there == words(number)
+            && (0..words_there).all(|at| word_at(at) == Some(word(number, at)));
         if !right && self.wrong.is_none() {
-            self.wrong = Some(format!("in the place of message {number} came {words_there} words, first {:?}", word_at(0)));
+            self.wrong = Some(format!(
+                "in the place of message {number} came {words_there} words, first {:?}",
+                word_at(0)
+            ));
         }
         self.next += 1;
     }
@@ -107,9 +115,12 @@ impl Taken {
 fn receive(task: &Task, gate: &Gate) -> Outcome<()> {
     let count = task.count;
     let mut handlers = Handlers::new();
-    let (numbers, taken) = (handlers.kind::<[u64]>("numbers"), Rc::new(RefCell::new(Taken::default())));
+    let (numbers, taken) =
+        (handlers.kind::<[u64]>("numbers"), Rc::new(RefCell::new(Taken::default())));
     let ours = taken.clone();
-    handlers.on(numbers, move |_, _, words| ours.borrow_mut().add(words.len(), |at| words.get(at).copied()));
+    handlers.on(numbers, move |_, _, words| {
+        ours.borrow_mut().add(words.len(), |at| words.get(at).copied())
+    });
     let group = joining(task, "once", 2, 1).join(handlers)?;
     let mut random = Random(1);
     let (mut said, mut last, mut looked) = (Instant::now(), Instant::now(), 0);
@@ -164,7 +175,9 @@ fn receive(task: &Task, gate: &Gate) -> Outcome<()> {
     let taken = taken.take();
     match (taken.wrong, more || taken.next != count) {
         (Some(wrong), _) => Err(wrong.into()),
-        (None, true) => Err(format!("more than the {count} messages that were sent have come").into()),
+        (None, true) => {
+            Err(format!("more than the {count} messages that were sent have come").into())
+        }
         (None, false) => Ok(()),
     }
 }
@@ -201,8 +214,10 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_found() {
-        let message = |number: u64| (0..words(number)).map(|at| word(number, at)).collect::<Vec<_>>();
-        let add = |taken: &mut Taken, words: &[u64]| taken.add(words.len(), |at| words.get(at).copied());
+        let message =
+            |number: u64| (0..words(number)).map(|at| word(number, at)).collect::<Vec<_>>();
+        let add =
+            |taken: &mut Taken, words: &[u64]| taken.add(words.len(), |at| words.get(at).copied());
         let mut taken = Taken::default();
         (0..100).for_each(|number| add(&mut taken, &message(number)));
         assert_eq!((taken.next, &taken.wrong), (100, &None));

@@ -1,4 +1,5 @@
-//! The experiments of UDM's section 5, by the programs that are examples: synth-N (Figure 7), and Tpuz beside other jobs (Table 6).
+//! The experiments of UDM's section 5, by the programs that are examples: synth-N (Figure 7), and
+//! Tpuz beside other jobs (Table 6).
 
 use super::joining;
 use super::paper_programs::{synth, workload};
@@ -10,8 +11,8 @@ use upcall_bench::child::Outcome;
 use upcall_bench::lab::Lab;
 use upcall_bench::messages::own::child::{Finding, Task};
 use upcall_bench::messages::own::paper::{
-    AWAY_NS, CYCLE_NS, GROUPS, HANDLER, INTERVALS, OTHERS, REQUEST, SCHEDULES, SLICE_NS, TIMEOUT_NS, figure_7, table_6,
-    table_6_alone, table_6_other,
+    AWAY_NS, CYCLE_NS, GROUPS, HANDLER, INTERVALS, OTHERS, REQUEST, SCHEDULES, SLICE_NS,
+    TIMEOUT_NS, figure_7, table_6, table_6_alone, table_6_other,
 };
 use upcall_os::process::{Bounds, bind};
 use upcall_simulator::synth::{SLICE, Synth};
@@ -26,7 +27,9 @@ pub fn figure(lab: &mut Lab<Task>, group: u64) -> Outcome<Vec<Finding>> {
         let name = figure_7(true, group, interval);
         let side = |rank| synth::run(joining(&task, &name, 2, rank), &plan);
         let ran = lab.both(|_| side(0), |_| side(1).map(drop))?;
-        found.extend(ran.map(|(ran, ())| Finding::buffered(&name, ran.requests, ran.buffered, ran.time)));
+        found.extend(
+            ran.map(|(ran, ())| Finding::buffered(&name, ran.requests, ran.buffered, ran.time)),
+        );
     }
     Ok(found)
 }
@@ -62,7 +65,8 @@ pub fn simulated(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     points.map(one).collect()
 }
 
-/// Tpuz on virtual clocks, with the paper's times: a board of 6 holes a side, or of 5 where it is to be quick.
+/// Tpuz on virtual clocks, with the paper's times: a board of 6 holes a side, or of 5 where it is
+/// to be quick.
 pub fn simulated_table(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     if !lab.tells() {
         return Ok(Vec::new());
@@ -71,7 +75,9 @@ pub fn simulated_table(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     let run = |other, schedule| {
         let ran = upcall_simulator::tpuz::run(Workload::new(side, other, schedule))?;
         let time = Duration::from_nanos(ran.time);
-        let found = move |case: &str, sent: Simulated| Finding::buffered(case, sent.messages, sent.buffered, time);
+        let found = move |case: &str, sent: Simulated| {
+            Finding::buffered(case, sent.messages, sent.buffered, time)
+        };
         Outcome::Ok((ran.sent, found))
     };
     let ([alone, _], finding) = run(Other::Nobody, Schedule::Batch)?;
@@ -113,7 +119,12 @@ pub fn table(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     for other in OTHERS {
         for schedule in SCHEDULES {
             let (time, [tpuz, beside]) = run(&names, schedule, &["tpuz", other], &task)?;
-            found.push(Finding::buffered(&table_6(true, other, schedule), tpuz.messages, tpuz.buffered, time));
+            found.push(Finding::buffered(
+                &table_6(true, other, schedule),
+                tpuz.messages,
+                tpuz.buffered,
+                time,
+            ));
             if let Some(case) = table_6_other(true, other, schedule) {
                 found.push(Finding::buffered(&case, beside.messages, beside.buffered, time));
             }
@@ -129,14 +140,22 @@ struct Sent {
     buffered: u64,
 }
 
-/// Runs these programs as jobs of two members: from when the first was started until both had ended.
-fn run(names: &Path, schedule: &str, programs: &[&str], task: &Task) -> Outcome<(Duration, [Sent; 2])> {
+/// Runs these programs as jobs of two members: from when the first was started until both had
+/// ended.
+fn run(
+    names: &Path,
+    schedule: &str,
+    programs: &[&str],
+    task: &Task,
+) -> Outcome<(Duration, [Sent; 2])> {
     let begun = Instant::now();
     let jobs: Vec<Child> = programs
         .iter()
         .map(|program| {
             let mut command = Command::new(std::env::current_exe()?);
-            command.args(["bench-job", schedule, program, &task.count.to_string()]).env("UPCALL_DIR", names);
+            command
+                .args(["bench-job", schedule, program, &task.count.to_string()])
+                .env("UPCALL_DIR", names);
             bind(&mut command, Bounds::default());
             command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
         })
@@ -153,8 +172,12 @@ fn run(names: &Path, schedule: &str, programs: &[&str], task: &Task) -> Outcome<
     }
     let time = begun.elapsed();
     match ended.into_iter().find(|(status, _)| !status.success()) {
-        Some((status, program)) => Err(format!("the job {program}, {schedule}, ended with {status}").into()),
-        None if sent[0].messages == 0 => Err(format!("the job {}, {schedule}, did not say what it has sent", programs[0]).into()),
+        Some((status, program)) => {
+            Err(format!("the job {program}, {schedule}, ended with {status}").into())
+        }
+        None if sent[0].messages == 0 => {
+            Err(format!("the job {}, {schedule}, did not say what it has sent", programs[0]).into())
+        }
         None => Ok((time, sent)),
     }
 }
@@ -162,13 +185,17 @@ fn run(names: &Path, schedule: &str, programs: &[&str], task: &Task) -> Outcome<
 /// A job of [`run`], in a process of its own: `SCHEDULE PROGRAM COUNT`.
 pub fn job(args: &[String]) -> Outcome<u8> {
     use upcall_job::{Job, Kind};
-    let [schedule, program, count] = args else { return Err("usage: bench-job SCHEDULE PROGRAM COUNT".into()) };
+    let [schedule, program, count] = args else {
+        return Err("usage: bench-job SCHEDULE PROGRAM COUNT".into());
+    };
     let kind = match schedule.as_str() {
         "gang" => Kind::Gang,
         "co" => Kind::Co,
         _ => Kind::Batch,
     };
-    let job = Job::new(2, std::env::current_exe()?).named(&format!("{program}-{}", std::process::id())).schedule(kind);
+    let job = Job::new(2, std::env::current_exe()?)
+        .named(&format!("{program}-{}", std::process::id()))
+        .schedule(kind);
     Ok(job.arguments(["bench-member", program, count]).run(|what| {
         if let upcall_job::Happening::Died { .. } = what {
             eprintln!("{what}");

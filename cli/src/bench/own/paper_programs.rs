@@ -1,4 +1,5 @@
-//! The programs of Table 6: those of the examples, which are read there and measured here, and one that sends nothing.
+//! The programs of Table 6: those of the examples, which are read there and measured here, and one
+//! that sends nothing.
 
 // Each is a program of its own as well.
 #[allow(dead_code)]
@@ -12,33 +13,40 @@ use std::hint::black_box;
 use upcall::message::Joining;
 use upcall_bench::child::Outcome;
 
-/// What takes about as long as a search of Tpuz by two members: steps of the one that sends nothing, and requests of each member of synth-N.
+/// What takes about as long as a search of Tpuz by two members: steps of the one that sends
+/// nothing, and requests of each member of synth-N.
 const STEPS: u64 = 20_000_000;
 const REQUESTS: u64 = 20_000;
 
 /// How much less there is of everything where it is to be quick.
 const QUICK: u64 = 50;
 
-/// Runs a program of Table 6, for so many searches or as long as they take; 0 is for a small one. The member of rank 0 prints how many messages were sent by all, and how many of them buffered.
+/// Runs a program of Table 6, for so many searches or as long as they take; 0 is for a small one.
+/// The member of rank 0 prints how many messages were sent by all, and how many of them buffered.
 pub fn workload(program: &str, searches: u64) -> Outcome<()> {
     let (side, searches, quick) = if searches == 0 { (5, 1, QUICK) } else { (6, searches, 1) };
     let (messages, buffered) = match program {
         "tpuz" => {
-            let searched = tpuz::search(Joining::from_environment()?, &tpuz::Board::new(side)?, searches as usize)?;
+            let searched = tpuz::search(
+                Joining::from_environment()?,
+                &tpuz::Board::new(side)?,
+                searches as usize,
+            )?;
             (searched.messages, searched.buffered)
         }
         "null" => {
             let steps = STEPS * searches / quick;
-            black_box(
-                (0..steps).fold(1_u64, |state, _| black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1))),
-            );
+            black_box((0..steps).fold(1_u64, |state, _| {
+                black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1))
+            }));
             (0, 0)
         }
         // The paper's times, a cycle taken for a ns.
         synth => {
             let n: u64 = synth.strip_prefix("synth-").ok_or("no such program")?.parse()?;
             let groups = REQUESTS * searches / quick / n;
-            let plan = synth::Plan { n, groups, interval: 1000, handler: 500, ..synth::Plan::default() };
+            let plan =
+                synth::Plan { n, groups, interval: 1000, handler: 500, ..synth::Plan::default() };
             let ran = synth::run(Joining::from_environment()?, &plan)?;
             (ran.requests, ran.buffered)
         }

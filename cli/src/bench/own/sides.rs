@@ -1,4 +1,5 @@
-//! What one side pays: a section while nothing waits (UDM's `beginatom` and `endatom`), and polling with handlers.
+//! What one side pays: a section while nothing waits (UDM's `beginatom` and `endatom`), and polling
+//! with handlers.
 
 use super::{BURST, MANY, joining, on_a_processor, take, well};
 use std::cell::Cell;
@@ -26,7 +27,8 @@ pub fn section(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     Ok(findings)
 }
 
-/// The time of a section, and of a look whether something waits, which is the most of it, where so many others have sent something before.
+/// The time of a section, and of a look whether something waits, which is the most of it, where so
+/// many others have sent something before.
 fn section_beside(others: usize, lab: &mut Lab<Task>) -> Outcome<Option<[Summary; 2]>> {
     let task = lab.task;
     let name = format!("section-{others}");
@@ -51,7 +53,9 @@ fn section_beside(others: usize, lab: &mut Lab<Task>) -> Outcome<Option<[Summary
                 black_box(black_box(&group).available());
             }
             let after = clock.read();
-            for (samples, ticks) in samples.iter_mut().zip([between.wrapping_sub(before), after.wrapping_sub(between)]) {
+            for (samples, ticks) in
+                samples.iter_mut().zip([between.wrapping_sub(before), after.wrapping_sub(between)])
+            {
                 samples.push(clock.ns(ticks) / f64::from(SECTIONS));
             }
         }
@@ -70,8 +74,12 @@ fn section_beside(others: usize, lab: &mut Lab<Task>) -> Outcome<Option<[Summary
     let rest = |gate: &Gate| {
         thread::scope(|scope| {
             let other = &other;
-            let threads: Vec<_> = (2..=others).map(|rank| scope.spawn(move || gate.guard(|| other(rank, gate)))).collect();
-            let mut ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a member panicked".into())));
+            let threads: Vec<_> = (2..=others)
+                .map(|rank| scope.spawn(move || gate.guard(|| other(rank, gate))))
+                .collect();
+            let mut ended = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| Err("a member panicked".into())));
             gate.guard(|| other(1, gate)).and_then(|_| ended.try_for_each(|ended| ended.map(drop)))
         })
     };
@@ -103,7 +111,8 @@ pub fn poll(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
         let group = joining(&task, "poll", 2, 1).join(handlers)?;
         let clock = Clock::calibrated();
         let mut samples = [Vec::with_capacity(MANY), Vec::with_capacity(MANY)];
-        let (begun, mut turn, warm_up) = (Instant::now(), 1, task.time.min(Duration::from_millis(1)));
+        let (begun, mut turn, warm_up) =
+            (Instant::now(), 1, task.time.min(Duration::from_millis(1)));
         while samples.iter().any(Vec::is_empty) || begun.elapsed() < task.time {
             gate.open(turn);
             gate.wait(turn + 1)?;
@@ -130,6 +139,8 @@ pub fn poll(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
         gate.open(OVER);
         Ok(samples.map(Summary::of_nanoseconds))
     };
-    let Some(((), [by_poll, by_receive])) = lab.both(sender, receiver)? else { return Ok(Vec::new()) };
+    let Some(((), [by_poll, by_receive])) = lab.both(sender, receiver)? else {
+        return Ok(Vec::new());
+    };
     Ok(vec![Finding::times("poll-0", by_poll), Finding::times("poll-0-by-receive", by_receive)])
 }

@@ -1,4 +1,5 @@
-//! One that takes nothing, and whether two others notice: A (0) sends to B (1) all the time, while C (2) is stopped and D (3) has sent it more than any queue holds.
+//! One that takes nothing, and whether two others notice: A (0) sends to B (1) all the time, while
+//! C (2) is stopped and D (3) has sent it more than any queue holds.
 
 use super::{MANY, joining, well};
 use std::thread;
@@ -16,7 +17,8 @@ const LEAST: u64 = 8;
 /// Bytes of a message of D's.
 const BLOCK: usize = 8000;
 
-/// Who does what in which turn of a cycle. A and B in each even one: without anything buffered, with it, and without again.
+/// Who does what in which turn of a cycle. A and B in each even one: without anything buffered,
+/// with it, and without again.
 mod turn {
     pub const FILL: u64 = 1;
     pub const MEASURE_FULL: u64 = 2;
@@ -26,7 +28,8 @@ mod turn {
     pub const ALL: u64 = 6;
 }
 
-/// So many cycles at most: one in which the two times without anything buffered are too different is left out, as the host has moved the processors, or others have had them.
+/// So many cycles at most: one in which the two times without anything buffered are too different
+/// is left out, as the host has moved the processors, or others have had them.
 const TRIES: u64 = 4;
 const ALIKE: f64 = 1.15;
 
@@ -40,7 +43,8 @@ struct Member {
 
 fn member(task: &Task, rank: usize) -> Outcome<Member> {
     let mut handlers = Handlers::new();
-    let (number, end, block) = (handlers.kind("number"), handlers.kind("end"), handlers.kind("block"));
+    let (number, end, block) =
+        (handlers.kind("number"), handlers.kind("end"), handlers.kind("block"));
     Ok(Member { group: joining(task, "stopped", 4, rank).join(handlers)?, number, end, block })
 }
 
@@ -61,7 +65,10 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
         })
     };
     let Some(((), [nothing, buffered])) = lab.both(first, second)? else { return Ok(Vec::new()) };
-    Ok(vec![Finding::times("stopped-nothing", nothing), Finding::times("stopped-buffered", buffered)])
+    Ok(vec![
+        Finding::times("stopped-nothing", nothing),
+        Finding::times("stopped-buffered", buffered),
+    ])
 }
 
 /// A.
@@ -113,7 +120,8 @@ fn receive(task: &Task, gate: &Gate, clock: &Clock) -> Outcome<[Summary; 2]> {
     Err("no time without anything buffered was like the other".into())
 }
 
-/// Takes what A sends until it ends: nanoseconds of a message, window by window, but for the first ones.
+/// Takes what A sends until it ends: nanoseconds of a message, window by window, but for the first
+/// ones.
 fn windows(member: &Member, next: &mut u64, gate: &Gate, clock: &Clock) -> Outcome<Vec<f64>> {
     let Member { group, number, end, .. } = member;
     let mut samples = Vec::with_capacity(MANY);
@@ -127,7 +135,9 @@ fn windows(member: &Member, next: &mut u64, gate: &Gate, clock: &Clock) -> Outco
             gate.check()?;
         } else if next.is_multiple_of(WINDOW) && !over {
             let now = clock.read();
-            let window = before.replace(now).map(|before| clock.ns(now.wrapping_sub(before)) / WINDOW as f64);
+            let window = before
+                .replace(now)
+                .map(|before| clock.ns(now.wrapping_sub(before)) / WINDOW as f64);
             samples.extend(window);
         }
     }
@@ -166,7 +176,10 @@ fn drain(task: &Task, gate: &Gate) -> Outcome<()> {
             return Ok(());
         }
         let mut taken = 0;
-        while group.receive(|message| (message.from(), message.size())).is_ok_and(|message| message == (3, BLOCK)) {
+        while group
+            .receive(|message| (message.from(), message.size()))
+            .is_ok_and(|message| message == (3, BLOCK))
+        {
             taken += 1;
         }
         let sent = gate.said();

@@ -1,4 +1,5 @@
-//! From a send to the handler's first instruction (UDM, Table 4: receive by interrupt), by what the receiver's virtual processor is doing.
+//! From a send to the handler's first instruction (UDM, Table 4: receive by interrupt), by what the
+//! receiver's virtual processor is doing.
 
 use super::{MANY, joining, on_a_processor};
 use std::cell::{Cell, RefCell};
@@ -21,20 +22,29 @@ pub fn ping_pong(lab: &mut Lab<Task>, by_upcall: bool) -> Outcome<Vec<Finding>> 
         let body = || player(rank, &task, by_upcall, &clock, gate);
         if by_upcall { on_a_processor(task.cpus[rank], Pacing::Poll, body) } else { body() }
     };
-    let Some((trips, _)) = lab.both(|gate| side(0, gate), |gate| side(1, gate))? else { return Ok(Vec::new()) };
+    let Some((trips, _)) = lab.both(|gate| side(0, gate), |gate| side(1, gate))? else {
+        return Ok(Vec::new());
+    };
     let halves = trips.iter().map(|&ticks| clock.ns(ticks) / 2.0).collect();
     Ok(vec![Finding::times(task.case.name(), Summary::of_nanoseconds(halves))])
 }
 
 /// One of two. Ticks from before each of its sends to its handler, if it is the first.
-fn player(rank: usize, task: &Task, by_upcall: bool, clock: &Clock, gate: &Gate) -> Outcome<Vec<u64>> {
+fn player(
+    rank: usize,
+    task: &Task,
+    by_upcall: bool,
+    clock: &Clock,
+    gate: &Gate,
+) -> Outcome<Vec<u64>> {
     let mut handlers = Handlers::new();
     let (ball, stop) = (handlers.kind::<()>("ball"), handlers.kind::<()>("stop"));
     let (tell, ended) = thread::mpsc::channel();
     let over = Rc::new(Cell::new(false));
     let trips = Rc::new(RefCell::new(Vec::with_capacity(MANY)));
     let begun = Rc::new(Cell::new(0));
-    let (clock, ours, since, done, told) = (*clock, trips.clone(), begun.clone(), over.clone(), tell.clone());
+    let (clock, ours, since, done, told) =
+        (*clock, trips.clone(), begun.clone(), over.clone(), tell.clone());
     let (start, time) = (Instant::now(), task.time);
     handlers.on(ball, move |group, from, ()| {
         if rank == 0 {
@@ -55,7 +65,9 @@ fn player(rank: usize, task: &Task, by_upcall: bool, clock: &Clock, gate: &Gate)
         done.set(true);
         tell.send(()).unwrap();
     });
-    let group = joining(task, if by_upcall { "idle" } else { "polled" }, 2, rank).upcalls(by_upcall).join(handlers)?;
+    let group = joining(task, if by_upcall { "idle" } else { "polled" }, 2, rank)
+        .upcalls(by_upcall)
+        .join(handlers)?;
     if rank == 0 {
         begun.set(clock.read());
         group.send(1, ball, &())?;
@@ -83,12 +95,15 @@ pub fn one_way(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
         Own::Signal => interrupted(&task, &clock, gate),
         _ => on_a_processor(task.cpus[1], pacing, || receiver(&task, &clock, gate)),
     };
-    let Some(((), ways)) = lab.both(|gate| sender(&task, &clock, gate), receiver)? else { return Ok(Vec::new()) };
+    let Some(((), ways)) = lab.both(|gate| sender(&task, &clock, gate), receiver)? else {
+        return Ok(Vec::new());
+    };
     let ways = ways.iter().map(|&ticks| clock.ns(ticks)).collect();
     Ok(vec![Finding::times(task.case.name(), Summary::of_nanoseconds(ways))])
 }
 
-/// Sends one after the other was handled, after a pause that is never the same: the receiver is to be anywhere in what it does.
+/// Sends one after the other was handled, after a pause that is never the same: the receiver is to
+/// be anywhere in what it does.
 fn sender(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<()> {
     let mut handlers = Handlers::new();
     let (at, stop) = (handlers.kind::<u64>("at"), handlers.kind::<()>("stop"));
@@ -97,7 +112,8 @@ fn sender(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<()> {
     let least = if task.case == Own::Asleep { 100_000.0 } else { 2_000.0 };
     let (begun, mut sent, mut random) = (Instant::now(), 0, 1_u64);
     while sent < 10 || begun.elapsed() < task.time {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let (since, pause) = (clock.read(), least + (random >> 52) as f64);
         while clock.ns(clock.read().wrapping_sub(since)) < pause {
             std::hint::spin_loop();
@@ -136,7 +152,8 @@ fn receiver(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<Vec<u64>> {
             }
         })
     };
-    let busy: Vec<_> = (0..if task.case == Own::Busy { 3 } else { 0 }).map(|_| yielding()).collect();
+    let busy: Vec<_> =
+        (0..if task.case == Own::Busy { 3 } else { 0 }).map(|_| yielding()).collect();
     while task.case == Own::Computing && !over.load(Ordering::Relaxed) {
         gate.check()?;
         let since = clock.read();
@@ -157,7 +174,8 @@ fn interrupted(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<Vec<u64>> {
     let (at, stop) = (handlers.kind::<u64>("at"), handlers.kind::<()>("stop"));
     let ways: Arc<[AtomicU64]> = (0..MANY).map(|_| AtomicU64::new(0)).collect();
     let (count, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    let (clock, ours, turns, counted, told) = (*clock, ways.clone(), gate.clone(), count.clone(), over.clone());
+    let (clock, ours, turns, counted, told) =
+        (*clock, ways.clone(), gate.clone(), count.clone(), over.clone());
     handlers.on_interrupt(at, move |_, message| {
         let now = clock.read();
         let before = counted.fetch_add(1, Ordering::Relaxed);
@@ -172,7 +190,9 @@ fn interrupted(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<Vec<u64>> {
         while !over.load(Ordering::Relaxed) {
             gate.check()?;
             let since = clock.read();
-            while clock.ns(clock.read().wrapping_sub(since)) < 1_000_000.0 && !over.load(Ordering::Relaxed) {
+            while clock.ns(clock.read().wrapping_sub(since)) < 1_000_000.0
+                && !over.load(Ordering::Relaxed)
+            {
                 std::hint::spin_loop();
             }
         }

@@ -1,20 +1,24 @@
-//! Psyche's Table 1 and Figures 3 to 5 as this machine has them, beside the paper's; throughput by processes, and the break-even.
+//! Psyche's Table 1 and Figures 3 to 5 as this machine has them, beside the paper's; throughput by
+//! processes, and the break-even.
 
 use super::{
-    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars, chart, legend, measured, room,
-    save,
+    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars,
+    chart, legend, measured, room, save,
 };
 use plotters::prelude::*;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use upcall_bench::homed::case::{CALLERS, CHAINS, Hot, Op, chain, way};
-use upcall_bench::homed::paper::{Columns, columns, columns_of_the_paper, figure_3, figure_4, figure_5, found};
+use upcall_bench::homed::paper::{
+    Columns, columns, columns_of_the_paper, figure_3, figure_4, figure_5, found,
+};
 use upcall_bench::record::Record;
 
 /// Less has no place on a logarithmic axis.
 const LEAST: f64 = 1.0;
 
-/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What was not measured is not drawn.
+/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What
+/// was not measured is not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
@@ -26,11 +30,24 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
         shares(records, &["with locks", "without"], |row| figure_4(row).into()),
         shares(records, &["locks in access", "in both", "in neither"], |row| figure_5(row).into()),
     ];
-    let (throughput, walks) = ([Hot::Counter, Hot::Queue].map(|hot| throughput(records, hot)), walks(records));
+    let (throughput, walks) =
+        ([Hot::Counter, Hot::Queue].map(|hot| throughput(records, hot)), walks(records));
     let table = |area: &Area<'_>| {
         let (left, right) = area.split_horizontally(SIZE.0);
-        bars(&left, "An operation by each way (remote ones on dirty lines)", "ns (median; logarithmic)", &names, &times)?;
-        bars(&right, "Ours and the paper's, by the local operation", "multiple of local (logarithmic)", &names, &multiples)
+        bars(
+            &left,
+            "An operation by each way (remote ones on dirty lines)",
+            "ns (median; logarithmic)",
+            &names,
+            &times,
+        )?;
+        bars(
+            &right,
+            "Ours and the paper's, by the local operation",
+            "multiple of local (logarithmic)",
+            &names,
+            &multiples,
+        )
     };
     let title = [
         "Figure 3: share of locking",
@@ -39,7 +56,9 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     ];
     let figure = |at: usize| {
         let (names, title, shares) = (&names, title[at], &shares[at]);
-        move |area: &Area<'_>| bars(area, title, "percent (logarithmic; 1 or less at the floor)", names, shares)
+        move |area: &Area<'_>| {
+            bars(area, title, "percent (logarithmic; 1 or less at the floor)", names, shares)
+        }
     };
     let (third, fourth, fifth) = (figure(0), figure(1), figure(2));
     let rates = |area: &Area<'_>| {
@@ -53,11 +72,19 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
         (times.is_empty(), Picture { name: "homed-figure-3.svg", size: WIDE, draw: &third }),
         (times.is_empty(), Picture { name: "homed-figure-4.svg", size: WIDE, draw: &fourth }),
         (times.is_empty(), Picture { name: "homed-figure-5.svg", size: WIDE, draw: &fifth }),
-        (throughput.iter().all(Vec::is_empty), Picture { name: "homed-throughput.svg", size: WIDE, draw: &rates }),
+        (
+            throughput.iter().all(Vec::is_empty),
+            Picture { name: "homed-throughput.svg", size: WIDE, draw: &rates },
+        ),
         (walks.is_empty(), Picture { name: "homed-break-even.svg", size: SIZE, draw: &even }),
     ];
-    let there: Vec<_> = pictures.into_iter().filter_map(|(empty, picture)| (!empty).then_some(picture)).collect();
-    if there.is_empty() { Err(PlotError::Nothing("operations, throughput or break-even")) } else { save(&there, dir) }
+    let there: Vec<_> =
+        pictures.into_iter().filter_map(|(empty, picture)| (!empty).then_some(picture)).collect();
+    if there.is_empty() {
+        Err(PlotError::Nothing("operations, throughput or break-even"))
+    } else {
+        save(&there, dir)
+    }
 }
 
 /// What an operation takes by each way.
@@ -71,15 +98,25 @@ fn operations(records: &[Record]) -> Vec<Bars> {
         (way::INVOKE, true),
     ];
     let of = |((way, dirty), colour): ((&str, bool), RGBColor)| {
-        let height = |(at, op): (usize, Op)| Some((at, found(records, &if dirty { op.dirty() } else { op.name() }, way)?));
-        Bars { name: way.to_owned(), colour, heights: Op::ALL.into_iter().enumerate().filter_map(height).collect() }
+        let height = |(at, op): (usize, Op)| {
+            Some((at, found(records, &if dirty { op.dirty() } else { op.name() }, way)?))
+        };
+        Bars {
+            name: way.to_owned(),
+            colour,
+            heights: Op::ALL.into_iter().enumerate().filter_map(height).collect(),
+        }
     };
     ways.into_iter().zip(COLOURS).map(of).filter(|bars| !bars.heights.is_empty()).collect()
 }
 
 /// Something of each operation's row, ours or the paper's.
 fn of_rows(name: String, colour: RGBColor, row: impl Fn(Op) -> Option<f64>) -> Bars {
-    let heights = Op::ALL.into_iter().enumerate().filter_map(|(at, op)| Some((at, row(op)?.max(LEAST)))).collect();
+    let heights = Op::ALL
+        .into_iter()
+        .enumerate()
+        .filter_map(|(at, op)| Some((at, row(op)?.max(LEAST))))
+        .collect();
     Bars { name, colour, heights }
 }
 
@@ -99,20 +136,22 @@ fn multiples(records: &[Record]) -> Vec<Bars> {
 /// The bars of one of the paper's figures, in percent: ours, and its own in grey.
 fn shares(records: &[Record], names: &[&str], of: fn(Columns) -> Vec<Option<f64>>) -> Vec<Bars> {
     let paper = [RGBColor(90, 90, 90), RGBColor(140, 140, 140), LIGHT];
-    let ours = names
-        .iter()
-        .enumerate()
-        .map(|(at, name)| of_rows(format!("{name}, here"), COLOURS[at], move |op| of(columns(records, op))[at]));
-    let papers = names
-        .iter()
-        .enumerate()
-        .map(|(at, name)| of_rows(format!("{name}, Psyche"), paper[at], move |op| of(columns_of_the_paper(op)?)[at]));
+    let ours = names.iter().enumerate().map(|(at, name)| {
+        of_rows(format!("{name}, here"), COLOURS[at], move |op| of(columns(records, op))[at])
+    });
+    let papers = names.iter().enumerate().map(|(at, name)| {
+        of_rows(format!("{name}, Psyche"), paper[at], move |op| of(columns_of_the_paper(op)?)[at])
+    });
     ours.chain(papers).filter(|bars| !bars.heights.is_empty()).collect()
 }
 
 /// A line for each way.
 fn lines(ways: &[&str], points: impl Fn(&str) -> Vec<(f64, f64)>) -> Vec<Line> {
-    let line = |(way, colour): (&&str, RGBColor)| Line { name: (*way).to_owned(), colour, points: points(way) };
+    let line = |(way, colour): (&&str, RGBColor)| Line {
+        name: (*way).to_owned(),
+        colour,
+        points: points(way),
+    };
     ways.iter().zip(COLOURS).map(line).filter(|line| !line.points.is_empty()).collect()
 }
 
@@ -120,7 +159,8 @@ fn throughput(records: &[Record], hot: Hot) -> Vec<Line> {
     lines(&[way::ACCESS, way::URGENT, way::MUTEX, way::SPIN], |way| {
         let per_s = |callers: usize| {
             let case = hot.record(callers);
-            let record = records.iter().find(|record| record.case == case && record.system == way)?;
+            let record =
+                records.iter().find(|record| record.case == case && record.system == way)?;
             Some((callers as f64, record.per_s / 1e6))
         };
         CALLERS.into_iter().filter_map(per_s).collect()
@@ -128,9 +168,15 @@ fn throughput(records: &[Record], hot: Hot) -> Vec<Line> {
 }
 
 fn walks(records: &[Record]) -> Vec<Line> {
-    lines(&[way::LOCAL, way::ACCESS, way::READ, way::URGENT, way::AUTO, way::INVOKE, way::BULK], |way| {
-        CHAINS.into_iter().filter_map(|lines| Some((f64::from(lines), found(records, &chain(lines), way)?))).collect()
-    })
+    lines(
+        &[way::LOCAL, way::ACCESS, way::READ, way::URGENT, way::AUTO, way::INVOKE, way::BULK],
+        |way| {
+            CHAINS
+                .into_iter()
+                .filter_map(|lines| Some((f64::from(lines), found(records, &chain(lines), way)?)))
+                .collect()
+        },
+    )
 }
 
 /// Lines over a logarithmic axis.
@@ -156,7 +202,13 @@ fn rates(area: &Area<'_>, title: &str, lines: &[Line]) -> Drawn {
 fn break_even(area: &Area<'_>, lines: &[Line]) -> Drawn {
     let label = |lines: &f64| format!("{lines:.0}");
     let title = "A walk over lines that the home has written";
-    let axes = Axes { title, across: "lines (logarithmic)", upwards: "ns (median; logarithmic)", labels: 8, label: &label };
+    let axes = Axes {
+        title,
+        across: "lines (logarithmic)",
+        upwards: "ns (median; logarithmic)",
+        labels: 8,
+        label: &label,
+    };
     drawn(area, &axes, 0.9..600.0, lines)
 }
 
@@ -170,7 +222,13 @@ mod tests {
 
     fn record(case: &str, system: &str, ns: f64) -> Record {
         let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 500 };
-        let label = Label { suite: "homed", case, system, placement: Placement::TwoCores, mode: Mode::Polling };
+        let label = Label {
+            suite: "homed",
+            case,
+            system,
+            placement: Placement::TwoCores,
+            mode: Mode::Polling,
+        };
         label.latency(&[Turn { found, lines: (140.0, 140.0) }])
     }
 
@@ -178,20 +236,40 @@ mod tests {
     fn figures_name_ours_and_the_papers() {
         let mut records = Vec::new();
         for op in Op::ALL {
-            records.extend([record(&op.name(), way::LOCAL, 20.0), record(&op.name(), way::LOCAL_UNLOCKED, 20.0)]);
+            records.extend([
+                record(&op.name(), way::LOCAL, 20.0),
+                record(&op.name(), way::LOCAL_UNLOCKED, 20.0),
+            ]);
             let remote = [way::ACCESS, way::ACCESS_UNLOCKED, way::READ, way::URGENT, way::INVOKE];
             records.extend(remote.map(|way| record(&op.dirty(), way, 300.0)));
         }
         for way in [way::ACCESS, way::URGENT, way::MUTEX, way::SPIN] {
-            records.extend(CALLERS.map(|callers| record(&Hot::Counter.record(callers), way, 100.0)));
+            records
+                .extend(CALLERS.map(|callers| record(&Hot::Counter.record(callers), way, 100.0)));
             records.extend(CHAINS.map(|lines| record(&chain(lines), way, f64::from(lines))));
         }
         let dir = tempfile::TempDir::new().unwrap();
-        let svg: Vec<_> = write(&records, dir.path()).unwrap().iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+        let svg: Vec<_> = write(&records, dir.path())
+            .unwrap()
+            .iter()
+            .map(|path| fs::read_to_string(path).unwrap())
+            .collect();
         let has = |at: usize, names: &[&str]| names.iter().all(|name| svg[at].contains(name));
-        assert!(svg.len() == 6 && has(0, &["find-last-1000", "access, here", "invocation, Psyche"]), "{}", svg[0]);
-        assert!(has(1, &["share of locking", "local, Psyche"]) && has(3, &["in neither, here"]), "{}", svg[1]);
-        assert!(has(4, &["pthread-mutex", "processes"]) && has(5, &["urgent", "lines"]), "{}", svg[4]);
+        assert!(
+            svg.len() == 6 && has(0, &["find-last-1000", "access, here", "invocation, Psyche"]),
+            "{}",
+            svg[0]
+        );
+        assert!(
+            has(1, &["share of locking", "local, Psyche"]) && has(3, &["in neither, here"]),
+            "{}",
+            svg[1]
+        );
+        assert!(
+            has(4, &["pthread-mutex", "processes"]) && has(5, &["urgent", "lines"]),
+            "{}",
+            svg[4]
+        );
         assert!(svg.iter().all(|svg| !svg.contains("NaN") && !svg.contains("inf")));
     }
 

@@ -1,8 +1,9 @@
-//! LRPC's Table IV as this machine has it, and as multiples of the machine's minimum beside the paper's; and its Figure 2.
+//! LRPC's Table IV as this machine has it, and as multiples of the machine's minimum beside the
+//! paper's; and its Figure 2.
 
 use super::{
-    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars, chart, legend, measured, room,
-    save,
+    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars,
+    chart, legend, measured, room, save,
 };
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use upcall_bench::case::{Case, Placement};
 use upcall_bench::lrpc::{CONFIGS, FIGURE_2, MINIMUM_US, TESTS, TableIv, null, table_iv};
 use upcall_bench::record::Record;
 
-/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What was not measured is not drawn.
+/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What
+/// was not measured is not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
@@ -19,9 +21,21 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     let calls = |area: &Area<'_>| {
         let (left, right) = area.split_horizontally(WIDE.0 * 3 / 5);
         let names = TESTS.map(|test| test.name().to_owned());
-        bars(&left, "One call at a time, on one processor", "ns (median; logarithmic)", &names, &groups)?;
+        bars(
+            &left,
+            "One call at a time, on one processor",
+            "ns (median; logarithmic)",
+            &names,
+            &groups,
+        )?;
         match multiples(&groups) {
-            Some(multiples) => bars(&right, "Ours and the paper's, by the minimum", "multiple (logarithmic)", &names, &multiples),
+            Some(multiples) => bars(
+                &right,
+                "Ours and the paper's, by the minimum",
+                "multiple (logarithmic)",
+                &names,
+                &multiples,
+            ),
             None => Ok(()),
         }
     };
@@ -30,7 +44,8 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
         (groups.is_empty(), Picture { name: "lrpc-calls.svg", size: WIDE, draw: &calls }),
         (lines.is_empty(), Picture { name: "lrpc-processors.svg", size: SIZE, draw: &processors }),
     ];
-    let there: Vec<_> = pictures.into_iter().filter_map(|(empty, picture)| (!empty).then_some(picture)).collect();
+    let there: Vec<_> =
+        pictures.into_iter().filter_map(|(empty, picture)| (!empty).then_some(picture)).collect();
     if there.is_empty() { Err(PlotError::Nothing("calls")) } else { save(&there, dir) }
 }
 
@@ -55,9 +70,18 @@ fn callers(records: &[Record]) -> Vec<Bars> {
     }
     let mut colours = COLOURS.into_iter().cycle();
     let bars = |system: &str| {
-        let heights = TESTS.into_iter().enumerate().filter_map(|(at, test)| Some((at, found(system, test)?))).collect();
-        let (name, colour) = if system == "limit" { (MINIMUM, Some(LIGHT)) } else { (system, None) };
-        Bars { name: name.to_owned(), colour: colour.or_else(|| colours.next()).unwrap_or(GREY), heights }
+        let heights = TESTS
+            .into_iter()
+            .enumerate()
+            .filter_map(|(at, test)| Some((at, found(system, test)?)))
+            .collect();
+        let (name, colour) =
+            if system == "limit" { (MINIMUM, Some(LIGHT)) } else { (system, None) };
+        Bars {
+            name: name.to_owned(),
+            colour: colour.or_else(|| colours.next()).unwrap_or(GREY),
+            heights,
+        }
     };
     systems.into_iter().map(bars).filter(|bars| !bars.heights.is_empty()).collect()
 }
@@ -68,7 +92,11 @@ fn multiples(groups: &[Bars]) -> Option<Vec<Bars>> {
     let ours = groups.iter().find(|bars| bars.name == "upcall")?;
     let paper = |name: &str, colour, of: fn(TableIv) -> f64| {
         let least: f64 = MINIMUM_US.iter().sum();
-        let heights = TESTS.into_iter().enumerate().filter_map(|(at, test)| Some((at, of(table_iv(test)?) / least))).collect();
+        let heights = TESTS
+            .into_iter()
+            .enumerate()
+            .filter_map(|(at, test)| Some((at, of(table_iv(test)?) / least)))
+            .collect();
         Bars { name: name.to_owned(), colour, heights }
     };
     let here = ours.heights.iter().map(|&(at, ns)| (at, ns / minimum)).collect();
@@ -82,26 +110,42 @@ fn multiples(groups: &[Bars]) -> Option<Vec<Bars>> {
 /// Calls a second by processors, as multiples of one's.
 fn throughput(records: &[Record]) -> Vec<Line> {
     let found = |system: &str, config: &str, processors: usize| {
-        let of = |r: &&Record| r.system == system && r.config.as_deref() == Some(config) && r.case == null(processors);
+        let of = |r: &&Record| {
+            r.system == system && r.config.as_deref() == Some(config) && r.case == null(processors)
+        };
         records.iter().find(of).map(|record| record.per_s)
     };
-    let all = CONFIGS.into_iter().flat_map(|config| ["upcall", "limit", "unix-socket"].map(|system| (system, config)));
+    let all = CONFIGS
+        .into_iter()
+        .flat_map(|config| ["upcall", "limit", "unix-socket"].map(|system| (system, config)));
     let lines = all.zip(COLOURS.into_iter().cycle()).filter_map(|((system, config), colour)| {
         let one = found(system, config, 1)?;
-        let points = (1..).map_while(|processors| Some((processors as f64, found(system, config, processors)? / one))).collect();
+        let points = (1..)
+            .map_while(|processors| {
+                Some((processors as f64, found(system, config, processors)? / one))
+            })
+            .collect();
         Some(Line { name: format!("{system}, {config}"), colour, points })
     });
     let [(_, one), (processors, most)] = FIGURE_2;
-    let paper =
-        Line { name: "LRPC, Firefly".to_owned(), colour: GREY, points: vec![(1.0, 1.0), (processors as f64, most / one)] };
+    let paper = Line {
+        name: "LRPC, Firefly".to_owned(),
+        colour: GREY,
+        points: vec![(1.0, 1.0), (processors as f64, most / one)],
+    };
     let lines: Vec<_> = lines.collect();
     if lines.is_empty() { lines } else { lines.into_iter().chain([paper]).collect() }
 }
 
 fn figure_2(area: &Area<'_>, lines: &[Line]) -> Drawn {
     let most = lines.iter().flat_map(|line| &line.points).map(|&(x, _)| x).fold(2.0, f64::max);
-    let high = room(lines.iter().flat_map(|line| &line.points).map(|&(_, y)| y).chain([most]), lines.len() + 1);
-    let label = |processors: &f64| if processors.fract() == 0.0 { format!("{processors:.0}") } else { String::new() };
+    let high = room(
+        lines.iter().flat_map(|line| &line.points).map(|&(_, y)| y).chain([most]),
+        lines.len() + 1,
+    );
+    let label = |processors: &f64| {
+        if processors.fract() == 0.0 { format!("{processors:.0}") } else { String::new() }
+    };
     let title = "Null calls a second, relative to one processor's";
     let axes = Axes {
         title,
@@ -132,14 +176,25 @@ mod tests {
 
     fn record(case: &str, system: &str, ns: f64, config: Option<&str>) -> Record {
         let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
-        let label = Label { suite: "lrpc", case, system, placement: Placement::OneCore, mode: Mode::Parked };
-        Record { config: config.map(str::to_owned), ..label.latency(&[Turn { found, lines: (140.0, 140.0) }]) }
+        let label = Label {
+            suite: "lrpc",
+            case,
+            system,
+            placement: Placement::OneCore,
+            mode: Mode::Parked,
+        };
+        Record {
+            config: config.map(str::to_owned),
+            ..label.latency(&[Turn { found, lines: (140.0, 140.0) }])
+        }
     }
 
     #[test]
     fn figures_name_ours_the_minimum_and_the_papers() {
-        let mut records =
-            vec![record("null-p1", "upcall", 3_000.0, Some("pairs")), record("null-p2", "upcall", 1_500.0, Some("pairs"))];
+        let mut records = vec![
+            record("null-p1", "upcall", 3_000.0, Some("pairs")),
+            record("null-p2", "upcall", 1_500.0, Some("pairs")),
+        ];
         for test in TESTS {
             records.extend(
                 [("upcall", 2_800.0), ("limit", 2_500.0), ("grpc", 90_000.0)]
@@ -147,11 +202,23 @@ mod tests {
             );
         }
         let dir = tempfile::TempDir::new().unwrap();
-        let svg: Vec<_> = write(&records, dir.path()).unwrap().iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+        let svg: Vec<_> = write(&records, dir.path())
+            .unwrap()
+            .iter()
+            .map(|path| fs::read_to_string(path).unwrap())
+            .collect();
         assert_eq!(svg.len(), 2);
-        assert!(["biginout", "minimum", "grpc", "SRC RPC, Firefly"].iter().all(|name| svg[0].contains(name)), "{}", svg[0]);
         assert!(
-            ["upcall, pairs", "as many as processors", "LRPC, Firefly"].iter().all(|name| svg[1].contains(name)),
+            ["biginout", "minimum", "grpc", "SRC RPC, Firefly"]
+                .iter()
+                .all(|name| svg[0].contains(name)),
+            "{}",
+            svg[0]
+        );
+        assert!(
+            ["upcall, pairs", "as many as processors", "LRPC, Firefly"]
+                .iter()
+                .all(|name| svg[1].contains(name)),
             "{}",
             svg[1]
         );

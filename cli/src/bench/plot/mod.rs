@@ -129,7 +129,8 @@ fn save(pictures: &[Picture<'_>], dir: &Path) -> Result<Vec<PathBuf>, PlotError>
 
 /// Room for these figures on a logarithmic axis, with a key of so many lines above them.
 fn room(figures: impl Iterator<Item = f64>, keys: usize) -> Range<f64> {
-    let (least, most) = figures.fold((f64::MAX, f64::MIN), |(least, most), y| (least.min(y), most.max(y)));
+    let (least, most) =
+        figures.fold((f64::MAX, f64::MIN), |(least, most), y| (least.min(y), most.max(y)));
     let (least, most) = (least / 1.5, most * 1.2);
     let part = (24 + 16 * keys) as f64 / f64::from(SIZE.1 - 100);
     least..most * (most / least).powf(part / (1.0 - part))
@@ -158,7 +159,10 @@ where
     builder.caption(axes.title, (FONT, 19)).margin(14).x_label_area_size(44).y_label_area_size(92);
     let mut chart = builder.build_cartesian_2d(across, upwards.log_scale())?;
     let mut mesh = chart.configure_mesh();
-    mesh.x_desc(axes.across).y_desc(axes.upwards).axis_desc_style((FONT, 15)).label_style((FONT, 13));
+    mesh.x_desc(axes.across)
+        .y_desc(axes.upwards)
+        .axis_desc_style((FONT, 15))
+        .label_style((FONT, 13));
     mesh.x_labels(axes.labels).x_label_formatter(axes.label);
     mesh.y_labels(8).y_label_formatter(&|y| format!("{y}"));
     mesh.light_line_style(WHITE.mix(0.0)).bold_line_style(BLACK.mix(0.12)).draw()?;
@@ -172,17 +176,24 @@ fn measured<X: Ranged<ValueType = f64>>(chart: &mut Chart<'_, X>, at: usize, lin
     let key = drawn.label(&line.name);
     match at % 3 {
         0 => {
-            key.legend(move |(x, y)| EmptyElement::at((x, y)) + stroke(colour) + Circle::new((10, 0), 4, colour.filled()));
+            key.legend(move |(x, y)| {
+                EmptyElement::at((x, y)) + stroke(colour) + Circle::new((10, 0), 4, colour.filled())
+            });
             chart.draw_series(points().map(|point| Circle::new(point, 4, colour.filled())))?;
         }
         1 => {
             key.legend(move |(x, y)| {
-                EmptyElement::at((x, y)) + stroke(colour) + TriangleMarker::new((10, 0), 6, colour.filled())
+                EmptyElement::at((x, y))
+                    + stroke(colour)
+                    + TriangleMarker::new((10, 0), 6, colour.filled())
             });
-            chart.draw_series(points().map(|point| TriangleMarker::new(point, 6, colour.filled())))?;
+            chart.draw_series(
+                points().map(|point| TriangleMarker::new(point, 6, colour.filled())),
+            )?;
         }
         _ => {
-            let square = move |(x, y)| Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], colour.filled());
+            let square =
+                move |(x, y)| Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], colour.filled());
             key.legend(move |(x, y)| EmptyElement::at((x, y)) + stroke(colour) + square((10, 0)));
             chart.draw_series(points().map(|point| EmptyElement::at(point) + square((0, 0))))?;
         }
@@ -209,7 +220,8 @@ fn figure(y: f64) -> String {
     }
 }
 
-/// Bars of each thing across, by their `names`, beside each other, with their figures if there are few; else the first of them, ours.
+/// Bars of each thing across, by their `names`, beside each other, with their figures if there are
+/// few; else the first of them, ours.
 fn bars(area: &Area<'_>, title: &str, unit: &str, names: &[String], groups: &[Bars]) -> Drawn {
     let label = |at: &f64| {
         let name = names.get(at.round().max(0.0) as usize).filter(|_| at.fract().abs() < 1e-6);
@@ -224,13 +236,18 @@ fn bars(area: &Area<'_>, title: &str, unit: &str, names: &[String], groups: &[Ba
     for (own, bars) in groups.iter().enumerate() {
         let colour = bars.colour;
         let left = |at: usize| at as f64 - 0.42 + own as f64 * width;
-        let bar = |&(at, y): &(usize, f64)| Rectangle::new([(left(at), floor), (left(at) + 0.9 * width, y)], colour.filled());
+        let bar = |&(at, y): &(usize, f64)| {
+            Rectangle::new([(left(at), floor), (left(at) + 0.9 * width, y)], colour.filled())
+        };
         let drawn = chart.draw_series(bars.heights.iter().map(bar))?;
-        drawn.label(&bars.name).legend(move |(x, y)| Rectangle::new([(x + 4, y - 5), (x + 16, y + 5)], colour.filled()));
+        drawn.label(&bars.name).legend(move |(x, y)| {
+            Rectangle::new([(x + 4, y - 5), (x + 16, y + 5)], colour.filled())
+        });
         if own == 0 || groups.len() <= FIGURES {
             let style = (FONT, 12).into_text_style(area).pos(Pos::new(HPos::Center, VPos::Bottom));
             let text = |&(at, y): &(usize, f64)| {
-                EmptyElement::at((left(at) + 0.45 * width, y)) + Text::new(figure(y), (0, -2), style.clone())
+                EmptyElement::at((left(at) + 0.45 * width, y))
+                    + Text::new(figure(y), (0, -2), style.clone())
             };
             chart.draw_series(bars.heights.iter().map(text))?;
         }
@@ -245,6 +262,10 @@ fn stroke(colour: RGBColor) -> PathElement<(i32, i32)> {
 
 fn legend<X: Ranged<ValueType = f64>>(chart: &mut Chart<'_, X>) -> Drawn {
     let mut labels = chart.configure_series_labels();
-    labels.position(SeriesLabelPosition::UpperRight).label_font((FONT, 13)).legend_area_size(28).margin(8);
+    labels
+        .position(SeriesLabelPosition::UpperRight)
+        .label_font((FONT, 13))
+        .legend_area_size(28)
+        .margin(8);
     labels.background_style(WHITE.mix(0.9)).border_style(BLACK.mix(0.3)).draw()
 }

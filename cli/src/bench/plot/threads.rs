@@ -1,8 +1,9 @@
-//! URPC's Table I as this machine has it, beside the paper's; and what becomes of threads as they grow in number, ours and the peers'.
+//! URPC's Table I as this machine has it, beside the paper's; and what becomes of threads as they
+//! grow in number, ours and the peers'.
 
 use super::{
-    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars, chart, legend, measured, room,
-    save,
+    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars,
+    chart, legend, measured, room, save,
 };
 use plotters::prelude::*;
 use std::ops::Range;
@@ -18,7 +19,8 @@ const FIRST_NS: Figure = |record| record.first_ns;
 /// 0 where the system had what it took before it began, which has no place on a logarithmic axis.
 const BYTES: Figure = |record| record.bytes_each.filter(|&bytes| bytes > 0.0);
 
-/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What was not measured is not drawn.
+/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What
+/// was not measured is not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
@@ -34,13 +36,34 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
         let unit = "ns a thread (median; logarithmic)";
         // One range, so that the two can be compared.
         let range = ranges(again.iter().chain(&first), again.len());
-        growth(&left, "Threads alive: to start and end one, again", "threads alive at once", unit, &again, &range)?;
-        growth(&right, "The same, the first time in a process", "threads alive at once", unit, &first, &range)
+        growth(
+            &left,
+            "Threads alive: to start and end one, again",
+            "threads alive at once",
+            unit,
+            &again,
+            &range,
+        )?;
+        growth(
+            &right,
+            "The same, the first time in a process",
+            "threads alive at once",
+            unit,
+            &first,
+            &range,
+        )
     };
     let bytes = |area: &Area<'_>| {
         let range = ranges(memory.iter(), memory.len());
         let title = "Memory of a process by threads alive, for each of them";
-        growth(area, title, "threads alive at once", "bytes a thread (logarithmic)", &memory, &range)
+        growth(
+            area,
+            title,
+            "threads alive at once",
+            "bytes a thread (logarithmic)",
+            &memory,
+            &range,
+        )
     };
     let turn = |area: &Area<'_>| {
         let range = ranges(turns.iter(), turns.len());
@@ -60,8 +83,13 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
         (memory.is_empty(), Picture { name: "threads-memory.svg", size: SIZE, draw: &bytes }),
         (turns.is_empty(), Picture { name: "threads-yield.svg", size: SIZE, draw: &turn }),
     ];
-    let there: Vec<_> = pictures.into_iter().filter_map(|(empty, picture)| (!empty).then_some(picture)).collect();
-    if there.is_empty() { Err(PlotError::Nothing("operations of threads")) } else { save(&there, dir) }
+    let there: Vec<_> =
+        pictures.into_iter().filter_map(|(empty, picture)| (!empty).then_some(picture)).collect();
+    if there.is_empty() {
+        Err(PlotError::Nothing("operations of threads"))
+    } else {
+        save(&there, dir)
+    }
 }
 
 /// All that may take part, each with its colour in every figure: ours, the peers, the floor.
@@ -77,7 +105,8 @@ fn lines(records: &[Record], is_meant: fn(Case) -> bool, of: Figure) -> Vec<Line
         Some((case.threads() as f64, of(record)?))
     };
     let line = |(system, colour): (&str, RGBColor)| {
-        let mut points: Vec<_> = records.iter().filter(|record| record.system == system).filter_map(point).collect();
+        let mut points: Vec<_> =
+            records.iter().filter(|record| record.system == system).filter_map(point).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Line { name: system.to_owned(), colour, points }
     };
@@ -86,7 +115,10 @@ fn lines(records: &[Record], is_meant: fn(Case) -> bool, of: Figure) -> Vec<Line
 }
 
 /// Room for the lines across and upwards.
-fn ranges<'a>(lines: impl Iterator<Item = &'a Line> + Clone, keys: usize) -> (Range<f64>, Range<f64>) {
+fn ranges<'a>(
+    lines: impl Iterator<Item = &'a Line> + Clone,
+    keys: usize,
+) -> (Range<f64>, Range<f64>) {
     let points = lines.flat_map(|line| &line.points);
     let most = points.clone().map(|&(x, _)| x).fold(1.0, f64::max);
     let least = points.clone().map(|&(x, _)| x).fold(most, f64::min);
@@ -114,19 +146,32 @@ fn growth(
 fn operations(records: &[Record]) -> Vec<Bars> {
     let bars = |(system, colour): (&str, RGBColor)| {
         let height = |(at, case): (usize, Case)| {
-            let record = records.iter().find(|record| record.system == system && record.case == case.name())?;
+            let record = records
+                .iter()
+                .find(|record| record.system == system && record.case == case.name())?;
             Some((at, record.p50_ns))
         };
-        Bars { name: system.to_owned(), colour, heights: Case::TABLE.into_iter().enumerate().filter_map(height).collect() }
+        Bars {
+            name: system.to_owned(),
+            colour,
+            heights: Case::TABLE.into_iter().enumerate().filter_map(height).collect(),
+        }
     };
     systems().map(bars).filter(|bars| !bars.heights.is_empty()).collect()
 }
 
 /// What ours took in procedure calls, and what the paper found.
 fn multiples(ours: &Bars) -> Vec<Bars> {
-    let call = ours.heights.iter().find(|(at, _)| Case::TABLE[*at] == Case::ProcedureCall).map(|&(_, ns)| ns);
+    let call = ours
+        .heights
+        .iter()
+        .find(|(at, _)| Case::TABLE[*at] == Case::ProcedureCall)
+        .map(|&(_, ns)| ns);
     let paper = |of: fn((f64, f64)) -> f64| {
-        let heights = Case::TABLE.into_iter().enumerate().filter_map(|(at, case)| Some((at, of(case.paper()?))));
+        let heights = Case::TABLE
+            .into_iter()
+            .enumerate()
+            .filter_map(|(at, case)| Some((at, of(case.paper()?))));
         heights.collect()
     };
     let found = call.map(|call| Bars {
@@ -134,8 +179,16 @@ fn multiples(ours: &Bars) -> Vec<Bars> {
         colour: ours.colour,
         heights: ours.heights.iter().map(|&(at, ns)| (at, ns / call)).collect(),
     });
-    let urpc = Bars { name: "URPC's threads, Firefly".to_owned(), colour: GREY, heights: paper(|(urpc, _)| urpc) };
-    let taos = Bars { name: "Taos's threads, Firefly".to_owned(), colour: LIGHT, heights: paper(|(_, taos)| taos) };
+    let urpc = Bars {
+        name: "URPC's threads, Firefly".to_owned(),
+        colour: GREY,
+        heights: paper(|(urpc, _)| urpc),
+    };
+    let taos = Bars {
+        name: "Taos's threads, Firefly".to_owned(),
+        colour: LIGHT,
+        heights: paper(|(_, taos)| taos),
+    };
     found.into_iter().chain([urpc, taos]).collect()
 }
 
@@ -144,9 +197,13 @@ fn table(area: &Area<'_>, groups: &[Bars]) -> Drawn {
     let names = Case::TABLE.map(Case::name);
     bars(&left, "Operations of threads", "ns (median; logarithmic)", &names, groups)?;
     match groups.iter().find(|bars| bars.name == "upcall") {
-        Some(ours) => {
-            bars(&right, "Ours and the paper's, in procedure calls", "multiple (logarithmic)", &names, &multiples(ours))
-        }
+        Some(ours) => bars(
+            &right,
+            "Ours and the paper's, in procedure calls",
+            "multiple (logarithmic)",
+            &names,
+            &multiples(ours),
+        ),
         None => Ok(()),
     }
 }
@@ -162,7 +219,13 @@ mod tests {
     fn record(case: Case, system: &str, ns: f64) -> Record {
         let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
         let name = case.name();
-        let label = Label { suite: "threads", case: &name, system, placement: Placement::OneCore, mode: Mode::Polling };
+        let label = Label {
+            suite: "threads",
+            case: &name,
+            system,
+            placement: Placement::OneCore,
+            mode: Mode::Polling,
+        };
         let alive = case.is_alive();
         let (bytes_each, first_ns) = (alive.then_some(8192.0), alive.then_some(3.0 * ns));
         Record { bytes_each, first_ns, ..label.latency(&[Turn { found, lines: (140.0, 140.0) }]) }
@@ -177,8 +240,15 @@ mod tests {
 
     #[test]
     fn lines_are_of_systems_by_number_of_threads() {
-        let of = |system| [1_000, 10, 100_000].map(move |threads| record(Case::Alive(threads), system, threads as f64));
-        let records: Vec<_> = of("go").into_iter().chain(of("upcall")).chain([record(Case::Yield(2), "limit", 3.0)]).collect();
+        let of = |system| {
+            [1_000, 10, 100_000]
+                .map(move |threads| record(Case::Alive(threads), system, threads as f64))
+        };
+        let records: Vec<_> = of("go")
+            .into_iter()
+            .chain(of("upcall"))
+            .chain([record(Case::Yield(2), "limit", 3.0)])
+            .collect();
         let lines = lines(&records, |case| matches!(case, Case::Alive(_)), FIRST_NS);
         let names: Vec<_> = lines.iter().map(|line| line.name.as_str()).collect();
         assert_eq!(names, ["upcall", "go"]);
@@ -187,15 +257,29 @@ mod tests {
 
     #[test]
     fn every_figure_is_drawn() {
-        let cases = Case::TABLE.into_iter().chain(Case::READY.map(Case::Yield)).chain(Case::ALIVE.map(Case::Alive));
-        let of = |system: &'static str, ns: f64| cases.clone().map(move |case| record(case, system, ns)).collect::<Vec<_>>();
+        let cases = Case::TABLE
+            .into_iter()
+            .chain(Case::READY.map(Case::Yield))
+            .chain(Case::ALIVE.map(Case::Alive));
+        let of = |system: &'static str, ns: f64| {
+            cases.clone().map(move |case| record(case, system, ns)).collect::<Vec<_>>()
+        };
         let svg = drawn(&[of("upcall", 5.0), of("tokio", 70.0), of("limit", 2.0)].concat());
         let names: Vec<_> = svg.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["threads-table.svg", "threads-alive.svg", "threads-memory.svg", "threads-yield.svg"]);
+        assert_eq!(
+            names,
+            ["threads-table.svg", "threads-alive.svg", "threads-memory.svg", "threads-yield.svg"]
+        );
         for (name, svg) in &svg {
-            assert!(svg.starts_with("<svg") && svg.contains("tokio") && !svg.contains("NaN"), "{name}: {svg}");
+            assert!(
+                svg.starts_with("<svg") && svg.contains("tokio") && !svg.contains("NaN"),
+                "{name}: {svg}"
+            );
         }
-        assert!(Case::TABLE.iter().all(|case| svg[0].1.contains(&case.name())) && svg[0].1.contains("Firefly"));
+        assert!(
+            Case::TABLE.iter().all(|case| svg[0].1.contains(&case.name()))
+                && svg[0].1.contains("Firefly")
+        );
         assert!(svg[1].1.contains("1000000") && svg[3].1.contains("10000"));
     }
 

@@ -1,10 +1,13 @@
-//! Figures 3 and 4 of URPC as this machine has them, drawn from the records of a run, and beside the paper's where its text gives numbers.
+//! Figures 3 and 4 of URPC as this machine has them, drawn from the records of a run, and beside
+//! the paper's where its text gives numbers.
 //!
-//! The paper's machine took 93 µs for what takes a fraction of one here, so the two are compared as multiples of the one call by one thread with one
-//! processor on each side. The paper's curves are known as pictures only; what is drawn of them are the points that its text states.
+//! The paper's machine took 93 µs for what takes a fraction of one here, so the two are compared as
+//! multiples of the one call by one thread with one processor on each side. The paper's curves are
+//! known as pictures only; what is drawn of them are the points that its text states.
 
 use super::{
-    Area, Axes, COLOURS, Chart, Drawn, Figure, GREY, Line, Picture, PlotError, SIZE, WIDE, chart, legend, measured, room, save,
+    Area, Axes, COLOURS, Chart, Drawn, Figure, GREY, Line, Picture, PlotError, SIZE, WIDE, chart,
+    legend, measured, room, save,
 };
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -32,7 +35,12 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
             size: SIZE,
             draw: &|area| {
                 let title = "Null call: latency by the number of threads that call";
-                absolute(area, title, "latency, µs (median; logarithmic)", &lines(records, LATENCY_US))
+                absolute(
+                    area,
+                    title,
+                    "latency, µs (median; logarithmic)",
+                    &lines(records, LATENCY_US),
+                )
             },
         },
         Picture {
@@ -40,7 +48,12 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
             size: SIZE,
             draw: &|area| {
                 let title = "Null call: throughput by the number of threads that call";
-                absolute(area, title, "thousand calls a second (logarithmic)", &lines(records, THOUSANDS))
+                absolute(
+                    area,
+                    title,
+                    "thousand calls a second (logarithmic)",
+                    &lines(records, THOUSANDS),
+                )
             },
         },
         Picture { name: "urpc-relative.svg", size: WIDE, draw: &|area| relative(area, records) },
@@ -61,10 +74,17 @@ fn lines(records: &[Record], of: Figure) -> Vec<Line> {
     names.sort_unstable();
     let found = |config: &str, system: &str, threads: usize| {
         let case = null(threads);
-        records.iter().find(|r| r.config.as_deref() == Some(config) && r.system == system && r.case == case).map(of)
+        records
+            .iter()
+            .find(|r| r.config.as_deref() == Some(config) && r.system == system && r.case == case)
+            .map(of)
     };
     let line = |((config, system), colour): ((&str, &str), RGBColor)| Line {
-        name: if system == "upcall" { format!("C,S = {config}") } else { format!("C,S = {config}, pinned and polling") },
+        name: if system == "upcall" {
+            format!("C,S = {config}")
+        } else {
+            format!("C,S = {config}, pinned and polling")
+        },
         colour,
         points: THREADS
             .into_iter()
@@ -87,23 +107,52 @@ fn absolute(area: &Area<'_>, title: &str, unit: &str, lines: &[Line]) -> Drawn {
     legend(&mut chart)
 }
 
-/// Latency and throughput beside each other, both as multiples of those at T = C = S = 1, with the paper's.
+/// Latency and throughput beside each other, both as multiples of those at T = C = S = 1, with the
+/// paper's.
 fn relative(area: &Area<'_>, records: &[Record]) -> Drawn {
     let (left, right) = area.split_horizontally(SIZE.0);
     let anchor = |of: fn(&Anchor) -> Option<f64>| {
-        let one = ANCHORS.iter().find(|a| a.config.to_string() == "1,1" && a.threads == Some(1)).and_then(of);
-        let found = ANCHORS.iter().filter_map(move |a| Some((a.config.to_string(), a.threads, of(a)? / one?)));
+        let one = ANCHORS
+            .iter()
+            .find(|a| a.config.to_string() == "1,1" && a.threads == Some(1))
+            .and_then(of);
+        let found = ANCHORS
+            .iter()
+            .filter_map(move |a| Some((a.config.to_string(), a.threads, of(a)? / one?)));
         found.collect::<Vec<_>>()
     };
-    side_by_side(&left, "Latency, relative to T = C = S = 1", &lines(records, LATENCY_US), &anchor(|a| a.us))?;
-    side_by_side(&right, "Throughput, relative to T = C = S = 1", &lines(records, THOUSANDS), &anchor(|a| a.per_s))
+    side_by_side(
+        &left,
+        "Latency, relative to T = C = S = 1",
+        &lines(records, LATENCY_US),
+        &anchor(|a| a.us),
+    )?;
+    side_by_side(
+        &right,
+        "Throughput, relative to T = C = S = 1",
+        &lines(records, THOUSANDS),
+        &anchor(|a| a.per_s),
+    )
 }
 
-fn side_by_side(area: &Area<'_>, title: &str, lines: &[Line], paper: &[(String, Option<usize>, f64)]) -> Drawn {
-    // Each way of waiting by its own T = C = S = 1; S = 0, which has one way only, by the default's.
+fn side_by_side(
+    area: &Area<'_>,
+    title: &str,
+    lines: &[Line],
+    paper: &[(String, Option<usize>, f64)],
+) -> Drawn {
+    // Each way of waiting by its own T = C = S = 1; S = 0, which has one way only, by the
+    // default's.
     let one = |name: &str| {
-        let way = if name.ends_with("polling") { "C,S = 1,1, pinned and polling" } else { "C,S = 1,1" };
-        lines.iter().find(|line| line.name == way)?.points.iter().find(|(threads, _)| *threads == 1.0).map(|&(_, y)| y)
+        let way =
+            if name.ends_with("polling") { "C,S = 1,1, pinned and polling" } else { "C,S = 1,1" };
+        lines
+            .iter()
+            .find(|line| line.name == way)?
+            .points
+            .iter()
+            .find(|(threads, _)| *threads == 1.0)
+            .map(|&(_, y)| y)
     };
     let scale = |line: &Line| {
         let one = one(&line.name)?;
@@ -111,23 +160,30 @@ fn side_by_side(area: &Area<'_>, title: &str, lines: &[Line], paper: &[(String, 
         Some(Line { name: line.name.clone(), colour: line.colour, points })
     };
     // Not of the same length: the colours are those of the other figures.
-    let scaled: Vec<(usize, Line)> = lines.iter().enumerate().filter_map(|(at, line)| Some((at, scale(line)?))).collect();
+    let scaled: Vec<(usize, Line)> =
+        lines.iter().enumerate().filter_map(|(at, line)| Some((at, scale(line)?))).collect();
     let figures = scaled.iter().flat_map(|(_, line)| &line.points).map(|&(_, y)| y);
-    let range = room(figures.chain(paper.iter().map(|&(.., y)| y)), scaled.len() + paper.len().min(2));
+    let range =
+        room(figures.chain(paper.iter().map(|&(.., y)| y)), scaled.len() + paper.len().min(2));
     let mut chart = by_threads(area, title, "multiple (logarithmic)", range)?;
     let mut named = BTreeSet::new();
     for (at, line) in &scaled {
         measured(&mut chart, *at, line)?;
     }
     for (config, threads, y) in paper {
-        let colour = lines.iter().find(|line| line.name == format!("C,S = {config}")).map_or(GREY, |line| line.colour);
+        let colour = lines
+            .iter()
+            .find(|line| line.name == format!("C,S = {config}"))
+            .map_or(GREY, |line| line.colour);
         let thick = colour.stroke_width(2);
         match threads {
             Some(threads) => {
                 let cross = Cross::new((*threads as f64, *y), 7, thick);
                 let drawn = chart.draw_series([cross])?;
                 if named.insert(config) {
-                    drawn.label(format!("URPC's C,S = {config}")).legend(move |(x, y)| Cross::new((x + 10, y), 6, thick));
+                    drawn
+                        .label(format!("URPC's C,S = {config}"))
+                        .legend(move |(x, y)| Cross::new((x + 10, y), 6, thick));
                 }
             }
             // The text says how much is reached, and not by how many threads.
@@ -136,7 +192,9 @@ fn side_by_side(area: &Area<'_>, title: &str, lines: &[Line], paper: &[(String, 
                 let drawn = chart.draw_series(dashes)?;
                 let name = format!("URPC's C,S = {config}, the most");
                 let dash = move |from, to| PathElement::new([(from, 0), (to, 0)], thick);
-                drawn.label(name).legend(move |(x, y)| EmptyElement::at((x, y)) + dash(0, 7) + dash(13, 20));
+                drawn
+                    .label(name)
+                    .legend(move |(x, y)| EmptyElement::at((x, y)) + dash(0, 7) + dash(13, 20));
             }
         }
     }
@@ -150,7 +208,13 @@ fn by_threads<'a>(
     range: Range<f64>,
 ) -> Result<Chart<'a, RangedCoordf64>, DrawingAreaErrorKind<io::Error>> {
     let label = |threads: &f64| format!("{threads:.0}");
-    let axes = Axes { title, across: "T, threads that call", upwards: unit, labels: MOST_FIGURES + 2, label: &label };
+    let axes = Axes {
+        title,
+        across: "T, threads that call",
+        upwards: unit,
+        labels: MOST_FIGURES + 2,
+        label: &label,
+    };
     chart(area, &axes, ALL_T, range)
 }
 
@@ -165,8 +229,18 @@ mod tests {
     fn record(threads: usize, system: &str, config: &str, ns: f64, per_s: f64) -> Record {
         let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
         let case = null(threads);
-        let label = Label { suite: "urpc", case: &case, system, placement: Placement::OneCore, mode: Mode::Polling };
-        Record { config: Some(config.to_owned()), per_s, ..label.latency(&[Turn { found, lines: (140.0, 140.0) }]) }
+        let label = Label {
+            suite: "urpc",
+            case: &case,
+            system,
+            placement: Placement::OneCore,
+            mode: Mode::Polling,
+        };
+        Record {
+            config: Some(config.to_owned()),
+            per_s,
+            ..label.latency(&[Turn { found, lines: (140.0, 140.0) }])
+        }
     }
 
     fn drawn(records: &[Record]) -> Vec<String> {
@@ -193,13 +267,23 @@ mod tests {
 
     #[test]
     fn figures_name_their_axes_and_the_papers_points() {
-        let of = |config, ns| (1..=4).map(move |t| record(t, "upcall", config, ns * t as f64, 1e9 / ns));
+        let of =
+            |config, ns| (1..=4).map(move |t| record(t, "upcall", config, ns * t as f64, 1e9 / ns));
         let records: Vec<_> = of("1,0", 6000.0).chain(of("1,1", 200.0)).collect();
         let svg = drawn(&records);
         assert_eq!(svg.len(), 3);
-        assert!(svg.iter().all(|svg| svg.starts_with("<svg") && svg.contains("threads that call") && !svg.contains("NaN")));
-        assert!(svg[0].contains("latency, µs") && svg[0].contains("C,S = 1,0") && !svg[0].contains("URPC"));
-        assert!(svg[2].contains("C,S = 1,0") && svg[2].contains("URPC&apos;s C,S = 2,2") | svg[2].contains("URPC's C,S = 2,2"));
+        assert!(svg.iter().all(|svg| svg.starts_with("<svg")
+            && svg.contains("threads that call")
+            && !svg.contains("NaN")));
+        assert!(
+            svg[0].contains("latency, µs")
+                && svg[0].contains("C,S = 1,0")
+                && !svg[0].contains("URPC")
+        );
+        assert!(
+            svg[2].contains("C,S = 1,0")
+                && svg[2].contains("URPC&apos;s C,S = 2,2") | svg[2].contains("URPC's C,S = 2,2")
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A client of the file server: reads a whole directory tree through calls, proves every byte, and compares.
+//! A client of the file server: reads a whole directory tree through calls, proves every byte, and
+//! compares.
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
@@ -18,8 +19,8 @@ use upcall_files::tree::{MOST_BYTES, Tree, shown};
 use upcall_files::walk::Walked;
 use upcall_files::{direct, files::Files};
 
-/// Reads a directory tree through calls to a server in another process, proves by SHA-256 that every byte came through, and compares the
-/// time with plain function calls and with a Unix socket.
+/// Reads a directory tree through calls to a server in another process, proves by SHA-256 that
+/// every byte came through, and compares the time with plain function calls and with a Unix socket.
 #[derive(Parser)]
 #[command(
     version,
@@ -35,7 +36,8 @@ Links are not followed; names need not be UTF-8. What was not read, and why, is 
 The exit code is 0 only if every file came through as it is."
 )]
 struct Arguments {
-    /// The directory [default: /usr/share/doc, or /usr/share where there is little in it; with --server, what it serves]
+    /// The directory [default: /usr/share/doc, or /usr/share where there is little in it; with
+    /// --server, what it serves]
     root: Option<PathBuf>,
     /// Bytes asked for in one call: a number, or one with K or M for KiB or MiB; at most 4M
     #[arg(long, default_value = "64K", value_parser = size)]
@@ -86,15 +88,30 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         Some(_) => None,
         None => Some(Started::start(&arguments.root.clone().unwrap_or_else(documentation))?),
     };
-    let name = started.as_ref().map(|s| &s.name).or(arguments.server.as_ref()).map_or("files", String::as_str);
+    let name = started
+        .as_ref()
+        .map(|s| &s.name)
+        .or(arguments.server.as_ref())
+        .map_or("files", String::as_str);
     let files = Files::bind(name).map_err(|e| e.to_string())?;
     let served = files.root().map_err(|e| format!("{name}: {e}"))?;
     let root = PathBuf::from(std::ffi::OsString::from_vec(served));
-    if let Some(mine) = arguments.root.as_ref().filter(|mine| !direct::same_directory(mine, root.as_os_str().as_encoded_bytes()))
+    if let Some(mine) = arguments
+        .root
+        .as_ref()
+        .filter(|mine| !direct::same_directory(mine, root.as_os_str().as_encoded_bytes()))
     {
-        return Err(format!("the server {name:?} serves {}, not {}", root.display(), mine.display()));
+        return Err(format!(
+            "the server {name:?} serves {}, not {}",
+            root.display(),
+            mine.display()
+        ));
     }
-    eprintln!("file-client: {} through the server {name:?}, in chunks of {} KiB", root.display(), arguments.chunk >> 10);
+    eprintln!(
+        "file-client: {} through the server {name:?}, in chunks of {} KiB",
+        root.display(),
+        arguments.chunk >> 10
+    );
 
     let mut stage = Stage::begin("reading directly", None);
     let directly = direct::read_tree(&root, &mut |bytes| stage.advance(bytes));
@@ -102,12 +119,19 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let mut directly = directly.map_err(|e| format!("cannot read {}: {e}", root.display()))?;
 
     let mut contenders = contenders(&root, files, started.as_ref(), arguments)?;
-    let plan = Plan { root: &root, chunk: arguments.chunk, rounds: arguments.rounds, stats: arguments.stats };
+    let plan = Plan {
+        root: &root,
+        chunk: arguments.chunk,
+        rounds: arguments.rounds,
+        stats: arguments.stats,
+    };
     let bytes = directly.bytes();
     let mut seen = None;
     for contender in &mut contenders {
         let mut stage = Stage::begin(&format!("proving: {}", contender.name()), Some(bytes));
-        let checked = contest::check(contender.as_mut(), &plan, &mut directly, &mut |bytes| stage.advance(bytes));
+        let checked = contest::check(contender.as_mut(), &plan, &mut directly, &mut |bytes| {
+            stage.advance(bytes)
+        });
         drop(stage);
         seen = Some(checked.map_err(|e| e.to_string())?);
     }
@@ -137,17 +161,24 @@ fn contenders(
 ) -> Result<Vec<Box<dyn Contender>>, String> {
     let tree = Tree::open(root).map_err(|e| e.to_string())?;
     let local = Files::local(std::sync::Arc::new(tree));
-    let mut all: Vec<Box<dyn Contender>> =
-        vec![Box::new(Named::new("plain function call", Calls::new(local))), Box::new(Named::new("Upcall", Calls::new(files)))];
+    let mut all: Vec<Box<dyn Contender>> = vec![
+        Box::new(Named::new("plain function call", Calls::new(local))),
+        Box::new(Named::new("Upcall", Calls::new(files))),
+    ];
     if let Some(path) = started.map(|s| &s.socket).or(arguments.socket.as_ref()) {
         let socket = Socket::connect(path, arguments.chunk);
-        let mut socket = socket.map_err(|e| format!("cannot connect to the socket {}: {e}", path.display()))?;
+        let mut socket =
+            socket.map_err(|e| format!("cannot connect to the socket {}: {e}", path.display()))?;
         if let Some(started) = started {
             started.forget_socket();
         }
         let served = socket.root().map_err(|e| e.to_string())?;
         if !direct::same_directory(root, &served) {
-            return Err(format!("the server at {} serves another directory: {}", path.display(), shown(&served)));
+            return Err(format!(
+                "the server at {} serves another directory: {}",
+                path.display(),
+                shown(&served)
+            ));
         }
         all.push(Box::new(Named::new("Unix socket", socket)));
     } else {
@@ -182,7 +213,13 @@ fn told(walked: &Walked, proof: &Proof) -> String {
     text
 }
 
-fn report(root: &Path, plan: &Plan<'_>, walked: &Walked, proof: &Proof, rows: Vec<upcall_files::report::Row>) -> Report {
+fn report(
+    root: &Path,
+    plan: &Plan<'_>,
+    walked: &Walked,
+    proof: &Proof,
+    rows: Vec<upcall_files::report::Row>,
+) -> Report {
     Report {
         root: root.display().to_string(),
         files: walked.files.len() as u64,
@@ -246,5 +283,7 @@ fn size(text: &str) -> Result<u32, String> {
         other => return Err(format!("{other:?} is no unit; write 64K or 1M")),
     };
     let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(unit));
-    bytes.filter(|n| (1..=MOST_BYTES).contains(n)).ok_or_else(|| "it must be from 1 to 4M".to_owned())
+    bytes
+        .filter(|n| (1..=MOST_BYTES).contains(n))
+        .ok_or_else(|| "it must be from 1 to 4M".to_owned())
 }

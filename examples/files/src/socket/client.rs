@@ -15,12 +15,14 @@ pub struct Socket {
     incoming: Incoming,
 }
 
-/// An open file or directory: its number at the server. It is given back by the transport's `close`, or with the connection.
+/// An open file or directory: its number at the server. It is given back by the transport's
+/// `close`, or with the connection.
 #[derive(Debug)]
 pub struct Handle(u32);
 
 impl Socket {
-    /// Connects to a server that listens at `path`; it will be asked for at most `chunk` bytes at once.
+    /// Connects to a server that listens at `path`; it will be asked for at most `chunk` bytes at
+    /// once.
     ///
     /// # Errors
     /// What the system said.
@@ -41,7 +43,9 @@ impl Socket {
     fn call(&mut self) -> Result<Fields<'_>, Problem> {
         self.send()?;
         let frame = self.incoming.frame(&mut self.stream).map_err(broken)?;
-        let mut fields = Fields(frame.ok_or_else(|| Problem::Broken("the server closed the socket".to_owned()))?);
+        let mut fields = Fields(
+            frame.ok_or_else(|| Problem::Broken("the server closed the socket".to_owned()))?,
+        );
         match fields.u8().map_err(broken)? {
             DONE => Ok(fields),
             FAILED => Err(Problem::Refused(error(&mut fields).map_err(broken)?)),
@@ -81,7 +85,13 @@ impl Transport for Socket {
     fn stat(&mut self, file: &Handle) -> Result<Status, Problem> {
         self.about(operation::STAT, file);
         let mut fields = self.call()?;
-        let mut read = || Ok(Status { kind: fields.kind()?, size: fields.u64()?, modified: fields.u64()?.cast_signed() });
+        let mut read = || {
+            Ok(Status {
+                kind: fields.kind()?,
+                size: fields.u64()?,
+                modified: fields.u64()?.cast_signed(),
+            })
+        };
         read().map_err(broken)
     }
 
@@ -101,7 +111,12 @@ impl Transport for Socket {
         self.opened(operation::OPEN_DIRECTORY, path)
     }
 
-    fn entries(&mut self, directory: &Handle, start: u64, most: u32) -> Result<Vec<Entry>, Problem> {
+    fn entries(
+        &mut self,
+        directory: &Handle,
+        start: u64,
+        most: u32,
+    ) -> Result<Vec<Entry>, Problem> {
         self.about(operation::ENTRIES, directory);
         self.outgoing.extend_from_slice(&start.to_le_bytes());
         self.outgoing.extend_from_slice(&most.to_le_bytes());

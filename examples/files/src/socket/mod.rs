@@ -1,6 +1,7 @@
 //! The same interface over a Unix socket, as one would write it by hand today, to compare with.
 //!
-//! It is meant to be good: binary, no copies that can be avoided, one write and as a rule one read for each call, a thread for each connection.
+//! It is meant to be good: binary, no copies that can be avoided, one write and as a rule one read
+//! for each call, a thread for each connection.
 //!
 //! ```text
 //! request   length u32 | operation u8 | arguments        reply   length u32 | 0 u8 | results

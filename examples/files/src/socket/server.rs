@@ -34,10 +34,19 @@ impl Server {
                 thread::sleep(std::time::Duration::from_millis(10));
                 continue;
             };
-            let connection =
-                Connection { tree: self.tree.clone(), open: HashMap::new(), next: 0, reply: Vec::new(), chunk: Vec::new() };
+            let connection = Connection {
+                tree: self.tree.clone(),
+                open: HashMap::new(),
+                next: 0,
+                reply: Vec::new(),
+                chunk: Vec::new(),
+            };
             // Without a thread the connection closes, which its client sees.
-            drop(thread::Builder::new().name("socket".to_owned()).spawn(move || connection.serve(stream)));
+            drop(
+                thread::Builder::new()
+                    .name("socket".to_owned())
+                    .spawn(move || connection.serve(stream)),
+            );
         }
     }
 }
@@ -53,7 +62,8 @@ struct Connection {
     open: HashMap<u32, Open>,
     next: u32,
     reply: Vec<u8>,
-    /// The reply with a file's bytes. It keeps its length, so that its room is zeroed once and not in each call.
+    /// The reply with a file's bytes. It keeps its length, so that its room is zeroed once and not
+    /// in each call.
     chunk: Vec<u8>,
 }
 
@@ -94,16 +104,21 @@ impl Connection {
                 self.reply.extend_from_slice(bytes(self.tree.path()));
                 Ok(())
             }
-            operation::OPEN => self.tree.file(fields.rest()).and_then(|file| self.keep(Open::File(file))),
-            operation::OPEN_DIRECTORY => {
-                self.tree.directory(fields.rest()).and_then(|directory| self.keep(Open::Directory(directory)))
+            operation::OPEN => {
+                self.tree.file(fields.rest()).and_then(|file| self.keep(Open::File(file)))
             }
+            operation::OPEN_DIRECTORY => self
+                .tree
+                .directory(fields.rest())
+                .and_then(|directory| self.keep(Open::Directory(directory))),
             operation::CLOSE => {
                 self.open.remove(&fields.u32()?).ok_or_else(unknown)?;
                 return Ok(Reply::None);
             }
             operation::STAT | operation::READ => {
-                let Some(Open::File(file)) = self.open.get(&fields.u32()?) else { return Err(unknown()) };
+                let Some(Open::File(file)) = self.open.get(&fields.u32()?) else {
+                    return Err(unknown());
+                };
                 if operation == operation::STAT {
                     stat(file, &mut self.reply)
                 } else {
@@ -114,9 +129,13 @@ impl Connection {
                 }
             }
             operation::ENTRIES => {
-                let Some(Open::Directory(listing)) = self.open.get(&fields.u32()?) else { return Err(unknown()) };
+                let Some(Open::Directory(listing)) = self.open.get(&fields.u32()?) else {
+                    return Err(unknown());
+                };
                 let found = listing.entries(fields.u64()?, fields.u32()?);
-                found.map(|entries| entries.iter().for_each(|entry| put_entry(&mut self.reply, entry)))
+                found.map(|entries| {
+                    entries.iter().for_each(|entry| put_entry(&mut self.reply, entry))
+                })
             }
             _ => return Err(malformed("an unknown operation")),
         };

@@ -10,7 +10,8 @@ pub(super) struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
     pub fn take(&mut self, count: usize) -> io::Result<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(|| malformed("a frame ends too early"))?;
+        let (taken, rest) =
+            self.0.split_at_checked(count).ok_or_else(|| malformed("a frame ends too early"))?;
         self.0 = rest;
         Ok(taken)
     }
@@ -148,7 +149,8 @@ impl Incoming {
         Ok(Some(&self.buffer[at..at + length]))
     }
 
-    /// Sees to it that `count` bytes lie in the buffer; false if the stream ends before the first of them.
+    /// Sees to it that `count` bytes lie in the buffer; false if the stream ends before the first
+    /// of them.
     fn fill(&mut self, stream: &mut UnixStream, count: usize) -> io::Result<bool> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

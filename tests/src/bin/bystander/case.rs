@@ -51,7 +51,13 @@ const COPIES: &str = "busy";
 /// A client that looks for its answer every 20 µs.
 const WAITS: &str = "waits";
 
-const fn call(name: &'static str, clients: Clients, busy: bool, beside: &'static [&'static str], text: &'static str) -> Case {
+const fn call(
+    name: &'static str,
+    clients: Clients,
+    busy: bool,
+    beside: &'static [&'static str],
+    text: &'static str,
+) -> Case {
     Case { name, what: What::Call, clients, busy, beside, text }
 }
 
@@ -71,22 +77,71 @@ impl Case {
             "a client that sends a list of 16 MiB again and again, unchanged",
         ),
         call("lists-2", Clients::Load("lists", 2), true, &[WAITS, WAITS], "two such clients"),
-        call("copied-1", Clients::Load("copied", 1), true, &[COPIES], "a client that copies a list of 16 MiB for each call"),
+        call(
+            "copied-1",
+            Clients::Load("copied", 1),
+            true,
+            &[COPIES],
+            "a client that copies a list of 16 MiB for each call",
+        ),
         call("copied-2", Clients::Load("copied", 2), true, &[COPIES, COPIES], "two such clients"),
-        call("texts-1", Clients::Load("texts", 1), true, &[WAITS], "a list of 250 000 texts of 8 bytes"),
-        call("fold-1", Clients::Load("fold", 1), true, &[WAITS], "a handler that folds over 1 GiB of the client's bytes"),
-        call("vector-1", Clients::Load("vector", 1), true, &[WAITS], "a handler that copies 64 MiB of the client's bytes"),
-        call("result-1", Clients::Load("result", 1), true, &[WAITS], "a result of 64 MiB, which the client does not fetch"),
-        call("fetched-1", Clients::Load("fetched", 1), true, &[COPIES], "a result of 64 MiB, which the client fetches"),
+        call(
+            "texts-1",
+            Clients::Load("texts", 1),
+            true,
+            &[WAITS],
+            "a list of 250 000 texts of 8 bytes",
+        ),
+        call(
+            "fold-1",
+            Clients::Load("fold", 1),
+            true,
+            &[WAITS],
+            "a handler that folds over 1 GiB of the client's bytes",
+        ),
+        call(
+            "vector-1",
+            Clients::Load("vector", 1),
+            true,
+            &[WAITS],
+            "a handler that copies 64 MiB of the client's bytes",
+        ),
+        call(
+            "result-1",
+            Clients::Load("result", 1),
+            true,
+            &[WAITS],
+            "a result of 64 MiB, which the client does not fetch",
+        ),
+        call(
+            "fetched-1",
+            Clients::Load("fetched", 1),
+            true,
+            &[COPIES],
+            "a result of 64 MiB, which the client fetches",
+        ),
         bind("bind-quiet", Clients::Load("", 0), false, "no other client"),
-        bind("bind-lists-2", Clients::Load("lists", 2), true, "two clients that send lists of 16 MiB"),
-        bind("drops", Clients::Load("drops", 1), false, "a client that brings and drops large segments"),
+        bind(
+            "bind-lists-2",
+            Clients::Load("lists", 2),
+            true,
+            "two clients that send lists of 16 MiB",
+        ),
+        bind(
+            "drops",
+            Clients::Load("drops", 1),
+            false,
+            "a client that brings and drops large segments",
+        ),
         bind("deaths", Clients::Deaths, false, "the end of many clients with a large segment each"),
     ];
 
     /// The case of this name.
     pub fn named(name: &str) -> Result<&'static Self, String> {
         let known = || Self::ALL.iter().map(|case| case.name).collect::<Vec<_>>().join(", ");
-        Self::ALL.iter().find(|case| case.name == name).ok_or_else(|| format!("{name:?} is none of {}", known()))
+        Self::ALL
+            .iter()
+            .find(|case| case.name == name)
+            .ok_or_else(|| format!("{name:?} is none of {}", known()))
     }
 }

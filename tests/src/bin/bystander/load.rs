@@ -54,7 +54,12 @@ fn hold(socket: &str) -> Result<Hold, Box<dyn Error>> {
 }
 
 /// Makes calls whose arguments lie in a segment that was filled once: they cost the client nothing.
-fn again(socket: &str, procedure: &str, len: u64, fill: impl FnOnce(&OwnedFd)) -> Result<(), Box<dyn Error>> {
+fn again(
+    socket: &str,
+    procedure: &str,
+    len: u64,
+    fill: impl FnOnce(&OwnedFd),
+) -> Result<(), Box<dyn Error>> {
     let hold = hold(socket)?;
     bring(&hold, NUMBER, &file(len, fill), len).map_err(|refusal| format!("{refusal:?}"))?;
     let request = in_segment(number(&hold, procedure)?, NUMBER, len);

@@ -84,7 +84,9 @@ impl Options {
                 options.poll = true;
                 continue;
             }
-            if !["--rounds", "--seconds", "--only", "--clients", "--segment", "--json"].contains(&word) {
+            if !["--rounds", "--seconds", "--only", "--clients", "--segment", "--json"]
+                .contains(&word)
+            {
                 return Err(format!("unknown option {word:?}"));
             }
             let value = *words.next().ok_or_else(|| format!("{word} takes a value"))?;
@@ -111,7 +113,9 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["--help" | "-h", ..] => {
             print!("{HELP}");
-            Case::ALL.iter().for_each(|case| println!("  {:14} {}: {}", case.name, case.what.name(), case.text));
+            Case::ALL.iter().for_each(|case| {
+                println!("  {:14} {}: {}", case.name, case.what.name(), case.text)
+            });
             print!("{EXAMPLES}");
             ExitCode::SUCCESS
         }
@@ -129,7 +133,8 @@ fn main() -> ExitCode {
 /// Plays one role until the supervisor ends it.
 fn play(words: &[&str]) -> ExitCode {
     // No role outlives the run, however that ends.
-    let bound = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    let bound =
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let played = bound.map_err(Into::into).and_then(|()| match words {
         ["serve", rest @ ..] => serve::run(rest.contains(&"poll")),
         ["stand", way] => stand::run(way),

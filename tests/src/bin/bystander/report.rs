@@ -27,10 +27,24 @@ impl Figures {
         let one = |system, samples: &[u64], grew_kib| {
             let max_ns = samples.iter().copied().max()?;
             let found = Summary::of_durations(&mut samples.to_vec());
-            let label = Label { suite: "bystander", case: case.name, system, placement: Placement::TwoCores, mode };
-            Some(Self { record: label.latency(&[Turn { found, lines: (line, line) }]), max_ns, grew_kib })
+            let label = Label {
+                suite: "bystander",
+                case: case.name,
+                system,
+                placement: Placement::TwoCores,
+                mode,
+            };
+            Some(Self {
+                record: label.latency(&[Turn { found, lines: (line, line) }]),
+                max_ns,
+                grew_kib,
+            })
         };
-        let all = [one("upcall", upcall, Some(grew / 1024)), one("sleeper", sleeper, None), one("bare", bare, None)];
+        let all = [
+            one("upcall", upcall, Some(grew / 1024)),
+            one("sleeper", sleeper, None),
+            one("bare", bare, None),
+        ];
         all.into_iter().flatten().collect()
     }
 }
@@ -46,7 +60,9 @@ pub fn print(all: &[Figures]) {
         "case", "system", "samples", "median", "99 %", "99.9 %", "longest", "memory"
     );
     for Figures { record, max_ns, grew_kib } in all {
-        let times = [record.p50_ns, record.p99_ns, record.p999_ns.unwrap_or(f64::NAN), *max_ns as f64].map(time);
+        let times =
+            [record.p50_ns, record.p99_ns, record.p999_ns.unwrap_or(f64::NAN), *max_ns as f64]
+                .map(time);
         let name = if record.system == "upcall" { &record.case } else { "" };
         let grew = grew_kib.map_or(String::new(), |kib| format!("+{:.1} MiB", kib as f64 / 1024.0));
         let [median, most, nearly_all, longest] = times;

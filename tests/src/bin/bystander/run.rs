@@ -54,7 +54,8 @@ struct Run<'a> {
 /// Measures everything, and reports it.
 pub fn run(options: &Options) -> ExitCode {
     match measure(options).and_then(|all| {
-        let figures: Vec<Figures> = all.iter().flat_map(|measured| Figures::of(measured, options.poll)).collect();
+        let figures: Vec<Figures> =
+            all.iter().flat_map(|measured| Figures::of(measured, options.poll)).collect();
         report::print(&figures);
         options.json.as_ref().map_or(Ok(()), |path| report::write(&figures, path))
     }) {
@@ -72,15 +73,21 @@ fn measure(options: &Options) -> Result<Vec<Measured>, Box<dyn Error>> {
     let place = Place::new(program);
     let mut server = place.start(if options.poll { "role serve poll" } else { "role serve" });
     server.hear().expect_ok("a server");
-    let socket = place.sockets().pop().ok_or("the server has no socket")?.to_string_lossy().into_owned();
+    let socket =
+        place.sockets().pop().ok_or("the server has no socket")?.to_string_lossy().into_owned();
     let stands = ["call", "bind"].map(|way| {
         let mut stand = place.start(&format!("role stand {way}"));
         stand.hear().expect_ok("a bystander");
         stand
     });
-    let group = Group::around(server.pid(), 1 << 40, "memory by a control group; the server's own account is used");
+    let group = Group::around(
+        server.pid(),
+        1 << 40,
+        "memory by a control group; the server's own account is used",
+    );
     let cpus = Cpus::allowed().ok();
-    let mut run = Run { options, place, server, group, socket, stands, cpus, clients: options.clients };
+    let mut run =
+        Run { options, place, server, group, socket, stands, cpus, clients: options.clients };
     run.fit()?;
     let mut all: Vec<Measured> = options.only.iter().map(|case| Measured::new(case)).collect();
     for round in 1..=options.rounds {
@@ -95,16 +102,29 @@ fn measure(options: &Options) -> Result<Vec<Measured>, Box<dyn Error>> {
 
 impl Measured {
     fn new(case: &'static Case) -> Self {
-        Self { case, upcall: Vec::new(), sleeper: Vec::new(), bare: Vec::new(), grew: 0, lines: Vec::new() }
+        Self {
+            case,
+            upcall: Vec::new(),
+            sleeper: Vec::new(),
+            bare: Vec::new(),
+            grew: 0,
+            lines: Vec::new(),
+        }
     }
 }
 
 impl Run<'_> {
     /// Has no more clients die than the machine has memory for.
     fn fit(&mut self) -> Result<(), Box<dyn Error>> {
-        let room = (meminfo("MemAvailable:")? * 1024).saturating_sub(LEFT) / (self.options.segment << 20);
-        if self.clients > room && self.options.only.iter().any(|case| case.clients == Clients::Deaths) {
-            eprintln!("bystander: the machine has memory for {room} clients with such a segment, not {}", self.clients);
+        let room =
+            (meminfo("MemAvailable:")? * 1024).saturating_sub(LEFT) / (self.options.segment << 20);
+        if self.clients > room
+            && self.options.only.iter().any(|case| case.clients == Clients::Deaths)
+        {
+            eprintln!(
+                "bystander: the machine has memory for {room} clients with such a segment, not {}",
+                self.clients
+            );
             self.clients = room.max(1);
         }
         Ok(())
@@ -152,9 +172,11 @@ impl Run<'_> {
             Clients::Deaths => self.kill(&parties)?,
         };
         let said = self.stands[way].hear_within(PATIENCE + length).numbers("the bystander");
-        measured.grew = measured.grew.max(self.group.peak().max(self.charged()).saturating_sub(before));
+        measured.grew =
+            measured.grew.max(self.group.peak().max(self.charged()).saturating_sub(before));
         drop(parties);
-        let samples = Sample::all(&said).into_iter().filter(|sample| (span.0..span.1).contains(&sample.at));
+        let samples =
+            Sample::all(&said).into_iter().filter(|sample| (span.0..span.1).contains(&sample.at));
         for Sample { late, took, .. } in samples {
             measured.upcall.push(took);
             measured.sleeper.push(late);
@@ -188,14 +210,24 @@ impl Run<'_> {
         let program = std::env::current_exe()?;
         let start = |words: &[&str]| -> Result<Ending, Box<dyn Error>> {
             let mut command = Command::new(&program);
-            Ok(Ending(command.arg("role").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?))
+            Ok(Ending(
+                command
+                    .arg("role")
+                    .args(words)
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .spawn()?,
+            ))
         };
         let mut server = start(if case.busy { &["bare", "busy"] } else { &["bare"] })?;
-        let _beside: Vec<Ending> = case.beside.iter().map(|role| start(&["bare", role])).collect::<Result<_, _>>()?;
-        let (mut to, mut from) = server.0.stdin.take().zip(server.0.stdout.take()).ok_or("no pipes")?;
+        let _beside: Vec<Ending> =
+            case.beside.iter().map(|role| start(&["bare", role])).collect::<Result<_, _>>()?;
+        let (mut to, mut from) =
+            server.0.stdin.take().zip(server.0.stdout.take()).ok_or("no pipes")?;
         // What it needs at first is there after one exchange.
         stand::bare(Duration::from_millis(1), case.what, &mut to, &mut from)?;
-        let samples = stand::bare(Duration::from_secs(self.options.seconds), case.what, &mut to, &mut from)?;
+        let samples =
+            stand::bare(Duration::from_secs(self.options.seconds), case.what, &mut to, &mut from)?;
         measured.bare.extend(samples.iter().map(|sample| sample.took));
         Ok(())
     }
@@ -214,6 +246,9 @@ impl Drop for Ending {
 /// A line of /proc/meminfo, in KiB.
 fn meminfo(name: &str) -> Result<u64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find(|line| line.starts_with(name)).ok_or_else(|| format!("no {name} in /proc/meminfo"))?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(name))
+        .ok_or_else(|| format!("no {name} in /proc/meminfo"))?;
     Ok(line.split_whitespace().nth(1).ok_or("no number")?.parse()?)
 }

@@ -52,7 +52,8 @@ impl load::Serve for Load {
 
     fn fold(&self, data: Bytes<'_>) -> u64 {
         // As the documents advise a handler that goes through many MiB.
-        let parts = (0..data.len()).step_by(PART).filter_map(|at| data.part(at, PART.min(data.len() - at)));
+        let parts =
+            (0..data.len()).step_by(PART).filter_map(|at| data.part(at, PART.min(data.len() - at)));
         parts.fold(0, |sum, part| {
             upcall::thread::yield_now();
             part.fold_words(sum, u64::wrapping_add, |sum, byte| sum.wrapping_add(byte.into()))

@@ -28,7 +28,10 @@ pub struct Sample {
 impl Sample {
     /// What a bystander has said.
     pub fn all(numbers: &[u64]) -> Vec<Self> {
-        numbers.chunks_exact(3).map(|parts| Self { at: parts[0], late: parts[1], took: parts[2] }).collect()
+        numbers
+            .chunks_exact(3)
+            .map(|parts| Self { at: parts[0], late: parts[1], took: parts[2] })
+            .collect()
     }
 }
 
@@ -43,13 +46,22 @@ pub fn run(way: &str) -> Result<(), Box<dyn Error>> {
             Some(load) => samples(length, || load.null())?,
             None => samples(length, || Load::bind("load"))?,
         };
-        say(Ok(samples.iter().flat_map(|sample| [sample.at, sample.late, sample.took]).map(|n| n.to_string()).collect()));
+        say(Ok(samples
+            .iter()
+            .flat_map(|sample| [sample.at, sample.late, sample.took])
+            .map(|n| n.to_string())
+            .collect()));
     }
     Ok(())
 }
 
 /// The same with a server without the library, by its two pipes. A bind is some exchanges.
-pub fn bare(length: Duration, what: What, to: &mut impl Write, from: &mut impl Read) -> std::io::Result<Vec<Sample>> {
+pub fn bare(
+    length: Duration,
+    what: What,
+    to: &mut impl Write,
+    from: &mut impl Read,
+) -> std::io::Result<Vec<Sample>> {
     let exchanges = if what == What::Bind { EXCHANGES } else { 1 };
     samples(length, || {
         for _ in 0..exchanges {
@@ -62,7 +74,10 @@ pub fn bare(length: Duration, what: What, to: &mut impl Write, from: &mut impl R
 
 /// Operates again and again for so long. What an operation made is dropped after its time was
 /// taken.
-fn samples<T, E>(length: Duration, mut operate: impl FnMut() -> Result<T, E>) -> Result<Vec<Sample>, E> {
+fn samples<T, E>(
+    length: Duration,
+    mut operate: impl FnMut() -> Result<T, E>,
+) -> Result<Vec<Sample>, E> {
     let end = now() + length.as_nanos() as u64;
     let mut samples = Vec::with_capacity(1 << 14);
     loop {
@@ -73,7 +88,11 @@ fn samples<T, E>(length: Duration, mut operate: impl FnMut() -> Result<T, E>) ->
         std::thread::sleep(PAUSE);
         let at = now();
         let made = operate()?;
-        samples.push(Sample { at, late: (at - before).saturating_sub(PAUSE.as_nanos() as u64), took: now() - at });
+        samples.push(Sample {
+            at,
+            late: (at - before).saturating_sub(PAUSE.as_nanos() as u64),
+            took: now() - at,
+        });
         drop(made);
     }
 }

@@ -203,8 +203,8 @@ pub struct Underway {
 
 /// The kinds of operations, as the watchdog names them.
 pub const OPERATIONS: [&str; 20] = [
-    "idle", "bind", "step", "text", "blob", "nap", "relay", "open", "session", "find", "urgent", "invoke", "perform", "auto",
-    "read", "join", "send", "barrier", "finish", "rest",
+    "idle", "bind", "step", "text", "blob", "nap", "relay", "open", "session", "find", "urgent",
+    "invoke", "perform", "auto", "read", "join", "send", "barrier", "finish", "rest",
 ];
 
 // Where things lie, in words.
@@ -237,7 +237,11 @@ impl Book {
     /// Makes an empty record, and the path by which other processes open it while this one lives.
     pub fn create() -> std::io::Result<(Self, MemoryFile, String)> {
         let file = MemoryFile::create("soak", WORDS * 8)?;
-        let path = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsFd::as_fd(&file).as_raw_fd());
+        let path = format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            std::os::fd::AsFd::as_fd(&file).as_raw_fd()
+        );
         Ok((Self::map(&file)?, file, path))
     }
 
@@ -249,8 +253,11 @@ impl Book {
     }
 
     fn map(file: &MemoryFile) -> std::io::Result<Self> {
-        let region = Region::new(Mapping::shared(file)?).ok_or_else(|| std::io::Error::other("a read-only record"))?;
-        let words = region.view_slice(0, WORDS).ok_or_else(|| std::io::Error::other("a record too short"))?;
+        let region = Region::new(Mapping::shared(file)?)
+            .ok_or_else(|| std::io::Error::other("a read-only record"))?;
+        let words = region
+            .view_slice(0, WORDS)
+            .ok_or_else(|| std::io::Error::other("a record too short"))?;
         Ok(Self(words))
     }
 
@@ -307,7 +314,8 @@ impl Book {
     /// nanoseconds.
     pub fn quantile(&self, times: Times, share: f64) -> u64 {
         let (count, longest) = self.noted(times);
-        let (mut left, at) = ((count as f64 * share).ceil() as u64, HISTOGRAMS + times as usize * HISTOGRAM);
+        let (mut left, at) =
+            ((count as f64 * share).ceil() as u64, HISTOGRAMS + times as usize * HISTOGRAM);
         for place in 0..BUCKETS {
             let here = self.word(at + place).load(Relaxed);
             if here >= left {
@@ -365,7 +373,8 @@ impl Book {
 
     /// Whether this process was killed, or is stopped or was within the last `ns` nanoseconds.
     pub fn was_disturbed(&self, pid: u32, ns: u64) -> bool {
-        self.died(pid) != 0 || self.went_on(pid).saturating_add(ns) > now() && self.went_on(pid) != 0
+        self.died(pid) != 0
+            || self.went_on(pid).saturating_add(ns) > now() && self.went_on(pid) != 0
     }
 
     /// Whether the slot's process began, or was disturbed, within the last `ns` nanoseconds.
@@ -431,7 +440,9 @@ impl Book {
             std::cmp::Ordering::Greater => None,
         });
         match noted {
-            Ok(old) if old >> 4 == number => Err(format!("request {number} of caller {lane} is executed again")),
+            Ok(old) if old >> 4 == number => {
+                Err(format!("request {number} of caller {lane} is executed again"))
+            }
             Ok(_) => Ok(()),
             Err(_) => {
                 self.add(Sum::Late, 1);
@@ -500,7 +511,13 @@ impl Book {
         let read = |word: usize| self.lane(lane, word).load(SeqCst);
         let since = read(5);
         let [by, target, via] = [1, 2, 3].map(|word| read(word) as u32);
-        (since != 0).then(|| Underway { by, target, via, since, what: OPERATIONS[read(4) as usize % OPERATIONS.len()] })
+        (since != 0).then(|| Underway {
+            by,
+            target,
+            via,
+            since,
+            what: OPERATIONS[read(4) as usize % OPERATIONS.len()],
+        })
     }
 
     /// What is known of the messages from one member to another in an epoch.

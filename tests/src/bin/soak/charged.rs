@@ -22,8 +22,10 @@ impl Charged {
     /// Makes a group, and enters it. `None`: that cannot be done here.
     pub fn enter() -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let first = groups.lines().find_map(|line| line.split_once(":memory:")).map(|(_, path)| path);
-        let first = first.map(|path| Path::new("/sys/fs/cgroup/memory").join(path.trim_start_matches('/')));
+        let first =
+            groups.lines().find_map(|line| line.split_once(":memory:")).map(|(_, path)| path);
+        let first =
+            first.map(|path| Path::new("/sys/fs/cgroup/memory").join(path.trim_start_matches('/')));
         let before = first.or_else(upcall_os::cgroup::own)?;
         let group = before.join(format!("upcall-soak-{}", std::process::id()));
         fs::create_dir(&group).ok()?;
@@ -38,7 +40,9 @@ impl Charged {
         // A block is 512 bytes.
         let record = u64::try_from(rustix::fs::fstat(record).ok()?.st_blocks).ok()? / 2;
         let stat = fs::read_to_string(self.group.join("memory.stat")).ok()?;
-        let number = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let number = |name: &str| {
+            stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
         let anonymous = number("total_rss ").or_else(|| number("anon "))?;
         let shared = number("total_shmem ").or_else(|| number("shmem "))?;
         Some(Memory { anonymous: anonymous >> 10, shared: (shared >> 10).saturating_sub(record) })
@@ -69,7 +73,10 @@ impl Drop for Charged {
     fn drop(&mut self) {
         let _ = fs::write(self.before.join("cgroup.procs"), std::process::id().to_string());
         let start = Instant::now();
-        while fs::remove_dir(&self.group).is_err() && self.group.exists() && start.elapsed() < Duration::from_secs(10) {
+        while fs::remove_dir(&self.group).is_err()
+            && self.group.exists()
+            && start.elapsed() < Duration::from_secs(10)
+        {
             std::thread::sleep(Duration::from_millis(5));
         }
     }

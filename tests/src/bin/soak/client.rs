@@ -128,7 +128,13 @@ pub fn stand_by(role: &Role, lane: usize, servers: &[Known]) {
 impl Caller {
     fn new(role: &Role, lane: usize, servers: &[Known]) -> Self {
         let dice = role.dice(lane as u64 + 1);
-        Self { role: role.clone(), lane, dice, servers: servers.to_vec(), bound: servers.iter().map(|_| None).collect() }
+        Self {
+            role: role.clone(),
+            lane,
+            dice,
+            servers: servers.to_vec(),
+            bound: servers.iter().map(|_| None).collect(),
+        }
     }
 
     /// Until this process is to rest; then lets go of all servers.
@@ -157,7 +163,8 @@ impl Caller {
         if !self.bind(at) {
             return upcall::thread::sleep(Duration::from_millis(2));
         }
-        let deadline = (self.dice.below(6) == 0).then(|| Duration::from_micros(20 << self.dice.below(10)));
+        let deadline =
+            (self.dice.below(6) == 0).then(|| Duration::from_micros(20 << self.dice.below(10)));
         match self.dice.below(100) {
             0..4 => self.let_go(at),
             4..50 => self.call(at, 0, deadline),
@@ -250,7 +257,8 @@ impl Caller {
                 self.ended(&given, work.text(id, &text), |answer| *answer == text);
             }
             2 => {
-                let most = [200, 4_000, 60_000, 1 << 20][[0, 0, 0, 1, 1, 1, 2, 3][self.dice.below(8) as usize]];
+                let most = [200, 4_000, 60_000, 1 << 20]
+                    [[0, 0, 0, 1, 1, 1, 2, 3][self.dice.below(8) as usize]];
                 let data = vec![id as u8; self.dice.below(most) as usize];
                 self.ended(&given, work.blob(id, &data), |answer| *answer == data);
             }
@@ -274,17 +282,34 @@ impl Caller {
             let times = nested.unwrap_or(1);
             let wrong = if answer.is_ok() { times != 1 } else { times > 1 };
             if wrong {
-                self.role
-                    .complain("nested", format!("a nested call to {} gave {answer:?}, and was executed {times} times", to.name));
+                self.role.complain(
+                    "nested",
+                    format!(
+                        "a nested call to {} gave {answer:?}, and was executed {times} times",
+                        to.name
+                    ),
+                );
             }
-            let ended = ["Failed.PeerEnded", "ServerGone", "HungUp", "NoSuchName", "NoAnswer", "Protocol", "Aborted.sent"];
+            let ended = [
+                "Failed.PeerEnded",
+                "ServerGone",
+                "HungUp",
+                "NoSuchName",
+                "NoAnswer",
+                "Protocol",
+                "Aborted.sent",
+            ];
             if let Err(error) = answer
-                && (to.steady && !error.starts_with("Aborted") || !ended.iter().any(|known| error.starts_with(known)))
+                && (to.steady && !error.starts_with("Aborted")
+                    || !ended.iter().any(|known| error.starts_with(known)))
             {
-                self.role.complain("nested", format!("a nested call to {} failed: {error}", to.name));
+                self.role
+                    .complain("nested", format!("a nested call to {} failed: {error}", to.name));
             }
         }
-        self.ended(given, outcome, |answer| answer.as_ref().map_or(true, |answer| *answer == step(given.id, x | INNER)));
+        self.ended(given, outcome, |answer| {
+            answer.as_ref().map_or(true, |answer| *answer == step(given.id, x | INNER))
+        });
     }
 
     /// An object: opened, used some times, and dropped now or later.
@@ -302,12 +327,19 @@ impl Caller {
             }
         }
         for _ in 0..self.dice.below(4) {
-            let Some(Some((_, key))) = self.bound[at].as_ref().map(|bound| bound.session.as_ref()) else { return };
+            let Some(Some((_, key))) = self.bound[at].as_ref().map(|bound| bound.session.as_ref())
+            else {
+                return;
+            };
             let (key, x) = (*key, self.dice.below(1 << 40));
             let Some(given) = self.begin("session", at, false) else { return };
-            let outcome = self.bound[at].as_ref().and_then(|bound| Some(bound.session.as_ref()?.0.add(given.id, x)));
+            let outcome = self.bound[at]
+                .as_ref()
+                .and_then(|bound| Some(bound.session.as_ref()?.0.add(given.id, x)));
             if let Some(outcome) = outcome {
-                self.ended(&given, outcome, |answer| *answer == step(given.id, x.wrapping_add(key)));
+                self.ended(&given, outcome, |answer| {
+                    *answer == step(given.id, x.wrapping_add(key))
+                });
             }
         }
         if self.dice.below(3) == 0
@@ -320,12 +352,19 @@ impl Caller {
     }
 
     /// Holds the outcome of a call to its word.
-    fn ended<T: std::fmt::Debug>(&mut self, given: &Given, outcome: Result<T, CallError>, is_right: impl FnOnce(&T) -> bool) {
+    fn ended<T: std::fmt::Debug>(
+        &mut self,
+        given: &Given,
+        outcome: Result<T, CallError>,
+        is_right: impl FnOnce(&T) -> bool,
+    ) {
         let (role, at) = (&self.role, now());
         role.book.goes(self.lane);
         role.book.note(Times::Calls, at - given.since);
         let steady = self.servers.iter().any(|server| {
-            server.steady && role.book.slot(server.slot, SlotWord::Pid).load(SeqCst) == u64::from(given.pid) && given.pid != 0
+            server.steady
+                && role.book.slot(server.slot, SlotWord::Pid).load(SeqCst) == u64::from(given.pid)
+                && given.pid != 0
         });
         let died = if given.pid == 0 { 0 } else { role.book.died(given.pid) };
         let end = match outcome {
@@ -337,10 +376,19 @@ impl Caller {
             }
             Err(CallError::Failed(Closed::PeerEnded)) => {
                 if given.pid != 0 && died == 0 {
-                    role.complain("claim", format!("a call says that process {} has ended, and nobody has killed it", given.pid));
+                    role.complain(
+                        "claim",
+                        format!(
+                            "a call says that process {} has ended, and nobody has killed it",
+                            given.pid
+                        ),
+                    );
                 }
                 if died != 0 {
-                    role.book.note(Times::CallAfterDeath, at - died.max(given.since).max(own_going_on(role)).min(at));
+                    role.book.note(
+                        Times::CallAfterDeath,
+                        at - died.max(given.since).max(own_going_on(role)).min(at),
+                    );
                 }
                 End::Unknown
             }
@@ -351,10 +399,21 @@ impl Caller {
                     End::NotRun
                 }
             }
-            Err(CallError::NoMemory { .. }) if given.pid == 0 || role.book.was_disturbed(given.pid, EXPLAINED) => End::Unknown,
+            Err(CallError::NoMemory { .. })
+                if given.pid == 0 || role.book.was_disturbed(given.pid, EXPLAINED) =>
+            {
+                End::Unknown
+            }
             Err(error) => {
                 let whose = if steady { "the steady server" } else { "a server" };
-                role.complain("call", format!("a call to {whose} (process {}) failed: {}: {error}", given.pid, kind(&error)));
+                role.complain(
+                    "call",
+                    format!(
+                        "a call to {whose} (process {}) failed: {}: {error}",
+                        given.pid,
+                        kind(&error)
+                    ),
+                );
                 End::Unknown
             }
         };

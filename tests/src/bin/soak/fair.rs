@@ -27,7 +27,8 @@ pub struct FairClock {
 impl FairClock {
     /// Starts a control thread on each processor. They end with the process.
     pub fn start() -> Self {
-        let processors: Vec<usize> = Processors::allowed().map(|all| all.iter().collect()).unwrap_or_default();
+        let processors: Vec<usize> =
+            Processors::allowed().map(|all| all.iter().collect()).unwrap_or_default();
         let one = |cpu| {
             let time = Arc::new(AtomicU64::new(0));
             let shown = time.clone();

@@ -10,7 +10,10 @@ use crate::role::{Role, kind, say};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
-use upcall::home::{AccessError, DataError, FindError, Homed, InvokeError, Operation, Operations, Procedure, Shared, Verdict};
+use upcall::home::{
+    AccessError, DataError, FindError, Homed, InvokeError, Operation, Operations, Procedure,
+    Shared, Verdict,
+};
 use upcall_tests::dice::Dice;
 use upcall_tests::now;
 use upcall_tests::party::Said;
@@ -97,9 +100,12 @@ pub fn run(role: &Role, name: &str) {
         });
     let object = match made {
         Ok(object) => object,
-        Err(error) => return role.complain("home", format!("making {name}: {}: {error}", kind(&error))),
+        Err(error) => {
+            return role.complain("home", format!("making {name}: {}: {error}", kind(&error)));
+        }
     };
-    let served = object.serve_in_background(Operations::new().operation::<Add>().procedure::<Slow>());
+    let served =
+        object.serve_in_background(Operations::new().operation::<Add>().procedure::<Slow>());
     match served {
         Ok(served) => {
             say(&Said::Ok(vec!["is home".into()]));
@@ -122,7 +128,13 @@ struct Guest {
 pub fn visit(role: &Role, lane: usize, name: &str, slot: usize) {
     ROLE.get_or_init(|| role.clone());
     say(&Said::Ok(vec!["visits".into()]));
-    let mut guest = Guest { role: role.clone(), lane, dice: role.dice(lane as u64 + 1), name: name.into(), slot };
+    let mut guest = Guest {
+        role: role.clone(),
+        lane,
+        dice: role.dice(lane as u64 + 1),
+        name: name.into(),
+        slot,
+    };
     std::thread::spawn(move || {
         loop {
             guest.role.rest();
@@ -138,7 +150,11 @@ impl Guest {
     /// Until the object's home has ended, or this process is to rest.
     fn stay(&mut self) {
         let book = self.role.book.clone();
-        book.waits(self.lane, "find", book.slot(self.slot, crate::book::SlotWord::Pid).load(SeqCst) as u32);
+        book.waits(
+            self.lane,
+            "find",
+            book.slot(self.slot, crate::book::SlotWord::Pid).load(SeqCst) as u32,
+        );
         let found = Homed::<Pair>::find(&self.name);
         let since = book.goes(self.lane);
         let pair = match found {
@@ -146,7 +162,10 @@ impl Guest {
             Err(error) => {
                 book.add(Sum::BindErrors, 1);
                 if !book.was_slot_disturbed(self.slot, EXPLAINED + now() - since) {
-                    self.role.complain("find", format!("finding {}: {}: {error}", self.name, kind(&error)));
+                    self.role.complain(
+                        "find",
+                        format!("finding {}: {}: {error}", self.name, kind(&error)),
+                    );
                 }
                 return;
             }
@@ -223,20 +242,34 @@ impl Guest {
     }
 
     /// How an error ended a request, if the hold is still good; `None`: the home has ended.
-    fn judge(&self, error: &InvokeError, pid: u32, patience: Option<Duration>, since: u64) -> Option<End> {
+    fn judge(
+        &self,
+        error: &InvokeError,
+        pid: u32,
+        patience: Option<Duration>,
+        since: u64,
+    ) -> Option<End> {
         let book = &self.role.book;
         match error {
             // A home makes its object first, and serves it then.
             InvokeError::NotServed(FindError::Refused { .. } | FindError::Unreachable { .. })
-                if book.was_disturbed(pid, EXPLAINED) || book.was_slot_disturbed(self.slot, EXPLAINED) =>
+                if book.was_disturbed(pid, EXPLAINED)
+                    || book.was_slot_disturbed(self.slot, EXPLAINED) =>
             {
                 Some(End::NotRun)
             }
-            InvokeError::Ended { .. } | InvokeError::NotServed(FindError::Name(_)) | InvokeError::Access(AccessError::Ended) => {
+            InvokeError::Ended { .. }
+            | InvokeError::NotServed(FindError::Name(_))
+            | InvokeError::Access(AccessError::Ended) => {
                 let died = book.died(pid);
                 if died == 0 {
-                    self.role
-                        .complain("claim", format!("process {pid} has ended, by {}: {error}; nobody has killed it", kind(error)));
+                    self.role.complain(
+                        "claim",
+                        format!(
+                            "process {pid} has ended, by {}: {error}; nobody has killed it",
+                            kind(error)
+                        ),
+                    );
                 } else {
                     let since = died.max(since).max(own_going_on(&self.role));
                     book.note(Times::HomeAfterDeath, now().saturating_sub(since));
@@ -244,7 +277,9 @@ impl Guest {
                 None
             }
             InvokeError::Busy { .. } if patience.is_some() => Some(End::Unknown),
-            InvokeError::Access(AccessError::Busy { .. }) if patience.is_some() => Some(End::NotRun),
+            InvokeError::Access(AccessError::Busy { .. }) if patience.is_some() => {
+                Some(End::NotRun)
+            }
             // Debug builds say so of an operation that was stopped in its middle; it was run.
             InvokeError::Blocked(_) => Some(End::Answered),
             error => {

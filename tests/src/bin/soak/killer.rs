@@ -21,8 +21,11 @@ use upcall_tests::place::Place;
 /// Settings of the C library by which a process returns memory that it has freed. The client of the
 /// hostile server frees values of up to some MiB in many threads, and would keep up to 64 MiB in
 /// each arena: no leak would be seen beside that.
-const RETURNS_MEMORY: [(&str, &str); 3] =
-    [("MALLOC_ARENA_MAX", "2"), ("MALLOC_TRIM_THRESHOLD_", "262144"), ("MALLOC_MMAP_THRESHOLD_", "262144")];
+const RETURNS_MEMORY: [(&str, &str); 3] = [
+    ("MALLOC_ARENA_MAX", "2"),
+    ("MALLOC_TRIM_THRESHOLD_", "262144"),
+    ("MALLOC_MMAP_THRESHOLD_", "262144"),
+];
 
 /// What the client of the hostile server is to do: call it for a second.
 const ENDURE: &str = "endure other 1000";
@@ -168,7 +171,8 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         run.play(length.saturating_sub(run.start.elapsed()).max(Duration::from_secs(2)));
         run.faults.extend(run.endures_too_long());
         after = Some(run.rest());
-        run.charged = charged_before.zip(charged.as_ref().and_then(|charged| charged.memory(&record)));
+        run.charged =
+            charged_before.zip(charged.as_ref().and_then(|charged| charged.memory(&record)));
     }
     let leaks = after.map(|after| Leaks::between(before, after));
     run.faults.extend(leaks.iter().flat_map(Leaks::faults));
@@ -212,20 +216,35 @@ impl Run<'_> {
             cast.push(("server-b".into(), "serve b two".into(), Killed, None));
             for client in 0..3 {
                 let lane = 1 + client * CALLERS;
-                cast.push((format!("client-{client}"), format!("call {lane} steady=0=steady a=2 b=3"), Killed, None));
+                cast.push((
+                    format!("client-{client}"),
+                    format!("call {lane} steady=0=steady a=2 b=3"),
+                    Killed,
+                    None,
+                ));
             }
         }
         if has("group") {
             for rank in 0..MEMBERS {
                 let fate = if rank == 0 { Stopped } else { Killed };
-                cast.push((format!("member-{rank}"), format!("member {} 0 {rank}", 20 + rank), fate, Some(0)));
+                cast.push((
+                    format!("member-{rank}"),
+                    format!("member {} 0 {rank}", 20 + rank),
+                    fate,
+                    Some(0),
+                ));
             }
         }
         if has("home") {
             let home = cast.len();
             cast.push(("home".into(), "home object".into(), Killed, None));
             for guest in 0..3 {
-                cast.push((format!("guest-{guest}"), format!("guest {} object {home}", 30 + guest), Killed, None));
+                cast.push((
+                    format!("guest-{guest}"),
+                    format!("guest {} object {home}", 30 + guest),
+                    Killed,
+                    None,
+                ));
             }
         }
         if has("hostile") {
@@ -233,7 +252,12 @@ impl Run<'_> {
             cast.push(("hostile-server".into(), "hostile-server other".into(), Killed, None));
             cast.push(("endures".into(), "endure".into(), Spared, None));
             for rank in 0..crate::member::HOSTILE {
-                cast.push((format!("beside-{rank}"), format!("member {} 1 {rank}", 24 + rank), Spared, None));
+                cast.push((
+                    format!("beside-{rank}"),
+                    format!("member {} 1 {rank}", 24 + rank),
+                    Spared,
+                    None,
+                ));
             }
             cast.push(("hostile-member".into(), "hostile-member 1".into(), Brief, Some(1)));
         }
@@ -244,7 +268,18 @@ impl Run<'_> {
                 _ => None,
             };
             let (party, dying, stopped, lives) = (None, false, None, 0);
-            self.actors.push(Actor { name, words, slot, fate, group, talks, party, dying, stopped, lives });
+            self.actors.push(Actor {
+                name,
+                words,
+                slot,
+                fate,
+                group,
+                talks,
+                party,
+                dying,
+                stopped,
+                lives,
+            });
         }
     }
 
@@ -282,7 +317,13 @@ impl Run<'_> {
         self.look();
         if self.live {
             let sum = |sum| self.book.sum(sum);
-            let count = |what: &str| self.done.iter().filter(|((kind, _), _)| *kind == what).map(|(_, count)| count).sum::<u64>();
+            let count = |what: &str| {
+                self.done
+                    .iter()
+                    .filter(|((kind, _), _)| *kind == what)
+                    .map(|(_, count)| count)
+                    .sum::<u64>()
+            };
             print!(
                 "\r\x1b[K{:4} s | {} kills, {} stops | {} requests, {} failed | {} messages, {} groups | {} complaints ",
                 self.start.elapsed().as_secs(),
@@ -319,15 +360,22 @@ impl Run<'_> {
                 "hostile" => {
                     let pid = self.book.slot(0, SlotWord::Pid).load(SeqCst);
                     let own = format!("domain.{pid}.");
-                    let Some(socket) = self.place.sockets().into_iter().find(|path| path.to_string_lossy().contains(&own)) else {
+                    let Some(socket) = self
+                        .place
+                        .sockets()
+                        .into_iter()
+                        .find(|path| path.to_string_lossy().contains(&own))
+                    else {
                         continue;
                     };
                     format!("hostile {} 400", socket.display())
                 }
                 words => words.to_string(),
             };
-            let seed = Dice::new(self.options.seed ^ (slot as u64) << 32 ^ self.actors[at].lives).any();
-            let mut command = self.place.command(&format!("role {} {slot} {seed} {words}", self.path));
+            let seed =
+                Dice::new(self.options.seed ^ (slot as u64) << 32 ^ self.actors[at].lives).any();
+            let mut command =
+                self.place.command(&format!("role {} {slot} {seed} {words}", self.path));
             command.env("TMPDIR", self.place.path().join("tmp"));
             if let Some(plant) = &self.options.plant {
                 command.env("SOAK_PLANT", plant);
@@ -354,14 +402,19 @@ impl Run<'_> {
     fn endures_too_long(&self) -> Option<String> {
         let silent = self.endured.elapsed();
         let is_there = self.actors.iter().any(|actor| actor.name == "endures");
-        (is_there && silent > LONGEST_SILENCE)
-            .then(|| format!("hang: the client of the hostile server has said nothing for {silent:?}"))
+        (is_there && silent > LONGEST_SILENCE).then(|| {
+            format!("hang: the client of the hostile server has said nothing for {silent:?}")
+        })
     }
 
     /// Tells the client of the hostile server to call it for another second, if it rests.
     fn endure_again(&mut self) {
         let rests = std::mem::take(&mut self.endure_rests);
-        let party = self.actors.iter_mut().filter(|actor| actor.name == "endures").find_map(|actor| actor.party.as_mut());
+        let party = self
+            .actors
+            .iter_mut()
+            .filter(|actor| actor.name == "endures")
+            .find_map(|actor| actor.party.as_mut());
         if rests && let Some(party) = party {
             party.say(ENDURE);
         }
@@ -380,12 +433,15 @@ impl Run<'_> {
         match said {
             Said::Error { kind, text } => {
                 let time = self.start.elapsed().as_secs_f64();
-                self.faults.push(format!("{time:.3} s, {} (process {pid}): {kind}: {text}", actor.name));
+                self.faults
+                    .push(format!("{time:.3} s, {} (process {pid}): {kind}: {text}", actor.name));
             }
             Said::Ok(words) => {
                 let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
                 match (actor.name.as_str(), numbers.as_slice()) {
-                    ("hostile-client" | "hostile-member", [steps, ..]) => self.book.add(Sum::HostileSteps, *steps),
+                    ("hostile-client" | "hostile-member", [steps, ..]) => {
+                        self.book.add(Sum::HostileSteps, *steps)
+                    }
                     ("endures", [_, calls, ..]) => {
                         self.book.add(Sum::Endured, *calls);
                         (self.endure_rests, self.endured) = (true, Instant::now());
@@ -414,7 +470,10 @@ impl Run<'_> {
         if !expected {
             let time = self.start.elapsed().as_secs_f64();
             let pid = party.pid();
-            self.faults.push(format!("{time:.3} s, {} (process {pid}) has ended by itself: {status}", actor.name));
+            self.faults.push(format!(
+                "{time:.3} s, {} (process {pid}) has ended by itself: {status}",
+                actor.name
+            ));
         }
         // What it said before its end is heard, too.
         while let Some(said) = self.actors[at].party.as_mut().and_then(Party::try_hear) {
@@ -430,10 +489,12 @@ impl Run<'_> {
     /// The next choice of the killer. It takes the same number of random numbers in each state of
     /// the victim, so that the same seed makes the same choices.
     fn choose(&mut self) {
-        let victims: Vec<usize> =
-            (0..self.actors.len()).filter(|at| matches!(self.actors[*at].fate, Fate::Stopped | Fate::Killed)).collect();
+        let victims: Vec<usize> = (0..self.actors.len())
+            .filter(|at| matches!(self.actors[*at].fate, Fate::Stopped | Fate::Killed))
+            .collect();
         let pick = self.dice.below(victims.len().max(1) as u64) as usize;
-        let [action, length, then_kill, pause] = [100, 1000, 5, 2_000_000 / self.options.rate].map(|end| self.dice.below(end));
+        let [action, length, then_kill, pause] =
+            [100, 1000, 5, 2_000_000 / self.options.rate].map(|end| self.dice.below(end));
         self.next += Duration::from_micros(pause);
         let Some(&at) = victims.get(pick) else { return };
         let (kills, actor) = (action < 60, &self.actors[at]);
@@ -520,12 +581,15 @@ impl Run<'_> {
         self.book.set_phase(Phase::Rest);
         (0..self.actors.len()).for_each(|at| self.go_on(at));
         let start = Instant::now();
-        while watch::is_busy(&self.book) && self.faults.is_empty() && start.elapsed() < LONGEST_REST {
+        while watch::is_busy(&self.book) && self.faults.is_empty() && start.elapsed() < LONGEST_REST
+        {
             self.step();
             std::thread::sleep(Duration::from_millis(2));
         }
         if start.elapsed() >= LONGEST_REST && watch::is_busy(&self.book) {
-            self.faults.push(format!("hang: nobody was disturbed for {LONGEST_REST:?}, and callers still wait"));
+            self.faults.push(format!(
+                "hang: nobody was disturbed for {LONGEST_REST:?}, and callers still wait"
+            ));
         }
         self.objects_are_dropped();
         for at in 0..self.actors.len() {
@@ -552,18 +616,27 @@ impl Run<'_> {
         let start = Instant::now();
         while self.faults.is_empty() {
             let mut open = Vec::new();
-            for actor in self.actors.iter().filter(|actor| actor.words.starts_with("serve") && actor.party.is_some()) {
-                let [made, dropped] =
-                    [SlotWord::Opened, SlotWord::Dropped].map(|word| self.book.slot(actor.slot, word).load(SeqCst));
+            for actor in self
+                .actors
+                .iter()
+                .filter(|actor| actor.words.starts_with("serve") && actor.party.is_some())
+            {
+                let [made, dropped] = [SlotWord::Opened, SlotWord::Dropped]
+                    .map(|word| self.book.slot(actor.slot, word).load(SeqCst));
                 if made != dropped {
-                    open.push(format!("{} has made {made} objects and dropped {dropped}", actor.name));
+                    open.push(format!(
+                        "{} has made {made} objects and dropped {dropped}",
+                        actor.name
+                    ));
                 }
             }
             if open.is_empty() {
                 return;
             }
             if start.elapsed() > Duration::from_secs(10) {
-                return self.faults.push(format!("objects: all clients rest, and {}", open.join("; ")));
+                return self
+                    .faults
+                    .push(format!("objects: all clients rest, and {}", open.join("; ")));
             }
             self.step();
             std::thread::sleep(Duration::from_millis(5));

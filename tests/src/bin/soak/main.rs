@@ -90,7 +90,8 @@ struct Options {
 
 impl Options {
     const PARTS: [&str; 4] = ["calls", "group", "home", "hostile"];
-    const PLANTS: [&str; 9] = ["lost", "doubled", "answer", "order", "claim", "hang", "leak", "memory", "file"];
+    const PLANTS: [&str; 9] =
+        ["lost", "doubled", "answer", "order", "claim", "hang", "leak", "memory", "file"];
 
     fn parse(words: &[&str]) -> Result<Self, String> {
         let mut options = Self {
@@ -109,11 +110,15 @@ impl Options {
                 options.trace = true;
                 continue;
             }
-            if !["--seconds", "--seed", "--rate", "--only", "--hang", "--json", "--plant"].contains(word) {
+            if !["--seconds", "--seed", "--rate", "--only", "--hang", "--json", "--plant"]
+                .contains(word)
+            {
                 return Err(format!("unknown option {word:?}"));
             }
             let value = *words.next().ok_or_else(|| format!("{word} takes a value"))?;
-            let number = || value.parse::<u64>().map_err(|_| format!("{word} takes a number, not {value:?}"));
+            let number = || {
+                value.parse::<u64>().map_err(|_| format!("{word} takes a number, not {value:?}"))
+            };
             match *word {
                 "--seconds" => options.seconds = number()?.max(3),
                 "--seed" => options.seed = number()?,
@@ -136,7 +141,9 @@ fn one_of<'a>(words: impl Iterator<Item = &'a str>, known: &[&str]) -> Result<Ve
     words
         .map(|word| {
             let is_known = known.contains(&word);
-            is_known.then(|| word.to_string()).ok_or_else(|| format!("{word:?} is none of {}", known.join(", ")))
+            is_known
+                .then(|| word.to_string())
+                .ok_or_else(|| format!("{word:?} is none of {}", known.join(", ")))
         })
         .collect()
 }
@@ -175,8 +182,12 @@ fn play(place: &[&str], words: &[&str]) -> ExitCode {
     match words {
         ["serve", name, options @ ..] => server::run(&role, name, options),
         ["call", lane, servers @ ..] => client::run(&role, number(lane), &client::known(servers)),
-        ["bystander", lane, servers @ ..] => client::stand_by(&role, number(lane), &client::known(servers)),
-        ["member", lane, group, rank] => member::run(&role, number(lane), number(group), number(rank)),
+        ["bystander", lane, servers @ ..] => {
+            client::stand_by(&role, number(lane), &client::known(servers))
+        }
+        ["member", lane, group, rank] => {
+            member::run(&role, number(lane), number(group), number(rank))
+        }
         ["hostile-member", group] => {
             let epoch = role.book.epoch(number(group)).load(SeqCst);
             let folder = match upcall::directory::folder() {
@@ -185,7 +196,13 @@ fn play(place: &[&str], words: &[&str]) -> ExitCode {
             };
             let name = format!("talk.{epoch}");
             let (size, rank) = (book::MEMBERS, member::HOSTILE);
-            let place = hostile::member::Place { folder: &folder, group: &name, size, rank, kinds: &member::KINDS };
+            let place = hostile::member::Place {
+                folder: &folder,
+                group: &name,
+                size,
+                rank,
+                kinds: &member::KINDS,
+            };
             let length = Duration::from_millis(50 + role.dice(2).below(600));
             let walked = hostile::member::walk(&place, role.dice(1).any(), length);
             upcall_tests::client::say(walked.map(|steps| vec![steps.to_string()]));
@@ -194,7 +211,11 @@ fn play(place: &[&str], words: &[&str]) -> ExitCode {
         ["home", name] => home::run(&role, name),
         ["guest", lane, name, slot] => home::visit(&role, number(lane), name, number(slot)),
         ["hostile", socket, steps] => {
-            upcall_tests::client::say(hostile::walk(Path::new(socket), role.dice(1).any(), number(steps) as u64));
+            upcall_tests::client::say(hostile::walk(
+                Path::new(socket),
+                role.dice(1).any(),
+                number(steps) as u64,
+            ));
             let _ = kill_process(getpid(), Signal::KILL);
         }
         ["hostile-server", name] => {

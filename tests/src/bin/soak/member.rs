@@ -57,7 +57,9 @@ impl Seen {
         let expected = self.taken[from];
         if (number != expected || !good) && self.wrong.is_none() {
             let broken = if good { "" } else { ", damaged" };
-            self.wrong = Some(format!("member {to} took number {number} of member {from} in place of {expected}{broken}"));
+            self.wrong = Some(format!(
+                "member {to} took number {number} of member {from} in place of {expected}{broken}"
+            ));
         }
         self.taken[from] += 1;
         role.book.messages(epoch, from, to, Messages::Taken).store(self.taken[from], SeqCst);
@@ -84,7 +86,10 @@ pub fn run(role: &Role, lane: usize, group: usize, rank: usize) {
         while role.book.epoch(group).load(SeqCst) == epoch && !role.rests() {
             std::thread::sleep(Duration::from_millis(1));
             if since.elapsed() > LONGEST {
-                return role.complain("epoch", format!("member {rank} has left epoch {epoch}, and nothing had happened"));
+                return role.complain(
+                    "epoch",
+                    format!("member {rank} has left epoch {epoch}, and nothing had happened"),
+                );
             }
         }
     }
@@ -100,12 +105,14 @@ impl<'a> Member<'a> {
                 return None;
             }
             let mut handlers = Handlers::new();
-            let (data, text): (Kind<Data>, Kind<str>) = (handlers.kind(KINDS[0].0), handlers.kind(KINDS[1].0));
+            let (data, text): (Kind<Data>, Kind<str>) =
+                (handlers.kind(KINDS[0].0), handlers.kind(KINDS[1].0));
             let seen = Rc::new(RefCell::new(Seen::default()));
             let (here, by) = (seen.clone(), role.clone());
             // What the hostile member says counts for nothing.
             handlers.on(data, move |group, from, [number, product, sender, receiver]| {
-                let good = [product, sender, receiver] == [number.wrapping_mul(FACTOR), from as u64, group.rank() as u64];
+                let good = [product, sender, receiver]
+                    == [number.wrapping_mul(FACTOR), from as u64, group.rank() as u64];
                 if Some(from) != hostile {
                     here.borrow_mut().take(&by, epoch, from, group.rank(), number, good);
                 }
@@ -120,18 +127,39 @@ impl<'a> Member<'a> {
                 }
             });
             book.waits(lane, "join", 0);
-            let joined = Joining::new(&format!("talk.{epoch}"), MEMBERS).rank(rank).within(FORMING).join(handlers);
+            let joined = Joining::new(&format!("talk.{epoch}"), MEMBERS)
+                .rank(rank)
+                .within(FORMING)
+                .join(handlers);
             book.goes(lane);
             match joined {
                 Ok(group) => {
                     book.joined(epoch, rank).store(std::process::id().into(), SeqCst);
                     let (next, gone) = ([0; MEMBERS], [false; MEMBERS]);
-                    return Some(Self { role, lane, epoch, group, data, text, began: now(), next, seen, gone, hostile });
+                    return Some(Self {
+                        role,
+                        lane,
+                        epoch,
+                        group,
+                        data,
+                        text,
+                        began: now(),
+                        next,
+                        seen,
+                        gone,
+                        hostile,
+                    });
                 }
                 Err(error) => {
                     book.add(Sum::GroupErrors, 1);
                     if since.elapsed() > LONGEST {
-                        role.complain("join", format!("member {rank} cannot join epoch {epoch}: {}: {error}", kind(&error)));
+                        role.complain(
+                            "join",
+                            format!(
+                                "member {rank} cannot join epoch {epoch}: {}: {error}",
+                                kind(&error)
+                            ),
+                        );
                         return None;
                     }
                 }
@@ -169,7 +197,9 @@ impl<'a> Member<'a> {
             }
             let goes_on = match self.hostile {
                 None => self.meets(round),
-                Some(rank) => !self.gone[rank] && last_epoch(self.role) == self.epoch && !self.role.rests(),
+                Some(rank) => {
+                    !self.gone[rank] && last_epoch(self.role) == self.epoch && !self.role.rests()
+                }
             };
             if !goes_on {
                 break;
@@ -201,7 +231,11 @@ impl<'a> Member<'a> {
         } else {
             // A planted fault: a number is left out.
             let number = number + u64::from(number == 40 && self.role.plants("order"));
-            self.group.send(to, self.data, &[number, number.wrapping_mul(FACTOR), own as u64, to as u64])
+            self.group.send(
+                to,
+                self.data,
+                &[number, number.wrapping_mul(FACTOR), own as u64, to as u64],
+            )
         };
         book.goes(self.lane);
         match sent {
@@ -215,13 +249,21 @@ impl<'a> Member<'a> {
                 self.gone[to] = true;
                 false
             }
-            Err(SendError::Ended { .. } | SendError::Unreachable { .. }) if self.may_be_gone(to) => {
+            Err(SendError::Ended { .. } | SendError::Unreachable { .. })
+                if self.may_be_gone(to) =>
+            {
                 book.add(Sum::GroupErrors, 1);
                 false
             }
             Err(error) => {
-                self.role
-                    .complain("send", format!("member {own} to {to}, process {}: {}: {error}", self.process(to), kind(&error)));
+                self.role.complain(
+                    "send",
+                    format!(
+                        "member {own} to {to}, process {}: {}: {error}",
+                        self.process(to),
+                        kind(&error)
+                    ),
+                );
                 false
             }
         }
@@ -238,15 +280,26 @@ impl<'a> Member<'a> {
                     let died = self.role.book.died(self.process(rank));
                     if died != 0 {
                         // A barrier waits for each living member, stopped ones too.
-                        let living = (0..MEMBERS).map(|rank| self.process(rank)).filter(|pid| self.role.book.died(*pid) == 0);
-                        let went_on = living.map(|pid| self.role.book.went_on(pid)).fold(own_going_on(self.role), u64::max);
+                        let living = (0..MEMBERS)
+                            .map(|rank| self.process(rank))
+                            .filter(|pid| self.role.book.died(*pid) == 0);
+                        let went_on = living
+                            .map(|pid| self.role.book.went_on(pid))
+                            .fold(own_going_on(self.role), u64::max);
                         let since = died.max(self.began).max(went_on).min(now());
                         if went_on != u64::MAX {
-                            self.role.book.note(Times::MemberAfterDeath, now().saturating_sub(since));
+                            self.role
+                                .book
+                                .note(Times::MemberAfterDeath, now().saturating_sub(since));
                         }
                     } else if !self.may_be_gone(rank) {
                         let pid = self.process(rank);
-                        self.role.complain("claim", format!("member {rank}, process {pid}, has ended, by an event, and lives"));
+                        self.role.complain(
+                            "claim",
+                            format!(
+                                "member {rank}, process {pid}, has ended, by an event, and lives"
+                            ),
+                        );
                     }
                     self.gone[rank] = true;
                 }
@@ -278,7 +331,12 @@ impl<'a> Member<'a> {
                 for rank in 0..MEMBERS {
                     let came = book.came(self.epoch, rank).load(SeqCst);
                     if came < round {
-                        self.role.complain("barrier", format!("member {own} passed barrier {round}, and {rank} was at {came}"));
+                        self.role.complain(
+                            "barrier",
+                            format!(
+                                "member {own} passed barrier {round}, and {rank} was at {came}"
+                            ),
+                        );
                     }
                 }
                 true
@@ -291,7 +349,10 @@ impl<'a> Member<'a> {
                 false
             }
             Err(error) => {
-                self.role.complain("barrier", format!("member {own}, epoch {}, barrier {round}: {error}", self.epoch));
+                self.role.complain(
+                    "barrier",
+                    format!("member {own}, epoch {}, barrier {round}: {error}", self.epoch),
+                );
                 false
             }
         }
@@ -316,13 +377,21 @@ impl<'a> Member<'a> {
         role.book.waits(self.lane, "finish", 0);
         loop {
             let done = self.poll();
-            let open: Vec<usize> = (0..MEMBERS).filter(|rank| *rank != own && !self.is_settled(*rank)).collect();
+            let open: Vec<usize> =
+                (0..MEMBERS).filter(|rank| *rank != own && !self.is_settled(*rank)).collect();
             if open.is_empty() {
                 break;
             }
-            if since.elapsed() > LONGEST && !open.iter().any(|rank| role.book.was_disturbed(self.process(*rank), 5_000_000_000)) {
+            if since.elapsed() > LONGEST
+                && !open
+                    .iter()
+                    .any(|rank| role.book.was_disturbed(self.process(*rank), 5_000_000_000))
+            {
                 let states: Vec<String> = open.iter().map(|rank| self.state(*rank)).collect();
-                role.complain("finish", format!("member {own} waits in epoch {epoch} for {}", states.join("; ")));
+                role.complain(
+                    "finish",
+                    format!("member {own} waits in epoch {epoch} for {}", states.join("; ")),
+                );
                 break;
             }
             if done == 0 {
@@ -332,10 +401,14 @@ impl<'a> Member<'a> {
         role.book.goes(self.lane);
         for from in (0..MEMBERS).filter(|from| *from != own && self.hostile != Some(*from)) {
             let word = |word| role.book.messages(epoch, from, own, word).load(SeqCst);
-            let (begun, sent, taken) = (word(Messages::Begun), word(Messages::Sent), self.seen.borrow().taken[from]);
+            let (begun, sent, taken) =
+                (word(Messages::Begun), word(Messages::Sent), self.seen.borrow().taken[from]);
             let killed = role.book.died(self.process(from)) != 0;
             if taken < sent || taken > begun || !killed && taken != sent {
-                role.complain("messages", format!("member {own}, epoch {epoch}: {}", self.state(from)));
+                role.complain(
+                    "messages",
+                    format!("member {own}, epoch {epoch}: {}", self.state(from)),
+                );
             }
         }
         role.book.add(Sum::Epochs, 1);
@@ -354,11 +427,15 @@ impl<'a> Member<'a> {
     }
 
     fn state(&self, from: usize) -> String {
-        let word = |word| self.role.book.messages(self.epoch, from, self.group.rank(), word).load(SeqCst);
-        let (begun, sent, taken) = (word(Messages::Begun), word(Messages::Sent), self.seen.borrow().taken[from]);
+        let word =
+            |word| self.role.book.messages(self.epoch, from, self.group.rank(), word).load(SeqCst);
+        let (begun, sent, taken) =
+            (word(Messages::Begun), word(Messages::Sent), self.seen.borrow().taken[from]);
         let pid = self.process(from);
         let killed = if self.role.book.died(pid) != 0 { "killed" } else { "alive" };
-        format!("member {from} (process {pid}, {killed}) began {begun} and sent {sent}, of which {taken} were taken")
+        format!(
+            "member {from} (process {pid}, {killed}) began {begun} and sent {sent}, of which {taken} were taken"
+        )
     }
 }
 

@@ -17,8 +17,11 @@ fn time(ns: u64) -> String {
 /// The table.
 pub fn print(run: &Run<'_>, leaks: Option<&Leaks>) {
     println!("\n  disturbed                     kills    stops");
-    let kinds: std::collections::BTreeSet<&String> = run.done.keys().map(|(_, kind)| kind).collect();
-    let count = |what: &'static str, kind: &str| run.done.get(&(what, kind.to_string())).copied().unwrap_or(0);
+    let kinds: std::collections::BTreeSet<&String> =
+        run.done.keys().map(|(_, kind)| kind).collect();
+    let count = |what: &'static str, kind: &str| {
+        run.done.get(&(what, kind.to_string())).copied().unwrap_or(0)
+    };
     for kind in kinds {
         println!("    {kind:25} {:8} {:8}", count("kill", kind), count("stop", kind));
     }
@@ -26,18 +29,35 @@ pub fn print(run: &Run<'_>, leaks: Option<&Leaks>) {
     for (sum, name) in Sum::ALL {
         println!("    {name:36} {:12}", run.book.sum(sum));
     }
-    println!("\n  times (reported only)                 count       median        99 %      99.9 %     longest");
+    println!(
+        "\n  times (reported only)                 count       median        99 %      99.9 %     longest"
+    );
     for times in Times::ALL {
         let (count, longest) = run.book.noted(times);
-        let [median, most, nearly_all] = [0.5, 0.99, 0.999].map(|share| time(run.book.quantile(times, share)));
-        println!("    {:28} {count:12} {median:>12} {most:>11} {nearly_all:>11} {:>11}", times.name(), time(longest));
+        let [median, most, nearly_all] =
+            [0.5, 0.99, 0.999].map(|share| time(run.book.quantile(times, share)));
+        println!(
+            "    {:28} {count:12} {median:>12} {most:>11} {nearly_all:>11} {:>11}",
+            times.name(),
+            time(longest)
+        );
     }
     let (longest, what) = &run.watchdog.longest;
-    println!("\n  longest wait, stops and late wake-ups not counted: {}, {what}", time(longest.as_nanos() as u64));
-    println!("  share of the time in which a control thread was late: {:.1} %", run.watchdog.lost() * 100.0);
+    println!(
+        "\n  longest wait, stops and late wake-ups not counted: {}, {what}",
+        time(longest.as_nanos() as u64)
+    );
+    println!(
+        "  share of the time in which a control thread was late: {:.1} %",
+        run.watchdog.lost() * 100.0
+    );
     match run.charged {
-        Some((before, after)) => println!("  memory of all processes together, at rest: {before} → {after}"),
-        None => println!("  memory of all processes together: not known, no control group can be made or the run ended early"),
+        Some((before, after)) => {
+            println!("  memory of all processes together, at rest: {before} → {after}")
+        }
+        None => println!(
+            "  memory of all processes together: not known, no control group can be made or the run ended early"
+        ),
     }
     if let Some(leaks) = leaks {
         println!(
@@ -77,7 +97,8 @@ fn text(words: &str) -> String {
 }
 
 fn object(parts: impl IntoIterator<Item = (String, String)>) -> String {
-    let parts: Vec<String> = parts.into_iter().map(|(key, value)| format!("{}: {value}", text(&key))).collect();
+    let parts: Vec<String> =
+        parts.into_iter().map(|(key, value)| format!("{}: {value}", text(&key))).collect();
     format!("{{{}}}", parts.join(", "))
 }
 
@@ -93,7 +114,8 @@ pub fn json(run: &Run<'_>, options: &Options, leaks: Option<&Leaks>) -> String {
         parts.push(("longest_ns".into(), longest.to_string()));
         (times.name().to_string(), object(parts))
     });
-    let disturbed = run.done.iter().map(|((what, kind), count)| (format!("{what} {kind}"), count.to_string()));
+    let disturbed =
+        run.done.iter().map(|((what, kind), count)| (format!("{what} {kind}"), count.to_string()));
     let rest = leaks.into_iter().flat_map(|leaks| &leaks.0).map(|(before, after)| {
         let pair = |name: &str, old: u64, new: u64| (name.to_string(), format!("[{old}, {new}]"));
         let (old, new) = (before.usage, after.usage);
@@ -119,7 +141,9 @@ pub fn json(run: &Run<'_>, options: &Options, leaks: Option<&Leaks>) -> String {
         ("longest_wait".into(), text(&run.watchdog.longest.1)),
         (
             "charged_kib".into(),
-            run.charged.map_or("null".into(), |(before, after)| format!("[{}, {}]", before.all(), after.all())),
+            run.charged.map_or("null".into(), |(before, after)| {
+                format!("[{}, {}]", before.all(), after.all())
+            }),
         ),
         ("late".into(), format!("{:.4}", run.watchdog.lost())),
         ("disturbed".into(), object(disturbed)),
@@ -130,8 +154,12 @@ pub fn json(run: &Run<'_>, options: &Options, leaks: Option<&Leaks>) -> String {
 
 /// How to run it again.
 pub fn again(options: &Options) -> String {
-    let program = std::env::current_exe().map_or_else(|_| "soak".into(), |path| path.display().to_string());
-    let mut line = format!("{program} --seconds {} --seed {} --rate {}", options.seconds, options.seed, options.rate);
+    let program =
+        std::env::current_exe().map_or_else(|_| "soak".into(), |path| path.display().to_string());
+    let mut line = format!(
+        "{program} --seconds {} --seed {} --rate {}",
+        options.seconds, options.seed, options.rate
+    );
     let _ = write!(line, " --hang {}", options.hang.as_millis());
     if options.parts.len() < Options::PARTS.len() {
         let _ = write!(line, " --only {}", options.parts.join(","));

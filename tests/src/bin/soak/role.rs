@@ -25,11 +25,17 @@ pub struct Role {
 impl Role {
     /// Takes part: `words` are the record's path, the slot and the seed.
     pub fn enter(words: &[&str]) -> Result<Self, Box<dyn Error>> {
-        let [path, slot, seed] = words else { return Err("a role needs a record, a slot and a seed".into()) };
+        let [path, slot, seed] = words else {
+            return Err("a role needs a record, a slot and a seed".into());
+        };
         // No role outlives the run, however that ends.
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        let role =
-            Self { book: Book::open(path)?, slot: slot.parse()?, seed: seed.parse()?, plant: std::env::var("SOAK_PLANT").ok() };
+        let role = Self {
+            book: Book::open(path)?,
+            slot: slot.parse()?,
+            seed: seed.parse()?,
+            plant: std::env::var("SOAK_PLANT").ok(),
+        };
         role.book.enter(role.slot);
         Ok(role)
     }
@@ -47,7 +53,10 @@ impl Role {
     /// Reports what must not be. The run fails.
     pub fn complain(&self, kind: &str, text: impl std::fmt::Display) {
         self.book.add(Sum::Complaints, 1);
-        if self.book.slot(self.slot, crate::book::SlotWord::Complaints).fetch_add(1, std::sync::atomic::Ordering::SeqCst)
+        if self
+            .book
+            .slot(self.slot, crate::book::SlotWord::Complaints)
+            .fetch_add(1, std::sync::atomic::Ordering::SeqCst)
             < MOST_COMPLAINTS
         {
             say(&Said::Error { kind: kind.into(), text: text.to_string() });
@@ -77,7 +86,9 @@ impl Role {
     /// Notes in the record how much memory this process has allocated, to be called while it rests.
     pub fn tell_what_it_holds(&self) {
         let held = upcall_os::ration::held().bytes as u64;
-        self.book.slot(self.slot, crate::book::SlotWord::Held).store(held, std::sync::atomic::Ordering::SeqCst);
+        self.book
+            .slot(self.slot, crate::book::SlotWord::Held)
+            .store(held, std::sync::atomic::Ordering::SeqCst);
     }
 
     /// Says that it has begun, and waits until standard input ends.

@@ -86,7 +86,13 @@ impl Watchdog {
         (0..LANES).find_map(|lane| self.look_at(lane, passed, book, actors))
     }
 
-    fn look_at(&mut self, lane: usize, passed: u64, book: &Book, actors: &[Actor]) -> Option<String> {
+    fn look_at(
+        &mut self,
+        lane: usize,
+        passed: u64,
+        book: &Book,
+        actors: &[Actor],
+    ) -> Option<String> {
         let wait = &mut self.waits[lane];
         let Some(Underway { by, target, via, since, what }) = book.underway(lane) else {
             *wait = Wait::default();
@@ -114,7 +120,8 @@ impl Watchdog {
         let more = delayed.saturating_sub(*wait.delayed.get_or_insert(delayed));
         let beyond = beyond(wait.waited.saturating_sub(more));
         // A thread that waits for a processor now is not counted before it has got it.
-        let is_over = beyond >= self.patience && (!pids.iter().any(|pid| wants_to_run(*pid)) || beyond >= 10 * self.patience);
+        let is_over = beyond >= self.patience
+            && (!pids.iter().any(|pid| wants_to_run(*pid)) || beyond >= 10 * self.patience);
         if wait.told || !is_over && beyond <= self.longest.0 {
             return None;
         }
@@ -126,7 +133,8 @@ impl Watchdog {
         }
         let names = [by, target, via].map(|pid| describe(book, actors, pid));
         let then = if via == 0 { String::new() } else { format!(", which waits for {}", names[2]) };
-        let text = format!("caller {lane} of {} waits in `{what}` for {}{then}", names[0], names[1]);
+        let text =
+            format!("caller {lane} of {} waits in `{what}` for {}{then}", names[0], names[1]);
         self.longest = (beyond, text.clone());
         is_over.then(|| {
             let threads: String = pids.into_iter().map(threads).collect();
@@ -157,12 +165,16 @@ impl<'a> Peers<'a> {
         } else {
             Vec::new()
         };
-        Self { known: pids.into_iter().filter(|pid| *pid != 0 && *pid != UNKNOWN).collect(), possible }
+        Self {
+            known: pids.into_iter().filter(|pid| *pid != 0 && *pid != UNKNOWN).collect(),
+            possible,
+        }
     }
 
     fn pids(&self, book: &Book) -> Vec<u32> {
         let possible = self.possible.iter().map(|actor| actor.pid());
-        let mut pids: Vec<u32> = self.known.iter().copied().chain(possible).filter(|pid| *pid != 0).collect();
+        let mut pids: Vec<u32> =
+            self.known.iter().copied().chain(possible).filter(|pid| *pid != 0).collect();
         pids.sort_unstable();
         pids.dedup();
         pids.retain(|pid| book.died(*pid) == 0);
@@ -201,18 +213,24 @@ fn delay(pid: u32) -> u64 {
 
 /// Returns `true` if a thread of the process runs, or waits for a processor.
 fn wants_to_run(pid: u32) -> bool {
-    of_threads(pid, "stat").iter().any(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R')))
+    of_threads(pid, "stat")
+        .iter()
+        .any(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R')))
 }
 
 fn describe(book: &Book, actors: &[Actor], pid: u32) -> String {
     if pid == 0 || pid == UNKNOWN {
         return "a peer that is not known".into();
     }
-    let own = actors.iter().find(|actor| actor.party.as_ref().is_some_and(|party| party.pid() == pid));
+    let own =
+        actors.iter().find(|actor| actor.party.as_ref().is_some_and(|party| party.pid() == pid));
     let name = own.map_or("an earlier process", |actor| actor.name.as_str());
     match book.died(pid) {
         0 => format!("{name} (process {pid})"),
-        died => format!("{name} (process {pid}, killed {:.1} s ago)", now().saturating_sub(died) as f64 / 1e9),
+        died => format!(
+            "{name} (process {pid}, killed {:.1} s ago)",
+            now().saturating_sub(died) as f64 / 1e9
+        ),
     }
 }
 
@@ -220,8 +238,11 @@ fn describe(book: &Book, actors: &[Actor], pid: u32) -> String {
 fn threads(pid: u32) -> String {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let one = |path: &Path| {
-        let read = |what: &str| fs::read_to_string(path.join(what)).unwrap_or_default().trim().replace('\n', " ");
-        let state = read("stat").rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?');
+        let read = |what: &str| {
+            fs::read_to_string(path.join(what)).unwrap_or_default().trim().replace('\n', " ")
+        };
+        let state =
+            read("stat").rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?');
         format!("    {pid} {} {state} {} {}\n", read("comm"), read("wchan"), read("syscall"))
     };
     tasks.map(|task| one(&task.path())).collect()
@@ -246,13 +267,22 @@ pub struct State {
 }
 
 fn states(book: &Book, actors: &[Actor]) -> Vec<State> {
-    let living = actors.iter().filter(|actor| matches!(actor.fate, Fate::Spared | Fate::Stopped) && actor.name != "endures");
+    let living = actors.iter().filter(|actor| {
+        matches!(actor.fate, Fate::Spared | Fate::Stopped) && actor.name != "endures"
+    });
     let one = |actor: &Actor| {
         let pid = actor.party.as_ref()?.pid();
         fs::metadata(format!("/proc/{pid}")).ok()?;
         let (all, shared) = memory(pid);
         let held = book.slot(actor.slot, SlotWord::Held).load(SeqCst);
-        Some(State { name: actor.name.clone(), pid, usage: Usage::of(pid), own: all - shared, held, open: open_descriptors(pid) })
+        Some(State {
+            name: actor.name.clone(),
+            pid,
+            usage: Usage::of(pid),
+            own: all - shared,
+            held,
+            open: open_descriptors(pid),
+        })
     };
     living.filter_map(one).collect()
 }
@@ -312,14 +342,19 @@ impl Leaks {
 /// What all processes together were charged before and after, if that has grown too much.
 pub fn charged_too_much((before, after): (Memory, Memory)) -> Option<String> {
     let has_grown = after.all() > before.all() + GROWTH;
-    has_grown.then(|| format!("leak: all processes together are charged {after}, and were charged {before}"))
+    has_grown.then(|| {
+        format!("leak: all processes together are charged {after}, and were charged {before}")
+    })
 }
 
 /// What the run has left in its folder, and its processes.
 pub fn left_inside(place: &Place) -> Vec<String> {
-    let mut left: Vec<String> = place.entries().iter().map(|name| format!("left: {name} in the folder of names")).collect();
+    let mut left: Vec<String> =
+        place.entries().iter().map(|name| format!("left: {name} in the folder of names")).collect();
     let files = fs::read_dir(place.path().join("tmp")).into_iter().flatten().flatten();
-    left.extend(files.map(|entry| format!("left: {} in the folder for temporary files", entry.file_name().to_string_lossy())));
+    left.extend(files.map(|entry| {
+        format!("left: {} in the folder for temporary files", entry.file_name().to_string_lossy())
+    }));
     let folder = place.names().to_string_lossy().into_owned();
     for pid in processes() {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

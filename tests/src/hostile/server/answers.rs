@@ -12,14 +12,21 @@ fn packed(serial: u32, answer: Answer) -> Vec<u8> {
 }
 
 /// The answer itself. Whether it went out.
-pub(super) fn as_it_should(connection: &Connection, serial: u32, answer: Answer, out: &[BorrowedFd<'_>]) -> bool {
+pub(super) fn as_it_should(
+    connection: &Connection,
+    serial: u32,
+    answer: Answer,
+    out: &[BorrowedFd<'_>],
+) -> bool {
     connection.send(&packed(serial, answer), out).is_ok()
 }
 
 fn any_answer(dice: &mut Dice) -> Answer {
     match dice.below(6) {
         0 => Answer::Opened { home: dice.any() as u16 },
-        1 => Answer::Bound { procedures: (0..dice.below(40)).map(|_| any_descriptor(dice)).collect() },
+        1 => Answer::Bound {
+            procedures: (0..dice.below(40)).map(|_| any_descriptor(dice)).collect(),
+        },
         2 => Answer::Mapped,
         3 => Answer::Exports,
         _ => Answer::Refused(any_refusal(dice)),
@@ -34,13 +41,17 @@ fn any_descriptor(dice: &mut Dice) -> (u16, u16, u32) {
 
 fn any_refusal(dice: &mut Dice) -> Refusal {
     let len = [0, 10, 3000][dice.below(3) as usize];
-    let text: String = (0..len).map(|_| char::from_u32(dice.below(0x300) as u32).unwrap_or('?')).collect();
+    let text: String =
+        (0..len).map(|_| char::from_u32(dice.below(0x300) as u32).unwrap_or('?')).collect();
     match dice.below(7) {
         0 => Refusal::Version(text),
         1 => Refusal::Denied(text),
         2 => Refusal::NoSuchName,
         3 => Refusal::WrongInterface { exported: text },
-        4 => Refusal::Mismatch(vec![(text.clone(), text, None); dice.below(9) as usize], dice.any() as u32),
+        4 => Refusal::Mismatch(
+            vec![(text.clone(), text, None); dice.below(9) as usize],
+            dice.any() as u32,
+        ),
         5 => Refusal::Resource { what: text, code: dice.any() as i32 },
         _ => Refusal::Protocol(text),
     }
@@ -58,10 +69,13 @@ fn bent(answer: Answer, dice: &mut Dice) -> Answer {
                 2 => procedures.iter_mut().for_each(|procedure| procedure.0 = dice.any() as u16),
                 // One of many.
                 3 => procedures[dice.below(count as u64) as usize] = any_descriptor(dice),
-                // What an honest server could say, with other sizes and counts than the calls have: the client makes what it is told.
+                // What an honest server could say, with other sizes and counts than the calls have:
+                // the client makes what it is told.
                 4 => procedures.iter_mut().for_each(|procedure| procedure.2 = 1 << dice.below(21)),
                 5 => procedures.iter_mut().for_each(|procedure| procedure.2 = 0),
-                6 => procedures.iter_mut().for_each(|procedure| procedure.1 = 1 + dice.below(64) as u16),
+                6 => procedures
+                    .iter_mut()
+                    .for_each(|procedure| procedure.1 = 1 + dice.below(64) as u16),
                 _ => procedures.iter_mut().for_each(|procedure| *procedure = any_descriptor(dice)),
             }
             Answer::Bound { procedures }
@@ -93,7 +107,8 @@ pub(super) fn otherwise(
         5 => send(&packed(serial, Answer::Refused(any_refusal(dice))), &[]),
         6 => send(&packed(serial, bent(answer, dice)), out),
         7 => {
-            let odd: Vec<OwnedFd> = (0..dice.below(9)).filter_map(|_| odd_descriptor(dice)).collect();
+            let odd: Vec<OwnedFd> =
+                (0..dice.below(9)).filter_map(|_| odd_descriptor(dice)).collect();
             send(&packed(serial, answer), &odd.iter().map(AsFd::as_fd).collect::<Vec<_>>())
         }
         8 => {
@@ -101,7 +116,9 @@ pub(super) fn otherwise(
             send(&bytes, out) && send(&bytes, out)
         }
         // Late answers to nothing, as many as the connection takes, and none that counts.
-        9 => (0..dice.below(200)).all(|_| send(&packed(serial.wrapping_sub(1 + dice.below(9) as u32), any_answer(dice)), &[])),
+        9 => (0..dice.below(200)).all(|_| {
+            send(&packed(serial.wrapping_sub(1 + dice.below(9) as u32), any_answer(dice)), &[])
+        }),
         10 => {
             let mut bytes = packed(serial, answer);
             let at = dice.below(bytes.len() as u64) as usize;
@@ -119,9 +136,14 @@ fn odd_descriptor(dice: &mut Dice) -> Option<OwnedFd> {
         1 => std::fs::File::open("/dev/null").ok().map(OwnedFd::from),
         2 => std::io::pipe().ok().map(|(_, writer)| writer.into()),
         _ => {
-            let fd = rustix::fs::memfd_create("hostile", rustix::fs::MemfdFlags::ALLOW_SEALING).ok()?;
+            let fd =
+                rustix::fs::memfd_create("hostile", rustix::fs::MemfdFlags::ALLOW_SEALING).ok()?;
             rustix::fs::ftruncate(&fd, [0, 4096, 8192, 1 << 20][dice.below(4) as usize]).ok()?;
-            rustix::fs::fcntl_add_seals(&fd, rustix::fs::SealFlags::from_bits_retain(dice.below(32) as u32)).ok()?;
+            rustix::fs::fcntl_add_seals(
+                &fd,
+                rustix::fs::SealFlags::from_bits_retain(dice.below(32) as u32),
+            )
+            .ok()?;
             Some(fd)
         }
     }

@@ -80,7 +80,8 @@ impl Calls {
         dice: Dice,
     ) -> Self {
         let given = Arc::new(Mutex::new(Given::default()));
-        let channel = Channel::join(memory.clone()).unwrap_or_else(|error| panic!("the client's channel: {error}"));
+        let channel = Channel::join(memory.clone())
+            .unwrap_or_else(|error| panic!("the client's channel: {error}"));
         let mut serving = Serving { given: given.clone(), channel: memory, station, tally, dice };
         std::thread::spawn(move || serving.run(&over));
         Self { given, channel }
@@ -99,7 +100,9 @@ impl Calls {
         let Some(lane) = self.channel.lane(number) else { return };
         let queue = match vp {
             None => Queue::Single(SingleServer::new(lane.single)),
-            Some(_) => Queue::Rings(Mutex::new((Receiver::new(lane.requests), Sender::new(lane.replies)))),
+            Some(_) => {
+                Queue::Rings(Mutex::new((Receiver::new(lane.requests), Sender::new(lane.replies))))
+            }
         };
         let bell = bell.and_then(|bell| Bell::adopt(bell.as_fd().try_clone_to_owned().ok()?).ok());
         locked(&self.given).lanes.push(Arc::new(Lane { queue, control: lane.control, bell }));
@@ -144,13 +147,18 @@ impl Serving {
     /// What an honest server could say, as far as one can tell without doing the work.
     fn honest(&mut self, request: &Image) -> Image {
         let procedure = request.tag() & 0x3ff;
-        let name = locked(&self.given).names.get(usize::from(procedure)).cloned().unwrap_or_default();
+        let name =
+            locked(&self.given).names.get(usize::from(procedure)).cloned().unwrap_or_default();
         let mut reply = Image::new(request.call(), outcome::DONE, request.astack());
         match &*name {
             // The block of the text is that of the answer, and stays where it is.
             "echo" => {
                 reply.values = request.values;
-                reply.place(request.values_in().unwrap_or(Place::Inline), request.segment(), request.len() as u32);
+                reply.place(
+                    request.values_in().unwrap_or(Place::Inline),
+                    request.segment(),
+                    request.len() as u32,
+                );
             }
             "null" | "nap" => {}
             "make" => {
@@ -177,7 +185,9 @@ impl Serving {
     fn put_in(&self, number: u16, at: usize, word: u64) {
         let given = locked(&self.given);
         let memory = given.memory.iter().rev().find(|(found, _)| *found == number);
-        memory.and_then(|(_, region)| region.room(0, region.len())?.put_u64(at, word)).unwrap_or_default();
+        memory
+            .and_then(|(_, region)| region.room(0, region.len())?.put_u64(at, word))
+            .unwrap_or_default();
     }
 
     fn break_something(&mut self, lane: &Lane, request: &Image) {
@@ -226,7 +236,8 @@ impl Serving {
         let place = [Place::Inline, Place::AStack, Place::Segment][dice.below(3) as usize];
         reply.place(place, number(dice) as u16, number(dice) as u32);
         reply.values = std::array::from_fn(|_| number(dice));
-        // What a call did not give room for is held for it, and this much is fetched: not so much that the machine suffers.
+        // What a call did not give room for is held for it, and this much is fetched: not so much
+        // that the machine suffers.
         if (1 << 24..1 << 48).contains(&reply.values[1]) {
             reply.values[1] = 1 << 20;
         }

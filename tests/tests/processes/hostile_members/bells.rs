@@ -53,7 +53,9 @@ fn stations_that_lie() {
     let _company = in_company();
     let mut scene = Scene::new(2, 4, "");
     let station = Station::new().unwrap();
-    for (at, (asleep, changes)) in [(1, false), (0, false), (1, true), (1, true)].into_iter().enumerate() {
+    for (at, (asleep, changes)) in
+        [(1, false), (0, false), (1, true), (1, true)].into_iter().enumerate()
+    {
         let line = station.line(0);
         line.asleep.store(asleep, Ordering::Release);
         scene.honest[0].say(&format!("send {} 1", 2 + at));
@@ -71,8 +73,10 @@ fn stations_that_lie() {
             scope.spawn(|| {
                 while changes && !over.load(Ordering::Relaxed) {
                     line.sleeps.fetch_add(1, Ordering::Relaxed);
-                    line.asleep
-                        .store((at < 3 || !line.sleeps.load(Ordering::Relaxed).is_multiple_of(3)) as u32, Ordering::Release);
+                    line.asleep.store(
+                        (at < 3 || !line.sleeps.load(Ordering::Relaxed).is_multiple_of(3)) as u32,
+                        Ordering::Release,
+                    );
                 }
             });
             scene.honest[0].say(&format!("send {} 3000", 2 + at));

@@ -1,8 +1,8 @@
 //! Strangers at the door of a member: what they ask for, what they bring, and how many they are.
 
 use super::{
-    BYTES, Brought, MAGIC, Request, Scene, VERSION, answer, as_fds, connect, hello, kinds, pack, refused, with_few_descriptors,
-    words,
+    BYTES, Brought, MAGIC, Request, Scene, VERSION, answer, as_fds, connect, hello, kinds, pack,
+    refused, with_few_descriptors, words,
 };
 use crate::in_company;
 use rustix::process::geteuid;
@@ -43,7 +43,10 @@ fn strangers_are_shown_the_door() {
             (Request::Open { version: VERSION + 1, group, from: own, to: 0 }, "version 4"),
             (Request::Open { version: VERSION, group: unknown, from: own, to: 0 }, "another group"),
             (Request::Open { version: VERSION, group, from: own, to: 1 }, "for member 1"),
-            (Request::Open { version: VERSION, group, from: own, to: u32::MAX }, "for member 4294967295"),
+            (
+                Request::Open { version: VERSION, group, from: own, to: u32::MAX },
+                "for member 4294967295",
+            ),
             (Request::Open { version: VERSION, group, from: 1, to: 0 }, "member 1 is process"),
             (Request::Open { version: VERSION, group, from: 0, to: 0 }, "member 0 is process"),
             (Request::Open { version: VERSION, group, from: 5, to: 0 }, "no member 5"),
@@ -74,7 +77,9 @@ fn strangers_are_shown_the_door() {
 fn another_user_at_the_door_is_turned_away() {
     let _company = in_company();
     if !geteuid().is_root() {
-        return eprintln!("skipped: another user at a member's door: only root may act as another user");
+        return eprintln!(
+            "skipped: another user at a member's door: only root may act as another user"
+        );
     }
     let mut scene = Scene::new(2, 1, "");
     let (door, own) = (scene.socket(0), 2);
@@ -98,12 +103,22 @@ fn another_user_at_the_door_is_turned_away() {
 fn descriptors_that_are_no_queue() {
     let _company = in_company();
     let bad: Vec<(&str, Vec<OwnedFd>)> = {
-        let own = |fd: &dyn Fn() -> OwnedFd, count: usize| (0..count).map(|_| fd()).collect::<Vec<_>>();
+        let own =
+            |fd: &dyn Fn() -> OwnedFd, count: usize| (0..count).map(|_| fd()).collect::<Vec<_>>();
         let bag = || Mailbag::create().unwrap().as_fd().try_clone_to_owned().unwrap();
         let bell = || Bell::new().unwrap().as_fd().try_clone_to_owned().unwrap();
-        let memory = |len| MemoryFile::create("t", len).unwrap().as_fd().try_clone_to_owned().unwrap();
-        let sealed = || MemoryFile::frozen("t", &[0; 64]).unwrap().as_fd().try_clone_to_owned().unwrap();
-        let one_writes = || MemoryFile::create_for_one_writer("t", 1 << 20).unwrap().0.as_fd().try_clone_to_owned().unwrap();
+        let memory =
+            |len| MemoryFile::create("t", len).unwrap().as_fd().try_clone_to_owned().unwrap();
+        let sealed =
+            || MemoryFile::frozen("t", &[0; 64]).unwrap().as_fd().try_clone_to_owned().unwrap();
+        let one_writes = || {
+            MemoryFile::create_for_one_writer("t", 1 << 20)
+                .unwrap()
+                .0
+                .as_fd()
+                .try_clone_to_owned()
+                .unwrap()
+        };
         let unsealed = || {
             let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
             let fd = rustix::fs::memfd_create("t", flags).unwrap();
@@ -154,7 +169,9 @@ fn descriptors_that_are_no_queue() {
         let bell = Bell::new().unwrap();
         for (at, (what, fd)) in strange.iter().enumerate() {
             let connection = connect(&scene.socket(0));
-            connection.send(&pack(&scene.open(first + bad.len() + at, 0)), &[fd.as_fd(), bell.as_fd()]).unwrap();
+            connection
+                .send(&pack(&scene.open(first + bad.len() + at, 0)), &[fd.as_fd(), bell.as_fd()])
+                .unwrap();
             assert!(answer(&connection).is_none(), "{what}");
         }
     });
@@ -162,7 +179,11 @@ fn descriptors_that_are_no_queue() {
     eventually("nothing of them stays", || {
         let now = Usage::of(pid);
         // Its own two ends of the queues with the other honest one.
-        if now.descriptors <= before.descriptors + 8 { Ok(()) } else { Err(format!("{now:?}, before {before:?}")) }
+        if now.descriptors <= before.descriptors + 8 {
+            Ok(())
+        } else {
+            Err(format!("{now:?}, before {before:?}"))
+        }
     });
     for rank in first..first + bad.len() + strange.len() {
         let words = scene.honest[0].ask(&format!("about {rank}")).expect_ok("about it");
@@ -199,7 +220,9 @@ fn thousands_of_connections() {
                 }
             });
         }
-        scene.meanwhile("a flood of connections", |_| std::thread::sleep(Duration::from_millis(300)));
+        scene.meanwhile("a flood of connections", |_| {
+            std::thread::sleep(Duration::from_millis(300))
+        });
         let mut late = Scene::new(2, 1, "");
         late.meanwhile("another group", |_| ());
         // The end of a member is noticed in spite of it.
@@ -226,7 +249,9 @@ fn strangers_walk() {
                 } else {
                     open.swap_remove(dice.below(open.len() as u64) as usize)
                 };
-                let some = |dice: &mut Dice, most: u64| [dice.below(most + 2), dice.any()][(dice.below(8) == 0) as usize] as u32;
+                let some = |dice: &mut Dice, most: u64| {
+                    [dice.below(most + 2), dice.any()][(dice.below(8) == 0) as usize] as u32
+                };
                 let mut group = scene.group;
                 if dice.below(4) == 0 {
                     group[dice.below(16) as usize] ^= dice.any() as u8;
@@ -236,7 +261,8 @@ fn strangers_walk() {
                         version: VERSION,
                         size: some(&mut dice, 5),
                         rank: (dice.below(2) == 0).then(|| some(&mut dice, 5)),
-                        socket: ["member.1.2", "../x", "", "member./etc"][dice.below(4) as usize].into(),
+                        socket: ["member.1.2", "../x", "", "member./etc"][dice.below(4) as usize]
+                            .into(),
                         kinds: kinds(),
                     }),
                     1 => {
@@ -260,7 +286,11 @@ fn strangers_walk() {
                 }
                 let fds: Vec<OwnedFd> = (0..[2, 2, dice.below(9)][dice.below(3) as usize])
                     .map(|at| match (at + dice.below(6) / 5) % 2 {
-                        0 => MemoryFile::create("t", 1 << dice.below(41)).unwrap().as_fd().try_clone_to_owned().unwrap(),
+                        0 => MemoryFile::create("t", 1 << dice.below(41))
+                            .unwrap()
+                            .as_fd()
+                            .try_clone_to_owned()
+                            .unwrap(),
                         _ => Bell::new().unwrap().as_fd().try_clone_to_owned().unwrap(),
                     })
                     .collect();
@@ -274,6 +304,10 @@ fn strangers_walk() {
     let pid = scene.honest[0].pid();
     eventually("nothing of them stays", || {
         let now = Usage::of(pid);
-        if now.descriptors <= before.descriptors { Ok(()) } else { Err(format!("{now:?}, before {before:?}")) }
+        if now.descriptors <= before.descriptors {
+            Ok(())
+        } else {
+            Err(format!("{now:?}, before {before:?}"))
+        }
     });
 }

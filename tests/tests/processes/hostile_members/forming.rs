@@ -1,8 +1,9 @@
-//! While a group forms: leaders that lie, stop or die, and applicants that vanish or ask for too much.
+//! While a group forms: leaders that lie, stop or die, and applicants that vanish or ask for too
+//! much.
 
 use super::{
-    Listed, Request, VERSION, Welcome, answer, answer_of, connect, hello, leader, next_at, own_pid, own_socket, pack, place,
-    process, with_few_descriptors,
+    Listed, Request, VERSION, Welcome, answer, answer_of, connect, hello, leader, next_at, own_pid,
+    own_socket, pack, place, process, with_few_descriptors,
 };
 use crate::in_company;
 use std::os::fd::AsFd;
@@ -48,7 +49,8 @@ fn a_leader_tells_of_a_group_that_cannot_be() {
         let (connection, asked) = next_at(&door);
         let Request::Hello { socket, .. } = answer_of(&asked) else { panic!("no hello") };
         let own = Listed { process: process(own_pid()), socket: own_socket("lead") };
-        let (mut rank, mut members) = (1, vec![own, Listed { process: process(honest.pid()), socket }]);
+        let (mut rank, mut members) =
+            (1, vec![own, Listed { process: process(honest.pid()), socket }]);
         change(&mut rank, &mut members);
         connection.send(&pack(&Welcome::Formed { group: [7; 16], rank, members }), &[]).unwrap();
         println!("    {what}:");

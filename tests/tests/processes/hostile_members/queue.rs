@@ -1,8 +1,9 @@
 //! What a hostile member writes into the queue that it has brought.
 
 use super::{
-    Brought, DISPOSED, DIVERTED, HOME, LATE_MS, MESSAGE, NESTED, NUMBER, Opened, SEGMENT, SEGMENT_BYTES, SEGMENT_WORDS, STRIDE,
-    Scene, TEXT, WORDS, WRAP, answer, answer_of, connect, header, pack,
+    Brought, DISPOSED, DIVERTED, HOME, LATE_MS, MESSAGE, NESTED, NUMBER, Opened, SEGMENT,
+    SEGMENT_BYTES, SEGMENT_WORDS, STRIDE, Scene, TEXT, WORDS, WRAP, answer, answer_of, connect,
+    header, pack,
 };
 use crate::in_company;
 use std::os::fd::AsFd;
@@ -25,16 +26,40 @@ const FAULTS: [(&str, Fault, &str); 27] = [
     ("a way home from home", |queue| queue.put(0, &[HOME]), "no-message's-header"),
     ("the second segment first", |queue| queue.put(0, &[SEGMENT | 1]), "no-message's-header"),
     ("a segment far away", |queue| queue.put(0, &[SEGMENT | (SEGMENT - 1)]), "no-message's-header"),
-    ("a segment longer than any", |queue| queue.put(0, &[SEGMENT | 11 << 52]), "no-message's-header"),
-    ("a segment of no length", |queue| queue.put(0, &[SEGMENT | 0xff << 52]), "no-message's-header"),
-    ("a spare that there is not", |queue| queue.put(0, &[SEGMENT | 3 << 44]), "no-message's-header"),
-    ("a long segment in a spare", |queue| queue.put(0, &[SEGMENT | 1 << 52 | 1 << 44]), "no-message's-header"),
+    (
+        "a segment longer than any",
+        |queue| queue.put(0, &[SEGMENT | 11 << 52]),
+        "no-message's-header",
+    ),
+    (
+        "a segment of no length",
+        |queue| queue.put(0, &[SEGMENT | 0xff << 52]),
+        "no-message's-header",
+    ),
+    (
+        "a spare that there is not",
+        |queue| queue.put(0, &[SEGMENT | 3 << 44]),
+        "no-message's-header",
+    ),
+    (
+        "a long segment in a spare",
+        |queue| queue.put(0, &[SEGMENT | 1 << 52 | 1 << 44]),
+        "no-message's-header",
+    ),
     ("all ways at once", |queue| queue.put(0, &[SEGMENT | HOME | WRAP]), "no-message's-header"),
-    ("a message that wraps", |queue| queue.put(0, &[header(NUMBER, 16, 0) | WRAP]), "no-message's-header"),
+    (
+        "a message that wraps",
+        |queue| queue.put(0, &[header(NUMBER, 16, 0) | WRAP]),
+        "no-message's-header",
+    ),
     ("the longest length", |queue| queue.put(0, &[header(TEXT, u32::MAX, 0)]), "does-not-fit"),
     ("a word too long", |queue| queue.put(0, &[header(TEXT, 2048 * 8, 0)]), "does-not-fit"),
     ("the second message first", |queue| queue.put(0, &[header(NUMBER, 16, 1)]), "not-the-next"),
-    ("the same one twice", |queue| queue.put(0, &[header(NUMBER, 16, 0), 0, 0, header(NUMBER, 16, 0)]), "not-the-next"),
+    (
+        "the same one twice",
+        |queue| queue.put(0, &[header(NUMBER, 16, 0), 0, 0, header(NUMBER, 16, 0)]),
+        "not-the-next",
+    ),
     ("a kind too many", |queue| queue.put(0, &[header(7, 0, 0)]), "kind-7"),
     ("the last kind", |queue| queue.put(0, &[header(u16::MAX, 0, 0)]), "kind-65535"),
     ("a number of one word", |queue| queue.put(0, &[header(NUMBER, 8, 0)]), "does-not-carry"),
@@ -112,7 +137,10 @@ fn faults_in_the_queue_are_named() {
     drop(queues);
     for at in 0..FAULTS.len() {
         let words = scene.honest[0].ask(&format!("about {}", first + at)).expect_ok("about it");
-        assert!(words.iter().filter(|word| word.starts_with("violation")).count() <= 1, "{words:?}");
+        assert!(
+            words.iter().filter(|word| word.starts_with("violation")).count() <= 1,
+            "{words:?}"
+        );
     }
 }
 
@@ -131,7 +159,9 @@ fn what_a_handler_notices_is_told_once() {
     violating.put(1, &[1]);
     drop(ending);
     scene.honest[0].hear().expect_ok("handlers that poll");
-    let about = |scene: &mut Scene, rank| scene.honest[0].ask(&format!("about {rank}")).expect_ok("about it")[2..].to_vec();
+    let about = |scene: &mut Scene, rank| {
+        scene.honest[0].ask(&format!("about {rank}")).expect_ok("about it")[2..].to_vec()
+    };
     assert_eq!(about(&mut scene, 3), ["ended"]);
     let words = about(&mut scene, 2);
     assert!(words.len() == 1 && words[0].starts_with("violation"), "{words:?}");
@@ -147,8 +177,15 @@ fn words_change_while_they_are_read() {
         scene.meanwhile("words that change", |scene| {
             let queue = Brought::new(scene, rank, 0);
             let good = header([TEXT, WORDS][rank % 2], 800, 0);
-            let others =
-                [header(TEXT, 16_000, 0), header(WORDS, 8, 0), header(NUMBER, 16, 0), 0, WRAP, SEGMENT, header(TEXT, 801, 0)];
+            let others = [
+                header(TEXT, 16_000, 0),
+                header(WORDS, 8, 0),
+                header(NUMBER, 16, 0),
+                0,
+                WRAP,
+                SEGMENT,
+                header(TEXT, 801, 0),
+            ];
             let end = Instant::now() + Duration::from_millis(60);
             let mut sent = 0;
             // Each message changes until it was taken, as its receiver says it.
@@ -156,9 +193,13 @@ fn words_change_while_they_are_read() {
                 let at = sent * 101;
                 let count = (sent as u64 & 0x3fff) << 48;
                 for _ in 0..200 {
-                    queue.home(at + 1 + dice.below(100) as usize).store(dice.any() | 0x8080, Ordering::Relaxed);
+                    queue
+                        .home(at + 1 + dice.below(100) as usize)
+                        .store(dice.any() | 0x8080, Ordering::Relaxed);
                     queue.home(at).store(others[dice.below(7) as usize] | count, Ordering::Release);
-                    queue.home(at + 1 + dice.below(100) as usize).store(u64::from_le_bytes(*b"harmless"), Ordering::Relaxed);
+                    queue
+                        .home(at + 1 + dice.below(100) as usize)
+                        .store(u64::from_le_bytes(*b"harmless"), Ordering::Relaxed);
                     queue.home(at).store(good | count, Ordering::Release);
                 }
                 queue.bell.ring();
@@ -202,7 +243,9 @@ fn segments_in_circles() {
                 back.bell.ring();
                 let left = (number + 1) * STRIDE;
                 // Home leads to the next one before it is looked at again, or it is a violation.
-                while !over.load(Ordering::Relaxed) && back.first[DIVERTED].load(Ordering::Acquire) < left {
+                while !over.load(Ordering::Relaxed)
+                    && back.first[DIVERTED].load(Ordering::Acquire) < left
+                {
                     back.home(0).store(SEGMENT | (number + 1), Ordering::Release);
                 }
                 number += 1;
@@ -229,10 +272,15 @@ fn queues_walk() {
     for life in 0..LIVES {
         let rank = 2 + life;
         let seed = dice.any();
-        scene.meanwhile(&format!("life {life}, seed {seed}"), |scene| walk(&Brought::new(scene, rank, 0), &mut Dice::new(seed)));
+        scene.meanwhile(&format!("life {life}, seed {seed}"), |scene| {
+            walk(&Brought::new(scene, rank, 0), &mut Dice::new(seed))
+        });
         let words = scene.honest[0].ask(&format!("about {rank}")).expect_ok("about it");
         let times = |event| words.iter().filter(|word| word.starts_with(event)).count();
-        assert!(times("violation") <= 1 && times("ended") <= 1, "life {life}, seed {seed}: {words:?}");
+        assert!(
+            times("violation") <= 1 && times("ended") <= 1,
+            "life {life}, seed {seed}: {words:?}"
+        );
         seen.extend(words.into_iter().find(|word| word.starts_with("violation")));
     }
     seen.sort();
@@ -271,13 +319,27 @@ fn walk(queue: &Brought, dice: &mut Dice) {
                 // Every other one is a spare.
                 let spare = dice.below(4).saturating_sub(1);
                 word(&away, at, SEGMENT | spare << 44 | segment);
-                away = Some(if spare == 0 { queue.segment(segment as usize) } else { queue.spare(spare as usize) });
+                away = Some(if spare == 0 {
+                    queue.segment(segment as usize)
+                } else {
+                    queue.spare(spare as usize)
+                });
                 (at, segment) = (0, segment + 1);
             }
             31..33 => word(&away, at + dice.below(100) as usize, dice.any()),
-            33 => word(&away, at, [MESSAGE, WRAP, HOME, SEGMENT, 0][dice.below(5) as usize] | dice.any() >> dice.below(64)),
-            34 => word(&away, at, header(dice.below(6) as u16, (dice.any() >> dice.below(64)) as u32, count)),
-            35 => queue.first[DISPOSED + dice.below(2) as usize].store(dice.any() >> dice.below(64), Ordering::Release),
+            33 => word(
+                &away,
+                at,
+                [MESSAGE, WRAP, HOME, SEGMENT, 0][dice.below(5) as usize]
+                    | dice.any() >> dice.below(64),
+            ),
+            34 => word(
+                &away,
+                at,
+                header(dice.below(6) as u16, (dice.any() >> dice.below(64)) as u32, count),
+            ),
+            35 => queue.first[DISPOSED + dice.below(2) as usize]
+                .store(dice.any() >> dice.below(64), Ordering::Release),
             36 => queue.first[dice.below(2) as usize].store(dice.any(), Ordering::Release),
             37 => {
                 let _ = queue.file.give_back(0, SEGMENT_BYTES * 2);

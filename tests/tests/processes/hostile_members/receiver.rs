@@ -1,7 +1,10 @@
-//! A hostile receiver: what it says of the queue that an honest member has brought, and what it answers.
+//! A hostile receiver: what it says of the queue that an honest member has brought, and what it
+//! answers.
 
 use super::steps::BARRIER;
-use super::{DISPOSED, DIVERTED, HOME_AT, Lacks, MESSAGE, Opened, SEGMENT_BYTES, Scene, Taken, pack, sent};
+use super::{
+    DISPOSED, DIVERTED, HOME_AT, Lacks, MESSAGE, Opened, SEGMENT_BYTES, Scene, Taken, pack, sent,
+};
 use crate::in_company;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +36,9 @@ fn a_receiver_lies_about_what_it_has_taken() {
             taken
         })
         .collect();
-    let send = |scene: &mut Scene, at: usize, count: u64| sent(scene.honest[0].ask(&format!("send {} {count}", 2 + at)));
+    let send = |scene: &mut Scene, at: usize, count: u64| {
+        sent(scene.honest[0].ask(&format!("send {} {count}", 2 + at)))
+    };
     // Too much, at home.
     taken[0].tell(DISPOSED, 1 << 40);
     assert!(found_out(&send(&mut scene, 0, 5000).1, 2));
@@ -93,7 +98,8 @@ fn receivers_walk() {
                         2 => taken.tell(DISPOSED, own.below(4096)),
                         3 => taken.tell(DIVERTED, own.below(4096)),
                         // What was sent and is still to be read, and the words that lead on.
-                        4..8 => taken.first[HOME_AT + own.below(4096) as usize].store(own.any(), Ordering::Relaxed),
+                        4..8 => taken.first[HOME_AT + own.below(4096) as usize]
+                            .store(own.any(), Ordering::Relaxed),
                         8 => drop(taken.file.give_back(0, SEGMENT_BYTES)),
                         9..16 => line.asleep.store(own.below(2) as u32, Ordering::Release),
                         16..20 => line.sleeps.store(own.any(), Ordering::Release),
@@ -145,7 +151,10 @@ fn answers_that_are_none() {
                 if error.is_empty() { Err("nothing".into()) } else { Ok(()) }
             });
         }
-        assert!(error.starts_with(expected) && error.is_empty() == expected.is_empty(), "{what}: {error}");
+        assert!(
+            error.starts_with(expected) && error.is_empty() == expected.is_empty(),
+            "{what}: {error}"
+        );
     }
     // It answers again and again: each answer is mapped.
     scene.honest[0].say("send 10 1");
@@ -162,7 +171,11 @@ fn answers_that_are_none() {
     scene.honest[0].hear().expect_ok("sending");
     eventually("it is refused", || {
         let again = sent(scene.honest[0].ask("send 10 1")).1;
-        if again.contains("Unreachable") && again.contains("morethanonce") { Ok(()) } else { Err(again) }
+        if again.contains("Unreachable") && again.contains("morethanonce") {
+            Ok(())
+        } else {
+            Err(again)
+        }
     });
     scene.meanwhile("answers", |_| ());
 }
@@ -208,20 +221,30 @@ fn a_receiver_that_lacks_something_gets_all_that_was_sent_later() {
         let taken = Taken::at(&scene.doors[at]);
         assert_eq!(sent(scene.honest[0].hear()), (3, String::new()));
         taken.connection.send(answer, &[]).unwrap();
-        let (more, error) = fails_at_last(&mut scene, at, |taken| drop(taken.connection.send(answer, &[])));
+        let (more, error) =
+            fails_at_last(&mut scene, at, |taken| drop(taken.connection.send(answer, &[])));
         assert_eq!(error, format!("Refused{{rank:{rank},{told},waiting:{}}}", 3 + more));
         // It has room again.
         scene.honest[0].say(&format!("send {rank} 1"));
         let taken = Taken::at(&scene.doors[at]);
         taken.answer(&station);
         assert_eq!(sent(scene.honest[0].hear()), (1, String::new()));
-        let messages = (0..4 + more as usize).filter(|at| taken.first[HOME_AT + 3 * at].load(Ordering::Acquire) & MESSAGE != 0);
-        assert_eq!(messages.count() as u64, 4 + more, "what was sent before lies in the same queue");
+        let messages = (0..4 + more as usize)
+            .filter(|at| taken.first[HOME_AT + 3 * at].load(Ordering::Acquire) & MESSAGE != 0);
+        assert_eq!(
+            messages.count() as u64,
+            4 + more,
+            "what was sent before lies in the same queue"
+        );
         // A receiver that has taken the queue cannot refuse it any more.
         taken.connection.send(answer, &[]).unwrap();
         eventually("a second answer ends the queue", || {
             let again = sent(scene.honest[0].ask(&format!("send {rank} 1"))).1;
-            if again.contains("Unreachable") && again.contains("morethanonce") { Ok(()) } else { Err(again) }
+            if again.contains("Unreachable") && again.contains("morethanonce") {
+                Ok(())
+            } else {
+                Err(again)
+            }
         });
     }
     // A member that hangs up and lives has not ended.
@@ -252,7 +275,8 @@ fn a_refused_queue_is_offered_again_while_its_sender_waits() {
     }
     let taken = Taken::at(&scene.doors[0]);
     taken.answer(&station);
-    let messages = (0..3).filter(|at| taken.first[HOME_AT + 3 * at].load(Ordering::Acquire) & MESSAGE != 0);
+    let messages =
+        (0..3).filter(|at| taken.first[HOME_AT + 3 * at].load(Ordering::Acquire) & MESSAGE != 0);
     assert_eq!(messages.count(), 3, "what was sent lies in the queue");
     scene.honest[1].ask("exchange 0 1").expect_ok("what it waits for");
     scene.honest[0].hear().expect_ok("what it waited for");
@@ -327,7 +351,11 @@ fn a_barrier_whose_report_is_refused_ends_and_goes_on_with_the_next_call() {
         assert!(start.elapsed() < Duration::from_secs(60), "the barrier does not end");
         if let Some(taken) = Taken::at_once(&scene.doors[0]) {
             // The first answer comes when the member waits.
-            std::thread::sleep(Duration::from_millis(if start.elapsed().as_millis() < 50 { 50 } else { 0 }));
+            std::thread::sleep(Duration::from_millis(if start.elapsed().as_millis() < 50 {
+                50
+            } else {
+                0
+            }));
             let _ = taken.connection.send(&lacks, &[]);
         }
         if let Some(said) = scene.honest[1].heard() {

@@ -15,7 +15,8 @@ const BEFORE: usize = 19;
 const REDUCTION: usize = 21;
 const VALUE: usize = 22;
 const BEFORE_VALUE: usize = 23;
-const ALL: [usize; 8] = [CHANGES, MISSING, BARRIER, BEFORE, BEFORE + 1, REDUCTION, VALUE, BEFORE_VALUE];
+const ALL: [usize; 8] =
+    [CHANGES, MISSING, BARRIER, BEFORE, BEFORE + 1, REDUCTION, VALUE, BEFORE_VALUE];
 
 /// Number of honest members, and the rank of the hostile one.
 const HONEST: usize = 3;
@@ -53,7 +54,11 @@ fn ends(scene: &mut Scene, what: &str) -> Vec<String> {
 }
 
 /// What the words say, what all honest members find in the barrier after so many that held.
-fn after(barriers: u64, words: impl Fn(u64) -> Vec<(usize, u64)>, is_right: impl Fn(usize, &str) -> bool) -> (Scene, Queues) {
+fn after(
+    barriers: u64,
+    words: impl Fn(u64) -> Vec<(usize, u64)>,
+    is_right: impl Fn(usize, &str) -> bool,
+) -> (Scene, Queues) {
     let mut scene = Scene::new(HONEST, 1, "");
     let queues = Queues::bring(&scene);
     for barrier in 1..=barriers {
@@ -65,7 +70,10 @@ fn after(barriers: u64, words: impl Fn(u64) -> Vec<(usize, u64)>, is_right: impl
     queues.write(&words);
     step(&mut scene, "barrier");
     for (rank, end) in ends(&mut scene, "a barrier").iter().enumerate() {
-        assert!(is_right(rank, end), "member {rank} after {barriers} barriers and {words:?}: {end}");
+        assert!(
+            is_right(rank, end),
+            "member {rank} after {barriers} barriers and {words:?}: {end}"
+        );
     }
     (scene, queues)
 }
@@ -77,8 +85,11 @@ fn a_report_that_a_living_member_never_comes_claims_no_death() {
         for missed in 0..=HONEST {
             let told = format!("GivenUp{{by:{HONEST},missed:{missed}}}");
             // Another member may pass on what it has heard first.
-            let is_right = |_: usize, end: &str| end.starts_with("GivenUp{by:") && end.ends_with(&format!("missed:{missed}}}"));
-            let (mut scene, _queues) = after(barriers, |_| vec![(MISSING, missed as u64 + 1)], is_right);
+            let is_right = |_: usize, end: &str| {
+                end.starts_with("GivenUp{by:") && end.ends_with(&format!("missed:{missed}}}"))
+            };
+            let (mut scene, _queues) =
+                after(barriers, |_| vec![(MISSING, missed as u64 + 1)], is_right);
             step(&mut scene, "reduce 1");
             let ends = ends(&mut scene, "a reduction");
             assert!(ends.contains(&told) && ends.iter().all(|end| is_right(0, end)), "{ends:?}");
@@ -93,7 +104,9 @@ fn a_report_of_messages_that_were_never_sent_is_a_violation() {
     for barriers in 0..3 {
         let words = |number: u64| vec![(BEFORE, 5), (BEFORE + 1, 5), (BARRIER, number)];
         // It is at the barrier, by its own word. A member that learns of the violation may give up.
-        let (mut scene, _queues) = after(barriers, words, |_, end| end == "held" || end.starts_with("Lost(Violation{rank:3,"));
+        let (mut scene, _queues) = after(barriers, words, |_, end| {
+            end == "held" || end.starts_with("Lost(Violation{rank:3,")
+        });
         // Member 2 takes no report of a barrier from member 3.
         for by in 0..HONEST - 1 {
             let words = scene.noticed(by, HONEST, "violation", "a false count");
@@ -101,7 +114,10 @@ fn a_report_of_messages_that_were_never_sent_is_a_violation() {
         }
         step(&mut scene, "barrier");
         for end in ends(&mut scene, "the next barrier") {
-            assert!(end.starts_with("Lost(Violation{rank:3,") || end.starts_with("GivenUp{"), "{end}");
+            assert!(
+                end.starts_with("Lost(Violation{rank:3,") || end.starts_with("GivenUp{"),
+                "{end}"
+            );
         }
         scene.meanwhile("after it", |_| ());
     }
@@ -118,7 +134,9 @@ fn a_false_report_is_found_out_by_members_that_wait() {
         std::thread::sleep(Duration::from_millis(50));
         queues.write(&[(BEFORE, 5), (BEFORE + 1, 5), (BARRIER, 1)]);
         for end in ends(&mut scene, "a barrier") {
-            let is_over = end == "held" || end.starts_with("Lost(Violation{rank:3,") || end.starts_with("GivenUp{");
+            let is_over = end == "held"
+                || end.starts_with("Lost(Violation{rank:3,")
+                || end.starts_with("GivenUp{");
             assert!(is_over, "{options}: {end}");
         }
         for by in 0..HONEST - 1 {
@@ -149,8 +167,9 @@ fn words_of_steps_walk() {
         step(&mut scene, what);
         for _ in 0..dice.below(60) {
             let values = [0, 1, 2, 3, 4, 5, u64::MAX, u64::MAX - 1, 1 << 63, dice.any()];
-            let words: Vec<(usize, u64)> =
-                (0..1 + dice.below(4)).map(|_| (ALL[dice.below(8) as usize], values[dice.below(10) as usize])).collect();
+            let words: Vec<(usize, u64)> = (0..1 + dice.below(4))
+                .map(|_| (ALL[dice.below(8) as usize], values[dice.below(10) as usize]))
+                .collect();
             queues.write(&words);
             std::thread::sleep(std::time::Duration::from_micros(dice.below(300)));
         }
@@ -161,11 +180,17 @@ fn words_of_steps_walk() {
         println!("    seed {seed}, {what}: {ends:?}");
         for end in &ends {
             let known = ["held", "Lost(Ended{rank:3})", "Lost(Violation{rank:3,", "GivenUp{"];
-            assert!(known.iter().any(|known| end.starts_with(known)) || end.parse::<u64>().is_ok(), "seed {seed}: {end}");
+            assert!(
+                known.iter().any(|known| end.starts_with(known)) || end.parse::<u64>().is_ok(),
+                "seed {seed}: {end}"
+            );
         }
         step(&mut scene, "barrier");
         for end in self::ends(&mut scene, "the next barrier") {
-            assert!(end == "held" || end.starts_with("Lost(") || end.starts_with("GivenUp{"), "seed {seed}: {end}");
+            assert!(
+                end == "held" || end.starts_with("Lost(") || end.starts_with("GivenUp{"),
+                "seed {seed}: {end}"
+            );
         }
         scene.unharmed("the walk");
         scene.meanwhile("after it", |_| ());

@@ -1,7 +1,9 @@
-//! Servers that give objects back, for any package: what `build/objects.rs` does for its types goes by these traits.
+//! Servers that give objects back, for any package: what `build/objects.rs` does for its types goes
+//! by these traits.
 //!
-//! The first server has the objects. The second asks it, as a client does: what it holds are handles, each behind an object of its own. So a value is read and written by a generated server, and written and read
-//! by a generated client, each of them with its own types.
+//! The first server has the objects. The second asks it, as a client does: what it holds are
+//! handles, each behind an object of its own. So a value is read and written by a generated server,
+//! and written and read by a generated client, each of them with its own types.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -53,7 +55,8 @@ pub fn behind<R: 'static>(object: &dyn Any) -> &R {
 
 /// The handle that is given away. Nobody else holds the object then.
 pub fn taken<R: Send + Sync + 'static>(object: Arc<dyn Any + Send + Sync>) -> R {
-    let proxy = object.downcast::<Proxy<R>>().unwrap_or_else(|_| panic!("an object of this server"));
+    let proxy =
+        object.downcast::<Proxy<R>>().unwrap_or_else(|_| panic!("an object of this server"));
     Arc::into_inner(proxy).expect("what was given away is held once").0
 }
 
