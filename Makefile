@@ -83,10 +83,10 @@ run-miri-threads:
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --quiet --target-dir target/miri --package upcall-thread \
 	    --test sync --test primitives --test channel
 
-# The protocol of messages as a whole, by Spin: all its states, and each fault that is put into it is to be found (message/model/messages.pml, and limits.pml for members that flood each other). Where there is no Spin this says so and goes on.
+# The protocol of messages as a whole, by Spin: all its states, and each fault that is put into it is to be found (crates/message/model/messages.pml, and limits.pml for members that flood each other). Where there is no Spin this says so and goes on.
 spin:
 	@if command -v spin >/dev/null; then \
-	    message/model/check.sh $(abspath $(or $(CARGO_TARGET_DIR),target))/spin; \
+	    crates/message/model/check.sh $(abspath $(or $(CARGO_TARGET_DIR),target))/spin; \
 	else \
 	    echo "spin: skipped, no Spin here (apt-get install spin)"; \
 	fi
@@ -109,12 +109,12 @@ tsan:
 	fi
 
 # Every reader of a peer's bytes under libFuzzer, which looks for bytes that lead somewhere new. Takes a nightly toolchain and cargo-fuzz (cargo install cargo-fuzz); without them the
-# same readers are fed by chance in tests/tests/bad_input.rs. What it finds is in fuzz/artifacts, and what led somewhere new in fuzz/corpus, for the next time.
+# same readers are fed by chance in tests/tests/bad_input.rs. What it finds is in tests/fuzz/artifacts, and what led somewhere new in tests/fuzz/corpus, for the next time.
 FUZZ_SECONDS ?= 30
 
 fuzz:
 	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \
-	    cd fuzz && targets=$$($(CARGO) +nightly run --quiet --bin samples) && \
+	    cd tests/fuzz && targets=$$($(CARGO) +nightly run --quiet --bin samples) && \
 	    for target in $$targets; do \
 	        echo "fuzz: $$target"; \
 	        $(CARGO) +nightly fuzz run --fuzz-dir . $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=4096 -max_len=8192 -verbosity=0 || exit 1; \
@@ -123,7 +123,7 @@ fuzz:
 	    echo "fuzz: skipped, no nightly toolchain with cargo-fuzz here (cargo install cargo-fuzz)"; \
 	fi
 
-# Lines of memory that two pairs of processors share while they call, counted: next to none (rpc/tests/lines says how). The instrumentation is asan's, which calls the test's own
+# Lines of memory that two pairs of processors share while they call, counted: next to none (crates/rpc/tests/lines says how). The instrumentation is asan's, which calls the test's own
 # hooks in place of the sanitizer's library.
 LINES := --cfg upcall_count_lines -Zsanitizer=address -Zexternal-clangrt -Cllvm-args=-asan-stack=0 -Cllvm-args=-asan-globals=0 \
     -Cllvm-args=-asan-constructor-kind=none -Cllvm-args=-asan-opt=0 -Cllvm-args=-asan-instrumentation-with-call-threshold=0 \
@@ -204,9 +204,9 @@ install:
 	install $(OUT)/upvmcc $(OUT)/upvmf77 $(OUT)/upvmf90 $(DESTDIR)$(PREFIX)/bin
 	install $(OUT)/upvmcxx $(DESTDIR)$(PREFIX)/bin/upvmc++
 	$(OUT)/upvmcc --upvm-unpack $(DESTDIR)$(LIBDIR)/upvm $(PREFIX)/bin/upcall
-	sed -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' pvm/upvm.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/upvm.pc
+	sed -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' crates/pvm/upvm.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/upvm.pc
 	install -d $(DESTDIR)$(LIBDIR)/cmake/upvm
-	install -m 644 pvm/upvm-config.cmake $(DESTDIR)$(LIBDIR)/cmake/upvm
+	install -m 644 crates/pvm/upvm-config.cmake $(DESTDIR)$(LIBDIR)/cmake/upvm
 
 clean:
 	$(CARGO) clean

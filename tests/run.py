@@ -68,7 +68,7 @@ os.environ.setdefault("RUST_TEST_THREADS", "2")
 # Test binaries that only compute: no test in them waits for another process, or measures time.
 COMPUTES = {
     "bindings/c values", "bindings/python packages", "bindings/python values", "idl (lib)", "idl c",
-    "idl packages", "pvm examples", "simulator chaos", "simulator synth", "simulator tpuz",
+    "idl packages", "pvm examples", "tests/sim chaos", "tests/sim synth", "tests/sim tpuz",
     "tests/values values", "upcall packages",
 }
 
@@ -299,7 +299,7 @@ def build(title: str, arguments: list[str], env: dict[str, str] | None = None, l
         folder = Path(message["manifest_path"]).parent
         target = message["target"]
         kind = target["kind"][0]
-        short = folder.relative_to(ROOT).as_posix()
+        short = folder.relative_to(ROOT).as_posix().removeprefix("crates/")
         name = f"{short} {target['name']}" if kind == "test" else f"{short} ({kind})"
         binaries.append((name, Path(message["executable"]), folder))
     if done.returncode:

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "../../pvm/tests/programs/block.h"
+#include "../../crates/pvm/tests/programs/block.h"
 
 enum { BATCH_NS = 20000, MOST_SAMPLES = 200000, WARM = 200, SWEEPS = 5000, EVERY = 10 };
 

@@ -42,7 +42,7 @@ fn no_reader_falls_for_bad_input() {
 
 #[test]
 fn each_reader_is_a_target_of_cargo_fuzz() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/fuzz_targets");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/fuzz_targets");
     let files = std::fs::read_dir(folder)
         .expect("the targets")
         .map(|entry| entry.expect("an entry").file_name());

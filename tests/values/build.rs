@@ -8,12 +8,12 @@ use syn::{FnArg, Ident, Item, ItemMod, ItemTrait, Pat, ReturnType, Signature, Tr
 #[path = "build/objects.rs"]
 mod objects;
 #[allow(dead_code)] // the tests use the rest
-#[path = "../../idl/tests/echo/package.rs"]
+#[path = "../../crates/idl/tests/echo/package.rs"]
 mod package;
 
 fn main() {
     for path in ["packages", "wit", "echo/package.rs"] {
-        println!("cargo::rerun-if-changed=../../idl/tests/{path}");
+        println!("cargo::rerun-if-changed=../../crates/idl/tests/{path}");
     }
     println!("cargo::rerun-if-changed=build");
     println!("cargo::rerun-if-env-changed=UPCALL_ALL_PACKAGES");

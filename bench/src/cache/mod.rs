@@ -10,7 +10,7 @@
 pub mod case;
 pub mod child;
 /// Keys and values, which the example `cache` has as well.
-#[path = "../../../upcall/examples/cache/entries.rs"]
+#[path = "../../../crates/upcall/examples/cache/entries.rs"]
 pub mod entries;
 mod options;
 mod sockets;

@@ -13,7 +13,10 @@ const SOURCES: [(&str, &str); 4] = [
     ("bench/pvm/pvm_bench.c", include_str!("../../pvm/pvm_bench.c")),
     ("bench/pvm/mpi_bench.c", include_str!("../../pvm/mpi_bench.c")),
     ("bench/pvm/modes.h", include_str!("../../pvm/modes.h")),
-    ("pvm/tests/programs/block.h", include_str!("../../../pvm/tests/programs/block.h")),
+    (
+        "crates/pvm/tests/programs/block.h",
+        include_str!("../../../crates/pvm/tests/programs/block.h"),
+    ),
 ];
 
 const GCC: Need = Need {
@@ -200,7 +203,8 @@ mod tests {
             "{failure}"
         );
         assert!(
-            programs.notes.is_empty() && scratch.dir.join("pvm/tests/programs/block.h").is_file()
+            programs.notes.is_empty()
+                && scratch.dir.join("crates/pvm/tests/programs/block.h").is_file()
         );
     }
 

@@ -355,7 +355,7 @@ void upcall_bytes_each(const upcall_bytes *bytes, void (*each)(void *context, co
 
 /* ---- For generated code only from here on ---------------------------------------------------------------------- */
 /*
- * The layout of values is "upcall-1" (idl/src/layout.rs). A block of arguments or results is written into private memory, its fixed part into an array on the
+ * The layout of values is "upcall-1" (crates/idl/src/layout.rs). A block of arguments or results is written into private memory, its fixed part into an array on the
  * stack, what is in its tail as pieces, and copied from there into memory that the peer can see, once. It is read the same way: what the peer wrote is copied to
  * private memory, by functions that check all bounds, and looked at there. So no pointer into shared memory exists on this side of the interface.
  */

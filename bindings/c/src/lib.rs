@@ -2,7 +2,7 @@
 //! function; this says how the two sides of that border keep to it.
 //!
 //! What not: the functions of one interface. `upcall wit generate --lang c` writes those
-//! (`idl/src/c/`), on the last part of the header.
+//! (`crates/idl/src/c/`), on the last part of the header.
 //!
 //! # The ABI
 //! - **No unwinding.** Every function that can panic runs behind [`error::guard`], which makes a

@@ -141,7 +141,11 @@ fn packages_stand_beside_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["cli", "http", "random", "clocks"];
     for name in names {
-        write(folder.path(), name, &gcc::here("../../idl/tests/packages/wasi-0.2").join(name));
+        write(
+            folder.path(),
+            name,
+            &gcc::here("../../crates/idl/tests/packages/wasi-0.2").join(name),
+        );
     }
     include_together(folder.path(), &names);
 }
@@ -152,7 +156,7 @@ fn packages_stand_beside_each_other() {
 fn with_long_names_all_packages_do() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["cli", "http", "filesystem", "random", "sockets", "clocks", "io"];
-    let package = |name: &str| gcc::here("../../idl/tests/packages/wasi-0.2").join(name);
+    let package = |name: &str| gcc::here("../../crates/idl/tests/packages/wasi-0.2").join(name);
     let sources: Vec<PathBuf> = names
         .iter()
         .map(|name| write_with(folder.path(), name, &package(name), CNames::Long))

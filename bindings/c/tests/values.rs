@@ -1,17 +1,17 @@
 //! Random values of every type of every package that is accepted, through C and back.
 //!
-//! Each package gets an interface that gives back what it gets (`idl/tests/echo`), and from that C:
-//! a server that gives back, and one whose procedures ask the first one as its client. This test
-//! calls both with blocks that the walker over the model has made. So a value is read and written
-//! by generated servers, and written and read by generated clients, and comes back as what
+//! Each package gets an interface that gives back what it gets (`crates/idl/tests/echo`), and from
+//! that C: a server that gives back, and one whose procedures ask the first one as its client. This
+//! test calls both with blocks that the walker over the model has made. So a value is read and
+//! written by generated servers, and written and read by generated clients, and comes back as what
 //! it was or not. Types with objects in them have such an interface, and two such servers, too
 //! (`values/objects.rs`). What is generated compiles without warnings, and runs under the address
 //! and undefined-behaviour sanitizers.
 #![forbid(unsafe_code)]
 
-#[path = "../../../idl/tests/echo/described.rs"]
+#[path = "../../../crates/idl/tests/echo/described.rs"]
 mod described;
-#[path = "../../../idl/tests/echo/mod.rs"]
+#[path = "../../../crates/idl/tests/echo/mod.rs"]
 mod echo;
 mod gcc;
 #[path = "values/header.rs"]

@@ -25,7 +25,7 @@ fn packages() -> Vec<(String, PathBuf)> {
         "packages/wit-parser",
         "wit",
     ] {
-        for entry in std::fs::read_dir(here("../../idl/tests").join(collection)).unwrap() {
+        for entry in std::fs::read_dir(here("../../crates/idl/tests").join(collection)).unwrap() {
             let path = entry.unwrap().path();
             let name = format!("{collection}/{}", path.file_stem().unwrap().to_string_lossy());
             let stem: String =

@@ -36,7 +36,7 @@ fn resources_are_anywhere_and_interfaces_carry_others() {
     if left_out() {
         return;
     }
-    let wit = support::here("../../idl/tests/wit/carry.wit");
+    let wit = support::here("../../crates/idl/tests/wit/carry.wit");
     programs().run("carried.py", &[&wit.display().to_string()]);
 }
 

@@ -1,16 +1,16 @@
 //! Random values of every type of every package that is accepted, through Python and back, objects
 //! in them included.
 //!
-//! Each package gets interfaces that give back what they get (`idl/tests/echo`), and from those a
-//! module. One program serves all of them (`programs/gives_back.py`): each by an object that gives
-//! back, by one that asks that with the generated client, and by one that asks it with a client
-//! learnt from it. This test calls them with blocks that the walker over the model has made, and
-//! reads the blocks that come back with it.
+//! Each package gets interfaces that give back what they get (`crates/idl/tests/echo`), and from
+//! those a module. One program serves all of them (`programs/gives_back.py`): each by an object
+//! that gives back, by one that asks that with the generated client, and by one that asks it with a
+//! client learnt from it. This test calls them with blocks that the walker over the model has made,
+//! and reads the blocks that come back with it.
 #![forbid(unsafe_code)]
 
-#[path = "../../../idl/tests/echo/described.rs"]
+#[path = "../../../crates/idl/tests/echo/described.rs"]
 mod described;
-#[path = "../../../idl/tests/echo/mod.rs"]
+#[path = "../../../crates/idl/tests/echo/mod.rs"]
 mod echo;
 mod support;
 

@@ -174,7 +174,7 @@ pub(super) fn request_samples() -> Vec<Vec<u8>> {
 
 #[allow(missing_docs, reason = "generated; the WIT has the documentation")]
 mod shapes {
-    upcall::interface!("../idl/tests/wit/all.wit");
+    upcall::interface!("../crates/idl/tests/wit/all.wit");
 }
 
 /// An object of the server, by the handle that a client gave.

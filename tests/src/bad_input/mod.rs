@@ -1,7 +1,7 @@
 //! Bad input for everything that reads what a peer wrote: one function for each reader, which takes
 //! any bytes and panics if the reader does not keep its word.
 //!
-//! Two run them: `fuzz/` by libFuzzer, which looks for bytes that lead somewhere new, and
+//! Two run them: `tests/fuzz/` by libFuzzer, which looks for bytes that lead somewhere new, and
 //! `tests/bad_input.rs`, which bends good samples by chance from a seed, and needs nothing that
 //! is not always there.
 
@@ -15,7 +15,7 @@ use std::fmt::Debug;
 /// One reader's function, its name, and some bytes that are good.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// The name, which is that of the target in `fuzz/`.
+    /// The name, which is that of the target in `tests/fuzz/`.
     pub name: &'static str,
     /// Reads anything.
     pub read: fn(&[u8]),

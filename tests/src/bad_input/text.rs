@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use upcall_idl::dynamic::Interface;
 
 /// The interface that values are of, and one of several files.
-const ALL: &str = include_str!("../../../idl/tests/wit/all.wit");
+const ALL: &str = include_str!("../../../crates/idl/tests/wit/all.wit");
 const ID: &str = "test:all/all@0.2.0";
 const LIMITS: &str = include_str!("../../wit/trial.toml");
 const TRIAL: &str = include_str!("../../wit/trial.wit");

@@ -1,8 +1,8 @@
 //! A hostile member of a group: it joins as it should, and then breaks each rule in turn, from a
 //! seed.
 //!
-//! The messages are those of `message/src/wire.rs` and the words those of `shm/src/direct`, written
-//! down a second time on purpose: this side speaks them by hand.
+//! The messages are those of `crates/message/src/wire.rs` and the words those of
+//! `crates/shm/src/direct`, written down a second time on purpose: this side speaks them by hand.
 
 use crate::dice::Dice;
 use crate::place::{entered, listen};

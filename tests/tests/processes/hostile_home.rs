@@ -4,7 +4,7 @@
 //! This process stands between guests and an honest home, and is the only home that the guests
 //! know. It passes on what the honest home says, or says something else. It writes over the memory
 //! that guests share with it, and hangs up after some milliseconds. The messages are those of
-//! `home/src/wire.rs`, written down a second time on purpose.
+//! `crates/home/src/wire.rs`, written down a second time on purpose.
 
 use crate::{in_company, place};
 use serde::{Deserialize, Serialize};

@@ -23,7 +23,7 @@ use upcall_shm::station::Station;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, entered, eventually, listen};
 
-// What `message/src/wire.rs` has.
+// What `crates/message/src/wire.rs` has.
 
 const VERSION: u32 = 4;
 
@@ -79,7 +79,7 @@ fn pack(message: &impl Serialize) -> Vec<u8> {
     postcard::to_stdvec(message).unwrap()
 }
 
-// What `shm/src/direct` and `shm/src/mailbag.rs` have.
+// What `crates/shm/src/direct` and `crates/shm/src/mailbag.rs` have.
 
 const MESSAGE: u64 = 1 << 63;
 const WRAP: u64 = 1 << 62;

@@ -7,7 +7,7 @@
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
-#[path = "../../../idl/tests/echo/mod.rs"]
+#[path = "../../../crates/idl/tests/echo/mod.rs"]
 mod echo;
 
 #[path = "values/objects.rs"]

@@ -1,4 +1,4 @@
-//! The C of servers that give objects back (`idl/tests/echo/objects.rs`).
+//! The C of servers that give objects back (`crates/idl/tests/echo/objects.rs`).
 //!
 //! The first server has the objects. The second asks it by a generated client: what it holds are
 //! resources, each behind an object of its own. Values of clients and of servers differ in what

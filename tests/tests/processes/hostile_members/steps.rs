@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use upcall_tests::dice::Dice;
 
-// What `shm/src/steps.rs` has, in words from the beginning of the file.
+// What `crates/shm/src/steps.rs` has, in words from the beginning of the file.
 
 const CHANGES: usize = 16;
 const MISSING: usize = 17;

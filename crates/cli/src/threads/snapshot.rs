@@ -1,0 +1,413 @@
+//! Everything that is read of a process while it stands still: processors, records, names,
+//! registers, and the parts of stacks in use.
+//!
+//! All of it is what another program says, so it is checked: chains are followed for so long and no
+//! longer, sizes are bounded, and a place that cannot be read is left out. It is not trusted
+//! afterwards either: an address of it is only ever given to the kernel to read from.
+//!
+//! The process waits for this, so it does nothing else: what the numbers mean is found out later
+//! (`thread`), and from copies (`unwind`).
+
+use super::beacon::{Beacon, Layout};
+use super::error::Error;
+use super::halt::{Halted, Task};
+use super::memory::{Copied, copy, copy_dense, read, u32_at, u64_at};
+use super::process::Process;
+use super::slabs::Slabs;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::time::Duration;
+use upcall_os::trace::{Registers, Span};
+
+/// So many links of a chain are followed: processors, slabs (of some 240 threads each), or kernel
+/// threads.
+const MOST_LINKS: usize = 1 << 16;
+const MOST_NAME: usize = 256;
+/// Read with each record: the stack below it, as far as most threads that wait have used theirs. It
+/// is in the same page, which is what costs.
+const PEEK: u64 = 1024;
+/// Of the stack of one thread, and of all together; beyond that each gets its share, but not less
+/// than the least.
+const MOST_STACK: usize = 256 << 10;
+const MOST_STACKS: usize = 1 << 30;
+const LEAST_STACK: usize = 4 << 10;
+
+/// `Cause::Work`, in `crates/thread/src/record.rs`.
+pub const WORK: u8 = 8;
+/// rsp and rdi in the order of DWARF.
+const STACK_POINTER: usize = 7;
+const FIRST_ARGUMENT: usize = 5;
+/// `futex`, and `restart_syscall`, which is what it becomes when it was interrupted before.
+const FUTEX_CALLS: [u64; 2] = [202, 219];
+
+/// See the module comment.
+pub struct Snapshot {
+    /// The virtual processors that are at work.
+    pub processors: Vec<Processor>,
+    pub records: Vec<Record>,
+    pub stacks: Stacks,
+    /// For how long the process stood.
+    pub stopped: Duration,
+    /// What had to be left out.
+    pub notes: Vec<String>,
+}
+
+pub struct Processor {
+    pub index: u32,
+    pub kernel_thread: u32,
+    /// The record of the thread that it runs, or on whose stack it idles.
+    pub current: u64,
+}
+
+/// A thread's record, in its own words.
+pub struct Record {
+    pub at: u64,
+    pub number: u64,
+    pub name: Option<String>,
+    pub blocking: bool,
+    pub cause: u8,
+    pub object: u64,
+    pub stack_pointer: u64,
+    /// Whether its kernel thread made it, so that it runs on the stack of that: a kernel thread's
+    /// own, or a processor's first thread.
+    pub outside: bool,
+    /// Of the processor it belongs to. `None`: it has not started, or is a kernel thread.
+    pub home: Option<u32>,
+    /// If it stands in a kernel thread just now: which, and the registers of that.
+    pub on: Option<(u32, Option<Registers>)>,
+    /// The usable stack, up to the record. Empty for a stack that is not of a slab.
+    slot: (u64, u64),
+    /// What was read with the record.
+    peek: Part,
+    /// What of its stack was read.
+    pub parts: Vec<Part>,
+}
+
+/// Copies of stacks.
+#[derive(Default)]
+pub struct Stacks {
+    copies: Vec<Copied>,
+}
+
+/// A part of a stack, from `at`.
+#[derive(Clone, Copy)]
+pub struct Part {
+    at: u64,
+    copy: usize,
+    index: usize,
+    /// Where in the copied span it begins and ends.
+    range: (usize, usize),
+}
+
+impl Stacks {
+    /// The bytes of a part, and where they begin.
+    pub fn part(&self, part: &Part) -> (u64, &[u8]) {
+        let copied = self.copies.get(part.copy).map_or(&[][..], |copy| copy.get(part.index));
+        let end = part.range.1.min(copied.len());
+        (part.at, copied.get(part.range.0..end).unwrap_or_default())
+    }
+}
+
+/// Reads a process by its beacons. Without `backtraces` it reads no more of stacks than it takes to
+/// tell what the threads do.
+pub fn take(
+    process: &Process,
+    beacons: &[Beacon<'_>],
+    backtraces: bool,
+) -> Result<Snapshot, Error> {
+    // First without stopping it, so that it is not stopped in vain.
+    for beacon in beacons {
+        beacon.read(process.pid)?;
+    }
+    // A kernel thread of its own: when it ends, the kernel lets go of whatever it still holds, also
+    // after a panic.
+    let taken = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                Taking { process, notes: Vec::new(), stacks: Stacks::default() }
+                    .run(beacons, backtraces)
+            })
+            .join()
+    });
+    taken.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+struct Taking<'a> {
+    process: &'a Process,
+    notes: Vec<String>,
+    stacks: Stacks,
+}
+
+impl Taking<'_> {
+    fn run(mut self, beacons: &[Beacon<'_>], backtraces: bool) -> Result<Snapshot, Error> {
+        let halted = Halted::new(self.process)?;
+        let tasks = halted.tasks(self.process);
+        let (mut processors, mut records) = (Vec::new(), Vec::new());
+        for beacon in beacons {
+            self.program(beacon, &tasks, &mut processors, &mut records)?;
+        }
+        let pid = self.process.pid;
+        self.stacks(&mut records, backtraces)
+            .map_err(|error| Error::kernel(pid, "read the memory", error))?;
+        let stopped = halted.release();
+        Ok(Snapshot { processors, records, stacks: self.stacks, stopped, notes: self.notes })
+    }
+
+    /// What one beacon leads to.
+    fn program(
+        &mut self,
+        beacon: &Beacon<'_>,
+        tasks: &[Task],
+        processors: &mut Vec<Processor>,
+        records: &mut Vec<Record>,
+    ) -> Result<(), Error> {
+        let pid = self.process.pid;
+        let read = beacon.read(pid)?;
+        let layout = read.layout;
+        let failed = |error| Error::kernel(pid, "read the memory", error);
+        let nodes = self.chain("slabs of stacks", read.slabs, 40).map_err(failed)?;
+        let (slabs, left_out) = Slabs::new(&nodes, layout);
+        if left_out > 0 {
+            self.notes.push(format!(
+                "{left_out} slabs of stacks were left out: what they say of themselves cannot be"
+            ));
+        }
+        let kernel = self.chain("kernel threads", read.kernel, 16).map_err(failed)?;
+        let posts = self.chain("virtual processors", read.processors, 24).map_err(failed)?;
+
+        // Each record, and how much below it is read too.
+        let peek = |at: u64| slabs.slot_of(at).map_or(0, |(bottom, _)| PEEK.min(at - bottom));
+        let inside = slabs.records().map(|at| (at, peek(at)));
+        let places: Vec<(u64, u64)> =
+            inside.chain(kernel.iter().map(|node| (u64_at(node, 8), 0))).collect();
+        let len = |peek: u64| peek as usize + layout.record;
+        let spans: Vec<_> =
+            places.iter().map(|&(at, peek)| Span { at: at - peek, len: len(peek) }).collect();
+        let copied = copy(pid, &spans).map_err(failed)?;
+        let first = records.len();
+        let (mut homes, mut extras) = (Vec::new(), Vec::new());
+        for (index, &(at, peek)) in places.iter().enumerate() {
+            let Some(bytes) = copied.whole(index, len(peek)).map(|bytes| &bytes[peek as usize..])
+            else {
+                continue;
+            };
+            let number = u64_at(bytes, layout.number);
+            if number == 0 {
+                continue;
+            }
+            homes.push(u64_at(bytes, layout.home));
+            extras.push(u64_at(bytes, layout.extra));
+            let slot = slabs.slot_of(at);
+            records.push(Record {
+                at,
+                number,
+                name: None,
+                blocking: bytes[layout.blocking] != 0,
+                cause: bytes[layout.cause],
+                object: u64_at(bytes, layout.object),
+                stack_pointer: u64_at(bytes, layout.stack_pointer),
+                outside: slot.is_none(),
+                home: None,
+                on: None,
+                slot: slot.unwrap_or_default(),
+                peek: Part {
+                    at: at - peek,
+                    copy: self.stacks.copies.len(),
+                    index,
+                    range: (0, peek as usize),
+                },
+                parts: Vec::new(),
+            });
+        }
+        self.stacks.copies.push(copied);
+        let mine = &mut records[first..];
+        self.names(mine, &extras, layout).map_err(failed)?;
+        self.homes(mine, &homes, layout).map_err(failed)?;
+        let live = posts.iter().filter_map(|post| {
+            let task = tasks.iter().find(|task| task.own_number == u32_at(post, 16))?;
+            Some((
+                Processor {
+                    index: u32_at(post, 20),
+                    kernel_thread: task.tid,
+                    current: u64_at(post, 8),
+                },
+                task,
+            ))
+        });
+        let before = processors.len();
+        for (processor, task) in live {
+            place(mine, &slabs, &processor, task);
+            processors.push(processor);
+        }
+        processors[before..].sort_by_key(|processor| processor.index);
+        find_kernel_threads(mine, tasks, layout.record as u64);
+        Ok(())
+    }
+
+    /// The nodes of a chain whose first word is the address of the next.
+    fn chain(&mut self, what: &str, first: u64, len: usize) -> io::Result<Vec<Vec<u8>>> {
+        let mut nodes = Vec::new();
+        let mut at = first;
+        while at != 0 {
+            if nodes.len() == MOST_LINKS {
+                self.notes.push(format!(
+                    "the chain of {what} was cut after {MOST_LINKS}: it is too long, or a circle"
+                ));
+                break;
+            }
+            let Some(node) = read(self.process.pid, at, len)? else {
+                self.notes
+                    .push(format!("the chain of {what} leads to 0x{at:x}, which cannot be read"));
+                break;
+            };
+            at = u64_at(&node, 0);
+            nodes.push(node);
+        }
+        Ok(nodes)
+    }
+
+    fn names(&self, records: &mut [Record], extras: &[u64], layout: Layout) -> io::Result<()> {
+        let named: Vec<_> =
+            records.iter_mut().zip(extras).filter(|(_, extra)| **extra != 0).collect();
+        let span = |extra: u64| Span { at: extra.wrapping_add(layout.name), len: 16 };
+        let heads = copy_dense(
+            self.process.pid,
+            &named.iter().map(|(_, extra)| span(**extra)).collect::<Vec<_>>(),
+        )?;
+        let texts = (0..named.len()).map(|index| {
+            let head = heads.get(index);
+            Span { at: u64_at(head, 0), len: u64_at(head, 8).min(MOST_NAME as u64) as usize }
+        });
+        let texts: Vec<_> = texts.collect();
+        let copied = copy_dense(self.process.pid, &texts)?;
+        for (index, (record, _)) in named.into_iter().enumerate() {
+            if texts[index].at != 0 {
+                record.name = Some(String::from_utf8_lossy(copied.get(index)).into_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// The processors that threads belong to.
+    fn homes(&self, records: &mut [Record], homes: &[u64], layout: Layout) -> io::Result<()> {
+        let different: Vec<u64> = homes
+            .iter()
+            .copied()
+            .filter(|&home| home != 0)
+            .collect::<HashSet<_>>()
+            .into_iter()
+            .collect();
+        let spans: Vec<_> = different
+            .iter()
+            .map(|home| Span { at: home.wrapping_add(layout.index), len: 8 })
+            .collect();
+        let copied = copy(self.process.pid, &spans)?;
+        let index = |place| u32::try_from(u64_at(copied.get(place), 0)).unwrap_or(u32::MAX);
+        let indexes: HashMap<_, _> =
+            different.iter().enumerate().map(|(place, &home)| (home, index(place))).collect();
+        for (record, home) in records.iter_mut().zip(homes) {
+            record.home = indexes.get(home).copied();
+        }
+        Ok(())
+    }
+
+    /// The parts of stacks that are in use.
+    fn stacks(&mut self, records: &mut [Record], backtraces: bool) -> io::Result<()> {
+        let telling =
+            |record: &Record| record.on.is_some() || !(record.blocking || record.cause == WORK);
+        let used = |record: &Record, limit| {
+            if backtraces || telling(record) { record.in_use(limit) } else { Vec::new() }
+        };
+        let most = MOST_STACK as u64;
+        let bytes: u64 = records
+            .iter()
+            .flat_map(|record| used(record, most))
+            .map(|(at, end)| (end - at).min(most))
+            .sum();
+        let share = (MOST_STACKS / records.len().max(1)).clamp(LEAST_STACK, MOST_STACK) as u64;
+        let limit = if bytes <= MOST_STACKS as u64 { most } else { share };
+        let mut spans = Vec::new();
+        for record in records {
+            for (at, end) in used(record, limit) {
+                let (peek, len) = (record.peek, (end - at).min(limit) as usize);
+                record.parts.push(if peek.at <= at && at < record.at {
+                    Part { at, range: ((at - peek.at) as usize, peek.range.1), ..peek }
+                } else {
+                    spans.push(Span { at, len });
+                    Part {
+                        at,
+                        copy: self.stacks.copies.len(),
+                        index: spans.len() - 1,
+                        range: (0, len),
+                    }
+                });
+            }
+        }
+        self.stacks.copies.push(copy(self.process.pid, &spans)?);
+        Ok(())
+    }
+}
+
+impl Record {
+    fn in_use(&self, limit: u64) -> Vec<(u64, u64)> {
+        let (bottom, top) = self.slot;
+        let inside = |at: u64| bottom <= at && at < top;
+        match self.on {
+            Some((_, Some(registers))) => {
+                let at = registers.general[STACK_POINTER];
+                if inside(at) {
+                    vec![(at, top)]
+                } else {
+                    // A kernel thread's own stack, or a signal handler's; then the frames below
+                    // that are here.
+                    let all = [
+                        (at, at.saturating_add(limit)),
+                        (bottom.max(top.saturating_sub(limit)), top),
+                    ];
+                    all.into_iter().filter(|(at, end)| at < end).collect()
+                }
+            }
+            Some((_, None)) => Vec::new(),
+            // Not started, or a kernel thread that nobody has found.
+            None if self.home.is_none() => Vec::new(),
+            None if self.outside => {
+                vec![(self.stack_pointer, self.stack_pointer.saturating_add(limit))]
+            }
+            None if inside(self.stack_pointer) => vec![(self.stack_pointer, top)],
+            None => Vec::new(),
+        }
+    }
+}
+
+/// Finds the thread that the kernel thread of `processor` stands in: the one that runs. In the few
+/// instructions in which a processor goes from one thread to the next it is the old one still,
+/// whose saved stack pointer is out of date.
+fn place(records: &mut [Record], slabs: &Slabs, processor: &Processor, task: &Task) {
+    let under = task
+        .registers
+        .and_then(|registers| slabs.record_of_stack(registers.general[STACK_POINTER]));
+    let position = |at: u64| records.iter().position(|record| record.at == at);
+    if let Some(index) = under.and_then(position).or_else(|| position(processor.current)) {
+        records[index].on = Some((task.tid, task.registers));
+    }
+}
+
+/// Kernel threads that wait through the crate wait on a futex in their record.
+fn find_kernel_threads(records: &mut [Record], tasks: &[Task], size: u64) {
+    let mut by_place: Vec<_> =
+        records.iter_mut().filter(|record| record.outside && record.on.is_none()).collect();
+    by_place.sort_by_key(|record| record.at);
+    for task in tasks {
+        let Some(registers) = task.registers else { continue };
+        if !registers.system_call.is_some_and(|call| FUTEX_CALLS.contains(&call)) {
+            continue;
+        }
+        let word = registers.general[FIRST_ARGUMENT];
+        let index = by_place.partition_point(|record| record.at <= word);
+        if let Some(record) = index.checked_sub(1).and_then(|index| by_place.get_mut(index))
+            && record.at.checked_add(size).is_some_and(|end| word < end)
+        {
+            record.on = Some((task.tid, task.registers));
+        }
+    }
+}

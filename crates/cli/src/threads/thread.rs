@@ -1,0 +1,228 @@
+//! What each thread does: from its record, from the processors, and, where the record does not
+//! tell, from the calls on its stack.
+//!
+//! Four things that the record (of version 1) does not tell:
+//! * that a thread has ended and has not been joined: nothing but the scheduler's first function is
+//!   on its stack then;
+//! * that a worker idles on its own stack: the idle loop was called by the worker's loop;
+//! * that a thread is about to wait, or was woken and is about to run: it is a processor's, and the
+//!   idle loop is not on its stack;
+//! * that a thread was woken and has not run since: it is shown as waiting until it does.
+
+use super::backtrace::{calls_of, is_function};
+use super::code::Code;
+use super::memory::u64_at;
+use super::snapshot::{Processor, Record, Snapshot, Stacks, WORK};
+use super::unwind::{self, Calls, Place, unwind};
+use std::collections::{HashMap, HashSet};
+
+/// A thread as it is shown.
+pub struct Thread {
+    pub number: u64,
+    pub name: Option<String>,
+    pub state: State,
+    pub waits_for: Option<Wait>,
+    /// That it runs on, or has run on and will again.
+    pub processor: Option<u32>,
+    /// The kernel thread that it is, or that runs it or idles on its stack.
+    pub kernel_thread: Option<u32>,
+    pub calls: Calls,
+}
+
+/// In the order in which they are shown.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum State {
+    Running,
+    Waiting,
+    Ready,
+    NotStarted,
+    /// A worker without work; the stack is there for the next piece.
+    IdleWorker,
+    /// It has ended, and has not been joined.
+    Ended,
+    /// Its processors are no more, so it never runs again.
+    Abandoned,
+    /// A kernel thread that waits through the crate.
+    KernelWaiting,
+    /// A kernel thread that has done so before. What it does now is not our business.
+    KernelElsewhere,
+}
+
+/// What a thread waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wait {
+    pub kind: Kind,
+    /// The address of the object, if it waits for one.
+    pub object: u64,
+    /// The thread whose end it waits for, and its name.
+    pub thread: Option<(u64, Option<String>)>,
+}
+
+/// The kinds of things to wait for; see `Cause` in `crates/thread/src/record.rs`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Kind {
+    Thread,
+    Mutex,
+    Shares,
+    Condition,
+    Unpark,
+    Time,
+    BlockingWork,
+    /// A processor's first thread: it waits for the processors to end.
+    EndOfRun,
+    Other,
+}
+
+impl Kind {
+    fn of(cause: u8) -> Self {
+        match cause {
+            1 => Self::Thread,
+            2 => Self::Mutex,
+            3 => Self::Shares,
+            4 => Self::Condition,
+            5 => Self::Unpark,
+            6 => Self::Time,
+            7 => Self::BlockingWork,
+            _ => Self::Other,
+        }
+    }
+
+    fn has_object(self) -> bool {
+        matches!(self, Self::Thread | Self::Mutex | Self::Shares | Self::Condition)
+    }
+}
+
+/// All threads, in the order of their states and then of their numbers.
+pub fn all(snapshot: &Snapshot, code: &Code<'_>) -> Vec<Thread> {
+    let by_record: HashMap<u64, &Record> =
+        snapshot.records.iter().map(|record| (record.at, record)).collect();
+    let live: HashSet<u32> = snapshot.processors.iter().map(|processor| processor.index).collect();
+    let mut threads: Vec<_> = snapshot
+        .records
+        .iter()
+        .map(|record| {
+            let calls = calls(record, &snapshot.stacks, code);
+            let running =
+                snapshot.processors.iter().find(|processor| processor.current == record.at);
+            let (state, kind) = state(record, running, &live, &calls, code);
+            let waits_for = kind.map(|kind| {
+                let object = if kind.has_object() { record.object } else { 0 };
+                let thread = by_record.get(&object).filter(|_| kind == Kind::Thread);
+                Wait {
+                    kind,
+                    object,
+                    thread: thread.map(|thread| (thread.number, thread.name.clone())),
+                }
+            });
+            Thread {
+                number: record.number,
+                name: record.name.clone(),
+                state,
+                waits_for,
+                processor: record.home,
+                kernel_thread: match (running, record.home) {
+                    (Some(processor), _) => Some(processor.kernel_thread),
+                    (None, None) => record.on.map(|(tid, _)| tid),
+                    (None, Some(_)) => None,
+                },
+                calls,
+            }
+        })
+        .collect();
+    threads.sort_by_key(|thread| (thread.state, thread.number));
+    threads
+}
+
+fn state(
+    record: &Record,
+    running: Option<&Processor>,
+    live: &HashSet<u32>,
+    calls: &Calls,
+    code: &Code<'_>,
+) -> (State, Option<Kind>) {
+    let Some(home) = record.home else {
+        return match (record.outside, record.blocking) {
+            (false, _) => (State::NotStarted, None),
+            (true, true) => (State::KernelWaiting, Some(Kind::of(record.cause))),
+            (true, false) => (State::KernelElsewhere, None),
+        };
+    };
+    if !live.contains(&home) {
+        return (State::Abandoned, None);
+    }
+    if record.blocking {
+        if running.is_some() {
+            let calls: Vec<_> = calls_of(calls, code);
+            let caller_of = |name| {
+                let place = calls.iter().position(|frame| is_function(frame, "vp", name))?;
+                calls.get(place + 1)
+            };
+            if caller_of("find").is_some_and(|frame| is_function(frame, "vp", "serve")) {
+                return (State::IdleWorker, None);
+            }
+            // On its way into a wait or out of one, or looking for outside work in between: it does
+            // not wait, as far as names tell.
+            let has_names = calls.iter().any(|frame| frame.function.is_some());
+            if has_names && caller_of("find").is_none() {
+                return (State::Running, None);
+            }
+        }
+        let stays = record.outside && home > 0 && Kind::of(record.cause) == Kind::Other;
+        return (State::Waiting, Some(if stays { Kind::EndOfRun } else { Kind::of(record.cause) }));
+    }
+    if running.is_some() {
+        (State::Running, None)
+    } else if record.cause == WORK {
+        (State::IdleWorker, None)
+    } else if calls.cut.is_none() && calls.at.len() == 2 {
+        // The first function, which ends it, and what called that.
+        (State::Ended, None)
+    } else {
+        (State::Ready, None)
+    }
+}
+
+fn calls(record: &Record, stacks: &Stacks, code: &Code<'_>) -> Calls {
+    let stack = |address: u64| {
+        record.parts.iter().find_map(|part| {
+            let (start, bytes) = stacks.part(part);
+            let place = usize::try_from(address.checked_sub(start)?).ok()?;
+            (place.checked_add(8)? <= bytes.len()).then(|| u64_at(bytes, place))
+        })
+    };
+    let cut = |why: &str| Calls { at: Vec::new(), cut: Some(why.into()) };
+    match record.on {
+        Some((_, Some(registers))) => running(record, unwind::running(&registers), &stack, code),
+        Some((_, None)) => cut(
+            "its kernel thread has not stopped: it is in a system call that nothing interrupts, or gets no processor",
+        ),
+        None if record.home.is_none() => Calls::default(),
+        None if record.parts.is_empty() => cut("its saved stack pointer is not in its stack"),
+        None => match unwind::suspended(record.stack_pointer, &stack) {
+            Some(place) => unwind(code, place, &stack),
+            None => cut("its stack cannot be read"),
+        },
+    }
+}
+
+/// From the registers; but in the middle of a switch the call frame information is not true. There,
+/// either as many of the four words as were pushed are to be popped, or the stack is the new
+/// thread's already and its saved picture is still good. What leads to the end of the stack is
+/// right.
+fn running(
+    record: &Record,
+    place: Place,
+    stack: &impl Fn(u64) -> Option<u64>,
+    code: &Code<'_>,
+) -> Calls {
+    let first = unwind(code, place.clone(), stack);
+    if first.cut.is_none() {
+        return first;
+    }
+    let saved = unwind::suspended(record.stack_pointer, stack);
+    let others = (1..=4).map(|words| place.popped(words)).chain(saved);
+    others
+        .map(|place| unwind(code, place, stack))
+        .find(|calls| calls.cut.is_none())
+        .unwrap_or(first)
+}

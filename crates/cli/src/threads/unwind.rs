@@ -1,0 +1,54 @@
+//! From a thread's stack to the calls that are under way on it (crate `upcall-frames`).
+//!
+//! A suspended thread is unwound as if it had popped the four words that `arch::switch` pushes: the
+//! inline assembly does not tell the call frame information of them. See the pictures in
+//! `crates/thread/src/arch/x86_64.rs`.
+
+use super::code::Code;
+use super::image::Elf;
+use object::{Object, ObjectSection};
+pub use upcall_frames::{Calls, Place, Row, Table};
+use upcall_frames::{RBP, RBX, REGISTERS, RIP, RSP, Sections};
+use upcall_os::trace::Registers;
+
+/// Deeper is a recursion that repeats itself, or no stack.
+const MOST_FRAMES: usize = 512;
+
+/// The call frame information of a file.
+pub fn table(elf: &Elf<'static>) -> Table<'static> {
+    let section = |name: &str| {
+        let section = elf.section_by_name(name)?;
+        Some((section.address(), section.data().ok()?))
+    };
+    Table::new(Sections {
+        text: section(".text").unwrap_or_default().0,
+        frames: section(".eh_frame").unwrap_or_default(),
+        sorted: section(".eh_frame_hdr"),
+    })
+}
+
+/// Of a kernel thread that was stopped.
+pub fn running(registers: &Registers) -> Place {
+    let mut all = [None; REGISTERS];
+    for (to, from) in all.iter_mut().zip(registers.general) {
+        *to = Some(from);
+    }
+    all[RIP] = Some(registers.instruction);
+    Place::stopped(all)
+}
+
+/// Of a thread whose saved stack pointer is `sp`. `None`: the picture there was not read.
+pub fn suspended(sp: u64, stack: &impl Fn(u64) -> Option<u64>) -> Option<Place> {
+    let word = |index: u64| stack(sp.checked_add(8 * index)?);
+    let mut registers = [None; REGISTERS];
+    registers[RIP] = Some(word(1)?);
+    registers[RBX] = Some(word(2)?);
+    registers[RBP] = Some(word(3)?);
+    registers[RSP] = Some(sp.checked_add(32)?);
+    Some(Place::stopped(registers))
+}
+
+/// Follows the calls from `place`, on a `stack` of which words can be read.
+pub fn unwind(code: &Code<'_>, place: Place, stack: &impl Fn(u64) -> Option<u64>) -> Calls {
+    upcall_frames::unwind(|address| code.row(address), place, MOST_FRAMES, stack)
+}

@@ -1,0 +1,251 @@
+//! The memory by which one who invokes and the home speak, and how each wakes the other.
+//!
+//! ```text
+//!        0  slot: the request, and the reply in the same line     both, in turns
+//!     4096  arguments that do not fit there                        who invokes
+//!  1052672  results that do not fit there                          the home
+//! ```
+//! Who invokes brings it, with a bell for each side. Both sleep at posts of theirs
+//! ([`upcall_transfer::post`]). One invocation is under way at a time, so neither the buffer nor
+//! the line is ever overwritten by another one: a request is there when the slot is on its lap, is
+//! taken once, and answered once (P7; the one slot for all senders that the paper has needs
+//! resending for that: `crates/shm/src/one_slot.rs`, an experiment).
+//!
+//! Neither side believes the other: what is in the slot is copied and then used, what lies behind
+//! it is copied by a length that was looked at.
+
+use postcard::ser_flavors::Flavor;
+use serde::Serialize;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_shm::region::{Region, Shared};
+use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place, Slot};
+use upcall_shm::span::Room;
+
+/// The most bytes of arguments, and of results.
+pub const LONGEST: usize = 1 << 20;
+
+const ARGUMENTS: usize = 4096;
+const RESULTS: usize = ARGUMENTS + LONGEST;
+/// Bytes of a lane. The home may be the first to write to the slot's page and to the results.
+pub(crate) const ALL: usize = RESULTS + LONGEST;
+
+/// See the module.
+pub(crate) struct Lane {
+    file: MemoryFile,
+    region: Arc<Region>,
+}
+
+/// Which way values go.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    There,
+    Back,
+}
+
+impl Way {
+    fn at(self) -> usize {
+        match self {
+            Self::There => ARGUMENTS,
+            Self::Back => RESULTS,
+        }
+    }
+}
+
+impl Lane {
+    pub(crate) fn create() -> io::Result<Self> {
+        Self::map(MemoryFile::create("upcall-lane", ALL)?)
+    }
+
+    /// One that came from who invokes.
+    pub(crate) fn join(file: OwnedFd) -> Result<Self, String> {
+        let file = MemoryFile::adopt(file, ALL).map_err(|error| error.to_string())?;
+        Self::map(file).map_err(|error| error.to_string())
+    }
+
+    fn map(file: MemoryFile) -> io::Result<Self> {
+        let region = Region::new(Mapping::shared(&file)?)
+            .ok_or_else(|| io::Error::other("a lane cannot be written"))?;
+        Ok(Self { file, region })
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(crate) fn slot(&self) -> Shared<Slot> {
+        self.region.view(0).expect("a lane begins with a slot")
+    }
+
+    /// A message with this tag and value, encoded in the slot or, if that has no room for it, in
+    /// the lane's own. Nothing is sent.
+    #[inline]
+    pub(crate) fn message(
+        &self,
+        tag: u16,
+        value: &impl Serialize,
+        way: Way,
+    ) -> Result<Image, Unsent> {
+        let mut image = Image::new(0, tag, NO_ASTACK);
+        let mut short = [0; INLINE];
+        match postcard::to_slice(value, &mut short).map(|used| used.len()) {
+            Ok(0) => {}
+            Ok(length) => {
+                for (value, bytes) in image.values.iter_mut().zip(short.as_chunks::<8>().0) {
+                    *value = u64::from_le_bytes(*bytes);
+                }
+                image.place(Place::Inline, 0, length as u32);
+            }
+            Err(postcard::Error::SerializeBufferFull) => {
+                image.place(Place::Segment, 0, self.write(value, way)? as u32)
+            }
+            Err(error) => return Err(Unsent::Unencodable(error)),
+        }
+        Ok(image)
+    }
+
+    /// Encodes a value in the lane's own room. How many bytes that takes.
+    fn write(&self, value: &impl Serialize, way: Way) -> Result<usize, Unsent> {
+        let room = self.region.room(way.at(), LONGEST).expect("a lane has room for that");
+        match postcard::serialize_with_flavor(value, Writing { room, length: 0 }) {
+            Ok(bytes) if bytes > LONGEST => Err(Unsent::TooLong { bytes }),
+            Ok(bytes) => Ok(bytes),
+            Err(error) => Err(Unsent::Unencodable(error)),
+        }
+    }
+
+    /// The bytes of a message, copied to `copy`. `None`: it cannot be one.
+    #[inline]
+    pub(crate) fn bytes<'a>(
+        &self,
+        image: &Image,
+        way: Way,
+        copy: &'a mut Bytes,
+    ) -> Option<&'a [u8]> {
+        match image.values_in()? {
+            Place::Inline if image.len() <= INLINE => {
+                for (bytes, value) in copy.short.as_chunks_mut::<8>().0.iter_mut().zip(image.values)
+                {
+                    *bytes = value.to_le_bytes();
+                }
+                Some(&copy.short[..image.len()])
+            }
+            Place::Segment if image.len() <= LONGEST => {
+                copy.long.clear();
+                self.region.room(way.at(), image.len())?.append_to(&mut copy.long);
+                Some(&copy.long)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Why there is no message of a value.
+#[derive(Debug)]
+pub(crate) enum Unsent {
+    TooLong { bytes: usize },
+    Unencodable(postcard::Error),
+}
+
+/// Private copies of messages' bytes, one after the other in the same memory.
+pub(crate) struct Bytes {
+    short: [u8; INLINE],
+    long: Vec<u8>,
+}
+
+impl Bytes {
+    /// With memory of this for those that a slot has no room for.
+    #[inline]
+    pub(crate) fn with(long: Vec<u8>) -> Self {
+        Self { short: [0; INLINE], long }
+    }
+
+    /// That memory.
+    #[inline]
+    pub(crate) fn long(self) -> Vec<u8> {
+        self.long
+    }
+}
+
+/// An encoding under way, of which nothing is ever read back. Counts on behind the end.
+struct Writing<'a> {
+    room: Room<'a>,
+    length: usize,
+}
+
+impl Flavor for Writing<'_> {
+    type Output = usize;
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        let _ = self.room.put_u8(self.length, byte);
+        self.length += 1;
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        let _ = self.room.copy_in(self.length, bytes);
+        self.length += bytes.len();
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<usize> {
+        Ok(self.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_all_lengths_arrive() {
+        let (lane, mut copy) = (Lane::create().unwrap(), Bytes::with(Vec::new()));
+        for length in [0, 1, 7, 8, 46, 47, 48, 49, 4096, LONGEST - 3] {
+            let value = (0..length).map(|at| at as u8).collect::<Vec<_>>();
+            for way in [Way::There, Way::Back] {
+                let image = lane.message(7, &value, way).unwrap();
+                let bytes = lane.bytes(&image, way, &mut copy).unwrap();
+                assert!(
+                    postcard::from_bytes::<Vec<u8>>(bytes).unwrap() == value && image.tag() == 7,
+                    "{length}"
+                );
+            }
+        }
+        let image = lane.message(7, &(), Way::There).unwrap();
+        assert_eq!(lane.bytes(&image, Way::There, &mut copy), Some(&[][..]));
+    }
+
+    #[test]
+    fn what_is_too_long_is_counted_to_its_end() {
+        let lane = Lane::create().unwrap();
+        for value in [vec![7_u8; LONGEST - 2], vec![7; LONGEST], vec![7; 3 * LONGEST]] {
+            match lane.message(7, &value, Way::There) {
+                Err(Unsent::TooLong { bytes }) => {
+                    assert!(bytes == value.len() + 3 || bytes == value.len() + 4, "{bytes}")
+                }
+                other => panic!("{:?}", other.map(|image| image.len())),
+            }
+            let text = "x".repeat(value.len());
+            assert!(
+                matches!(lane.message(7, &text, Way::Back), Err(Unsent::TooLong { bytes }) if bytes > LONGEST)
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_message_is_none() {
+        let (lane, mut copy) = (Lane::create().unwrap(), Bytes::with(Vec::new()));
+        let mut image = Image::new(0, 1, NO_ASTACK);
+        for (place, length) in [
+            (Place::Inline, 49),
+            (Place::Segment, LONGEST as u32 + 1),
+            (Place::AStack, 1),
+            (Place::Segment, u32::MAX),
+        ] {
+            image.place(place, 0, length);
+            assert!(lane.bytes(&image, Way::There, &mut copy).is_none());
+        }
+    }
+}

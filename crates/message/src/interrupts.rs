@@ -1,0 +1,243 @@
+//! Upcalls by signal: handlers that run in the middle of what a thread computes, for code that has
+//! no safe points.
+//!
+//! Source: UDM, section 3.1 (D5 here), where an arrival interrupts the running thread. Here a
+//! thread says for how long it can be interrupted ([`Group::interruptible`]). It is announced at
+//! its post meanwhile as one who sleeps, so that senders ring; the clerk hears that in its place,
+//! and sends a signal; and the handler of the signal takes the messages.
+//!
+//! A handler of a signal may do next to nothing: neither allocate nor free, nor wait. So it takes
+//! only messages of kinds that were registered for it ([`Handlers::on_interrupt`]), where they lie,
+//! and from segments that are at hand; all else waits for the next `poll`.
+//!
+//! # Why the thread and the handler of its signal do not touch the same things
+//! Each operation of the group counts itself as busy, and so does a section. The handler looks at
+//! that count first: if it is not 0 it notes that it came, and who makes the count 0 does what it
+//! would have done ([`mask`](upcall_transfer::mask)).
+//!
+//! # Why no wake is lost
+//! The announcement is that of the sleep protocol, with the fence for all senders, and is followed
+//! by a look; the argument is there ([`sleep`](upcall_transfer::sleep)), where "wakes" means here:
+//! rings a bell in the set that the clerk watches. The clerk hears each ring of the
+//! set ([`rung`](upcall_transfer::rung)), also beside the thread itself, which may sleep there
+//! within an operation. Its signal comes after that ring; and the handler either takes what is
+//! there, announces anew, and looks again, or leaves a note to who does so: that is argued in
+//! [`mask`](upcall_transfer::mask), and `crates/transfer/tests/models/loom_mask.rs` is the model of
+//! it all.
+
+use crate::error::SendError;
+use crate::foreign::{Checked, ForeignKind};
+use crate::inbound::Inbound;
+use crate::kinds::Kind;
+use crate::member::News;
+use crate::payload::Payload;
+use crate::{Group, Message, Rank};
+use std::fmt;
+use upcall_os::interrupt::{self, Promise};
+use upcall_transfer::rung::{InterruptError, Rung};
+
+/// An operation is under way.
+pub(crate) struct Busy<'a>(Option<&'a Group>);
+
+impl Drop for Busy<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            group.is_done();
+        }
+    }
+}
+
+/// What a handler of interrupts has of its group: it can be in the middle of anything that its
+/// thread does.
+pub struct Interrupt<'a>(&'a Group);
+
+impl fmt::Debug for Interrupt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Interrupt of {:?}", self.0)
+    }
+}
+
+impl<'a> Interrupt<'a> {
+    pub(crate) fn new(group: &'a Group) -> Self {
+        Self(group)
+    }
+
+    /// This member's place, from 0.
+    pub fn rank(&self) -> Rank {
+        self.0.rank()
+    }
+
+    /// How many members there are.
+    pub fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    /// Sends a message if that takes nothing but to write it: by the direct way, which was opened
+    /// before, to a queue with room.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] where it takes more: nothing was sent. The thread itself can send later.
+    ///
+    /// # Panics
+    /// The payload writes another size than it tells. In an interrupt that ends the process.
+    pub fn try_send<T: Payload + ?Sized>(
+        &self,
+        to: Rank,
+        kind: Kind<T>,
+        value: &T,
+    ) -> Result<(), SendError> {
+        if self.0.send_at_once(to, kind, value, true) { Ok(()) } else { Err(SendError::Full) }
+    }
+
+    /// The same with a payload as bytes.
+    ///
+    /// # Errors
+    /// [`SendError::Unfit`]: the payload is not what the kind carries. Else as [`try_send`](Self::try_send).
+    pub fn try_send_foreign(
+        &self,
+        to: Rank,
+        kind: &ForeignKind,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        kind.carries().check(payload).map_err(SendError::Unfit)?;
+        self.try_send(to, Kind::at(kind.index()), &Checked(payload))
+    }
+}
+
+impl Group {
+    /// Runs `body`, and meanwhile, whatever it computes, has messages of the kinds with a handler
+    /// for that ([`Handlers::on_interrupt`](crate::Handlers::on_interrupt)) interrupt it: the
+    /// handler runs on this thread at once, in a signal (SIGURG). Operations of the group that
+    /// `body` uses, and atomic sections, keep interrupts off until they are done; then handlers
+    /// run. Other messages wait for a poll as ever, and those of the same sender behind them; so do
+    /// those that were diverted farther than the two segments that are kept at hand.
+    ///
+    /// For an ordinary kernel thread: on a virtual processor handlers run at safe points. What the
+    /// promise must hold for: the handlers of this group that are registered so. System calls that
+    /// `body` makes are restarted where the kernel can do so, and end with `EINTR` where not
+    /// (`signal(7)`): sleeps, for example.
+    ///
+    /// # Errors
+    /// See [`InterruptError`]; `body` has not run.
+    ///
+    /// # Panics
+    /// Those of `body`. A handler that panics in an interrupt ends the process.
+    pub fn interruptible<R>(
+        &self,
+        promise: Promise,
+        body: impl FnOnce() -> R,
+    ) -> Result<R, InterruptError> {
+        if self.0.mask.is_on() {
+            return Ok(body());
+        }
+        self.can_be_rung_for()?;
+        self.0.member.bring_spares();
+        self.attend_if_there_is_news();
+        for inbound in self.inbound().iter() {
+            inbound.bring_spares();
+        }
+        let run = || self.is_signalled();
+        let result = interrupt::interruptible(promise, &run, |thread| {
+            let _on = self.be_rung_for(move || thread.interrupt())?;
+            Ok(body())
+        });
+        result.map_err(InterruptError::Signal)?
+    }
+
+    /// Counts an operation, if it could be interrupted.
+    #[inline]
+    pub(crate) fn busy(&self) -> Busy<'_> {
+        Busy(self.0.mask.begin_operation().then_some(self))
+    }
+
+    /// The end of an operation: does what interrupts have left to it.
+    #[cold]
+    pub(crate) fn is_done(&self) {
+        self.0.mask.end_operation(|| self.0.member.post.is_announced(), || self.serve());
+    }
+
+    /// In the handler of the signal.
+    fn is_signalled(&self) {
+        self.0.mask.interrupt(|| self.serve());
+    }
+
+    /// Takes what has handlers for interrupts, and says that there may be more of them.
+    fn serve(&self) {
+        if let Some(notify) = &*self.0.notify.borrow() {
+            return self.announce_anew(notify);
+        }
+        let waits = |inbound: &Inbound| {
+            inbound.next_lightly().is_some_and(|kind| self.interrupts_with(kind))
+        };
+        let more = || {
+            let mut more = false;
+            self.for_each_inbound(|inbound| more |= !inbound.refused.get() && waits(inbound));
+            more
+        };
+        self.0.mask.serve(
+            || self.for_each_inbound(|inbound| self.take_in_interrupt(inbound)),
+            || self.announce_to_senders(),
+            more,
+        );
+    }
+
+    /// Has senders ring from now on.
+    pub(crate) fn announce_to_senders(&self) {
+        // The kernel has been asked before whether it makes the fence.
+        let _ = self.0.member.post.announce_to_be_rung_for();
+    }
+
+    /// Those who have sent something, those included of which the thread has not heard yet.
+    fn for_each_inbound(&self, mut with: impl FnMut(&Inbound)) {
+        if let Ok(all) = self.0.inbound.try_borrow() {
+            all.iter().for_each(|inbound| with(inbound));
+        }
+        // If the clerk has the lock, it rings when it is done.
+        self.0.member.look_at_news(|news| {
+            if let News::Brought(inbound) = news {
+                with(inbound);
+            }
+        });
+    }
+
+    fn interrupts_with(&self, kind: u16) -> bool {
+        self.0.handlers.interrupting.get(usize::from(kind)).is_some_and(Option::is_some)
+    }
+
+    fn take_in_interrupt(&self, inbound: &Inbound) {
+        inbound.refused.set(false);
+        let Some(mut queue) = inbound.queue() else { return };
+        while let Ok(Some(arrived)) = queue.peek_lightly() {
+            let Some(Some(handler)) =
+                self.0.handlers.interrupting.get(usize::from(arrived.handler()))
+            else {
+                break;
+            };
+            if !handler(&Interrupt(self), &Message::new(inbound.from(), &arrived)) {
+                inbound.refused.set(true);
+                break;
+            }
+            arrived.dispose();
+            self.0.taken.set(self.0.taken.get() + 1);
+            self.count_change();
+        }
+        queue.tell();
+    }
+}
+
+/// While a group's thread is rung for.
+pub(crate) struct On {
+    pub(crate) group: Group,
+    #[expect(dead_code, reason = "held for its end")]
+    pub(crate) rung: Rung,
+}
+
+impl Drop for On {
+    fn drop(&mut self) {
+        let inner = &self.group.0;
+        inner.mask.end();
+        *inner.notify.borrow_mut() = None;
+        inner.member.post.retract();
+    }
+}

@@ -1,0 +1,428 @@
+//! Programs that look at themselves, in one process and in several; and what becomes of those that
+//! end badly.
+
+mod command;
+
+use command::upcall;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+struct Programs(tempfile::TempDir);
+
+impl Programs {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// Compiled from a source below tests/.
+    fn compiled(&self, source: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+        let program = self.0.path().join(source.file_stem().unwrap());
+        let mut upvmcc = Command::new(env!("CARGO_BIN_EXE_upvmcc"));
+        let done = upvmcc.args(["-O1", "-w", "-o"]).arg(&program).arg(&source).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        program
+    }
+}
+
+/// `upcall pvm run` with these words.
+fn run(options: &[&str], program: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(upcall()).args(["pvm", "run"]).args(options).arg(program).args(args);
+    let done = command.output().unwrap();
+    assert_ne!(
+        done.status.code(),
+        Some(124),
+        "it hangs: {options:?} {}: {}",
+        program.display(),
+        said(&done)
+    );
+    done
+}
+
+/// Runs well in one process, and in two, each the next task: what it says.
+fn here_and_there(program: &Path) -> [String; 2] {
+    [&[][..], &["--procs", "2", "--place", "interleave"]].map(|options| {
+        let done = run(options, program, &[]);
+        assert!(done.status.success(), "{options:?}: {} {}", done.status, said(&done));
+        said(&done)
+    })
+}
+
+fn said(done: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr))
+}
+
+#[test]
+fn functions_do_in_several_processes_what_they_do_in_one() {
+    let programs = Programs::new();
+    let one = &|name: &str| {
+        let program = programs.compiled(&format!("images/{name}.c"));
+        for options in [
+            &[][..],
+            &["--procs", "2"],
+            &["--procs", "3", "--place", "interleave"],
+            &["--as-processes=12"],
+        ] {
+            let done = run(options, &program, &[]);
+            let said = said(&done);
+            assert!(
+                done.status.success() && !said.contains("FAILED") && said.contains("ok: "),
+                "{name} {options:?}: {said}"
+            );
+        }
+    };
+    // They wait most of the time, for what must not come.
+    std::thread::scope(|scope| {
+        for name in ["group", "mailbox", "notify", "context"] {
+            scope.spawn(move || one(name));
+        }
+    });
+}
+
+#[test]
+fn what_is_sent_because_of_a_message_comes_after_it_by_whatever_way() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/causal.c");
+    for options in [&["-n", "3"][..], &["-n", "3", "--procs", "3", "--place", "interleave"]] {
+        let done = run(options, &program, &[]);
+        assert!(done.status.success(), "{options:?}: {}", said(&done));
+    }
+}
+
+/// A task that sends and then computes does not hold its message back.
+#[test]
+fn what_is_sent_to_another_process_goes_at_once() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/afar.c");
+    for how in ["send", "psend"] {
+        let file = programs.0.path().join(how);
+        let done = run(&["-n", "2", "--procs", "2"], &program, &[how, file.to_str().unwrap()]);
+        assert!(done.status.success(), "{how}: {}", said(&done));
+    }
+}
+
+#[test]
+fn no_two_tasks_of_a_machine_are_at_the_same_addresses() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/where.c");
+    let done = run(&["-n", "7", "--procs", "3", "--place", "interleave"], &program, &[]);
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    let mut places = said.lines().filter_map(|line| line.split("at ").nth(1)).collect::<Vec<_>>();
+    places.sort_unstable();
+    places.dedup();
+    assert!(done.status.success() && places.len() == 14, "{said}");
+}
+
+#[test]
+fn a_thousand_tasks_go_around_in_one_process_and_in_two() {
+    let ring = Programs::new();
+    let program = ring.compiled("programs/ring.c");
+    for options in [
+        &["-n", "1000"][..],
+        &["-n", "1000", "--procs", "2"],
+        &["-n", "64", "--procs", "2", "--place", "interleave"],
+    ] {
+        let done = run(options, &program, &[options[1], "20"]);
+        assert!(done.status.success(), "{options:?}: {}", said(&done));
+    }
+}
+
+#[test]
+#[ignore = "takes 2 GiB and 10 s"]
+fn ten_thousand_tasks_go_around_on_one_machine() {
+    let ring = Programs::new();
+    let done = run(&["-n", "10000"], &ring.compiled("programs/ring.c"), &["10000", "3"]);
+    let said = said(&done);
+    assert!(
+        done.status.success()
+            && said.contains("ring of 10000 tasks, 3 rounds: sum 149985000, right"),
+        "{said}"
+    );
+}
+
+/// What is shared works on what the program's own library has, so both have to mean the same by it.
+#[test]
+fn a_program_of_another_version_is_told_to_be_linked_anew() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/states.c");
+    let agreed = std::fs::read_to_string(concat!(env!("OUT_DIR"), "/ops.h")).unwrap();
+    let version = agreed
+        .lines()
+        .find_map(|line| line.strip_prefix("#define UPVM_LIBRARY_VERSION 0x"))
+        .unwrap();
+    let version = u32::from_str_radix(version, 16).unwrap().to_le_bytes();
+    let mut bytes = std::fs::read(&program).unwrap();
+    let places = bytes
+        .windows(4)
+        .enumerate()
+        .filter(|(_, word)| *word == version)
+        .map(|(at, _)| at)
+        .collect::<Vec<_>>();
+    assert!(!places.is_empty());
+    places.iter().for_each(|at| bytes[*at] ^= 1);
+    std::fs::write(&program, bytes).unwrap();
+    let done = run(&[], &program, &[]);
+    assert!(
+        done.status.code() == Some(127) && said(&done).contains("link it anew"),
+        "{}",
+        said(&done)
+    );
+}
+
+#[test]
+fn who_crashes_ends_alone_and_others_are_told() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/crashes.c");
+    for said in here_and_there(&program) {
+        for word in ["SIGSEGV", "wanted 0x8", "SIGABRT", "(crashes) has crashed"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        assert!(said.contains("5 have ended, and the neighbour goes on"), "{said}");
+    }
+}
+
+/// What standard error may be that takes no reports.
+#[derive(Clone, Copy, Debug)]
+enum Deaf {
+    Closed,
+    NobodyReads,
+    Full,
+}
+
+#[test]
+fn a_crash_ends_nothing_else_where_standard_error_takes_no_report() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/crashes.c");
+    for how in [Deaf::Closed, Deaf::NobodyReads, Deaf::Full] {
+        for options in [&[][..], &["--procs", "2", "--place", "interleave"]] {
+            let mut command = Command::new("timeout");
+            command.arg("60");
+            if matches!(how, Deaf::Closed) {
+                command.args(["sh", "-c", "exec \"$@\" 2>&-", "sh"]);
+            }
+            command.arg(upcall()).args(["pvm", "run"]).args(options).arg(&program);
+            let (reads, writes) = std::io::pipe().unwrap();
+            let reads = match how {
+                Deaf::Full => {
+                    fill(&writes);
+                    Some(reads)
+                }
+                _ => None,
+            };
+            let done = command.stderr(writes).output().unwrap();
+            let said = said(&done);
+            assert!(done.status.success(), "{how:?} {options:?}: {:?}: {said}", done.status);
+            assert!(
+                said.contains("5 have ended, and the neighbour goes on"),
+                "{how:?} {options:?}: {said}"
+            );
+            drop(reads);
+        }
+    }
+}
+
+/// Writes to a pipe until it takes nothing more.
+fn fill(pipe: &std::io::PipeWriter) {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let flags = fcntl_getfl(pipe).unwrap();
+    fcntl_setfl(pipe, flags | OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(pipe, &[b'x'; 4096]).is_ok() {}
+    fcntl_setfl(pipe, flags).unwrap();
+}
+
+#[test]
+fn a_report_of_a_crash_is_written_at_once() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/crashes.c");
+    for options in [&[][..], &["--procs", "2", "--place", "interleave"]] {
+        // Each write is a message of its own.
+        let (reads, writes) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            let mut bytes = vec![0; 1 << 16];
+            while let Ok(count @ 1..) = reads.recv(&mut bytes) {
+                all.push(String::from_utf8(bytes[..count].to_vec()).unwrap());
+            }
+            all
+        });
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(upcall()).args(["pvm", "run"]).args(options).arg(&program);
+        let last = writes.try_clone().unwrap();
+        let done = command.stderr(std::os::fd::OwnedFd::from(writes)).output().unwrap();
+        drop(command);
+        assert!(done.status.success(), "{options:?}: {:?}", done.status);
+        // A message of no bytes: the end.
+        last.send(&[]).unwrap();
+        let written = reader.join().unwrap();
+        assert!(written.iter().all(|one| one.len() <= 4096 && one.ends_with('\n')), "{written:#?}");
+        let crashes = written.iter().filter(|one| one.contains("has crashed")).collect::<Vec<_>>();
+        assert_eq!(crashes.len(), 3, "{written:#?}");
+        for one in crashes {
+            assert!(
+                one.starts_with("upcall pvm: t") && one.contains(" (crashes) has crashed: SIG"),
+                "{written:#?}"
+            );
+            assert!(
+                one.matches("has crashed").count() == 1 && one.contains(" in main+0x"),
+                "{options:?}: {written:#?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn each_task_has_a_process_number_of_its_own_and_none_becomes_another_program() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/process.c");
+    for options in [&["-n", "6"][..], &["-n", "6", "--procs", "3", "--place", "interleave"]] {
+        let done = run(options, &program, &[]);
+        assert!(done.status.success(), "{options:?}: {:?}: {}", done.status, said(&done));
+        let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+        let mut pids = printed.lines().collect::<Vec<_>>();
+        pids.sort_unstable();
+        pids.dedup();
+        assert_eq!(pids.len(), 6, "{options:?}: {printed}");
+        let refusals = String::from_utf8_lossy(&done.stderr)
+            .matches("upvm: execv is refused in a task: ")
+            .count();
+        assert_eq!(refusals, 6, "{options:?}: {}", said(&done));
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_takes_its_tasks_with_it_and_no_others() {
+    let programs = Programs::new();
+    let done =
+        run(&["--procs", "3", "--place", "interleave"], &programs.compiled("images/killed.c"), &[]);
+    let said = said(&done);
+    assert!(done.status.success() && said.contains("2 of 4 have ended"), "{said}");
+    assert!(
+        said.contains("process 1 has ended, and 2 tasks with it")
+            && said.matches(" EOF\n").count() == 4,
+        "{said}"
+    );
+}
+
+#[test]
+fn who_waits_for_nobody_is_told_and_the_run_ends() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/stuck.c");
+    for options in [&["-n", "3"][..], &["-n", "3", "--procs", "2"], &["-n", "2", "--as-processes"]]
+    {
+        let done = run(options, &program, &[]);
+        let said = said(&done);
+        assert_eq!(done.status.code(), Some(1), "{options:?}: {said}");
+        assert!(said.contains("wait for what nobody can send"), "{options:?}: {said}");
+        let all = said.matches("(stuck) waits for a message from any task, tag 7").count();
+        assert_eq!(all, options[1].parse().unwrap(), "{options:?}: {said}");
+    }
+    // Who waits for time, in whatever process, sends it yet.
+    for options in
+        [&["-n", "3", "--procs", "2"][..], &["-n", "3", "--procs", "2", "--place", "interleave"]]
+    {
+        let done = run(options, &program, &["late"]);
+        assert!(done.status.success(), "{options:?}: {}", said(&done));
+    }
+    let place = programs.0.path().join("place");
+    std::fs::write(&place, "1 0 0\n").unwrap();
+    let done =
+        run(&["-n", "3", "--procs", "2", "--place", place.to_str().unwrap()], &program, &["late"]);
+    assert!(done.status.success(), "{}", said(&done));
+}
+
+#[test]
+fn a_program_from_the_shell_becomes_a_task_by_itself() {
+    upcall();
+    let programs = Programs::new();
+    let program = programs.compiled("images/pack.c");
+    let done = Command::new("timeout").arg("60").arg(&program).output().unwrap();
+    assert!(
+        done.status.success() && String::from_utf8_lossy(&done.stdout).lines().count() > 100,
+        "{}",
+        said(&done)
+    );
+    let lost = Command::new("env")
+        .args(["-i", "UPCALL=/nowhere/upcall", "PATH=/nowhere"])
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert_eq!(lost.status.code(), Some(127));
+    assert!(said(&lost).contains("needs `upcall` to run it"), "{}", said(&lost));
+}
+
+#[test]
+fn what_is_no_task_is_refused_with_the_way_out() {
+    let plain = Programs::new();
+    let done = run(&[], Path::new("/bin/true"), &[]);
+    assert!(!done.status.success() && said(&done).contains("upvmcc"), "{}", said(&done));
+    let done = run(&["--place", "/nowhere"], Path::new("/bin/true"), &[]);
+    assert!(said(&done).contains("neither block nor interleave"), "{}", said(&done));
+    let mut upvmcc = Command::new(env!("CARGO_BIN_EXE_upvmcc"));
+    let done = upvmcc.args(["-shared", "x.c"]).current_dir(plain.0.path()).output().unwrap();
+    assert!(!done.status.success() && said(&done).contains("shared library"), "{}", said(&done));
+}
+
+#[test]
+fn the_example_of_the_page_runs() {
+    let page = include_str!("../../../docs/pvm.md");
+    let text = page.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let programs = Programs::new();
+    let source = programs.0.path().join("page.c");
+    std::fs::write(&source, text).unwrap();
+    let done = run(&["-n", "24"], &programs.compiled(source.to_str().unwrap()), &[]);
+    assert!(done.status.success() && said(&done).is_empty(), "{}", said(&done));
+}
+
+#[test]
+fn a_task_begins_in_the_folder_that_its_spawner_says() {
+    let programs = Programs::new();
+    here_and_there(&programs.compiled("images/folder.c"));
+}
+
+/// Ticks (10 ms) of processors that a process and those that it started have had.
+fn ticks(process: u32) -> u64 {
+    let stat = |path: &Path| std::fs::read_to_string(path.join("stat")).ok();
+    let all = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|one| stat(&one.path()));
+    let its = all.filter_map(|text| {
+        let (pid, rest) = text.split_once(' ')?;
+        let fields = rest.rsplit_once(')')?.1.split_whitespace().collect::<Vec<_>>();
+        let own = process.to_string();
+        (pid == own || fields[1] == own)
+            .then(|| fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+    });
+    its.sum()
+}
+
+#[test]
+fn tasks_that_wait_take_no_processor() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/idle.c");
+    for processes in ["1", "2"] {
+        let mut command = Command::new(upcall());
+        command
+            .args(["pvm", "run", "-n", "100", "--procs", processes])
+            .arg(&program)
+            .stdout(Stdio::piped());
+        let mut run = command.spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(run.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "idle\n");
+        // The host stops polling some milliseconds after the last message.
+        let mut before = ticks(run.id());
+        loop {
+            std::thread::sleep(Duration::from_millis(100));
+            match ticks(run.id()) {
+                now if now == before => break,
+                now => before = now,
+            }
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        let taken = ticks(run.id()) - before;
+        assert!(taken <= 2, "{processes} processes took {} ms of a second", taken * 10);
+        run.kill().unwrap();
+        run.wait().unwrap();
+    }
+}

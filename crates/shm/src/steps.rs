@@ -1,0 +1,166 @@
+//! The words in which a member of a group reports its barriers and reductions to another one.
+//!
+//! Source: UDM, section 3.3: control traffic has a second network, which data cannot block. Here
+//! each queue's memory has one set of these words, beside the messages, which the queue's sender
+//! alone writes. A word has a place of its own, so a report is never refused for want of room,
+//! however full the queue is. Each word grows, or is overwritten after its reader has used it. A
+//! report that is repeated changes nothing, so a step that was interrupted starts again.
+//!
+//! # Ordering
+//! A report is one release store, behind the words that belong to it; its reader acquires it first.
+//! The count of changes is stored last: a reader that finds the count as it was has seen all
+//! reports. The waking follows the rule of messages: the sender looks whether the reader sleeps
+//! after the report, and the reader looks at these words after it has announced its sleep.
+//!
+//! # Peers
+//! The reader believes nothing but that its peer said so: a false report can make a step end too
+//! early or never, as a peer can anyway that reports too early or never. No word is used as an
+//! index.
+//!
+//! `crates/transfer/tests/models/loom_steps.rs` is the model of barriers that are made of these
+//! words.
+
+use crate::region::Cells;
+use upcall_os::atomic::{AtomicU64, Ordering};
+
+/// How far away in the ring of members the partners of a barrier are, round by round. No two of
+/// them are the same member.
+pub fn rounds(size: usize) -> impl Iterator<Item = usize> {
+    (0..usize::BITS).map(|round| 1 << round).take_while(move |step| *step < size)
+}
+
+/// What is found of a report that is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<R, N> {
+    /// The report.
+    Came(R),
+    /// Nothing yet.
+    Nothing,
+    /// It never comes, for this reason.
+    Never(N),
+}
+
+/// Looks for a report, after a look whether it can never come. In this order a report that was made
+/// before its sender's death counts: a reader that knows of the death finds all that came before.
+pub fn find<R, N>(
+    never: impl FnOnce() -> Option<N>,
+    report: impl FnOnce() -> Option<R>,
+) -> Found<R, N> {
+    let never = never();
+    match (report(), never) {
+        (Some(report), _) => Found::Came(report),
+        (None, Some(never)) => Found::Never(never),
+        (None, None) => Found::Nothing,
+    }
+}
+
+/// The words. All are 0 at first.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Steps {
+    changes: AtomicU64,
+    /// The rank of a member that a barrier or reduction lacks, plus 1.
+    missing: AtomicU64,
+    /// The number of the last barrier.
+    barrier: AtomicU64,
+    /// Messages that were sent before the last barrier of an even number, and of an odd one: a
+    /// sender that has passed a barrier may be at the next one before its reader has passed.
+    before_barrier: [AtomicU64; 2],
+    /// The number of the last reduction, the value for it, and the messages that were sent before.
+    reduction: AtomicU64,
+    value: AtomicU64,
+    before_value: AtomicU64,
+}
+
+// SAFETY: atomics and padding only, `repr(C)`, no drop.
+unsafe impl Cells for Steps {}
+
+/// For the sender.
+impl Steps {
+    /// Reports that the sender has reached the barrier of this number, after it has sent so many
+    /// messages. The reader has passed the last but one.
+    pub fn report_barrier(&self, number: u64, sent: u64) {
+        self.before_barrier[(number % 2) as usize].store(sent, Ordering::Relaxed);
+        self.barrier.store(number, Ordering::Release);
+        self.count();
+    }
+
+    /// Reports a value for the reduction of this number, after so many messages. The reader has
+    /// used the one before.
+    pub fn report_value(&self, number: u64, value: u64, sent: u64) {
+        self.before_value.store(sent, Ordering::Relaxed);
+        self.value.store(value, Ordering::Relaxed);
+        self.reduction.store(number, Ordering::Release);
+        self.count();
+    }
+
+    /// Reports that a member of this rank will never come.
+    pub fn report_missing(&self, rank: usize) {
+        self.missing.store(rank as u64 + 1, Ordering::Release);
+        self.count();
+    }
+
+    fn count(&self) {
+        // The reader could write here, too, and would mislead itself only.
+        let changes = self.changes.load(Ordering::Relaxed);
+        self.changes.store(changes.wrapping_add(1), Ordering::Release);
+    }
+}
+
+/// For the receiver.
+impl Steps {
+    /// A count that differs after each report.
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// If the sender has reached the barrier of this number, how many messages it had sent before.
+    pub fn barrier(&self, number: u64) -> Option<u64> {
+        let came = self.barrier.load(Ordering::Acquire) >= number;
+        came.then(|| self.before_barrier[(number % 2) as usize].load(Ordering::Relaxed))
+    }
+
+    /// The value for the reduction of this number, if it was reported, and how many messages had
+    /// been sent before.
+    pub fn value(&self, number: u64) -> Option<(u64, u64)> {
+        let came = self.reduction.load(Ordering::Acquire) >= number;
+        came.then(|| {
+            (self.value.load(Ordering::Relaxed), self.before_value.load(Ordering::Relaxed))
+        })
+    }
+
+    /// The rank of a member that will never come, if one was reported. There may be no such rank.
+    pub fn missing(&self) -> Option<usize> {
+        let missing = self.missing.load(Ordering::Acquire);
+        usize::try_from(missing.checked_sub(1)?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_report_is_counted_and_read_as_it_was_written() {
+        let steps = Steps::default();
+        assert_eq!(
+            (steps.changes(), steps.barrier(1), steps.value(1), steps.missing()),
+            (0, None, None, None)
+        );
+        steps.report_barrier(1, 70);
+        assert_eq!((steps.changes(), steps.barrier(1), steps.barrier(2)), (1, Some(70), None));
+        // The reader may look for the first one still.
+        steps.report_barrier(2, 75);
+        assert_eq!((steps.changes(), steps.barrier(1), steps.barrier(2)), (2, Some(70), Some(75)));
+        steps.report_value(2, u64::MAX, 71);
+        assert_eq!(
+            (steps.changes(), steps.value(3), steps.value(2)),
+            (3, None, Some((u64::MAX, 71)))
+        );
+        steps.report_missing(0);
+        assert_eq!((steps.changes(), steps.missing()), (4, Some(0)));
+        steps.missing.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(steps.missing(), Some(usize::MAX - 1));
+    }
+}

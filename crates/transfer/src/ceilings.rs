@@ -1,0 +1,605 @@
+//! What peers hold in a process, counted, and the most that they may.
+//!
+//! A client brings the memory that its calls travel in, but the server maps it, keeps a descriptor
+//! for each of its bells, and holds its objects and the results that it has not fetched. The same
+//! goes for a guest and the home of an object. Each of these has a ceiling for one client and one
+//! for all of them; and a client that holds as much as is left for others gets no more (dynamic
+//! thresholds: Choudhury and Hahne, 1998). A client that takes all it can get leaves half, and *n*
+//! such clients leave one part in *n* + 1: no client can keep others from binding. Calls under way
+//! have the same rule, in `crates/transfer/src/idle/stacks.rs`.
+//!
+//! A client is a process here, however many channels and bindings it has, in any PID namespace.
+//! Where the kernel does not tell processes apart, each connection is a client of its own.
+//!
+//! A user can start many processes. So the rule holds once more for the user that they run as: all
+//! clients of one user together hold no more than is left for others. Two users are exempt, because
+//! they can end the server anyhow: its own, and root. Clients from the network without a known user
+//! are, too.
+//!
+//! Source: LRPC, sections 3.1 and 3.2, bounds A-stacks by the interface and E-stacks by their
+//! supply; the rest is ours.
+
+use crate::aside::{Aside, Work};
+use crate::server::Owner;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use upcall_os::process::{Identity, is_known_user};
+use upcall_os::socket::own_user;
+use upcall_shm::region::Shared;
+use upcall_shm::tally::{self, Holdings};
+
+/// Bytes of the values of one call's arguments that an interface permits unless it says otherwise.
+pub const DEFAULT_VALUES: u64 = 16 << 20;
+
+/// Bytes that an object takes in a server, as the default ceilings count it: its handle, and a
+/// small value.
+const OBJECT: usize = 128;
+
+/// Amounts of what clients hold in a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amounts {
+    /// Descriptors: two for a connection, one for its channel, one for each of the client's
+    /// virtual processors that calls.
+    pub descriptors: usize,
+    /// Mappings: two for a channel, one for the A-stacks of a binding, one for each segment.
+    pub mappings: usize,
+    /// Bytes that are mapped. The pages are the client's as a rule: the server's are those that it
+    /// writes to first.
+    pub bytes: usize,
+    /// Objects that clients have handles of.
+    pub objects: usize,
+    /// Bytes of results that were larger than the client's room for them, and were not fetched
+    /// yet. A client that has none may leave a single longer result, if as much is left for
+    /// others.
+    pub results: usize,
+    /// Bytes that the arguments of calls under way take as values of the server's own: strings,
+    /// and lists that are copied. What one call may take is said by the interface
+    /// (`upcall::Limits::values`).
+    pub values: usize,
+    /// Bytes of shared memory that a client brought without a promise that it has pages for all of
+    /// them: A-stacks, lanes, stations. The server may be the first to touch such a page, and then
+    /// pays for it.
+    pub unfilled: usize,
+}
+
+/// The most that clients may hold in a server.
+///
+/// A client is a process. All clients of one user, other than the server's own and root, together
+/// hold no more than is left for others. A request beyond that is refused to the client that makes
+/// it.
+///
+/// | | one client | all clients |
+/// |---|---|---|
+/// | calls that run or wait in the server | half of what is free | 8192 |
+/// | descriptors | 512 | three quarters of the process's (`ulimit -n`) |
+/// | mappings | 8192 | three quarters of the process's (`vm.max_map_count`) |
+/// | bytes mapped | 64 GiB | 16 TiB |
+/// | objects | half of all, 1 048 576 at most | one for each 128 bytes of an eighth of memory, 16 777 216 at most |
+/// | bytes of results not fetched | half of all, 1 GiB at most | one eighth of memory |
+/// | bytes of values that arguments become | half of all, 256 MiB at most | one eighth of memory |
+/// | bytes of shared memory that may have no pages yet | half of all, 64 MiB at most | one eighth of memory |
+///
+/// Memory is that of the machine, or less if a control group of the process limits it. An eighth is
+/// 16 MiB at least. Where an interface permits larger values for one call, the two amounts of
+/// values are raised to once and twice that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ceilings {
+    /// Calls that have begun in the server and not ended, of all clients. Each has a stack (an
+    /// E-stack, 1 MiB of addresses of which it takes what it uses); others wait in their lanes.
+    /// They are divided among the server's processors.
+    pub calls: usize,
+    /// What one client may hold.
+    pub client: Amounts,
+    /// What all of them together may.
+    pub all: Amounts,
+}
+
+impl Default for Ceilings {
+    /// As the table says.
+    fn default() -> Self {
+        let three_quarters = |of: usize| of / 4 * 3;
+        let share =
+            usize::try_from(upcall_os::headroom::limit() / 8).unwrap_or(usize::MAX).max(16 << 20);
+        let half = |most: usize| (share / 2).min(most);
+        let objects = (share / OBJECT).min(1 << 24);
+        Self {
+            calls: 8192,
+            client: Amounts {
+                descriptors: 512,
+                mappings: 8192,
+                bytes: 64 << 30,
+                objects: (objects / 2).min(1 << 20),
+                results: half(1 << 30),
+                values: half(256 << 20),
+                unfilled: half(64 << 20),
+            },
+            all: Amounts {
+                descriptors: three_quarters(upcall_os::socket::most_descriptors()),
+                mappings: three_quarters(upcall_os::memory::most_mappings()),
+                bytes: 16 << 40,
+                objects,
+                results: share,
+                values: share,
+                unfilled: share,
+            },
+        }
+    }
+}
+
+impl Ceilings {
+    /// The same, with the amounts of values raised for an interface that permits `values` bytes for
+    /// one call, if that is more than the default. A server does this for the interfaces that it
+    /// exports.
+    #[must_use]
+    pub fn with_values(mut self, values: u64) -> Self {
+        if values > DEFAULT_VALUES {
+            let values = usize::try_from(values).unwrap_or(usize::MAX);
+            self.client.values = self.client.values.max(values);
+            self.all.values = self.all.values.max(values.saturating_mul(2));
+        }
+        self
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// See [`Amounts::descriptors`].
+    Descriptors,
+    /// See [`Amounts::mappings`].
+    Mappings,
+    /// See [`Amounts::bytes`].
+    Bytes,
+    /// See [`Amounts::objects`].
+    Objects,
+    /// See [`Amounts::results`].
+    Results,
+    /// See [`Amounts::values`].
+    Values,
+    /// See [`Amounts::unfilled`].
+    Unfilled,
+}
+
+const KINDS: usize = 7;
+
+const _: () = assert!(KINDS <= tally::KINDS);
+
+/// What is counted of all clients, as `upcall stat` names it, in the order of
+/// `PeerTallies::holdings`.
+pub const HELD: [&str; KINDS] = [
+    "descriptors",
+    "mappings",
+    "mapped bytes",
+    "objects",
+    "unfetched result bytes",
+    "value bytes",
+    "unfilled bytes",
+];
+
+impl Kind {
+    const ALL: [Self; KINDS] = [
+        Self::Descriptors,
+        Self::Mappings,
+        Self::Bytes,
+        Self::Objects,
+        Self::Results,
+        Self::Values,
+        Self::Unfilled,
+    ];
+
+    fn of(self, amounts: &Amounts) -> usize {
+        match self {
+            Self::Descriptors => amounts.descriptors,
+            Self::Mappings => amounts.mappings,
+            Self::Bytes => amounts.bytes,
+            Self::Objects => amounts.objects,
+            Self::Results => amounts.results,
+            Self::Values => amounts.values,
+            Self::Unfilled => amounts.unfilled,
+        }
+    }
+}
+
+/// A client would hold more than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over {
+    kind: Kind,
+    /// What it holds, with what it asked for.
+    own: usize,
+    /// What it may hold, or all of them together.
+    pub most: usize,
+    /// The bound that was met.
+    pub bound: Bound,
+}
+
+/// The bound that a client, or its user, would cross.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// That of one client.
+    Client,
+    /// What is left for others would be less than this client holds.
+    Crowded,
+    /// What is left for others would be less than all clients of this user hold.
+    CrowdedByUser(u32),
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { own, most, .. } = self;
+        let what = match self.kind {
+            Kind::Descriptors => "descriptors",
+            Kind::Mappings => "mappings",
+            Kind::Bytes => "mapped bytes",
+            Kind::Objects => "objects",
+            Kind::Results => "bytes of results that were not fetched",
+            Kind::Values => "bytes of arguments as values",
+            Kind::Unfilled => "bytes of shared memory that may have no pages",
+        };
+        match self.bound {
+            Bound::Client => {
+                write!(f, "this process would hold {own} {what} in it, and may hold {most}")
+            }
+            Bound::Crowded => {
+                write!(
+                    f,
+                    "this process would hold {own} {what} in it, more than would be left of {most} for others"
+                )
+            }
+            Bound::CrowdedByUser(user) => write!(
+                f,
+                "the processes of user {user} would hold {own} {what} in it, more than would be left of {most} for others"
+            ),
+        }
+    }
+}
+
+/// Returns `true` if all processes of this user together hold no more than is left for others.
+pub fn is_bounded(user: u32) -> bool {
+    // The number of this process's own user may stand for users without one as well.
+    let is_own = user == own_user() && is_known_user(user);
+    !is_own && user != 0
+}
+
+/// What all clients of a server hold.
+#[derive(Debug)]
+pub struct Ledger {
+    ceilings: Ceilings,
+    /// Where others can read it, if the server has tallies.
+    all: Totals,
+    accounts: Mutex<HashMap<Identity, Weak<Account>>>,
+    users: Mutex<HashMap<u32, Weak<User>>>,
+    /// The number of the last account.
+    last: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Totals {
+    Own(Box<Holdings>),
+    Shown(Shared<Holdings>),
+}
+
+impl Deref for Totals {
+    type Target = Holdings;
+
+    fn deref(&self) -> &Holdings {
+        match self {
+            Self::Own(holdings) => holdings,
+            Self::Shown(holdings) => holdings,
+        }
+    }
+}
+
+/// What one client holds.
+#[derive(Debug)]
+pub struct Account {
+    ledger: Arc<Ledger>,
+    /// The user that shares a bound with its other clients.
+    user: Option<Arc<User>>,
+    number: u64,
+    held: [AtomicUsize; KINDS],
+    aside: Aside,
+}
+
+/// What all clients of one user hold.
+#[derive(Debug)]
+struct User {
+    uid: u32,
+    held: [AtomicUsize; KINDS],
+}
+
+/// The value that `key` stands for; a new one if nothing holds the last one any more.
+fn of_key<K: Hash + Eq, V>(
+    all: &mut HashMap<K, Weak<V>>,
+    key: K,
+    new: impl FnOnce() -> V,
+) -> Arc<V> {
+    if let Some(value) = all.get(&key).and_then(Weak::upgrade) {
+        return value;
+    }
+    all.retain(|_, value| value.strong_count() > 0);
+    let value = Arc::new(new());
+    all.insert(key, Arc::downgrade(&value));
+    value
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ledger {
+    /// With these ceilings; counted where others can read it, if there is such a place.
+    pub fn new(mut ceilings: Ceilings, shown: Option<Shared<Holdings>>) -> Arc<Self> {
+        // A handle has 32 bits for the place of its object.
+        ceilings.client.objects = ceilings.client.objects.min(u32::MAX as usize);
+        let all = shown.map_or_else(|| Totals::Own(Box::default()), Totals::Shown);
+        for kind in Kind::ALL {
+            all.most[kind as usize].store(kind.of(&ceilings.all) as u64, Ordering::Relaxed);
+        }
+        let (accounts, users) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { ceilings, all, accounts, users, last: AtomicU64::new(0) })
+    }
+
+    /// The account of a new connection: that of its process, if the kernel tells which it is, else
+    /// a new one.
+    pub fn account(self: &Arc<Self>, process: Option<Identity>, user: Option<u32>) -> Arc<Account> {
+        let bound = user.filter(|&uid| is_bounded(uid));
+        let user = bound.map(|uid| {
+            of_key(&mut locked(&self.users), uid, || User { uid, held: Default::default() })
+        });
+        let new = || {
+            let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+            Account {
+                ledger: self.clone(),
+                user,
+                number,
+                held: Default::default(),
+                aside: Aside::default(),
+            }
+        };
+        match process {
+            Some(process) => of_key(&mut locked(&self.accounts), process, new),
+            None => Arc::new(new()),
+        }
+    }
+}
+
+impl Account {
+    /// A number that no other account of this server has.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Runs work whose time the client decides, beside the clerk.
+    pub fn aside(&self, work: Work) {
+        self.aside.run(work);
+    }
+
+    /// Runs `work` after what was begun [aside](Self::aside) before: here, if nothing is under way
+    /// there.
+    pub fn after(&self, work: Work) {
+        self.aside.after(work);
+    }
+
+    /// The owner of a channel, for the stacks that its calls run on.
+    pub fn owner(&self) -> Owner {
+        Owner { client: self.number, user: self.user.as_ref().map(|user| user.uid) }
+    }
+
+    /// Counts `amount` more, unless that is too much.
+    pub fn charge(&self, kind: Kind, amount: usize) -> Result<(), Over> {
+        let add =
+            |held: &[AtomicUsize; KINDS]| held[kind as usize].fetch_add(amount, Ordering::Relaxed);
+        let Ceilings { client, all, .. } = &self.ledger.ceilings;
+        let before = add(&self.held);
+        let (own, most) = (before.saturating_add(amount), kind.of(client));
+        let of_user = self.user.as_ref().map_or(0, |user| add(&user.held).saturating_add(amount));
+        let of_all =
+            self.ledger.all.held[kind as usize].fetch_add(amount as u64, Ordering::Relaxed);
+        let held = (of_all as usize).saturating_add(amount);
+        let most_of_all = kind.of(all);
+        let left = most_of_all.saturating_sub(held);
+        let first = kind == Kind::Results && before == 0;
+        // Two clients at the same time may each count the other's amount, and both be refused near
+        // a ceiling; never more is held than it says.
+        if (first || own <= most) && own <= left && of_user <= left {
+            return Ok(());
+        }
+        self.credit(kind, amount);
+        self.ledger.all.refused[kind as usize].fetch_add(1, Ordering::Relaxed);
+        Err(match &self.user {
+            _ if own > most && !first => Over { kind, own, most, bound: Bound::Client },
+            Some(user) if own <= left => Over {
+                kind,
+                own: of_user,
+                most: most_of_all,
+                bound: Bound::CrowdedByUser(user.uid),
+            },
+            _ => Over { kind, own, most: most_of_all, bound: Bound::Crowded },
+        })
+    }
+
+    /// Counts `amount` less.
+    pub fn credit(&self, kind: Kind, amount: usize) {
+        let of_user = self.user.as_ref().map(|user| &user.held);
+        for held in [Some(&self.held), of_user].into_iter().flatten() {
+            held[kind as usize].fetch_sub(amount, Ordering::Relaxed);
+        }
+        self.ledger.all.held[kind as usize].fetch_sub(amount as u64, Ordering::Relaxed);
+    }
+
+    /// Counts `amount` more until what is returned is dropped.
+    pub fn hold(self: &Arc<Self>, kind: Kind, amount: usize) -> Result<Holding, Over> {
+        self.charge(kind, amount)?;
+        Ok(Holding { account: self.clone(), kind, amount })
+    }
+}
+
+/// Something that a client holds, counted as long as this lives.
+#[derive(Debug)]
+pub struct Holding {
+    account: Arc<Account>,
+    kind: Kind,
+    amount: usize,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.account.credit(self.kind, self.amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(client: usize, all: usize) -> Arc<Ledger> {
+        let same = |n| Amounts {
+            descriptors: n,
+            mappings: n,
+            bytes: n,
+            objects: n,
+            results: n,
+            values: n,
+            unfilled: n,
+        };
+        Ledger::new(Ceilings { calls: 1, client: same(client), all: same(all) }, None)
+    }
+
+    /// The account of a process of the server's own user.
+    fn own(ledger: &Arc<Ledger>, process: u64) -> Arc<Account> {
+        ledger.account(Some(Identity::Pidfd(process)), Some(own_user()))
+    }
+
+    /// An account without company.
+    fn account(client: usize) -> Arc<Account> {
+        ledger(client, usize::MAX).account(None, None)
+    }
+
+    #[test]
+    fn a_client_holds_what_it_may_and_its_share() {
+        let ledger = ledger(10, 12);
+        let (one, other) = (own(&ledger, 1), own(&ledger, 2));
+        assert!(Arc::ptr_eq(&one, &own(&ledger, 1)));
+        let held = one.hold(Kind::Mappings, 6).unwrap();
+        let over = one.hold(Kind::Mappings, 1).unwrap_err();
+        assert_eq!(
+            over.to_string(),
+            "this process would hold 7 mappings in it, more than would be left of 12 for others"
+        );
+        assert_eq!(
+            one.hold(Kind::Mappings, 5).unwrap_err().to_string(),
+            "this process would hold 11 mappings in it, and may hold 10"
+        );
+        let its = other.hold(Kind::Mappings, 3).unwrap();
+        assert!(other.hold(Kind::Mappings, 1).is_err());
+        drop(held);
+        drop(other.hold(Kind::Mappings, 1).unwrap());
+        drop(its);
+        assert!(ledger.all.held.iter().all(|held| held.load(Ordering::Relaxed) == 0));
+        assert_eq!(ledger.all.refused[Kind::Mappings as usize].load(Ordering::Relaxed), 3);
+        assert_eq!(ledger.all.most[Kind::Mappings as usize].load(Ordering::Relaxed), 12);
+    }
+
+    #[test]
+    fn however_many_clients_take_all_they_can_get_there_is_something_left() {
+        for clients in 1..20 {
+            let ledger = ledger(1000, 1000);
+            let accounts: Vec<_> = (0..clients).map(|process| own(&ledger, process)).collect();
+            for _ in 0..1000 {
+                accounts
+                    .iter()
+                    .for_each(|account| account.charge(Kind::Bytes, 1).unwrap_or_default());
+            }
+            let newcomer = own(&ledger, clients);
+            assert!(newcomer.charge(Kind::Bytes, 1).is_ok(), "beside {clients}");
+        }
+    }
+
+    #[test]
+    fn clients_that_are_not_told_apart_do_not_share_an_account() {
+        let ledger = ledger(10, 1000);
+        let stranger = Some(own_user() + 1);
+        let strangers = [(); 2].map(|()| ledger.account(None, stranger));
+        assert_ne!(strangers[0].number(), strangers[1].number());
+        for account in &strangers {
+            account.charge(Kind::Bytes, 10).unwrap();
+            account.charge(Kind::Bytes, 1).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn however_many_processes_a_user_has_they_leave_half_for_others() {
+        let ledger = ledger(1000, 1000);
+        let stranger = own_user() + 1;
+        let take_all = |user: u32| {
+            let accounts: Vec<_> = (0..20).map(|_| ledger.account(None, Some(user))).collect();
+            (0..1000)
+                .for_each(|turn| accounts[turn % 20].charge(Kind::Bytes, 1).unwrap_or_default());
+            let over = accounts[0].charge(Kind::Bytes, 1).unwrap_err().to_string();
+            let held: usize = accounts
+                .iter()
+                .map(|account| account.held[Kind::Bytes as usize].load(Ordering::Relaxed))
+                .sum();
+            (over, held, accounts)
+        };
+        let (over, held, accounts) = take_all(stranger);
+        assert_eq!(held, 500);
+        let text = format!(
+            "the processes of user {stranger} would hold 501 mapped bytes in it, more than would be left of 1000 for others"
+        );
+        assert_eq!(over, text);
+        let (_, held, others) = take_all(stranger + 1);
+        assert_eq!(held, 250);
+        // The server's own user is not bounded so.
+        let own = [1, 2].map(|process| own(&ledger, process));
+        own[0].charge(Kind::Bytes, 125).unwrap();
+        own[1].charge(Kind::Bytes, 62).unwrap();
+        drop((accounts, others));
+        for user in ledger.users.lock().unwrap().values() {
+            assert!(user.upgrade().is_none());
+        }
+    }
+
+    #[test]
+    fn one_result_may_be_longer_than_a_client_may_leave() {
+        let account = account(10);
+        account.charge(Kind::Results, 1000).unwrap();
+        account.charge(Kind::Results, 1).unwrap_err();
+        account.credit(Kind::Results, 1000);
+        account.charge(Kind::Results, 9).unwrap();
+        account.charge(Kind::Results, 2).unwrap_err();
+    }
+
+    #[test]
+    fn one_long_result_leaves_as_much_for_others() {
+        let ledger = ledger(10, 100);
+        let [one, other] = [(); 2].map(|()| ledger.account(None, None));
+        let over = one.charge(Kind::Results, 60).unwrap_err();
+        assert_eq!((over.own, over.most, over.bound), (60, 100, Bound::Crowded));
+        one.charge(Kind::Results, 50).unwrap();
+        other.charge(Kind::Results, 50).unwrap_err();
+        other.charge(Kind::Results, 25).unwrap();
+    }
+
+    #[test]
+    fn an_interface_that_permits_more_raises_the_amounts_of_values_only() {
+        assert_eq!(Ceilings::default().with_values(DEFAULT_VALUES), Ceilings::default());
+        let raised = Ceilings::default().with_values(1 << 40);
+        assert_eq!((raised.client.values, raised.all.values), (1 << 40, 1 << 41));
+        assert_eq!(raised.client.results, Ceilings::default().client.results);
+    }
+
+    #[test]
+    fn accounts_of_the_gone_are_forgotten() {
+        let ledger = ledger(1, 1);
+        let stranger = own_user() + 1;
+        (0..100).for_each(|process| drop(own(&ledger, process)));
+        (0..100).for_each(|user| drop(ledger.account(None, Some(stranger + user))));
+        assert_eq!(locked(&ledger.accounts).len(), 1);
+        assert_eq!(locked(&ledger.users).len(), 1);
+    }
+}

@@ -1,0 +1,42 @@
+//! Domains that exchange messages on a virtual clock, driven from a seed: what a run does, its seed
+//! repeats.
+//!
+//! What: domains run as threads of this process, one at a time, each on a virtual processor with a
+//! clock of its own; the one that is behind goes on ([`engine`]). They exchange messages by the
+//! product's own code: the queue `upcall_shm::direct`, over memory whose every access is a step of
+//! the simulator ([`bag`]), so that a domain is stopped, overtaken or killed between any two of its
+//! loads and stores; the sender's patience `upcall_message::flow`; and the announcement of
+//! `upcall_transfer::sleep`. What of `Group` and `Post` is bound to processes, is written here
+//! anew, line by line ([`member`]). [`chaos`] has them do anything, from a seed, while [`ledger`]
+//! watches that what the messages promise holds. [`synth`] is the paper's application in its Figure
+//! 7, and [`tpuz`] are those of its Table 6: two jobs on the same processors.
+//!
+//! What not: processors that reorder (every step is seen by all at once: loom and Spin check that,
+//! see `crates/message/model/messages.pml`); the kernel; joining a group; peers that break the
+//! rules (`upcall-tests`).
+//!
+//! Source: UDM, section 5, whose results are from a simulator too.
+//!
+//! ```
+//! let summary = upcall_simulator::chaos::run(7, 2_000).unwrap();
+//! assert_eq!(summary, upcall_simulator::chaos::run(7, 2_000).unwrap());
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod bag;
+pub mod chaos;
+pub mod dice;
+pub mod engine;
+pub mod jobs;
+pub mod ledger;
+pub mod member;
+pub mod puzzle;
+pub mod slices;
+pub mod state;
+pub mod synth;
+pub mod tpuz;
+pub mod trouble;
+pub mod turns;
+
+/// A domain's place, from 0.
+pub type Rank = usize;
