@@ -21,8 +21,8 @@ pub struct Contender {
     pub name: &'static str,
     /// Where it lives.
     pub program: Program,
-    polls: bool,
-    parks: bool,
+    /// How its servers can wait.
+    modes: &'static [Mode],
     /// A bare hand-off, which has both sides on one processor in either placement.
     pub hand_off: bool,
     /// How many calls it can have outstanding at once.
@@ -31,25 +31,17 @@ pub struct Contender {
     pub binds: bool,
 }
 
-const fn contender(name: &'static str, program: Program, polls: bool, parks: bool) -> Contender {
-    Contender {
-        name,
-        program,
-        polls,
-        parks,
-        hand_off: false,
-        outstanding: usize::MAX,
-        binds: false,
-    }
+const fn contender(name: &'static str, program: Program, modes: &'static [Mode]) -> Contender {
+    Contender { name, program, modes, hand_off: false, outstanding: usize::MAX, binds: false }
 }
 
 const fn hand_off(name: &'static str) -> Contender {
-    Contender { hand_off: true, outstanding: 1, ..contender(name, Program::Own, false, true) }
+    Contender { hand_off: true, outstanding: 1, ..contender(name, Program::Own, &[Mode::Parked]) }
 }
 
 /// The floors, in the order of the report.
 pub const LIMITS: [Contender; 5] = [
-    contender("limit", Program::Own, true, false),
+    contender("limit", Program::Own, &[Mode::Polling]),
     hand_off("limit-futex"),
     hand_off("limit-eventfd"),
     hand_off("limit-pipe"),
@@ -58,18 +50,18 @@ pub const LIMITS: [Contender; 5] = [
 
 /// Ours.
 pub const UPCALL: Contender =
-    Contender { binds: true, ..contender("upcall", Program::Own, true, true) };
+    Contender { binds: true, ..contender("upcall", Program::Own, &[Mode::Polling, Mode::Parked]) };
 
 /// The peers. A peer without a mode in which its server polls takes part in `parked` only.
 pub const PEERS: [Contender; 8] = [
-    contender("unix-socket", Program::Own, false, true),
-    contender("iceoryx2", Program::Peers, true, true),
-    contender("ipc-channel", Program::Peers, false, true),
-    contender("capnproto", Program::Peers, false, true),
-    contender("grpc", Program::Peers, false, true),
-    contender("grpc-c++", Program::GrpcCpp, false, true),
-    contender("zeromq", Program::Peers, false, true),
-    contender("tarpc", Program::Peers, false, true),
+    contender("unix-socket", Program::Own, &[Mode::Parked]),
+    contender("iceoryx2", Program::Peers, &[Mode::Polling, Mode::Parked]),
+    contender("ipc-channel", Program::Peers, &[Mode::Parked]),
+    contender("capnproto", Program::Peers, &[Mode::Parked]),
+    contender("grpc", Program::Peers, &[Mode::Parked]),
+    contender("grpc-c++", Program::GrpcCpp, &[Mode::Parked]),
+    contender("zeromq", Program::Peers, &[Mode::Parked]),
+    contender("tarpc", Program::Peers, &[Mode::Parked]),
 ];
 
 impl Peer for Contender {
@@ -83,10 +75,7 @@ impl Peer for Contender {
 impl Contender {
     /// Whether it runs with a server that waits like this.
     pub fn runs(&self, mode: Mode) -> bool {
-        match mode {
-            Mode::Polling => self.polls,
-            Mode::Parked => self.parks,
-        }
+        self.modes.contains(&mode)
     }
 
     /// The processors of server and client, from the run's first and second.

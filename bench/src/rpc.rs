@@ -346,6 +346,7 @@ impl<'a> Runner<'a> {
     }
 
     /// The contenders of one group in turn, round by round, for about `time`.
+    #[expect(clippy::too_many_lines, reason = "one entry for each case")]
     fn group(
         &mut self,
         placement: Placement,

@@ -115,6 +115,7 @@ impl Client {
         Ok(copied_since(before))
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each command")]
     fn obey(&mut self, words: &[&str]) -> Outcome {
         let number =
             |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);

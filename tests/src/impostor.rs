@@ -85,6 +85,7 @@ impl Given {
 /// The number under which the channel stands among what a client gave; segments have their own.
 const CHANNEL: u16 = u16::MAX;
 
+#[expect(clippy::too_many_lines, reason = "one arm for each manner")]
 fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
     let (manner, stays) =
         manner.strip_suffix("-for-ever").map_or((manner, false), |manner| (manner, true));

@@ -34,6 +34,7 @@ pub fn in_copies(record: &Record) -> Option<f64> {
 }
 
 /// Those of which there is a figure.
+#[expect(clippy::too_many_lines, reason = "one entry for each bar")]
 pub fn all(records: &[Record]) -> Vec<Bar> {
     let ours = |case| here(records, "upcall", case);
     let mut all = Vec::new();

@@ -165,6 +165,7 @@ impl Turns<'_> {
     }
 
     /// What is to be run.
+    #[expect(clippy::too_many_lines, reason = "one arm for each system")]
     fn command(&mut self, contender: &Contender, case: Case) -> Result<Command, ChildError> {
         let cpus = self.processors(contender);
         let time = if matches!(case, Case::Idle(_)) { 2 * SETTLING + self.idle } else { self.time };

@@ -495,8 +495,7 @@ unsafe fn send(
     group: *const CGroup,
     to: usize,
     kind: u32,
-    data: *const c_void,
-    size: usize,
+    (data, size): (*const c_void, usize),
     waits: Waits,
     error: *mut Error,
 ) -> Status {
@@ -531,7 +530,7 @@ pub unsafe extern "C" fn upcall_group_send(
     error: *mut Error,
 ) -> Status {
     // SAFETY: by the header.
-    unsafe { send(group, to, kind, data, size, Waits::Always, error) }
+    unsafe { send(group, to, kind, (data, size), Waits::Always, error) }
 }
 
 #[unsafe(no_mangle)]
@@ -546,7 +545,7 @@ pub unsafe extern "C" fn upcall_group_send_within(
 ) -> Status {
     let waits = limit(nanoseconds).map_or(Waits::Always, Waits::Within);
     // SAFETY: by the header.
-    unsafe { send(group, to, kind, data, size, waits, error) }
+    unsafe { send(group, to, kind, (data, size), waits, error) }
 }
 
 #[unsafe(no_mangle)]
@@ -559,7 +558,7 @@ pub unsafe extern "C" fn upcall_group_try_send(
     error: *mut Error,
 ) -> Status {
     // SAFETY: by the header.
-    unsafe { send(group, to, kind, data, size, Waits::Not, error) }
+    unsafe { send(group, to, kind, (data, size), Waits::Not, error) }
 }
 
 /// Whether something is there, as a status. Nothing to be told about if not: it is no fault.

@@ -299,39 +299,8 @@ impl<'a> Writer<'a> {
         match &typed.ty {
             Type::Scalar(scalar) => self.scalar(*scalar, object, place),
             Type::Text => self.text(object, place),
-            Type::Bytes => {
-                if let Ok(view) = object.cast::<PyBytesView>() {
-                    let bytes = view.get().copied(object.py())?;
-                    self.checked("list", bytes.len())?;
-                    let to = self.reserve(place, bytes.len(), 1);
-                    self.bytes(to, &bytes);
-                    return Ok(());
-                }
-                let view = buffer(object, ffi::PyBUF_SIMPLE)?;
-                self.checked("list", view.len as usize)?;
-                let count = view.len as usize;
-                self.piece(place, count, Kept::Buffer(view));
-                Ok(())
-            }
-            Type::FixedBytes(count) => {
-                let kept = Kept::Buffer(buffer(object, ffi::PyBUF_SIMPLE)?);
-                let len = kept.bytes().len();
-                if len == *count {
-                    self.bytes(place, kept.bytes());
-                }
-                if let Kept::Buffer(mut view) = kept {
-                    // SAFETY: it was got, and is released once, with the lock.
-                    unsafe { ffi::PyBuffer_Release(&mut *view) };
-                }
-                if len == *count {
-                    Ok(())
-                } else {
-                    Err(Fault::Value(
-                        String::new(),
-                        format!("{count} bytes are expected, and {len} were given"),
-                    ))
-                }
-            }
+            Type::Bytes => self.list_of_bytes(object, place),
+            Type::FixedBytes(count) => self.fixed_bytes(*count, object, place),
             Type::List(element) => self.list(element, object, place),
             Type::FixedList(element, count) => {
                 let items = items(object)?;
@@ -370,24 +339,7 @@ impl<'a> Writer<'a> {
                     None => Err(wrong("None", &inner).within(|| ".value".into())),
                 }
             }
-            Type::Tuple(types) => {
-                let found = object
-                    .cast::<PyTuple>()
-                    .map_err(|_| wrong(&format!("a tuple of {}", types.len()), object))?;
-                if found.len() != types.len() {
-                    let text = format!(
-                        "a tuple of {} is expected, and one of {} was given",
-                        types.len(),
-                        found.len()
-                    );
-                    return Err(Fault::Value(String::new(), text));
-                }
-                for (number, (ty, at)) in types.iter().enumerate() {
-                    let put = self.put(ty, &found.get_item(number)?, plus(*at));
-                    put.map_err(|fault| fault.within(|| format!("[{number}]")))?;
-                }
-                Ok(())
-            }
+            Type::Tuple(types) => self.tuple(types, object, place),
             Type::Record(record) => self.record(record, object, place),
             Type::Variant(variant) => self.variant(variant, object, place),
             Type::Enum(labels) => self.label(labels, object, place),
@@ -402,6 +354,68 @@ impl<'a> Writer<'a> {
             Type::Own(resource) => self.handle(*resource, object, place, true),
             Type::Borrow(resource) => self.handle(*resource, object, place, false),
         }
+    }
+
+    fn list_of_bytes(&mut self, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+        if let Ok(view) = object.cast::<PyBytesView>() {
+            let bytes = view.get().copied(object.py())?;
+            self.checked("list", bytes.len())?;
+            let to = self.reserve(place, bytes.len(), 1);
+            self.bytes(to, &bytes);
+            return Ok(());
+        }
+        let view = buffer(object, ffi::PyBUF_SIMPLE)?;
+        self.checked("list", view.len as usize)?;
+        let count = view.len as usize;
+        self.piece(place, count, Kept::Buffer(view));
+        Ok(())
+    }
+
+    fn fixed_bytes(
+        &mut self,
+        count: usize,
+        object: &Bound<'_, PyAny>,
+        place: Place,
+    ) -> Result<(), Fault> {
+        let kept = Kept::Buffer(buffer(object, ffi::PyBUF_SIMPLE)?);
+        let len = kept.bytes().len();
+        if len == count {
+            self.bytes(place, kept.bytes());
+        }
+        if let Kept::Buffer(mut view) = kept {
+            // SAFETY: it was got, and is released once, with the lock.
+            unsafe { ffi::PyBuffer_Release(&mut *view) };
+        }
+        if len == count {
+            Ok(())
+        } else {
+            let text = format!("{count} bytes are expected, and {len} were given");
+            Err(Fault::Value(String::new(), text))
+        }
+    }
+
+    fn tuple(
+        &mut self,
+        types: &[(Typed, usize)],
+        object: &Bound<'_, PyAny>,
+        place: Place,
+    ) -> Result<(), Fault> {
+        let found = object
+            .cast::<PyTuple>()
+            .map_err(|_| wrong(&format!("a tuple of {}", types.len()), object))?;
+        if found.len() != types.len() {
+            let text = format!(
+                "a tuple of {} is expected, and one of {} was given",
+                types.len(),
+                found.len()
+            );
+            return Err(Fault::Value(String::new(), text));
+        }
+        for (number, (ty, at)) in types.iter().enumerate() {
+            let put = self.put(ty, &found.get_item(number)?, Place { at: place.at + at, ..place });
+            put.map_err(|fault| fault.within(|| format!("[{number}]")))?;
+        }
+        Ok(())
     }
 
     #[inline]

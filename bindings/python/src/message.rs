@@ -454,6 +454,41 @@ impl Member {
     }
 }
 
+/// The kinds of a group's messages, each with its name, what it carries, and the handler if it has
+/// one. The first exception of a handler is left in `failed`.
+fn handlers(
+    kinds: Vec<(String, String, Option<Py<PyAny>>)>,
+    failed: &Failed,
+) -> PyResult<(Handlers, Vec<ForeignKind>)> {
+    let (mut handlers, mut known) = (Handlers::new(), Vec::new());
+    for (name, carries, handler) in kinds {
+        let carries =
+            Carried::parse(&carries).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
+        let kind = handlers
+            .foreign(&name, carries)
+            .map_err(|bad| PyValueError::new_err(bad.to_string()))?;
+        if let Some(handler) = handler {
+            let (of, failed) = (kind.clone(), failed.clone());
+            handlers.on_foreign(
+                &kind,
+                move |message| {
+                    with_lock(|py| read(py, message, &of))
+                        .unwrap_or_else(|| Some(Err(PyKeyError::new_err("the interpreter ends"))))
+                },
+                move |_, from: Rank, value: PyResult<Py<PyAny>>| {
+                    let done = with_lock(|py| handler.call1(py, (from, value?)).map(drop));
+                    if let Some(Err(error)) = done {
+                        fail(&failed, error);
+                    }
+                },
+            );
+        }
+        known.push(kind);
+    }
+    handlers.interruption(asker());
+    Ok((handlers, known))
+}
+
 #[pymethods]
 impl Member {
     #[new]
@@ -504,33 +539,8 @@ impl Member {
             let bad = |_| PyValueError::new_err(format!("limit: {limit} is no number of bytes"));
             joining = joining.limit(natural(limit, bad)?);
         }
-        let (mut handlers, failed, mut known) = (Handlers::new(), Failed::default(), Vec::new());
-        for (name, carries, handler) in kinds {
-            let carries =
-                Carried::parse(&carries).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
-            let kind = handlers
-                .foreign(&name, carries)
-                .map_err(|bad| PyValueError::new_err(bad.to_string()))?;
-            if let Some(handler) = handler {
-                let (of, failed) = (kind.clone(), failed.clone());
-                handlers.on_foreign(
-                    &kind,
-                    move |message| {
-                        with_lock(|py| read(py, message, &of)).unwrap_or_else(|| {
-                            Some(Err(PyKeyError::new_err("the interpreter ends")))
-                        })
-                    },
-                    move |_, from: Rank, value: PyResult<Py<PyAny>>| {
-                        let done = with_lock(|py| handler.call1(py, (from, value?)).map(drop));
-                        if let Some(Err(error)) = done {
-                            fail(&failed, error);
-                        }
-                    },
-                );
-            }
-            known.push(kind);
-        }
-        handlers.interruption(asker());
+        let failed = Failed::default();
+        let (handlers, known) = handlers(kinds, &failed)?;
         let joining = Here((joining, handlers));
         let joined = without_lock(py, move || {
             let (joining, handlers) = joining.get();
@@ -571,6 +581,7 @@ impl Member {
     }
 
     /// Sends; waits for room if `waits`, and then for `limit` at most if there is one.
+    #[expect(clippy::too_many_arguments, reason = "the package's Python half gives them names")]
     fn send(
         &self,
         py: Python<'_>,

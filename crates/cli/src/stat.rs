@@ -8,7 +8,7 @@ use crate::{Done, FAINT, STRONG};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use upcall::directory::{self, PeerTallies, Reading};
@@ -48,6 +48,7 @@ use upcall::directory::{self, PeerTallies, Reading};
     upcall stat --total\n  upcall stat --groups --pairs\n  upcall stat --objects --holds\n  upcall stat --held\n  upcall stat --json | jq '.[] | {name, client, calls}'\n  \
     upcall stat --groups --json | jq '.[] | select(.stopped_s) | {group, rank, stopped_for}'"
 )]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct Args {
     /// Only bindings to these names, of this machine's servers; members of groups with these
     /// names; and objects.
@@ -303,17 +304,7 @@ pub fn run(args: &Args) -> Done {
         }
     }
     if args.held {
-        let rows: Vec<Held> = servers.iter().flat_map(|server| held(server, &args.names)).collect();
-        if args.json {
-            println!("{}", json(&rows)?);
-        } else if rows.is_empty() {
-            anstream::println!(
-                "{FAINT}no server is in {}{FAINT:#}",
-                directory::folder()?.display()
-            );
-        } else {
-            anstream::print!("{}", held_table(&rows));
-        }
+        show_held(&servers, args)?;
         silent.iter().for_each(|error| eprintln!("upcall stat: {}", plain(error)));
         return Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
@@ -340,38 +331,7 @@ pub fn run(args: &Args) -> Done {
     } else if args.json {
         println!("{}", json(&rows)?);
     } else {
-        if !rows.is_empty() {
-            anstream::print!("{}", table(&rows, args));
-            if args.sizes {
-                sizes(&rows);
-            }
-        } else if args.groups && members_rows.is_empty() {
-            anstream::println!(
-                "{FAINT}nobody is a member of a group in {}{FAINT:#}",
-                folder.display()
-            );
-        } else if args.objects && objects_rows.is_empty() {
-            anstream::println!(
-                "{FAINT}nobody is the home of an object in {}{FAINT:#}",
-                folder.display()
-            );
-        } else if members_rows.is_empty() && objects_rows.is_empty() {
-            anstream::println!(
-                "{FAINT}nobody is bound to anything in {}{FAINT:#}",
-                folder.display()
-            );
-        }
-        if !members_rows.is_empty() {
-            let between = if rows.is_empty() { "" } else { "\n" };
-            anstream::print!(
-                "{between}{}",
-                members::table(&members_rows, args.pairs, args.interval.is_some())
-            );
-        }
-        if !objects_rows.is_empty() {
-            let between = if rows.is_empty() && members_rows.is_empty() { "" } else { "\n" };
-            anstream::print!("{between}{}", objects::table(&objects_rows, args.holds));
-        }
+        show_tables(&rows, &members_rows, &objects_rows, args, &folder);
     }
     for server in servers.iter().filter(|server| server.tallies.uncounted() > 0) {
         eprintln!(
@@ -383,7 +343,6 @@ pub fn run(args: &Args) -> Done {
     for error in &silent {
         eprintln!("upcall stat: {}", plain(error));
     }
-    // A name that was looked for among servers, groups and objects, as far as those were looked at.
     let exported = servers.iter().flat_map(|server| server.procedures.keys());
     let known: BTreeSet<&String> = exported
         .chain(rows.iter().map(|row| &row.name))
@@ -391,8 +350,62 @@ pub fn run(args: &Args) -> Done {
         .chain(objects_rows.iter().map(|row| &row.name))
         .collect();
     let unknown: Vec<&String> = args.names.iter().filter(|name| !known.contains(name)).collect();
-    for name in &unknown {
-        let kind = match (args.shows_servers(), args.shows_groups(), args.shows_objects()) {
+    unknown.iter().for_each(|name| args.tell_of_unknown(name, &folder));
+    Ok(if silent.is_empty() && unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What servers hold for their clients.
+fn show_held(servers: &[Server], args: &Args) -> Result<(), Box<dyn std::error::Error>> {
+    let rows: Vec<Held> = servers.iter().flat_map(|server| held(server, &args.names)).collect();
+    if args.json {
+        println!("{}", json(&rows)?);
+    } else if rows.is_empty() {
+        anstream::println!("{FAINT}no server is in {}{FAINT:#}", directory::folder()?.display());
+    } else {
+        anstream::print!("{}", held_table(&rows));
+    }
+    Ok(())
+}
+
+/// A table for each kind of rows that there are, or a line that says that there are none.
+fn show_tables(
+    rows: &[Row],
+    members: &[members::Member],
+    objects: &[objects::Object],
+    args: &Args,
+    folder: &Path,
+) {
+    let nobody = match (rows.is_empty(), members.is_empty(), objects.is_empty()) {
+        (true, true, _) if args.groups => Some("a member of a group"),
+        (true, _, true) if args.objects => Some("the home of an object"),
+        (true, true, true) => Some("bound to anything"),
+        _ => None,
+    };
+    if let Some(what) = nobody {
+        anstream::println!("{FAINT}nobody is {what} in {}{FAINT:#}", folder.display());
+    }
+    if !rows.is_empty() {
+        anstream::print!("{}", table(rows, args));
+        if args.sizes {
+            sizes(rows);
+        }
+    }
+    if !members.is_empty() {
+        let between = if rows.is_empty() { "" } else { "\n" };
+        let table = members::table(members, args.pairs, args.interval.is_some());
+        anstream::print!("{between}{table}");
+    }
+    if !objects.is_empty() {
+        let between = if rows.is_empty() && members.is_empty() { "" } else { "\n" };
+        anstream::print!("{between}{}", objects::table(objects, args.holds));
+    }
+}
+
+impl Args {
+    /// A name that was looked for among servers, groups and objects, as far as those were looked
+    /// at.
+    fn tell_of_unknown(&self, name: &str, folder: &Path) {
+        let kind = match (self.shows_servers(), self.shows_groups(), self.shows_objects()) {
             (true, true, _) => "server exports, no group and no object has",
             (true, false, _) => "server exports",
             (_, true, _) => "group has",
@@ -400,10 +413,7 @@ pub fn run(args: &Args) -> Done {
         };
         eprintln!("upcall stat: no {kind} the name {name:?} in {}", folder.display());
     }
-    Ok(if silent.is_empty() && unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
 
-impl Args {
     fn shows_servers(&self) -> bool {
         !self.groups && !self.objects
     }

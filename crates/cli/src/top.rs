@@ -369,17 +369,9 @@ impl Screen {
         Cell::from(if is_text { line.left_aligned() } else { line.right_aligned() })
     }
 
-    fn draw(&mut self, frame: &mut Frame<'_>) {
+    /// The first line: what there is, and how much happens.
+    fn summary(&self) -> String {
         let Seen { rows, members, objects, silent, unseen } = &self.seen;
-        let overflows: Vec<_> = members.iter().filter_map(Member::overflow).collect();
-        let lines = [1, u16::from(!overflows.is_empty())];
-        let [head, event, body, foot] = Layout::vertical([
-            Constraint::Length(lines[0]),
-            Constraint::Length(lines[1]),
-            Constraint::Min(1),
-            Constraint::Length(1),
-        ])
-        .areas(frame.area());
         let calls = rows.iter().filter_map(|row| row.calls_per_s).fold(0.0, |sum, rate| sum + rate);
         let held = if self.held { ", held" } else { "" };
         let silent = match silent {
@@ -410,10 +402,21 @@ impl Screen {
             all => format!("; {all} objects, {changes:.0} changes a second"),
         };
         let bindings = format!("{} bindings, {calls:.0} calls a second", rows.len());
-        frame.render_widget(
-            Line::from(format!("{bindings}{far}{groups}{homes}{silent}{unseen}{held}")),
-            head,
-        );
+        format!("{bindings}{far}{groups}{homes}{silent}{unseen}{held}")
+    }
+
+    fn draw(&mut self, frame: &mut Frame<'_>) {
+        let Seen { rows, members, objects, .. } = &self.seen;
+        let overflows: Vec<_> = members.iter().filter_map(Member::overflow).collect();
+        let lines = [1, u16::from(!overflows.is_empty())];
+        let [head, event, body, foot] = Layout::vertical([
+            Constraint::Length(lines[0]),
+            Constraint::Length(lines[1]),
+            Constraint::Min(1),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        frame.render_widget(Line::from(self.summary()), head);
         if let Some(first) = overflows.first() {
             let more = match overflows.len() - 1 {
                 0 => String::new(),

@@ -807,6 +807,7 @@ fn a_table_that_processes_share_is_measured() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "steps of one run, each of which needs those before")]
 fn pvm_programs_are_measured() {
     let place = TempDir::new().expect("a folder");
     let [scratch, plots, file] =

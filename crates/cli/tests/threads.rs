@@ -176,6 +176,7 @@ fn functions(thread: &Value) -> Vec<&str> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one entry for each state")]
 fn every_state_and_every_wait() {
     let program = Program::start("0");
     let Some(whole) = json(&[&program.pid()]) else { return };

@@ -4,7 +4,7 @@
 //! with its interface is one text that means the same. Comments other than documentation are lost,
 //! and packages in use come along as far as they are used.
 
-use crate::model::{Interface, Model, Param, ProcedureKind, Shape, Type, TypeId};
+use crate::model::{Interface, Model, Param, Procedure, ProcedureKind, Shape, Type, TypeId};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -252,32 +252,34 @@ impl Printer<'_> {
             Shape::Resource => {
                 self.line(depth, &format!("resource {own} {{"));
                 for procedure in &self.model.interfaces[def.interface].procedures {
-                    let (head, skip, result) = match procedure.kind {
-                        ProcedureKind::Method(r) if r == id => {
-                            (": func", 1, procedure.result.as_ref())
-                        }
-                        ProcedureKind::Static(r) if r == id => {
-                            (": static func", 0, procedure.result.as_ref())
-                        }
-                        ProcedureKind::Constructor(r) if r == id => {
-                            // A constructor's result is implied, unless it can fail.
-                            let result =
-                                procedure.result.as_ref().filter(|ty| !matches!(ty, Type::Own(_)));
-                            self.docs(depth + 1, procedure.docs.as_ref());
-                            let line = self.function("constructor", &procedure.params, result);
-                            self.line(depth + 1, &line);
-                            continue;
-                        }
-                        _ => continue,
-                    };
-                    self.docs(depth + 1, procedure.docs.as_ref());
-                    let head = format!("{}{head}", name(&procedure.function));
-                    let line = self.function(&head, &procedure.params[skip..], result);
-                    self.line(depth + 1, &line);
+                    self.member(depth + 1, id, procedure);
                 }
                 self.line(depth, "}");
             }
         }
+    }
+
+    /// A procedure, if it is one of this resource.
+    fn member(&mut self, depth: usize, resource: TypeId, procedure: &Procedure) {
+        let (function, result) = (name(&procedure.function), procedure.result.as_ref());
+        let (head, params, result) = match procedure.kind {
+            ProcedureKind::Method(of) if of == resource => {
+                (format!("{function}: func"), &procedure.params[1..], result)
+            }
+            ProcedureKind::Static(of) if of == resource => {
+                (format!("{function}: static func"), &*procedure.params, result)
+            }
+            // A constructor's result is implied, unless it can fail.
+            ProcedureKind::Constructor(of) if of == resource => (
+                "constructor".to_owned(),
+                &*procedure.params,
+                result.filter(|ty| !matches!(ty, Type::Own(_))),
+            ),
+            _ => return,
+        };
+        self.docs(depth, procedure.docs.as_ref());
+        let line = self.function(&head, params, result);
+        self.line(depth, &line);
     }
 
     fn ty(&self, ty: &Type) -> String {

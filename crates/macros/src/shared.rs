@@ -4,7 +4,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Fields, Ident, LitStr, Path, Result, Type};
+use syn::{Data, DataEnum, DeriveInput, Error, Field, Fields, Ident, LitStr, Path, Result, Type};
 
 /// What is often written, that no other process could use, and what to write.
 const OTHERS: [(&[&str], &str); 7] = [
@@ -273,91 +273,32 @@ pub(crate) fn shared(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
+/// How a value of a plain type lies, is read, and is written.
+struct Plain {
+    size: TokenStream,
+    align: TokenStream,
+    shapes: Vec<TokenStream>,
+    read: TokenStream,
+    write: TokenStream,
+    known: TokenStream,
+}
+
 /// `#[derive(Plain)]`.
 pub(crate) fn plain(input: &DeriveInput) -> Result<TokenStream> {
     let home = home(input)?;
     check_generics(input)?;
-    let of = Ident::new("Plain", Span::call_site());
     let (name, text) = (&input.ident, input.ident.to_string());
     let result = quote!(::core::result::Result);
-    let (size, align, shapes, read, write, known);
-    match &input.data {
-        Data::Struct(data) => {
-            check_all(&data.fields)?;
-            let laid = layout(&home, &of, &data.fields, quote!(0), quote!(1));
-            let (at, types) =
-                (&laid.at, data.fields.iter().map(|field| &field.ty).collect::<Vec<_>>());
-            let reads = types
-                .iter()
-                .zip(at)
-                .map(|(ty, at)| quote!(<#ty as #home::Plain>::read(spot.part(#at))?))
-                .collect::<Vec<_>>();
-            let whole = around(&data.fields, &reads);
-            let members = data.fields.members();
-            read = quote!(#result::Ok(Self #whole));
-            write = quote!(#( <#types as #home::Plain>::write(&self.#members, spot.part(#at))?; )*);
-            known = self::known(name, &data.fields);
-            (size, align, shapes) = (laid.end, laid.align, laid.shapes);
-        }
-        Data::Enum(data) => {
-            if data.variants.is_empty() {
-                return Err(Error::new_spanned(name, "an enum without variants has no values"));
-            }
-            let (mut end, mut largest, mut all, mut reads, mut writes) =
-                (quote!(4), quote!(4), Vec::new(), Vec::new(), Vec::new());
-            for (number, variant) in data.variants.iter().enumerate() {
-                check_all(&variant.fields)?;
-                let (variant_name, number) =
-                    (&variant.ident, u32::try_from(number).unwrap_or(u32::MAX));
-                let laid = layout(&home, &of, &variant.fields, quote!(4), largest);
-                let (at, types) =
-                    (&laid.at, variant.fields.iter().map(|field| &field.ty).collect::<Vec<_>>());
-                let each = types
-                    .iter()
-                    .zip(at)
-                    .map(|(ty, at)| quote!(<#ty as #home::Plain>::read(spot.part(#at))?))
-                    .collect::<Vec<_>>();
-                let made = around(&variant.fields, &each);
-                reads.push(quote!(#number => Self::#variant_name #made));
-                let names =
-                    (0..types.len()).map(|at| format_ident!("field_{at}")).collect::<Vec<_>>();
-                let bound = around(
-                    &variant.fields,
-                    &names.iter().map(|name| quote!(#name)).collect::<Vec<_>>(),
-                );
-                writes.push(quote! {
-                    Self::#variant_name #bound => {
-                        #( <#types as #home::Plain>::write(#names, spot.part(#at))?; )*
-                        #number
-                    }
-                });
-                let (laid_end, parts, text) = (laid.end, laid.shapes, variant_name.to_string());
-                end = quote!(#home::larger(#end, #laid_end));
-                largest = laid.align;
-                all.push(quote!(#home::shape(#text, &[#(#parts),*])));
-            }
-            read = quote! {
-                let tag = <u32 as #home::Plain>::read(spot)?;
-                #result::Ok(match tag {
-                    #(#reads,)*
-                    _ => return #result::Err(#home::DataError::Corrupt { what: #text, at: #home::Spot::at(spot) as u64 }),
-                })
-            };
-            // What it carries first: its kind says that it is there.
-            write = quote! {
-                let tag: u32 = match self { #(#writes)* };
-                <u32 as #home::Plain>::write(&tag, spot)?;
-            };
-            known = quote!();
-            (size, align, shapes) = (end, largest, all);
-        }
+    let Plain { size, align, shapes, read, write, known } = match &input.data {
+        Data::Struct(data) => plain_struct(&home, name, &data.fields)?,
+        Data::Enum(data) => plain_enum(&home, name, data)?,
         Data::Union(_) => {
             return Err(Error::new_spanned(
                 name,
                 "which of a union's fields holds cannot be told by others: write an enum",
             ));
         }
-    }
+    };
     Ok(quote! {
         #[automatically_derived]
         impl #home::Plain for #name {
@@ -381,6 +322,78 @@ pub(crate) fn plain(input: &DeriveInput) -> Result<TokenStream> {
 
         const _: () = { #known };
     })
+}
+
+fn plain_struct(home: &Path, name: &Ident, fields: &Fields) -> Result<Plain> {
+    check_all(fields)?;
+    let laid = layout(home, &of_plain(), fields, quote!(0), quote!(1));
+    let types = fields.iter().map(|field| &field.ty);
+    let (members, at) = (fields.members(), &laid.at);
+    let whole = around(fields, &reads(home, fields, at));
+    Ok(Plain {
+        read: quote!(::core::result::Result::Ok(Self #whole)),
+        write: quote!(#( <#types as #home::Plain>::write(&self.#members, spot.part(#at))?; )*),
+        known: known(name, fields),
+        size: laid.end,
+        align: laid.align,
+        shapes: laid.shapes,
+    })
+}
+
+fn plain_enum(home: &Path, name: &Ident, data: &DataEnum) -> Result<Plain> {
+    if data.variants.is_empty() {
+        return Err(Error::new_spanned(name, "an enum without variants has no values"));
+    }
+    let (mut size, mut align) = (quote!(4), quote!(4));
+    let (mut shapes, mut reading, mut writing) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, variant) in data.variants.iter().enumerate() {
+        let (variant_name, fields) = (&variant.ident, &variant.fields);
+        check_all(fields)?;
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        let laid = layout(home, &of_plain(), fields, quote!(4), align);
+        let (types, at) = (fields.iter().map(|field| &field.ty), &laid.at);
+        let made = around(fields, &reads(home, fields, at));
+        reading.push(quote!(#number => Self::#variant_name #made));
+        let names = (0..fields.len()).map(|at| format_ident!("field_{at}")).collect::<Vec<_>>();
+        let bound = around(fields, &names.iter().map(|name| quote!(#name)).collect::<Vec<_>>());
+        writing.push(quote! {
+            Self::#variant_name #bound => {
+                #( <#types as #home::Plain>::write(#names, spot.part(#at))?; )*
+                #number
+            }
+        });
+        let (end, parts, text) = (laid.end, laid.shapes, variant_name.to_string());
+        size = quote!(#home::larger(#size, #end));
+        align = laid.align;
+        shapes.push(quote!(#home::shape(#text, &[#(#parts),*])));
+    }
+    let text = name.to_string();
+    let read = quote! {
+        let tag = <u32 as #home::Plain>::read(spot)?;
+        ::core::result::Result::Ok(match tag {
+            #(#reading,)*
+            _ => return ::core::result::Result::Err(
+                #home::DataError::Corrupt { what: #text, at: #home::Spot::at(spot) as u64 }
+            ),
+        })
+    };
+    // What it carries first: its kind says that it is there.
+    let write = quote! {
+        let tag: u32 = match self { #(#writing)* };
+        <u32 as #home::Plain>::write(&tag, spot)?;
+    };
+    Ok(Plain { size, align, shapes, read, write, known: quote!() })
+}
+
+fn of_plain() -> Ident {
+    Ident::new("Plain", Span::call_site())
+}
+
+/// Reads each field where it is.
+fn reads(home: &Path, fields: &Fields, at: &[TokenStream]) -> Vec<TokenStream> {
+    let each = fields.iter().zip(at);
+    each.map(|(Field { ty, .. }, at)| quote!(<#ty as #home::Plain>::read(spot.part(#at))?))
+        .collect()
 }
 
 #[cfg(test)]

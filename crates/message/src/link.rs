@@ -302,16 +302,7 @@ fn bring(
 ) -> Result<Option<(Brought, Option<Ringer>)>, NotBrought> {
     let listed = &roster.members[rank];
     let path = member.folder().join(&listed.socket);
-    let connection = match Connection::connect(&path) {
-        Ok(connection) => connection,
-        Err(error) => {
-            return match error.kind() {
-                io::ErrorKind::WouldBlock => Ok(None),
-                _ if is_shut(&error) => Err(NotBrought::Ended),
-                _ => Err(error.into()),
-            };
-        }
-    };
+    let Some(connection) = reach(&path)? else { return Ok(None) };
     let to_end = if limit.is_zero() { Duration::ZERO } else { TO_END };
     let lost = |connection: &Connection, why: NotBrought| {
         if connection.peer_ends_within(to_end) || has_left(&path) { NotBrought::Ended } else { why }
@@ -377,6 +368,16 @@ fn bring(
     // While the queue was offered, the clerk left here what it was notified of.
     far.hear(member, Reader::Thread(to_end));
     Ok(Some((brought, ringer)))
+}
+
+/// Connects to a member's door. `None`: the queue of connections there is full.
+fn reach(door: &Path) -> Result<Option<Connection>, NotBrought> {
+    match Connection::connect(door) {
+        Ok(connection) => Ok(Some(connection)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) if is_shut(&error) => Err(NotBrought::Ended),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns `true` if a member has closed its door. A member that leaves, and lives, does that

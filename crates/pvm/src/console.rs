@@ -154,6 +154,7 @@ impl Console {
     }
 
     /// A command.
+    #[expect(clippy::too_many_lines, reason = "one arm for each command")]
     pub(crate) fn line(&mut self, line: &str, controls: &mut dyn Controls) {
         let mut words = line::words(line);
         // An alias may stand for one, but not for itself.

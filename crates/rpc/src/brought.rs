@@ -223,6 +223,42 @@ impl Drop for TakenSegment<'_> {
     }
 }
 
+/// All that a call brings.
+pub(crate) struct Brought<'a> {
+    pub(crate) astack: Option<AStack<'a>>,
+    pub(crate) segment: Option<TakenSegment<'a>>,
+}
+
+/// What a call that was given up leaves to its late reply.
+#[derive(Default)]
+pub(crate) struct Left {
+    pub(crate) astack: Option<LeftAStack>,
+    pub(crate) segment: Option<LeftSegment>,
+}
+
+impl<'a> Brought<'a> {
+    #[inline]
+    pub(crate) fn nothing() -> Self {
+        Self { astack: None, segment: None }
+    }
+
+    /// All of it stays taken.
+    pub(crate) fn leave(&mut self) -> Left {
+        Left {
+            astack: self.astack.take().map(AStack::leave),
+            segment: self.segment.take().and_then(TakenSegment::leave),
+        }
+    }
+
+    /// What was left before.
+    pub(crate) fn from(near: &'a Near, left: Left) -> Self {
+        Self {
+            astack: left.astack.and_then(|astack| AStack::from(near, astack)),
+            segment: left.segment.map(|segment| TakenSegment::from(&near.link, segment)),
+        }
+    }
+}
+
 /// Runs what blocks its kernel thread: beside the virtual processor if there is one, so that other
 /// threads go on.
 pub(crate) fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {

@@ -10,7 +10,7 @@
 //! dropped, and then they are free again.
 
 use crate::binding::{Binding, Bound, Inner, Near, Shortage, Way};
-use crate::brought::{AStack, LeftAStack, LeftSegment, TakenSegment};
+use crate::brought::{AStack, Brought, Left, TakenSegment};
 use crate::decode::{Decoder, Quota, Side};
 use crate::encode::{Encoder, block_len};
 use crate::error::CallError;
@@ -19,6 +19,7 @@ use crate::link::Link;
 use crate::network::guest;
 use crate::server::{self, outcome};
 use crate::value::{Get, Put};
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -72,6 +73,39 @@ fn unread<R: Get>() -> impl Unread {
 /// For replies of the runtime itself, which hold no resources.
 fn nothing(_: &Binding, _: Span<'_>, _: Limits) {}
 
+/// Reads results from where they lie.
+pub(crate) trait Read<T>: FnOnce(Span<'_>) -> Result<T, CallError> {}
+
+impl<T, F: FnOnce(Span<'_>) -> Result<T, CallError>> Read<T> for F {}
+
+/// What reads a call's results.
+pub(crate) struct Results<U, R> {
+    /// Those that come after the call was given up.
+    late: U,
+    /// Those that come in time.
+    read: R,
+}
+
+impl<U: Unread, R> Results<U, R> {
+    #[inline]
+    pub(crate) fn new<T>(late: U, read: R) -> Self
+    where
+        R: Read<T>,
+    {
+        Self { late, read }
+    }
+}
+
+impl Results<(), ()> {
+    /// For calls that were given up: all results are late.
+    fn unread<U: Unread>(binding: &Binding, limits: Limits, late: U) -> Results<U, impl Read<()>> {
+        Results::new(late, move |span: Span<'_>| {
+            late(binding, span, limits);
+            Ok(())
+        })
+    }
+}
+
 /// What holds for all that a call does.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'a> {
@@ -116,6 +150,9 @@ impl Binding {
         let bound = &inner.procedures[usize::from(number)];
         let Way::Near(near) = &inner.way else { return self.call_far_away(number, args) };
         let until = self.until();
+        let results = |terms: Terms<'_>| {
+            Results::new(unread::<R>(), move |span: Span<'_>| self.decode::<R>(span, terms.limits))
+        };
         // Both blocks fit into slots: decided when this is compiled, but for those that a deadline
         // would leave no room for. Then no value has a length to limit.
         if A::FIXED
@@ -135,27 +172,18 @@ impl Binding {
             if until.is_for_ever() {
                 self.send_for_ever(near, &mut message)?;
             } else {
-                self.send_until(
-                    self.terms(near, number, until),
-                    &mut message,
-                    &mut None,
-                    &mut None,
-                    unread::<R>(),
-                )?;
+                let terms = self.terms(near, number, until);
+                self.send_until(terms, &mut message, &mut Brought::nothing(), unread::<R>())?;
             }
             point(Point::ClientAnswered);
             if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
                 return self.decode::<R>(Span::of_words(&message.values), Limits::default());
             }
             let terms = self.terms(near, number, until);
-            return self.uncommon(terms, &message, None, None, unread::<R>(), |span| {
-                self.decode(span, terms.limits)
-            });
+            return self.uncommon(terms, &message, Brought::nothing(), results(terms));
         }
         let terms = self.terms(near, number, until);
-        self.call_in_memory(bound, terms, block_len(args), args, unread::<R>(), |span| {
-            self.decode(span, terms.limits)
-        })
+        self.call_in_memory(bound, terms, block_len(args), args, results(terms))
     }
 
     /// As [`Binding::call`], to another machine.
@@ -199,14 +227,13 @@ impl Binding {
         &'a self,
         terms: Terms<'_>,
         message: &mut Image,
-        astack: &mut Option<AStack<'a>>,
-        segment: &mut Option<TakenSegment<'a>>,
+        brought: &mut Brought<'a>,
         unread: impl Unread,
     ) -> Result<(), CallError> {
         if terms.until.is_for_ever() {
             return self.send_for_ever(terms.near, message);
         }
-        self.send_until(terms, message, astack, segment, unread)
+        self.send_until(terms, message, brought, unread)
     }
 
     #[inline]
@@ -221,8 +248,7 @@ impl Binding {
         &'a self,
         terms: Terms<'_>,
         message: &mut Image,
-        astack: &mut Option<AStack<'a>>,
-        segment: &mut Option<TakenSegment<'a>>,
+        brought: &mut Brought<'a>,
         unread: impl Unread,
     ) -> Result<(), CallError> {
         let Terms { near, limits, until } = terms;
@@ -237,8 +263,7 @@ impl Binding {
             let leavings = Leavings {
                 inner: Arc::downgrade(&self.inner),
                 link: Arc::downgrade(&near.link),
-                astack: astack.take().map(AStack::leave),
-                segment: segment.take().and_then(TakenSegment::leave),
+                brought: brought.leave(),
             };
             Box::new(move |reply| leavings.read(limits, &reply, unread))
         };
@@ -266,8 +291,7 @@ impl Binding {
         terms: Terms<'_>,
         len: usize,
         args: &A,
-        unread: impl Unread,
-        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+        results: Results<impl Unread, impl Read<T>>,
     ) -> Result<T, CallError> {
         let wish = len.max(bound.result.load(Ordering::Relaxed) as usize);
         let stacks = bound
@@ -292,19 +316,20 @@ impl Binding {
             point(Point::ClientWrote);
             self.send_for_ever(terms.near, &mut message)?;
             point(Point::ClientAnswered);
-            let results = match message.values_in() {
+            let values = match message.values_in() {
                 Some(Place::AStack) => room.part(0, message.len()),
                 Some(Place::Inline) => Span::of_words(&message.values).part(0, message.len()),
                 _ => None,
             };
-            if let (outcome::DONE, Some(results)) = (message.tag(), results) {
-                let read = read(results);
+            if let (outcome::DONE, Some(values)) = (message.tag(), values) {
+                let read = (results.read)(values);
                 point(Point::ClientRead);
                 return read;
             }
-            return self.finish(bound, terms, &message, (Some(astack), None), unread, read);
+            let brought = Brought { astack: Some(astack), segment: None };
+            return self.finish(bound, terms, &message, brought, results);
         }
-        self.call_uncommonly(bound, terms, (len, wish), args, unread, read)
+        self.call_uncommonly(bound, terms, (len, wish), args, results)
     }
 
     /// The same for calls with a deadline or a word that gives them up, and those for which there
@@ -316,52 +341,61 @@ impl Binding {
         terms: Terms<'_>,
         (len, wish): (usize, usize),
         args: &A,
-        unread: impl Unread,
-        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+        results: Results<impl Unread, impl Read<T>>,
     ) -> Result<T, CallError> {
-        let Terms { near, limits, until } = terms;
         // Nothing is taken, mapped or encoded for a call whose time is up.
-        if until.has_come() {
+        if terms.until.has_come() {
             return Err(CallError::Aborted { sent: false });
         }
+        let mut brought = self.bring(bound, terms, wish)?;
+        point(Point::ClientTook);
+        let mut request =
+            Image::new(0, bound.tag, brought.astack.as_ref().map_or(NO_ASTACK, AStack::number));
+        let number = brought.segment.as_ref().map_or(0, TakenSegment::number);
+        if len <= terms.inline() {
+            Encoder::block(Room::of_words(&mut request.values), args, terms.limits, None)?;
+            request.place(Place::Inline, number, len as u32);
+        } else if let Some(room) = brought.astack.as_ref().and_then(AStack::room) {
+            Encoder::block(room, args, terms.limits, None)?;
+            request.place(Place::AStack, 0, len as u32);
+        } else if let Some(room) = brought.segment.as_ref().and_then(TakenSegment::room) {
+            Encoder::block(room, args, terms.limits, None)?;
+            request.values[0] = len as u64;
+            request.place(Place::Segment, number, 8);
+        }
+        point(Point::ClientWrote);
+        self.send(terms, &mut request, &mut brought, results.late)?;
+        point(Point::ClientAnswered);
+        self.finish(bound, terms, &request, brought, results)
+    }
+
+    /// Takes an A-stack, or a segment if there is none and `wish` bytes need one.
+    #[inline]
+    fn bring<'a>(
+        &'a self,
+        bound: &Bound,
+        terms: Terms<'a>,
+        wish: usize,
+    ) -> Result<Brought<'a>, CallError> {
+        let Terms { near, until, .. } = terms;
         let stacks = bound
             .class
             .and_then(|class| near.stacks.get(class))
             .filter(|stacks| wish <= stacks.size);
-        let mut astack = match stacks {
+        let astack = match stacks {
             Some(stacks) => match AStack::try_take(near, stacks) {
-                None if self.waits_for_astacks() => AStack::wait_for(near, stacks, terms.until)?,
+                None if self.waits_for_astacks() => AStack::wait_for(near, stacks, until)?,
                 taken => taken,
             },
             None => None,
         };
         // In the place of an A-stack it has room for the results as well.
         let wish = stacks.map_or(wish, |stacks| stacks.size);
-        let mut segment = match astack {
-            None if wish > terms.inline() => {
-                Some(TakenSegment::take(&near.link, wish, terms.until)?)
-            }
+        let segment = match astack {
+            None if wish > terms.inline() => Some(TakenSegment::take(&near.link, wish, until)?),
             _ => None,
         };
-        point(Point::ClientTook);
-        let mut request =
-            Image::new(0, bound.tag, astack.as_ref().map_or(NO_ASTACK, AStack::number));
-        let number = segment.as_ref().map_or(0, TakenSegment::number);
-        if len <= terms.inline() {
-            Encoder::block(Room::of_words(&mut request.values), args, limits, None)?;
-            request.place(Place::Inline, number, len as u32);
-        } else if let Some(room) = astack.as_ref().and_then(AStack::room) {
-            Encoder::block(room, args, limits, None)?;
-            request.place(Place::AStack, 0, len as u32);
-        } else if let Some(room) = segment.as_ref().and_then(TakenSegment::room) {
-            Encoder::block(room, args, limits, None)?;
-            request.values[0] = len as u64;
-            request.place(Place::Segment, number, 8);
-        }
-        point(Point::ClientWrote);
-        self.send(terms, &mut request, &mut astack, &mut segment, unread)?;
-        point(Point::ClientAnswered);
-        self.finish(bound, terms, &request, (astack, segment), unread, read)
+        Ok(Brought { astack, segment })
     }
 
     /// Reads a call's results, and remembers how long they are if it brought no room for them.
@@ -371,12 +405,11 @@ impl Binding {
         bound: &Bound,
         terms: Terms<'_>,
         reply: &Image,
-        (astack, segment): (Option<AStack<'_>>, Option<TakenSegment<'_>>),
-        unread: impl Unread,
-        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+        brought: Brought<'_>,
+        results: Results<impl Unread, impl Read<T>>,
     ) -> Result<T, CallError> {
         let held = (reply.tag() == outcome::HELD).then_some(reply.values[1]);
-        let result = self.results(terms, reply, astack, segment, unread, read);
+        let result = self.results(terms, reply, brought, results);
         point(Point::ClientRead);
         // Only a length that was there is believed, and brought room for the next time.
         if let (Ok(_), Some(Ok(len @ ..=MOST_REMEMBERED))) = (&result, held.map(u32::try_from)) {
@@ -391,21 +424,21 @@ impl Binding {
         &self,
         terms: Terms<'_>,
         reply: &Image,
-        astack: Option<AStack<'_>>,
-        segment: Option<TakenSegment<'_>>,
-        unread: impl Unread,
-        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+        brought: Brought<'_>,
+        results: Results<impl Unread, impl Read<T>>,
     ) -> Result<T, CallError> {
         if reply.tag() != outcome::DONE {
-            return self.uncommon(terms, reply, astack, segment, unread, read);
+            return self.uncommon(terms, reply, brought, results);
         }
+        let read = results.read;
         match reply.values_in() {
             Some(Place::Inline) => {
                 let values = Span::of_words(&reply.values).part(0, reply.len());
                 read(values.ok_or_else(|| bad("more results than a slot carries"))?)
             }
             Some(Place::AStack) => {
-                let room = astack
+                let room = brought
+                    .astack
                     .as_ref()
                     .and_then(AStack::room)
                     .and_then(|room| room.part(0, reply.len()));
@@ -413,7 +446,8 @@ impl Binding {
             }
             Some(Place::Segment) => {
                 let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
-                let room = segment
+                let room = brought
+                    .segment
                     .as_ref()
                     .and_then(TakenSegment::room)
                     .and_then(|room| room.part(0, len));
@@ -429,17 +463,15 @@ impl Binding {
         &self,
         terms: Terms<'_>,
         reply: &Image,
-        astack: Option<AStack<'_>>,
-        segment: Option<TakenSegment<'_>>,
-        unread: impl Unread,
-        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+        brought: Brought<'_>,
+        results: Results<impl Unread, impl Read<T>>,
     ) -> Result<T, CallError> {
         match reply.tag() {
             // What was taken for the call stays taken until the result is here: so a server keeps
             // no more results than there are A-stacks and places.
             outcome::HELD => {
-                let _turn = astack;
-                self.fetch(terms, reply, segment, unread, read)
+                let _turn = brought.astack;
+                self.fetch(terms, reply, brought.segment, results)
             }
             _ => Err(self.refusal(reply)),
         }
@@ -490,18 +522,18 @@ impl Binding {
         }
     }
 
-    /// Fetches a result that was larger than what we brought: into a segment that is large enough,
-    /// in the place of the one that we brought. A late one is for `unread`; and so is one that
-    /// cannot be fetched in time, afterwards, lest what is in it stays in the server.
+    /// Fetches a result that was larger than what the call brought, into a segment that is large
+    /// enough and replaces the segment that the call brought. A result that cannot be fetched in
+    /// time is fetched afterwards and dropped, so that no resource in it stays in the server.
     fn fetch<T>(
         &self,
         terms: Terms<'_>,
         reply: &Image,
         brought: Option<TakenSegment<'_>>,
-        unread: impl Unread,
-        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+        results: Results<impl Unread, impl Read<T>>,
     ) -> Result<T, CallError> {
-        let fetched = self.fetch_by(terms, reply, brought, unread, read);
+        let late = results.late;
+        let fetched = self.fetch_by(terms, reply, brought, results);
         if !matches!(fetched, Err(CallError::Aborted { sent: false })) {
             return fetched;
         }
@@ -510,11 +542,7 @@ impl Binding {
         run_late(move || {
             let Way::Near(near) = &binding.inner.way else { return };
             let terms = Terms { near, limits, until: Until::FOR_EVER };
-            let read = |span: Span<'_>| {
-                unread(&binding, span, limits);
-                Ok(())
-            };
-            drop(binding.fetch_by(terms, &reply, None, unread, read));
+            drop(binding.fetch_by(terms, &reply, None, Results::unread(&binding, limits, late)));
         });
         // The procedure has run.
         Err(CallError::Aborted { sent: true })
@@ -525,8 +553,7 @@ impl Binding {
         terms: Terms<'_>,
         reply: &Image,
         brought: Option<TakenSegment<'_>>,
-        unread: impl Unread,
-        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+        results: Results<impl Unread, impl Read<T>>,
     ) -> Result<T, CallError> {
         let near = terms.near;
         let [key, len, ..] = reply.values;
@@ -537,19 +564,20 @@ impl Binding {
             Some(brought) => brought.exchange(len, terms.until),
             None => TakenSegment::take(&near.link, len, terms.until),
         });
-        let mut segment = match larger {
-            Ok(segment) => Some(segment),
+        let mut brought = match larger {
+            Ok(segment) => Brought { astack: None, segment: Some(segment) },
             Err(error @ CallError::Aborted { .. }) => return Err(error),
             Err(error) => {
                 // Without a segment the server forgets the result.
                 request.place(Place::Inline, 0, 8);
-                self.send(terms, &mut request, &mut None, &mut None, nothing)?;
+                self.send(terms, &mut request, &mut Brought::nothing(), nothing)?;
                 return Err(error);
             }
         };
-        request.place(Place::Inline, segment.as_ref().map_or(0, TakenSegment::number), 8);
+        let number = brought.segment.as_ref().map_or(0, TakenSegment::number);
+        request.place(Place::Inline, number, 8);
         point(Point::ClientFetches);
-        self.send(terms, &mut request, &mut None, &mut segment, unread)?;
+        self.send(terms, &mut request, &mut brought, results.late)?;
         let reply = &request;
         match (reply.tag(), reply.values_in()) {
             (outcome::DONE, Some(Place::Segment)) => {}
@@ -561,8 +589,12 @@ impl Binding {
             }
         }
         let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
-        let room = segment.as_ref().and_then(TakenSegment::room).and_then(|room| room.part(0, len));
-        read(room.ok_or_else(|| bad("a result longer than its segment"))?)
+        let room = brought
+            .segment
+            .as_ref()
+            .and_then(TakenSegment::room)
+            .and_then(|room| room.part(0, len));
+        (results.read)(room.ok_or_else(|| bad("a result longer than its segment"))?)
     }
 }
 
@@ -581,51 +613,34 @@ pub(crate) fn bad(what: &str) -> CallError {
 struct Leavings {
     inner: Weak<Inner>,
     link: Weak<Link>,
-    astack: Option<LeftAStack>,
-    segment: Option<LeftSegment>,
+    brought: Left,
 }
 
 impl Leavings {
     /// Reads the late reply and drops its result, with the resources in it; then what the call
     /// brought is free again. May block.
-    fn read(mut self, limits: Limits, reply: &Image, unread: impl Unread) {
+    fn read(mut self, limits: Limits, reply: &Image, late: impl Unread) {
         let Some(inner) = self.inner.upgrade() else { return };
         let binding = Binding::of(inner);
         let Way::Near(near) = &binding.inner.way else { return };
-        let (astack, segment) = self.take(near);
+        let brought = Brought::from(near, mem::take(&mut self.brought));
+        let terms = Terms { near, limits, until: Until::FOR_EVER };
         // Nobody is there to be told of an error.
-        let read = |span: Span<'_>| {
-            unread(&binding, span, limits);
-            Ok(())
-        };
-        let _ = binding.results(
-            Terms { near, limits, until: Until::FOR_EVER },
-            reply,
-            astack,
-            segment,
-            unread,
-            read,
-        );
+        let _ = binding.results(terms, reply, brought, Results::unread(&binding, limits, late));
         binding.release_overdue(None);
-    }
-
-    fn take<'a>(&mut self, near: &'a Near) -> (Option<AStack<'a>>, Option<TakenSegment<'a>>) {
-        let astack = self.astack.take().and_then(|left| AStack::from(near, left));
-        let segment = self.segment.take().map(|segment| TakenSegment::from(&near.link, segment));
-        (astack, segment)
     }
 }
 
 /// No reply will come, or nobody could take it: what was brought is free again.
 impl Drop for Leavings {
     fn drop(&mut self) {
-        if let Some(left) = self.astack.take()
+        if let Some(left) = self.brought.astack.take()
             && let Some(inner) = self.inner.upgrade()
             && let Way::Near(near) = &inner.way
         {
             drop(AStack::from(near, left));
         }
-        if let Some(segment) = self.segment.take()
+        if let Some(segment) = self.brought.segment.take()
             && let Some(link) = self.link.upgrade()
         {
             drop(TakenSegment::from(&link, segment));

@@ -164,6 +164,7 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 impl fmt::Display for BindError {
+    #[expect(clippy::too_many_lines, reason = "one arm for each error")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadName { name, why } => write!(f, "{name:?} cannot be a name: {why}"),

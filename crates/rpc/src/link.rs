@@ -460,6 +460,23 @@ pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
 type Links = HashMap<PathBuf, Arc<Turns<Weak<Link>>>>;
 
 /// The place for the link to the domain with this socket.
+/// Names what could not be had.
+fn unable(what: &'static str) -> impl Fn(io::Error) -> BindError {
+    move |error| BindError::Resource { what: what.to_owned(), error }
+}
+
+/// A channel in new memory.
+fn new_channel() -> Result<(MemoryFile, Channel), BindError> {
+    let memory = MemoryFile::create("upcall-channel", channel::BYTES)
+        .map_err(unable("the channel's memory"))?;
+    let map = Mapping::shared(&memory).map_err(unable("mapping the channel"))?;
+    let region = Region::new(map)
+        .ok_or_else(|| BindError::Protocol { what: "a read-only channel".into() })?;
+    let channel =
+        Channel::create(region).map_err(|error| BindError::Protocol { what: error.to_string() })?;
+    Ok((memory, channel))
+}
+
 fn place_of(socket: &Path) -> Arc<Turns<Weak<Link>>> {
     static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
     let mut links = locked(LINKS.get_or_init(Mutex::default));
@@ -537,20 +554,10 @@ impl Link {
         accepts: &Policy,
         ask: impl FnOnce(u16) -> Result<Asked<'a>, BindError>,
     ) -> Result<Bound, BindError> {
-        let unable = |what: &str| {
-            let what = what.to_string();
-            move |error| BindError::Resource { what, error }
-        };
         let (connection, mut peer) = connect(name, socket, deadline, accepts)?;
         point(Point::ClientConnected);
         let domain = Domain::current().map_err(unable("this domain's station"))?;
-        let memory = MemoryFile::create("upcall-channel", channel::BYTES)
-            .map_err(unable("the channel's memory"))?;
-        let map = Mapping::shared(&memory).map_err(unable("mapping the channel"))?;
-        let region = Region::new(map)
-            .ok_or_else(|| BindError::Protocol { what: "a read-only channel".into() })?;
-        let channel = Channel::create(region)
-            .map_err(|error| BindError::Protocol { what: error.to_string() })?;
+        let (memory, channel) = new_channel()?;
         let control = Arc::new(Control::new(connection, &mut peer));
         let open = ClientRequest::Open { version: wire::VERSION };
         let failed = |error| control.failed(error, name);

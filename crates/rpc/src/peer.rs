@@ -423,8 +423,7 @@ impl ClientPeer {
             station,
             processors,
             self.account.owner(),
-            home,
-            bell,
+            (home, bell),
             Box::new(runner),
         )
         .map_err(unable)?;

@@ -7,7 +7,8 @@
 //! closure, from where the server wrote them.
 
 use crate::binding::{Binding, Way};
-use crate::call::inline_room;
+use crate::brought::Brought;
+use crate::call::{Results, inline_room};
 use crate::decode::{Decoder, Malformed, Side};
 use crate::encode::{Encoder, Fault, piece};
 use crate::error::CallError;
@@ -126,22 +127,16 @@ impl Binding {
         if until.is_for_ever() {
             self.send_for_ever(near, &mut message)?;
         } else {
-            self.send_until(
-                self.terms(near, number, until),
-                &mut message,
-                &mut None,
-                &mut None,
-                ignore,
-            )?;
+            let terms = self.terms(near, number, until);
+            self.send_until(terms, &mut message, &mut Brought::nothing(), ignore)?;
         }
         point(Point::ClientAnswered);
         if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
             carry(&message.values, words, message.len());
             return Ok(());
         }
-        self.uncommon(self.terms(near, number, until), &message, None, None, ignore, |span| {
-            read_words(words, span)
-        })
+        let results = Results::new(ignore, |span: Span<'_>| read_words(words, span));
+        self.uncommon(self.terms(near, number, until), &message, Brought::nothing(), results)
     }
 
     /// The same to another machine, and where a deadline leaves no room in the slot.
@@ -159,11 +154,10 @@ impl Binding {
         let args = Pieces::whole(&block[..len]);
         match &self.inner.way {
             Way::Near(near) => {
-                let (bound, terms) =
-                    (&self.inner.procedures[usize::from(number)], self.terms(near, number, until));
-                self.call_in_memory(bound, terms, len, &args, ignore, |span| {
-                    read_words(words, span)
-                })
+                let bound = &self.inner.procedures[usize::from(number)];
+                let terms = self.terms(near, number, until);
+                let results = Results::new(ignore, |span: Span<'_>| read_words(words, span));
+                self.call_in_memory(bound, terms, len, &args, results)
             }
             Way::Far(_) => {
                 self.call_far(number, len, &args, ignore, |span| read_words(words, span))
@@ -202,8 +196,7 @@ impl Binding {
                 self.terms(near, number, self.until()),
                 args.len,
                 args,
-                unread,
-                read,
+                Results::new(unread, read),
             ),
             Way::Far(_) => self.call_far(number, args.len, args, unread, read),
         }

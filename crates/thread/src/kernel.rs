@@ -108,17 +108,17 @@ pub(crate) fn wake(rec: Rec) {
 
 #[cold]
 pub(crate) fn wait(
-    me: Rec,
+    mine: Wait,
     cause: Cause,
     object: *const (),
     deadline: Option<Instant>,
-    number: u64,
     publish: impl FnOnce(Wait) -> Published,
 ) -> Ended {
+    let (me, number) = (mine.rec(), mine.number());
     me.futex.word.store(WAITING, Ordering::Relaxed);
     me.timed_out.set(false);
     me.ticket.store(number, Ordering::Release);
-    if publish_wait(Wait::of(me, number), cause, object, publish) == Published::No {
+    if publish_wait(mine, cause, object, publish) == Published::No {
         // Nobody else knows the number.
         me.ticket.store(0, Ordering::Relaxed);
         return Ended::AtOnce;

@@ -245,6 +245,12 @@ impl Me {
         let vp = here();
         Self { vp, rec: vp.map_or_else(kernel::mine, Vp::current) }
     }
+
+    /// Its wait with this number.
+    #[inline(always)]
+    fn wait(self, number: u64) -> Wait {
+        Wait { rec: self.rec, number }
+    }
 }
 
 /// Blocks the calling thread until it is woken or until `deadline`, if there is one. See [`block`]
@@ -258,8 +264,8 @@ pub(crate) fn wait(
     publish: impl FnOnce(Wait) -> Published,
 ) -> Ended {
     match (me.vp, deadline) {
-        (Some(vp), None) => vp.wait(me.rec, cause, object, None, 0, publish),
-        (None, None) => kernel::wait(me.rec, cause, object, None, 0, publish),
+        (Some(vp), None) => vp.wait(me.wait(0), cause, object, None, publish),
+        (None, None) => kernel::wait(me.wait(0), cause, object, None, publish),
         (_, at) => wait_numbered(me, cause, object, at, publish),
     }
 }
@@ -275,8 +281,8 @@ pub(crate) fn wait_numbered(
     publish: impl FnOnce(Wait) -> Published,
 ) -> Ended {
     match me.vp {
-        Some(vp) => vp.wait(me.rec, cause, object, deadline, vp.number(), publish),
-        None => kernel::wait(me.rec, cause, object, deadline, draw_numbers(1), publish),
+        Some(vp) => vp.wait(me.wait(vp.number()), cause, object, deadline, publish),
+        None => kernel::wait(me.wait(draw_numbers(1)), cause, object, deadline, publish),
     }
 }
 
@@ -373,18 +379,18 @@ impl Record {
 }
 
 impl Vp {
-    /// `number` is 0 if whoever takes the wait out of its queue may wake; then there is no
-    /// deadline.
+    /// If the number of `mine` is 0, there is no deadline, and the thread that takes the wait out
+    /// of its queue may wake.
     #[inline(always)]
     fn wait(
         &self,
-        me: Rec,
+        mine: Wait,
         cause: Cause,
         object: *const (),
         deadline: Option<Instant>,
-        number: u64,
         publish: impl FnOnce(Wait) -> Published,
     ) -> Ended {
+        let Wait { rec: me, number } = mine;
         if number != 0 {
             me.timed_out.set(false);
             me.ticket.store(number, Ordering::Release);
@@ -392,7 +398,7 @@ impl Vp {
         if let Some(at) = deadline {
             self.add_timer(at, number, me);
         }
-        let published = publish_wait(Wait { rec: me, number }, cause, object, publish);
+        let published = publish_wait(mine, cause, object, publish);
         if published == Published::Yes {
             self.deschedule(me);
             me.state.set(State::RUNS);

@@ -34,7 +34,7 @@ mod stacks;
 mod view;
 
 pub(crate) use self::posts::{attend, attend_no_more};
-use self::view::View;
+use self::view::{Left, View};
 use crate::domain::{self, Domain, MOST_PROCESSORS};
 use crate::pacer::{LONGEST, Pacing, hand_back};
 use crate::placed::NOWHERE;
@@ -542,18 +542,11 @@ impl Processors {
         };
         let line = domain.station().line(number);
         let (generation, posts) = VIEW.with_borrow_mut(|view| {
-            // Confined, but by nobody who needs it now, and not only woken by a ring whose call is
-            // answered already: back to where we belong.
-            if view.confined && !view.donated && std::mem::replace(&mut view.homesick, true) {
-                view.confined = false;
-                view.refuge = None;
-                let _ = view.home.as_ref().map(processor::Processors::confine);
+            if view.leaves_donor() == Left::ForHome {
                 // Lest a donor believes that we are still where it brought us, and that the wake
                 // will find us there.
                 line.cpu.store(NOWHERE, Ordering::Relaxed);
             }
-            view.donated = false;
-            view.donor = None;
             (view.spun, view.idle_since) = (false, None);
             view.wake_to_cool(vp.cools_at(), &bed.set);
             if std::mem::take(&mut view.glances) {
@@ -602,28 +595,6 @@ impl Processors {
         }
         let before = line.cpu.load(Ordering::Relaxed);
         let cpu = say_where(domain, number);
-        VIEW.with_borrow_mut(|view| {
-            view.slept = true;
-            // Brought here by a donor that cannot have said so with a call, for its calls were sent
-            // before; or still where the last one brought us, and others may have called before it.
-            let stayed = view.confined && before == cpu;
-            let donor =
-                || view.lanes.iter().position(|lane| lane.gave(cpu)).map(|at| (at, MOST_OF_DONOR));
-            if stayed {
-                view.donor = donor();
-                view.donated = view.donor.is_some();
-            } else if !view.lanes.is_empty() && view.is_confined() {
-                (view.donor, view.donated, view.confined) = (donor(), true, true);
-            }
-            // Woken soon: it would have been better to spin. Late: spinning was, or would have
-            // been, for nothing.
-            let slept = start.elapsed();
-            view.soon = if slept < SOON { view.soon + 1 } else { 0 };
-            if slept < LONGEST {
-                view.pacer.fruitful();
-            } else {
-                view.pacer.fruitless();
-            }
-        });
+        VIEW.with_borrow_mut(|view| view.has_slept(before, cpu, start.elapsed()));
     }
 }

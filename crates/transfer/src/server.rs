@@ -186,8 +186,8 @@ impl fmt::Debug for ServerLane {
 }
 
 impl ServerChannel {
-    /// The serving end of `channel`, whose `owner` has `station`. `processors` poll it, and `bell`
-    /// wakes the one with the number `home` for it.
+    /// The serving end of `channel`, whose `owner` has `station`. `processors` poll it; `home` is
+    /// the number of the processor to wake for it, and the bell for that.
     ///
     /// # Errors
     /// The home processor's set cannot take the bell.
@@ -196,8 +196,7 @@ impl ServerChannel {
         station: PeerStation,
         processors: Processors,
         owner: Owner,
-        home: u16,
-        bell: Bell,
+        (home, bell): (u16, Bell),
         serve: Box<dyn Serve>,
     ) -> io::Result<Arc<Self>> {
         let bed = Domain::current()?.bed(usize::from(home))?;

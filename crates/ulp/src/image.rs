@@ -166,24 +166,7 @@ fn read(bytes: &[u8]) -> Result<Shape, String> {
     if all.iter().any(|one| one.p_type(endian) == elf::PT_INTERP) {
         return Err("it needs shared libraries (it is not linked as static-PIE)".into());
     }
-    let mut notes = all.iter().filter_map(|one| one.notes(endian, bytes).ok().flatten());
-    let version = notes.find_map(|mut notes| {
-        while let Ok(Some(note)) = notes.next() {
-            if note.name() == b"UPVM" && u64::from(note.n_type(endian).0) == NOTE {
-                return note.desc().try_into().ok().map(u32::from_ne_bytes);
-            }
-        }
-        None
-    });
-    match version {
-        Some(version) if u64::from(version) == VERSION => {}
-        Some(version) => {
-            return Err(format!(
-                "it was linked for version {version} of the runtime, and this is {VERSION}"
-            ));
-        }
-        None => return Err("it was linked without the runtime's archive".into()),
-    }
+    check_version(all, endian, bytes)?;
     let parts = all
         .iter()
         .filter(|one| one.p_type(endian) == elf::PT_LOAD)
@@ -225,6 +208,30 @@ fn read(bytes: &[u8]) -> Result<Shape, String> {
         .find(|one| one.p_type(endian) == elf::PT_DYNAMIC)
         .map_or(0, |one| one.p_vaddr(endian));
     Ok(Shape { parts, entry, headers, dynamic, end })
+}
+
+/// Returns an error unless the note of the runtime's archive has our version.
+fn check_version(
+    headers: &[ProgramHeader64<NativeEndian>],
+    endian: NativeEndian,
+    bytes: &[u8],
+) -> Result<(), String> {
+    let mut notes = headers.iter().filter_map(|one| one.notes(endian, bytes).ok().flatten());
+    let version = notes.find_map(|mut notes| {
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"UPVM" && u64::from(note.n_type(endian).0) == NOTE {
+                return note.desc().try_into().ok().map(u32::from_ne_bytes);
+            }
+        }
+        None
+    });
+    match version {
+        Some(version) if u64::from(version) == VERSION => Ok(()),
+        Some(version) => Err(format!(
+            "it was linked for version {version} of the runtime, and this is {VERSION}"
+        )),
+        None => Err("it was linked without the runtime's archive".into()),
+    }
 }
 
 fn part(

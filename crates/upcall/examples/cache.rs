@@ -435,6 +435,40 @@ fn work(table: &Homed<Table>, keys: &Keys, over: &AtomicBool) -> Outcome<u64> {
     Ok(done)
 }
 
+/// Prints what was measured. `busy` is the home's own operations per second.
+fn report(plan: &Plan, about: &str, busy: Option<f64>, rows: &[(Mix, Way, Tally)]) {
+    if !plan.json {
+        println!("{about}; {} callers", plan.callers);
+        if let Some(per_s) = busy {
+            println!("a thread of the home put {per_s:.0} a second meanwhile");
+        }
+        println!("\n{:16}{:>10}{:>10}{:>10}{:>14}", "", "median ns", "99 %", "99.9 %", "a second");
+    }
+    let mut records = Vec::new();
+    for (mix, way, tally) in rows {
+        let [p50, p99, p999] = [500, 990, 999].map(|part| tally.quantile(part));
+        if !plan.json {
+            println!(
+                "{:16}{p50:>10}{p99:>10}{p999:>10}{:>14.0}",
+                format!("{mix} {}", way.name()),
+                tally.per_s()
+            );
+        }
+        records.push(format!(
+            "{{\"case\":\"{mix}\",\"system\":\"upcall-{}\",\"callers\":{},\"entries\":{},\"busy\":{},\"p50_ns\":{p50},\"p99_ns\":{p99},\"p999_ns\":{p999},\"per_s\":{:.1},\"samples\":{}}}",
+            way.name(),
+            plan.callers,
+            plan.entries,
+            plan.busy,
+            tally.per_s(),
+            tally.done
+        ));
+    }
+    if plan.json {
+        println!("[\n{}\n]", records.join(",\n"));
+    }
+}
+
 /// The home: fills the table, serves it, and has callers use it.
 fn home(plan: &Plan) -> Outcome<()> {
     let keys = Keys::find(plan.entries)?;
@@ -475,39 +509,8 @@ fn home(plan: &Plan) -> Outcome<()> {
         });
         measured.and(done)
     })?;
-    if !plan.json {
-        println!("{about}; {} callers", plan.callers);
-        if plan.busy {
-            println!(
-                "a thread of the home put {:.0} a second meanwhile",
-                of_the_home as f64 / begun.elapsed().as_secs_f64()
-            );
-        }
-        println!("\n{:16}{:>10}{:>10}{:>10}{:>14}", "", "median ns", "99 %", "99.9 %", "a second");
-    }
-    let mut records = Vec::new();
-    for (mix, way, tally) in &rows {
-        let [p50, p99, p999] = [500, 990, 999].map(|part| tally.quantile(part));
-        if !plan.json {
-            println!(
-                "{:16}{p50:>10}{p99:>10}{p999:>10}{:>14.0}",
-                format!("{mix} {}", way.name()),
-                tally.per_s()
-            );
-        }
-        records.push(format!(
-            "{{\"case\":\"{mix}\",\"system\":\"upcall-{}\",\"callers\":{},\"entries\":{},\"busy\":{},\"p50_ns\":{p50},\"p99_ns\":{p99},\"p999_ns\":{p999},\"per_s\":{:.1},\"samples\":{}}}",
-            way.name(),
-            plan.callers,
-            plan.entries,
-            plan.busy,
-            tally.per_s(),
-            tally.done
-        ));
-    }
-    if plan.json {
-        println!("[\n{}\n]", records.join(",\n"));
-    }
+    let busy = plan.busy.then(|| of_the_home as f64 / begun.elapsed().as_secs_f64());
+    report(plan, &about, busy, &rows);
     for Caller { mut process, to, from } in callers {
         drop((to, from));
         if !process.wait()?.success() {

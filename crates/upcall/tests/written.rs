@@ -2,6 +2,7 @@
 //! one that is compiled from the WIT that was made of it.
 #![deny(warnings)]
 #![allow(missing_docs, clippy::result_unit_err)]
+#![expect(clippy::too_many_arguments, reason = "procedures with a parameter of each type")]
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

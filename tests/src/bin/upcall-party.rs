@@ -72,6 +72,7 @@ fn hostile(socket: &Path, seed: &str, steps: &str) {
 }
 
 /// Serves `name`, and its small interface under `name.small`, until standard input ends.
+#[expect(clippy::too_many_lines, reason = "one arm for each option, and for each command")]
 fn serve(name: &str, options: &[&str]) {
     let object = Object::default();
     let hoard = Hoard::default();

@@ -132,6 +132,7 @@ fn wrong_memory_and_wrong_order() {
     scene.close(before);
 }
 
+#[expect(clippy::too_many_lines, reason = "one step for each wrong thing")]
 fn wrong_things(socket: &Path) {
     let connect = || Speaker::connect(socket).expect("a connection");
     let open = |version| Request::Open { version };
@@ -642,6 +643,7 @@ fn scribble(ms: u64, options: &str) {
 }
 
 /// One of the many things that a client can write.
+#[expect(clippy::too_many_lines, reason = "one arm for each disturbance")]
 fn disturb(it: &Hold, ring: &Sender<Shared<[Slot]>>, dice: &mut Dice) {
     let room = it.channel.room(0, it.channel.len()).expect("the whole");
     match dice.below(8) {

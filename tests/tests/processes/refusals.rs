@@ -191,6 +191,7 @@ fn a_server_of_another_version() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one step for each folder")]
 fn folders_of_names() {
     let _company = in_company();
     let place = place();

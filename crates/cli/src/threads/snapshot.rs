@@ -83,6 +83,28 @@ pub struct Record {
     pub parts: Vec<Part>,
 }
 
+impl Record {
+    /// The record at `at`, whose `bytes` were copied: the number is not 0. `slot` is its stack's if
+    /// that is of a slab, and `peek` what was read below it.
+    fn read(at: u64, bytes: &[u8], layout: Layout, slot: Option<(u64, u64)>, peek: Part) -> Self {
+        Self {
+            at,
+            number: u64_at(bytes, layout.number),
+            name: None,
+            blocking: bytes[layout.blocking] != 0,
+            cause: bytes[layout.cause],
+            object: u64_at(bytes, layout.object),
+            stack_pointer: u64_at(bytes, layout.stack_pointer),
+            outside: slot.is_none(),
+            home: None,
+            on: None,
+            slot: slot.unwrap_or_default(),
+            peek,
+            parts: Vec::new(),
+        }
+    }
+}
+
 /// Copies of stacks.
 #[derive(Default)]
 pub struct Stacks {
@@ -191,33 +213,18 @@ impl Taking<'_> {
             else {
                 continue;
             };
-            let number = u64_at(bytes, layout.number);
-            if number == 0 {
+            if u64_at(bytes, layout.number) == 0 {
                 continue;
             }
             homes.push(u64_at(bytes, layout.home));
             extras.push(u64_at(bytes, layout.extra));
-            let slot = slabs.slot_of(at);
-            records.push(Record {
-                at,
-                number,
-                name: None,
-                blocking: bytes[layout.blocking] != 0,
-                cause: bytes[layout.cause],
-                object: u64_at(bytes, layout.object),
-                stack_pointer: u64_at(bytes, layout.stack_pointer),
-                outside: slot.is_none(),
-                home: None,
-                on: None,
-                slot: slot.unwrap_or_default(),
-                peek: Part {
-                    at: at - peek,
-                    copy: self.stacks.copies.len(),
-                    index,
-                    range: (0, peek as usize),
-                },
-                parts: Vec::new(),
-            });
+            let part = Part {
+                at: at - peek,
+                copy: self.stacks.copies.len(),
+                index,
+                range: (0, peek as usize),
+            };
+            records.push(Record::read(at, bytes, layout, slabs.slot_of(at), part));
         }
         self.stacks.copies.push(copied);
         let mine = &mut records[first..];

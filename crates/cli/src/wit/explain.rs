@@ -215,6 +215,12 @@ fn copies(model: &Model, procedure: &model::Procedure) -> String {
 fn as_text(explained: &Explained) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{STRONG}{}{STRONG:#}", explained.interface);
+    procedures_as_text(&mut out, explained);
+    limits_as_text(&mut out, explained);
+    out
+}
+
+fn procedures_as_text(out: &mut String, explained: &Explained) {
     let cells: Vec<[String; 5]> = explained.procedures.iter().map(cells).collect();
     let heads = ["procedure", "arguments", "results", "travels in", "copies"];
     let width = |column: usize| {
@@ -239,15 +245,6 @@ fn as_text(explained: &Explained) -> String {
             class.procedures.join(", ")
         );
     }
-    let Client { channel, astacks_of_a_binding, kept_segments } = explained.client_bytes;
-    let memory = [astacks_of_a_binding, channel, kept_segments].map(|bytes| size(bytes as u64));
-    let server = &explained.server_ceilings;
-    let held = |objects: usize, bytes: [usize; 4]| {
-        let [mapped, results, values, unfilled] = bytes.map(|bytes| size(bytes as u64));
-        format!(
-            "{objects} objects, {mapped} mapped, {unfilled} of it without pages, {results} of results not fetched, {values} of values"
-        )
-    };
     let mut limited: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for row in explained.procedures.iter().filter(|row| row.values_bytes > 0) {
         limited.entry(row.values_bytes).or_default().push(&row.procedure);
@@ -260,6 +257,19 @@ fn as_text(explained: &Explained) -> String {
             procedures.join(", ")
         );
     }
+}
+
+/// The memory of a binding, of a client and of a server.
+fn limits_as_text(out: &mut String, explained: &Explained) {
+    let Client { channel, astacks_of_a_binding, kept_segments } = explained.client_bytes;
+    let memory = [astacks_of_a_binding, channel, kept_segments].map(|bytes| size(bytes as u64));
+    let server = &explained.server_ceilings;
+    let held = |objects: usize, bytes: [usize; 4]| {
+        let [mapped, results, values, unfilled] = bytes.map(|bytes| size(bytes as u64));
+        format!(
+            "{objects} objects, {mapped} mapped, {unfilled} of it without pages, {results} of results not fetched, {values} of values"
+        )
+    };
     let lines = [
         ("a binding", format!("{} of A-stacks, address space until it is used", memory[0])),
         (
@@ -305,7 +315,6 @@ fn as_text(explained: &Explained) -> String {
     for (whose, what) in lines {
         let _ = writeln!(out, "  {whose:13} {what}");
     }
-    out
 }
 
 fn cells(row: &Row) -> [String; 5] {

@@ -188,7 +188,7 @@ impl Generator<'_> {
         let body = if words {
             self.by_words(index, number, procedure, &on, &values)
         } else {
-            self.by_block(index, number, procedure, &on, &values, &name)
+            self.by_block((index, number), procedure, &on, &values, &name)
         };
         let shared = self.linkage(index);
         let _ = writeln!(self.bodies, "{shared}{head} {{\n{body}}}\n");
@@ -219,14 +219,8 @@ impl Generator<'_> {
                     return "words_[0] = upcall_resource_number((const upcall_resource *)self);"
                         .to_owned();
                 }
-                self.put(
-                    &param.ty,
-                    Side::Client,
-                    index,
-                    &format!("(uint8_t *)words_ + {}", param.offset),
-                    value,
-                    "NULL",
-                )
+                let place = format!("(uint8_t *)words_ + {}", param.offset);
+                self.put(&param.ty, Side::Client, index, (&place, value), "NULL")
             };
             procedure.params.iter().zip(values).enumerate().map(put).collect()
         });
@@ -243,8 +237,7 @@ impl Generator<'_> {
                 ty,
                 Side::Client,
                 index,
-                "(const uint8_t *)words_",
-                "(*result)",
+                ("(const uint8_t *)words_", "(*result)"),
                 ("NULL", "return upcall_bad_reply(error)"),
             );
             let _ = writeln!(body, "    if (status_ == UPCALL_OK) {{\n        {get}\n    }}");
@@ -276,8 +269,7 @@ impl Generator<'_> {
 
     fn by_block(
         &mut self,
-        index: usize,
-        number: usize,
+        (index, number): (usize, usize),
         procedure: &Procedure,
         on: &str,
         values: &[String],
@@ -292,7 +284,8 @@ impl Generator<'_> {
             let block = self.fixed("const", "fixed_", procedure.results.size, "false");
             let variable = self.variable(ty, Side::Client, index, "*result");
             let pointer = variable.trim_end_matches("result").to_owned();
-            let get = self.get(ty, Side::Client, index, "fixed_", "(*result)", ("r_", "goto bad_"));
+            let get =
+                self.get(ty, Side::Client, index, ("fixed_", "(*result)"), ("r_", "goto bad_"));
             let (bytes, free) = (
                 procedure.results.size,
                 if procedure.results.size > LARGE { "    free(fixed_);\n" } else { "" },
@@ -327,7 +320,7 @@ impl Generator<'_> {
             } else {
                 format!("args_ + {}", param.offset)
             };
-            let code = self.put(&param.ty, Side::Client, index, &place, value, "&w_");
+            let code = self.put(&param.ty, Side::Client, index, (&place, value), "&w_");
             let _ = writeln!(body, "    {code}");
         }
         let call =

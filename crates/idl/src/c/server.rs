@@ -14,6 +14,33 @@ enum Taken {
     Value,
 }
 
+/// What gives calls of the interfaces that one carries to their functions: for each of `parts` its
+/// member, its prefix, the number of its first procedure, and how many there are.
+fn carried(server: &str, parts: &[(String, String, usize, usize)]) -> String {
+    let mut carried = String::new();
+    for (name, other, first, count) in parts {
+        if *count > 0 {
+            let _ = writeln!(
+                carried,
+                "    if (number_ >= {first} && number_ < {}) {{\n        dispatch_{other}(((const {server} *)functions_)->{name}, number_ - {first}, call_);\n        return;\n    }}",
+                first + count
+            );
+        }
+    }
+    carried
+}
+
+/// How a procedure's parameters are taken from a call.
+struct Arguments {
+    /// The declarations of variables for them.
+    head: String,
+    /// What reads them, and then those that are given away.
+    gets: String,
+    late: String,
+    /// What the procedure is called with.
+    arguments: Vec<String>,
+}
+
 impl Generator<'_> {
     fn taken(&self, ty: &Type) -> Taken {
         match self.model.resolve(ty) {
@@ -64,16 +91,7 @@ impl Generator<'_> {
                 "        case {number}: {serve}((const {server} *)functions_, call_); break;"
             );
         }
-        let mut carried = String::new();
-        for (name, other, first, count) in &parts {
-            if *count > 0 {
-                let _ = writeln!(
-                    carried,
-                    "    if (number_ >= {first} && number_ < {}) {{\n        dispatch_{other}(((const {server} *)functions_)->{name}, number_ - {first}, call_);\n        return;\n    }}",
-                    first + count
-                );
-            }
-        }
+        let carried = carried(&server, &parts);
         let _ = writeln!(
             self.functions,
             "\n/*\n * A server of {}. Functions are called by any of the server's threads. Results are written to `result`, which is zeroed before; what they point\n * to must live until the call has been answered: arguments do, what upcall_call_alloc gives, and what never goes away. Values of resources and `upcall_bytes` are good\n * until the function returns; objects that are given to it (`served`) until it gives them up or away.\n */\ntypedef struct {server} {{\n{members}}} {server};\n\n\
@@ -119,17 +137,8 @@ impl Generator<'_> {
         params
     }
 
-    /// The function that takes one procedure's calls apart.
-    fn serve(
-        &mut self,
-        index: usize,
-        number: usize,
-        procedure: &Procedure,
-        server: &str,
-        member: &str,
-    ) -> String {
-        let prefix = self.prefixes[index].clone();
-        let name = self.names.take(format!("serve_{prefix}_{}", snake(member)));
+    /// Declares a procedure's parameters, and reads them.
+    fn arguments(&mut self, index: usize, procedure: &Procedure) -> Arguments {
         let (mut head, mut gets, mut late) = (String::new(), String::new(), String::new());
         let mut arguments = vec!["f_->context".to_owned(), "call_".to_owned()];
         for (position, param) in procedure.params.iter().enumerate() {
@@ -152,8 +161,7 @@ impl Generator<'_> {
                         &param.ty,
                         Side::Server,
                         index,
-                        &place,
-                        &variable,
+                        (&place, &variable),
                         ("r_", "goto end_"),
                     );
                     (self.variable(&param.ty, Side::Server, index, &variable), get)
@@ -171,6 +179,21 @@ impl Generator<'_> {
                 Pass::Value => variable,
             });
         }
+        Arguments { head, gets, late, arguments }
+    }
+
+    /// The function that takes one procedure's calls apart.
+    fn serve(
+        &mut self,
+        index: usize,
+        number: usize,
+        procedure: &Procedure,
+        server: &str,
+        member: &str,
+    ) -> String {
+        let prefix = self.prefixes[index].clone();
+        let name = self.names.take(format!("serve_{prefix}_{}", snake(member)));
+        let Arguments { mut head, gets, late, mut arguments } = self.arguments(index, procedure);
         if let Some(ty) = &procedure.result {
             let result = self.variable(ty, Side::Server, index, "result_");
             let _ = writeln!(head, "    {result};");
@@ -209,7 +232,7 @@ impl Generator<'_> {
             "    upcall_write_begin(&w_, results_, {results}, &procedures_{prefix}[{number}], NULL);"
         );
         if let Some(ty) = &procedure.result {
-            let put = self.put(ty, Side::Server, index, "results_", "result_", "&w_");
+            let put = self.put(ty, Side::Server, index, ("results_", "result_"), "&w_");
             let _ = writeln!(body, "    {put}");
         }
         body.push_str("    upcall_call_reply(call_, &w_);\nend_:\n");

@@ -53,8 +53,7 @@ impl Generator<'_> {
         ty: &Type,
         side: Side,
         home: usize,
-        place: &str,
-        value: &str,
+        (place, value): (&str, &str),
         w: &str,
     ) -> String {
         if let Some(number) = self.number(ty, value) {
@@ -89,8 +88,7 @@ impl Generator<'_> {
         ty: &Type,
         side: Side,
         home: usize,
-        place: &str,
-        value: &str,
+        (place, value): (&str, &str),
         (r, otherwise): From<'_>,
     ) -> String {
         let plain =
@@ -293,7 +291,10 @@ impl Generator<'_> {
             return parts
                 .into_iter()
                 .map(|(t, offset, value)| {
-                    format!("    {}\n", self.put(&t, side, home, &at("at_", offset), &value, "w_"))
+                    format!(
+                        "    {}\n",
+                        self.put(&t, side, home, (&at("at_", offset), &value), "w_")
+                    )
                 })
                 .collect();
         }
@@ -303,7 +304,7 @@ impl Generator<'_> {
                 if tag == "tag" { "v_->tag".to_owned() } else { format!("v_->{tag} ? 1 : 0") };
             let place = at("at_", offset);
             let switch = self.switch(&format!("(int)(v_->{tag})"), cases, |this, t, value| {
-                this.put(t, side, home, &place, value, "w_")
+                this.put(t, side, home, (&place, value), "w_")
             });
             let _ = count;
             return format!("    upcall_put_{size}(at_, {number});\n{switch}");
@@ -322,8 +323,13 @@ impl Generator<'_> {
                         "v_->len".to_owned(),
                     ),
                 };
-                let each =
-                    self.put(t, side, home, &format!("run_ + i_ * {stride}"), "v_->data[i_]", "w_");
+                let each = self.put(
+                    t,
+                    side,
+                    home,
+                    (&format!("run_ + i_ * {stride}"), "v_->data[i_]"),
+                    "w_",
+                );
                 format!(
                     "{start}    for (size_t i_ = 0; i_ < {count}; i_++) {{\n        {each}\n    }}\n"
                 )
@@ -364,7 +370,7 @@ impl Generator<'_> {
                 .map(|(t, offset, value)| {
                     format!(
                         "    {}\n",
-                        self.get(&t, side, home, &at("at_", offset), &value, ("r_", fail))
+                        self.get(&t, side, home, (&at("at_", offset), &value), ("r_", fail))
                     )
                 })
                 .collect();
@@ -379,41 +385,18 @@ impl Generator<'_> {
             };
             let place = at("at_", offset);
             text += &self.switch(&format!("(int)(v_->{tag})"), cases, |this, t, value| {
-                this.get(t, side, home, &place, value, ("r_", fail))
+                this.get(t, side, home, (&place, value), ("r_", fail))
             });
             return text;
         }
         match ty {
             Type::FixedList(t, n) => {
                 let stride = self.model.layout(t).size;
-                let each = self.get(
-                    t,
-                    side,
-                    home,
-                    &format!("at_ + i_ * {stride}"),
-                    "v_->data[i_]",
-                    ("r_", fail),
-                );
+                let place = format!("at_ + i_ * {stride}");
+                let each = self.get(t, side, home, (&place, "v_->data[i_]"), ("r_", fail));
                 format!("    for (size_t i_ = 0; i_ < {n}; i_++) {{\n        {each}\n    }}\n")
             }
-            Type::List(t) => {
-                let stride = self.model.layout(t).size;
-                let c = self.variable(t, side, home, "*");
-                let each = self.get(
-                    t,
-                    side,
-                    home,
-                    &format!("run_ + i_ * {stride}"),
-                    "items_[i_]",
-                    ("r_", fail),
-                );
-                format!(
-                    "    const void *data_ = NULL;\n    const uint8_t *run_;\n    {c}items_;\n    v_->data = NULL;\n\
-                     \x20   if (!upcall_read_piece(r_, at_, {stride}, &data_, &v_->len)) return false;\n    if (v_->len == 0) return true;\n\
-                     \x20   run_ = (const uint8_t *)data_;\n    items_ = ({c})upcall_read_alloc(r_, v_->len, sizeof *items_);\n    if (items_ == NULL) return false;\n\
-                     \x20   for (size_t i_ = 0; i_ < v_->len; i_++) {{\n        {each}\n    }}\n    v_->data = items_;\n    upcall_read_release(r_, data_);\n"
-                )
-            }
+            Type::List(t) => self.get_list(t, side, home),
             Type::Own(id) if side == Side::Client => self.get_resource(*id),
             Type::Own(id) => {
                 let (kind, c) = (self.kind(*id), self.named[&(*id, side)].clone());
@@ -438,6 +421,19 @@ impl Generator<'_> {
             },
             _ => String::new(),
         }
+    }
+
+    fn get_list(&mut self, element: &Type, side: Side, home: usize) -> String {
+        let stride = self.model.layout(element).size;
+        let c = self.variable(element, side, home, "*");
+        let place = format!("run_ + i_ * {stride}");
+        let each = self.get(element, side, home, (&place, "items_[i_]"), ("r_", "return false"));
+        format!(
+            "    const void *data_ = NULL;\n    const uint8_t *run_;\n    {c}items_;\n    v_->data = NULL;\n\
+             \x20   if (!upcall_read_piece(r_, at_, {stride}, &data_, &v_->len)) return false;\n    if (v_->len == 0) return true;\n\
+             \x20   run_ = (const uint8_t *)data_;\n    items_ = ({c})upcall_read_alloc(r_, v_->len, sizeof *items_);\n    if (items_ == NULL) return false;\n\
+             \x20   for (size_t i_ = 0; i_ < v_->len; i_++) {{\n        {each}\n    }}\n    v_->data = items_;\n    upcall_read_release(r_, data_);\n"
+        )
     }
 
     fn get_resource(&mut self, id: TypeId) -> String {

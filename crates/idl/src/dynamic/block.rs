@@ -305,18 +305,13 @@ impl<'m, 'b> Reader<'m, 'b> {
                 Value::Bytes(self.copy(start, count))
             }
             Type::List(t) => {
-                let (t, each) =
-                    (self.model.resolve(t), self.known(ty, |model| model.layout(t).size));
+                let each = self.known(ty, |model| model.layout(t).size);
                 let (start, count) = self.piece(at, each, self.limits.list, "elements")?;
-                Value::List(
-                    (0..count).map(|n| self.get(t, start + n * each)).collect::<Result<_, _>>()?,
-                )
+                self.elements(t, each, start, count)?
             }
             Type::FixedList(t, count) => {
-                let (t, each) =
-                    (self.model.resolve(t), self.known(ty, |model| model.layout(t).size));
-                let values = (0..u64::from(*count)).map(|n| self.get(t, at + n * each));
-                Value::List(values.collect::<Result<_, _>>()?)
+                let each = self.known(ty, |model| model.layout(t).size);
+                self.elements(t, each, at, u64::from(*count))?
             }
             Type::Tuple(types) => {
                 let (offsets, _) = sequence(types.iter().map(|t| self.model.layout(t)));
@@ -343,6 +338,19 @@ impl<'m, 'b> Reader<'m, 'b> {
             }
             Type::Named(id) => self.shape(&self.model.def(*id).shape, at)?,
         })
+    }
+
+    /// A list of `count` elements of `each` bytes from `start` on.
+    fn elements(
+        &mut self,
+        ty: &'m Type,
+        each: u64,
+        start: u64,
+        count: u64,
+    ) -> Result<Value<'m>, ValueError> {
+        let ty = self.model.resolve(ty);
+        let values = (0..count).map(|n| self.get(ty, start + n * each));
+        Ok(Value::List(values.collect::<Result<_, _>>()?))
     }
 
     fn maybe(

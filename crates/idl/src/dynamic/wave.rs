@@ -5,7 +5,7 @@
 //! its own types know neither handles nor lists of fixed length.
 
 use super::value::Value;
-use crate::model::{Model, Shape, Type};
+use crate::model::{Model, Shape, Type, TypeId};
 use wasm_wave::ast::{Node, NodeType};
 use wasm_wave::parser::ParserError;
 use wasm_wave::untyped::UntypedValue;
@@ -87,16 +87,7 @@ impl<'m> Reader<'m, '_> {
                         .collect::<Result<_, _>>()?,
                 )
             }
-            Type::Option(t) => match node.ty() {
-                NodeType::OptionNone => Value::Option(None),
-                NodeType::OptionSome => match node.as_option().map_err(no)? {
-                    Some(some) => Value::Option(Some(Box::new(self.value(t, some)?))),
-                    None => return Err(self.not(node, ty)),
-                },
-                // A value alone means some(value), where that is unambiguous.
-                _ if self.flat(t) => Value::Option(Some(Box::new(self.value(t, node)?))),
-                _ => return Err(self.not(node, ty)),
-            },
+            Type::Option(t) => Value::Option(self.option(t, node, ty)?),
             Type::Result(ok, err) => match node.ty() {
                 NodeType::ResultOk | NodeType::ResultErr => match node.as_result().map_err(no)? {
                     Ok(value) => Value::Result(Ok(self.payload(ok.as_deref(), value, node)?)),
@@ -109,18 +100,38 @@ impl<'m> Reader<'m, '_> {
                     _ => return Err(self.not(node, ty)),
                 },
             },
-            Type::Own(id) | Type::Borrow(id) => {
-                let name = self.model.def(*id).name.as_str();
-                let number = match node.as_variant(text) {
-                    Ok((given, Some(number))) if given == name => number,
-                    _ => node,
-                };
-                let number = number.as_number(text);
-                let wanted = |_| format!("`{}` is not the number of a handle", self.slice(node));
-                Value::Handle(name, number.map_err(wanted)?)
-            }
+            Type::Own(id) | Type::Borrow(id) => self.handle(*id, node)?,
             Type::Named(id) => self.shape(&self.model.def(*id).shape, ty, node)?,
         })
+    }
+
+    /// What an option `ty` of `t` has.
+    fn option(
+        &self,
+        t: &'m Type,
+        node: &Node,
+        ty: &Type,
+    ) -> Result<Option<Box<Value<'m>>>, String> {
+        let some = match node.ty() {
+            NodeType::OptionNone => return Ok(None),
+            NodeType::OptionSome => node.as_option().ok().flatten(),
+            // A value alone means some(value), where that is unambiguous.
+            _ => self.flat(t).then_some(node),
+        };
+        let some = some.ok_or_else(|| self.not(node, ty))?;
+        Ok(Some(Box::new(self.value(t, some)?)))
+    }
+
+    /// `name(7)`, or the number alone.
+    fn handle(&self, id: TypeId, node: &Node) -> Result<Value<'m>, String> {
+        let name = self.model.def(id).name.as_str();
+        let number = match node.as_variant(self.text) {
+            Ok((given, Some(number))) if given == name => number,
+            _ => node,
+        };
+        let number = number.as_number(self.text);
+        let wanted = |_| format!("`{}` is not the number of a handle", self.slice(node));
+        Ok(Value::Handle(name, number.map_err(wanted)?))
     }
 
     fn items<'n>(

@@ -190,7 +190,10 @@ impl<'a> Module<'a> {
     fn whole(&mut self) {
         let interface = self.interface();
         self.docs(interface.docs.as_deref(), &format!("`{}`", interface.id));
-        emit!(self, "#[allow(missing_docs, dead_code, unused_imports, clippy::all)]");
+        emit!(
+            self,
+            "#[allow(missing_docs, dead_code, unused_imports, clippy::all, clippy::pedantic)]"
+        );
         emit!(self, "pub mod {} {{", self.modules[self.index]);
         self.inside();
         emit!(self, "}}");

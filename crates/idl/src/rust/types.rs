@@ -463,28 +463,8 @@ impl Module<'_> {
             self,
             "/// Whether no flag is set.\n#[must_use] pub const fn is_empty(self) -> bool {{ self.bits == 0 }} }}"
         );
-        for (operator, method, sign) in
-            [("BitOr", "bitor", "|"), ("BitAnd", "bitand", "&"), ("BitXor", "bitxor", "^")]
-        {
-            emit!(self, "impl ::core::ops::{operator} for {name} {{ type Output = Self;");
-            emit!(
-                self,
-                "fn {method}(self, other: Self) -> Self {{ Self {{ bits: self.bits {sign} other.bits }} }} }}"
-            );
-        }
-        emit!(self, "impl ::core::ops::BitOrAssign for {name} {{");
-        emit!(self, "fn bitor_assign(&mut self, other: Self) {{ self.bits |= other.bits; }} }}");
-        emit!(self, "impl ::core::ops::Not for {name} {{ type Output = Self;");
-        emit!(self, "fn not(self) -> Self {{ Self {{ bits: !self.bits & {all:#x} }} }} }}");
-        emit!(self, "impl ::core::fmt::Debug for {name} {{");
-        emit!(self, "fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{");
-        emit!(self, "let mut set = f.debug_set();");
-        emit!(self, "for (number, name) in [{}].into_iter().enumerate() {{", quoted(labels));
-        emit!(
-            self,
-            "if self.bits >> number & 1 == 1 {{ set.entry(&::core::format_args!(\"{{name}}\")); }} }}"
-        );
-        emit!(self, "set.finish() }} }}");
+        self.flags_operators(&name, all);
+        self.flags_debug(&name, labels);
         self.layout_impl(&name, def.layout);
         emit!(self, "impl stub::Put for {name} {{ #[inline] fn tail(&self) -> usize {{ 0 }}");
         emit!(
@@ -501,6 +481,35 @@ impl Module<'_> {
         );
         emit!(self, "}} }}");
         self.display_if_error(&name, None, &def.name);
+    }
+
+    /// `|`, `&`, `^` and `!`, which stays within the flags that there are.
+    fn flags_operators(&mut self, name: &str, all: u64) {
+        for (operator, method, sign) in
+            [("BitOr", "bitor", "|"), ("BitAnd", "bitand", "&"), ("BitXor", "bitxor", "^")]
+        {
+            emit!(self, "impl ::core::ops::{operator} for {name} {{ type Output = Self;");
+            emit!(
+                self,
+                "fn {method}(self, other: Self) -> Self {{ Self {{ bits: self.bits {sign} other.bits }} }} }}"
+            );
+        }
+        emit!(self, "impl ::core::ops::BitOrAssign for {name} {{");
+        emit!(self, "fn bitor_assign(&mut self, other: Self) {{ self.bits |= other.bits; }} }}");
+        emit!(self, "impl ::core::ops::Not for {name} {{ type Output = Self;");
+        emit!(self, "fn not(self) -> Self {{ Self {{ bits: !self.bits & {all:#x} }} }} }}");
+    }
+
+    fn flags_debug(&mut self, name: &str, labels: &[Label]) {
+        emit!(self, "impl ::core::fmt::Debug for {name} {{");
+        emit!(self, "fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{");
+        emit!(self, "let mut set = f.debug_set();");
+        emit!(self, "for (number, name) in [{}].into_iter().enumerate() {{", quoted(labels));
+        emit!(
+            self,
+            "if self.bits >> number & 1 == 1 {{ set.entry(&::core::format_args!(\"{{name}}\")); }} }}"
+        );
+        emit!(self, "set.finish() }} }}");
     }
 
     /// The names of the types of this module that stand as the error of a result in one of its

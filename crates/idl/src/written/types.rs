@@ -239,23 +239,7 @@ impl Reading {
                 let some = self.ty(t, place)?;
                 Ok(Use::around(format!("option<{}>", some.wit), Kind::Compound, &[&some]))
             }
-            ("Result", [ok, err]) => {
-                let side =
-                    |t: &Type| if is_unit(t) { Ok(None) } else { self.ty(t, place).map(Some) };
-                let (ok, err) = (side(ok)?, side(err)?);
-                let wit = match (&ok, &err) {
-                    (None, None) => "result".into(),
-                    (Some(ok), None) => format!("result<{}>", ok.wit),
-                    (ok, Some(err)) => {
-                        format!("result<{}, {}>", ok.as_ref().map_or("_", |ok| &ok.wit), err.wit)
-                    }
-                };
-                Ok(Use::around(
-                    wit,
-                    Kind::Compound,
-                    &[ok.as_ref(), err.as_ref()].into_iter().flatten().collect::<Vec<_>>(),
-                ))
-            }
+            ("Result", [ok, err]) => self.outcome(ok, err, place),
             ("Result", _) => refuse(
                 ty,
                 "a macro does not know what error an alias of `Result` has: write `Result<T, E>`",
@@ -271,45 +255,57 @@ impl Reading {
                     (if ident == "Arc" { "own" } else { "borrow" }, self.object(&object.bounds)?);
                 Ok(Use { wit: format!("{open}<{resource}>"), kind: Kind::Object, objects: true })
             }
-            ("Box" | "Rc" | "Arc" | "Cow" | "Cell" | "RefCell" | "Mutex", _) => refuse(
-                ty,
-                format!(
-                    "values are copied between domains, and a `{ident}` is none: write the type in it"
-                ),
-            ),
-            ("usize" | "isize", _) => {
-                refuse(ty, "its size is a matter of the machine: write `u64` or `i64`")
-            }
-            ("u128" | "i128", _) => {
-                refuse(ty, "WIT has numbers of up to 64 bits: write two of them, or `[u8; 16]`")
-            }
-            ("str", _) => refuse(ty, "write `String`"),
-            ("Bytes", _) => {
-                refuse(ty, "a view of bytes is a parameter by itself: write `Vec<u8>` here")
-            }
-            ("HashMap" | "BTreeMap", _) => refuse(ty, "WIT has no maps: write `Vec<(K, V)>`"),
-            ("HashSet" | "BTreeSet" | "VecDeque", _) => refuse(ty, "write `Vec<T>`"),
-            ("Duration" | "Instant" | "SystemTime", _) => refuse(
-                ty,
-                "write a number, and say its unit: nanoseconds in `u64` last for 584 years",
-            ),
-            ("PathBuf" | "Path" | "OsString" | "OsStr", _) => {
-                refuse(ty, "write `Vec<u8>`, or `String` if the names are UTF-8")
-            }
-            ("Self", _) => refuse(ty, "write the name of the type"),
-            _ if self.alone => refuse(
-                ty,
-                format!(
-                    "`{ident}` cannot be seen from here: put it and the trait into a module, and the attribute on that"
-                ),
-            ),
-            _ => refuse(
-                ty,
-                format!(
-                    "`{ident}` is not declared in this module: all that an interface is made of stands in its module; move it there"
-                ),
-            ),
+            _ => refuse(ty, self.advice(&ident)),
         }
+    }
+
+    fn outcome(&self, ok: &Type, err: &Type, place: Place) -> Result<Use> {
+        let side = |t: &Type| if is_unit(t) { Ok(None) } else { self.ty(t, place).map(Some) };
+        let (ok, err) = (side(ok)?, side(err)?);
+        let wit = match (&ok, &err) {
+            (None, None) => "result".into(),
+            (Some(ok), None) => format!("result<{}>", ok.wit),
+            (ok, Some(err)) => {
+                format!("result<{}, {}>", ok.as_ref().map_or("_", |ok| &ok.wit), err.wit)
+            }
+        };
+        let both = [ok.as_ref(), err.as_ref()].into_iter().flatten().collect::<Vec<_>>();
+        Ok(Use::around(wit, Kind::Compound, &both))
+    }
+
+    /// What to write in the place of a type that is not WIT's.
+    fn advice(&self, ident: &str) -> String {
+        let advice = match ident {
+            "Box" | "Rc" | "Arc" | "Cow" | "Cell" | "RefCell" | "Mutex" => {
+                return format!(
+                    "values are copied between domains, and a `{ident}` is none: write the type in it"
+                );
+            }
+            "usize" | "isize" => "its size is a matter of the machine: write `u64` or `i64`",
+            "u128" | "i128" => "WIT has numbers of up to 64 bits: write two of them, or `[u8; 16]`",
+            "str" => "write `String`",
+            "Bytes" => "a view of bytes is a parameter by itself: write `Vec<u8>` here",
+            "HashMap" | "BTreeMap" => "WIT has no maps: write `Vec<(K, V)>`",
+            "HashSet" | "BTreeSet" | "VecDeque" => "write `Vec<T>`",
+            "Duration" | "Instant" | "SystemTime" => {
+                "write a number, and say its unit: nanoseconds in `u64` last for 584 years"
+            }
+            "PathBuf" | "Path" | "OsString" | "OsStr" => {
+                "write `Vec<u8>`, or `String` if the names are UTF-8"
+            }
+            "Self" => "write the name of the type",
+            _ if self.alone => {
+                return format!(
+                    "`{ident}` cannot be seen from here: put it and the trait into a module, and the attribute on that"
+                );
+            }
+            _ => {
+                return format!(
+                    "`{ident}` is not declared in this module: all that an interface is made of stands in its module; move it there"
+                );
+            }
+        };
+        advice.to_owned()
     }
 
     /// The resource of `dyn File`.

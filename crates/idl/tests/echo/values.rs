@@ -8,6 +8,7 @@ use upcall_idl::model::{Model, Shape, Type};
 
 /// Any value of a type, in WAVE; where it has an object it is `<index>`, or `<&index>` where that
 /// is lent, by the resource's index among the model's types.
+#[expect(clippy::too_many_lines, reason = "one arm for each type")]
 pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<String> {
     let of = |t: &'static Type| any_text(model, t);
     let maybe = |name: String, t: Option<&'static Type>| match t {

@@ -14,6 +14,7 @@ use upcall_ulp::{ASK_ASIDE, ASK_FOLDER, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_YIE
 const AT_ONCE: i64 = -2;
 
 impl Node {
+    #[expect(clippy::too_many_lines, reason = "one arm for each question")]
     pub(super) fn asked(&mut self, index: u32, asked: Asked) -> Next {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return Next::Any;

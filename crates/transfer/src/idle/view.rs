@@ -4,12 +4,12 @@
 use super::posts::Attending;
 use super::stacks::Stacks;
 use super::{
-    BUSY_BETWEEN, FIRST_TIME, LOOKS, MOVE, Processors, QUIET_BETWEEN, SOON_ENOUGH,
-    SPINS_AT_A_PLACE, TIME_BETWEEN, WATCH, Work, is_asleep, number, say_where,
+    BUSY_BETWEEN, FIRST_TIME, LOOKS, MOST_OF_DONOR, MOVE, Processors, QUIET_BETWEEN, SOON,
+    SOON_ENOUGH, SPINS_AT_A_PLACE, TIME_BETWEEN, WATCH, Work, is_asleep, number, say_where,
 };
 use crate::domain::Domain;
 use crate::look;
-use crate::pacer::{GiveWay, HandOver, Pacer, Pacing, Stay, hand_back};
+use crate::pacer::{GiveWay, HandOver, LONGEST, Pacer, Pacing, Stay, hand_back};
 use crate::placed::NOWHERE;
 use crate::seat::VpSeat;
 use crate::server::ServerLane;
@@ -27,6 +27,7 @@ use upcall_thread::{Found, Vp};
 
 /// One virtual processor's own view of the domain.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "its states are yet to become enums")]
 pub(super) struct View {
     pub(super) generation: u64,
     /// Our own come first, then those of each other processor.
@@ -100,6 +101,15 @@ pub(super) struct View {
     /// And somebody that we wait for runs there too, for all we know: to spin would keep it from
     /// running.
     pub(super) shares: bool,
+}
+
+/// How a donor's processor was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Left {
+    /// We went back to our own set of processors.
+    ForHome,
+    /// We stay: nothing confined us, or the donor may still need us there.
+    InPlace,
 }
 
 impl View {
@@ -465,6 +475,46 @@ impl View {
         let patience = if self.refuge.is_some() { MOVE } else { Duration::ZERO };
         now.saturating_duration_since(since) < self.pacer.budget(pacing).max(patience)
             && deadline.is_none_or(|at| now < at)
+    }
+
+    /// No donor's processor is ours while we sleep.
+    pub(super) fn leaves_donor(&mut self) -> Left {
+        // No donor needs us here, and none did at the sleep before this one. A single such sleep
+        // can follow a wake for a call that was already answered.
+        let goes_home =
+            self.confined && !self.donated && std::mem::replace(&mut self.homesick, true);
+        if goes_home {
+            self.confined = false;
+            self.refuge = None;
+            let _ = self.home.as_ref().map(processor::Processors::confine);
+        }
+        self.donated = false;
+        self.donor = None;
+        if goes_home { Left::ForHome } else { Left::InPlace }
+    }
+
+    /// Woken on processor `cpu`, having said `before` that we are on that one.
+    pub(super) fn has_slept(&mut self, before: u32, cpu: u32, slept: Duration) {
+        self.slept = true;
+        // Brought here by a donor that cannot have said so with a call, for its calls were sent
+        // before; or still where the last one brought us, and others may have called before it.
+        let stayed = self.confined && before == cpu;
+        let donor =
+            || self.lanes.iter().position(|lane| lane.gave(cpu)).map(|at| (at, MOST_OF_DONOR));
+        if stayed {
+            self.donor = donor();
+            self.donated = self.donor.is_some();
+        } else if !self.lanes.is_empty() && self.is_confined() {
+            (self.donor, self.donated, self.confined) = (donor(), true, true);
+        }
+        // Woken soon: it would have been better to spin. Late: spinning was, or would have been,
+        // for nothing.
+        self.soon = if slept < SOON { self.soon + 1 } else { 0 };
+        if slept < LONGEST {
+            self.pacer.fruitful();
+        } else {
+            self.pacer.fruitless();
+        }
     }
 
     /// Whether we may run in one place only, and that by another's doing.

@@ -120,6 +120,7 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "steps of one run, each of which needs those before")]
 fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let program = std::env::current_exe()?;
     let program: &'static str = Box::leak(program.to_string_lossy().into_owned().into_boxed_str());
@@ -202,6 +203,7 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
 }
 
 impl Run<'_> {
+    #[expect(clippy::too_many_lines, reason = "one entry for each role")]
     fn cast(&mut self) {
         use Fate::{Brief, Killed, Spared, Stopped};
         let has = |part: &str| self.options.has(part);

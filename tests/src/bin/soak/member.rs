@@ -53,7 +53,14 @@ struct Seen {
 }
 
 impl Seen {
-    fn take(&mut self, role: &Role, epoch: u64, from: usize, to: usize, number: u64, good: bool) {
+    /// Message `number` came from one member to another in the group of this epoch.
+    fn take(
+        &mut self,
+        role: &Role,
+        epoch: u64,
+        (from, to): (usize, usize),
+        (number, good): (u64, bool),
+    ) {
         let expected = self.taken[from];
         if (number != expected || !good) && self.wrong.is_none() {
             let broken = if good { "" } else { ", damaged" };
@@ -114,7 +121,7 @@ impl<'a> Member<'a> {
                 let good = [product, sender, receiver]
                     == [number.wrapping_mul(FACTOR), from as u64, group.rank() as u64];
                 if Some(from) != hostile {
-                    here.borrow_mut().take(&by, epoch, from, group.rank(), number, good);
+                    here.borrow_mut().take(&by, epoch, (from, group.rank()), (number, good));
                 }
             });
             let (here, by) = (seen.clone(), role.clone());
@@ -123,7 +130,7 @@ impl<'a> Member<'a> {
                 let number: u64 = number.parse().unwrap_or(u64::MAX);
                 let good = rest.len() == length(number) && rest.bytes().all(|byte| byte == b'x');
                 if Some(from) != hostile {
-                    here.borrow_mut().take(&by, epoch, from, group.rank(), number, good);
+                    here.borrow_mut().take(&by, epoch, (from, group.rank()), (number, good));
                 }
             });
             book.waits(lane, "join", 0);

@@ -100,6 +100,7 @@ fn another_user_at_the_door_is_turned_away() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one entry for each wrong thing")]
 fn descriptors_that_are_no_queue() {
     let _company = in_company();
     let bad: Vec<(&str, Vec<OwnedFd>)> = {
@@ -232,6 +233,7 @@ fn thousands_of_connections() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one arm for each step of a walk")]
 fn strangers_walk() {
     let _company = in_company();
     let mut scene = Scene::new(2, 4, "");

@@ -11,6 +11,7 @@ use upcall_bench::homed::child::{Finding, Task};
 use upcall_bench::lab::{Gate, Lab};
 use upcall_bench::stats::Clock;
 
+#[expect(clippy::too_many_lines, reason = "both sides of a measurement stand together")]
 pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let task = lab.task;
     // The caller has said how many.

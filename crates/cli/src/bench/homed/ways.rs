@@ -274,6 +274,7 @@ pub fn found(both: Option<(Vec<Finding>, Vec<Finding>)>) -> Vec<Finding> {
 }
 
 /// A short operation.
+#[expect(clippy::too_many_lines, reason = "both sides of a measurement stand together")]
 pub fn short<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Vec<Finding>> {
     let task = lab.task;
     let touch = |home: &Homed<S::Of>| Ok(home.access(|object| subject.touch(object))?);

@@ -58,6 +58,7 @@ fn members<const N: usize>(task: &Task, rank: usize) -> Outcome<[Member<N>; 2]> 
 
 /// Both groups with messages of N words. Each side finds its ticks for every burst; together they
 /// become windows.
+#[expect(clippy::too_many_lines, reason = "both sides of a measurement stand together")]
 fn with<const N: usize>(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let (task, clock) = (lab.task, Clock::calibrated());
     // The first window of each is to warm up.
