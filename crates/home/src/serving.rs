@@ -40,8 +40,9 @@ use upcall_shm::region::Shared as View;
 use upcall_shm::ring::SingleServer;
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_thread::Found;
+use upcall_transfer::Attended;
 use upcall_transfer::Pacing;
-use upcall_transfer::arrivals::{Arrivals, Attended};
+use upcall_transfer::arrivals::Arrivals;
 use upcall_transfer::look::Foresight;
 use upcall_transfer::post::{Post, Ringer};
 

@@ -29,7 +29,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_thread::{Found, Ticket, Waited};
-use upcall_transfer::arrivals::{Arrivals, Attended};
+use upcall_transfer::Attended;
+use upcall_transfer::arrivals::Arrivals;
 use upcall_transfer::post::Post;
 
 /// Greatest depth of handlers that run within sends that wait for room, whose handlers send, and

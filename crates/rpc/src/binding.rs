@@ -3,6 +3,7 @@
 //! Source: LRPC, section 3.1. What a call does is in `call.rs`.
 
 use crate::brought::{Stacks, aside};
+use crate::decode::{Decoder, Side};
 use crate::error::BindError;
 use crate::interface::{self, Interface, Procedure, Wanted, check_descriptors};
 use crate::link::{self, Asked, Link, refused};
@@ -487,5 +488,25 @@ impl Near {
 impl Drop for Near {
     fn drop(&mut self) {
         self.link.unbind(self.id);
+    }
+}
+
+impl Decoder<'_> {
+    /// The part of the binding that a result came through to which a handle of `interface` belongs;
+    /// `None` on the server's side, and if the binding does not carry that interface.
+    pub fn part(&self, interface: &'static Interface) -> Option<Binding> {
+        self.client()?.part(interface)
+    }
+
+    /// The binding that a result came through; `None` on the server's side.
+    pub fn binding(&self) -> Option<Binding> {
+        self.client().cloned()
+    }
+
+    fn client(&self) -> Option<&Binding> {
+        match self.side {
+            Side::Client(binding) => binding.downcast_ref(),
+            _ => None,
+        }
     }
 }

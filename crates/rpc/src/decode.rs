@@ -5,11 +5,11 @@
 //! small block cannot claim to be a large value. What the peer writes meanwhile changes values,
 //! never bounds.
 
-use crate::binding::Binding;
-use crate::interface::{Interface, Limits};
+use crate::interface::Limits;
 use crate::pace::{OF_MAKING, PIECE, Pace};
 use crate::session::Session;
 use crate::value::{Get, Layout};
+use std::any::Any;
 use std::cell::Cell;
 use std::collections::TryReserveError;
 use std::fmt;
@@ -35,7 +35,8 @@ pub struct Decoder<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side<'a> {
-    Client(&'a Binding),
+    /// The binding that a result came through.
+    Client(&'a dyn Any),
     Server(&'a Arc<Session>),
     /// For tests of the reading itself: there are no handles.
     None,
@@ -375,23 +376,6 @@ impl<'a> Decoder<'a> {
         match self.side {
             Side::Server(session) => Ok(session),
             _ => Err(Malformed::NoSuchHandle { handle }),
-        }
-    }
-
-    /// The part of the binding that a result came through to which a handle of `interface` belongs;
-    /// `None` on the server's side, and if the binding does not carry that interface.
-    pub fn part(&self, interface: &'static Interface) -> Option<Binding> {
-        match self.side {
-            Side::Client(binding) => binding.part(interface),
-            _ => None,
-        }
-    }
-
-    /// The binding that a result came through; `None` on the server's side.
-    pub fn binding(&self) -> Option<Binding> {
-        match self.side {
-            Side::Client(binding) => Some(binding.clone()),
-            _ => None,
         }
     }
 }

@@ -102,6 +102,10 @@ impl Default for Limits {
     }
 }
 
+/// Maximum number of bytes of segments that a client keeps for later calls. It gives back the rest
+/// at once.
+pub(crate) const KEPT_SEGMENTS: usize = 64 << 20;
+
 impl Procedure {
     /// Bytes of the A-stack that a call needs; 0 if slots alone do.
     pub fn astack_bytes(&self) -> u32 {
@@ -117,7 +121,7 @@ impl Interface {
         Footprint {
             channel: upcall_shm::channel::BYTES,
             astacks: self.plan().bytes(),
-            kept_segments: crate::link::KEEP,
+            kept_segments: KEPT_SEGMENTS,
         }
     }
 

@@ -34,6 +34,7 @@ mod peer;
 mod places;
 pub mod server;
 pub mod session;
+mod shared;
 mod turn;
 pub mod untyped;
 pub mod value;

@@ -7,7 +7,7 @@
 //! do not use it.
 
 use crate::error::BindError;
-use crate::interface::Mismatches;
+use crate::interface::{KEPT_SEGMENTS, Mismatches};
 use crate::places::Places;
 use crate::turn::{Turn, Turns};
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
@@ -45,9 +45,6 @@ const EAGER: Duration = Duration::from_micros(150);
 
 /// So long the server is given to take a notice that can wait.
 const SHORTLY: Duration = Duration::from_millis(2);
-
-/// Segments kept for later calls, in bytes; what is beyond is given back at once.
-pub(crate) const KEEP: usize = 64 << 20;
 
 /// The client's end of everything between two domains.
 pub(crate) struct Link {
@@ -752,7 +749,7 @@ impl Link {
     pub(crate) fn give_segment(&self, segment: Segment) {
         let mut segments = locked(&self.segments);
         let kept: usize = segments.kept.iter().map(|segment| segment.region.len()).sum();
-        if kept + segment.region.len() <= KEEP {
+        if kept + segment.region.len() <= KEPT_SEGMENTS {
             segments.kept.push(segment);
         } else {
             segments.overdue.push(segment.number);

@@ -5,9 +5,7 @@
 //! then to the other threads of its virtual processor. A client's call of any size delays others by
 //! the time of one piece, some 50 µs.
 
-use crate::value::Layout;
 use std::cell::Cell;
-use std::mem::needs_drop;
 use upcall_os::memory;
 use upcall_transfer::give_way;
 
@@ -53,20 +51,19 @@ impl Pace {
         }
     }
 
-    /// Frees a list: its values one by one, and its memory piece by piece where the C library would
-    /// return it to the kernel at once. That takes 0.1 ms for each MiB.
-    pub(crate) fn free<T: Layout>(&self, mut list: Vec<T>) {
-        if needs_drop::<T>() {
-            while let Some(value) = list.pop() {
-                value.free(self);
-                self.freed.set(self.freed.get() + 1);
-                if self.freed.get() >= MERGED {
-                    self.freed.set(0);
-                    memory::merge_freed();
-                }
-                self.spent(size_of::<T>().max(OF_FREEING));
-            }
+    /// Takes note that a value of so many bytes was freed.
+    pub(crate) fn freed(&self, bytes: usize) {
+        self.freed.set(self.freed.get() + 1);
+        if self.freed.get() >= MERGED {
+            self.freed.set(0);
+            memory::merge_freed();
         }
+        self.spent(bytes.max(OF_FREEING));
+    }
+
+    /// Frees a list whose values need no drop: piece by piece where the C library would return its
+    /// memory to the kernel at once. That takes 0.1 ms for each MiB.
+    pub(crate) fn free<T>(&self, list: Vec<T>) {
         memory::free_in_pieces(list, PIECE, |bytes| self.spent(bytes));
     }
 
@@ -87,6 +84,7 @@ mod tests {
     use crate::interface::Limits;
     use crate::session::Session;
     use crate::session::tests::account;
+    use crate::value::Layout;
     use crate::value::{Get, Put};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

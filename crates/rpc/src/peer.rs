@@ -9,16 +9,16 @@
 use crate::endpoint::Endpoint;
 use crate::interface::{Wanted, plan};
 use crate::keeper::Keeper;
-use crate::server::{Bound, ClientBinding, MOST_BINDINGS};
+use crate::server::{Bound, ClientBinding};
 use crate::session::Session;
+use crate::shared::Shared;
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
@@ -26,7 +26,6 @@ use upcall_os::clock;
 use upcall_os::fault::{Point, point};
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 use upcall_os::poll::Report;
-use upcall_os::reaper;
 use upcall_os::socket::{Connection, Message, Peer};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
@@ -47,56 +46,6 @@ const UNMAP_AT_ONCE: usize = 128 << 10;
 /// two mappings.
 const OF_CONNECTION: usize = 2;
 const OF_CHANNEL: (usize, usize) = (1, 2);
-
-/// What calls need of a client's state.
-pub(crate) struct Shared {
-    bindings: [OnceLock<Bound>; MOST_BINDINGS as usize],
-    /// Memory of the client. What counts it goes when it is unmapped, see [`Mapping::with`].
-    segments: RwLock<HashMap<u16, Arc<Region>>>,
-}
-
-impl Default for Shared {
-    fn default() -> Self {
-        Self {
-            bindings: [const { OnceLock::new() }; MOST_BINDINGS as usize],
-            segments: RwLock::default(),
-        }
-    }
-}
-
-impl Shared {
-    #[inline]
-    pub(crate) fn bound(&self, id: u16) -> Option<&Bound> {
-        self.bindings.get(usize::from(id))?.get()
-    }
-
-    pub(crate) fn segment(&self, number: u16) -> Option<Arc<Region>> {
-        self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
-    }
-
-    fn segments(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<u16, Arc<Region>>> {
-        self.segments.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets go of all segments. Each may be small, and all together are as much as the client was
-    /// permitted. So the reaper unmaps them, for the caller may be the clerk.
-    fn let_segments_go(&self) {
-        let all = std::mem::take(&mut *self.segments());
-        let bytes = all.values().map(|region| region.len()).sum();
-        reaper::free(all, bytes);
-    }
-}
-
-/// The reaper unmaps the A-stacks of all bindings likewise.
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.let_segments_go();
-        let all: Vec<_> =
-            self.bindings.iter_mut().filter_map(|bound| bound.get_mut()?.astacks.take()).collect();
-        let bytes = all.iter().map(|region| region.len()).sum();
-        reaper::free(all, bytes);
-    }
-}
 
 /// One client.
 pub(crate) struct ClientPeer {

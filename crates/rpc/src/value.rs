@@ -7,6 +7,7 @@
 use crate::decode::{Bytes, Decoder, Malformed};
 use crate::encode::{Encoder, piece};
 use crate::pace::{OF_ELEMENT, PIECE, Pace};
+use std::mem::needs_drop;
 use std::sync::Arc;
 
 /// A type with a place in a block.
@@ -216,7 +217,13 @@ impl<T: Layout> Layout for Vec<T> {
     const FIXED: bool = false;
 
     #[inline]
-    fn free(self, pace: &Pace) {
+    fn free(mut self, pace: &Pace) {
+        if needs_drop::<T>() {
+            while let Some(value) = self.pop() {
+                value.free(pace);
+                pace.freed(size_of::<T>());
+            }
+        }
         pace.free(self);
     }
 }

@@ -12,10 +12,7 @@
 //! each post's senders are in its bed. So the argument in [`sleep`](crate::sleep) holds for each
 //! post as if somebody slept there alone.
 
-use crate::idle;
 use crate::post::Post;
-use std::io;
-use std::rc::Rc;
 use upcall_thread::Found;
 
 /// Messages that a virtual processor looks for. All but [`serve`](Self::serve) neither block nor
@@ -36,56 +33,4 @@ pub trait Arrivals {
 
     /// Where their senders ring.
     fn post(&self) -> &Post;
-}
-
-/// The virtual processor of the caller looks for these from now on, until this is dropped or its
-/// scheduler has ended. Belongs to that processor.
-pub struct Attended {
-    arrivals: Rc<dyn Arrivals>,
-    life: u64,
-}
-
-impl Attended {
-    /// Checks that [`begin`](Self::begin) would not fail for the sake of the virtual processor.
-    ///
-    /// # Errors
-    /// The virtual processor of the caller was to poll, and could not begin to.
-    pub fn check() -> io::Result<()> {
-        idle::hindrance().map_or(Ok(()), Err)
-    }
-
-    /// `None` on an ordinary kernel thread, and under a scheduler that does not poll.
-    ///
-    /// # Errors
-    /// No memory or no descriptor left; or the virtual processor of the caller was to poll, and
-    /// could not begin to: nothing would look for what arrives.
-    pub fn begin(arrivals: Rc<dyn Arrivals>) -> io::Result<Option<Self>> {
-        let Some(processor) = idle::Processor::current() else {
-            return Self::check().map(|()| None);
-        };
-        idle::attend(processor.number, arrivals.clone())?;
-        Ok(Some(Self { arrivals, life: processor.life }))
-    }
-
-    /// Whether that processor still runs, and the caller on it.
-    #[inline]
-    pub fn is_here(&self) -> bool {
-        idle::Processor::current().is_some_and(|processor| processor.life == self.life)
-    }
-}
-
-impl Drop for Attended {
-    fn drop(&mut self) {
-        if let Some(processor) =
-            idle::Processor::current().filter(|processor| processor.life == self.life)
-        {
-            idle::attend_no_more(processor.number, &self.arrivals);
-        }
-    }
-}
-
-impl std::fmt::Debug for Attended {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Attended").field("here", &self.is_here()).finish_non_exhaustive()
-    }
 }

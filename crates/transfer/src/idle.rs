@@ -29,11 +29,11 @@
 //! right after the answer, without the way round by this loop (`work`): as long as it has no thread
 //! that is ready or waits for a time, nobody's lane has come or gone, and `TURNS` times in a row.
 
+pub(crate) mod attended;
 mod posts;
 mod stacks;
 mod view;
 
-pub(crate) use self::posts::{attend, attend_no_more};
 use self::view::{Left, View};
 use crate::domain::{self, Domain, MOST_PROCESSORS};
 use crate::pacer::{LONGEST, Pacing, hand_back};
@@ -56,9 +56,6 @@ use upcall_shm::channel::DEPTH;
 use upcall_shm::station::{Awake, State};
 use upcall_shm::tally::Came;
 use upcall_thread::{Found, Idle, Vp};
-
-/// So many looks are taken in a row.
-const LOOKS: usize = 16;
 
 /// So often in a row it spins before it says again where it runs.
 const SPINS_AT_A_PLACE: u32 = 64;

@@ -84,6 +84,8 @@ pub use domain::Domain;
 #[cfg(not(loom))]
 pub use handoff::HandOff;
 #[cfg(not(loom))]
+pub use idle::attended::Attended;
+#[cfg(not(loom))]
 pub use idle::{Processor, Processors};
 #[cfg(not(loom))]
 pub use pacer::Pacing;

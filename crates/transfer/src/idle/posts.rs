@@ -1,19 +1,15 @@
 //! A virtual processor's posts: the groups whose messages it looks for
 //! ([`arrivals`](crate::arrivals)).
 
-use super::{LOOKS, VIEW, View};
 use crate::arrivals::Arrivals;
-use crate::domain::Domain;
 use crate::look;
 use crate::sleep;
-use std::io;
 use std::rc::Rc;
-use upcall_os::poll::Report;
 use upcall_shm::station::Line;
 use upcall_thread::Found;
 
-/// The key of posts in the bed of a processor.
-const POST: u64 = 4;
+/// Number of looks in a row.
+pub(super) const LOOKS: usize = 16;
 
 /// Those that a processor looks at.
 pub(super) type Posts = Rc<[Rc<dyn Arrivals>]>;
@@ -63,6 +59,18 @@ impl Attending {
         found
     }
 
+    /// Looks at these too from now on.
+    pub(super) fn attend(&mut self, arrivals: Rc<dyn Arrivals>) {
+        self.posts = self.posts.iter().cloned().chain([arrivals]).collect();
+    }
+
+    /// Looks at these no longer. Returns what is to be dropped after the view is given back.
+    pub(super) fn attend_no_more(&mut self, arrivals: &Rc<dyn Arrivals>) -> impl Sized + use<> {
+        let is_it = |other: &Rc<dyn Arrivals>| Rc::ptr_eq(other, arrivals);
+        let rest = self.posts.iter().filter(|post| !is_it(post)).cloned().collect();
+        (self.due.take_if(|due| is_it(due)), std::mem::replace(&mut self.posts, rest))
+    }
+
     /// The work that was found, if it is of this kind.
     #[inline]
     pub(super) fn due(&mut self) -> Option<Rc<dyn Arrivals>> {
@@ -96,26 +104,4 @@ pub(super) fn announce(line: &Line, posts: &Posts) -> bool {
 pub(super) fn retract(line: &Line, posts: &Posts) {
     sleep::retract(&line.asleep);
     posts.iter().for_each(|post| post.post().retract());
-}
-
-/// The processor that the caller runs on, the domain's `number`, looks for these too.
-pub(crate) fn attend(number: usize, arrivals: Rc<dyn Arrivals>) -> io::Result<()> {
-    Domain::current()?.bed(number)?.set.add(arrivals.post().set(), POST, Report::EachRing)?;
-    VIEW.with_borrow_mut(|View { attending, .. }| {
-        attending.posts = attending.posts.iter().cloned().chain([arrivals]).collect();
-    });
-    Ok(())
-}
-
-/// It does so no longer.
-pub(crate) fn attend_no_more(number: usize, arrivals: &Rc<dyn Arrivals>) {
-    if let Ok(bed) = Domain::current().and_then(|domain| domain.bed(number)) {
-        bed.set.remove(arrivals.post().set());
-    }
-    let is_it = |other: &Rc<dyn Arrivals>| Rc::ptr_eq(other, arrivals);
-    // Dropped after the view is given back.
-    let _gone = VIEW.with_borrow_mut(|View { attending, .. }| {
-        let rest = attending.posts.iter().filter(|post| !is_it(post)).cloned().collect();
-        (attending.due.take_if(|due| is_it(due)), std::mem::replace(&mut attending.posts, rest))
-    });
 }

@@ -1,11 +1,11 @@
 //! What one virtual processor sees of its domain: the lanes and seats that it looks at, whose
 //! processor it is on, and how long it waits.
 
-use super::posts::Attending;
+use super::posts::{Attending, LOOKS};
 use super::stacks::Stacks;
 use super::{
-    BUSY_BETWEEN, FIRST_TIME, LOOKS, MOST_OF_DONOR, MOVE, Processors, QUIET_BETWEEN, SOON,
-    SOON_ENOUGH, SPINS_AT_A_PLACE, TIME_BETWEEN, WATCH, Work, is_asleep, number, say_where,
+    BUSY_BETWEEN, FIRST_TIME, MOST_OF_DONOR, MOVE, Processors, QUIET_BETWEEN, SOON, SOON_ENOUGH,
+    SPINS_AT_A_PLACE, TIME_BETWEEN, WATCH, Work, is_asleep, number, say_where,
 };
 use crate::domain::Domain;
 use crate::look;

@@ -1,0 +1,58 @@
+//! What the calls of one client need, on the server's side: its bindings, and its segments of memory.
+
+use crate::server::{Bound, MOST_BINDINGS};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use upcall_os::reaper;
+use upcall_shm::region::Region;
+
+/// What calls need of a client's state.
+pub(crate) struct Shared {
+    pub(crate) bindings: [OnceLock<Bound>; MOST_BINDINGS as usize],
+    /// Memory of the client. What counts it goes when it is unmapped, see
+    /// [`Mapping::with`](upcall_os::memory::Mapping::with).
+    segments: RwLock<HashMap<u16, Arc<Region>>>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            bindings: [const { OnceLock::new() }; MOST_BINDINGS as usize],
+            segments: RwLock::default(),
+        }
+    }
+}
+
+impl Shared {
+    #[inline]
+    pub(crate) fn bound(&self, id: u16) -> Option<&Bound> {
+        self.bindings.get(usize::from(id))?.get()
+    }
+
+    pub(crate) fn segment(&self, number: u16) -> Option<Arc<Region>> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
+    pub(crate) fn segments(&self) -> RwLockWriteGuard<'_, HashMap<u16, Arc<Region>>> {
+        self.segments.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of all segments. Each may be small, and all together are as much as the client was
+    /// permitted. So the reaper unmaps them, for the caller may be the clerk.
+    pub(crate) fn let_segments_go(&self) {
+        let all = std::mem::take(&mut *self.segments());
+        let bytes = all.values().map(|region| region.len()).sum();
+        reaper::free(all, bytes);
+    }
+}
+
+/// The reaper unmaps the A-stacks of all bindings likewise.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.let_segments_go();
+        let all: Vec<_> =
+            self.bindings.iter_mut().filter_map(|bound| bound.get_mut()?.astacks.take()).collect();
+        let bytes = all.iter().map(|region| region.len()).sum();
+        reaper::free(all, bytes);
+    }
+}

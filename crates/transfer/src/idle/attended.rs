@@ -1,0 +1,78 @@
+//! A virtual processor looks for messages of a group ([`arrivals`](crate::arrivals)).
+
+use super::{Processor, VIEW, hindrance};
+use crate::arrivals::Arrivals;
+use crate::domain::Domain;
+use std::io;
+use std::rc::Rc;
+use upcall_os::poll::Report;
+
+/// The key of posts in the bed of a processor.
+const POST: u64 = 4;
+
+/// The virtual processor of the caller looks for these from now on, until this is dropped or its
+/// scheduler has ended. Belongs to that processor.
+pub struct Attended {
+    arrivals: Rc<dyn Arrivals>,
+    life: u64,
+}
+
+impl Attended {
+    /// Checks that [`begin`](Self::begin) would not fail for the sake of the virtual processor.
+    ///
+    /// # Errors
+    /// The virtual processor of the caller was to poll, and could not begin to.
+    pub fn check() -> io::Result<()> {
+        hindrance().map_or(Ok(()), Err)
+    }
+
+    /// `None` on an ordinary kernel thread, and under a scheduler that does not poll.
+    ///
+    /// # Errors
+    /// No memory or no descriptor left; or the virtual processor of the caller was to poll, and
+    /// could not begin to: nothing would look for what arrives.
+    pub fn begin(arrivals: Rc<dyn Arrivals>) -> io::Result<Option<Self>> {
+        let Some(processor) = Processor::current() else {
+            return Self::check().map(|()| None);
+        };
+        attend(processor.number, arrivals.clone())?;
+        Ok(Some(Self { arrivals, life: processor.life }))
+    }
+
+    /// Whether that processor still runs, and the caller on it.
+    #[inline]
+    pub fn is_here(&self) -> bool {
+        Processor::current().is_some_and(|processor| processor.life == self.life)
+    }
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        if let Some(processor) =
+            Processor::current().filter(|processor| processor.life == self.life)
+        {
+            attend_no_more(processor.number, &self.arrivals);
+        }
+    }
+}
+
+impl std::fmt::Debug for Attended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Attended").field("here", &self.is_here()).finish_non_exhaustive()
+    }
+}
+
+/// The processor that the caller runs on, the domain's `number`, looks for these too.
+fn attend(number: usize, arrivals: Rc<dyn Arrivals>) -> io::Result<()> {
+    Domain::current()?.bed(number)?.set.add(arrivals.post().set(), POST, Report::EachRing)?;
+    VIEW.with_borrow_mut(|view| view.attending.attend(arrivals));
+    Ok(())
+}
+
+/// It does so no longer.
+fn attend_no_more(number: usize, arrivals: &Rc<dyn Arrivals>) {
+    if let Ok(bed) = Domain::current().and_then(|domain| domain.bed(number)) {
+        bed.set.remove(arrivals.post().set());
+    }
+    let _gone = VIEW.with_borrow_mut(|view| view.attending.attend_no_more(arrivals));
+}
