@@ -8,22 +8,20 @@ use crate::interfaces::trial::{Thing, Trial};
 use crate::interfaces::{changed, older, other, small};
 use crate::latch::{Holders, full_class};
 use crate::now;
+use crate::outcome::{Outcome, done, same, say, show};
 use crate::party::Said;
 use crate::relay;
 use crate::scenario::scenario;
 use crate::without_kernel::{to_server_without_kernel, without_kernel};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use upcall::thread::mpsc;
 use upcall::{BindError, CallError, Pacing, policy};
-
-/// What every command gives.
-pub(crate) type Outcome = Result<Vec<String>, Box<dyn Error>>;
 
 #[derive(Default)]
 struct Client {
@@ -42,32 +40,6 @@ pub fn run() {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split_whitespace().collect();
         say(client.obey(&words));
-    }
-}
-
-/// Says an outcome on standard output.
-pub fn say(outcome: Outcome) {
-    let said = match outcome {
-        Ok(words) => Said::Ok(words),
-        Err(error) => Said::error(&*error),
-    };
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{}", said.to_line()).and_then(|()| out.flush());
-}
-
-pub(crate) fn done() -> Outcome {
-    Ok(Vec::new())
-}
-
-pub(crate) fn show<const N: usize>(numbers: [u64; N]) -> Outcome {
-    Ok(numbers.iter().map(u64::to_string).collect())
-}
-
-pub(crate) fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Outcome {
-    if found == expected {
-        done()
-    } else {
-        Err(format!("wrong answer: {found:?}, not {expected:?}").into())
     }
 }
 
@@ -510,21 +482,6 @@ fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
     kinds.dedup();
     let last = ends.iter().map(|(at, _)| *at).max().unwrap_or(0);
     Ok([ends.len().to_string(), last.to_string()].into_iter().chain(kinds).collect())
-}
-
-/// Tries again and again until it is so many.
-pub(crate) fn until(
-    wanted: u64,
-    found: impl Fn() -> Result<u64, CallError>,
-) -> Result<(), Box<dyn Error>> {
-    let start = Instant::now();
-    while found()? != wanted {
-        if start.elapsed() > Duration::from_secs(60) {
-            return Err(format!("{} after 60 s, not {wanted}", found()?).into());
-        }
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    Ok(())
 }
 
 /// Calls of the first `kinds` kinds from two kernel threads and four user-level ones for so long,

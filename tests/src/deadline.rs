@@ -1,8 +1,9 @@
 //! Many callers that give up, at a deadline or at a word, and the same callers without that.
 
-use crate::client::{Outcome, one_call, say};
+use crate::client::one_call;
 use crate::dice::Dice;
 use crate::interfaces::trial::Trial;
+use crate::outcome::{Outcome, say};
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};

@@ -1,8 +1,8 @@
 //! Calls by who gives a processor, and by others.
 
-use crate::client::{Outcome, say, show};
 use crate::interfaces::trial::Trial;
 use crate::object::compute;
+use crate::outcome::{Outcome, say, show};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use upcall::{CallError, Pacing};

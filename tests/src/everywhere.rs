@@ -1,7 +1,7 @@
 //! One client of many servers.
 
-use crate::client::{Outcome, show};
 use crate::interfaces::trial::Trial;
+use crate::outcome::{Outcome, show};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Servers that do not keep to the protocol.
 
-use crate::client::say;
 use crate::dice::Dice;
+use crate::outcome::say;
 use crate::speech::{
     Answer, Refusal, Request, ToClient, ToServer, VERSION, any_list, outcome, plan,
 };

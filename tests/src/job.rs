@@ -1,7 +1,7 @@
 //! Jobs: a party that is a supervisor, one that asks supervisors, and members.
 
-use crate::client::{Outcome, done, say};
 use crate::now;
+use crate::outcome::{Outcome, done, say};
 use crate::party::Said;
 use std::cell::Cell;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! Calls that stay in a server until they are let out.
 
-use crate::client::{Outcome, done, same, show, until};
 use crate::interfaces::latch;
+use crate::outcome::{Outcome, done, same, show, until};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

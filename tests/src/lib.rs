@@ -26,6 +26,7 @@ pub mod job;
 mod latch;
 pub mod member;
 pub mod object;
+pub mod outcome;
 pub mod party;
 pub mod place;
 pub mod relay;

@@ -1,8 +1,8 @@
 //! A member of a group that does what it is told: one line in, one line out. Messages to each other
 //! member are numbered; who takes them sees that none is missing, doubled or out of order.
 
-use crate::client::Outcome;
-use crate::client::{done, say, show};
+use crate::outcome::Outcome;
+use crate::outcome::{done, say, show};
 use std::cell::RefCell;
 use std::io::BufRead;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Calls that go on from domain to domain, and come back.
 
-use crate::client::{Outcome, show};
 use crate::interfaces::relay::{self, Relay};
+use crate::outcome::{Outcome, show};
 use crate::party::Said;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

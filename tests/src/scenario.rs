@@ -1,7 +1,7 @@
 //! One client's life, short, with every step of binding and calling in it.
 
-use crate::client::{Outcome, same};
 use crate::interfaces::trial::{INTERFACE, Trial};
+use crate::outcome::{Outcome, same};
 use std::error::Error;
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Values whose sizes a client chooses: a server that allocates nothing without being ready for a
 //! refusal, and a client that sends and takes such values.
 
-use crate::client::{Outcome, same, show};
 use crate::interfaces::shapes::{Entry, Serve, Shapes};
+use crate::outcome::{Outcome, same, show};
 use upcall::Failure;
 
 /// The server's side. Its own memory can be refused, too.

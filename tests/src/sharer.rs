@@ -2,7 +2,7 @@
 //! line out. The object has two words that are to be equal, and each operation counts both up; in
 //! between it is torn.
 
-use crate::client::{Outcome, done, say, show};
+use crate::outcome::{Outcome, done, say, show};
 use std::io::BufRead;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@
 //! signal stack of Rust's standard library, which aborts where it cannot have one. Mappings of
 //! files that are not shared: they are libraries that the linker loads.
 
-use crate::client::say;
+use crate::outcome::say;
 use crate::party::Party;
 use crate::place::Place;
 use rustix::process::{

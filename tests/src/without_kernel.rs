@@ -1,7 +1,7 @@
 //! Calls in which the kernel has no part, or less than usual.
 
-use crate::client::{Outcome, done};
 use crate::interfaces::trial::Trial;
+use crate::outcome::{Outcome, done};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,

@@ -5,8 +5,7 @@
 //! object: what moves between them moves between processes in the same way. Each figure is the
 //! median of several rounds, in turns.
 
-use crate::told::json;
-use crate::{Done, FAINT, STRONG};
+use crate::told::{Done, FAINT, STRONG, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::ExitCode;

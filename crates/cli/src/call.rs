@@ -1,7 +1,6 @@
 //! `upcall call`: calls any procedure of any interface, by what its server says of it.
 
-use crate::told::{line, plain};
-use crate::{Done, FAINT};
+use crate::told::{Done, FAINT, line, plain};
 use std::process::ExitCode;
 use std::time::Duration;
 use upcall::directory;

@@ -1,8 +1,7 @@
 //! `upcall job`: the processes of a group, started, stopped and scheduled together.
 
 use crate::stat::seconds;
-use crate::told::{cell, json, line, plain};
-use crate::{Done, FAINT, STRONG, tell};
+use crate::told::{Done, FAINT, STRONG, cell, json, line, plain, tell};
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 use std::ffi::OsString;

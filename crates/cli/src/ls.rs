@@ -1,7 +1,6 @@
 //! `upcall ls`: the domains of this user, or servers on other machines, and what they export.
 
-use crate::told::{cell, json, line, plain};
-use crate::{Done, FAINT, STRONG};
+use crate::told::{Done, FAINT, STRONG, cell, json, line, plain};
 use serde::Serialize;
 use std::process::ExitCode;
 use upcall::directory::{self, Exported};

@@ -16,6 +16,7 @@ mod told;
 mod top;
 mod wit;
 
+use crate::told::tell;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -107,39 +108,4 @@ fn main() -> ExitCode {
         tell(&*error);
         ExitCode::FAILURE
     })
-}
-
-fn tell(error: &dyn std::error::Error) {
-    anstream::eprintln!("{ERROR}upcall:{ERROR:#} {}", told::plain(&error.to_string()));
-}
-
-const ERROR: anstyle::Style = anstyle::AnsiColor::Red.on_default().bold();
-const STRONG: anstyle::Style = anstyle::Style::new().bold();
-const FAINT: anstyle::Style = anstyle::Style::new().dimmed();
-
-type Done = Result<ExitCode, Box<dyn std::error::Error>>;
-
-/// `48 B`, `1.5 KiB`, `2 GiB`.
-fn size(bytes: u64) -> String {
-    const UNITS: [&str; 6] = [" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        (value, unit) = (value / 1024.0, unit + 1);
-    }
-    let text = format!("{value:.1}");
-    format!("{}{}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_told_in_the_largest_unit() {
-        let all = [0, 48, 1024, 1536, 1 << 20, (1 << 30) + 1, u64::MAX].map(size);
-        assert_eq!(all, ["0 B", "48 B", "1 KiB", "1.5 KiB", "1 MiB", "1 GiB", "16 EiB"]);
-    }
 }

@@ -5,9 +5,7 @@
 //! together say what waits. Nothing that stands there is believed to be anything but numbers and
 //! names.
 
-use crate::stat::share;
-use crate::told::cell;
-use crate::{FAINT, STRONG, size};
+use crate::told::{FAINT, STRONG, cell, share, size};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

@@ -5,9 +5,7 @@
 //! to be numbers and nothing else.
 
 use crate::members::is_there;
-use crate::stat::share;
-use crate::told::cell;
-use crate::{FAINT, STRONG, size};
+use crate::told::{FAINT, STRONG, cell, share, size};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 mod ps;
 
-use crate::Done;
+use crate::told::Done;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use upcall_pvm::{Place, Start};

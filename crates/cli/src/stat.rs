@@ -3,8 +3,7 @@
 
 use crate::members::{self, Members};
 use crate::objects::{self, Objects};
-use crate::told::{cell, json, line, plain};
-use crate::{Done, FAINT, STRONG};
+use crate::told::{Done, FAINT, STRONG, cell, json, line, plain, share, size};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -582,8 +581,8 @@ fn cells(row: &Row) -> [String; 15] {
         row.server.to_string(),
         calls,
         row.errors().to_string(),
-        crate::size(row.bytes_in),
-        crate::size(row.bytes_out),
+        size(row.bytes_in),
+        size(row.bytes_out),
         row.p50_below_ns.map_or_else(|| "-".into(), time),
         row.p99_below_ns.map_or_else(|| "-".into(), time),
         spins,
@@ -593,16 +592,6 @@ fn cells(row: &Row) -> [String; 15] {
         waits,
         remote,
     ]
-}
-
-/// `87%`, `<1%`; nothing is `-`.
-pub fn share(part: u64, all: u64) -> String {
-    match part as f64 / all.max(1) as f64 * 100.0 {
-        0.0 => "-".into(),
-        share if share < 1.0 => "<1%".into(),
-        // Not all, if it is not.
-        share => format!("{:.0}%", if part == all { share } else { share.min(99.0) }),
-    }
 }
 
 /// `< 512 ns`, `< 4.1 µs`.
@@ -630,8 +619,7 @@ fn sizes(rows: &[Row]) {
     let mut seen = 0_u64;
     for (at, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         seen = seen.saturating_add(count);
-        let bytes =
-            if at == 0 { "none".to_string() } else { format!("< {}", crate::size(1 << at)) };
+        let bytes = if at == 0 { "none".to_string() } else { format!("< {}", size(1 << at)) };
         let bar = "#".repeat((count as f64 / top as f64 * 40.0).ceil() as usize);
         println!(
             "{bytes:>10}  {:5.1} %  {:5.1} %  {bar}",
@@ -652,13 +640,6 @@ mod tests {
         assert_eq!(below(&[0, 0, 10, 0, 1], 0.5), Some(4));
         assert_eq!(below(&[0, 0, 10, 0, 1], 0.99), Some(16));
         assert_eq!(below(&[3], 0.99), Some(1));
-    }
-
-    #[test]
-    fn shares_of_calls_are_told_in_whole_parts_of_a_hundred() {
-        let all = [(0, 0), (0, 9), (1, 1000), (1, 100), (999, 1000), (7, 7)]
-            .map(|(part, all)| share(part, all));
-        assert_eq!(all, ["-", "-", "<1%", "1%", "99%", "100%"]);
     }
 
     #[test]

@@ -1,10 +1,47 @@
-//! What others say, for a terminal: their names, their errors, their source. It may be anybody's,
-//! and must neither steer the terminal nor hide or move what stands there.
+//! What the command prints: styles, sizes, shares, errors, JSON.
+//!
+//! Names, errors and sources of other programs are printed too. Any user may have chosen them, so
+//! they must neither steer the terminal nor hide or move text on it.
 
 use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter, PrettyFormatter, Serializer};
 use std::io::{self, Write};
+use std::process::ExitCode;
 use upcall_idl::steers;
+
+pub fn tell(error: &dyn std::error::Error) {
+    anstream::eprintln!("{ERROR}upcall:{ERROR:#} {}", plain(&error.to_string()));
+}
+
+const ERROR: anstyle::Style = anstyle::AnsiColor::Red.on_default().bold();
+pub const STRONG: anstyle::Style = anstyle::Style::new().bold();
+pub const FAINT: anstyle::Style = anstyle::Style::new().dimmed();
+
+pub type Done = Result<ExitCode, Box<dyn std::error::Error>>;
+
+/// `48 B`, `1.5 KiB`, `2 GiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = [" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1024.0, unit + 1);
+    }
+    let text = format!("{value:.1}");
+    format!("{}{}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
+}
+
+/// `87%`, `<1%`; nothing is `-`.
+pub fn share(part: u64, all: u64) -> String {
+    match part as f64 / all.max(1) as f64 * 100.0 {
+        0.0 => "-".into(),
+        share if share < 1.0 => "<1%".into(),
+        // Not all, if it is not.
+        share => format!("{:.0}%", if part == all { share } else { share.min(99.0) }),
+    }
+}
 
 /// Without what terminals take for commands, and without what is not seen or changes the order of
 /// what is. Lines stay.
@@ -121,6 +158,19 @@ pub mod tests {
 
     pub fn is_clean(text: &str) -> bool {
         !text.chars().any(|c| steers(c) && c != '\n')
+    }
+
+    #[test]
+    fn sizes_are_told_in_the_largest_unit() {
+        let all = [0, 48, 1024, 1536, 1 << 20, (1 << 30) + 1, u64::MAX].map(size);
+        assert_eq!(all, ["0 B", "48 B", "1 KiB", "1.5 KiB", "1 MiB", "1 GiB", "16 EiB"]);
+    }
+
+    #[test]
+    fn shares_of_calls_are_told_in_whole_parts_of_a_hundred() {
+        let all = [(0, 0), (0, 9), (1, 1000), (1, 100), (999, 1000), (7, 7)]
+            .map(|(part, all)| share(part, all));
+        assert_eq!(all, ["-", "-", "<1%", "1%", "99%", "100%"]);
     }
 
     #[test]

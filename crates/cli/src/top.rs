@@ -8,8 +8,9 @@ mod objects;
 
 use crate::members::{self, Member, Members};
 use crate::objects::{Object, Objects};
-use crate::stat::{self, Row, Server, Total, share, time};
-use crate::{Done, size, told};
+use crate::stat::{self, Row, Server, Total, time};
+use crate::told;
+use crate::told::{Done, share, size};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};

@@ -41,6 +41,8 @@ use upcall_ulp::{Aside, Block, Crash, Stopped, Worker};
 
 /// By which a task is ended that another one kills.
 const SIGTERM: i32 = 15;
+/// The kernel's number of the error of a call that a signal interrupts.
+const EINTR: i64 = 4;
 /// So many hand-offs at most before whoever is first in the queue runs.
 const HAND_OFFS: u32 = 64;
 /// After so many turns it is looked whether somebody's time has come.

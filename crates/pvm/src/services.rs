@@ -5,34 +5,15 @@
 //! asked from any process.
 
 mod contexts;
+mod effect;
 mod groups;
 mod mailboxes;
 mod notices;
 
+pub use self::effect::Effect;
 use crate::error;
 use crate::tid::Tid;
 use crate::wire::{Packet, Reader};
-
-/// What comes of a question or of an end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// What a task has asked for, now or before, is answered: a code, below 0 an error, and what
-    /// the library reads.
-    Answer(Tid, i32, Packet),
-    /// A message, as by `pvm_send`.
-    Message {
-        /// From whom, as programs see it: a task's, or [`HOST`](crate::tid::HOST).
-        from: i32,
-        /// To whom.
-        to: Tid,
-        /// Its tag.
-        tag: i32,
-        /// Its context.
-        context: i32,
-        /// What is in it.
-        data: Packet,
-    },
-}
 
 /// See the module.
 #[derive(Debug, Default)]

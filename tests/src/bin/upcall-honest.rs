@@ -9,7 +9,7 @@ use std::io::BufRead;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use upcall::message::{Event, Group, Handlers, Joining, Kind, Pacing, Rank, RunError, SendError};
-use upcall_tests::client::say;
+use upcall_tests::outcome::say;
 
 type Outcome = Result<Vec<String>, Box<dyn std::error::Error>>;
 

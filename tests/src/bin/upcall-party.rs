@@ -5,10 +5,11 @@ use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_sig
 use std::io::BufRead;
 use std::path::Path;
 use upcall::{Ceilings, Pacing, Server, policy};
-use upcall_tests::client::{self, say};
+use upcall_tests::client;
 use upcall_tests::hoard::Hoard;
 use upcall_tests::interfaces::{hoard::hoard, latch, other::other, relay, shapes, small, trial};
 use upcall_tests::object::{Latch, Object};
+use upcall_tests::outcome::say;
 use upcall_tests::relay::Station;
 use upcall_tests::shapes::Server as Shapes;
 use upcall_tests::{hostile, impostor};

@@ -1,9 +1,9 @@
 //! A client that takes all that a server of `hoard` lets it have, and keeps it until it ends.
 
 use super::lanes::{Expected, Lane};
-use crate::client::{Outcome, say, show};
 use crate::dice::Dice;
 use crate::interfaces::hoard::hoard::{Hoard, INTERFACE, Thing};
+use crate::outcome::{Outcome, say, show};
 use crate::segments::{allocate, bring, file, in_segment, list};
 use crate::speech::{Answer, Caller, Came, Hold, Request, Speaker, bind_all, outcome, plan, tag};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};

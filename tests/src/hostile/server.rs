@@ -10,9 +10,9 @@ mod answers;
 mod calls;
 
 use self::calls::Calls;
-use crate::client::{say, show};
 use crate::dice::Dice;
 use crate::impostor::listen;
+use crate::outcome::{say, show};
 use crate::speech::{Answer, Request, ToServer, any_list, plan};
 use std::io::BufRead;
 use std::os::fd::{AsFd, OwnedFd};

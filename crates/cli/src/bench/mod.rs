@@ -11,7 +11,7 @@ mod rpc;
 mod threads;
 mod urpc;
 
-use crate::Done;
+use crate::told::Done;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;

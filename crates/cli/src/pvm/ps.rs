@@ -1,7 +1,6 @@
 //! `upcall pvm ps`: machines, and what their tasks do.
 
-use crate::told::{cell, json, line, plain};
-use crate::{Done, FAINT, STRONG, size};
+use crate::told::{Done, FAINT, STRONG, cell, json, line, plain, size};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::process::ExitCode;

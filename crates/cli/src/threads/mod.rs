@@ -24,7 +24,7 @@ mod text;
 mod thread;
 mod unwind;
 
-use crate::Done;
+use crate::told::Done;
 use code::Code;
 use image::Image;
 use process::Process;

@@ -7,7 +7,7 @@ use super::process::Process;
 use super::snapshot::{Processor, Snapshot};
 use super::thread::{Kind, State, Thread, Wait};
 use super::unwind::Calls;
-use crate::{FAINT, STRONG};
+use crate::told::{FAINT, STRONG};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;

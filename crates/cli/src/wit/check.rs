@@ -1,6 +1,6 @@
 //! `upcall wit check`: whether an interface compiles, and all that is wrong with it.
 
-use crate::{Done, FAINT, tell};
+use crate::told::{Done, FAINT, tell};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -1,6 +1,7 @@
 //! `upcall wit diff`: what a new version of an interface means for programs that exist.
 
-use crate::{Done, FAINT, STRONG, tell, told};
+use crate::told;
+use crate::told::{Done, FAINT, STRONG, tell};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;

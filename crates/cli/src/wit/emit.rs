@@ -1,6 +1,6 @@
 //! `upcall wit emit`: the WIT of interfaces that are written in Rust.
 
-use crate::Done;
+use crate::told::Done;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

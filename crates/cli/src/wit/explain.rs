@@ -2,7 +2,8 @@
 //! how much memory all of that can take, before anything runs.
 
 use crate::call::describe;
-use crate::{Done, FAINT, STRONG, size, told};
+use crate::told;
+use crate::told::{Done, FAINT, STRONG, size};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;

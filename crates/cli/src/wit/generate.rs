@@ -1,7 +1,7 @@
 //! `upcall wit generate`: stubs as a file, for who wants to read them, or builds without a build
 //! script.
 
-use crate::Done;
+use crate::told::Done;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use upcall_idl::CNames;

@@ -1,12 +1,11 @@
 //! `upcall wit`: interface definitions, without a server.
+use crate::told::Done;
 
 mod check;
 mod diff;
 mod emit;
 mod explain;
 mod generate;
-
-use crate::Done;
 
 /// Works on interface definitions, without a server.
 #[derive(clap::Subcommand)]

@@ -1,7 +1,6 @@
 //! What a task asks for through the gate.
 
-use super::signal::EINTR;
-use super::{HAND_OFFS, Next, Node, outside};
+use super::{EINTR, HAND_OFFS, Next, Node, outside};
 use crate::error;
 use crate::ops;
 use crate::task::{State, Task, Want};

@@ -5,13 +5,11 @@
 //! function of the library's is under way; else at the next interrupt at which that is so, or when
 //! the task waits for something.
 
-use super::{End, Node};
+use super::{EINTR, End, Node};
 use crate::task::State;
 use std::time::{Duration, Instant};
 use upcall_ulp::Signalled;
 
-/// The kernel's number for what a signal interrupts.
-pub(super) const EINTR: i64 = 4;
 const SIGALRM: i32 = 14;
 
 impl Node {

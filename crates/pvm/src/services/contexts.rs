@@ -4,7 +4,7 @@
 //! for it, which alone can give it back, and goes with it. PVM gives numbers in their order, too,
 //! so that what is still on its way in an old context is received in no new one.
 
-use super::Effect;
+use super::effect::Effect;
 use crate::error;
 use crate::ops::{OP_CONTEXT_FREE, OP_CONTEXT_NEW};
 use crate::tid::Tid;

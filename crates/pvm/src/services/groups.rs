@@ -7,7 +7,7 @@
 //! when a member ends that others wait for ([`Meeting`]), and when a count is given that nobody can
 //! meet.
 
-use super::Effect;
+use super::effect::Effect;
 use crate::error;
 use crate::ops::*;
 use crate::tid::Tid;

@@ -5,7 +5,7 @@
 //! put an entry may replace it; what is deleted is answered by its index; and a pattern is a part
 //! of a name, in which `*` stands for anything, and no regular expression.
 
-use super::Effect;
+use super::effect::Effect;
 use crate::error;
 use crate::ops::*;
 use crate::tid::Tid;

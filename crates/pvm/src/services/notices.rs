@@ -7,7 +7,7 @@
 //! them unless it is withdrawn; and no two tasks have a route of their own, so that its end is told
 //! of at once, by the task itself, as PVM does where there is none.
 
-use super::Effect;
+use super::effect::Effect;
 use crate::error;
 use crate::ops::OP_NOTIFY;
 use crate::tid::{THIS_HOST, Tid};

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 use upcall_shm::slot::{Image, NO_ASTACK, Place};
-use upcall_tests::client::say;
+use upcall_tests::outcome::say;
 use upcall_tests::segments::{allocate, bring, bytes_of_texts, file, in_segment, list, texts};
 use upcall_tests::speech::{Hold, LOOKS, Request, outcome, tag};
 

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io::{BufRead, Read, Write};
 use std::os::fd::AsFd;
 use upcall::{Bytes, Pacing, Server};
-use upcall_tests::client::say;
+use upcall_tests::outcome::say;
 
 /// The interface that the hostile clients and the bystander call.
 #[allow(missing_docs, reason = "generated; the WIT has the documentation")]

@@ -5,8 +5,8 @@ use crate::serve::interface::load::Load;
 use std::error::Error;
 use std::io::{BufRead, Read, Write};
 use std::time::Duration;
-use upcall_tests::client::say;
 use upcall_tests::now;
+use upcall_tests::outcome::say;
 
 /// Pause between two operations.
 const PAUSE: Duration = Duration::from_micros(500);

@@ -205,13 +205,13 @@ fn play(place: &[&str], words: &[&str]) -> ExitCode {
             };
             let length = Duration::from_millis(50 + role.dice(2).below(600));
             let walked = hostile::member::walk(&place, role.dice(1).any(), length);
-            upcall_tests::client::say(walked.map(|steps| vec![steps.to_string()]));
+            upcall_tests::outcome::say(walked.map(|steps| vec![steps.to_string()]));
             let _ = kill_process(getpid(), Signal::KILL);
         }
         ["home", name] => home::run(&role, name),
         ["guest", lane, name, slot] => home::visit(&role, number(lane), name, number(slot)),
         ["hostile", socket, steps] => {
-            upcall_tests::client::say(hostile::walk(
+            upcall_tests::outcome::say(hostile::walk(
                 Path::new(socket),
                 role.dice(1).any(),
                 number(steps) as u64,
