@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Finds import circles between the modules of each crate, and fails if one is too large.
+
+usage: tests/circles.py [--why] [CRATE…]
+
+A module imports another one if its code names it by a path that starts with `crate::`, `super::`
+or `self::`, or by the name of a child module. Re-exports are followed to the module that has the
+item. Tests within a module (`#[cfg(test)]`) do not count, and neither does `mod child;`.
+
+A circle is a set of modules each of which reaches every other one by imports. MOST is the largest
+circle that a crate may have. ALLOWED has the crates that are not there yet, with today's size,
+which may shrink only.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST = 4
+ALLOWED = {"bindings/python": 8, "cli": 8, "home": 14, "message": 16, "thread": 18}
+
+
+def strip(text: str) -> str:
+    """The code without comments, strings, and items behind `#[cfg(test)]`."""
+    text = re.sub(r'//[^\n]*|/\*.*?\*/|\bb?r#*".*?"#*|\bb?"(?:\\.|[^"\\])*"', "", text, flags=re.S)
+    out, at = [], 0
+    for found in re.finditer(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*", text):
+        if found.start() < at:
+            continue
+        out.append(text[at:found.start()])
+        end = re.compile(r"[{;]").search(text, found.end())
+        if end is None:
+            break
+        at = end.end()
+        depth = 1 if end.group() == "{" else 0
+        while depth and at < len(text):
+            depth += {"{": 1, "}": -1}.get(text[at], 0)
+            at += 1
+    out.append(text[at:])
+    return "".join(out)
+
+
+def leaves(tree: str) -> list[list[str]]:
+    """The paths of a use tree: `a::{b, c::{d, self}}` has a::b, a::c::d and a::c."""
+    tree = tree.strip()
+    opening = tree.find("{")
+    if opening < 0:
+        path = re.sub(r"\s+as\s+\w+$", "", tree)
+        return [[part.strip() for part in path.split("::")]] if path else []
+    head = [part.strip() for part in tree[:opening].strip().rstrip(":").split("::") if part.strip()]
+    parts, depth, begin = [], 0, opening + 1
+    for at in range(opening, len(tree)):
+        depth += {"{": 1, "}": -1}.get(tree[at], 0)
+        if (tree[at] == "," and depth == 1) or (tree[at] == "}" and depth == 0):
+            parts.append(tree[begin:at])
+            begin = at + 1
+    found = [head + leaf for part in parts for leaf in leaves(part)]
+    return [leaf[:-1] if leaf[-1] == "self" else leaf for leaf in found]
+
+
+class Crate:
+    def __init__(self, folder: Path):
+        self.name = folder.relative_to(ROOT).as_posix().removeprefix("crates/")
+        source = folder / "src"
+        self.code: dict[str, str] = {}
+        for path in sorted(source.rglob("*.rs")):
+            parts = list(path.relative_to(source).with_suffix("").parts)
+            if parts[0] == "bin" or parts[-1] == "tests" or path.name == "build.rs":
+                continue
+            if parts[-1] in ("mod", "lib", "main"):
+                parts.pop()
+            self.code["::".join(parts)] = strip(path.read_text())
+        # Modules within a file are their file's.
+        self.exports = {name: self.reexported(name) for name in self.code}
+
+    def absolute(self, module: str, path: list[str]) -> list[str] | None:
+        """A path from the crate's root; None if it leads to another crate."""
+        base = module.split("::") if module else []
+        if path[0] == "crate":
+            return path[1:]
+        if path[0] == "self":
+            return base + path[1:]
+        if path[0] == "super":
+            while path and path[0] == "super":
+                base, path = base[:-1], path[1:]
+            return base + path
+        if "::".join([*base, path[0]]) in self.code:
+            return base + path
+        return None
+
+    def reexported(self, module: str) -> dict[str, list[str]]:
+        """What `pub use` makes of a module's own, and where it is."""
+        found = {}
+        for tree in re.findall(r"\bpub(?:\([^)]*\))?\s+use\s+([^;]+);", self.code[module]):
+            for leaf in leaves(tree):
+                path = self.absolute(module, leaf)
+                if path is not None:
+                    found[leaf[-1]] = path
+        return found
+
+    def home(self, path: list[str]) -> str | None:
+        """The module that has what a path names."""
+        for _ in range(8):
+            for length in range(len(path), -1, -1):
+                module = "::".join(path[:length])
+                if module not in self.code:
+                    continue
+                onward = self.exports[module].get(path[length]) if length < len(path) else None
+                if onward is None or onward == path:
+                    return module
+                path = onward + path[length + 1:]
+                break
+        return None
+
+    def imports(self) -> dict[str, dict[str, str]]:
+        """For each module those that it imports, each with one of the paths."""
+        graph: dict[str, dict[str, str]] = {}
+        for module, code in self.code.items():
+            paths = []
+            for public, tree in re.findall(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", code):
+                # What a module only passes on it does not need itself.
+                if not public:
+                    paths += leaves(tree)
+            rest = re.sub(r"\buse\s+[^;]+;", "", code)
+            for text in re.findall(r"(?<![\w:])(?:crate|super|self)(?:::\w+)+", rest):
+                paths.append(text.split("::"))
+            base = module.split("::") if module else []
+            for text in re.findall(r"(?<![\w:.])[a-z_]\w*(?:::\w+)+", rest):
+                first = text.split("::")[0]
+                if "::".join([*base, first]) in self.code:
+                    paths.append(text.split("::"))
+            graph[module] = {}
+            for path in paths:
+                whole = self.absolute(module, path)
+                home = None if whole is None else self.home(whole)
+                if home is not None and home != module:
+                    graph[module].setdefault(home, "::".join(path))
+        return graph
+
+
+def circles(graph: dict[str, dict[str, str]]) -> list[list[str]]:
+    """The strongly connected parts of more than one module, the largest first."""
+    def reach(start: str) -> set[str]:
+        seen, todo = set(), [start]
+        while todo:
+            for one in graph[todo.pop()]:
+                if one not in seen:
+                    seen.add(one)
+                    todo.append(one)
+        return seen
+
+    reached = {module: reach(module) for module in graph}
+    found, known = [], set()
+    for module in graph:
+        if module not in known and module in reached[module]:
+            part = sorted(one for one in reached[module] if module in reached[one])
+            known.update(part)
+            if len(part) > 1:
+                found.append(part)
+    return sorted(found, key=len, reverse=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("crates", nargs="*", metavar="CRATE", help="only these, as `rpc` or `bindings/c`")
+    parser.add_argument("--why", action="store_true", help="print the imports within each circle")
+    options = parser.parse_args()
+    folders = [path.parent for path in sorted(ROOT.glob("**/Cargo.toml"))
+               if "target" not in path.parts and (path.parent / "src").is_dir()]
+    wrong = 0
+    for crate in (Crate(folder) for folder in folders):
+        if options.crates and crate.name not in options.crates:
+            continue
+        graph = crate.imports()
+        found = circles(graph)
+        most = ALLOWED.get(crate.name, MOST)
+        largest = len(found[0]) if found else 0
+        if largest > most or (crate.name in ALLOWED and largest < most) or options.crates:
+            print(f"{crate.name}: the largest circle has {largest} of {len(graph)} modules; {most} are allowed")
+            wrong += largest != most and (largest > most or crate.name in ALLOWED)
+            for part in found if options.why or options.crates else found[:1]:
+                print("  " + " ".join(one or "(root)" for one in part))
+                if options.why:
+                    for module in part:
+                        for other, path in sorted(graph[module].items()):
+                            if other in part:
+                                print(f"    {module or '(root)'} → {other or '(root)'}   by {path}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
