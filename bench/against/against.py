@@ -35,11 +35,11 @@ edition = "2024"
 [workspace]
 
 [dependencies]
-upcall = {{ path = "{tree}/upcall" }}
+upcall = {{ path = "{crates}/upcall" }}
 rustix = {{ version = "1.1", features = ["thread"] }}
 
 [build-dependencies]
-upcall-idl = {{ path = "{tree}/idl" }}
+upcall-idl = {{ path = "{crates}/idl" }}
 
 [profile.release]
 codegen-units = 1
@@ -67,7 +67,9 @@ def build(name: str, tree: Path) -> Path:
     """Builds the program with the library in `tree`."""
     package = TARGET / name / "package"
     package.mkdir(parents=True, exist_ok=True)
-    (package / "Cargo.toml").write_text(MANIFEST.format(tree=tree))
+    # Before 128caec the crates were in the root.
+    crates = tree / "crates" if (tree / "crates").exists() else tree
+    (package / "Cargo.toml").write_text(MANIFEST.format(crates=crates))
     (package / "Cargo.lock").write_bytes((tree / "Cargo.lock").read_bytes())
     for part in ["build.rs", "src", "wit"]:
         if not (package / part).exists():
