@@ -17,11 +17,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
 use std::io::{self, BufRead};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use upcall::thread::mpsc;
 use upcall::{BindError, CallError, Pacing, policy};
+use upcall_os::lock::Mutex;
 
 #[derive(Default)]
 struct Client {
@@ -438,7 +439,7 @@ fn call_until_it_fails(trial: &Trial, number: usize, begun: &AtomicU64, ends: &E
                 }
                 other => other.to_line().replace(' ', "_"),
             };
-            return ends.lock().unwrap_or_else(PoisonError::into_inner).push((at, kind));
+            return ends.lock().push((at, kind));
         }
     }
 }
@@ -476,7 +477,7 @@ fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
         say(done());
         Ok(())
     })?;
-    let ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+    let ends = ends.lock();
     let mut kinds: Vec<String> = ends.iter().map(|(_, kind)| kind.clone()).collect();
     kinds.sort();
     kinds.dedup();
@@ -499,8 +500,7 @@ fn honest(trial: &Trial, time: Duration, kinds: u64) -> Outcome {
                 let start = Instant::now();
                 let which = (dice.any() % kinds) as usize;
                 if let Err(error) = one_call(trial, which, &mut dice) {
-                    *failed.lock().unwrap_or_else(PoisonError::into_inner) =
-                        Some(format!("call {}: {error}", which % 6));
+                    *failed.lock() = Some(format!("call {}: {error}", which % 6));
                     stop.store(true, Ordering::Relaxed);
                 }
                 calls.fetch_add(1, Ordering::Relaxed);
@@ -530,7 +530,7 @@ fn honest(trial: &Trial, time: Duration, kinds: u64) -> Outcome {
         });
     });
     let (calls, worst, failed, _) = &*shared;
-    match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    match failed.lock().take() {
         Some(text) => Err(text.into()),
         None => show([calls.load(Ordering::Relaxed), worst.load(Ordering::Relaxed)]),
     }
@@ -615,7 +615,7 @@ fn endure(name: &str, time: Duration) -> Outcome {
                     }
                     let start = Instant::now();
                     let outcome = one_call(trial, dice.any() as usize, &mut dice);
-                    let mut counts = shared.1.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut counts = shared.1.lock();
                     counts.0 += 1;
                     counts.2 = counts.2.max(start.elapsed().as_nanos() as u64);
                     if let Err(error) = outcome {
@@ -647,7 +647,7 @@ fn endure(name: &str, time: Duration) -> Outcome {
                 threads.into_iter().for_each(|thread| drop(thread.join()));
             })?;
         }
-        let counts = *shared.1.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = *shared.1.lock();
         (calls, errors, worst) = (calls + counts.0, errors + counts.1, worst.max(counts.2));
     }
     show([binds, calls, errors, worst])
@@ -701,7 +701,7 @@ pub fn spare_descriptors(spare: u64) -> Outcome {
     const MANY: u64 = 1000;
 
     static FILLERS: Mutex<Vec<std::fs::File>> = Mutex::new(Vec::new());
-    let mut fillers = FILLERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut fillers = FILLERS.lock();
     fillers.clear();
     // The limit is on numbers, not on their count. A descriptor with a number beyond it could be
     // closed and not be opened again; so it is above all of them, and the free numbers below are

@@ -6,9 +6,10 @@ use crate::interfaces::trial::Trial;
 use crate::outcome::{Outcome, say};
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use upcall::{Abandon, CallError, Pacing};
+use upcall_os::lock::Mutex;
 
 #[derive(Default)]
 struct Tally {
@@ -33,7 +34,7 @@ impl Tally {
     }
 
     fn is_wrong(&self, what: String) {
-        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+        self.wrong.lock().push(what);
     }
 
     /// A call that is given up, and one that is not, of the kind that `number` chooses.
@@ -157,7 +158,7 @@ pub(crate) fn deadlines(
         }
         Ok(all_dropped(trial)?)
     })?;
-    let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+    let wrong = tally.wrong.lock();
     if wrong.is_empty() { Ok(vec![made.to_string()]) } else { Err(wrong.join("; ").into()) }
 }
 
@@ -208,7 +209,7 @@ pub(crate) fn close_deadlines(
         one_call(trial, number, &mut Dice::new(1))?;
     }
     all_dropped(trial)?;
-    let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+    let wrong = tally.wrong.lock();
     match wrong.first() {
         Some(wrong) => Err(wrong.clone().into()),
         None => Ok([&tally.done, &tally.sent, &tally.unsent]

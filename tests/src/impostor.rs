@@ -6,10 +6,11 @@ use crate::speech::{
     Answer, Refusal, Request, ToClient, ToServer, VERSION, any_list, outcome, plan,
 };
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use upcall_os::bell::Bell;
+use upcall_os::lock::Mutex;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Listener, Received};
 use upcall_shm::channel::{self, Channel};
@@ -67,18 +68,15 @@ impl Given {
     }
 
     fn enter(&self, number: u16, region: Option<Arc<Region>>) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(region.map(|region| (number, region)));
+        self.0.lock().extend(region.map(|region| (number, region)));
     }
 
     fn ring(&self) {
-        self.1.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Bell::ring);
+        self.1.lock().iter().for_each(Bell::ring);
     }
 
     fn all(&self) -> Memories {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
@@ -185,7 +183,7 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
             }
             (_, Request::OpenLane { vp: Some(_), .. }) => {
                 let bell = descriptors.next().and_then(|fd| Bell::adopt(fd).ok());
-                given.1.lock().unwrap_or_else(PoisonError::into_inner).extend(bell);
+                given.1.lock().extend(bell);
                 continue;
             }
             (_, Request::List) => Answer::Refused(Refusal::Denied("no".into())),

@@ -19,7 +19,8 @@ use rustix::process::{
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_os::seccomp::{Listener, Reply, Waiting, listen};
 
 /// What a system call takes.
@@ -170,7 +171,7 @@ fn read(path: &Path) -> String {
 }
 
 fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }
 
 impl State {

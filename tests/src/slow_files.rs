@@ -16,9 +16,10 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
+use upcall_os::lock::{Mutex, MutexGuard};
 
 const FILE: &str = "file";
 const FILES_NUMBER: INodeNo = INodeNo(2);
@@ -45,7 +46,7 @@ impl Closings {
 }
 
 fn locked(closings: &Mutex<Closings>) -> MutexGuard<'_, Closings> {
-    closings.lock().unwrap_or_else(PoisonError::into_inner)
+    closings.lock()
 }
 
 struct Answers {

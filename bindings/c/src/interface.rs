@@ -3,7 +3,7 @@
 use crate::error::{Problem, text};
 use std::ffi::c_char;
 use std::slice;
-use std::sync::{Mutex, PoisonError};
+use upcall_os::lock::Mutex;
 use upcall_rpc::{Extent, Interface, Limits, Part, Procedure};
 
 /// What of the header the library was built with.
@@ -67,7 +67,7 @@ pub unsafe fn known(interface: *const CInterface) -> Result<&'static Interface, 
     }
     // SAFETY: the caller's contract: the descriptor is generated, and its texts are literals.
     let built = unsafe { build(told) }?;
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.lock();
     if let Some(same) = known.iter().find(|one| equal(one, &built)) {
         return Ok(same);
     }

@@ -23,9 +23,10 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::{Condvar, Mutex, MutexGuard};
 use upcall_os::poll::Report;
 use upcall_os::socket::Peer;
 use upcall_shm::hybrid::{Inherited, PLACES};
@@ -308,7 +309,7 @@ struct Stir {
 
 impl Stir {
     fn call(&self) {
-        *locked(&self.is_called) = true;
+        *self.is_called.lock() = true;
         self.call.notify_one();
     }
 
@@ -318,9 +319,10 @@ impl Stir {
             self.waits.fetch_add(1, Ordering::Relaxed);
             if self.is_endless.load(Ordering::Relaxed) { Duration::from_secs(3600) } else { limit }
         };
-        let is_called = locked(&self.is_called);
-        let waited = self.call.wait_timeout_while(is_called, limit, |is_called| !*is_called);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+        let is_called = self.is_called.lock();
+        let (mut is_called, _) =
+            self.call.wait_timeout_while(is_called, limit, |is_called| !*is_called);
+        *is_called = false;
     }
 }
 
@@ -341,18 +343,6 @@ struct Dead {
 struct Settling {
     party: Ours,
     repair: Repair,
-}
-
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
 }
 
 impl Inner {
@@ -394,7 +384,7 @@ impl Inner {
 
 impl Object {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        locked(&self.inner)
+        self.inner.lock()
     }
 
     /// A place, and the party in it. `None`: all are taken.
@@ -431,7 +421,7 @@ impl Object {
     /// a place just now.
     pub(crate) fn may_be_known(&self, place: u64) -> bool {
         let word = usize::try_from(place / 64).ok();
-        let Ok(inner) = self.inner.try_lock() else { return true };
+        let Some(inner) = self.inner.try_lock() else { return true };
         word.and_then(|word| inner.places.get(word))
             .is_some_and(|word| word >> (place % 64) & 1 != 0)
     }
@@ -472,12 +462,12 @@ impl Object {
     }
 
     pub(crate) fn desk(&self) -> Option<Arc<Desk>> {
-        locked(&self.desk).clone()
+        self.desk.lock().clone()
     }
 
     /// From now on somebody serves it. False: somebody does already.
     pub(crate) fn is_served_by(&self, desk: &Arc<Desk>) -> bool {
-        let mut own = locked(&self.desk);
+        let mut own = self.desk.lock();
         let free = own.is_none();
         if free {
             *own = Some(desk.clone());
@@ -487,7 +477,7 @@ impl Object {
 
     /// Nobody does any more: who has brought a lane is told, by the end of its connection.
     pub(crate) fn is_served_no_more(&self) {
-        *locked(&self.desk) = None;
+        *self.desk.lock() = None;
         let guests =
             self.inner().guests.iter().map(|known| known.guest.clone()).collect::<Vec<_>>();
         guests
@@ -635,7 +625,7 @@ impl Object {
     /// in the middle is marked as torn, so no operation starts on it until it is repaired.
     fn take_from_the_dead(&self) -> Left {
         // The heir is repairing. It checks for more work before it ends.
-        let Some(settling) = try_locked(&self.settling) else { return Left::Repair };
+        let Some(settling) = self.settling.try_lock() else { return Left::Repair };
         let party = &settling.party;
         let dead = {
             let inner = self.inner();
@@ -662,7 +652,7 @@ impl Object {
 
     /// Repairs or poisons an object that is torn. Blocks for as long as that takes.
     fn repair(&self) -> Left {
-        let mut settling = locked(&self.settling);
+        let mut settling = self.settling.lock();
         let Settling { party, repair } = &mut *settling;
         if !waiting::lock_at_home(party, Some(LONGEST), |place| self.is_known(place)) {
             return Left::Lock;

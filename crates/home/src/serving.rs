@@ -19,7 +19,7 @@ pub(crate) mod interrupts;
 
 use crate::homed::Homed;
 use crate::lane::{Bytes, Lane, Way};
-use crate::object::{Object, locked};
+use crate::object::Object;
 use crate::operation::{Entry, Failure, How, Kind, Operations, State};
 use crate::quota::OfLane;
 use crate::rules;
@@ -29,13 +29,14 @@ use interrupts::keep_off;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{fmt, io};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::Mutex;
 use upcall_shm::region::Shared as View;
 use upcall_shm::ring::SingleServer;
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
@@ -112,7 +113,7 @@ impl Served {
 
 impl Desk {
     fn tell(&self, news: News) {
-        locked(&self.news).push(news);
+        self.news.lock().push(news);
         self.nudge();
     }
 
@@ -133,7 +134,7 @@ impl Desk {
     /// one, who rings then. Allocates nothing.
     fn look_at_lanes(&self, mut look: impl FnMut(&Served)) {
         if self.has_news.load(Ordering::Acquire)
-            && let Ok(news) = self.news.try_lock()
+            && let Some(news) = self.news.try_lock()
         {
             news.iter().for_each(|one| match one {
                 News::Came(served) => look(served),
@@ -484,7 +485,7 @@ impl<T: Shared> Inner<T> {
             return;
         }
         self.desk.has_news.store(false, Ordering::Relaxed);
-        let news = std::mem::take(&mut *locked(&self.desk.news));
+        let news = std::mem::take(&mut *self.desk.news.lock());
         let mut lanes = self.lanes.borrow().to_vec();
         for one in news {
             match one {

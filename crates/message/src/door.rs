@@ -4,14 +4,15 @@
 use crate::Rank;
 use crate::error::Lack;
 use crate::forming::Asks;
-use crate::member::{Member, Roster, locked};
+use crate::member::{Member, Roster};
 use crate::wire::{self, GroupId, Lacks, Opened, Process, Request, VERSION, Welcome, shown};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use upcall_os::bell::Bell;
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::Mutex;
 use upcall_os::memory::AdoptError;
 use upcall_os::socket::{Connection, Listener, Message, Peer, Received, says_ended};
 use upcall_shm::mailbag::{Mailbag, NotAMailbag};
@@ -115,7 +116,7 @@ impl Guest {
     }
 
     pub(crate) fn rank(&self) -> Option<Rank> {
-        *locked(&self.brought)
+        *self.brought.lock()
     }
 
     /// Whether its process lives, as far as can be seen.
@@ -218,7 +219,7 @@ impl Brought {
         let guest = self.guest.clone();
         let refusal = match self.check_and_open(member, roster) {
             Ok(rank) => {
-                *locked(&guest.brought) = Some(rank);
+                *guest.brought.lock() = Some(rank);
                 let yes =
                     Opened::Yes { line: member.post.line(), makes_fences: Post::makes_fences() };
                 if let Ok(domain) = Domain::current() {

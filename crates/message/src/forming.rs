@@ -10,16 +10,17 @@ use crate::door::{AtDoor, Brought, Guest};
 use crate::error::JoinError;
 use crate::flow;
 use crate::kinds::Handlers;
-use crate::member::{Member, Roster, locked};
+use crate::member::{Member, Roster};
 use crate::wire::{self, GroupId, Lacks, Listed, Process, Request, VERSION, Welcome, shown};
 use crate::{Group, Rank};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom::{self, Headroom};
+use upcall_os::lock::{Condvar, Mutex};
 use upcall_os::socket::{Connection, Received, is_shut};
 use upcall_shm::account::{self, Account};
 use upcall_transfer::Attended;
@@ -486,14 +487,10 @@ impl Leading {
 }
 
 impl Forming {
-    fn locked(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
-    }
-
     /// From now on applicants are taken in.
     fn begin_to_lead(&self, joining: &Joining, handlers: &Handlers) {
         let Joining { size, rank, .. } = *joining;
-        self.locked().stage = Stage::Leading(Leading {
+        self.state.lock().stage = Stage::Leading(Leading {
             size,
             rank,
             kinds: handlers.kinds.clone(),
@@ -503,7 +500,7 @@ impl Forming {
 
     /// From now on no applicants are taken in. Those that were hear that they are to look again.
     fn begin_to_follow(&self) {
-        let stage = std::mem::take(&mut self.locked().stage);
+        let stage = std::mem::take(&mut self.state.lock().stage);
         if let Stage::Leading(leading) = stage {
             leading.applicants.iter().for_each(|applicant| applicant.guest.shut_down());
         }
@@ -519,7 +516,7 @@ impl Forming {
     ) -> Result<Arc<Roster>, usize> {
         point(Point::MemberFormsLeads);
         let size = joining.size;
-        let mut state = self.locked();
+        let mut state = self.state.lock();
         let some_lack = |state: &mut State| {
             let Stage::Leading(leading) = &mut state.stage else { return false };
             if leading.there() == size {
@@ -529,16 +526,15 @@ impl Forming {
             leading.there() < size
         };
         loop {
-            let waited = self.changed.wait_timeout_while(state, left.slice(), some_lack);
-            let waited = waited.unwrap_or_else(PoisonError::into_inner);
-            state = waited.0;
-            if !waited.1.timed_out() || left.is_over(Instant::now()) {
+            let waited;
+            (state, waited) = self.changed.wait_timeout_while(state, left.slice(), some_lack);
+            if !waited.timed_out() || left.is_over(Instant::now()) {
                 break;
             }
             // Who is asked may take long over it, and the clerk waits for the lock.
             drop(state);
             let is_interrupted = handlers.is_interrupted();
-            state = self.locked();
+            state = self.state.lock();
             if is_interrupted {
                 break;
             }
@@ -579,7 +575,7 @@ impl Forming {
 
     /// One asks to become a member. The answer to a refusal; `None` if nobody is taken in here.
     pub(crate) fn apply(&self, guest: &Arc<Guest>, asks: Asks<'_>) -> Result<(), Option<String>> {
-        let mut state = self.locked();
+        let mut state = self.state.lock();
         let Stage::Leading(leading) = &mut state.stage else { return Err(None) };
         if leading.there() == leading.size {
             // Its group is complete; this one is for the next.
@@ -630,7 +626,7 @@ impl Forming {
 
     /// One who had connected is gone.
     pub(crate) fn lost(&self, guest: &Guest, folder: &Path) {
-        let mut state = self.locked();
+        let mut state = self.state.lock();
         if let Stage::Leading(leading) = &mut state.stage {
             let gone = leading
                 .applicants
@@ -647,7 +643,7 @@ impl Forming {
     /// The group has formed. Queues that came before are taken in.
     fn formed(&self, roster: Roster, member: &Member) -> Arc<Roster> {
         let roster = Arc::new(roster);
-        let mut state = self.locked();
+        let mut state = self.state.lock();
         state.stage =
             Stage::Formed { roster: roster.clone(), brought: vec![false; roster.members.len()] };
         let early = std::mem::take(&mut state.early);
@@ -661,7 +657,7 @@ impl Forming {
 
     /// Whether a process can be of this group.
     pub(crate) fn expects(&self, process: Process) -> bool {
-        match &self.locked().stage {
+        match &self.state.lock().stage {
             Stage::Formed { roster, .. } => {
                 roster.members.iter().any(|listed| listed.process.is(process))
             }
@@ -671,7 +667,7 @@ impl Forming {
 
     /// A member brings its queue. False to hang up.
     pub(crate) fn bring(&self, brought: Brought, member: &Member) -> bool {
-        let mut state = self.locked();
+        let mut state = self.state.lock();
         let Stage::Formed { roster, .. } = &state.stage else {
             // Whoever brings it has descriptors kept here. A process is so many members at most.
             let Some(process) = brought.process() else { return false };
@@ -690,7 +686,7 @@ impl Forming {
 
     /// Whether this member has brought none before.
     pub(crate) fn first_queue_of(&self, rank: Rank) -> bool {
-        match &mut self.locked().stage {
+        match &mut self.state.lock().stage {
             Stage::Formed { brought, .. } => {
                 brought.get_mut(rank).is_some_and(|brought| !std::mem::replace(brought, true))
             }
@@ -700,7 +696,7 @@ impl Forming {
 
     /// This member's queue was refused for lack of a resource: it may bring it again.
     pub(crate) fn has_no_queue_of(&self, rank: Rank) {
-        if let Stage::Formed { brought, .. } = &mut self.locked().stage
+        if let Stage::Formed { brought, .. } = &mut self.state.lock().stage
             && let Some(brought) = brought.get_mut(rank)
         {
             *brought = false;

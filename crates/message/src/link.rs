@@ -3,7 +3,7 @@
 use crate::Rank;
 use crate::error::SendError;
 use crate::flow::Flow;
-use crate::member::{Bringing, Member, News, Roster, locked};
+use crate::member::{Bringing, Member, News, Roster};
 use crate::offers::Schedule;
 use crate::wire::{self, Lacks, Opened, Process, Request, VERSION, shown};
 use std::cell::Cell;
@@ -12,11 +12,12 @@ use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::Mutex;
 use upcall_os::memory::AdoptError;
 use upcall_os::poll::Report;
 use upcall_os::socket::{
@@ -336,7 +337,7 @@ fn bring(
     let brought = Brought { far, key };
     let far = &brought.far;
     // A receiver without a descriptor for this member's process answers before it has the queue.
-    let early = |message| match locked(&far.heard).answer(message) {
+    let early = |message| match far.heard.lock().answer(message) {
         Answer::Refuses(refusal) => NotBrought::Refused(refusal),
         Answer::Reads(_) => NotBrought::Failed("it answers before it has the queue".into()),
     };
@@ -351,7 +352,7 @@ fn bring(
     point(Point::MemberBrought);
     // Until the receiver has said where it sleeps each message would ring.
     let ringer = match far.connection.receive_within(EAGER, limit) {
-        Ok(Received::Message(message)) => match locked(&far.heard).answer(message) {
+        Ok(Received::Message(message)) => match far.heard.lock().answer(message) {
             Answer::Reads(ringer) => ringer,
             Answer::Refuses(refusal) => return Err(NotBrought::Refused(refusal)),
         },
@@ -487,7 +488,7 @@ impl FarEnd {
     /// Reads once. Two threads that read at the same time do not both hear one thing, and the
     /// second one knows what the first one has heard.
     fn next(&self) -> Next {
-        let heard = &mut *locked(&self.heard);
+        let heard = &mut *self.heard.lock();
         if *heard == Heard::Over {
             return Next::Over;
         }

@@ -12,8 +12,9 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use upcall_os::bell::Bell;
+use upcall_os::lock::Mutex;
 use upcall_os::poll::Report;
 use upcall_os::process;
 use upcall_os::socket::{Connection, is_shut, says_ended};
@@ -109,10 +110,6 @@ impl Rings for Member {
     }
 }
 
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Member {
     pub(crate) fn new(socket: PathBuf, own: Process, post: Post, account: Account) -> Arc<Self> {
         Arc::new(Self {
@@ -144,13 +141,13 @@ impl Member {
     /// [`unwatch`](Self::unwatch) ends it.
     pub(crate) fn watch_for(&self, watched: Arc<dyn Watched>, report: Report) -> io::Result<u64> {
         let key = Clerk::current()?.watch(watched, report)?;
-        locked(&self.keys).push(key);
+        self.keys.lock().push(key);
         Ok(key)
     }
 
     /// Ends what [`watch_for`](Self::watch_for) began.
     pub(crate) fn unwatch(&self, key: u64) {
-        let mut keys = locked(&self.keys);
+        let mut keys = self.keys.lock();
         if let Some(at) = keys.iter().position(|other| *other == key) {
             keys.swap_remove(at);
         }
@@ -161,7 +158,7 @@ impl Member {
     }
 
     pub(crate) fn tell(&self, news: News) {
-        locked(&self.news).push(news);
+        self.news.lock().push(news);
         self.any_news.store(true, Ordering::Release);
         self.post.rouse();
     }
@@ -172,7 +169,7 @@ impl Member {
     }
 
     pub(crate) fn news(&self) -> Vec<News> {
-        let mut news = locked(&self.news);
+        let mut news = self.news.lock();
         self.any_news.store(false, Ordering::Release);
         std::mem::take(&mut *news)
     }
@@ -180,7 +177,7 @@ impl Member {
     /// Looks at the news and leaves them there; at none if somebody is adding to them, who rings
     /// then. Allocates nothing.
     pub(crate) fn look_at_news(&self, look: impl FnMut(&News)) {
-        if let Ok(news) = self.news.try_lock() {
+        if let Some(news) = self.news.try_lock() {
             news.iter().for_each(look);
         }
     }
@@ -192,7 +189,7 @@ impl Member {
 
     /// Lets in who has connected.
     pub(crate) fn admit(&self, guest: Arc<Guest>) {
-        locked(&self.guests).push(guest.clone());
+        self.guests.lock().push(guest.clone());
         if let Err(error) = self.watch(guest.clone()) {
             guest.cannot(&error);
             self.lost(&guest);
@@ -201,7 +198,7 @@ impl Member {
 
     /// One who had connected is gone.
     pub(crate) fn lost(&self, guest: &Guest) {
-        let mut guests = locked(&self.guests);
+        let mut guests = self.guests.lock();
         if let Some(at) = guests.iter().position(|other| std::ptr::eq(&**other, guest)) {
             drop(guests.swap_remove(at));
         }
@@ -240,7 +237,8 @@ impl Member {
     /// Those who have connected from a process.
     pub(crate) fn guests_of(&self, process: Process) -> Vec<Arc<Guest>> {
         // Processes without a number, too, which only `==` takes for the same.
-        locked(&self.guests)
+        self.guests
+            .lock()
             .iter()
             .filter(|guest| guest.process() == process || guest.process().is(process))
             .cloned()
@@ -310,12 +308,12 @@ impl Member {
     /// Is no member any more.
     pub(crate) fn leave(&self) {
         if let Ok(clerk) = Clerk::current() {
-            for key in std::mem::take(&mut *locked(&self.keys)) {
+            for key in std::mem::take(&mut *self.keys.lock()) {
                 clerk.forget(key);
             }
         }
         let _ = std::fs::remove_file(&self.socket);
-        for guest in std::mem::take(&mut *locked(&self.guests)) {
+        for guest in std::mem::take(&mut *self.guests.lock()) {
             guest.shut_down();
         }
     }

@@ -1,8 +1,11 @@
-//! The one door to atomics: `std`'s, or loom's when a model is being checked.
+//! The one door to atomics, and to the mutexes of modelled protocols: `std`'s, or loom's when a model
+//! is being checked.
 //!
 //! Every layer above takes its atomics, its fences and its spin hint from here, so that `--cfg
 //! loom` reaches all of them; but for `thread`, which has a shim of its own.
 
+#[cfg(not(loom))]
+pub use crate::lock::{Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub use std::{
     hint::spin_loop,
@@ -14,6 +17,27 @@ pub use loom::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
+
+#[cfg(loom)]
+pub use loom::sync::MutexGuard;
+
+/// A mutex, as [`lock::Mutex`](crate::lock::Mutex).
+#[cfg(loom)]
+#[derive(Debug, Default)]
+pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+#[cfg(loom)]
+impl<T> Mutex<T> {
+    /// An unlocked mutex.
+    pub fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    /// Waits until no other thread holds the lock, and holds it until the guard is dropped.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
 
 /// A fence, as [`std::sync::atomic::fence`].
 ///

@@ -12,11 +12,12 @@
 
 use crate::bell::is_eventfd;
 use crate::interrupt::{Interruptible, Promise, interruptible};
+use crate::lock::{Mutex, MutexGuard};
 use crate::process::{is_known_user, own_user};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ static STATE: Mutex<State> =
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+    STATE.lock()
 }
 
 impl State {
@@ -144,7 +145,7 @@ struct Hanging {
 static HANGING: Mutex<Hanging> = Mutex::new(Hanging { queue: VecDeque::new(), running: false });
 
 fn hanging() -> MutexGuard<'static, Hanging> {
-    HANGING.lock().unwrap_or_else(PoisonError::into_inner)
+    HANGING.lock()
 }
 
 /// Closes a connection with unread messages, beside the caller.
@@ -178,9 +179,7 @@ impl Closing {
     fn begin(connection: OwnedFd) -> Result<Self, OwnedFd> {
         let (waits, given) = (Arc::new(OnceLock::new()), Arc::new(Mutex::new(Some(connection))));
         let (told, taken) = (waits.clone(), given.clone());
-        let take = |from: &Mutex<Option<OwnedFd>>| {
-            from.lock().unwrap_or_else(PoisonError::into_inner).take()
-        };
+        let take = |from: &Mutex<Option<OwnedFd>>| from.lock().take();
         let close = move || {
             // SAFETY: the function does nothing.
             let promise = unsafe { Promise::given() };

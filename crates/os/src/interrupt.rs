@@ -13,12 +13,13 @@
 //! another one of that number: the number is good as long as `interruptible` has not returned,
 //! which a lock sees to.
 
+use crate::lock::Mutex;
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::io;
 use std::ptr;
 use std::sync::atomic::{Ordering, compiler_fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// The caller's word that what runs in interrupts is fit for it.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +48,7 @@ pub struct Interruptible {
 impl Interruptible {
     /// Has its function run soon, if it can still be interrupted. Never blocks for long.
     pub fn interrupt(&self) {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = self.thread.lock();
         if let Some(thread) = *thread {
             let process = std::process::id();
             // SAFETY: a system call on numbers. The thread is one of this process, and lives: it
@@ -111,7 +112,7 @@ struct Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        *self.thread.thread.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.thread.thread.lock() = None;
         compiler_fence(Ordering::SeqCst);
         TOP.set(self.before);
         compiler_fence(Ordering::SeqCst);

@@ -35,6 +35,7 @@ pub mod futex;
 pub mod group;
 pub mod headroom;
 pub mod interrupt;
+pub mod lock;
 pub mod loopback;
 pub mod membarrier;
 pub mod memory;

@@ -1,8 +1,9 @@
 //! A value that is made at its first use, by something that may fail: then the next use tries
 //! again.
 
+use crate::lock::Mutex;
 use std::io;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 /// A value made at its first use; see the module.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl<T> Once<T> {
 
     #[cold]
     fn make(&self, make: impl FnOnce() -> io::Result<T>) -> io::Result<&T> {
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let _making = self.making.lock();
         if let Some(value) = self.value.get() {
             return Ok(value);
         }

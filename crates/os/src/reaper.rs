@@ -9,11 +9,11 @@
 //! The reaper is not the closer (`closer.rs`), which a peer's file system can hold up for ever.
 //! Freeing memory takes a time that is proportional to its size.
 
+use crate::lock::{Mutex, MutexGuard};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of bytes that are unmapped or freed at once, by the thread that drops them.
 pub const PIECE: usize = 2 << 20;
@@ -56,7 +56,7 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { queue: VecDeque::new(), running: false });
 
 fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+    STATE.lock()
 }
 
 /// Gives `waste` back soon. Where no thread can be started, the caller does it.

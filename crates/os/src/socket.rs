@@ -6,6 +6,7 @@
 //! right when the process number is reused.
 
 use crate::closer;
+use crate::lock::{Condvar, Mutex, MutexGuard};
 use crate::process;
 pub use crate::process::own_user;
 use crate::processor::{self, Processors};
@@ -20,7 +21,6 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest message, in bytes. It fits the kernel's default socket buffer.
@@ -227,11 +227,7 @@ impl Reserve {
                 (place.lent, place.epoch, place.in_vain) =
                     (0, place.epoch + 1, Some(Instant::now()));
             } else if place.held.is_none() {
-                place = self
-                    .returned
-                    .wait_timeout(place, left)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+                place = self.returned.wait_timeout(place, left).0;
             }
         }
         place
@@ -263,7 +259,7 @@ impl Reserve {
     }
 
     fn place(&self) -> MutexGuard<'_, Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        self.place.lock()
     }
 }
 

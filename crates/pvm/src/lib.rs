@@ -50,8 +50,8 @@ use std::fmt;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use upcall_os::lock::Mutex;
 use upcall_ulp::{NoWorker, NotShared, Shared, Worker};
 
 /// What a machine begins with: copies of one program, which know each other as siblings
@@ -188,7 +188,7 @@ fn worker() -> Result<Worker, NotRun> {
     let mut worker = Worker::begin().map_err(NotRun::Worker)?;
     // Once for a process, which may run several machines.
     static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut shared = SHARED.lock();
     let shared = match *shared {
         Some(shared) => shared,
         None => {

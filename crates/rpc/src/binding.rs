@@ -14,10 +14,11 @@ use crate::server;
 use crate::value::Handle;
 use crate::wire::{Answer, ClientRequest};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::Peer;
 use upcall_shm::astack::Plan;
@@ -393,7 +394,7 @@ impl Binding {
     }
 
     fn overdue(&self) -> MutexGuard<'_, Vec<Handle>> {
-        self.inner.overdue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.overdue.lock()
     }
 
     /// Tells the server of handles that were dropped when it could not be told.

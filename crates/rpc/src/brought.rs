@@ -6,8 +6,9 @@ use crate::error::CallError;
 use crate::link::{Link, Segment};
 use crate::places::{NoPlace, Place};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use upcall_os::lock::Mutex;
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::span::Room;
@@ -267,9 +268,9 @@ pub(crate) fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     }
     let (work, result) = (Mutex::new(Some(work)), Mutex::new(None));
     let run = || {
-        let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let work = work.lock().take();
         let done = work.map(|work| work());
-        *result.lock().unwrap_or_else(PoisonError::into_inner) = done;
+        *result.lock() = done;
     };
     std::thread::scope(|scope| {
         upcall_thread::block_unless(|waiter| {
@@ -279,19 +280,19 @@ pub(crate) fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
             let woken = wake.clone();
             let started = std::thread::Builder::new().spawn_scoped(scope, move || {
                 run();
-                if let Some(waiter) = woken.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                if let Some(waiter) = woken.lock().take() {
                     waiter.wake();
                 }
             });
             match started {
                 Ok(_) => None,
-                Err(_) => wake.lock().unwrap_or_else(PoisonError::into_inner).take(),
+                Err(_) => wake.lock().take(),
             }
         });
     });
-    let done = result.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let done = result.into_inner();
     done.unwrap_or_else(|| {
-        let work = work.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let work = work.into_inner();
         work.unwrap_or_else(|| unreachable!("work that did not run is still there"))()
     })
 }

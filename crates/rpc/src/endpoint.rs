@@ -13,9 +13,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::Mutex;
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
 use upcall_shm::tally::Tallies;
@@ -57,10 +58,6 @@ struct Clients {
     closed: bool,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Endpoint {
     pub(crate) fn exports(&self) -> &Exports {
         &self.exports
@@ -89,7 +86,7 @@ impl Endpoint {
 
     /// Takes note of a client's channel.
     pub(crate) fn opened(&self, channel: &Arc<ServerChannel>) {
-        let mut channels = locked(&self.channels);
+        let mut channels = self.channels.lock();
         channels.retain(|channel| channel.strong_count() > 0);
         channels.push(Arc::downgrade(channel));
     }
@@ -97,7 +94,7 @@ impl Endpoint {
     /// Whether a call may still run. Channels that are closed live only in calls, and for a moment
     /// in what virtual processors have seen last.
     fn calls_run(&self) -> bool {
-        locked(&self.channels).iter().any(|channel| channel.strong_count() > 0)
+        self.channels.lock().iter().any(|channel| channel.strong_count() > 0)
             || self.doors.calls_run()
     }
 
@@ -105,12 +102,12 @@ impl Endpoint {
     /// and those that look at something and then change it, rely on it.
     pub(crate) fn admits(&self, peer: &Peer) -> Result<(), String> {
         static ASKING: Mutex<()> = Mutex::new(());
-        let _asking = locked(&ASKING);
+        let _asking = ASKING.lock();
         (self.policy)(peer)
     }
 
     pub(crate) fn gone(&self, client: &ClientPeer) {
-        let mut clients = locked(&self.clients);
+        let mut clients = self.clients.lock();
         let at = clients.all.iter().position(|other| std::ptr::eq(&**other, client));
         let gone = at.map(|at| clients.all.swap_remove(at));
         drop(clients);
@@ -118,7 +115,7 @@ impl Endpoint {
     }
 
     fn connections_of(&self, client: u64) -> usize {
-        locked(&self.clients).all.iter().filter(|other| other.number() == client).count()
+        self.clients.lock().all.iter().filter(|other| other.number() == client).count()
     }
 
     /// Takes the next connection in the place kept in reserve, says why it is refused, and closes
@@ -148,7 +145,7 @@ impl Endpoint {
             );
         }
         if let Ok(client) = ClientPeer::welcome(connection, peer, account, self) {
-            let mut clients = locked(&self.clients);
+            let mut clients = self.clients.lock();
             if !clients.closed {
                 return clients.all.push(client);
             }
@@ -158,7 +155,7 @@ impl Endpoint {
     }
 
     fn revoke(&self, which: &mut dyn FnMut(&ClientBinding<'_>) -> bool) -> usize {
-        let clients = locked(&self.clients).all.clone();
+        let clients = self.clients.lock().all.clone();
         let here: usize = clients.iter().map(|client| client.revoke_some(which)).sum();
         here + self.doors.revoke(which)
     }
@@ -166,7 +163,7 @@ impl Endpoint {
     /// Ends all clients, and takes on no more.
     fn end_clients(&self) {
         let all = {
-            let mut clients = locked(&self.clients);
+            let mut clients = self.clients.lock();
             clients.closed = true;
             std::mem::take(&mut clients.all)
         };

@@ -10,9 +10,10 @@
 
 use crate::session::Orphans;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_thread::{Builder, Waiter, block_unless, sleep};
 
 /// So often a server that ends looks whether its calls have ended, at first and at last.
@@ -35,7 +36,7 @@ struct State {
 
 impl Keeper {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {

@@ -16,10 +16,11 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::Mutex;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Peer, Received, says_ended};
@@ -69,10 +70,6 @@ pub(crate) struct Control {
     pid: u32,
     /// The serial number of the last exchange.
     serial: Turns<u32>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why an exchange on the control connection gave no answer.
@@ -476,7 +473,7 @@ fn new_channel() -> Result<(MemoryFile, Channel), BindError> {
 
 fn place_of(socket: &Path) -> Arc<Turns<Weak<Link>>> {
     static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
-    let mut links = locked(LINKS.get_or_init(Mutex::default));
+    let mut links = LINKS.get_or_init(Mutex::default).lock();
     if let Some(place) = links.get(socket) {
         return place.clone();
     }
@@ -531,7 +528,7 @@ impl Link {
             let bound = link.control.exchange(request, &descriptors(memory.as_ref()), deadline);
             if matches!(bound, Err(NoExchange::TimedOut)) {
                 // The server may come to it yet.
-                locked(&link.ended).push(id);
+                link.ended.lock().push(id);
             }
             let (answer, _) = bound.map_err(|error| link.control.failed(error, name))?;
             link.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
@@ -659,14 +656,14 @@ impl Link {
 
     /// A fresh number for a binding; `None` when all have been used.
     fn next_binding(&self) -> Option<u16> {
-        let mut next = locked(&self.ids);
+        let mut next = self.ids.lock();
         let id = *next;
         (id < crate::server::MOST_BINDINGS).then(|| *next += 1).map(|()| id)
     }
 
     /// A segment of at least `len` bytes that the server has mapped, kept from before.
     pub(crate) fn kept_segment(&self, len: usize) -> Option<Segment> {
-        let mut segments = locked(&self.segments);
+        let mut segments = self.segments.lock();
         let fitting =
             segments.kept.iter().enumerate().filter(|(_, segment)| segment.region.len() >= len);
         let best = fitting.min_by_key(|(_, segment)| segment.region.len()).map(|(i, _)| i);
@@ -689,7 +686,7 @@ impl Link {
         let deadline = until.ends.unwrap_or_else(patience_ends);
         self.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
         let number = {
-            let mut segments = locked(&self.segments);
+            let mut segments = self.segments.lock();
             let number = segments.free.pop().unwrap_or_else(|| {
                 segments.next = segments.next.saturating_add(1);
                 segments.next
@@ -721,13 +718,13 @@ impl Link {
         match answered {
             Ok((Answer::Mapped, _)) => Ok(Segment { number, region }),
             Ok((Answer::Refused(refusal), _)) => {
-                locked(&self.segments).free.push(number);
+                self.segments.lock().free.push(number);
                 Err(io::Error::other(format!("the server refuses the segment: {refusal}")))
             }
             Ok(_) => Err(io::Error::other("another answer than a mapped segment")),
             Err(NoExchange::TimedOut) => {
                 // If it was sent, the server will map it when it comes to that.
-                let mut segments = locked(&self.segments);
+                let mut segments = self.segments.lock();
                 if said {
                     segments.overdue.push(number)
                 } else {
@@ -747,7 +744,7 @@ impl Link {
 
     /// Gives a segment back, to be kept or dropped.
     pub(crate) fn give_segment(&self, segment: Segment) {
-        let mut segments = locked(&self.segments);
+        let mut segments = self.segments.lock();
         let kept: usize = segments.kept.iter().map(|segment| segment.region.len()).sum();
         if kept + segment.region.len() <= KEPT_SEGMENTS {
             segments.kept.push(segment);
@@ -762,20 +759,20 @@ impl Link {
     /// end of the link.
     pub(crate) fn unbind(&self, id: u16) {
         point(Point::ClientUnbinds);
-        locked(&self.ended).push(id);
+        self.ended.lock().push(id);
         self.tell_of_dropped(Instant::now() + SHORTLY);
     }
 
     /// Tells the server which bindings have ended and which segments are dropped, if it takes that
     /// before the deadline; else at the next occasion.
     fn tell_of_dropped(&self, deadline: Instant) {
-        let mut ended = std::mem::take(&mut *locked(&self.ended));
+        let mut ended = std::mem::take(&mut *self.ended.lock());
         self.tell_of_each(&mut ended, deadline, |id| ClientRequest::Unbind { id });
-        locked(&self.ended).append(&mut ended);
-        let mut overdue = std::mem::take(&mut locked(&self.segments).overdue);
+        self.ended.lock().append(&mut ended);
+        let mut overdue = std::mem::take(&mut self.segments.lock().overdue);
         let told = self
             .tell_of_each(&mut overdue, deadline, |number| ClientRequest::DropSegment { number });
-        let mut segments = locked(&self.segments);
+        let mut segments = self.segments.lock();
         segments.free.extend(told);
         segments.overdue.append(&mut overdue);
     }

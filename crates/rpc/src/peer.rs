@@ -18,12 +18,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::Mutex;
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Message, Peer};
@@ -80,10 +81,6 @@ impl Serve for Runner {
             peer.connection.shut_down();
         }
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn resource(what: &str, error: &io::Error) -> Refusal {
@@ -169,7 +166,7 @@ impl ClientPeer {
             let key = clerk.watch(Arc::new(OnEnd(self.clone())), Report::WhileReadable);
             keys.push(key.inspect_err(|_| keys.iter().for_each(|&key| clerk.forget(key)))?);
         }
-        *locked(&self.watching) = keys;
+        *self.watching.lock() = keys;
         Ok(())
     }
 
@@ -185,7 +182,7 @@ impl ClientPeer {
         }
         self.revoke_all();
         if let Ok(clerk) = Clerk::current() {
-            let keys = std::mem::take(&mut *locked(&self.watching));
+            let keys = std::mem::take(&mut *self.watching.lock());
             keys.iter().for_each(|&key| clerk.forget(key));
         }
         if let Some(endpoint) = self.endpoint.upgrade() {
@@ -377,7 +374,7 @@ impl ClientPeer {
         )
         .map_err(unable)?;
         endpoint.opened(&channel);
-        locked(&self.held).extend(open);
+        self.held.lock().extend(open);
         let _ = self.channel.set(channel);
         Ok(Answer::Opened { home })
     }
@@ -391,7 +388,7 @@ impl ClientPeer {
         let caller = match (vp, <[OwnedFd; 1]>::try_from(descriptors)) {
             (None, _) => {
                 let held = self.count(&[(Kind::Unfilled, channel::LANE_BYTES)])?;
-                locked(&self.held).extend(held);
+                self.held.lock().extend(held);
                 Caller::KernelThread
             }
             (Some(vp), Ok([bell])) => {
@@ -400,7 +397,7 @@ impl ClientPeer {
                 let bell = Bell::adopt(bell).map_err(protocol)?;
                 let clapper = Clapper::current()
                     .map_err(|error| resource("what rings the bells of clients", &error))?;
-                locked(&self.held).extend(held);
+                self.held.lock().extend(held);
                 Caller::Processor { vp, bell, clapper }
             }
             (Some(_), Err(_)) => {

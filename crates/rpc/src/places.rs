@@ -13,7 +13,7 @@
 //! places are told apart by the life of the virtual processor that took them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_shm::channel::DEPTH;
 use upcall_thread::Waited;
 use upcall_transfer::caller::KERNEL_LANES;
@@ -56,7 +56,7 @@ pub(crate) enum NoPlace {
 
 impl Places {
     fn all(&self) -> MutexGuard<'_, All> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Takes a place for the calling thread; waits for one at most as long as `until` says, or

@@ -21,10 +21,11 @@ use std::hint::cold_path;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::RwLock;
 use upcall_os::memory;
 use upcall_os::process::Identity;
 use upcall_shm::astack::Plan;
@@ -106,8 +107,8 @@ pub(crate) struct Entry {
 }
 
 impl Exports {
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<String, Arc<Entry>>> {
-        self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn read(&self) -> upcall_os::lock::RwLockReadGuard<'_, BTreeMap<String, Arc<Entry>>> {
+        self.0.read()
     }
 
     pub(crate) fn add(&self, name: &str, export: Export) -> Result<(), crate::ServeError> {
@@ -121,11 +122,7 @@ impl Exports {
             dispatch: export.dispatch,
             clients: AtomicU32::new(0),
         };
-        let before = self
-            .0
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .insert(name.into(), Arc::new(entry));
+        let before = self.0.write().insert(name.into(), Arc::new(entry));
         // Its drop is the server's code, and not for under the lock.
         drop(before);
         Ok(())
@@ -162,8 +159,7 @@ impl Exports {
 
     /// Takes all out, also those whose names could not be entered.
     pub(crate) fn remove_all(&self) -> Vec<Arc<Entry>> {
-        let all =
-            std::mem::take(&mut *self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let all = std::mem::take(&mut *self.0.write());
         all.into_values().collect()
     }
 

@@ -8,7 +8,8 @@ use crate::pace::Pace;
 use std::any::Any;
 use std::collections::{BTreeMap, TryReserveError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_os::reaper;
 use upcall_transfer::ceilings::{Account, Holding, Kind, Over};
 
@@ -67,7 +68,7 @@ impl Session {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Keeps an object (an `Arc<T>` in a box) for the client; returns its handle. In a closed

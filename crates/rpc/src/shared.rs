@@ -2,7 +2,8 @@
 
 use crate::server::{Bound, MOST_BINDINGS};
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock};
+use upcall_os::lock::{RwLock, RwLockWriteGuard};
 use upcall_os::reaper;
 use upcall_shm::region::Region;
 
@@ -30,11 +31,11 @@ impl Shared {
     }
 
     pub(crate) fn segment(&self, number: u16) -> Option<Arc<Region>> {
-        self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+        self.segments.read().get(&number).cloned()
     }
 
     pub(crate) fn segments(&self) -> RwLockWriteGuard<'_, HashMap<u16, Arc<Region>>> {
-        self.segments.write().unwrap_or_else(PoisonError::into_inner)
+        self.segments.write()
     }
 
     /// Lets go of all segments. Each may be small, and all together are as much as the client was

@@ -9,8 +9,8 @@
 //! notifies in turn when he gives it back.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use upcall_os::lock::{Condvar, Mutex, MutexGuard};
 
 /// A value that one at a time has; see the module.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl<T> Turns<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Takes the value. Blocks the kernel thread while others have it, until `deadline`; `None` if
@@ -54,7 +54,7 @@ impl<T> Turns<T> {
             let left =
                 deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
             state.waiting += 1;
-            state = self.back.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.back.wait_timeout(state, left).0;
             state.waiting -= 1;
         }
     }

@@ -30,9 +30,10 @@ use std::io;
 use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use upcall_os::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use upcall_os::lock::Mutex;
 use upcall_os::memory::MemoryFile;
 
 /// Bindings that are counted at a time. Those beyond are not.
@@ -309,7 +310,7 @@ impl Tallies {
         far: Option<SocketAddr>,
         since: u64,
     ) -> Option<Tally> {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let free = self.free.lock().pop();
         let Some((number, used)) = free else {
             self.head.uncounted.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -432,7 +433,7 @@ impl Tally {
 impl Drop for Tally {
     fn drop(&mut self) {
         self.end();
-        self.tallies.free.lock().unwrap_or_else(PoisonError::into_inner).push((self.number, true));
+        self.tallies.free.lock().push((self.number, true));
     }
 }
 

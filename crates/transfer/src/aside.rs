@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use upcall_os::lock::Mutex;
 
 /// One piece of work.
 pub type Work = Box<dyn FnOnce() + Send>;
@@ -24,15 +25,11 @@ impl fmt::Debug for Aside {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Aside {
     /// Runs `work` on the thread: after what was begun before, or on a new one. Where there can be
     /// none, the caller runs it.
     pub fn run(&self, work: Work) {
-        let mut queue = locked(&self.0);
+        let mut queue = self.0.lock();
         if let Some(queue) = &mut *queue {
             return queue.push_back(work);
         }
@@ -51,7 +48,7 @@ impl Aside {
     /// Runs `work` after what was begun before; at once, and by the caller, if nothing is under
     /// way. For short work.
     pub fn after(&self, work: Work) {
-        let mut queue = locked(&self.0);
+        let mut queue = self.0.lock();
         match &mut *queue {
             Some(queue) => queue.push_back(work),
             None => {
@@ -65,7 +62,7 @@ impl Aside {
 fn empty(queue: &Mutex<Option<VecDeque<Work>>>) {
     loop {
         let work = {
-            let mut queue = locked(queue);
+            let mut queue = queue.lock();
             let work = queue.as_mut().and_then(VecDeque::pop_front);
             if work.is_none() {
                 *queue = None;
@@ -104,7 +101,7 @@ mod tests {
         go.send(()).unwrap();
         assert_eq!([(); 3].map(|()| are_done.recv().unwrap()), [1, 2, 3]);
         // The thread ends, and then short work is the caller's.
-        while locked(&aside.0).is_some() {
+        while aside.0.lock().is_some() {
             std::thread::yield_now();
         }
         let caller = std::thread::current().id();

@@ -30,12 +30,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
 use upcall_os::futex::{self, Scope};
+use upcall_os::lock::{Condvar, Mutex, MutexGuard};
 use upcall_os::poll::Report;
 use upcall_os::processor;
 use upcall_shm::channel::{Channel, Lane, LaneControl};
@@ -150,10 +151,6 @@ struct Crowd {
 
 const CROWD_LOOKS: Duration = Duration::from_millis(1);
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl fmt::Debug for CallerChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallerChannel")
@@ -240,7 +237,7 @@ impl CallerChannel {
             sleep::retract(&seat.control.sleeper);
             futex::wake(&seat.control.sleeper, u32::MAX, Scope::Shared);
             // One that has a thread is taken by that.
-            let forgotten = seat.lane.try_lock().ok().and_then(|mut lane| lane.late.take());
+            let forgotten = seat.lane.try_lock().and_then(|mut lane| lane.late.take());
             drop(forgotten);
         }
         self.seats.iter().filter_map(OnceLock::get).for_each(|seat| seat.forget_late());
@@ -359,7 +356,7 @@ impl CallerChannel {
 
     fn await_late(&self, number: usize) {
         let Some(seat) = self.kernel[number].get() else { return };
-        let mut lane = locked(&seat.lane);
+        let mut lane = seat.lane.lock();
         if lane.late.is_none() {
             return;
         }
@@ -397,7 +394,7 @@ impl CallerChannel {
                     Err(reason) => return Some(Err(reason)),
                 },
             };
-            if let Ok(mut lane) = seat.lane.try_lock()
+            if let Some(mut lane) = seat.lane.try_lock()
                 && (lane.late.is_none() || self.reclaim(&mut lane))
             {
                 return Some(Ok((seat, lane)));
@@ -424,7 +421,7 @@ impl CallerChannel {
     #[cold]
     fn lane_in_turn(&self, until: Until<'_>) -> TakenLane<'_> {
         static TICKET: AtomicU64 = AtomicU64::new(0);
-        let mut tickets = locked(&self.crowd.tickets);
+        let mut tickets = self.crowd.tickets.lock();
         let own = TICKET.fetch_add(1, Ordering::Relaxed);
         tickets.push_back(own);
         self.crowd.waiting.fetch_add(1, Ordering::SeqCst);
@@ -440,12 +437,7 @@ impl CallerChannel {
             if until.has_come() {
                 break Err(NoReply::OutOfTime { sent: false });
             }
-            tickets = self
-                .crowd
-                .freed
-                .wait_timeout(tickets, CROWD_LOOKS)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            tickets = self.crowd.freed.wait_timeout(tickets, CROWD_LOOKS).0;
         };
         tickets.retain(|&ticket| ticket != own);
         self.crowd.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -463,7 +455,7 @@ impl CallerChannel {
         cell: &'a OnceLock<KernelSeat>,
         until: Until<'_>,
     ) -> Option<Result<&'a KernelSeat, NoReply>> {
-        let _opening = self.opening.try_lock().ok()?;
+        let _opening = self.opening.try_lock()?;
         if let Some(seat) = cell.get() {
             return Some(Ok(seat));
         }

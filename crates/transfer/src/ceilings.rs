@@ -26,7 +26,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+use upcall_os::lock::Mutex;
 use upcall_os::process::{Identity, is_known_user};
 use upcall_os::socket::own_user;
 use upcall_shm::region::Shared;
@@ -326,10 +327,6 @@ fn of_key<K: Hash + Eq, V>(
     value
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Ledger {
     /// With these ceilings; counted where others can read it, if there is such a place.
     pub fn new(mut ceilings: Ceilings, shown: Option<Shared<Holdings>>) -> Arc<Self> {
@@ -348,7 +345,7 @@ impl Ledger {
     pub fn account(self: &Arc<Self>, process: Option<Identity>, user: Option<u32>) -> Arc<Account> {
         let bound = user.filter(|&uid| is_bounded(uid));
         let user = bound.map(|uid| {
-            of_key(&mut locked(&self.users), uid, || User { uid, held: Default::default() })
+            of_key(&mut self.users.lock(), uid, || User { uid, held: Default::default() })
         });
         let new = || {
             let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -361,7 +358,7 @@ impl Ledger {
             }
         };
         match process {
-            Some(process) => of_key(&mut locked(&self.accounts), process, new),
+            Some(process) => of_key(&mut self.accounts.lock(), process, new),
             None => Arc::new(new()),
         }
     }
@@ -559,7 +556,7 @@ mod tests {
         own[0].charge(Kind::Bytes, 125).unwrap();
         own[1].charge(Kind::Bytes, 62).unwrap();
         drop((accounts, others));
-        for user in ledger.users.lock().unwrap().values() {
+        for user in ledger.users.lock().values() {
             assert!(user.upgrade().is_none());
         }
     }
@@ -599,7 +596,7 @@ mod tests {
         let stranger = own_user() + 1;
         (0..100).for_each(|process| drop(own(&ledger, process)));
         (0..100).for_each(|user| drop(ledger.account(None, Some(stranger + user))));
-        assert_eq!(locked(&ledger.accounts).len(), 1);
-        assert_eq!(locked(&ledger.users).len(), 1);
+        assert_eq!(ledger.accounts.lock().len(), 1);
+        assert_eq!(ledger.users.lock().len(), 1);
     }
 }

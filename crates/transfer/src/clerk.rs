@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_os::once::Once;
 use upcall_os::poll::{PollSet, Report};
 use upcall_os::processor;
@@ -119,7 +120,7 @@ impl Clerk {
     }
 
     fn watched(&self) -> MutexGuard<'_, All> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watched.lock()
     }
 
     /// Watches a descriptor. Returns its number.

@@ -6,9 +6,10 @@
 
 use crate::seat::VpSeat;
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::bell::Bell;
+use upcall_os::lock::Mutex;
 use upcall_os::once::Once;
 use upcall_os::poll::{PollSet, Report};
 use upcall_shm::astack::Numbers;
@@ -39,10 +40,6 @@ pub struct Domain {
 pub(crate) struct Bed {
     pub(crate) set: PollSet,
     pub(crate) own_bell: Bell,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The error of a virtual processor that finds all numbers taken.
@@ -133,12 +130,12 @@ impl Domain {
     }
 
     pub(crate) fn add_seat(&self, seat: Arc<VpSeat>) {
-        locked(&self.seats).push(seat);
+        self.seats.lock().push(seat);
         self.changed();
     }
 
     pub(crate) fn remove_seats(&self, gone: impl Fn(&VpSeat) -> bool) {
-        locked(&self.seats).retain(|seat| !gone(seat));
+        self.seats.lock().retain(|seat| !gone(seat));
         self.changed();
     }
 
@@ -155,6 +152,6 @@ impl Domain {
     }
 
     pub(crate) fn seats(&self, vp: usize) -> Vec<Arc<VpSeat>> {
-        locked(&self.seats).iter().filter(|seat| seat.vp() == vp).cloned().collect()
+        self.seats.lock().iter().filter(|seat| seat.vp() == vp).cloned().collect()
     }
 }

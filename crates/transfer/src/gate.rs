@@ -18,13 +18,8 @@
 //! more on x86-64.
 
 use std::collections::VecDeque;
-use upcall_os::atomic::{AtomicUsize, Ordering, fence_after_update};
+use upcall_os::atomic::{AtomicUsize, Mutex, Ordering, fence_after_update};
 use upcall_shm::astack::Numbers;
-
-#[cfg(loom)]
-use loom::sync::Mutex;
-#[cfg(not(loom))]
-use std::sync::Mutex;
 
 /// A gate for waiters of type `W`; see the module.
 #[derive(Debug)]
@@ -55,7 +50,7 @@ impl<W> Gate<W> {
     pub fn take_or_wait(&self, waiter: impl FnOnce() -> W) -> Option<u16> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         fence_after_update();
-        let mut queue = self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         if let Some(number) = self.numbers.take() {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Some(number);
@@ -78,7 +73,7 @@ impl<W> Gate<W> {
 
     /// Takes those out of the queue who have gone.
     pub fn keep(&self, stays: impl FnMut(&W) -> bool) {
-        let mut queue = self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         let before = queue.len();
         queue.retain(stays);
         self.waiting.fetch_sub(before - queue.len(), Ordering::Relaxed);
@@ -86,7 +81,7 @@ impl<W> Gate<W> {
 
     #[cold]
     fn hand_over(&self, number: Option<u16>) -> Option<(W, u16)> {
-        let mut queue = self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         if queue.is_empty() {
             number.into_iter().for_each(|number| self.numbers.give(number));
             return None;

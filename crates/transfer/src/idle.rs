@@ -46,10 +46,11 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_os::processor;
 use upcall_os::timer::Timer;
 use upcall_shm::channel::DEPTH;
@@ -168,7 +169,7 @@ impl Processors {
 
     /// What wakes one of those that sleep after a while, to look at the lanes of all.
     fn timer(&self) -> io::Result<Arc<Timer>> {
-        let mut kept = self.0.timer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.timer.lock();
         if let Some(timer) = kept.upgrade() {
             return Ok(timer);
         }
@@ -196,7 +197,7 @@ impl Processors {
     }
 
     fn lanes(&self) -> MutexGuard<'_, Vec<Arc<ServerLane>>> {
-        self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lanes.lock()
     }
 }
 

@@ -260,13 +260,13 @@ mod tests {
     use std::os::fd::AsFd;
     use std::sync::atomic::Ordering::{Acquire, Release};
     use std::sync::atomic::{AtomicBool, AtomicU64};
-    use std::sync::{Mutex, MutexGuard, PoisonError};
+    use upcall_os::lock::{Mutex, MutexGuard};
 
     /// One test takes all posts.
     static ALONE: Mutex<()> = Mutex::new(());
 
     fn alone() -> MutexGuard<'static, ()> {
-        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+        ALONE.lock()
     }
 
     fn ringer(post: &Post, makes_fences: bool) -> Ringer {

@@ -9,13 +9,14 @@ use crate::handoff::HandOff;
 use crate::wait::{Closed, Late, NoReply, Sleeper, Wait, block_unless, run_late};
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use upcall_os::atomic::fence;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::Mutex;
 use upcall_os::processor;
 use upcall_shm::channel::{DEPTH, Lane};
 use upcall_shm::region::Shared;
@@ -29,10 +30,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// With no more calls under way the next reply's line is asked for early; with more, replies come
 /// together, and that of the one after the next is.
 const FEW: usize = 3;
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A virtual processor's lane of a channel, and the calls of its threads that are under way on it.
 /// By itself in its lines, like a server's lane.
@@ -153,7 +150,7 @@ impl VpSeat {
             self.far.check()?;
             let mut sent = None;
             let waited = block_unless(wait.until(), |sleeper| {
-                let mut calling = locked(&self.calling);
+                let mut calling = self.calling.lock();
                 let Some(number) = calling.take_number(promised) else {
                     calling.queue.push_back(sleeper);
                     return None;
@@ -197,7 +194,7 @@ impl VpSeat {
                 return self.finish(number, message, wait);
             }
             if waited == Waited::TimedOut {
-                locked(&self.calling).queue.retain(|sleeper| !sleeper.has_gone());
+                self.calling.lock().queue.retain(|sleeper| !sleeper.has_gone());
                 return Err(NoReply::OutOfTime { sent: false });
             }
             promised = true;
@@ -205,7 +202,7 @@ impl VpSeat {
     }
 
     fn finish(&self, number: u16, message: &mut Image, mut wait: impl Wait) -> Result<(), NoReply> {
-        let mut calling = locked(&self.calling);
+        let mut calling = self.calling.lock();
         let Calling { calls, kept, .. } = &mut *calling;
         let call = &mut calls[usize::from(number)];
         if let Call::Done = call {
@@ -279,7 +276,7 @@ impl VpSeat {
     /// The threads of its virtual processor never run again: their numbers are free when their
     /// replies have come, and nobody waits for one.
     pub(crate) fn leave(&self) {
-        let mut calling = locked(&self.calling);
+        let mut calling = self.calling.lock();
         let mut left: Vec<Sleeper> = std::mem::take(&mut calling.queue).into();
         calling.promised = 0;
         for number in 0..DEPTH {
@@ -301,12 +298,12 @@ impl VpSeat {
     }
 
     fn has_late(&self) -> bool {
-        locked(&self.calling).calls.iter().any(|call| matches!(call, Call::Late(_)))
+        self.calling.lock().calls.iter().any(|call| matches!(call, Call::Late(_)))
     }
 
     /// The channel is closed: nobody will take a late reply.
     pub(crate) fn forget_late(&self) {
-        let mut calling = locked(&self.calling);
+        let mut calling = self.calling.lock();
         let late = calling.calls.iter_mut().filter(|call| matches!(call, Call::Late(_)));
         let forgotten: Vec<_> = late.map(|call| std::mem::replace(call, Call::Free)).collect();
         drop(calling);
@@ -324,7 +321,7 @@ impl VpSeat {
         let (mut woke, mut violated, mut late) = (false, false, Vec::new());
         // Read before: of a channel that is closed all replies are taken.
         let mut closed = self.far.closed();
-        let mut calling = locked(&self.calling);
+        let mut calling = self.calling.lock();
         let (mut reply, mut left) = (Image::new(0, 0, 0), calling.under_way());
         while calling.replies.take_into(&mut reply) {
             let number = reply.call();
@@ -400,7 +397,7 @@ impl VpSeat {
 
     /// Whether `collect` would find something: the sleeper's second look.
     pub(crate) fn waits(&self) -> bool {
-        let calling = || locked(&self.calling);
+        let calling = || self.calling.lock();
         if self.far.closed.load(Ordering::Acquire) {
             let calling = calling();
             return !calling.queue.is_empty()

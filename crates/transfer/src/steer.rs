@@ -17,8 +17,9 @@
 //! steered, and no more.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use upcall_os::lock::Mutex;
 
 /// So many calls a lane counts before it hands them in.
 const STRIDE: u32 = 256;
@@ -77,7 +78,7 @@ impl Attention {
             places: AtomicU32::new(places),
             polls: AtomicBool::new(false),
         });
-        let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = SERVERS.lock();
         servers.known.push(Known { attention: Arc::downgrade(&attention), seen: 0, lately: 0 });
         servers.decide();
         attention
@@ -114,7 +115,7 @@ impl Attention {
         self.calls.fetch_add(STRIDE.into(), Relaxed);
         self.places.store(places, Relaxed);
         // Another decides, and will see this the next time.
-        let Ok(mut servers) = SERVERS.try_lock() else { return };
+        let Some(mut servers) = SERVERS.try_lock() else { return };
         let now = Instant::now();
         if servers.decided.is_none_or(|decided| now.saturating_duration_since(decided) >= BETWEEN) {
             servers.decided = Some(now);

@@ -8,12 +8,7 @@
 //! either the announcement is there to be cleared, and the sleeper's futex does not wait on it, or
 //! the look finds the word (as in `sleep.rs`). `tests/models/loom_word.rs` is the model.
 
-use upcall_os::atomic::{AtomicU32, Ordering, fence};
-
-#[cfg(loom)]
-use loom::sync::{Mutex, MutexGuard};
-#[cfg(not(loom))]
-use std::sync::{Mutex, MutexGuard};
+use upcall_os::atomic::{AtomicU32, Mutex, MutexGuard, Ordering, fence};
 
 /// The word, and who waits for it; see the module.
 #[derive(Debug)]
@@ -33,7 +28,7 @@ const MANY: usize = 64;
 
 impl<W> Word<W> {
     fn waiting(&self) -> MutexGuard<'_, Vec<W>> {
-        self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// Gives the word. Returns whom to tell.

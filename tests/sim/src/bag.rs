@@ -11,8 +11,9 @@ use crate::engine::Cpu;
 use std::fmt;
 use std::io;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_shm::direct::{Memory, Place, Told};
 
 /// An access to a word, in ns.
@@ -63,7 +64,7 @@ impl File {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// How many segments the sender has opened which the receiver has not left, whatever the two

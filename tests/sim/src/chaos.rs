@@ -17,9 +17,10 @@ use crate::member::{Line, Member, Parts, Sent};
 use crate::slices::Slices;
 use crate::state::{FOREVER, Life, State};
 use crate::trouble::Trouble;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use upcall_message::flow;
+use upcall_os::lock::Mutex;
 
 const ANYTHING: u32 = 0;
 const DRAIN: u32 = 1;
@@ -144,7 +145,7 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
     let program = move |cpu: Cpu| {
         let own = cpu.rank();
         let bag = |from: Rank, to: Rank, sends: bool| {
-            let file = ends[from * count + to].lock().ok()?[usize::from(sends)].take()?;
+            let file = ends[from * count + to].lock()[usize::from(sends)].take()?;
             (from != to).then(|| Bag::<S> { file, cpu: cpu.clone(), sends })
         };
         let out = (0..count).map(|to| bag(own, to, true)).collect();

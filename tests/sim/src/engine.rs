@@ -18,8 +18,9 @@ use crate::trouble::Trouble;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_thread::{JoinHandle, Processors, WaiterCell, block};
 
 /// How a run is to be.
@@ -71,7 +72,7 @@ struct Gone;
 
 impl World {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn conductor(&self) -> usize {

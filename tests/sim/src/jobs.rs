@@ -12,9 +12,10 @@ use crate::engine::Cpu;
 use crate::puzzle::{Board, Level, Position, home};
 use crate::synth::{ACCESSES, BUFFERED, DIRECT, Entry, LOOK};
 use std::collections::{VecDeque, btree_map};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use upcall_message::flow::{Flow, Full};
+use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_shm::direct::{Incoming, Outgoing};
 
 /// Members of a job, and processors.
@@ -91,7 +92,7 @@ impl Job {
 
     /// What it has done.
     pub fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        self.books.lock()
     }
 }
 

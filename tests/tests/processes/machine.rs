@@ -6,8 +6,8 @@
 //!
 //! `tests/run.py` gives this program one thread for each test that runs alone, and some more.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
+use upcall_os::lock::{Condvar, Mutex, MutexGuard};
 
 static MACHINE: Machine = Machine {
     state: Mutex::new(State { running: 0, waiting: 0, is_taken: false }),
@@ -29,11 +29,11 @@ struct State {
 
 impl Machine {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn wait_while(&self, condition: impl FnMut(&mut State) -> bool) -> MutexGuard<'_, State> {
-        self.changed.wait_while(self.state(), condition).unwrap_or_else(PoisonError::into_inner)
+        self.changed.wait_while(self.state(), condition)
     }
 }
 

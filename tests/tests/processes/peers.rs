@@ -6,7 +6,8 @@
 
 use crate::in_company;
 use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
+use upcall_os::lock::Mutex;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
 
@@ -60,7 +61,7 @@ impl Space {
             .into_iter()
             .map(|words| words.into_iter().map(String::from).collect::<Vec<_>>());
         let found = commands.find(|words| self.is_made_by(words));
-        let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = REFUSED.lock();
         if found.is_none() && !refused.contains(&self) {
             eprintln!(
                 "skipped: parties in other namespaces: `unshare {}` is refused here",

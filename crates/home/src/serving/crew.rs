@@ -16,17 +16,17 @@
 use super::{Served, failed};
 use crate::homed::Homed;
 use crate::lane::{Bytes, Way};
-use crate::object::locked;
 use crate::operation::{Failure, RunProcedure};
 use crate::types::Shared;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use upcall_os::fault::{Point, point};
+use upcall_os::lock::{Condvar, Mutex};
 use upcall_shm::slot::Image;
 
 /// Maximum number of procedures that run at a time. Others wait for one of them to end.
@@ -77,7 +77,7 @@ impl<T: Shared> Crew<T> {
     pub(super) fn run(&self, on: &Homed<T>, order: Order<T>) {
         order.served.is_ordered.store(true, Ordering::Relaxed);
         let grows = {
-            let mut state = locked(&self.board.state);
+            let mut state = self.board.state.lock();
             state.orders.push_back(order);
             let grows = state.free < state.orders.len() && state.members < MOST;
             state.members += usize::from(grows);
@@ -87,7 +87,7 @@ impl<T: Shared> Crew<T> {
         if !grows || self.grow(on) {
             return;
         }
-        let mut state = locked(&self.board.state);
+        let mut state = self.board.state.lock();
         state.members -= 1;
         if state.members == 0 {
             let why = Failure::NotRun("no thread or no place is left at home to run it".into());
@@ -111,7 +111,7 @@ impl<T: Shared> Crew<T> {
 
     /// Begins no more procedures, and waits for those that are under way.
     pub(super) fn end(&self) {
-        locked(&self.board.state).over = true;
+        self.board.state.lock().over = true;
         self.board.changed.notify_all();
         let threads = std::mem::take(&mut *self.threads.borrow_mut());
         // A panic does not wait for procedures.
@@ -140,7 +140,7 @@ impl<T: Shared> Board<T> {
 
     /// The next order. `None`: this member is not needed any more.
     fn next(&self) -> Option<Order<T>> {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         loop {
             if state.over {
                 return None;
@@ -149,8 +149,7 @@ impl<T: Shared> Board<T> {
                 return Some(order);
             }
             state.free += 1;
-            let (back, waited) =
-                self.changed.wait_timeout(state, KEPT).unwrap_or_else(PoisonError::into_inner);
+            let (back, waited) = self.changed.wait_timeout(state, KEPT);
             state = back;
             state.free -= 1;
             if waited.timed_out() && state.orders.is_empty() {

@@ -15,7 +15,8 @@ use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use upcall_os::lock::Mutex;
 use upcall_os::loopback;
 use upcall_os::socket::Peer;
 use upcall_thread::{Builder, Semaphore, mpsc};
@@ -65,7 +66,7 @@ struct Admitted {
 
 impl Admitted {
     fn new(inside: &Arc<Mutex<Inside>>, account: Account) -> Result<Self, Refusal> {
-        let mut counts = locked(inside);
+        let mut counts = inside.lock();
         let all = counts.values().sum::<usize>();
         let own = counts.get(&account).copied().unwrap_or(0);
         if own >= MOST_GUESTS.saturating_sub(all + 1) {
@@ -81,7 +82,7 @@ impl Admitted {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut counts = locked(&self.inside);
+        let mut counts = self.inside.lock();
         if let Entry::Occupied(mut own) = counts.entry(self.account) {
             *own.get_mut() -= 1;
             if *own.get() == 0 {
@@ -158,7 +159,7 @@ impl Doors {
 
     /// Lets clients in. On a thread of the server, where their calls are to run.
     pub(crate) fn open(&self, endpoint: &Arc<Endpoint>) -> Result<(), ServeError> {
-        let doors = locked(&self.doors);
+        let doors = self.doors.lock();
         if doors.is_empty() {
             return Ok(());
         }
@@ -178,9 +179,9 @@ impl Doors {
 
     /// Lets nobody in any more, and ends who is in.
     pub(crate) fn shut(&self) {
-        locked(&self.doors).clear();
+        self.doors.lock().clear();
         let all = {
-            let mut guests = locked(&self.guests);
+            let mut guests = self.guests.lock();
             guests.closed = true;
             std::mem::take(&mut guests.all)
         };
@@ -190,7 +191,7 @@ impl Doors {
     /// Ends the porter, when no call is left.
     pub(crate) fn finish(&self) {
         if let Some(porter) = self.porter.get() {
-            let _ = locked(porter).send(None);
+            let _ = porter.lock().send(None);
         }
     }
 
@@ -200,12 +201,12 @@ impl Doors {
     }
 
     pub(crate) fn revoke(&self, which: &mut dyn FnMut(&ClientBinding<'_>) -> bool) -> usize {
-        let guests = locked(&self.guests).all.clone();
+        let guests = self.guests.lock().all.clone();
         guests.iter().map(|guest| guest.revoke_some(which)).sum()
     }
 
     pub(crate) fn gone(&self, guest: &Guest) {
-        let mut guests = locked(&self.guests);
+        let mut guests = self.guests.lock();
         let at = guests.all.iter().position(|other| std::ptr::eq(&**other, guest));
         let gone = at.map(|at| guests.all.swap_remove(at));
         drop(guests);
@@ -217,14 +218,10 @@ impl Doors {
         let work = Work { job, _counted: Counted::new(&self.under_way) };
         if let Some(porter) = self.porter.get() {
             // One that comes when the porter has gone is dropped, and so answered.
-            let unsent = locked(porter).send(Some(work));
+            let unsent = porter.lock().send(Some(work));
             drop(unsent);
         }
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The porter.
@@ -320,7 +317,7 @@ fn serve(endpoint: &Arc<Endpoint>, wire: &Arc<Wire>, guest: Arc<Guest>, first: &
         return wire.hang_up();
     }
     {
-        let mut guests = locked(&endpoint.doors().guests);
+        let mut guests = endpoint.doors().guests.lock();
         if guests.closed {
             return wire.hang_up();
         }
@@ -355,6 +352,6 @@ mod tests {
         all.remove(0);
         assert_eq!(all_of(&inside, 100).len(), 65);
         drop(all);
-        assert!(locked(&inside).is_empty());
+        assert!(inside.lock().is_empty());
     }
 }

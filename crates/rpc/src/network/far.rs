@@ -14,8 +14,9 @@ use crate::value::{Handle, Put};
 use crate::wire::{self, Answer, ClientRequest, Exported, Refusal};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
+use upcall_os::lock::Mutex;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
 use upcall_transfer::network::caller::NoConnection;
@@ -42,9 +43,9 @@ pub(crate) struct FarLink {
 /// The connections that stand, by the server's address as it was given.
 type Links = HashMap<String, Weak<FarLink>>;
 
-fn links() -> std::sync::MutexGuard<'static, Links> {
+fn links() -> upcall_os::lock::MutexGuard<'static, Links> {
     static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
-    LINKS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+    LINKS.get_or_init(Mutex::default).lock()
 }
 
 impl FarLink {

@@ -16,9 +16,10 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 use upcall_os::clock;
+use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_transfer::ceilings::{Account, Holding, Kind as Held};
 use upcall_transfer::give_way;
 use upcall_transfer::network::frame::MOST_ANSWER;
@@ -102,7 +103,7 @@ impl Guest {
     }
 
     fn bindings(&self) -> MutexGuard<'_, HashMap<u32, Arc<Bound>>> {
-        self.bindings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bindings.lock()
     }
 
     /// Ends it: its connection, its bindings, its objects.

@@ -5,9 +5,10 @@ use super::incoming::MOVES;
 use super::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use upcall_os::atomic::Ordering;
+use upcall_os::lock::Mutex;
 
 /// A part of some memory.
 #[derive(Clone, Debug)]
@@ -88,7 +89,7 @@ impl Memory for Ours {
         let (number, many) = match place {
             Place::Row { number, many } => (number, many),
             Place::Spare(spare) => {
-                let (entered, left, _) = &mut self.spares.lock().unwrap()[usize::from(spare)];
+                let (entered, left, _) = &mut self.spares.lock()[usize::from(spare)];
                 // By the sender, and then by the receiver, which leaves it before the sender comes
                 // again.
                 assert_eq!(*entered, 2 * *left + u64::from(!self.sends), "spare {spare} is in use");
@@ -100,7 +101,7 @@ impl Memory for Ours {
             number % Self::SEGMENTS + many <= Self::SEGMENTS,
             "{many} from {number} go round the end"
         );
-        let mut segments = self.segments.lock().unwrap();
+        let mut segments = self.segments.lock();
         let apart = |(other, len): (&u64, &u64)| {
             *other == number
                 || (number..number + many).all(|at| {
@@ -113,12 +114,12 @@ impl Memory for Ours {
     }
     fn leave(&mut self, place: Place) {
         match place {
-            Place::Row { number, .. } => _ = self.segments.lock().unwrap().remove(&number),
-            Place::Spare(spare) => self.spares.lock().unwrap()[usize::from(spare)].1 += 1,
+            Place::Row { number, .. } => _ = self.segments.lock().remove(&number),
+            Place::Spare(spare) => self.spares.lock()[usize::from(spare)].1 += 1,
         }
     }
     fn shrink(&mut self, spare: u8) {
-        let (entered, left, given_back) = &mut self.spares.lock().unwrap()[usize::from(spare)];
+        let (entered, left, given_back) = &mut self.spares.lock()[usize::from(spare)];
         assert_eq!(*entered, 2 * *left, "spare {spare} is in use");
         *given_back += 1;
         self.place(Place::Spare(spare)).iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -244,11 +245,7 @@ fn what_does_not_fit_at_home_fits_into_segments() {
     incoming.tell();
     outgoing.try_send(1, &[]).unwrap();
     assert_eq!(receive(&mut incoming), Some((1, vec![])));
-    assert!(
-        !outgoing.is_diverted()
-            && outgoing.buffered() == 0
-            && ours.segments.lock().unwrap().is_empty()
-    );
+    assert!(!outgoing.is_diverted() && outgoing.buffered() == 0 && ours.segments.lock().is_empty());
 }
 
 #[test]
@@ -408,7 +405,7 @@ fn diverted_at_random_nothing_is_lost_doubled_or_out_of_order() {
                     assert_eq!(found, expected.pop_front());
                 }
             }
-            assert!(ours.segments.lock().unwrap().len() as u64 <= Ours::SEGMENTS + 1);
+            assert!(ours.segments.lock().len() as u64 <= Ours::SEGMENTS + 1);
         }
         assert!(diverts > 0 && stuck > 0, "{diverts}, {stuck}");
         assert!(buffered > 0 && outgoing.ever_buffered() == buffered, "{buffered}");
@@ -448,7 +445,7 @@ fn a_drained_queue_goes_home_and_its_segments_are_left() {
         assert!(!outgoing.is_diverted() && outgoing.buffered() == 0);
         assert_eq!(receive(&mut incoming), Some((9, vec![])));
         incoming.tell();
-        assert!(ours.segments.lock().unwrap().is_empty());
+        assert!(ours.segments.lock().is_empty());
     }
 }
 

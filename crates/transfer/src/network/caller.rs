@@ -15,8 +15,9 @@ use std::collections::hash_map::{Entry, HashMap};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_thread::Waited;
 
 /// So often a kernel thread that waits asks whether to go on, if it is to: see [`Abandon::asking`].
@@ -343,7 +344,7 @@ impl Caller {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -21,8 +21,9 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::mem::take;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use upcall_os::lock::{Condvar, Mutex, MutexGuard};
 use upcall_os::memory::free_in_pieces;
 
 /// After so long without a word the kernel asks whether the other side is there.
@@ -347,12 +348,12 @@ impl Wire {
             if out.closing {
                 return None;
             }
-            out = self.more.wait(out).unwrap_or_else(PoisonError::into_inner);
+            out = self.more.wait(out);
         }
     }
 
     fn out(&self) -> MutexGuard<'_, Out> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+        self.out.lock()
     }
 }
 

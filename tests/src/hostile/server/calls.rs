@@ -5,11 +5,12 @@ use super::Tally;
 use crate::dice::Dice;
 use crate::speech::{FETCH, outcome};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use upcall_os::bell::Bell;
 use upcall_os::futex::{self, Scope};
+use upcall_os::lock::Mutex;
 use upcall_shm::channel::{self, Channel, LaneControl};
 use upcall_shm::region::{Region, Shared};
 use upcall_shm::ring::{Receiver, Sender, SingleServer};
@@ -43,10 +44,6 @@ enum Queue {
     Rings(Mutex<(Receiver<Slots>, Sender<Slots>)>),
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Lane {
     fn take(&self) -> Option<Image> {
         match &self.queue {
@@ -54,14 +51,14 @@ impl Lane {
                 let mut image = Image::new(0, 0, 0);
                 slot.take_alone(&mut image).then_some(image)
             }
-            Queue::Rings(rings) => locked(rings).0.take(),
+            Queue::Rings(rings) => rings.lock().0.take(),
         }
     }
 
     fn reply(&self, image: &Image) {
         match &self.queue {
             Queue::Single(slot) => slot.reply(image),
-            Queue::Rings(rings) => locked(rings).1.send(image),
+            Queue::Rings(rings) => rings.lock().1.send(image),
         }
     }
 
@@ -88,12 +85,12 @@ impl Calls {
     }
 
     pub(super) fn bound(&self, names: Vec<String>) {
-        locked(&self.given).names = names;
+        self.given.lock().names = names;
     }
 
     /// A segment with its number, or A-stacks with 0.
     pub(super) fn memory(&self, number: u16, memory: Arc<Region>) {
-        locked(&self.given).memory.push((number, memory));
+        self.given.lock().memory.push((number, memory));
     }
 
     pub(super) fn lane(&self, number: u16, vp: Option<u16>, bell: Option<&Bell>) {
@@ -105,7 +102,7 @@ impl Calls {
             }
         };
         let bell = bell.and_then(|bell| Bell::adopt(bell.as_fd().try_clone_to_owned().ok()?).ok());
-        locked(&self.given).lanes.push(Arc::new(Lane { queue, control: lane.control, bell }));
+        self.given.lock().lanes.push(Arc::new(Lane { queue, control: lane.control, bell }));
     }
 }
 
@@ -121,7 +118,7 @@ impl Serving {
     fn run(&mut self, over: &AtomicBool) {
         let mut good = if self.dice.below(4) == 0 { u64::MAX } else { self.dice.below(60) };
         while !over.load(Ordering::Relaxed) {
-            let lanes = locked(&self.given).lanes.clone();
+            let lanes = self.given.lock().lanes.clone();
             let mut idle = true;
             for lane in &lanes {
                 let Some(request) = lane.take() else { continue };
@@ -147,8 +144,7 @@ impl Serving {
     /// What an honest server could say, as far as one can tell without doing the work.
     fn honest(&mut self, request: &Image) -> Image {
         let procedure = request.tag() & 0x3ff;
-        let name =
-            locked(&self.given).names.get(usize::from(procedure)).cloned().unwrap_or_default();
+        let name = self.given.lock().names.get(usize::from(procedure)).cloned().unwrap_or_default();
         let mut reply = Image::new(request.call(), outcome::DONE, request.astack());
         match &*name {
             // The block of the text is that of the answer, and stays where it is.
@@ -183,7 +179,7 @@ impl Serving {
     }
 
     fn put_in(&self, number: u16, at: usize, word: u64) {
-        let given = locked(&self.given);
+        let given = self.given.lock();
         let memory = given.memory.iter().rev().find(|(found, _)| *found == number);
         memory
             .and_then(|(_, region)| region.room(0, region.len())?.put_u64(at, word))
@@ -251,7 +247,7 @@ impl Serving {
     }
 
     fn scribble_memory(&mut self) {
-        let memory = locked(&self.given).memory.clone();
+        let memory = self.given.lock().memory.clone();
         for (_, region) in memory {
             self.scribble(&region, region.len());
         }
