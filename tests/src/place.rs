@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use upcall_directory::names::{Access, listen_at};
 use upcall_os::socket::Listener;
-use upcall_transfer::names::{Access, listen_at};
 
 /// A folder of names of its own.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use crate::body::{Front, NAMED, State};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use upcall_directory::names;
 use upcall_os::memory;
 use upcall_shm::hybrid::PLACES;
-use upcall_transfer::names;
 
 /// Where an object's name leads. Two are equal if it is the same object, and not another one that
 /// has the name now.

@@ -20,6 +20,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use upcall_directory::clerk::Clerk;
+use upcall_directory::policy::Policy;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
@@ -27,9 +29,7 @@ use upcall_shm::region::Shared;
 use upcall_shm::ring::SingleCaller;
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_shm::station::PeerStation;
-use upcall_transfer::clerk::Clerk;
 use upcall_transfer::look::Foresight;
-use upcall_transfer::policy::Policy;
 use upcall_transfer::post::{Post, Ringer};
 use upcall_transfer::{Domain, Pacing};
 

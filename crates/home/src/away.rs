@@ -9,12 +9,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use upcall_directory::clerk::{Clerk, Watched};
+use upcall_directory::names;
+use upcall_directory::policy::Policy;
 use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Received, is_shut, says_ended};
-use upcall_transfer::clerk::{Clerk, Watched};
-use upcall_transfer::names;
-use upcall_transfer::policy::Policy;
 use upcall_transfer::post::Post;
 
 /// So long a home may take to let somebody in, and to answer.

@@ -4,8 +4,8 @@ use crate::rules::{Blocked, Broken};
 use crate::types::DataError;
 use std::time::Duration;
 use std::{fmt, io};
+use upcall_directory::names::{NotEntered, NotFound};
 use upcall_os::memory::AdoptError;
-use upcall_transfer::names::{NotEntered, NotFound};
 
 /// Why an object was not made.
 #[derive(Debug)]

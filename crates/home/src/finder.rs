@@ -3,8 +3,8 @@
 use crate::error::FindError;
 use std::fmt;
 use std::sync::Arc;
+use upcall_directory::policy::Policy;
 use upcall_os::socket::Peer;
-use upcall_transfer::policy::Policy;
 
 /// Finds objects, as `H` has them, at homes that a policy accepts:
 /// [`Homed::expect`](crate::Homed::expect), [`Asked::expect`](crate::Asked::expect).

@@ -8,11 +8,11 @@ use crate::wire::{self, Opened, Request, VERSION};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use upcall_directory::clerk::{self, TURN, Watched};
 use upcall_os::bell::Bell;
 use upcall_os::socket::{Connection, Listener, Message, Peer, says_ended};
 use upcall_shm::station::PeerStation;
 use upcall_transfer::Domain;
-use upcall_transfer::clerk::{self, TURN, Watched};
 use upcall_transfer::post::{Post, Ringer};
 
 /// Where others connect.

@@ -21,10 +21,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use upcall_directory::policy::{self, Policy};
 use upcall_os::fault::{Point, point};
 use upcall_shm::sequence::{self, Changing};
 use upcall_shm::span::{Room, Span};
-use upcall_transfer::policy::{self, Policy};
 
 /// See the module. Used by one thread at a time: others have handles of their own
 /// ([`try_clone`](Self::try_clone)). An object has 255 of them at a time, of all processes

@@ -11,9 +11,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::time::Duration;
+use upcall_directory::names::Group;
 use upcall_os::socket::Peer;
 use upcall_shm::span::Room;
-use upcall_transfer::names::Group;
 
 /// Room for what grows, if nothing else is said.
 const USUAL: u64 = 1 << 20;

@@ -25,6 +25,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
+use upcall_directory::clerk::{Clerk, Watched};
+use upcall_directory::names::{self, Access, Group, Whose};
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::{Condvar, Mutex, MutexGuard};
 use upcall_os::poll::Report;
@@ -32,8 +34,6 @@ use upcall_os::socket::Peer;
 use upcall_shm::hybrid::{Inherited, PLACES};
 use upcall_shm::span::Room;
 use upcall_transfer::ceilings::is_bounded;
-use upcall_transfer::clerk::{Clerk, Watched};
-use upcall_transfer::names::{self, Access, Group, Whose};
 
 /// The place of the clerk, and of who stands in for it.
 const CLERKS: u16 = 0;
@@ -116,7 +116,7 @@ impl Creating {
     /// One of this name, with `length` bytes of data, all zero at first, of which only those take
     /// memory that are touched.
     pub fn new(name: &str, length: u64) -> Self {
-        let accepts = upcall_transfer::policy::own_user();
+        let accepts = upcall_directory::policy::own_user();
         let same_user = move |peer: &Peer| accepts(peer).map(|()| Grant::ReadWrite);
         Self {
             name: name.into(),

@@ -6,8 +6,8 @@ use crate::wire::{Answer, Ask, Shown, VERSION, pack, unpack};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use upcall_directory::names::{self, jobs};
 use upcall_os::socket::{Connection, Received};
-use upcall_transfer::names::{self, jobs};
 
 /// So long a supervisor may take for an answer: it may be starting a thousand members.
 const PATIENCE: Duration = Duration::from_secs(5);

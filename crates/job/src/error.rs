@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use upcall_transfer::names::{FolderError, NotEntered, NotFound};
+use upcall_directory::names::{FolderError, NotEntered, NotFound};
 
 /// Why a job was not run, or not to its end.
 #[derive(Debug)]

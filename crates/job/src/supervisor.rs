@@ -25,10 +25,10 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
+use upcall_directory::names::{self, Whose, jobs};
 use upcall_os::poll::{PollSet, Ready, Report};
 use upcall_os::processor;
 use upcall_os::socket::{Connection, Listener};
-use upcall_transfer::names::{self, Whose, jobs};
 
 /// Keys of the set of descriptors. Members follow, then those who ask.
 const LISTENER: u64 = 0;

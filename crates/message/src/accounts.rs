@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use upcall_directory::names;
 use upcall_os::memory;
 use upcall_shm::account;
-use upcall_transfer::names;
 
 pub use upcall_shm::account::{AccountReading, PairReading, PeerAccount, Stopped};
 

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
+use upcall_directory::clerk::{self, TURN, Watched};
 use upcall_os::bell::Bell;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
@@ -17,7 +18,6 @@ use upcall_os::memory::AdoptError;
 use upcall_os::socket::{Connection, Listener, Message, Peer, Received, says_ended};
 use upcall_shm::mailbag::{Mailbag, NotAMailbag};
 use upcall_transfer::Domain;
-use upcall_transfer::clerk::{self, TURN, Watched};
 use upcall_transfer::domain::MOST_POSTS;
 use upcall_transfer::post::Post;
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::time::Duration;
-use upcall_transfer::names::{FolderError, NotEntered};
+use upcall_directory::names::{FolderError, NotEntered};
 
 /// Why a process did not become a member.
 #[derive(Debug)]

@@ -18,6 +18,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use upcall_directory::names::{self, Leader, Whose};
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom::{self, Headroom};
 use upcall_os::lock::{Condvar, Mutex};
@@ -26,7 +27,6 @@ use upcall_shm::account::{self, Account};
 use upcall_transfer::Attended;
 use upcall_transfer::Pacing;
 use upcall_transfer::domain::MOST_POSTS;
-use upcall_transfer::names::{self, Leader, Whose};
 use upcall_transfer::post::Post;
 
 /// Where a member of a job finds its group.

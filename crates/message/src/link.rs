@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use upcall_directory::clerk::Watched;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
@@ -29,7 +30,6 @@ use upcall_shm::mailbag::Mailbag;
 use upcall_shm::region::Shared;
 use upcall_shm::station::{NotAStation, PeerStation};
 use upcall_shm::steps::Steps;
-use upcall_transfer::clerk::Watched;
 use upcall_transfer::post::Ringer;
 
 /// So long the answer of a receiver is looked for, and then waited for. Another one's clerk takes

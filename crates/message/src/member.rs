@@ -13,6 +13,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use upcall_directory::clerk::{Clerk, Watched};
+use upcall_directory::names;
 use upcall_os::bell::Bell;
 use upcall_os::lock::Mutex;
 use upcall_os::poll::Report;
@@ -20,8 +22,6 @@ use upcall_os::process;
 use upcall_os::socket::{Connection, is_shut, says_ended};
 use upcall_shm::account::Account;
 use upcall_shm::mailbag::Mailbag;
-use upcall_transfer::clerk::{Clerk, Watched};
-use upcall_transfer::names;
 use upcall_transfer::post::{Post, Ringer};
 use upcall_transfer::rung::Rings;
 

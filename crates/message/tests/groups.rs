@@ -468,7 +468,7 @@ fn nothing_is_left_in_the_folder() {
     let group = Joining::new(&name, 1).join(Handlers::new()).unwrap();
     let here = || {
         let entries =
-            std::fs::read_dir(upcall_transfer::names::folder().unwrap()).unwrap().flatten();
+            std::fs::read_dir(upcall_directory::names::folder().unwrap()).unwrap().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         names
             .filter(|name| {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
+use upcall_directory::names;
 use upcall_os::socket::{Connection, Received};
-use upcall_transfer::names;
 use upcall_ulp::slot::Slot;
 
 /// Why a machine did not do what it was asked.

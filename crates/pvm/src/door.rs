@@ -17,10 +17,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use upcall_directory::names::{self, NotEntered, Whose};
 use upcall_os::bell::Bell;
 use upcall_os::poll::{PollSet, Ready, Report};
 use upcall_os::socket::{Connection, Listener, Received};
-use upcall_transfer::names::{self, NotEntered, Whose};
 
 /// The version of what follows.
 const VERSION: u32 = 1;

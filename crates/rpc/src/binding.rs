@@ -17,6 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use upcall_directory::policy::{self, Policy};
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_os::memory::{Mapping, MemoryFile};
@@ -24,7 +25,6 @@ use upcall_os::socket::Peer;
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{Image, NO_ASTACK, Place};
-use upcall_transfer::policy::{self, Policy};
 use upcall_transfer::{Abandon, HandOff, NoReply, Pacing, Patience};
 
 /// A client's right to call the procedures of one interface of one server. Clones share it; the

@@ -15,15 +15,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
+use upcall_directory::clerk::{self, Clerk, TURN, Watched};
+use upcall_directory::names::Group;
+use upcall_directory::policy;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
 use upcall_shm::tally::Tallies;
 use upcall_transfer::ceilings::{Ceilings, Ledger};
-use upcall_transfer::clerk::{self, Clerk, TURN, Watched};
-use upcall_transfer::names::Group;
-use upcall_transfer::policy;
 use upcall_transfer::{Pacing, Processors, ServerChannel};
 
 /// Decides which clients may bind; see [`Server::policy`].

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-use upcall_transfer::names::{FolderError, NotEntered, NotFound};
+use upcall_directory::names::{FolderError, NotEntered, NotFound};
 use upcall_transfer::{Closed, NoReply};
 
 /// Why a client could not bind.

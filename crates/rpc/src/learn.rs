@@ -6,7 +6,7 @@ use crate::error::BindError;
 use crate::link;
 use crate::network::{address, far};
 use crate::wire::Exported;
-use upcall_transfer::policy::{self, Policy};
+use upcall_directory::policy::{self, Policy};
 
 /// What the server of `name`, a name as for [`Binding::bind`](crate::Binding::bind), says of it.
 /// Blocks the calling thread as that does.

@@ -4,7 +4,7 @@
 //! and calls its procedures through generated stubs, which write values to where they travel and
 //! read them back ([`value`], [`encode`], [`decode`]): in the call's slot if they have 48 bytes at
 //! most, in an A-stack if they fit there, in a segment that the client brings otherwise. Names are
-//! files in a folder of sockets ([`names`]); the clerk ([`upcall_transfer::clerk`]) is the one
+//! files in a folder of sockets ([`names`]); the clerk ([`upcall_directory::clerk`]) is the one
 //! kernel thread of a domain that answers binders and notices the end of peers. No call passes
 //! through it.
 //!
@@ -48,9 +48,10 @@ pub use interface::{Extent, Footprint, Interface, Limits, Part, Procedure};
 pub use learn::{exported, exported_expecting, list_far};
 pub use pace::Pace;
 pub use server::{Call, ClientBinding, Dispatch, Export, Replied, Running, Server};
+pub use upcall_directory::names::Group;
+pub use upcall_directory::{names, policy};
 pub use upcall_shm::tally::{Came, PeerTallies, Reading};
 pub use upcall_transfer::ceilings::{Amounts, Ceilings, HELD};
-pub use upcall_transfer::names::Group;
-pub use upcall_transfer::{Abandon, HandOff, Pacing, names, policy};
+pub use upcall_transfer::{Abandon, HandOff, Pacing};
 pub use value::{Get, Handle, Layout, Lent, Put};
 pub use wire::Exported;

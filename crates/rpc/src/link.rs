@@ -18,6 +18,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
+use upcall_directory::clerk::{Clerk, Watched};
+use upcall_directory::policy::{self, Policy};
 use upcall_os::bell::Bell;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
@@ -28,8 +30,6 @@ use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::{NotAStation, PeerStation};
 use upcall_shm::tally::PeerTallies;
-use upcall_transfer::clerk::{Clerk, Watched};
-use upcall_transfer::policy::{self, Policy};
 use upcall_transfer::{CallerChannel, Closed, Domain, Until};
 
 /// How long a server may take to answer a binder, in all: for the connection, the channel and the

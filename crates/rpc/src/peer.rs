@@ -20,6 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
+use upcall_directory::clerk::{self, Clerk, Watched};
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::clock;
@@ -33,7 +34,6 @@ use upcall_shm::region::Region;
 use upcall_shm::station::{self, NotAStation, PeerStation};
 use upcall_shm::tally::Came;
 use upcall_transfer::ceilings::{Account, Holding, Kind, Over};
-use upcall_transfer::clerk::{self, Clerk, Watched};
 use upcall_transfer::server::Caller;
 use upcall_transfer::{Domain, Request, Serve, ServerChannel};
 

@@ -4,10 +4,6 @@
 //! none of its threads is ready ([`idle`]): poll its channels, spin for a bounded time, sleep; when
 //! a sleeper is woken, and on which processor ([`handoff`], [`sleep`], [`pacer`]).
 //!
-//! Also what each domain has once, and all that lets domains know of each other rests on: its name
-//! in a folder of sockets ([`names`]) and the kernel thread that learns of the end of peers
-//! ([`clerk`]).
-//!
 //! What not: interfaces, values. A message here is a line with a number of a procedure; `rpc` says
 //! what it means.
 //!
@@ -39,8 +35,6 @@ pub mod caller;
 #[cfg(not(loom))]
 pub mod ceilings;
 #[cfg(not(loom))]
-pub mod clerk;
-#[cfg(not(loom))]
 pub mod domain;
 pub mod gate;
 #[cfg(not(loom))]
@@ -51,13 +45,10 @@ pub mod idle;
 pub mod look;
 pub mod mask;
 #[cfg(not(loom))]
-pub mod names;
-#[cfg(not(loom))]
 pub mod network;
 #[cfg(not(loom))]
 pub mod pacer;
 pub mod placed;
-pub mod policy;
 #[cfg(not(loom))]
 pub mod post;
 #[cfg(not(loom))]

@@ -5,11 +5,11 @@
 //! thread itself, which may sleep there now and then. The clerk has it come by: by a signal, say.
 //! Why no ring is lost is argued in [`mask`](crate::mask).
 
-use crate::clerk::{Clerk, Watched};
 use crate::post::Post;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::{fmt, io};
+use upcall_directory::clerk::{Clerk, Watched};
 use upcall_os::poll::Report;
 use upcall_os::timer::Timer;
 

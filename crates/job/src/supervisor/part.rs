@@ -20,10 +20,10 @@ use crate::turns::{Grant, Kind, Newcomer, Order, Turns};
 use crate::wire::{Answer, Ask, pack, unpack};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+use upcall_directory::names::Leader;
+use upcall_directory::names::jobs;
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Received};
-use upcall_transfer::names::Leader;
-use upcall_transfer::names::jobs;
 
 /// How often a leader says that it is there.
 const STILL: Duration = Duration::from_millis(250);

@@ -16,12 +16,12 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use upcall_directory::clerk::STACK;
 use upcall_os::lock::Mutex;
 use upcall_os::loopback;
 use upcall_os::socket::Peer;
 use upcall_thread::{Builder, Semaphore, mpsc};
 use upcall_transfer::ceilings::Ceilings;
-use upcall_transfer::clerk::STACK;
 use upcall_transfer::network::door::greeting;
 use upcall_transfer::network::{Account, Admit, Block, Door, Head, Kind, Wire};
 

@@ -30,7 +30,7 @@ const TURN: usize = 16;
 /// The listener's number among what is polled. Connections are numbered from the next one on.
 const LISTENER: u64 = 0;
 /// Policies of programs run on this thread.
-const STACK: usize = crate::clerk::STACK;
+const STACK: usize = upcall_directory::clerk::STACK;
 
 /// Decides about connections. Called on the door's thread; must not block for long.
 pub trait Admit: Send {
