@@ -304,15 +304,18 @@ fn calls(suite: &str, arguments: &[&str]) -> (bool, String, String) {
         .env("TMPDIR", place.path())
         .env("UPCALL_DIR", &names);
     let output = command.env_remove("XDG_RUNTIME_DIR").output().expect("the command starts");
-    assert_eq!(processes_with(place.path()), [""; 0], "processes that are left");
-    assert!(
-        names_in(place.path()).is_subset(&["names".to_string()].into()),
-        "files that are left: {:?}",
-        names_in(place.path())
-    );
-    assert_eq!(names_in(&names), BTreeSet::new(), "names that are left");
     let text = |bytes| String::from_utf8(bytes).expect("text");
-    (output.status.success(), text(output.stdout), text(output.stderr))
+    let (said, errors) = (text(output.stdout), text(output.stderr));
+    let left = processes_with(place.path());
+    assert!(left.is_empty(), "processes that are left: {left:?}\n{said}{errors}");
+    let left = names_in(place.path());
+    assert!(
+        left.is_subset(&["names".to_string()].into()),
+        "files that are left: {left:?}\n{said}{errors}"
+    );
+    let left = names_in(&names);
+    assert!(left.is_empty(), "names that are left: {left:?}\n{said}{errors}");
+    (output.status.success(), said, errors)
 }
 
 #[test]

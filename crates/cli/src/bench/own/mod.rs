@@ -46,10 +46,13 @@ const BURST: u64 = 64;
 /// So many samples there is room for at first.
 const MANY: usize = 1 << 16;
 
+/// Time for a group to form. On a busy machine members that poll take half a minute for it.
+const FORMING: Duration = Duration::from_secs(300);
+
 /// How to become a member of the group of these two processes that has this name.
 fn joining(task: &Task, name: &str, size: usize, rank: usize) -> Joining {
     let name = format!("bench-own-{name}-{}", task.group);
-    Joining::new(&name, size).rank(rank).pacing(Pacing::Poll).within(Duration::from_secs(30))
+    Joining::new(&name, size).rank(rank).pacing(Pacing::Poll).within(FORMING)
 }
 
 /// Runs this on a virtual processor, on that processor.
