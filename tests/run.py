@@ -78,7 +78,7 @@ COMPUTES = {
 LOW = ["sh", "-c", '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$@"', "sh"]
 
 # Packages with models.
-MODELS = ["upcall-shm", "upcall-transfer", "upcall-thread", "upcall-ulp"]
+MODELS = ["upcall-shm", "upcall-sched", "upcall-thread", "upcall-ulp"]
 
 LINE = re.compile(r"^test (?P<name>.+?) \.\.\. (?P<outcome>ok|FAILED|ignored)")
 # A test that prints to the terminal itself can separate its name from its outcome.

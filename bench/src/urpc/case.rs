@@ -16,7 +16,7 @@ pub const THREADS: [usize; 11] = [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 32];
 ///
 /// A sample is the time of a batch of [`BATCH`] operations divided by their number, the clock's own
 /// cost taken off. The parts are those of the real code: rings of `upcall-shm` with as many slots
-/// as a lane has, waits of `upcall-transfer`, a server of `upcall-rpc`. What a line costs that
+/// as a lane has, waits of `upcall-sched`, a server of `upcall-rpc`. What a line costs that
 /// travels between processors is in none of them: see `line_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {

@@ -25,13 +25,13 @@ use upcall_directory::policy::Policy;
 use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
+use upcall_sched::look::Foresight;
+use upcall_sched::post::{Post, Ringer};
+use upcall_sched::{Domain, Pacing};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::SingleCaller;
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_shm::station::PeerStation;
-use upcall_transfer::look::Foresight;
-use upcall_transfer::post::{Post, Ringer};
-use upcall_transfer::{Domain, Pacing};
 
 /// On a virtual processor: so often others have it before this pauses, and how long at most.
 const TURNS: u32 = 1000;

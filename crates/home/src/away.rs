@@ -15,7 +15,7 @@ use upcall_directory::policy::Policy;
 use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Received, is_shut, says_ended};
-use upcall_transfer::post::Post;
+use upcall_sched::post::Post;
 
 /// So long a home may take to let somebody in, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -11,9 +11,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use upcall_directory::clerk::{self, TURN, Watched};
 use upcall_os::bell::Bell;
 use upcall_os::socket::{Connection, Listener, Message, Peer, says_ended};
+use upcall_sched::Domain;
+use upcall_sched::post::{Post, Ringer};
 use upcall_shm::station::PeerStation;
-use upcall_transfer::Domain;
-use upcall_transfer::post::{Post, Ringer};
 
 /// Where others connect.
 pub(crate) struct Door {

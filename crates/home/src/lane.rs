@@ -6,7 +6,7 @@
 //!  1052672  results that do not fit there                          the home
 //! ```
 //! Who invokes brings it, with a bell for each side. Both sleep at posts of theirs
-//! ([`upcall_transfer::post`]). One invocation is under way at a time, so neither the buffer nor
+//! ([`upcall_sched::post`]). One invocation is under way at a time, so neither the buffer nor
 //! the line is ever overwritten by another one: a request is there when the slot is on its lap, is
 //! taken once, and answered once (P7; the one slot for all senders that the paper has needs
 //! resending for that: `crates/shm/src/one_slot.rs`, an experiment).

@@ -77,4 +77,4 @@ pub use types::{
 #[doc(hidden)]
 pub use types::{after, larger, shape};
 pub use upcall_os::interrupt::Promise;
-pub use upcall_transfer::rung::InterruptError;
+pub use upcall_sched::rung::InterruptError;

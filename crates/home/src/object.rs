@@ -31,9 +31,9 @@ use upcall_os::fault::{Point, point};
 use upcall_os::lock::{Condvar, Mutex, MutexGuard};
 use upcall_os::poll::Report;
 use upcall_os::socket::Peer;
+use upcall_sched::ceilings::is_bounded;
 use upcall_shm::hybrid::{Inherited, PLACES};
 use upcall_shm::span::Room;
-use upcall_transfer::ceilings::is_bounded;
 
 /// The place of the clerk, and of who stands in for it.
 const CLERKS: u16 = 0;

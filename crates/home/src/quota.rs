@@ -3,7 +3,7 @@
 //! A guest connects before the home's policy is asked, and brings memory and bells when it invokes.
 //! All of that takes descriptors and addresses of the home's process. So one ledger counts what the
 //! guests of all homes in this process hold, by the rule of a server
-//! ([`upcall_transfer::ceilings`]): no process, and no user but the home's own and root, holds more
+//! ([`upcall_sched::ceilings`]): no process, and no user but the home's own and root, holds more
 //! than is left for others. What all of them may hold are a server's defaults. There is no other
 //! ceiling for one process: it may have as many handles as it likes, as long as others can have
 //! some.
@@ -14,7 +14,7 @@
 use crate::lane;
 use std::sync::{Arc, LazyLock};
 use upcall_os::socket::Peer;
-use upcall_transfer::ceilings::{Account, Ceilings, Holding, Kind, Ledger, Over};
+use upcall_sched::ceilings::{Account, Ceilings, Holding, Kind, Ledger, Over};
 
 /// Descriptors that a connection takes: its own, that of the guest's process, and the one by which
 /// the clerk learns of that process's end.

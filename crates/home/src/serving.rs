@@ -3,7 +3,7 @@
 //! Source: Psyche, sections 2.1 and 3.1 (P1 to P3, P7 here). There an urgent invocation interrupts
 //! the home's processor, unless that masks it, and an ordinary one becomes a process there. Here
 //! one thread of the home serves an object. A virtual processor does so by itself, at its safe
-//! points ([`arrivals`](upcall_transfer::arrivals)); what may block is a thread there by that
+//! points ([`arrivals`](upcall_sched::arrivals)); what may block is a thread there by that
 //! alone. An ordinary kernel thread does so where it says ([`Serving::poll`],
 //! [`Serving::run_until`]), and while it waits for an invocation of its own; it runs short
 //! operations only, and hands procedures to other threads ([`crew`]). While it
@@ -37,15 +37,15 @@ use upcall_os::bell::Bell;
 use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
+use upcall_sched::Attended;
+use upcall_sched::Pacing;
+use upcall_sched::arrivals::Arrivals;
+use upcall_sched::look::Foresight;
+use upcall_sched::post::{Post, Ringer};
 use upcall_shm::region::Shared as View;
 use upcall_shm::ring::SingleServer;
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_thread::Found;
-use upcall_transfer::Attended;
-use upcall_transfer::Pacing;
-use upcall_transfer::arrivals::Arrivals;
-use upcall_transfer::look::Foresight;
-use upcall_transfer::post::{Post, Ringer};
 
 /// So often it looks before it looks at the clock.
 const LOOKS: u32 = 64;

@@ -1,15 +1,15 @@
 /* The protocol of messages as a whole, for Spin: `make spin` (check.sh, beside this file).
  *
- * loom checks the code's memory orders, of one queue and of one sleep at a time (crates/shm/tests/models/loom_direct.rs, crates/transfer/tests/models/loom_sleep.rs). Here queues, sleep, wake, stops and deaths are put together, and every state that they
+ * loom checks the code's memory orders, of one queue and of one sleep at a time (crates/shm/tests/models/loom_direct.rs, crates/sched/tests/models/loom_sleep.rs). Here queues, sleep, wake, stops and deaths are put together, and every state that they
  * can come to is looked at. Each sender has a processor with a store buffer: what it stores gets into memory later, after loads that follow in its program. It has no fence, the receiver makes one for all; without that
  * one Spin finds a message that nobody sees any more.
  *
  * What is modelled, and where it is in the code
  *   steps LOOK_AWAY to LAUNCH of Sender   crates/shm/src/direct/outgoing.rs: is_drained, go_home, look, divert, Draft::put, Draft::launch; place() is PLACE
- *   SEE_ASLEEP, SEE_NUMBER, RING          crates/transfer/src/post.rs: Ringer::launched; sleep.rs: no_fence, first_ring
+ *   SEE_ASLEEP, SEE_NUMBER, RING          crates/sched/src/post.rs: Ringer::launched; sleep.rs: no_fence, first_ring
  *   Memory, and the channel `stores`      the store buffer (total store order: stores stay in order)
  *   PEEK to ENTER, READ, TELL             crates/shm/src/direct/incoming.rs: peek, follow, enter, go_home, left, Arrived::word, dispose, tell
- *   NUMBER to RETRACT                     crates/transfer/src/post.rs: Post::sleep; sleep.rs: announce_to_all, retract; FENCE is crates/os/src/membarrier.rs: everywhere, in one sender after the other
+ *   NUMBER to RETRACT                     crates/sched/src/post.rs: Post::sleep; sleep.rs: announce_to_all, retract; FENCE is crates/os/src/membarrier.rs: everywhere, in one sender after the other
  *   DEAD of Sender                        the kernel (what was stored gets into memory), and the clerk, who rouses receivers: Post::rouse
  *   COUNT to STOPPED of Sender            crates/message/src/sending.rs: has_no_room, buffered_beside; outgoing.rs: buffered. With SHARE, the segments that a sender may buffer; with STAYS, a timeout of 0 (stay_diverted). Whole members that flood each other: limits.pml
  *   HALTED of Receiver                    SIGSTOP for ever, of which nobody is told; or death, of which the clerk tells senders later (`gone`)

@@ -13,7 +13,7 @@ use crate::Group;
 use crate::interrupts::On;
 use std::fmt;
 use std::sync::Arc;
-use upcall_transfer::rung::{self, InterruptError, Rung};
+use upcall_sched::rung::{self, InterruptError, Rung};
 
 /// Has a thread come by soon.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;

@@ -16,10 +16,10 @@ use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
 use upcall_os::memory::AdoptError;
 use upcall_os::socket::{Connection, Listener, Message, Peer, Received, says_ended};
+use upcall_sched::Domain;
+use upcall_sched::domain::MOST_POSTS;
+use upcall_sched::post::Post;
 use upcall_shm::mailbag::{Mailbag, NotAMailbag};
-use upcall_transfer::Domain;
-use upcall_transfer::domain::MOST_POSTS;
-use upcall_transfer::post::Post;
 
 /// The most connections of one process: two for each member that it can be, one to ask and one to
 /// bring a queue. Each takes two descriptors.

@@ -23,11 +23,11 @@ use upcall_os::fault::{Point, point};
 use upcall_os::headroom::{self, Headroom};
 use upcall_os::lock::{Condvar, Mutex};
 use upcall_os::socket::{Connection, Received, is_shut};
+use upcall_sched::Attended;
+use upcall_sched::Pacing;
+use upcall_sched::domain::MOST_POSTS;
+use upcall_sched::post::Post;
 use upcall_shm::account::{self, Account};
-use upcall_transfer::Attended;
-use upcall_transfer::Pacing;
-use upcall_transfer::domain::MOST_POSTS;
-use upcall_transfer::post::Post;
 
 /// Where a member of a job finds its group.
 const GROUP: &str = "UPCALL_GROUP";

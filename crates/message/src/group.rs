@@ -21,11 +21,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
+use upcall_sched::Pacing;
+use upcall_sched::mask::Mask;
 use upcall_shm::direct::{Arrived, Unreadable};
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::span::Span;
-use upcall_transfer::Pacing;
-use upcall_transfer::mask::Mask;
 
 /// So many messages of one sender are run before the others have their turn.
 const BATCH: usize = 64;

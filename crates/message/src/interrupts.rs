@@ -13,16 +13,16 @@
 //! # Why the thread and the handler of its signal do not touch the same things
 //! Each operation of the group counts itself as busy, and so does a section. The handler looks at
 //! that count first: if it is not 0 it notes that it came, and who makes the count 0 does what it
-//! would have done ([`mask`](upcall_transfer::mask)).
+//! would have done ([`mask`](upcall_sched::mask)).
 //!
 //! # Why no wake is lost
 //! The announcement is that of the sleep protocol, with the fence for all senders, and is followed
-//! by a look; the argument is there ([`sleep`](upcall_transfer::sleep)), where "wakes" means here:
+//! by a look; the argument is there ([`sleep`](upcall_sched::sleep)), where "wakes" means here:
 //! rings a bell in the set that the clerk watches. The clerk hears each ring of the
-//! set ([`rung`](upcall_transfer::rung)), also beside the thread itself, which may sleep there
+//! set ([`rung`](upcall_sched::rung)), also beside the thread itself, which may sleep there
 //! within an operation. Its signal comes after that ring; and the handler either takes what is
 //! there, announces anew, and looks again, or leaves a note to who does so: that is argued in
-//! [`mask`](upcall_transfer::mask), and `crates/transfer/tests/models/loom_mask.rs` is the model of
+//! [`mask`](upcall_sched::mask), and `crates/sched/tests/models/loom_mask.rs` is the model of
 //! it all.
 
 use crate::error::SendError;
@@ -34,7 +34,7 @@ use crate::payload::Payload;
 use crate::{Group, Message, Rank};
 use std::fmt;
 use upcall_os::interrupt::{self, Promise};
-use upcall_transfer::rung::{InterruptError, Rung};
+use upcall_sched::rung::{InterruptError, Rung};
 
 /// An operation is under way.
 pub(crate) struct Busy<'a>(Option<&'a Group>);

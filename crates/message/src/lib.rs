@@ -30,7 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What not: calls with results (`upcall-rpc`), who runs next, waking (`upcall-transfer`), the
+//! What not: calls with results (`upcall-rpc`), who runs next, waking (`upcall-sched`), the
 //! queue itself (`upcall_shm::direct`).
 //!
 //! Source: UDM. The words there and here: the network interface's queue is the direct queue of two
@@ -76,10 +76,10 @@ pub use payload::{Payload, Reader, Writer};
 pub use reduction::Reducible;
 pub use signature::{BadSignature, Carried, Number, Shape, Unfit};
 pub use upcall_os::interrupt::Promise;
+pub use upcall_sched::Pacing;
+pub use upcall_sched::rung::InterruptError;
 /// Bytes where they lie, in memory that another process can write.
 pub use upcall_shm::span::Span as Uninterpreted;
-pub use upcall_transfer::Pacing;
-pub use upcall_transfer::rung::InterruptError;
 pub use upcalls::Atomic;
 
 /// A member's place in its group, from 0.

@@ -24,13 +24,13 @@ use upcall_os::poll::Report;
 use upcall_os::socket::{
     Connection, Message, Peer, Received, ends_within, has_ended, is_ending, is_shut, says_ended,
 };
+use upcall_sched::post::Ringer;
 use upcall_shm::account::Pair;
 use upcall_shm::direct::Outgoing;
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::region::Shared;
 use upcall_shm::station::{NotAStation, PeerStation};
 use upcall_shm::steps::Steps;
-use upcall_transfer::post::Ringer;
 
 /// So long the answer of a receiver is looked for, and then waited for. Another one's clerk takes
 /// some 0.1 ms.
@@ -622,9 +622,9 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::thread;
     use upcall_os::socket::Listener;
+    use upcall_sched::post::Post;
     use upcall_shm::account::Account;
     use upcall_shm::station::Station;
-    use upcall_transfer::post::Post;
 
     /// A member, and the connection of its queue to a receiver in this process, which lives.
     struct Scene {

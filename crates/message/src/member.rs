@@ -20,10 +20,10 @@ use upcall_os::lock::Mutex;
 use upcall_os::poll::Report;
 use upcall_os::process;
 use upcall_os::socket::{Connection, is_shut, says_ended};
+use upcall_sched::post::{Post, Ringer};
+use upcall_sched::rung::Rings;
 use upcall_shm::account::Account;
 use upcall_shm::mailbag::Mailbag;
-use upcall_transfer::post::{Post, Ringer};
-use upcall_transfer::rung::Rings;
 
 /// Who is who in a group.
 #[derive(Debug)]

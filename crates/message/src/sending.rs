@@ -11,8 +11,8 @@ use std::io;
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom::Headroom;
+use upcall_sched::pacer::GiveWay;
 use upcall_shm::direct::Refused;
-use upcall_transfer::pacer::GiveWay;
 
 /// Bytes of a segment.
 const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;

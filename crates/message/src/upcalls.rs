@@ -3,7 +3,7 @@
 //!
 //! Source: UDM, sections 2 and 3.1 (D4 to D6 here). There an arrival interrupts the running thread,
 //! unless that has disabled interrupts. Here it is found by the virtual processor on which the
-//! member has joined, at its safe points (`upcall_transfer::arrivals`), and handlers run on a
+//! member has joined, at its safe points (`upcall_sched::arrivals`), and handlers run on a
 //! worker: one that must block is a thread by that alone, and the next one runs meanwhile. All of
 //! it happens on one kernel thread, so a section is a count and no more, and needs no fence.
 //! Whoever finds something to run in a section leaves it, and a note that it did; the end of the
@@ -28,10 +28,10 @@ use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use upcall_sched::Attended;
+use upcall_sched::arrivals::Arrivals;
+use upcall_sched::post::Post;
 use upcall_thread::{Found, Ticket, Waited};
-use upcall_transfer::Attended;
-use upcall_transfer::arrivals::Arrivals;
-use upcall_transfer::post::Post;
 
 /// Greatest depth of handlers that run within sends that wait for room, whose handlers send, and
 /// wait. A user-level thread's stack of 64 KiB has room for so many.

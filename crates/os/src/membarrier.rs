@@ -1,7 +1,7 @@
 //! A fence that one thread makes for all: `membarrier(2)`.
 //!
 //! Who looks for messages seldom and who sends often need a fence each to agree on who has seen
-//! what (see `sleep` in `upcall-transfer`). With this, the one who is about to sleep pays for both:
+//! what (see `sleep` in `upcall-sched`). With this, the one who is about to sleep pays for both:
 //! the kernel has every processor that runs a thread of a registered process make a full fence
 //! before the call returns, and a thread that does not run has made one when it was switched out.
 //! It takes some µs for each such processor, and next to nothing if there is none.

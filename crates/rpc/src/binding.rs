@@ -22,10 +22,10 @@ use upcall_os::fault::{Point, point};
 use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::Peer;
+use upcall_sched::{Abandon, HandOff, NoReply, Pacing, Patience};
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{Image, NO_ASTACK, Place};
-use upcall_transfer::{Abandon, HandOff, NoReply, Pacing, Patience};
 
 /// A client's right to call the procedures of one interface of one server. Clones share it; the
 /// last one dropped gives it up. That blocks the kernel thread for 2 ms at most, if the server does

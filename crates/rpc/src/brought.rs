@@ -9,12 +9,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use upcall_os::lock::Mutex;
+use upcall_sched::gate::Gate;
+use upcall_sched::{Closed, Processor, Sleeper, Until, block_unless};
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::span::Room;
 use upcall_thread::Waited;
-use upcall_transfer::gate::Gate;
-use upcall_transfer::{Closed, Processor, Sleeper, Until, block_unless};
 
 /// Who waits for an A-stack, and where it is told which.
 pub(crate) struct Waiting {

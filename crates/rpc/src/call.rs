@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom;
+use upcall_sched::{Late, Patience, Until, run_late};
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place, TIMED_INLINE};
 use upcall_shm::span::{Room, Span};
-use upcall_transfer::{Late, Patience, Until, run_late};
 
 /// The longest result, in bytes, that later calls of its procedure bring room for: the segments of
 /// longer ones are not kept.

@@ -16,8 +16,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use upcall_sched::ceilings::{Bound, Kind};
 use upcall_shm::span::{NoText, Span};
-use upcall_transfer::ceilings::{Bound, Kind};
 
 /// Reads one block; see the module.
 #[derive(Debug)]

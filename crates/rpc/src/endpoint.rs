@@ -22,9 +22,9 @@ use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
+use upcall_sched::ceilings::{Ceilings, Ledger};
+use upcall_sched::{Pacing, Processors, ServerChannel};
 use upcall_shm::tally::Tallies;
-use upcall_transfer::ceilings::{Ceilings, Ledger};
-use upcall_transfer::{Pacing, Processors, ServerChannel};
 
 /// Decides which clients may bind; see [`Server::policy`].
 pub type Policy = Box<policy::Policy>;
@@ -308,7 +308,7 @@ impl Server {
     /// a process together have 32: if fewer are left than this, the server does not start.
     #[must_use]
     pub fn processors(mut self, count: usize) -> Self {
-        self.processors = count.clamp(1, upcall_transfer::domain::MOST_PROCESSORS);
+        self.processors = count.clamp(1, upcall_sched::domain::MOST_PROCESSORS);
         self
     }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 use upcall_directory::names::{FolderError, NotEntered, NotFound};
-use upcall_transfer::{Closed, NoReply};
+use upcall_sched::{Closed, NoReply};
 
 /// Why a client could not bind.
 #[derive(Debug)]

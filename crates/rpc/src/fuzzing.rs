@@ -11,11 +11,11 @@ use crate::wire::{Answer, ClientRequest, Exported, ToClient, ToServer, unpack};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
+use upcall_sched::ceilings::{Ceilings, Ledger};
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::Image;
 use upcall_shm::span::{Room, Span};
-use upcall_transfer::ceilings::{Ceilings, Ledger};
 
 /// What the bytes of a control message say, as text: to a server, to a client, as the list of
 /// exports, and as a request and an answer on the network.

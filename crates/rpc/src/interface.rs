@@ -93,7 +93,7 @@ pub struct Limits {
 }
 
 /// Bytes of [`Limits::values`] where the interface does not say otherwise.
-pub const DEFAULT_VALUES: u64 = upcall_transfer::ceilings::DEFAULT_VALUES;
+pub const DEFAULT_VALUES: u64 = upcall_sched::ceilings::DEFAULT_VALUES;
 
 impl Default for Limits {
     /// Lengths are limited by memory only; values by their default.

@@ -59,7 +59,7 @@ impl Keeper {
             }
         });
         if let Some(late) = late {
-            upcall_transfer::run_late(move || drop(late));
+            upcall_sched::run_late(move || drop(late));
         }
     }
 

@@ -8,7 +8,7 @@
 //! kernel thread of a domain that answers binders and notices the end of peers. No call passes
 //! through it.
 //!
-//! What not: threads, rings, waking (see `upcall-transfer`), and the compiling of interfaces (see
+//! What not: threads, rings, waking (see `upcall-sched`), and the compiling of interfaces (see
 //! `upcall-idl`).
 //!
 //! Source: LRPC, sections 3.1 to 3.5, for binding, A-stacks, stubs and termination; URPC, sections
@@ -50,8 +50,8 @@ pub use pace::Pace;
 pub use server::{Call, ClientBinding, Dispatch, Export, Replied, Running, Server};
 pub use upcall_directory::names::Group;
 pub use upcall_directory::{names, policy};
+pub use upcall_sched::ceilings::{Amounts, Ceilings, HELD};
+pub use upcall_sched::{Abandon, HandOff, Pacing};
 pub use upcall_shm::tally::{Came, PeerTallies, Reading};
-pub use upcall_transfer::ceilings::{Amounts, Ceilings, HELD};
-pub use upcall_transfer::{Abandon, HandOff, Pacing};
 pub use value::{Get, Handle, Layout, Lent, Put};
 pub use wire::Exported;

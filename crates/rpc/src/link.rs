@@ -26,11 +26,11 @@ use upcall_os::lock::Mutex;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Peer, Received, says_ended};
+use upcall_sched::{CallerChannel, Closed, Domain, Until};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::{NotAStation, PeerStation};
 use upcall_shm::tally::PeerTallies;
-use upcall_transfer::{CallerChannel, Closed, Domain, Until};
 
 /// How long a server may take to answer a binder, in all: for the connection, the channel and the
 /// binding, with the wait for others who are at it.

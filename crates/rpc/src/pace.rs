@@ -7,9 +7,9 @@
 
 use std::cell::Cell;
 use upcall_os::memory;
-use upcall_transfer::give_way;
+use upcall_sched::give_way;
 
-pub(crate) use upcall_transfer::PIECE;
+pub(crate) use upcall_sched::PIECE;
 
 /// What freeing one value costs at least, in bytes that are copied in the same time.
 const OF_FREEING: usize = 64;
@@ -210,7 +210,7 @@ mod tests {
         drop(third);
         reader(LIMITS.values).get::<Vec<u64>>(0).unwrap();
         drop(first);
-        session.account().charge(upcall_transfer::ceilings::Kind::Values, 1 << 20).unwrap();
+        session.account().charge(upcall_sched::ceilings::Kind::Values, 1 << 20).unwrap();
     }
 
     #[test]

@@ -29,13 +29,13 @@ use upcall_os::lock::Mutex;
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Message, Peer};
+use upcall_sched::ceilings::{Account, Holding, Kind, Over};
+use upcall_sched::server::Caller;
+use upcall_sched::{Domain, Request, Serve, ServerChannel};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::{self, NotAStation, PeerStation};
 use upcall_shm::tally::Came;
-use upcall_transfer::ceilings::{Account, Holding, Kind, Over};
-use upcall_transfer::server::Caller;
-use upcall_transfer::{Domain, Request, Serve, ServerChannel};
 
 /// The most segments of one channel.
 const MOST_SEGMENTS: usize = 4096;

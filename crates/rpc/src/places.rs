@@ -14,10 +14,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use upcall_os::lock::{Mutex, MutexGuard};
+use upcall_sched::caller::KERNEL_LANES;
+use upcall_sched::{Processor, Sleeper, Until, block_unless};
 use upcall_shm::channel::DEPTH;
 use upcall_thread::Waited;
-use upcall_transfer::caller::KERNEL_LANES;
-use upcall_transfer::{Processor, Sleeper, Until, block_unless};
 
 /// The places of a link; see the module.
 #[derive(Default)]

@@ -23,20 +23,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
+use upcall_net::Block;
+use upcall_net::frame::MOST_BODY;
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::RwLock;
 use upcall_os::memory;
 use upcall_os::process::Identity;
+use upcall_sched::ceilings::{Bound as Crossed, Over};
+use upcall_sched::{Request, give_way};
 use upcall_shm::astack::Plan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
 use upcall_shm::tally::{self, Came, Tally};
-use upcall_transfer::ceilings::{Bound as Crossed, Over};
-use upcall_transfer::network::Block;
-use upcall_transfer::network::frame::MOST_BODY;
-use upcall_transfer::{Request, give_way};
 
 pub use crate::endpoint::{Policy, Running, Server};
 
@@ -67,7 +67,7 @@ pub(crate) mod outcome {
     pub(crate) const RESULT_QUOTA: u16 = 9;
     /// The procedure has run; there is no memory for its results.
     pub(crate) const RESULT_NO_MEMORY: u16 = 10;
-    pub(crate) const UNANSWERED: u16 = upcall_transfer::server::UNANSWERED;
+    pub(crate) const UNANSWERED: u16 = upcall_sched::server::UNANSWERED;
 }
 
 /// Runs an interface's procedures. Implemented by generated code.

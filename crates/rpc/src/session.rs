@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_os::reaper;
-use upcall_transfer::ceilings::{Account, Holding, Kind, Over};
+use upcall_sched::ceilings::{Account, Holding, Kind, Over};
 
 /// The most results that are kept for one binding until they are fetched: one for every call that
 /// can be under way in a channel.
@@ -247,7 +247,7 @@ impl State {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use upcall_transfer::ceilings::{Amounts, Ceilings, Ledger};
+    use upcall_sched::ceilings::{Amounts, Ceilings, Ledger};
 
     /// An account that may hold so many of each kind, without company.
     pub(crate) fn account(most: usize) -> Arc<Account> {

@@ -18,9 +18,9 @@ use crate::value::{Layout, Put};
 use std::any::Any;
 use std::sync::Arc;
 use upcall_os::fault::{Point, point};
+use upcall_sched::Until;
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::Span;
-use upcall_transfer::Until;
 
 /// The values of a message that travel in its slot.
 pub type Words = [u64; INLINE / 8];

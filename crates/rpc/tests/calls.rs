@@ -7,7 +7,7 @@ use upcall_rpc::{
     BindError, Binding, Call, CallError, Decoder, Dispatch, Export, Extent, Get, HandOff, Handle,
     Interface, Layout, Limits, Malformed, Pacing, Procedure, Replied, Running, ServeError, Server,
 };
-use upcall_transfer::Closed;
+use upcall_sched::Closed;
 
 #[path = "calls/stacks.rs"]
 mod stacks;
@@ -449,7 +449,7 @@ fn a_crowd_of_kernel_threads_comes_through() {
 fn user_level_threads_call_at_once() {
     let name = unique("threads");
     let (_server, _) = serve(&name, Pacing::Adaptive);
-    let idle = Arc::new(upcall_transfer::Processors::new(1, Pacing::Adaptive).unwrap());
+    let idle = Arc::new(upcall_sched::Processors::new(1, Pacing::Adaptive).unwrap());
     upcall_thread::Processors::new()
         .idle(idle)
         .run(|| {
@@ -477,7 +477,7 @@ fn user_level_threads_call_at_once() {
 
 /// Runs `body` on so many virtual processors that poll channels.
 fn on_processors<T>(count: usize, body: impl FnOnce() -> T) -> T {
-    let idle = Arc::new(upcall_transfer::Processors::new(count, Pacing::Adaptive).unwrap());
+    let idle = Arc::new(upcall_sched::Processors::new(count, Pacing::Adaptive).unwrap());
     upcall_thread::Processors::new().count(count).idle(idle).run(body).unwrap()
 }
 

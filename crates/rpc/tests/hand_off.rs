@@ -11,7 +11,7 @@ use upcall_rpc::{
     Binding, Call, Dispatch, Export, Extent, HandOff, Interface, Limits, Pacing, Procedure,
     Replied, Running, Server,
 };
-use upcall_transfer::Domain;
+use upcall_sched::Domain;
 
 const fn procedure(name: &'static str, signature: &'static str, results: u32) -> Procedure {
     let (limits, extent) = (Limits { string: 0, list: 0, values: 0 }, Extent { fixed: 0, tail: 0 });
@@ -94,7 +94,7 @@ impl World {
     /// Runs `body` on one virtual processor, with its lane open, and the server asleep.
     fn on_a_processor<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         let run = || {
-            let idle = Arc::new(upcall_transfer::Processors::new(1, Pacing::Adaptive).unwrap());
+            let idle = Arc::new(upcall_sched::Processors::new(1, Pacing::Adaptive).unwrap());
             let body = || {
                 self.binding.call::<_, u64>(WHERE, &()).unwrap();
                 self.until_asleep();
@@ -345,7 +345,7 @@ fn a_pinned_processor_spins_for_a_server_on_another_one() {
         return println!("    skipped: processors 0 and 1 are needed");
     }
     let (calls, slept) = world.on_a_processor(|| {
-        let me = upcall_transfer::Processor::current().unwrap().number;
+        let me = upcall_sched::Processor::current().unwrap().number;
         let sleeps = || {
             Domain::current()
                 .unwrap()

@@ -17,7 +17,7 @@
 //! early or never, as a peer can anyway that reports too early or never. No word is used as an
 //! index.
 //!
-//! `crates/transfer/tests/models/loom_steps.rs` is the model of barriers that are made of these
+//! `crates/sched/tests/models/loom_steps.rs` is the model of barriers that are made of these
 //! words.
 
 use crate::region::Cells;

@@ -1,4 +1,4 @@
-//! The seam towards transfer: in whose context the idle loop runs, who runs the work, and what
+//! The seam towards `sched`: in whose context the idle loop runs, who runs the work, and what
 //! idling costs (U7, U8, U14).
 #![cfg(not(loom))]
 

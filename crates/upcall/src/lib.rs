@@ -44,7 +44,7 @@ pub use upcall_rpc::{
     Failure, Group, HandOff, Lent, Malformed, Pacing, Quota, Running, ServeError, Server, Shortage,
     policy,
 };
-pub use upcall_transfer::Closed;
+pub use upcall_sched::Closed;
 
 /// User-level threads.
 pub mod thread {
@@ -60,7 +60,7 @@ pub mod thread {
         count: usize,
         pacing: crate::Pacing,
     ) -> std::io::Result<upcall_thread::Processors> {
-        let idle = upcall_transfer::Processors::new(count, pacing)?;
+        let idle = upcall_sched::Processors::new(count, pacing)?;
         Ok(upcall_thread::Processors::new().count(count).idle(std::sync::Arc::new(idle)))
     }
 }

@@ -6,7 +6,7 @@
 //! product's own code: the queue `upcall_shm::direct`, over memory whose every access is a step of
 //! the simulator ([`bag`]), so that a domain is stopped, overtaken or killed between any two of its
 //! loads and stores; the sender's patience `upcall_message::flow`; and the announcement of
-//! `upcall_transfer::sleep`. What of `Group` and `Post` is bound to processes, is written here
+//! `upcall_sched::sleep`. What of `Group` and `Post` is bound to processes, is written here
 //! anew, line by line ([`member`]). [`chaos`] has them do anything, from a seed, while [`ledger`]
 //! watches that what the messages promise holds. [`synth`] is the paper's application in its Figure
 //! 7, and [`tpuz`] are those of its Table 6: two jobs on the same processors.

@@ -15,8 +15,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use upcall_message::flow::{Flow, Full};
 use upcall_os::atomic::{AtomicU32, Ordering};
+use upcall_sched::sleep;
 use upcall_shm::direct::{Incoming, Outgoing, Refused, Unreadable};
-use upcall_transfer::sleep;
 
 /// A load or a store of one word that is shared.
 const ACCESS: u64 = 3;

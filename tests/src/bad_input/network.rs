@@ -3,8 +3,8 @@
 use crate::interfaces::trial;
 use crate::speech::{RELEASE, Request};
 use std::time::Duration;
-use upcall_transfer::network::frame::{PREAMBLE, Preamble};
-use upcall_transfer::network::{Block, Deframer, Head, Kind};
+use upcall_net::frame::{PREAMBLE, Preamble};
+use upcall_net::{Block, Deframer, Head, Kind};
 
 /// A stream, in pieces as the first byte says. What comes out as a message is what went in.
 pub(super) fn frames(bytes: &[u8]) {

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use upcall::directory::list_far;
+use upcall_net::frame::{HEAD, MOST_ANSWER, MOST_BODY, PREAMBLE, Preamble, VERSION};
+use upcall_net::{Block, Frame, Head, Kind};
 use upcall_tests::bad_input::{bend, frame_samples};
 use upcall_tests::dice::Dice;
 use upcall_tests::interfaces::trial;
@@ -15,8 +17,6 @@ use upcall_tests::party::Party;
 use upcall_tests::place::{Place, eventually};
 use upcall_tests::speech::{Answer, RELEASE, Request, any_list};
 use upcall_tests::usage::Usage;
-use upcall_transfer::network::frame::{HEAD, MOST_ANSWER, MOST_BODY, PREAMBLE, Preamble, VERSION};
-use upcall_transfer::network::{Block, Frame, Head, Kind};
 
 /// The number of the answer that lists exports.
 const LISTED: u8 = 6;

@@ -11,11 +11,11 @@ use upcall_bench::child::Outcome;
 use upcall_bench::stats::{Clock, median};
 use upcall_bench::urpc::case::{BATCH, Part};
 use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_sched::{Sleeper, Until, block_unless};
 use upcall_shm::channel::{BYTES, Channel, Lane};
 use upcall_shm::region::Region;
 use upcall_shm::ring::{Receiver, Sender, SharedReceiver, SharedSender};
 use upcall_shm::slot::{Image, NO_ASTACK};
-use upcall_transfer::{Sleeper, Until, block_unless};
 
 /// Fills `samples` with nanoseconds of `BATCH` operations each.
 pub fn measure(part: Part, clock: &Clock, samples: &mut [f64]) -> Outcome<()> {

@@ -18,7 +18,7 @@
 //!
 //! # Why no request is left
 //! That each request is followed by a signal, and each signal by a serving that begins after it, is
-//! argued in [`mask`](upcall_transfer::mask): who ends an operation lets go of the lock first, lets
+//! argued in [`mask`](upcall_sched::mask): who ends an operation lets go of the lock first, lets
 //! interrupts in then, and looks last whether one has come. It remains what a serving leaves though
 //! it is fit: where another thread or process has the lock for longer than some microseconds, or
 //! the object's state has to be settled. Nobody rings when that is over. So a timer is set, which
@@ -32,7 +32,7 @@
 //! rule. After so many in a row what the thread computes has its turn: then it is not announced,
 //! and the timer has it come again.
 //!
-//! `crates/transfer/tests/models/loom_serving.rs` is the model.
+//! `crates/sched/tests/models/loom_serving.rs` is the model.
 
 use super::{HERE, Here, Inner, Served};
 use crate::error::POISONED;
@@ -53,10 +53,10 @@ use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
 use upcall_os::interrupt::{self, Interruptible, Promise};
 use upcall_os::timer::Timer;
+use upcall_sched::mask::Mask;
+use upcall_sched::post::Post;
+use upcall_sched::rung::{self, InterruptError, Rung};
 use upcall_shm::slot::{Image, NO_ASTACK};
-use upcall_transfer::mask::Mask;
-use upcall_transfer::post::Post;
-use upcall_transfer::rung::{self, InterruptError, Rung};
 
 /// Bytes of arguments of what runs in interrupts.
 const ROOM: usize = 4096;

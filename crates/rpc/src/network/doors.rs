@@ -17,13 +17,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use upcall_directory::clerk::STACK;
+use upcall_net::door::greeting;
+use upcall_net::{Account, Admit, Block, Door, Head, Kind, Wire};
 use upcall_os::lock::Mutex;
 use upcall_os::loopback;
 use upcall_os::socket::Peer;
+use upcall_sched::ceilings::Ceilings;
 use upcall_thread::{Builder, Semaphore, mpsc};
-use upcall_transfer::ceilings::Ceilings;
-use upcall_transfer::network::door::greeting;
-use upcall_transfer::network::{Account, Admit, Block, Door, Head, Kind, Wire};
 
 /// Maximum number of admitted connections of a server. One user, or one address of another machine,
 /// has no more of them than are left for others (see [`ceilings`](crate::ceilings)): alone it has

@@ -16,13 +16,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
+use upcall_net::caller::NoConnection;
+use upcall_net::frame::{MOST_BODY, VERSION};
+use upcall_net::{Block, Caller, Frame, Head, Kind, LateFrame};
 use upcall_os::lock::Mutex;
+use upcall_sched::{Closed, NoReply, Until, run_late};
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
 use upcall_shm::span::{Room, Span};
-use upcall_transfer::network::caller::NoConnection;
-use upcall_transfer::network::frame::{MOST_BODY, VERSION};
-use upcall_transfer::network::{Block, Caller, Frame, Head, Kind, LateFrame};
-use upcall_transfer::{Closed, NoReply, Until, run_late};
 
 /// The longest full name of an interface that a list may have, in bytes. Those of people have a
 /// tenth of it.

@@ -18,13 +18,13 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
+use upcall_net::frame::MOST_ANSWER;
+use upcall_net::wire::Kept;
+use upcall_net::{Attend, Block, Broken, Frame, Head, Kind, Lost, Wire};
 use upcall_os::clock;
 use upcall_os::lock::{Mutex, MutexGuard};
-use upcall_transfer::ceilings::{Account, Holding, Kind as Held};
-use upcall_transfer::give_way;
-use upcall_transfer::network::frame::MOST_ANSWER;
-use upcall_transfer::network::wire::Kept;
-use upcall_transfer::network::{Attend, Block, Broken, Frame, Head, Kind, Lost, Wire};
+use upcall_sched::ceilings::{Account, Holding, Kind as Held};
+use upcall_sched::give_way;
 
 /// The longest request that is not a call: as of a control connection.
 const MOST_ASKED: usize = 160 << 10;

@@ -209,8 +209,7 @@ fn run(trial: &Trial) -> Found {
         .processors(SIDE)
         .start()
         .expect("a server");
-    let idle =
-        upcall_transfer::Processors::new(SIDE, Pacing::Poll).expect("what processors sleep on");
+    let idle = upcall_sched::Processors::new(SIDE, Pacing::Poll).expect("what processors sleep on");
     let client = upcall_thread::Processors::new().count(SIDE).idle(Arc::new(idle));
     let over = Arc::new(AtomicBool::new(false));
     let found = std::thread::scope(|scope| {
@@ -240,7 +239,7 @@ const TRIALS: [Trial; 2] = [
 
 /// So many lines at most may go from one pair to the other in 1000 calls: a server processor looks
 /// at the lanes of others now and then, and takes what it finds there
-/// (crates/transfer/src/idle.rs). Each call moves two lines inside of its pair; one line that two
+/// (crates/sched/src/idle.rs). Each call moves two lines inside of its pair; one line that two
 /// lanes have in common goes over 2000 times.
 const SELDOM: u64 = 250;
 

@@ -18,8 +18,8 @@ use loom::thread;
 use std::cell::Cell;
 use std::sync::Arc as Outside;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use upcall_transfer::mask::{Between, Mask};
-use upcall_transfer::sleep;
+use upcall_sched::mask::{Between, Mask};
+use upcall_sched::sleep;
 
 /// What is left out, or done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq)]

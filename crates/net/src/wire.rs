@@ -12,8 +12,7 @@
 //! A message that has begun has to come at [`SLOWEST`] bytes a second at least, after [`GRACE`].
 //! Between two messages a side may be silent as long as it likes.
 
-use super::frame::{Broken, Deframer, Frame, Head, PREAMBLE, Preamble};
-use crate::wait;
+use crate::frame::{Broken, Deframer, Frame, Head, PREAMBLE, Preamble};
 use rustix::net::SendFlags;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -130,7 +129,7 @@ struct Piece {
 /// A peer decided how long it is, so its memory goes in pieces.
 impl Drop for Piece {
     fn drop(&mut self) {
-        free_in_pieces(take(&mut self.bytes), wait::PIECE, |_| {});
+        free_in_pieces(take(&mut self.bytes), upcall_sched::PIECE, |_| {});
     }
 }
 

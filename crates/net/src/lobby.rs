@@ -6,9 +6,9 @@
 //! When all slots are taken the oldest connection of the account with most connections goes, so an
 //! account drives out its own connections while it has more than others.
 //!
-//! Time and bytes are arguments. The descriptors are [`super::door`]'s.
+//! Time and bytes are arguments. The descriptors are [`crate::door`]'s.
 
-use super::frame::{Broken, HEAD, Head, Kind, PREAMBLE, Preamble, VERSION};
+use crate::frame::{Broken, HEAD, Head, Kind, PREAMBLE, Preamble, VERSION};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
@@ -185,7 +185,7 @@ impl<T> Waiting<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::frame::Block;
+    use crate::frame::Block;
     use std::time::Duration;
 
     fn first(len: usize) -> Vec<u8> {

@@ -20,7 +20,7 @@
 //! another processor.
 //!
 //! *Network* (LRPC, section 5.1): the server is on another machine, and the call a message on a
-//! connection ([`network`]). This is decided when a client binds.
+//! connection (`upcall_net`). This is decided when a client binds.
 //!
 //! Which of the first two is decided by a word that the server publishes ([`upcall_shm::station`]),
 //! never by asking the kernel.
@@ -44,8 +44,6 @@ pub mod idle;
 #[cfg(not(loom))]
 pub mod look;
 pub mod mask;
-#[cfg(not(loom))]
-pub mod network;
 #[cfg(not(loom))]
 pub mod pacer;
 pub mod placed;

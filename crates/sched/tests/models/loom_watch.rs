@@ -2,8 +2,8 @@
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use upcall_transfer::sleep;
-use upcall_transfer::watch::Watch;
+use upcall_sched::sleep;
+use upcall_sched::watch::Watch;
 
 /// Goes off some time after it was set: at the latest when the request is there.
 #[derive(Default)]

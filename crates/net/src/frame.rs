@@ -12,11 +12,11 @@
 //!
 //! No input and no output here: bytes go in, messages come out.
 
-use crate::wait::PIECE;
 use std::fmt;
 use std::mem::take;
 use std::time::Duration;
 use upcall_os::memory::free_in_pieces;
+use upcall_sched::PIECE;
 use upcall_shm::span::Span;
 
 /// The version of the messages. Sides of different versions do not talk.

@@ -3,7 +3,7 @@ use crate::kernel::{Bell, Futex};
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use upcall_transfer::sleep;
+use upcall_sched::sleep;
 
 struct Scene {
     message: AtomicU32,

@@ -6,8 +6,8 @@
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use upcall_transfer::placed::{NOWHERE, Placed};
-use upcall_transfer::sleep;
+use upcall_sched::placed::{NOWHERE, Placed};
+use upcall_sched::sleep;
 
 const TID: u32 = 7;
 const HOME: u32 = 99;

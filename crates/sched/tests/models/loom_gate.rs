@@ -2,7 +2,7 @@
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{Arc, Mutex, Notify};
 use loom::thread;
-use upcall_transfer::gate::Gate;
+use upcall_sched::gate::Gate;
 
 /// Who waits, and where it is told its number.
 #[derive(Default)]

@@ -3,8 +3,8 @@
 //! One kernel thread accepts them, and waits for the first message of each in a [`Lobby`]. Only a
 //! connection whose first message is there is handed on, to get threads of its own.
 
-use super::frame::{PREAMBLE, Preamble, VERSION};
-use super::lobby::{Account, Awaits, Lobby, Step};
+use crate::frame::{PREAMBLE, Preamble, VERSION};
+use crate::lobby::{Account, Awaits, Lobby, Step};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::fmt;

@@ -1,21 +1,21 @@
 //! Models of a reply and the wake of its caller: `make models`.
 //!
 //! The product's own are the queues of a lane (`upcall_shm::ring`), the reply and the check whether
-//! the caller sleeps (`upcall_transfer::wake_check`), and the words of the sleep protocol. The
+//! the caller sleeps (`upcall_sched::wake_check`), and the words of the sleep protocol. The
 //! kernel's part is that of `kernel.rs`. A caller that sleeps for ever is a deadlock, which loom
 //! reports.
 use crate::kernel::{Bell, Futex};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
+use upcall_sched::sleep;
+use upcall_sched::wake_check::WakeCheck;
 use upcall_shm::channel::{DEPTH, LaneControl};
 use upcall_shm::ring::{
     Receiver, Sender, SharedReceiver, SharedSender, SingleCaller, SingleServer,
 };
 use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::Line;
-use upcall_transfer::sleep;
-use upcall_transfer::wake_check::WakeCheck;
 
 fn message(call: u16) -> Image {
     Image::new(call, 0, 0)

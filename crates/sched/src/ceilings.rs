@@ -6,7 +6,7 @@
 //! for all of them; and a client that holds as much as is left for others gets no more (dynamic
 //! thresholds: Choudhury and Hahne, 1998). A client that takes all it can get leaves half, and *n*
 //! such clients leave one part in *n* + 1: no client can keep others from binding. Calls under way
-//! have the same rule, in `crates/transfer/src/idle/stacks.rs`.
+//! have the same rule, in `crates/sched/src/idle/stacks.rs`.
 //!
 //! A client is a process here, however many channels and bindings it has, in any PID namespace.
 //! Where the kernel does not tell processes apart, each connection is a client of its own.

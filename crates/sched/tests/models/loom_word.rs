@@ -2,8 +2,8 @@
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use upcall_transfer::sleep;
-use upcall_transfer::word::Word;
+use upcall_sched::sleep;
+use upcall_sched::word::Word;
 
 /// One wait of a thread: the first who draws it ends it, as a `Ticket` does.
 #[derive(Default)]

@@ -56,12 +56,12 @@ impl Abandon {
     }
 
     /// Whether the calling thread's call is to be given up: see [`Abandon::asking`].
-    pub(crate) fn asks(&self) -> bool {
+    pub fn asks(&self) -> bool {
         self.ask.is_some_and(|ask| ask())
     }
 
-    /// Whether it is one of those.
-    pub(crate) fn is_asking(&self) -> bool {
+    /// Whether it was made by [`Abandon::asking`].
+    pub fn is_asking(&self) -> bool {
         self.ask.is_some()
     }
 
@@ -136,7 +136,8 @@ impl Until<'_> {
     pub const FOR_EVER: Self = Self { ends: None, abandon: None };
 
     /// The same, or until this moment.
-    pub(crate) fn no_later_than(self, moment: Instant) -> Self {
+    #[must_use]
+    pub fn no_later_than(self, moment: Instant) -> Self {
         Self { ends: Some(self.ends.map_or(moment, |ends| ends.min(moment))), ..self }
     }
 

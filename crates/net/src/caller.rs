@@ -4,12 +4,10 @@
 //! one, in the order of asking; it is entered under a number, sent, and waits as a thread waits: a
 //! user-level thread blocks only itself. The reading thread finds it by the number of the reply. A
 //! call that is given up leaves its place and its number to the late reply, as in a channel
-//! ([`crate::caller`]).
+//! ([`upcall_sched::caller`]).
 
-use super::frame::{Block, Broken, Frame, Head, Kind, MOST_ANSWER, NoMemory, Preamble, VERSION};
-use super::wire::{Attend, Lost, Wire};
-use crate::until::{Abandon, Until};
-use crate::wait::{Closed, NoReply, Sleeper, block_unless, give_way};
+use crate::frame::{Block, Broken, Frame, Head, Kind, MOST_ANSWER, NoMemory, Preamble, VERSION};
+use crate::wire::{Attend, Lost, Wire};
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 use std::fmt;
@@ -18,6 +16,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::lock::{Mutex, MutexGuard};
+use upcall_sched::{Abandon, Until};
+use upcall_sched::{Closed, NoReply, Sleeper, block_unless, give_way};
 use upcall_thread::Waited;
 
 /// So often a kernel thread that waits asks whether to go on, if it is to: see [`Abandon::asking`].

@@ -22,6 +22,7 @@
 //! take at once. Whoever sends, a virtual processor too, hands its bytes to the kernel if that
 //! takes them now, and to the writing thread otherwise; so nobody waits for the network but who
 //! waits for a reply.
+#![forbid(unsafe_code)]
 
 pub mod caller;
 pub mod door;

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use upcall_os::bell::Bell;
 use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_sched::{CallerChannel, Closed, Domain, HandOff, NoReply, Pacing, Processors};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::ring::{Receiver, Sender, SingleServer};
 use upcall_shm::slot::{Image, NO_ASTACK};
 use upcall_shm::station::{PeerStation, Station};
-use upcall_transfer::{CallerChannel, Closed, Domain, HandOff, NoReply, Pacing, Processors};
 
 /// The lane of a virtual processor, its number, and the bell that wakes it.
 type Lane = (u16, u16, OwnedFd);
@@ -111,7 +111,7 @@ fn a_reply_to_another_call_is_not_a_kernel_threads() {
         let (server, mut request) = (SingleServer::new(lane.single), Image::new(0, 0, NO_ASTACK));
         assert!(server.take(&mut request), "a request");
         server.reply(&Image::new(request.call() ^ 1, 3, NO_ASTACK));
-        upcall_transfer::sleep::retract(&lane.control.sleeper);
+        upcall_sched::sleep::retract(&lane.control.sleeper);
         upcall_os::futex::wake(&lane.control.sleeper, 1, upcall_os::futex::Scope::Shared);
         calling.join().unwrap()
     });

@@ -5,7 +5,7 @@
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Condvar, Mutex};
-use upcall_transfer::sleep;
+use upcall_sched::sleep;
 
 /// A futex: compares and sleeps in one step, as the kernel does under its bucket lock.
 pub struct Futex {

@@ -13,8 +13,8 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use std::cell::Cell;
 use upcall_os::atomic::AtomicU32;
+use upcall_sched::sleep;
 use upcall_shm::steps::{Found, Steps, find, rounds};
-use upcall_transfer::sleep;
 
 /// What is done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq)]
