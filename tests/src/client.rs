@@ -541,7 +541,7 @@ fn honest(trial: &Trial, time: Duration, kinds: u64) -> Outcome {
 /// many calls they made, and how long the longest took.
 fn beside(trial: &Trial, impostor: &str) -> Outcome {
     let impostor = Trial::bind(impostor)?;
-    // Time for it to undo what binding did to its bell.
+    // Time for it to undo what binding did to its doorbell.
     std::thread::sleep(Duration::from_millis(50));
     let (calls, worst, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let shared = Arc::new((calls, worst, over));

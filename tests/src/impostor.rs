@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::lock::Mutex;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Listener, Received};
@@ -50,7 +50,7 @@ pub(crate) fn listen(name: &str) -> Listener {
 
 /// What a client gave.
 #[derive(Clone, Default)]
-struct Given(Arc<Mutex<Memories>>, Arc<Mutex<Vec<Bell>>>);
+struct Given(Arc<Mutex<Memories>>, Arc<Mutex<Vec<Doorbell>>>);
 
 /// Memory by the number that the client gave it.
 type Memories = Vec<(u16, Arc<Region>)>;
@@ -71,8 +71,8 @@ impl Given {
         self.0.lock().extend(region.map(|region| (number, region)));
     }
 
-    fn ring(&self) {
-        self.1.lock().iter().for_each(Bell::ring);
+    fn notify(&self) {
+        self.1.lock().iter().for_each(Doorbell::notify);
     }
 
     fn all(&self) -> Memories {
@@ -89,7 +89,7 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
         manner.strip_suffix("-for-ever").map_or((manner, false), |manner| (manner, true));
     let (given, over) = (Given::default(), Arc::new(AtomicBool::new(false)));
     let station = Station::new().unwrap_or_else(|error| panic!("a station: {error}"));
-    let bell = Bell::new().unwrap_or_else(|error| panic!("a bell: {error}"));
+    let doorbell = Doorbell::new().unwrap_or_else(|error| panic!("a doorbell: {error}"));
     if manner == "hang-up" {
         return;
     }
@@ -141,7 +141,7 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                     .line(0)
                     .asleep
                     .store(u32::from(manner == "blocks" || snatched.is_some()), Ordering::SeqCst);
-                let copy = bell.as_fd().try_clone_to_owned();
+                let copy = doorbell.as_fd().try_clone_to_owned();
                 std::thread::spawn(move || match &*manner {
                     "lies" => lie(&given, &over, dice),
                     "blocks" => block(copy, &over),
@@ -157,7 +157,7 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                         hung_up.map(|fd| rustix::net::shutdown(fd, rustix::net::Shutdown::Both))
                     });
                 }
-                out = vec![station.as_fd(), bell.as_fd()];
+                out = vec![station.as_fd(), doorbell.as_fd()];
                 Answer::Opened { home: 0 }
             }
             (_, Request::Bind { procedures, .. }) => {
@@ -182,8 +182,8 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                 Answer::Mapped
             }
             (_, Request::OpenLane { vp: Some(_), .. }) => {
-                let bell = descriptors.next().and_then(|fd| Bell::adopt(fd).ok());
-                given.1.lock().extend(bell);
+                let doorbell = descriptors.next().and_then(|fd| Doorbell::adopt(fd).ok());
+                given.1.lock().extend(doorbell);
                 continue;
             }
             (_, Request::List) => Answer::Refused(Refusal::Denied("no".into())),
@@ -198,18 +198,19 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
     over.store(true, Ordering::Relaxed);
 }
 
-/// Sees to it that whoever writes to our bell waits.
-fn block(bell: std::io::Result<OwnedFd>, over: &AtomicBool) {
-    let bell = bell.unwrap_or_else(|error| panic!("a copy of the bell: {error}"));
+/// Blocks every writer to our doorbell.
+fn block(doorbell: std::io::Result<OwnedFd>, over: &AtomicBool) {
+    let doorbell = doorbell.unwrap_or_else(|error| panic!("a copy of the doorbell: {error}"));
     while !over.load(Ordering::Relaxed) {
-        let flags = rustix::fs::fcntl_getfl(&bell).unwrap_or_else(|error| panic!("flags: {error}"));
+        let flags =
+            rustix::fs::fcntl_getfl(&doorbell).unwrap_or_else(|error| panic!("flags: {error}"));
         // Full, by a write that does not wait; then blocking again, as the client made it
         // non-blocking when it got it.
-        let _ = rustix::fs::fcntl_setfl(&bell, flags | rustix::fs::OFlags::NONBLOCK);
+        let _ = rustix::fs::fcntl_setfl(&doorbell, flags | rustix::fs::OFlags::NONBLOCK);
         for count in [u64::MAX - 1, 1] {
-            let _ = rustix::io::write(&bell, &count.to_ne_bytes());
+            let _ = rustix::io::write(&doorbell, &count.to_ne_bytes());
         }
-        let _ = rustix::fs::fcntl_setfl(&bell, flags - rustix::fs::OFlags::NONBLOCK);
+        let _ = rustix::fs::fcntl_setfl(&doorbell, flags - rustix::fs::OFlags::NONBLOCK);
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -311,7 +312,7 @@ fn lie(given: &Given, over: &AtomicBool, mut dice: Dice) {
         if idle {
             std::thread::sleep(Duration::from_micros(50));
         } else {
-            given.ring();
+            given.notify();
         }
     }
 }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use upcall::stub::Interface;
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Received};
 use upcall_shm::astack::Plan;
@@ -248,8 +248,8 @@ pub struct Hold {
     pub segment: std::sync::Arc<Region>,
     /// Our station.
     pub station: Station,
-    /// The bell that wakes the server.
-    pub server_bell: Bell,
+    /// The doorbell that wakes the server.
+    pub server_doorbell: Doorbell,
     /// The numbers of the procedures of `trial`, in its order.
     pub numbers: Vec<u16>,
     /// How many A-stacks there are.
@@ -333,7 +333,7 @@ impl Hold {
         let Came::Answer(Answer::Opened { .. }, descriptors) = opened else {
             return Err(io::Error::other(format!("not opened: {opened:?}")));
         };
-        let [server_station, bell] =
+        let [server_station, doorbell] =
             <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| io::Error::other("descriptors"))?;
         let bound = speaker.ask(bind_all(0, name, interface), &[]);
         let Came::Answer(Answer::Bound { procedures }, _) = bound else {
@@ -360,7 +360,7 @@ impl Hold {
         };
         speaker.tell(Request::OpenLane { number: 0, vp: None }, &[]);
         let stacks = plan.classes().iter().map(|class| usize::from(class.count)).sum();
-        let server_bell = Bell::adopt(bell)?;
+        let server_doorbell = Doorbell::adopt(doorbell)?;
         let files = Files {
             channel: channel_file,
             astacks: astacks_file,
@@ -374,7 +374,7 @@ impl Hold {
                 astacks,
                 segment,
                 station,
-                server_bell,
+                server_doorbell,
                 numbers,
                 stacks,
             },
@@ -423,7 +423,7 @@ impl Caller<'_> {
         // The server looks at its lanes after it has said that it sleeps; so it sees the request,
         // or this ring.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        self.hold.server_bell.ring();
+        self.hold.server_doorbell.notify();
         let start = std::time::Instant::now();
         let mut reply = Image::new(0, 0, 0);
         while !self.slot.take(&mut reply) {

@@ -24,7 +24,7 @@ use upcall_thread::mpsc::{Sender, channel};
 /// Of one event loop; never freed, for calls of a loop that is closed may still come back.
 struct Queue {
     done: Mutex<Vec<(u64, Finished)>>,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
 }
 
 impl Queue {
@@ -42,7 +42,7 @@ impl Queue {
             let one = 1_u64.to_ne_bytes();
             // SAFETY: eight bytes to a descriptor that stays open; it never blocks, for it would
             // take 2^64 calls.
-            unsafe { libc::write(self.bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+            unsafe { libc::write(self.doorbell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         }
     }
 }
@@ -115,18 +115,18 @@ impl Completions {
     #[new]
     fn new() -> PyResult<Self> {
         // SAFETY: asks for a descriptor.
-        let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if bell < 0 {
+        let doorbell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if doorbell < 0 {
             return Err(PyOSError::new_err(std::io::Error::last_os_error()));
         }
         // SAFETY: it is ours and nobody else's.
-        let bell = unsafe { OwnedFd::from_raw_fd(bell) };
-        Ok(Self(Box::leak(Box::new(Queue { done: Mutex::default(), bell }))))
+        let doorbell = unsafe { OwnedFd::from_raw_fd(doorbell) };
+        Ok(Self(Box::leak(Box::new(Queue { done: Mutex::default(), doorbell }))))
     }
 
     /// The descriptor that is readable when calls have ended.
     fn fileno(&self) -> i32 {
-        self.0.bell.as_raw_fd()
+        self.0.doorbell.as_raw_fd()
     }
 
     /// Begins a call; what ends it early.
@@ -165,7 +165,7 @@ impl Completions {
     fn take(&self) -> Vec<(u64, Finished)> {
         let mut count = [0; 8];
         // SAFETY: eight bytes of ours.
-        unsafe { libc::read(self.0.bell.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        unsafe { libc::read(self.0.doorbell.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
         std::mem::take(&mut *self.0.locked())
     }
 }

@@ -22,10 +22,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_directory::clerk::Clerk;
 use upcall_directory::policy::Policy;
-use upcall_os::bell::Bell;
-use upcall_os::clapper::Clapper;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
-use upcall_sched::look::Foresight;
+use upcall_os::safe_doorbell::SafeDoorbell;
+use upcall_sched::look::ReplyTimer;
 use upcall_sched::post::{Post, Ringer};
 use upcall_sched::{Domain, Pacing};
 use upcall_shm::region::Shared;
@@ -41,7 +41,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 /// So often it looks before it looks at the clock.
 const LOOKS: u32 = 256;
 
-const FORESIGHTS: usize = 16;
+const REPLY_TIMERS: usize = 16;
 
 /// See the module.
 pub(crate) struct Asking {
@@ -49,10 +49,10 @@ pub(crate) struct Asking {
     caller: SingleCaller<Shared<Slot>>,
     ringer: Ringer,
     /// Rung for the home, by this if it could be had.
-    theirs: Bell,
-    clapper: Option<&'static Clapper>,
+    theirs: Doorbell,
+    safe_doorbell: Option<&'static SafeDoorbell>,
     /// Rung by the home.
-    own: Bell,
+    own: Doorbell,
     /// Where it sleeps.
     post: Arc<Post>,
     /// Its thread serves objects there.
@@ -63,7 +63,7 @@ pub(crate) struct Asking {
     /// The one that was asked for last.
     last: Option<(&'static str, (u16, Kind))>,
     /// How long the replies take, by operation; some may share one.
-    foresight: [Foresight; FORESIGHTS],
+    reply_timer: [ReplyTimer; REPLY_TIMERS],
     /// The last reply.
     copy: Bytes,
     far: Arc<Far>,
@@ -97,7 +97,7 @@ impl Asking {
         let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
         let failed = |error: std::io::Error| unreachable(error.to_string());
         let lane = Lane::create().map_err(failed)?;
-        let (theirs, own) = (Bell::new().map_err(failed)?, Bell::new().map_err(failed)?);
+        let (theirs, own) = (Doorbell::new().map_err(failed)?, Doorbell::new().map_err(failed)?);
         let here = post_here();
         let serves = here.is_some();
         let post = here.map_or_else(own_post, Ok).map_err(failed)?;
@@ -125,14 +125,14 @@ impl Asking {
             lane,
             ringer: Ringer::new(station, line, makes_fences),
             theirs,
-            clapper: Clapper::current().ok(),
+            safe_doorbell: SafeDoorbell::current().ok(),
             own,
             post,
             serves,
             thread: this_thread(),
             operations: numbered.map(|(at, (name, kind))| (name, (at as u16, kind))).collect(),
             last: None,
-            foresight: [Foresight::default(); FORESIGHTS],
+            reply_timer: [ReplyTimer::default(); REPLY_TIMERS],
             copy: Bytes::with(Vec::new()),
             far,
             key,
@@ -204,14 +204,14 @@ impl Asking {
     ) -> Result<Image, InvokeError> {
         self.caller.send(message);
         point(Point::InvocationSent);
-        match self.clapper {
-            Some(clapper) => self.ringer.launched(clapper, &self.theirs),
-            None => self.theirs.ring(),
+        match self.safe_doorbell {
+            Some(safe_doorbell) => self.ringer.launched(safe_doorbell, &self.theirs),
+            None => self.theirs.notify(),
         }
         // Most replies come soon, and without a look at the clock.
-        let foresight = &mut self.foresight[usize::from(message.tag()) % FORESIGHTS];
+        let reply_timer = &mut self.reply_timer[usize::from(message.tag()) % REPLY_TIMERS];
         let soon = upcall_thread::on_virtual_processor().is_none()
-            && foresight.await_answer(LOOKS, || self.caller.waits());
+            && reply_timer.await_answer(LOOKS, || self.caller.waits());
         let mut reply = Image::new(0, 0, NO_ASTACK);
         if soon && self.caller.take(&mut reply) {
             return Ok(reply);

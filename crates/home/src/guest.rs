@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use upcall_directory::clerk::{self, TURN, Watched};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::socket::{Connection, Listener, Message, Peer, says_ended};
 use upcall_sched::Domain;
 use upcall_sched::post::{Post, Ringer};
@@ -185,7 +185,7 @@ impl Guest {
         object.may(self, shape)?;
         let desk =
             object.desk().ok_or("it runs no operations for others now: its home is to serve it")?;
-        let Ok([lane, own, bell, station]) = <[OwnedFd; 4]>::try_from(descriptors) else {
+        let Ok([lane, own, doorbell, station]) = <[OwnedFd; 4]>::try_from(descriptors) else {
             return Err("a lane comes with four descriptors".into());
         };
         let said = |error: &dyn std::fmt::Display| error.to_string();
@@ -194,8 +194,8 @@ impl Guest {
         let end = LaneEnd {
             guest: self.number(),
             lane: Lane::join(lane)?,
-            own: Bell::adopt(own).map_err(|error| said(&error))?,
-            bell: Bell::adopt(bell).map_err(|error| said(&error))?,
+            own: Doorbell::adopt(own).map_err(|error| said(&error))?,
+            doorbell: Doorbell::adopt(doorbell).map_err(|error| said(&error))?,
             ringer: Ringer::new(station, line, makes_fences),
             _held: held,
         };

@@ -5,7 +5,7 @@
 //!     4096  arguments that do not fit there                        who invokes
 //!  1052672  results that do not fit there                          the home
 //! ```
-//! Who invokes brings it, with a bell for each side. Both sleep at posts of theirs
+//! The caller brings it, with a doorbell for each side. Both sleep at posts of their own
 //! ([`upcall_sched::post`]). One invocation is under way at a time, so neither the buffer nor
 //! the line is ever overwritten by another one: a request is there when the slot is on its lap, is
 //! taken once, and answered once (P7; the one slot for all senders that the paper has needs

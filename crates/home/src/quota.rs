@@ -1,8 +1,8 @@
 //! What guests may hold in the process of their homes.
 //!
-//! A guest connects before the home's policy is asked, and brings memory and bells when it invokes.
-//! All of that takes descriptors and addresses of the home's process. So one ledger counts what the
-//! guests of all homes in this process hold, by the rule of a server
+//! A guest connects before the home's policy is asked, and brings memory and doorbells when it
+//! invokes. All of that takes descriptors and addresses of the home's process. So one ledger counts
+//! what the guests of all homes in this process hold, by the rule of a server
 //! ([`upcall_sched::ceilings`]): no process, and no user but the home's own and root, holds more
 //! than is left for others. What all of them may hold are a server's defaults. There is no other
 //! ceiling for one process: it may have as many handles as it likes, as long as others can have
@@ -20,7 +20,7 @@ use upcall_sched::ceilings::{Account, Ceilings, Holding, Kind, Ledger, Over};
 /// the clerk learns of that process's end.
 const OF_CONNECTION: usize = 3;
 
-/// Descriptors that a lane takes: its memory, the bells of both sides, and the guest's station.
+/// Descriptors that a lane takes: its memory, the doorbells of both sides, and the guest's station.
 const OF_LANE: usize = 4;
 
 /// Mappings that a lane takes: itself, and the guest's station.

@@ -33,14 +33,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
-use upcall_os::bell::Bell;
-use upcall_os::clapper::Clapper;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
+use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_sched::Attended;
 use upcall_sched::Pacing;
 use upcall_sched::arrivals::Arrivals;
-use upcall_sched::look::Foresight;
+use upcall_sched::look::ReplyTimer;
 use upcall_sched::post::{Post, Ringer};
 use upcall_shm::region::Shared as View;
 use upcall_shm::ring::SingleServer;
@@ -74,9 +74,9 @@ pub(crate) struct LaneEnd {
     pub(crate) guest: u64,
     pub(crate) lane: Lane,
     /// Who invokes rings this.
-    pub(crate) own: Bell,
+    pub(crate) own: Doorbell,
     /// This wakes who invokes.
-    pub(crate) bell: Bell,
+    pub(crate) doorbell: Doorbell,
     pub(crate) ringer: Ringer,
     pub(crate) _held: OfLane,
 }
@@ -104,9 +104,9 @@ impl Served {
 
     fn answer(&self, reply: &Image) {
         self.server.reply(reply);
-        match Clapper::current() {
-            Ok(clapper) => self.end.ringer.launched(clapper, &self.end.bell),
-            Err(_) => self.end.bell.ring(),
+        match SafeDoorbell::current() {
+            Ok(safe_doorbell) => self.end.ringer.launched(safe_doorbell, &self.end.doorbell),
+            Err(_) => self.end.doorbell.notify(),
         }
     }
 }
@@ -202,7 +202,7 @@ struct Inner<T> {
     /// For arguments that a slot has no room for.
     long: Cell<Vec<u8>>,
     /// How long the next invocation takes to come.
-    foresight: Cell<Foresight>,
+    reply_timer: Cell<ReplyTimer>,
 }
 
 impl<T: Shared> fmt::Debug for Serving<T> {
@@ -312,7 +312,7 @@ impl<T: Shared> Homed<T> {
             return Err(ServeError::Twice(names.swap_remove(at).0));
         }
         let resource = |error: io::Error| ServeError::Resource(error.to_string());
-        // The virtual processor has each in its bed.
+        // The virtual processor has each in its wake set.
         let post = match post_here().filter(|_| upcall_thread::on_virtual_processor().is_none()) {
             Some(post) => post,
             None => Arc::new(Post::take().map_err(resource)?),
@@ -334,7 +334,7 @@ impl<T: Shared> Homed<T> {
             lanes: RefCell::new(Rc::default()),
             masked: Cell::new(0),
             long: Cell::default(),
-            foresight: Cell::default(),
+            reply_timer: Cell::default(),
             rooms: RefCell::default(),
         });
         let attended = Attended::begin(Rc::new(Hook {
@@ -435,9 +435,9 @@ impl<T: Shared> Serving<T> {
         }
         let _kept_off = keep_off();
         // Most requests come soon, and without a look at the clock.
-        let mut foresight = self.inner.foresight.get();
-        let soon = foresight.await_answer(LOOKS, has_work_here);
-        self.inner.foresight.set(foresight);
+        let mut reply_timer = self.inner.reply_timer.get();
+        let soon = reply_timer.await_answer(LOOKS, has_work_here);
+        self.inner.reply_timer.set(reply_timer);
         if soon {
             return true;
         }

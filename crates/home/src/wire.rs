@@ -11,8 +11,9 @@ pub(crate) const VERSION: u32 = 3;
 pub(crate) enum Request {
     /// Wants to use the object, and takes it for one of this shape.
     Open { version: u32, shape: u64 },
-    /// Wants the home to run operations on it. Descriptors: the lane, the bell to ring for the
-    /// home, the bell to ring for who asks, and the station at a line of which that sleeps.
+    /// Wants the home to run operations on it. Descriptors: the lane, the doorbell to ring for the
+    /// home, the doorbell to ring for the caller, and the station at a line of which the caller
+    /// sleeps.
     Invoke { version: u32, shape: u64, line: u16, makes_fences: bool },
     /// Ended an operation in the middle, by a panic.
     Tore,

@@ -7,7 +7,7 @@
  *   ROOM, launch, divert      crates/shm/src/direct/outgoing.rs: describe, find_room, divert; crates/message/src/sending.rs: try_once, has_no_room
  *   BUFFERED, STOPPED         crates/message/src/sending.rs: has_no_room, buffered_beside; crates/shm/src/direct/outgoing.rs: buffered
  *   take, tell                crates/shm/src/direct/incoming.rs: peek, dispose, tell; crates/message/src/group.rs: poll
- *   HANDLERS_RUN              crates/message/src/upcalls.rs: run_handlers_meanwhile, in send_uncommonly, and the end of a section
+ *   HANDLERS_RUN              crates/message/src/upcalls.rs: run_handlers_meanwhile, in send_slow, and the end of a section
  *   GIVES_UP                  Group::send_within: the time that the program has set is over; it polls then, and sends again
  *   low                       flow.rs: Supply. Memory becomes low at any time, and perhaps enough again
  * Each member sends FLOOD(m) messages to the next one, in a section if it is in SECTIONS. With REPLIES the handler of each sends one back, and may have to wait for that. With UPCALLS handlers run by themselves: those that wait are threads, and do not

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use upcall_directory::clerk::{self, TURN, Watched};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
 use upcall_os::memory::AdoptError;
@@ -265,14 +265,14 @@ impl Brought {
         if !member.forming.first_queue_of(from) {
             return Err(Refused::Unfit(format!("member {from} has brought a queue before")));
         }
-        let Ok([queue, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+        let Ok([queue, doorbell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             return Err("a queue comes with two descriptors".into());
         };
         let take_in = || {
             let queue = Mailbag::join(queue)?;
-            let bell = Bell::adopt(bell)?;
+            let doorbell = Doorbell::adopt(doorbell)?;
             point(Point::MemberTakesIn);
-            member.take_in(from, queue, bell)?;
+            member.take_in(from, queue, doorbell)?;
             point(Point::MemberTookIn);
             Ok(from)
         };

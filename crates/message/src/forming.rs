@@ -250,7 +250,7 @@ impl Joining {
             upcall_os::clock::stamp(Instant::now()),
         );
         let group = Group::new(member, roster, handlers, &self);
-        group.attend_here().map_err(unable("a bell for messages"))?;
+        group.attend_here().map_err(unable("a doorbell for messages"))?;
         Ok(group)
     }
 

@@ -404,7 +404,7 @@ impl Group {
         if let Event::Violation { .. } = event {
             self.0.member.account.refuses();
         }
-        self.0.member.post.remove(&inbound.bell);
+        self.0.member.post.remove(&inbound.doorbell);
         let rest =
             self.inbound().iter().filter(|other| !Rc::ptr_eq(other, inbound)).cloned().collect();
         *self.0.inbound.borrow_mut() = rest;

@@ -2,7 +2,7 @@
 
 use crate::Rank;
 use std::cell::{Cell, RefCell, RefMut};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_shm::direct::Incoming;
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::region::Shared;
@@ -39,7 +39,7 @@ pub(crate) struct Inbound {
     /// What the sender reports beside its messages.
     pub(crate) steps: Shared<Steps>,
     /// Rung by the sender.
-    pub(crate) bell: Bell,
+    pub(crate) doorbell: Doorbell,
     /// No more will come: what is there is still to be taken.
     pub(crate) ended: Cell<bool>,
     looked_at: Cell<Looked>,
@@ -48,10 +48,10 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
-    pub(crate) fn new(from: Rank, queue: Mailbag, bell: Bell) -> Self {
+    pub(crate) fn new(from: Rank, queue: Mailbag, doorbell: Doorbell) -> Self {
         let [ended, refused] = [const { Cell::new(false) }; 2];
         let (steps, queue) = (queue.steps(), RefCell::new(Incoming::new(queue)));
-        Self { from, queue, steps, bell, ended, looked_at: Cell::new(Looked::Freely), refused }
+        Self { from, queue, steps, doorbell, ended, looked_at: Cell::new(Looked::Freely), refused }
     }
 
     pub(crate) fn from(&self) -> Rank {

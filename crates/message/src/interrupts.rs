@@ -18,7 +18,7 @@
 //! # Why no wake is lost
 //! The announcement is that of the sleep protocol, with the fence for all senders, and is followed
 //! by a look; the argument is there ([`sleep`](upcall_sched::sleep)), where "wakes" means here:
-//! rings a bell in the set that the clerk watches. The clerk hears each ring of the
+//! rings a doorbell in the set that the clerk watches. The clerk hears each ring of the
 //! set ([`rung`](upcall_sched::rung)), also beside the thread itself, which may sleep there
 //! within an operation. Its signal comes after that ring; and the handler either takes what is
 //! there, announces anew, and looks again, or leaves a note to who does so: that is argued in

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_directory::clerk::Watched;
-use upcall_os::bell::Bell;
-use upcall_os::clapper::Clapper;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
 use upcall_os::memory::AdoptError;
 use upcall_os::poll::Report;
+use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_os::socket::{
     Connection, Message, Peer, Received, ends_within, has_ended, is_ending, is_shut, says_ended,
 };
@@ -49,8 +49,8 @@ pub(crate) struct Link {
     pub(crate) flow: Flow,
     /// What this member reports beside its messages.
     pub(crate) steps: Shared<Steps>,
-    bell: Bell,
-    clapper: &'static Clapper,
+    doorbell: Doorbell,
+    safe_doorbell: &'static SafeDoorbell,
     /// `None` until the receiver has said where it sleeps.
     ringer: Option<Ringer>,
     /// In this member's account.
@@ -135,9 +135,10 @@ impl Link {
         let failed = |error: io::Error| SendError::Unreachable { rank, why: error.to_string() };
         // All that this member needs comes first: a queue that was brought is not given up for want
         // of it.
-        let (mut queue, bell) = (Mailbag::create().map_err(failed)?, Bell::new().map_err(failed)?);
-        let clapper = Clapper::current().map_err(failed)?;
-        let descriptors = (queue.as_fd(), bell.as_fd());
+        let (mut queue, doorbell) =
+            (Mailbag::create().map_err(failed)?, Doorbell::new().map_err(failed)?);
+        let safe_doorbell = SafeDoorbell::current().map_err(failed)?;
+        let descriptors = (queue.as_fd(), doorbell.as_fd());
         let brought = bring(member, roster, rank, descriptors, answer_within(roster, rank));
         let Some((brought, ringer)) = brought.map_err(|why| why.error(rank, 0))? else {
             return Ok(None);
@@ -154,8 +155,8 @@ impl Link {
             queue,
             flow,
             steps,
-            bell,
-            clapper,
+            doorbell,
+            safe_doorbell,
             ringer,
             pair,
             brought,
@@ -176,13 +177,13 @@ impl Link {
         rank: Rank,
         limit: Duration,
     ) -> Result<bool, NotBrought> {
-        let descriptors = (self.queue.memory().as_fd(), self.bell.as_fd());
+        let descriptors = (self.queue.memory().as_fd(), self.doorbell.as_fd());
         let Some((brought, ringer)) = bring(member, roster, rank, descriptors, limit)? else {
             return Ok(false);
         };
         (self.brought, self.ringer, self.is_refused) = (brought, ringer, false);
         // What waits in it was launched without a receiver.
-        self.ring();
+        self.notify();
         Ok(true)
     }
 
@@ -266,14 +267,14 @@ impl Link {
     #[inline]
     fn wake(&self) {
         match &self.ringer {
-            Some(ringer) => ringer.launched(self.clapper, &self.bell),
-            None => self.ring(),
+            Some(ringer) => ringer.launched(self.safe_doorbell, &self.doorbell),
+            None => self.notify(),
         }
     }
 
     #[cold]
-    fn ring(&self) {
-        self.clapper.ring(&self.bell);
+    fn notify(&self) {
+        self.safe_doorbell.notify(&self.doorbell);
     }
 
     /// Whether the receiver has said where it sleeps.
@@ -289,7 +290,7 @@ pub(crate) fn answer_within(roster: &Roster, rank: Rank) -> Duration {
     if rank == roster.rank { OWN_ANSWER } else { ANSWER }
 }
 
-/// Brings a queue to its receiver, by descriptors of its memory and of its bell.
+/// Brings a queue to its receiver, by descriptors of its memory and of its doorbell.
 ///
 /// `limit` is the wait for the answer; if it is zero, nothing is waited for. `None`: the queue of
 /// connections at the receiver's door is full. Once the queue was brought, no lack of resources
@@ -298,7 +299,7 @@ fn bring(
     member: &Arc<Member>,
     roster: &Roster,
     rank: Rank,
-    (memory, bell): (BorrowedFd<'_>, BorrowedFd<'_>),
+    (memory, doorbell): (BorrowedFd<'_>, BorrowedFd<'_>),
     limit: Duration,
 ) -> Result<Option<(Brought, Option<Ringer>)>, NotBrought> {
     let listed = &roster.members[rank];
@@ -348,7 +349,7 @@ fn bring(
         _ => {}
     }
     point(Point::MemberBrings);
-    far.connection.ask(&bytes, &[memory, bell])?;
+    far.connection.ask(&bytes, &[memory, doorbell])?;
     point(Point::MemberBrought);
     // Until the receiver has said where it sleeps each message would ring.
     let ringer = match far.connection.receive_within(EAGER, limit) {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use upcall_directory::clerk::{Clerk, Watched};
 use upcall_directory::names;
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::lock::Mutex;
 use upcall_os::poll::Report;
 use upcall_os::process;
@@ -229,8 +229,8 @@ impl Member {
         process: Process,
         socket: PathBuf,
     ) -> io::Result<()> {
-        let (descriptor, member) = (Bell::new()?, Arc::downgrade(self));
-        descriptor.ring();
+        let (descriptor, member) = (Doorbell::new()?, Arc::downgrade(self));
+        descriptor.notify();
         self.watch(Arc::new(AtEnd { descriptor, rank, process, socket, member }))
     }
 
@@ -246,13 +246,18 @@ impl Member {
     }
 
     /// Takes a queue that another member brought.
-    pub(crate) fn take_in(&self, from: Rank, mut queue: Mailbag, bell: Bell) -> io::Result<()> {
-        self.post.add(&bell)?;
+    pub(crate) fn take_in(
+        &self,
+        from: Rank,
+        mut queue: Mailbag,
+        doorbell: Doorbell,
+    ) -> io::Result<()> {
+        self.post.add(&doorbell)?;
         queue.count_in(self.account.pair(from));
         if self.interrupts.load(Ordering::Relaxed) {
             let _ = queue.bring_spares();
         }
-        self.tell(News::Brought(Box::new(Inbound::new(from, queue, bell))));
+        self.tell(News::Brought(Box::new(Inbound::new(from, queue, doorbell))));
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use std::io;
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom::Headroom;
-use upcall_sched::pacer::GiveWay;
+use upcall_sched::pacing::GiveWay;
 use upcall_shm::direct::Refused;
 
 /// Bytes of a segment.
@@ -144,7 +144,7 @@ impl Group {
         if !self.0.mask.is_on() && self.send_at_once(to, kind, value, false) {
             return Ok(());
         }
-        self.send_uncommonly(to, kind, value, Patience::Endless)
+        self.send_slow(to, kind, value, Patience::Endless)
     }
 
     /// Sends a message if that takes nothing but to write it. Whether it did. Also `unread`, as far
@@ -185,7 +185,7 @@ impl Group {
         limit: Duration,
     ) -> Result<(), SendError> {
         let patience = Instant::now().checked_add(limit).map_or(Patience::Endless, Patience::Until);
-        self.send_uncommonly(to, kind, value, patience)
+        self.send_slow(to, kind, value, patience)
     }
 
     /// Sends a message if there is room now (UDM's `sendc`). Does not wait, and runs no handlers.
@@ -198,11 +198,11 @@ impl Group {
         kind: Kind<T>,
         value: &T,
     ) -> Result<(), SendError> {
-        self.send_uncommonly(to, kind, value, Patience::None)
+        self.send_slow(to, kind, value, Patience::None)
     }
 
     #[inline(never)]
-    fn send_uncommonly<T: Payload + ?Sized>(
+    fn send_slow<T: Payload + ?Sized>(
         &self,
         to: Rank,
         kind: Kind<T>,

@@ -27,7 +27,7 @@ pub(crate) enum Request {
         kinds: Vec<(String, String)>,
     },
     /// To another member: brings a queue, by which it will send. Descriptors: the queue's memory,
-    /// the bell that it will ring.
+    /// the doorbell that it will ring.
     Open { version: u32, group: GroupId, from: u32, to: u32 },
 }
 

@@ -1,5 +1,5 @@
-//! The one door to atomics, and to the mutexes of modelled protocols: `std`'s, or loom's when a model
-//! is being checked.
+//! The one door to atomics, and to the mutexes of modelled protocols: `std`'s, or loom's when a
+//! model is being checked.
 //!
 //! Every layer above takes its atomics, its fences and its spin hint from here, so that `--cfg
 //! loom` reaches all of them; but for `thread`, which has a shim of its own.

@@ -1,16 +1,17 @@
 //! Closes what a peer has sent and nobody asked for.
 //!
 //! Closing a descriptor may take as long as its sender likes: a socket that lingers, a file of a
-//! file system that is a program. So descriptors that are neither memory files nor bells are closed
-//! by threads of their own, which no other thread waits for. There is one for each closing that
-//! waits, [`MOST`] at most, so a sender that holds up one does not hold up what others have sent.
+//! file system that is a program. So descriptors that are neither memory files nor doorbells are
+//! closed by threads of their own, which no other thread waits for. There is one for each closing
+//! that waits, [`MOST`] at most, so a sender that holds up one does not hold up what others have
+//! sent.
 //!
 //! What is to be closed takes places in the descriptor table until then. So there is a bound for
 //! each user ([`is_crowded`]): from a user whose descriptors wait in such numbers nothing more is
 //! received, and its connections are [hung up](hang_up) with all that they carry. The process's own
 //! user and root have none: they can end it anyhow.
 
-use crate::bell::is_eventfd;
+use crate::doorbell::is_eventfd;
 use crate::interrupt::{Interruptible, Promise, interruptible};
 use crate::lock::{Mutex, MutexGuard};
 use crate::process::{is_known_user, own_user};
@@ -230,7 +231,7 @@ fn hang_up_all() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bell::Bell;
+    use crate::doorbell::Doorbell;
     use crate::memory::MemoryFile;
     use std::os::fd::AsFd;
 
@@ -253,7 +254,7 @@ mod tests {
     fn memory_and_bells_are_told_from_other_things() {
         let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
         assert!(is_plain(&copy(MemoryFile::create("x", 4096).unwrap().as_fd())));
-        assert!(is_plain(&copy(Bell::new().unwrap().as_fd())));
+        assert!(is_plain(&copy(Doorbell::new().unwrap().as_fd())));
         for path in ["/dev/null", "/proc/self/status", "/proc/self"] {
             assert!(!is_plain(&std::fs::File::open(path).unwrap().into()), "{path}");
         }

@@ -1,15 +1,15 @@
 //! The kernel, as Upcall uses it.
 //!
-//! What: sealed memory files and their mappings ([`memory`]), bells ([`bell`]) and what rings them
-//! safely ([`clapper`]), waiting on a word or on many bells ([`futex`], [`poll`]) or for a time
-//! ([`timer`]), the control socket that carries descriptors and the peer's identity ([`socket`]),
-//! processors ([`processor`]), a fence for all of them ([`membarrier`]), a function that interrupts
-//! a thread ([`interrupt`]), moments ([`clock`]), what memory is left ([`headroom`]), other
-//! processes ([`process`]) and how they look from outside ([`trace`]), the control group of this
-//! one ([`cgroup`]), the atomics that a model checker can replace ([`atomic`]), and for tests the
-//! points at which a process ends ([`fault`]) and a count of what calls ask of the kernel
-//! ([`crossings`]). The feature `testing` adds system calls that a test answers (`seccomp`), and an
-//! allocator that refuses (`ration`).
+//! What: sealed memory files and their mappings ([`memory`]), doorbells ([`doorbell`]) and what
+//! rings them safely ([`safe_doorbell`]), waiting on a word or on many doorbells ([`futex`],
+//! [`poll`]) or for a time ([`timer`]), the control socket that carries descriptors and the peer's
+//! identity ([`socket`]), processors ([`processor`]), a fence for all of them ([`membarrier`]), a
+//! function that interrupts a thread ([`interrupt`]), moments ([`clock`]), what memory is left
+//! ([`headroom`]), other processes ([`process`]) and how they look from outside ([`trace`]), the
+//! control group of this one ([`cgroup`]), the atomics that a model checker can replace
+//! ([`atomic`]), and for tests the points at which a process ends ([`fault`]) and a count of what
+//! calls ask of the kernel ([`crossings`]). The feature `testing` adds system calls that a test
+//! answers (`seccomp`), and an allocator that refuses (`ration`).
 //!
 //! What not: policy. Nothing here decides when to wait, whom to trust, or how long to spin; every
 //! call is one or a few system calls with a typed result. Nothing here logs.
@@ -24,12 +24,11 @@
 //! ```
 
 pub mod atomic;
-pub mod bell;
 pub mod cgroup;
-pub mod clapper;
 pub mod clock;
 mod closer;
 pub mod crossings;
+pub mod doorbell;
 pub mod fault;
 pub mod futex;
 pub mod group;
@@ -46,6 +45,7 @@ pub mod processor;
 #[cfg(feature = "testing")]
 pub mod ration;
 pub mod reaper;
+pub mod safe_doorbell;
 #[cfg(feature = "testing")]
 pub mod seccomp;
 pub mod socket;

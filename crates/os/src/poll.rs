@@ -112,14 +112,15 @@ impl PollSet {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::bell::Bell;
+    use crate::doorbell::Doorbell;
 
     #[test]
     fn each_ring_is_reported_without_a_read() {
-        let (set, bell, mut ready) = (PollSet::new().unwrap(), Bell::new().unwrap(), Vec::new());
-        set.add(&bell, 7, Report::EachRing).unwrap();
+        let (set, doorbell, mut ready) =
+            (PollSet::new().unwrap(), Doorbell::new().unwrap(), Vec::new());
+        set.add(&doorbell, 7, Report::EachRing).unwrap();
         for _ in 0..3 {
-            bell.ring();
+            doorbell.notify();
             set.wait(&mut ready, None);
             assert_eq!(ready, [Ready { key: 7, hung_up: false }]);
             set.wait(&mut ready, Some(Duration::ZERO));

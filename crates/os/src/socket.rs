@@ -417,7 +417,7 @@ impl Connection {
             Err(io::Error::other(format!("a control message of more than {LONGEST} bytes")))
         } else if strange {
             Err(io::Error::other(
-                "a control message with a descriptor that is neither memory nor a bell",
+                "a control message with a descriptor that is neither memory nor a doorbell",
             ))
         } else if descriptors.len() > MOST_DESCRIPTORS {
             Err(io::Error::other(format!(

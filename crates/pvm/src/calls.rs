@@ -1,7 +1,7 @@
 //! What reaches the first process's node from outside of the machine: lines for its console, and
 //! what is asked from another shell. Threads that wait for such things hand them over; the node,
 //! which runs tasks, looks at one word between two turns, and when no task can run it waits for a
-//! bell beside all else.
+//! doorbell beside all else.
 //!
 //! # Why no call is lost
 //! A caller puts its call into the queue, then sets the word, then rings. The node clears both
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 
 /// A longer line is taken as several.
 const LONGEST: u64 = 1 << 20;
@@ -34,7 +34,7 @@ pub(crate) enum Call {
 #[derive(Debug)]
 struct Word {
     there: AtomicBool,
-    bell: Bell,
+    doorbell: Doorbell,
 }
 
 /// The node's end.
@@ -54,7 +54,7 @@ pub(crate) struct Caller {
 
 impl Calls {
     pub(crate) fn new() -> io::Result<Self> {
-        let word = Arc::new(Word { there: AtomicBool::new(false), bell: Bell::new()? });
+        let word = Arc::new(Word { there: AtomicBool::new(false), doorbell: Doorbell::new()? });
         let (sender, queue) = channel();
         Ok(Self { caller: Caller { word: word.clone(), queue: sender }, word, queue })
     }
@@ -71,12 +71,12 @@ impl Calls {
 
     /// What is ready when there is one.
     pub(crate) fn descriptor(&self) -> i32 {
-        self.word.bell.as_fd().as_raw_fd()
+        self.word.doorbell.as_fd().as_raw_fd()
     }
 
     pub(crate) fn next(&self) -> Option<Call> {
         let clear = || {
-            self.word.bell.silence();
+            self.word.doorbell.silence();
             self.word.there.store(false, Ordering::SeqCst);
             self.queue.try_recv().ok()
         };
@@ -89,7 +89,7 @@ impl Caller {
     pub(crate) fn call(&self, call: Call) -> bool {
         let sent = self.queue.send(call).is_ok();
         self.word.there.store(true, Ordering::SeqCst);
-        self.word.bell.ring();
+        self.word.doorbell.notify();
         sent
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use upcall_directory::names::{self, NotEntered, Whose};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::poll::{PollSet, Ready, Report};
 use upcall_os::socket::{Connection, Listener, Received};
 
@@ -132,7 +132,7 @@ impl Visitor {
 #[derive(Debug)]
 pub(crate) struct Door {
     socket: PathBuf,
-    end: Arc<Bell>,
+    end: Arc<Doorbell>,
     /// Waited for: a debugger that sees a process end with a thread still there may lose both (gdb
     /// 13 does, now and then).
     thread: Option<JoinHandle<()>>,
@@ -142,7 +142,7 @@ impl Door {
     pub(crate) fn open(caller: Caller) -> Result<Self, NotEntered> {
         let unable =
             |error| NotEntered::Resource { what: "waiting for those who ask".into(), error };
-        let end = Arc::new(Bell::new().map_err(unable)?);
+        let end = Arc::new(Doorbell::new().map_err(unable)?);
         let set = PollSet::new().map_err(unable)?;
         let (socket, listener) = names::listen(Whose::Machine)?;
         let mut door = Self { socket: socket.clone(), end: end.clone(), thread: None };
@@ -170,7 +170,7 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.socket);
-        self.end.ring();
+        self.end.notify();
         // It waits for nobody else, and cannot have panicked but by a mistake, which it has told.
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -185,7 +185,7 @@ struct Doorkeeper {
     next: u64,
     socket: PathBuf,
     /// In the set.
-    _end: Arc<Bell>,
+    _end: Arc<Doorbell>,
 }
 
 impl Doorkeeper {

@@ -333,7 +333,7 @@ impl Node {
             _ => {
                 task.inbox.push_back(message);
                 if let Some(descriptor) = &task.descriptor {
-                    outside::ring(descriptor);
+                    outside::notify(descriptor);
                 }
             }
         }

@@ -344,11 +344,11 @@ impl Link {
         all
     }
 
-    /// The bell was rung: whether something has come. It may be rung for what was taken long ago;
-    /// in any case it is rung again for what comes from now on.
-    pub(crate) fn heard<A>(&self, bell: &Bell<A>) -> bool {
+    /// The doorbell was rung: whether something is there. The ring may be for messages that were
+    /// taken long ago; later messages ring again in any case.
+    pub(crate) fn heard<A>(&self, doorbell: &Doorbell<A>) -> bool {
         // Silent first: what comes after that rings again, and the rest is looked at.
-        let _ = rustix::io::read(&*bell.descriptor, &mut [0; 8]);
+        let _ = rustix::io::read(&*doorbell.descriptor, &mut [0; 8]);
         self.group.heed();
         self.has_come()
     }
@@ -380,21 +380,21 @@ impl Link {
 
     /// What can be waited for beside other descriptors, as long as it lives: it is ready when
     /// something has come. `None`: none can be had.
-    pub(crate) fn bell(&self) -> Option<Bell<impl Sized>> {
+    pub(crate) fn doorbell(&self) -> Option<Doorbell<impl Sized>> {
         let descriptor = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?);
         let rings = descriptor.clone();
         let notify = Arc::new(move || _ = rustix::io::write(&rings, &1_u64.to_ne_bytes()));
-        Some(Bell { descriptor, _announced: self.group.announce(notify).ok()? })
+        Some(Doorbell { descriptor, _announced: self.group.announce(notify).ok()? })
     }
 }
 
-/// See [`Link::bell`].
-pub(crate) struct Bell<A> {
+/// See [`Link::doorbell`].
+pub(crate) struct Doorbell<A> {
     descriptor: Arc<OwnedFd>,
     _announced: A,
 }
 
-impl<A> Bell<A> {
+impl<A> Doorbell<A> {
     pub(crate) fn descriptor(&self) -> i32 {
         self.descriptor.as_raw_fd()
     }

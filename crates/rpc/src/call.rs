@@ -329,13 +329,13 @@ impl Binding {
             let brought = Brought { astack: Some(astack), segment: None };
             return self.finish(bound, terms, &message, brought, results);
         }
-        self.call_uncommonly(bound, terms, (len, wish), args, results)
+        self.call_slow(bound, terms, (len, wish), args, results)
     }
 
     /// The same for calls with a deadline or a word that gives them up, and those for which there
     /// is no A-stack.
     #[inline(never)]
-    fn call_uncommonly<A: Put, T>(
+    fn call_slow<A: Put, T>(
         &self,
         bound: &Bound,
         terms: Terms<'_>,

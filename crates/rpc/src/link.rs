@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use upcall_directory::clerk::{Clerk, Watched};
 use upcall_directory::policy::{self, Policy};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
 use upcall_os::memory::{Mapping, MemoryFile};
@@ -574,7 +574,7 @@ impl Link {
                 });
             }
         };
-        let [station, bell] =
+        let [station, doorbell] =
             <[OwnedFd; 2]>::try_from(given).map_err(|found| BindError::Protocol {
                 what: format!("{} descriptors with the open channel, not 2", found.len()),
             })?;
@@ -582,18 +582,20 @@ impl Link {
             NotAStation::Map(error) => unable("mapping the server's station")(error),
             error => BindError::Protocol { what: error.to_string() },
         })?;
-        let bell = Bell::adopt(bell).map_err(unable("the server's bell"))?;
+        let doorbell = Doorbell::adopt(doorbell).map_err(unable("the server's doorbell"))?;
         let opener = control.clone();
-        let open_lane = Box::new(move |number: u16, vp: Option<(u16, &Bell)>, ends: Instant| {
-            let bell: Vec<_> = vp.iter().map(|(_, bell)| bell.as_fd()).collect();
-            let request = ClientRequest::OpenLane { number, vp: vp.as_ref().map(|(vp, _)| *vp) };
-            opener.notify_by(ends, request, &bell).map_err(|error| match error {
-                NoExchange::Closed => io::ErrorKind::BrokenPipe.into(),
-                NoExchange::TimedOut => io::ErrorKind::TimedOut.into(),
-                error => io::Error::other(format!("{error:?}")),
-            })
-        });
-        let channel = CallerChannel::new(channel, station, peer.pid, home, bell, open_lane);
+        let open_lane =
+            Box::new(move |number: u16, vp: Option<(u16, &Doorbell)>, ends: Instant| {
+                let doorbell: Vec<_> = vp.iter().map(|(_, doorbell)| doorbell.as_fd()).collect();
+                let request =
+                    ClientRequest::OpenLane { number, vp: vp.as_ref().map(|(vp, _)| *vp) };
+                opener.notify_by(ends, request, &doorbell).map_err(|error| match error {
+                    NoExchange::Closed => io::ErrorKind::BrokenPipe.into(),
+                    NoExchange::TimedOut => io::ErrorKind::TimedOut.into(),
+                    error => io::Error::other(format!("{error:?}")),
+                })
+            });
+        let channel = CallerChannel::new(channel, station, peer.pid, home, doorbell, open_lane);
         let places = Arc::<Places>::default();
         let of_channel = places.clone();
         channel.when_closed(Box::new(move || of_channel.close()));

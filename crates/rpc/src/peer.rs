@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 use upcall_directory::clerk::{self, Clerk, Watched};
-use upcall_os::bell::Bell;
-use upcall_os::clapper::Clapper;
 use upcall_os::clock;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 use upcall_os::poll::Report;
+use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_os::socket::{Connection, Message, Peer};
 use upcall_sched::ceilings::{Account, Holding, Kind, Over};
 use upcall_sched::server::Caller;
@@ -357,9 +357,9 @@ impl ClientPeer {
         point(Point::ServerMapped);
         let unable = |error: io::Error| resource("opening the channel", &error);
         let domain = Domain::current().map_err(unable)?;
-        let bell = Bell::new().map_err(unable)?;
+        let doorbell = Doorbell::new().map_err(unable)?;
         out.push(domain.station().as_fd().try_clone_to_owned().map_err(unable)?);
-        out.push(bell.as_fd().try_clone_to_owned().map_err(unable)?);
+        out.push(doorbell.as_fd().try_clone_to_owned().map_err(unable)?);
         let processors = endpoint.processors().clone();
         let home =
             processors.next_home().ok_or_else(|| protocol("the server has not begun to serve"))?;
@@ -369,7 +369,7 @@ impl ClientPeer {
             station,
             processors,
             self.account.owner(),
-            (home, bell),
+            (home, doorbell),
             Box::new(runner),
         )
         .map_err(unable)?;
@@ -391,17 +391,17 @@ impl ClientPeer {
                 self.held.lock().extend(held);
                 Caller::KernelThread
             }
-            (Some(vp), Ok([bell])) => {
+            (Some(vp), Ok([doorbell])) => {
                 let held =
                     self.count(&[(Kind::Descriptors, 1), (Kind::Unfilled, channel::LANE_BYTES)])?;
-                let bell = Bell::adopt(bell).map_err(protocol)?;
-                let clapper = Clapper::current()
-                    .map_err(|error| resource("what rings the bells of clients", &error))?;
+                let doorbell = Doorbell::adopt(doorbell).map_err(protocol)?;
+                let safe_doorbell = SafeDoorbell::current()
+                    .map_err(|error| resource("what rings the doorbells of clients", &error))?;
                 self.held.lock().extend(held);
-                Caller::Processor { vp, bell, clapper }
+                Caller::Processor { vp, doorbell, safe_doorbell }
             }
             (Some(_), Err(_)) => {
-                return Err(protocol("a virtual processor's lane comes with one bell"));
+                return Err(protocol("a virtual processor's lane comes with one doorbell"));
             }
         };
         let channel = self.channel.get().ok_or_else(|| protocol("the channel comes first"))?;

@@ -1,4 +1,5 @@
-//! What the calls of one client need, on the server's side: its bindings, and its segments of memory.
+//! What the calls of one client need, on the server's side: its bindings, and its segments of
+//! memory.
 
 use crate::server::{Bound, MOST_BINDINGS};
 use std::collections::HashMap;

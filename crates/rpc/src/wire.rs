@@ -39,8 +39,8 @@ pub(crate) enum ClientRequest<'a> {
     Stacks { id: u16 },
     /// Gives a binding up. No answer.
     Unbind { id: u16 },
-    /// Opens a lane. Descriptor: the bell, for a virtual processor's. No answer; if it cannot be
-    /// opened, the server closes the connection.
+    /// Opens a lane. Descriptor: the doorbell, for a virtual processor's. No answer; if it cannot
+    /// be opened, the server closes the connection.
     OpenLane { number: u16, vp: Option<u16> },
     /// Gives a segment. Descriptor: its memory, which has no holes, and which the server seals once
     /// it has mapped it.
@@ -67,7 +67,7 @@ pub(crate) struct ToClient {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// The channel is open. Descriptors: the server's station, the bell to ring.
+    /// The channel is open. Descriptors: the server's station, the doorbell to ring.
     Opened { home: u16 },
     /// The binding stands: the procedure descriptor list, in the order of what was wanted. If it
     /// needs larger A-stacks than came with the request, they are to be brought.

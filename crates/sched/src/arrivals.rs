@@ -8,9 +8,9 @@
 //! just ready.
 //!
 //! Each such group keeps its own [`Post`]. A processor that falls asleep announces it at the posts
-//! of all its groups as at its own line, makes one fence for all, and looks again; the bells of
-//! each post's senders are in its bed. So the argument in [`sleep`](crate::sleep) holds for each
-//! post as if somebody slept there alone.
+//! of all its groups as at its own line, makes one fence for all, and looks again; the doorbells of
+//! each post's senders are in its wake set. So the argument in [`sleep`](crate::sleep) holds for
+//! each post as if a processor slept there alone.
 
 use crate::post::Post;
 use upcall_thread::Found;

@@ -18,9 +18,9 @@
 
 use crate::domain::Domain;
 use crate::handoff::{Donor, HandOff};
-use crate::look::{self, Foresight};
-use crate::pacer::{GiveWay, HandOver, Pacer, Pacing, Stay};
-use crate::seat::VpSeat;
+use crate::look::{self, ReplyTimer};
+use crate::pacing::{GiveWay, HandOver, Pacing, SpinBudget, Stay};
+use crate::seat::VpLane;
 use crate::sleep;
 use crate::steer::Attention;
 use crate::until::{Abandon, Until};
@@ -32,13 +32,13 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use upcall_os::bell::Bell;
-use upcall_os::clapper::Clapper;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
 use upcall_os::futex::{self, Scope};
 use upcall_os::lock::{Condvar, Mutex, MutexGuard};
 use upcall_os::poll::Report;
 use upcall_os::processor;
+use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_shm::channel::{Channel, Lane, LaneControl};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::SingleCaller;
@@ -59,21 +59,22 @@ const SOON: Duration = Duration::from_millis(2);
 const NOW: Duration = Duration::from_micros(100);
 
 /// Tells the server of a lane: its number, and for a virtual processor's lane its number and the
-/// bell that wakes it. Tries until the moment given; then the error is `TimedOut`, and the server
-/// was not told.
-pub type OpenLane = Box<dyn Fn(u16, Option<(u16, &Bell)>, Instant) -> io::Result<()> + Send + Sync>;
+/// doorbell that wakes it. Tries until the moment given; then the error is `TimedOut`, and the
+/// server was not told.
+pub type OpenLane =
+    Box<dyn Fn(u16, Option<(u16, &Doorbell)>, Instant) -> io::Result<()> + Send + Sync>;
 
 /// What is known of the server, shared by the lanes.
 pub(crate) struct Far {
     pub(crate) station: PeerStation,
-    /// The server's virtual processor that is woken for this channel, and its bell.
+    /// The server's virtual processor that is woken for this channel, and its doorbell.
     pub(crate) home: u16,
-    pub(crate) bell: Bell,
+    pub(crate) doorbell: Doorbell,
     /// So many kernel threads are ringing it.
     ringing: AtomicUsize,
     pub(crate) donor: Donor,
     pub(crate) attention: Arc<Attention>,
-    pacer: Pacer,
+    spin_budget: SpinBudget,
     pub(crate) closed: AtomicBool,
     pub(crate) reason: OnceLock<Closed>,
     /// The channel, for a lane that has to close all of it.
@@ -89,8 +90,8 @@ pub struct CallerChannel {
     kernel: [OnceLock<KernelSeat>; KERNEL_LANES],
     /// Held by who opens one of them.
     opening: Mutex<()>,
-    crowd: Crowd,
-    seats: [OnceLock<Arc<VpSeat>>; crate::domain::MOST_PROCESSORS],
+    lane_queue: LaneQueue,
+    seats: [OnceLock<Arc<VpLane>>; crate::domain::MOST_PROCESSORS],
     on_close: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -116,7 +117,7 @@ struct KernelLane {
     hand_over: HandOver,
     stay: Stay,
     /// How long the replies take, by procedure; procedures may share one.
-    foresight: [Foresight; FORESIGHTS],
+    reply_timer: [ReplyTimer; REPLY_TIMERS],
 }
 
 impl KernelLane {
@@ -135,7 +136,7 @@ impl KernelLane {
     }
 }
 
-const FORESIGHTS: usize = 16;
+const REPLY_TIMERS: usize = 16;
 
 /// Kernel threads that found all lanes taken, in the order in which they came.
 ///
@@ -143,7 +144,7 @@ const FORESIGHTS: usize = 16;
 /// queue. Who waits therefore looks by itself every [`CROWD_LOOKS`]: a fence would cost every call
 /// more than that costs the few that meet a crowd.
 #[derive(Default)]
-struct Crowd {
+struct LaneQueue {
     waiting: AtomicUsize,
     tickets: Mutex<VecDeque<u64>>,
     freed: Condvar,
@@ -161,24 +162,24 @@ impl fmt::Debug for CallerChannel {
 }
 
 impl CallerChannel {
-    /// The calling end of `channel`, to a server in process `pid` that is rung for by `bell` on its
-    /// virtual processor `home`.
+    /// The calling end of `channel`, to a server in process `pid` that is rung for by `doorbell` on
+    /// its virtual processor `home`.
     pub fn new(
         channel: Channel,
         station: PeerStation,
         pid: u32,
         home: u16,
-        bell: Bell,
+        doorbell: Doorbell,
         open_lane: OpenLane,
     ) -> Arc<Self> {
         let far = Far {
             attention: Attention::new(station.places()),
             station,
             home,
-            bell,
+            doorbell,
             ringing: AtomicUsize::new(0),
             donor: Donor::new(pid),
-            pacer: Pacer::default(),
+            spin_budget: SpinBudget::default(),
             closed: AtomicBool::new(false),
             reason: OnceLock::new(),
             whole: OnceLock::new(),
@@ -190,7 +191,7 @@ impl CallerChannel {
             pacing: AtomicU8::new(0),
             kernel: [const { OnceLock::new() }; KERNEL_LANES],
             opening: Mutex::default(),
-            crowd: Crowd::default(),
+            lane_queue: LaneQueue::default(),
             seats: [const { OnceLock::new() }; crate::domain::MOST_PROCESSORS],
             on_close: OnceLock::new(),
         });
@@ -279,7 +280,7 @@ impl CallerChannel {
 
     fn call_from_kernel_thread(&self, message: &mut Image, wait: impl Wait) -> Result<(), NoReply> {
         // Who goes to the queue has no lane in hand: those before it may need that one.
-        let free = if self.crowd.waiting.load(Ordering::Relaxed) == 0 {
+        let free = if self.lane_queue.waiting.load(Ordering::Relaxed) == 0 {
             self.free_lane(wait.until())
         } else {
             None
@@ -289,8 +290,8 @@ impl CallerChannel {
             None => self.lane_in_turn(wait.until())?,
         };
         let outcome = self.call_on_lane(seat, lane, message, wait);
-        if self.crowd.waiting.load(Ordering::Relaxed) != 0 {
-            self.crowd.freed.notify_all();
+        if self.lane_queue.waiting.load(Ordering::Relaxed) != 0 {
+            self.lane_queue.freed.notify_all();
         }
         outcome
     }
@@ -320,7 +321,7 @@ impl CallerChannel {
         lane.slot.send(message);
         point(Point::ClientSent);
         if asleep {
-            self.far.ring(!wait.until().is_for_ever());
+            self.far.notify(!wait.until().is_for_ever());
         }
         let gives = forced && handed;
         let mut there = handed && (asleep || gives || asked) && lane.hand_over(asked);
@@ -368,7 +369,7 @@ impl CallerChannel {
             lane.late.take().map(|late| (late, None))
         };
         drop(lane);
-        self.crowd.freed.notify_all();
+        self.lane_queue.freed.notify_all();
         if let Some((late, Some(reply))) = taken {
             late(reply);
         }
@@ -421,10 +422,10 @@ impl CallerChannel {
     #[cold]
     fn lane_in_turn(&self, until: Until<'_>) -> TakenLane<'_> {
         static TICKET: AtomicU64 = AtomicU64::new(0);
-        let mut tickets = self.crowd.tickets.lock();
+        let mut tickets = self.lane_queue.tickets.lock();
         let own = TICKET.fetch_add(1, Ordering::Relaxed);
         tickets.push_back(own);
-        self.crowd.waiting.fetch_add(1, Ordering::SeqCst);
+        self.lane_queue.waiting.fetch_add(1, Ordering::SeqCst);
         let taken = loop {
             if let Err(reason) = self.far.check() {
                 break Err(reason.into());
@@ -437,12 +438,12 @@ impl CallerChannel {
             if until.has_come() {
                 break Err(NoReply::OutOfTime { sent: false });
             }
-            tickets = self.crowd.freed.wait_timeout(tickets, CROWD_LOOKS).0;
+            tickets = self.lane_queue.freed.wait_timeout(tickets, CROWD_LOOKS).0;
         };
         tickets.retain(|&ticket| ticket != own);
-        self.crowd.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.lane_queue.waiting.fetch_sub(1, Ordering::SeqCst);
         drop(tickets);
-        self.crowd.freed.notify_all();
+        self.lane_queue.freed.notify_all();
         taken
     }
 
@@ -479,7 +480,7 @@ impl CallerChannel {
             give_way: GiveWay::default(),
             hand_over: HandOver::default(),
             stay: Stay::default(),
-            foresight: Default::default(),
+            reply_timer: Default::default(),
         };
         Some(Ok(cell.get_or_init(|| KernelSeat {
             number,
@@ -492,7 +493,7 @@ impl CallerChannel {
     fn tell_of_lane(
         &self,
         number: usize,
-        vp: Option<(u16, &Bell)>,
+        vp: Option<(u16, &Doorbell)>,
         until: Until<'_>,
         longest: Duration,
     ) -> Result<bool, NoReply> {
@@ -517,8 +518,8 @@ impl CallerChannel {
         // A reply of a polling server is there within one cache-line round trip; the clock is not
         // read before that.
         if !lane.shared {
-            let KernelLane { slot, foresight, .. } = lane;
-            if foresight[usize::from(tag) % FORESIGHTS].await_answer(256, || slot.waits()) {
+            let KernelLane { slot, reply_timer, .. } = lane;
+            if reply_timer[usize::from(tag) % REPLY_TIMERS].await_answer(256, || slot.waits()) {
                 return Ok(true);
             }
         }
@@ -528,13 +529,13 @@ impl CallerChannel {
     #[cold]
     fn spin_long(&self, lane: &mut KernelLane, until: Until<'_>) -> Result<bool, Closed> {
         let (pacing, start) = (self.pacing(), Instant::now());
-        let budget = self.far.pacer.budget(pacing);
+        let budget = self.far.spin_budget.budget(pacing);
         loop {
             // The server is awake, and its processor is ours: it is given way to.
             lane.shared = self.far.station.cpu(self.far.home) == Some(processor::current() as u32);
             for _ in 0..32 {
                 if lane.slot.waits() {
-                    self.far.pacer.fruitful();
+                    self.far.spin_budget.fruitful();
                     return Ok(true);
                 }
                 if lane.shared {
@@ -548,9 +549,9 @@ impl CallerChannel {
             }
             let asleep = self.far.station.asleep(self.far.home);
             if asleep && pacing == Pacing::Poll {
-                self.far.ring(!until.is_for_ever());
+                self.far.notify(!until.is_for_ever());
             } else if asleep || start.elapsed() >= budget {
-                self.far.pacer.fruitless();
+                self.far.spin_budget.fruitless();
                 return Ok(false);
             }
         }
@@ -586,7 +587,7 @@ impl CallerChannel {
             // The fence of `announce` makes this the exact look that a waker owes (sleep.rs).
             if self.far.station.asleep(self.far.home) {
                 self.far.donor.bring(&self.far.station, self.far.home);
-                self.far.ring(!until.is_for_ever());
+                self.far.notify(!until.is_for_ever());
             }
             futex::wait(sleeper, 1, Scope::Shared, Some(left));
             if lane.slot.waits() {
@@ -623,7 +624,7 @@ impl CallerChannel {
 
     /// The other threads of the processor go on while the server does not listen.
     #[cold]
-    fn open_seat(&self, vp: usize, until: Until<'_>) -> Result<&Arc<VpSeat>, NoReply> {
+    fn open_seat(&self, vp: usize, until: Until<'_>) -> Result<&Arc<VpLane>, NoReply> {
         loop {
             if let Some(seat) = self.seats[vp].get() {
                 return Ok(seat);
@@ -635,23 +636,23 @@ impl CallerChannel {
         }
     }
 
-    fn try_open_seat(&self, vp: usize, until: Until<'_>) -> Result<Option<&Arc<VpSeat>>, NoReply> {
+    fn try_open_seat(&self, vp: usize, until: Until<'_>) -> Result<Option<&Arc<VpLane>>, NoReply> {
         let unable = no_lane;
         let domain = Domain::current().map_err(unable)?;
-        let bed = domain.bed(vp).map_err(unable)?;
-        let clapper = Clapper::current().map_err(unable)?;
-        let bell = Bell::new().map_err(unable)?;
-        bed.set.add(&bell, 1, Report::EachRing).map_err(unable)?;
+        let wake_set = domain.wake_set(vp).map_err(unable)?;
+        let safe_doorbell = SafeDoorbell::current().map_err(unable)?;
+        let doorbell = Doorbell::new().map_err(unable)?;
+        wake_set.set.add(&doorbell, 1, Report::EachRing).map_err(unable)?;
         let number = KERNEL_LANES + vp;
-        let told = self.tell_of_lane(number, Some((vp as u16, &bell)), until, NOW);
+        let told = self.tell_of_lane(number, Some((vp as u16, &doorbell)), until, NOW);
         if told != Ok(true) {
-            bed.set.remove(&bell);
+            wake_set.set.remove(&doorbell);
             return told.map(|_| None);
         }
-        let seat = Arc::new(VpSeat::new(
+        let seat = Arc::new(VpLane::new(
             vp,
             self.far.clone(),
-            (bell, clapper),
+            (doorbell, safe_doorbell),
             lane_of(&self.channel, number),
         ));
         domain.add_seat(seat.clone());
@@ -668,15 +669,15 @@ fn no_lane(error: io::Error) -> Closed {
     }
 }
 
-/// Lets go on who is held up in ringing (os::bell) a channel that is closed now. Empties the bell
-/// again and again, for a hostile server may fill it again.
+/// Lets go on who is held up in ringing (os::doorbell) a channel that is closed now. Empties the
+/// doorbell again and again, for a hostile server may fill it again.
 #[cold]
 fn relieve(far: &Arc<Far>) {
-    far.bell.silence();
+    far.doorbell.silence();
     let far = far.clone();
     let relief = move || {
         while far.ringing.load(Ordering::Acquire) != 0 {
-            far.bell.silence();
+            far.doorbell.silence();
             std::thread::sleep(Duration::from_millis(1));
         }
     };
@@ -758,14 +759,14 @@ impl Far {
     /// see [`relieve`]. One that must not be held up even so, for it has a deadline, has the kernel
     /// ring.
     #[inline]
-    fn ring(&self, in_time: bool) {
-        if in_time && let Ok(clapper) = Clapper::current() {
-            return clapper.ring(&self.bell);
+    fn notify(&self, in_time: bool) {
+        if in_time && let Ok(safe_doorbell) = SafeDoorbell::current() {
+            return safe_doorbell.notify(&self.doorbell);
         }
         self.ringing.fetch_add(1, Ordering::SeqCst);
         // Who closes looks at the count after that.
         if !self.closed.load(Ordering::SeqCst) {
-            self.bell.ring();
+            self.doorbell.notify();
         }
         self.ringing.fetch_sub(1, Ordering::Release);
     }

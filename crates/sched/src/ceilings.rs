@@ -1,9 +1,9 @@
 //! What peers hold in a process, counted, and the most that they may.
 //!
 //! A client brings the memory that its calls travel in, but the server maps it, keeps a descriptor
-//! for each of its bells, and holds its objects and the results that it has not fetched. The same
-//! goes for a guest and the home of an object. Each of these has a ceiling for one client and one
-//! for all of them; and a client that holds as much as is left for others gets no more (dynamic
+//! for each of its doorbells, and holds its objects and the results that it has not fetched. The
+//! same goes for a guest and the home of an object. Each of these has a ceiling for one client and
+//! one for all of them; and a client that holds as much as is left for others gets no more (dynamic
 //! thresholds: Choudhury and Hahne, 1998). A client that takes all it can get leaves half, and *n*
 //! such clients leave one part in *n* + 1: no client can keep others from binding. Calls under way
 //! have the same rule, in `crates/sched/src/idle/stacks.rs`.

@@ -2,13 +2,13 @@
 //!
 //! A program may have several schedulers, one after the other or at once; each virtual processor of
 //! each takes a number here while it lives, which is its line on the station page, its lane in
-//! every channel, and its bed.
+//! every channel, and its wake set.
 
-use crate::seat::VpSeat;
+use crate::seat::VpLane;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use upcall_os::atomic::{AtomicU64, Ordering};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::lock::Mutex;
 use upcall_os::once::Once;
 use upcall_os::poll::{PollSet, Report};
@@ -26,8 +26,8 @@ pub const MOST_POSTS: u16 = station::MOST - MOST_PROCESSORS as u16;
 #[derive(Debug)]
 pub struct Domain {
     station: Station,
-    beds: [OnceLock<Bed>; MOST_PROCESSORS],
-    seats: Mutex<Vec<Arc<VpSeat>>>,
+    wake_sets: [OnceLock<WakeSet>; MOST_PROCESSORS],
+    seats: Mutex<Vec<Arc<VpLane>>>,
     numbers: Numbers,
     /// Of posts: their lines come after those of virtual processors.
     posts: Numbers,
@@ -35,11 +35,11 @@ pub struct Domain {
     generation: AtomicU64,
 }
 
-/// Where a virtual processor sleeps: everything that may wake it rings a bell in this set.
+/// Where a virtual processor sleeps: everything that may wake it rings a doorbell in this set.
 #[derive(Debug)]
-pub(crate) struct Bed {
+pub(crate) struct WakeSet {
     pub(crate) set: PollSet,
-    pub(crate) own_bell: Bell,
+    pub(crate) own_doorbell: Doorbell,
 }
 
 /// The error of a virtual processor that finds all numbers taken.
@@ -59,7 +59,7 @@ impl Domain {
         DOMAIN.get(|| {
             Ok(Self {
                 station: Station::new()?,
-                beds: [const { OnceLock::new() }; MOST_PROCESSORS],
+                wake_sets: [const { OnceLock::new() }; MOST_PROCESSORS],
                 seats: Mutex::default(),
                 numbers: Numbers::new(MOST_PROCESSORS as u16),
                 posts: Numbers::new(MOST_POSTS),
@@ -73,27 +73,27 @@ impl Domain {
         &self.station
     }
 
-    pub(crate) fn bed(&self, vp: usize) -> io::Result<&Bed> {
-        let cell = self.beds.get(vp).ok_or_else(too_many)?;
-        if let Some(bed) = cell.get() {
-            return Ok(bed);
+    pub(crate) fn wake_set(&self, vp: usize) -> io::Result<&WakeSet> {
+        let cell = self.wake_sets.get(vp).ok_or_else(too_many)?;
+        if let Some(wake_set) = cell.get() {
+            return Ok(wake_set);
         }
-        let bed = Bed { set: PollSet::new()?, own_bell: Bell::new()? };
-        bed.set.add(&bed.own_bell, 0, Report::EachRing)?;
-        Ok(cell.get_or_init(|| bed))
+        let wake_set = WakeSet { set: PollSet::new()?, own_doorbell: Doorbell::new()? };
+        wake_set.set.add(&wake_set.own_doorbell, 0, Report::EachRing)?;
+        Ok(cell.get_or_init(|| wake_set))
     }
 
     /// Wakes a virtual processor, or keeps it from falling asleep.
     pub(crate) fn rouse(&self, vp: usize) {
-        if let Some(bed) = self.beds.get(vp).and_then(OnceLock::get) {
-            bed.own_bell.ring();
+        if let Some(wake_set) = self.wake_sets.get(vp).and_then(OnceLock::get) {
+            wake_set.own_doorbell.notify();
         }
     }
 
     /// Wakes all of them.
     pub(crate) fn rouse_all(&self) {
-        for bed in self.beds.iter().filter_map(OnceLock::get) {
-            bed.own_bell.ring();
+        for wake_set in self.wake_sets.iter().filter_map(OnceLock::get) {
+            wake_set.own_doorbell.notify();
         }
     }
 
@@ -129,12 +129,12 @@ impl Domain {
         }
     }
 
-    pub(crate) fn add_seat(&self, seat: Arc<VpSeat>) {
+    pub(crate) fn add_seat(&self, seat: Arc<VpLane>) {
         self.seats.lock().push(seat);
         self.changed();
     }
 
-    pub(crate) fn remove_seats(&self, gone: impl Fn(&VpSeat) -> bool) {
+    pub(crate) fn remove_seats(&self, gone: impl Fn(&VpLane) -> bool) {
         self.seats.lock().retain(|seat| !gone(seat));
         self.changed();
     }
@@ -151,7 +151,7 @@ impl Domain {
         self.generation.load(Ordering::Acquire)
     }
 
-    pub(crate) fn seats(&self, vp: usize) -> Vec<Arc<VpSeat>> {
+    pub(crate) fn seats(&self, vp: usize) -> Vec<Arc<VpLane>> {
         self.seats.lock().iter().filter(|seat| seat.vp() == vp).cloned().collect()
     }
 }

@@ -21,7 +21,7 @@
 //! One that was brought to a caller's processor serves that caller's calls first, and gives the
 //! processor back when they are answered, or when the caller has something to run there
 //! itself (URPC, section 3.1.2; U10, U11): it goes on elsewhere, or sleeps. If the caller asks it
-//! to stay ([`Stay`](crate::pacer::Stay)), and all its callers are on this processor, it gives way
+//! to stay ([`Stay`](crate::pacing::Stay)), and all its callers are on this processor, it gives way
 //! before it sleeps: twice at most, and not after others have taken the processor for longer. A
 //! call that comes meanwhile finds it awake, and takes a yield on each side in place of a wake and
 //! a sleep. No wake can be lost by that: who gives way is awake, and looks again. A server that has
@@ -36,7 +36,7 @@ mod view;
 
 use self::view::{Left, View};
 use crate::domain::{self, Domain, MOST_PROCESSORS};
-use crate::pacer::{LONGEST, Pacing, hand_back};
+use crate::pacing::{LONGEST, Pacing, hand_back};
 use crate::placed::NOWHERE;
 use crate::post::SHORT;
 use crate::server::ServerLane;
@@ -71,7 +71,7 @@ const TIME_BETWEEN: u32 = 32;
 const QUIET_BETWEEN: u32 = 64;
 const BUSY_BETWEEN: u32 = 1024;
 
-/// The timer of a crew, in its members' beds.
+/// The timer of a group of processors, in its members' wake sets.
 pub(crate) const WATCH: u64 = 3;
 
 /// How many requests of one lane are run before the others are looked at again.
@@ -98,14 +98,14 @@ const MOVE: Duration = Duration::from_micros(150);
 /// The idle behaviour of the virtual processors of one scheduler: give it to the scheduler, and to
 /// the channels that they are to serve.
 #[derive(Clone, Debug)]
-pub struct Processors(Arc<Crew>);
+pub struct Processors(Arc<ProcessorGroup>);
 
 #[derive(Debug)]
-struct Crew {
+struct ProcessorGroup {
     domain: &'static Domain,
     count: usize,
     pacing: Pacing,
-    /// The lanes that this crew serves.
+    /// The lanes that this group of processors serves.
     lanes: Mutex<Vec<Arc<ServerLane>>>,
     /// By the scheduler's own numbering: the domain's number of each processor, plus one; 0 while
     /// it does not run.
@@ -124,7 +124,7 @@ impl Processors {
     /// # Errors
     /// No descriptor or no memory left.
     pub fn new(count: usize, pacing: Pacing) -> io::Result<Self> {
-        Ok(Self(Arc::new(Crew {
+        Ok(Self(Arc::new(ProcessorGroup {
             domain: Domain::current()?,
             count,
             pacing,
@@ -307,8 +307,9 @@ impl Idle for Processors {
         let Some(number) = self.0.members.get(vp.index()).and_then(|_| domain.take_number()) else {
             return hindered(Hindrance::Full);
         };
-        // Without a bed it could not be woken: then it neither serves nor calls by its own lane.
-        if let Err(error) = domain.bed(number) {
+        // Without a wake set it could not be woken: then it neither serves nor calls by its own
+        // lane.
+        if let Err(error) = domain.wake_set(number) {
             domain.give_number(number);
             return hindered(Hindrance::Kernel(error.raw_os_error().unwrap_or(NO_MEMORY)));
         }
@@ -343,8 +344,8 @@ impl Idle for Processors {
             VIEW.with_borrow(|view| {
                 view.pay_looks();
                 view.home.as_ref().filter(|_| view.confined).map(processor::Processors::confine);
-                if let (Some(timer), Ok(bed)) = (&view.timer, self.0.domain.bed(number)) {
-                    bed.set.remove(&**timer);
+                if let (Some(timer), Ok(wake_set)) = (&view.timer, self.0.domain.wake_set(number)) {
+                    wake_set.set.remove(&**timer);
                 }
             });
             self.0.members[vp.index()].store(0, Relaxed);
@@ -370,7 +371,7 @@ impl Idle for Processors {
             if woke || found.is_some() {
                 if std::mem::take(&mut view.spun) {
                     view.idle_since = None;
-                    view.pacer.fruitful();
+                    view.spin_budget.fruitful();
                 }
                 (view.quiet, view.in_vain) = (false, 0);
                 view.gave &= !woke;
@@ -531,8 +532,8 @@ impl Processors {
 
     fn sleep(&self, vp: &Vp, deadline: Option<Instant>) {
         let domain = self.0.domain;
-        let Some((number, bed)) =
-            number().and_then(|number| Some((number, domain.bed(number).ok()?)))
+        let Some((number, wake_set)) =
+            number().and_then(|number| Some((number, domain.wake_set(number).ok()?)))
         else {
             // A processor without a number cannot be woken; it looks again and again, but not
             // often.
@@ -546,7 +547,7 @@ impl Processors {
                 line.cpu.store(NOWHERE, Ordering::Relaxed);
             }
             (view.spun, view.idle_since) = (false, None);
-            view.wake_to_cool(vp.cools_at(), &bed.set);
+            view.wake_to_cool(vp.cools_at(), &wake_set.set);
             if std::mem::take(&mut view.glances) {
                 self.0.watch.brought(false);
             }
@@ -567,7 +568,7 @@ impl Processors {
         let heard = loop {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             let left = if fenced { left } else { Some(left.unwrap_or(SHORT).min(SHORT)) };
-            let heard = bed.set.wait_any(left, WATCH);
+            let heard = wake_set.set.wait_any(left, WATCH);
             // A processor without others has no watch, so the key is that of the stacks' timer. It
             // sleeps on: it is still announced as asleep, so a waker has rung or rings, and the
             // next wait finds that.
@@ -579,7 +580,7 @@ impl Processors {
                 break heard;
             }
             vp.cool();
-            VIEW.with_borrow_mut(|view| view.wake_to_cool(vp.cools_at(), &bed.set));
+            VIEW.with_borrow_mut(|view| view.wake_to_cool(vp.cools_at(), &wake_set.set));
         };
         posts::retract(line, &posts);
         if heard.key {

@@ -2,7 +2,7 @@
 //!
 //! What: the two ends of a channel ([`caller`], [`server`]); what a virtual processor does when
 //! none of its threads is ready ([`idle`]): poll its channels, spin for a bounded time, sleep; when
-//! a sleeper is woken, and on which processor ([`handoff`], [`sleep`], [`pacer`]).
+//! a sleeper is woken, and on which processor ([`handoff`], [`sleep`], [`pacing`]).
 //!
 //! What not: interfaces, values. A message here is a line with a number of a procedure; `rpc` says
 //! what it means.
@@ -45,7 +45,7 @@ pub mod idle;
 pub mod look;
 pub mod mask;
 #[cfg(not(loom))]
-pub mod pacer;
+pub mod pacing;
 pub mod placed;
 #[cfg(not(loom))]
 pub mod post;
@@ -77,7 +77,7 @@ pub use idle::attended::Attended;
 #[cfg(not(loom))]
 pub use idle::{Processor, Processors};
 #[cfg(not(loom))]
-pub use pacer::Pacing;
+pub use pacing::Pacing;
 #[cfg(not(loom))]
 pub use server::{Request, Serve, ServerChannel};
 #[cfg(not(loom))]

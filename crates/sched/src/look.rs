@@ -19,7 +19,7 @@ use upcall_os::atomic::spin_loop;
 /// for the slow ones, so an answer that comes long after the first look moves the next one less
 /// than a quick one does.
 #[derive(Clone, Copy, Debug)]
-pub struct Foresight(u16);
+pub struct ReplyTimer(u16);
 
 /// The parts of a step that are counted.
 const STEP: u16 = 16;
@@ -33,14 +33,14 @@ const LONGEST: u16 = 511 * STEP;
 const MISSED: u32 = 3;
 const MATTERS: u32 = 32;
 
-impl Default for Foresight {
+impl Default for ReplyTimer {
     fn default() -> Self {
         Self(24 * STEP)
     }
 }
 
-impl Foresight {
-    /// As it was kept by [`Foresight::parts`].
+impl ReplyTimer {
+    /// As it was kept by [`ReplyTimer::parts`].
     pub(crate) fn kept(parts: u16) -> Self {
         Self(parts)
     }
@@ -95,10 +95,10 @@ mod tests {
     use super::*;
 
     /// Answers that need so many steps, looks that need ten each.
-    fn learn(foresight: &mut Foresight, answer: u32) -> u32 {
+    fn learn(reply_timer: &mut ReplyTimer, answer: u32) -> u32 {
         let mut looks = 0;
-        let (before, mut now) = (u32::from(foresight.0 / STEP), 0);
-        assert!(foresight.await_answer(1000, || {
+        let (before, mut now) = (u32::from(reply_timer.0 / STEP), 0);
+        assert!(reply_timer.await_answer(1000, || {
             now = before + 10 * looks;
             looks += 1;
             now >= answer
@@ -108,26 +108,26 @@ mod tests {
 
     #[test]
     fn the_first_look_comes_just_after_the_answer() {
-        let mut foresight = Foresight::default();
+        let mut reply_timer = ReplyTimer::default();
         for answer in [80, 10, 300, 0] {
-            (0..5000).for_each(|_| _ = learn(&mut foresight, answer));
-            let looks: u32 = (0..100).map(|_| learn(&mut foresight, answer)).sum();
+            (0..5000).for_each(|_| _ = learn(&mut reply_timer, answer));
+            let looks: u32 = (0..100).map(|_| learn(&mut reply_timer, answer)).sum();
             assert!(looks < 120, "{looks} looks for 100 answers after {answer} steps");
-            assert!(u32::from(foresight.0 / STEP) < answer + 10, "{foresight:?} for {answer}");
+            assert!(u32::from(reply_timer.0 / STEP) < answer + 10, "{reply_timer:?} for {answer}");
         }
     }
 
     #[test]
     fn quick_answers_count_more_than_slow_ones() {
-        let mut foresight = Foresight::default();
-        (0..5000).for_each(|i| _ = learn(&mut foresight, [40, 200][i % 2]));
-        assert!(foresight.0 / STEP < 60, "{foresight:?}");
+        let mut reply_timer = ReplyTimer::default();
+        (0..5000).for_each(|i| _ = learn(&mut reply_timer, [40, 200][i % 2]));
+        assert!(reply_timer.0 / STEP < 60, "{reply_timer:?}");
     }
 
     #[test]
     fn long_answers_teach_nothing() {
-        let mut foresight = Foresight::default();
-        learn(&mut foresight, 2000);
-        assert_eq!(foresight.0, Foresight::default().0);
+        let mut reply_timer = ReplyTimer::default();
+        learn(&mut reply_timer, 2000);
+        assert_eq!(reply_timer.0, ReplyTimer::default().0);
     }
 }

@@ -1,23 +1,23 @@
 //! A post: where one receiver of messages waits for many senders, and how each of them wakes it.
 //!
 //! The receiver has a line on its domain's station page, which senders read with each message, and
-//! a set of bells, one for each sender. The protocol, with its argument why no wake is lost, is in
-//! [`sleep`]: the receiver's is the side that makes the fence.
+//! a set of doorbells, one for each sender. The protocol, with its argument why no wake is lost, is
+//! in [`sleep`]: the receiver's is the side that makes the fence.
 
 use crate::domain::{Domain, MOST_POSTS};
-use crate::pacer::{GiveWay, Pacer, Pacing};
+use crate::pacing::{GiveWay, Pacing, SpinBudget};
 use crate::sleep;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
-use upcall_os::bell::Bell;
-use upcall_os::clapper::Clapper;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::membarrier;
 use upcall_os::poll::{PollSet, Report};
+use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_shm::station::{Line, PeerStation};
 
-/// Our own bell's number in the set; those of senders do not matter.
+/// Our own doorbell's number in the set; those of senders do not matter.
 const OWN: u64 = 0;
 const SENDERS: u64 = 1;
 
@@ -33,8 +33,8 @@ pub struct Post {
     domain: &'static Domain,
     line: u16,
     set: PollSet,
-    own: Bell,
-    pacer: Pacer,
+    own: Doorbell,
+    spin_budget: SpinBudget,
 }
 
 impl Post {
@@ -46,12 +46,12 @@ impl Post {
     pub fn take() -> io::Result<Self> {
         // Later, with the first message, the clerk would wait here, and its peers for the clerk.
         membarrier::register();
-        let (domain, set, own) = (Domain::current()?, PollSet::new()?, Bell::new()?);
+        let (domain, set, own) = (Domain::current()?, PollSet::new()?, Doorbell::new()?);
         set.add(&own, OWN, Report::EachRing)?;
         let line = domain.take_post().ok_or_else(|| {
             io::Error::other(format!("at most {MOST_POSTS} receivers of messages in one process"))
         })?;
-        Ok(Self { domain, line, set, own, pacer: Pacer::default() })
+        Ok(Self { domain, line, set, own, spin_budget: SpinBudget::default() })
     }
 
     /// Its line on the station page.
@@ -64,22 +64,22 @@ impl Post {
         membarrier::register()
     }
 
-    /// From now on this bell wakes, too. One that has rung already does.
+    /// From now on this doorbell wakes, too, at once if it has rung already.
     ///
     /// # Errors
     /// No memory left.
-    pub fn add(&self, bell: &Bell) -> io::Result<()> {
-        self.set.add(bell, SENDERS, Report::EachRing)
+    pub fn add(&self, doorbell: &Doorbell) -> io::Result<()> {
+        self.set.add(doorbell, SENDERS, Report::EachRing)
     }
 
     /// This one does no longer.
-    pub fn remove(&self, bell: &Bell) {
-        self.set.remove(bell);
+    pub fn remove(&self, doorbell: &Doorbell) {
+        self.set.remove(doorbell);
     }
 
     /// Wakes the receiver, or keeps it from falling asleep. By any thread of the domain.
     pub fn rouse(&self) {
-        self.own.ring();
+        self.own.notify();
     }
 
     /// Blocks the kernel thread until `there` is true, or until `limit` has passed, spinning first
@@ -102,7 +102,7 @@ impl Post {
         mut there: impl FnMut() -> bool,
         (after, rest): (Duration, impl FnOnce()),
     ) -> bool {
-        let budget = self.pacer.budget(pacing);
+        let budget = self.spin_budget.budget(pacing);
         let start = Instant::now();
         let ends = limit.and_then(|limit| start.checked_add(limit));
         let (mut give_way, mut spun) = (GiveWay::default(), false);
@@ -110,7 +110,7 @@ impl Post {
             for _ in 0..ROUNDS {
                 if there() {
                     if spun && budget > Duration::ZERO {
-                        self.pacer.fruitful();
+                        self.spin_budget.fruitful();
                     }
                     return true;
                 }
@@ -130,7 +130,7 @@ impl Post {
             }
         }
         if spun {
-            self.pacer.fruitless();
+            self.spin_budget.fruitless();
         }
         if after > Duration::ZERO {
             let first = Instant::now() + after;
@@ -158,12 +158,12 @@ impl Post {
         self.word().asleep.load(upcall_os::atomic::Ordering::Relaxed) != 0
     }
 
-    /// What is readable when a bell has rung, for who waits for the edge of that.
+    /// A descriptor that is readable when a doorbell has rung, for a wait for the edge of that.
     pub fn rings(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }
 
-    /// The set of all bells that wake it.
+    /// The set of all doorbells that wake it.
     pub(crate) fn set(&self) -> &PollSet {
         &self.set
     }
@@ -232,24 +232,24 @@ impl Ringer {
         }
     }
 
-    /// To be called after each message that was launched: rings `bell` if the receiver sleeps and
-    /// nobody has rung for it yet. One load as long as it is awake. Never blocks.
+    /// To be called after each message that was launched: rings `doorbell` if the receiver sleeps
+    /// and no sender has rung for it yet. One load as long as it is awake. Never blocks.
     #[inline]
-    pub fn launched(&self, clapper: &Clapper, bell: &Bell) {
+    pub fn launched(&self, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell) {
         if self.fences {
             upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
         } else {
             sleep::no_fence();
         }
         if let Some(number) = self.station.sleep(self.line) {
-            self.ring(number, clapper, bell);
+            self.notify(number, safe_doorbell, doorbell);
         }
     }
 
     #[cold]
-    fn ring(&self, number: u64, clapper: &Clapper, bell: &Bell) {
+    fn notify(&self, number: u64, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell) {
         if sleep::first_ring(&self.rung, number) {
-            clapper.ring(bell);
+            safe_doorbell.notify(doorbell);
         }
     }
 }
@@ -280,20 +280,20 @@ mod tests {
         for (makes_fences, pacing) in
             [(true, Pacing::Sleep), (false, Pacing::Sleep), (true, Pacing::Adaptive)]
         {
-            let (post, clapper, bells) = (
+            let (post, safe_doorbell, doorbells) = (
                 Post::take().unwrap(),
-                Clapper::current().unwrap(),
-                [(); 3].map(|()| Bell::new().unwrap()),
+                SafeDoorbell::current().unwrap(),
+                [(); 3].map(|()| Doorbell::new().unwrap()),
             );
-            bells.iter().for_each(|bell| post.add(bell).unwrap());
+            doorbells.iter().for_each(|doorbell| post.add(doorbell).unwrap());
             let (sent, taken) = ([const { AtomicU64::new(0) }; 3], AtomicU64::new(0));
             std::thread::scope(|scope| {
-                for (own, bell) in bells.iter().enumerate() {
+                for (own, doorbell) in doorbells.iter().enumerate() {
                     let (ringer, sent, taken) = (ringer(&post, makes_fences), &sent, &taken);
                     scope.spawn(move || {
                         for number in 1..=2000_u64 {
                             sent[own].store(number, Release);
-                            ringer.launched(clapper, bell);
+                            ringer.launched(safe_doorbell, doorbell);
                             // Every so often the receiver falls asleep before the next one comes.
                             while number % 8 == 0 && taken.load(Acquire) < number {
                                 std::thread::yield_now();

@@ -1,7 +1,7 @@
 //! A thread that computes, and that others ring for all the same: for those that are interrupted.
 //!
 //! It is announced at its post as one who sleeps ([`Post::announce_to_be_rung_for`]), and the clerk
-//! hears the bells in its place, each ring of them (the edge, not the level), also beside the
+//! hears the doorbells in its place, each ring of them (the edge, not the level), also beside the
 //! thread itself, which may sleep there now and then. The clerk has it come by: by a signal, say.
 //! Why no ring is lost is argued in [`mask`](crate::mask).
 

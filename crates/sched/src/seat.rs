@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use upcall_os::atomic::fence;
-use upcall_os::bell::Bell;
-use upcall_os::clapper::Clapper;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
 use upcall_os::processor;
+use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_shm::channel::{DEPTH, Lane};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{Receiver, Sender};
@@ -34,14 +34,14 @@ const FEW: usize = 3;
 /// A virtual processor's lane of a channel, and the calls of its threads that are under way on it.
 /// By itself in its lines, like a server's lane.
 #[repr(align(128))]
-pub(crate) struct VpSeat {
+pub(crate) struct VpLane {
     vp: usize,
     pub(crate) far: Arc<Far>,
-    /// Rung by the server; in the set of our processor's bed.
-    bell: Bell,
-    /// Rings the server's bell: all threads of our processor would wait with us if a hostile
+    /// Rung by the server; in the set of our processor's wake set.
+    doorbell: Doorbell,
+    /// Rings the server's doorbell: all threads of our processor would wait with us if a hostile
     /// server made a write to it block.
-    clapper: &'static Clapper,
+    safe_doorbell: &'static SafeDoorbell,
     under_way: AtomicUsize,
     /// Requests were sent and it was not yet looked, with a fence, whether the server sleeps.
     owes_look: AtomicBool,
@@ -93,29 +93,29 @@ enum Call {
     Late(Late),
 }
 
-impl fmt::Debug for VpSeat {
+impl fmt::Debug for VpLane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VpSeat")
+        f.debug_struct("VpLane")
             .field("vp", &self.vp)
             .field("under_way", &self.under_way)
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for VpSeat {
+impl Drop for VpLane {
     fn drop(&mut self) {
         // The server may keep its copy and ring it, which shall wake nobody any more.
-        if let Ok(bed) = Domain::current().and_then(|domain| domain.bed(self.vp)) {
-            bed.set.remove(&self.bell);
+        if let Ok(wake_set) = Domain::current().and_then(|domain| domain.wake_set(self.vp)) {
+            wake_set.set.remove(&self.doorbell);
         }
     }
 }
 
-impl VpSeat {
+impl VpLane {
     pub(crate) fn new(
         vp: usize,
         far: Arc<Far>,
-        (bell, clapper): (Bell, &'static Clapper),
+        (doorbell, safe_doorbell): (Doorbell, &'static SafeDoorbell),
         lane: Lane,
     ) -> Self {
         let calling = Calling {
@@ -131,8 +131,8 @@ impl VpSeat {
         Self {
             vp,
             far,
-            bell,
-            clapper,
+            doorbell,
+            safe_doorbell,
             under_way: AtomicUsize::new(0),
             owes_look: AtomicBool::new(false),
             gave: AtomicBool::new(false),
@@ -437,7 +437,7 @@ impl VpSeat {
             return gave || !kept && self.far.donor.has_brought(&self.far.station, self.far.home);
         }
         let brought = !kept && self.far.donor.bring(&self.far.station, self.far.home);
-        self.clapper.ring(&self.far.bell);
+        self.safe_doorbell.notify(&self.far.doorbell);
         gave || brought
     }
 }

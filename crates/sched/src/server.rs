@@ -9,7 +9,7 @@
 
 use crate::domain::Domain;
 use crate::idle::Processors;
-use crate::look::Foresight;
+use crate::look::ReplyTimer;
 use crate::sleep;
 use crate::wake_check::WakeCheck;
 use std::fmt;
@@ -20,12 +20,12 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use upcall_os::atomic::AtomicU64;
-use upcall_os::bell::Bell;
-use upcall_os::clapper::Clapper;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
 use upcall_os::futex::{self, Scope};
 use upcall_os::poll::Report;
 use upcall_os::processor;
+use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_shm::channel::{Channel, DEPTH, LANES, LaneControl};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{SharedReceiver, SharedSender, SingleServer};
@@ -60,8 +60,8 @@ pub struct ServerChannel {
     processors: Processors,
     owner: Owner,
     home: u16,
-    /// Rung by the client; in the set of the home processor's bed.
-    bell: Bell,
+    /// Rung by the client; in the set of the home processor's wake set.
+    doorbell: Doorbell,
     /// A bit for each lane that was opened. The lanes themselves are the processors', for they
     /// keep this channel.
     opened: AtomicU64,
@@ -73,15 +73,15 @@ pub struct ServerChannel {
 pub enum Caller {
     /// A kernel thread: it sleeps on the lane's word.
     KernelThread,
-    /// A virtual processor: its station tells whether it sleeps, and this bell wakes it.
+    /// A virtual processor: its station tells whether it sleeps, and this doorbell wakes it.
     Processor {
         /// Its number in the client's domain.
         vp: u16,
-        /// Its bell for this lane.
-        bell: Bell,
-        /// What rings it: the client may make its bell block, and ours is a processor that serves
-        /// others as well.
-        clapper: &'static Clapper,
+        /// Its doorbell for this lane.
+        doorbell: Doorbell,
+        /// What rings it: the client may make its doorbell block, and ours is a processor that
+        /// serves others as well.
+        safe_doorbell: &'static SafeDoorbell,
     },
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct ServerLane {
     /// domain, plus one.
     owner: AtomicUsize,
     /// How long the caller takes to call again.
-    foresight: AtomicU16,
+    reply_timer: AtomicU16,
     /// The caller's processor came with its last request.
     donated: AtomicBool,
 }
@@ -187,20 +187,20 @@ impl fmt::Debug for ServerLane {
 
 impl ServerChannel {
     /// The serving end of `channel`, whose `owner` has `station`. `processors` poll it; `home` is
-    /// the number of the processor to wake for it, and the bell for that.
+    /// the number of the processor to wake for it, and the doorbell for that.
     ///
     /// # Errors
-    /// The home processor's set cannot take the bell.
+    /// The home processor's set cannot take the doorbell.
     pub fn new(
         channel: Channel,
         station: PeerStation,
         processors: Processors,
         owner: Owner,
-        (home, bell): (u16, Bell),
+        (home, doorbell): (u16, Doorbell),
         serve: Box<dyn Serve>,
     ) -> io::Result<Arc<Self>> {
-        let bed = Domain::current()?.bed(usize::from(home))?;
-        bed.set.add(&bell, 2, Report::EachRing)?;
+        let wake_set = Domain::current()?.wake_set(usize::from(home))?;
+        wake_set.set.add(&doorbell, 2, Report::EachRing)?;
         Ok(Arc::new(Self {
             channel,
             station,
@@ -208,7 +208,7 @@ impl ServerChannel {
             processors,
             owner,
             home,
-            bell,
+            doorbell,
             opened: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         }))
@@ -240,7 +240,7 @@ impl ServerChannel {
             wake_check: WakeCheck::default(),
             rung: AtomicU64::new(u64::MAX),
             alone: self.processors.count() == 1,
-            foresight: AtomicU16::new(Foresight::default().parts()),
+            reply_timer: AtomicU16::new(ReplyTimer::default().parts()),
             donated: AtomicBool::new(false),
         });
         const { assert!(LANES <= 64) };
@@ -260,8 +260,10 @@ impl ServerChannel {
         if self.closed.swap(true, Ordering::SeqCst) {
             return;
         }
-        if let Ok(bed) = Domain::current().and_then(|domain| domain.bed(usize::from(self.home))) {
-            bed.set.remove(&self.bell);
+        if let Ok(wake_set) =
+            Domain::current().and_then(|domain| domain.wake_set(usize::from(self.home)))
+        {
+            wake_set.set.remove(&self.doorbell);
         }
         self.remove_lanes();
     }
@@ -337,9 +339,9 @@ impl ServerLane {
     /// Waits for the next call of a caller that was just answered. Whether there is one.
     #[inline]
     pub(crate) fn calls_again(&self) -> bool {
-        let mut foresight = Foresight::kept(self.foresight.load(Ordering::Relaxed));
-        let waits = foresight.await_answer(32, || self.waits());
-        self.foresight.store(foresight.parts(), Ordering::Relaxed);
+        let mut reply_timer = ReplyTimer::kept(self.reply_timer.load(Ordering::Relaxed));
+        let waits = reply_timer.await_answer(32, || self.waits());
+        self.reply_timer.store(reply_timer.parts(), Ordering::Relaxed);
         waits
     }
 
@@ -412,9 +414,9 @@ impl ServerLane {
                     self.wake_kernel_thread();
                 }
             }
-            Caller::Processor { vp, bell, clapper } => {
+            Caller::Processor { vp, doorbell, safe_doorbell } => {
                 if let Some(sleep) = self.channel.station.sleep(*vp) {
-                    self.wake_processor(*vp, sleep, (bell, clapper));
+                    self.wake_processor(*vp, sleep, (doorbell, safe_doorbell));
                 }
             }
         }
@@ -432,11 +434,16 @@ impl ServerLane {
     /// is up. That keeps us from falling asleep meanwhile, and then the two from sleeping in
     /// turns: 8 million calls a second in place of 0.9.
     #[inline(never)]
-    fn wake_processor(&self, vp: u16, sleep: u64, (bell, clapper): (&Bell, &Clapper)) {
+    fn wake_processor(
+        &self,
+        vp: u16,
+        sleep: u64,
+        (doorbell, safe_doorbell): (&Doorbell, &SafeDoorbell),
+    ) {
         if sleep::first_ring(&self.rung, sleep)
             || self.channel.station.cpu(vp) != Some(processor::current() as u32)
         {
-            clapper.ring(bell);
+            safe_doorbell.notify(doorbell);
         }
     }
 

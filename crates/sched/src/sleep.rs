@@ -10,7 +10,7 @@
 //! Both sides write first and read then, with a SeqCst fence between. In the single order of the
 //! two fences one comes first. If it is the sleeper's, the waker reads 1 and wakes; the wake cannot
 //! come too early, for the sleeper sleeps on something that remembers it: a futex compares
-//! its word, which a waker clears before it wakes, and a bell keeps its count. If it is the
+//! its word, which a waker clears before it wakes, and a doorbell keeps its count. If it is the
 //! waker's, the sleeper's second look finds the message.
 //!
 //! A waker that will look again before it sleeps itself may leave the fence out the first time

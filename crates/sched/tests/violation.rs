@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_sched::{CallerChannel, Closed, Domain, HandOff, NoReply, Pacing, Processors};
 use upcall_shm::channel::{self, Channel};
@@ -15,7 +15,7 @@ use upcall_shm::ring::{Receiver, Sender, SingleServer};
 use upcall_shm::slot::{Image, NO_ASTACK};
 use upcall_shm::station::{PeerStation, Station};
 
-/// The lane of a virtual processor, its number, and the bell that wakes it.
+/// The lane of a virtual processor, its number, and the doorbell that wakes it.
 type Lane = (u16, u16, OwnedFd);
 
 fn open() -> (Arc<CallerChannel>, Channel, Station, Arc<Mutex<Vec<Lane>>>) {
@@ -26,13 +26,13 @@ fn open() -> (Arc<CallerChannel>, Channel, Station, Arc<Mutex<Vec<Lane>>>) {
     let peer = PeerStation::join(station.as_fd().try_clone_to_owned().unwrap()).unwrap();
     let lanes: Arc<Mutex<Vec<Lane>>> = Arc::default();
     let opened = lanes.clone();
-    let open_lane = Box::new(move |number, vp: Option<(u16, &Bell)>, _: Instant| {
-        if let Some((vp, bell)) = vp {
-            opened.lock().unwrap().push((number, vp, bell.as_fd().try_clone_to_owned()?));
+    let open_lane = Box::new(move |number, vp: Option<(u16, &Doorbell)>, _: Instant| {
+        if let Some((vp, doorbell)) = vp {
+            opened.lock().unwrap().push((number, vp, doorbell.as_fd().try_clone_to_owned()?));
         }
         Ok(())
     });
-    (CallerChannel::new(near, peer, 0, 0, Bell::new().unwrap(), open_lane), far, station, lanes)
+    (CallerChannel::new(near, peer, 0, 0, Doorbell::new().unwrap(), open_lane), far, station, lanes)
 }
 
 fn eventually(what: &str, so: impl Fn() -> bool) {
@@ -81,14 +81,14 @@ fn a_violation_on_one_lane_wakes_the_callers_on_all() {
     });
     // The proper answer and another one, in one go: the caller of the first lane returns with its
     // answer, and nobody is left there to tell the others.
-    let (number, _, bell) = lanes.lock().unwrap().remove(0);
+    let (number, _, doorbell) = lanes.lock().unwrap().remove(0);
     let lane = far.lane(number).unwrap();
     let request = Receiver::new(lane.requests).take().expect("a request");
     let replies = Sender::new(lane.replies);
     for call in [request.call(), request.call() ^ 1] {
         replies.send(&Image::new(call, 3, NO_ASTACK));
     }
-    Bell::adopt(bell).unwrap().ring();
+    Doorbell::adopt(doorbell).unwrap().notify();
     let limit = Duration::from_secs(10);
     assert_eq!(first.recv_timeout(limit), Ok(Ok(3)));
     let told = second.recv_timeout(limit).expect("the caller on the second lane waits for ever");

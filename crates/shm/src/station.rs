@@ -5,7 +5,7 @@
 //! whether the other domain has a processor, and may not ask the kernel each time. One line for
 //! each virtual processor. The page is sealed so that only its domain can ever write it; a peer
 //! that could write it could make others believe that a sleeping processor is awake, and so silence
-//! every bell.
+//! every doorbell.
 
 use std::fmt;
 use std::io;

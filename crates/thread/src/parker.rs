@@ -3,7 +3,7 @@
 //! # Protocol
 //! ```text
 //! sleeper (the virtual processor)          waker (any kernel thread)
-//! 1  state := PARKED                       a  put the work where the sleeper looks (inbox, bell, …)
+//! 1  state := PARKED                       a  put the work where the sleeper looks (inbox, doorbell, …)
 //! 2  SeqCst fence                          b  SeqCst fence
 //! 3  last look at all sources of work      c  if state = PARKED: state := RUNNING, and wake the futex
 //! 4  nothing: wait while state = PARKED

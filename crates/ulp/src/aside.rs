@@ -115,7 +115,7 @@ impl fmt::Debug for Aside {
 struct Shared {
     pool: Pool<Arc<Call>>,
     /// Rung after each note.
-    bell: OwnedFd,
+    doorbell: OwnedFd,
 }
 
 /// A call, until its ULP has its result.
@@ -142,18 +142,18 @@ impl Aside {
         static HANDLED: Once = Once::new();
         HANDLED.call_once(handle);
         // SAFETY: takes numbers, and gives a descriptor or -1.
-        let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if bell < 0 {
+        let doorbell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if doorbell < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: made just now, and nobody else's.
-        let bell = unsafe { OwnedFd::from_raw_fd(bell) };
-        Ok(Self(Arc::new(Shared { pool: Pool::new(MOST), bell })))
+        let doorbell = unsafe { OwnedFd::from_raw_fd(doorbell) };
+        Ok(Self(Arc::new(Shared { pool: Pool::new(MOST), doorbell })))
     }
 
     /// Can be read (`poll(2)`) when something is [`done`](Self::done).
     pub fn descriptor(&self) -> i32 {
-        self.0.bell.as_raw_fd()
+        self.0.doorbell.as_raw_fd()
     }
 
     /// Whether something may be [`done`](Self::done), without a call of the kernel's.
@@ -218,7 +218,7 @@ fn stop(helper: i32) {
 }
 
 /// A helper's life.
-fn help(Shared { pool, bell }: &Shared) {
+fn help(Shared { pool, doorbell }: &Shared) {
     // SAFETY: asks the kernel for a number.
     let own = unsafe { libc::gettid() };
     hear_one_signal();
@@ -232,7 +232,7 @@ fn help(Shared { pool, bell }: &Shared) {
         pool.note(call.token);
         let one = 1_u64.to_ne_bytes();
         // SAFETY: as many bytes as the kernel is told; it cannot be full.
-        unsafe { libc::write(bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        unsafe { libc::write(doorbell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 }
 

@@ -6,8 +6,8 @@
 //! long enough ends only if it finds, under the lock, that nothing is there.
 //!
 //! **No end is lost.** A helper first notes that a call is done, then rings; who looks first
-//! silences the bell, then takes the notes. So what is noted after that has its ring after that,
-//! too.
+//! silences the doorbell, then takes the notes. So what is noted after that has its ring after
+//! that, too.
 //!
 //! **No interruption is lost.** `stop` is set first, and only then, under the call's lock, it is
 //! looked which helper runs it; a helper writes that down under the same lock before it looks at
@@ -111,7 +111,7 @@ impl<T> Pool<T> {
         }
     }
 
-    /// A call is done. Whoever says so rings the bell after it.
+    /// A call is done. The caller of this rings the doorbell after it.
     pub fn note(&self, token: u64) {
         let mut work = locked(&self.work);
         work.notes.push(token);
@@ -123,7 +123,7 @@ impl<T> Pool<T> {
         self.noted.load(Ordering::Acquire)
     }
 
-    /// Takes the notes. Whoever waits by the bell has silenced it before.
+    /// Takes the notes. A thread that waits by the doorbell has silenced it before.
     pub fn take_notes(&self) -> Vec<u64> {
         let mut work = locked(&self.work);
         self.noted.store(false, Ordering::Relaxed);

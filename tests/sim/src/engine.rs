@@ -4,8 +4,8 @@
 //! notice it spends time of its own clock ([`Cpu::spend`]); then the domain whose clock is behind
 //! all others goes on. So all steps happen in the order of their times, and two runs with the same
 //! dice are the same run. A domain that is stopped has a clock that stands; one that sleeps is
-//! woken by its bell; one that is killed unwinds where it is, which does nothing that others could
-//! see.
+//! woken by its doorbell. A domain that is killed unwinds where it is, which does nothing that
+//! others could see.
 //!
 //! The conductor, who has started them, has its turn when nobody can go on.
 
@@ -126,7 +126,7 @@ impl Cpu {
         }
     }
 
-    /// Blocks until the bell has rung, or until `limit` has passed. A ring from before counts.
+    /// Blocks until the doorbell has rung, or until `limit` has passed. A ring from before counts.
     pub fn sleep(&self, limit: Option<u64>) {
         let mut state = self.world.state();
         let until = limit.map_or(FOREVER, |limit| state.time_of(self.rank).saturating_add(limit));
@@ -141,11 +141,11 @@ impl Cpu {
         (domain.asleep, domain.rung) = (None, None);
     }
 
-    /// Rings the bell of another domain.
-    pub fn ring(&self, to: Rank) {
+    /// Rings the doorbell of another domain.
+    pub fn notify(&self, to: Rank) {
         let mut state = self.world.state();
         let now = state.time_of(self.rank);
-        state.ring(to, now);
+        state.notify(to, now);
         state.event(self.rank, "rings", to as u64, 0);
         state.ledger.summary.rings += 1;
     }

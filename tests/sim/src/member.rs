@@ -26,7 +26,7 @@ const SPIN: u64 = 20;
 const LONGEST_SPIN: u64 = 320;
 /// The fence for all.
 const FENCE: u64 = 200;
-/// A ring of the bell.
+/// A ring of the doorbell.
 const RING: u64 = 100;
 /// How long a sender waits that is kept by more than one receiver's patience, before it tries
 /// again.
@@ -339,7 +339,7 @@ impl<const S: u64> Member<S> {
             let number = line.sleeps.load(Ordering::Relaxed);
             if sleep::first_ring(rung, number) {
                 cpu.spend(RING);
-                cpu.ring(to);
+                cpu.notify(to);
             }
         }
     }

@@ -39,7 +39,7 @@ pub struct Domain {
     pub(crate) doomed: bool,
     /// Until when, if it sleeps.
     pub(crate) asleep: Option<u64>,
-    /// When its bell was rung first since it last woke.
+    /// When its doorbell was rung first since it last woke.
     pub(crate) rung: Option<u64>,
     /// Those that have ended, as its clerk has said and it has not heard.
     pub(crate) news: Vec<Rank>,
@@ -158,7 +158,7 @@ impl State {
             {
                 let (time, to, ended) = self.mail.swap_remove(at);
                 self.domains[to].news.push(ended);
-                self.ring(to, time);
+                self.notify(to, time);
                 continue;
             }
             let (time, rank) = first?;
@@ -167,7 +167,7 @@ impl State {
         }
     }
 
-    pub(crate) fn ring(&mut self, to: Rank, time: u64) {
+    pub(crate) fn notify(&mut self, to: Rank, time: u64) {
         self.domains[to].rung.get_or_insert(time);
     }
 
@@ -176,7 +176,7 @@ impl State {
         self.stage = stage;
         self.round += 1;
         let now = self.domains.iter().map(|domain| domain.at).max().unwrap_or(0);
-        (0..self.domains.len()).for_each(|rank| self.ring(rank, now));
+        (0..self.domains.len()).for_each(|rank| self.notify(rank, now));
     }
 
     /// Whether a clerk is about to rouse a domain.

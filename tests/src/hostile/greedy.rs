@@ -11,7 +11,7 @@ use std::error::Error;
 use std::io::BufRead;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_shm::channel::DEPTH;
 use upcall_shm::slot::{Image, NO_ASTACK, Place};
 
@@ -34,12 +34,12 @@ pub fn run(socket: &Path, name: &str) -> Result<(), Box<dyn Error>> {
     let mut lanes = Vec::new();
     for hold in &holds {
         for number in LANES {
-            let bell = Bell::new()?;
+            let doorbell = Doorbell::new()?;
             hold.speaker.tell(
                 Request::OpenLane { number, vp: Some(number - LANES.start) },
-                &[bell.as_fd()],
+                &[doorbell.as_fd()],
             );
-            lanes.push(Lane::new(hold, number, Some(bell))?);
+            lanes.push(Lane::new(hold, number, Some(doorbell))?);
         }
     }
     let caller = holds[0].caller();
@@ -181,7 +181,7 @@ impl Greedy<'_> {
                 Expected::Something,
                 &mut dice,
             );
-            hold.server_bell.ring();
+            hold.server_doorbell.notify();
             loop {
                 if let Some((reply, _)) = lane.take()? {
                     if reply.tag() != outcome::QUOTA {
@@ -272,7 +272,7 @@ impl Greedy<'_> {
                 lane.send_unseen(&request);
             }
         }
-        self.holds.iter().for_each(|hold| hold.server_bell.ring());
+        self.holds.iter().for_each(|hold| hold.server_doorbell.notify());
         show([(self.lanes.len() * DEPTH) as u64])
     }
 }

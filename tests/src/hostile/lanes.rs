@@ -4,7 +4,7 @@
 use crate::dice::Dice;
 use crate::speech::{Hold, outcome};
 use std::time::{Duration, Instant};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_shm::channel::{Channel, DEPTH};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{Receiver, Sender, SingleCaller};
@@ -47,20 +47,24 @@ pub(super) struct Lane {
     waiting: Vec<Waiting>,
     /// Something was done after which anything may come, or nothing.
     pub(super) spoiled: bool,
-    pub(super) bell: Option<Bell>,
+    pub(super) doorbell: Option<Doorbell>,
 }
 
 impl Lane {
     /// A lane of `hold` that the server knows: of a kernel thread, or of a virtual processor that
-    /// has a bell.
-    pub(super) fn new(hold: &Hold, number: u16, bell: Option<Bell>) -> Result<Self, String> {
+    /// has a doorbell.
+    pub(super) fn new(
+        hold: &Hold,
+        number: u16,
+        doorbell: Option<Doorbell>,
+    ) -> Result<Self, String> {
         let channel = Channel::join(hold.channel.clone()).map_err(|error| error.to_string())?;
         let lane = channel.lane(number).ok_or("no such lane")?;
-        let queue = match bell {
+        let queue = match doorbell {
             None => Queue::Single(SingleCaller::new(lane.single)),
             Some(_) => Queue::Rings(Sender::new(lane.requests), Receiver::new(lane.replies)),
         };
-        Ok(Self { number, queue, waiting: Vec::new(), spoiled: false, bell })
+        Ok(Self { number, queue, waiting: Vec::new(), spoiled: false, doorbell })
     }
 
     /// How many requests it takes now without a breach.

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Listener, Message, Received};
 use upcall_shm::region::{Region, Shared};
@@ -107,7 +107,7 @@ struct Queue {
     _connection: Connection,
     first: Shared<[AtomicU64]>,
     file: MemoryFile,
-    bell: Bell,
+    doorbell: Doorbell,
 }
 
 /// Joins, is hostile for so long, and returns how many steps it took; 0 if the group did not form.
@@ -208,7 +208,7 @@ impl<'a> Hostile<'a> {
             0..3 if self.brought.len() < 4 => self.bring(),
             0..24 => self.scribble_brought(),
             24..40 => self.lie_as_receiver(),
-            40..48 => self.ring(),
+            40..48 => self.notify(),
             48..56 => self.babble(),
             56..58 => drop(self.brought.pop()),
             58..60 => drop(self.taken.pop()),
@@ -227,11 +227,11 @@ impl<'a> Hostile<'a> {
             first[0].store(MAGIC, Ordering::Release);
             let connection =
                 Connection::connect(&self.place.folder.join(&self.members[to].socket)).ok()?;
-            let bell = Bell::new().ok()?;
-            connection.send(&pack(&self.open(to)), &[file.as_fd(), bell.as_fd()]).ok()?;
+            let doorbell = Doorbell::new().ok()?;
+            connection.send(&pack(&self.open(to)), &[file.as_fd(), doorbell.as_fd()]).ok()?;
             let answered = answer(&connection, Duration::from_millis(200))?;
             matches!(postcard::from_bytes(&answered.bytes).ok()?, Opened::Yes { .. })
-                .then_some(Queue { _connection: connection, first, file, bell })
+                .then_some(Queue { _connection: connection, first, file, doorbell })
         };
         let queue = opened();
         self.brought.extend(queue);
@@ -283,7 +283,7 @@ impl<'a> Hostile<'a> {
             let number = self.number();
             segment[self.dice.below(4096) as usize].store(number, Ordering::Release);
         }
-        self.brought[at].bell.ring();
+        self.brought[at].doorbell.notify();
     }
 
     /// Says of queues that honest members have brought what is not so.
@@ -300,7 +300,7 @@ impl<'a> Hostile<'a> {
         };
         let number = self.number();
         self.taken[at].first[place].store(number, Ordering::Release);
-        self.taken[at].bell.ring();
+        self.taken[at].doorbell.notify();
     }
 
     /// Punches a hole into a queue of either direction: its header and the words beside the
@@ -318,14 +318,14 @@ impl<'a> Hostile<'a> {
         if let Some(queue) = self.brought.iter().chain(&self.taken).nth(at) {
             // A kernel that makes no holes refuses.
             let _ = queue.file.give_back(start, len);
-            queue.bell.ring();
+            queue.doorbell.notify();
         }
     }
 
-    fn ring(&mut self) {
+    fn notify(&mut self) {
         let times = if self.dice.below(16) == 0 { 200 } else { 1 };
         for queue in self.brought.iter().chain(&self.taken) {
-            (0..times).for_each(|_| queue.bell.ring());
+            (0..times).for_each(|_| queue.doorbell.notify());
         }
     }
 
@@ -349,9 +349,9 @@ impl<'a> Hostile<'a> {
         }
         let noise = self.dice.bytes(40);
         let bytes = if self.dice.below(3) == 0 { noise } else { pack(&open) };
-        let (file, bell) = (MemoryFile::create("hostile", 4096), Bell::new());
-        if let (Ok(file), Ok(bell)) = (file, bell) {
-            let given = [file.as_fd(), bell.as_fd()];
+        let (file, doorbell) = (MemoryFile::create("hostile", 4096), Doorbell::new());
+        if let (Ok(file), Ok(doorbell)) = (file, doorbell) {
+            let given = [file.as_fd(), doorbell.as_fd()];
             let _ = connection.send(&bytes, &given[..self.dice.below(3) as usize]);
         }
         if self.dice.below(4) == 0 {
@@ -362,9 +362,9 @@ impl<'a> Hostile<'a> {
     fn tamper_with_bells(&mut self) {
         for queue in &self.taken {
             match self.dice.below(3) {
-                0 => drop(rustix::io::write(&queue.bell, &(u64::MAX - 1).to_ne_bytes())),
-                1 => drop(queue.bell.silence()),
-                _ => queue.bell.ring(),
+                0 => drop(rustix::io::write(&queue.doorbell, &(u64::MAX - 1).to_ne_bytes())),
+                1 => drop(queue.doorbell.silence()),
+                _ => queue.doorbell.notify(),
             }
         }
     }
@@ -380,12 +380,17 @@ impl<'a> Hostile<'a> {
             2 => connection.send(&yes, &[]),
             _ => connection.send(&yes, &[self.station.as_fd()]),
         };
-        let Ok([queue, bell]) = <[OwnedFd; 2]>::try_from(message.descriptors) else { return };
+        let Ok([queue, doorbell]) = <[OwnedFd; 2]>::try_from(message.descriptors) else { return };
         let taken = || -> Option<Queue> {
             sent.ok()?;
             let file = MemoryFile::adopt(queue, BYTES).ok()?;
             let first = words(&file, 0, HOME_AT + HOME_WORDS)?;
-            Some(Queue { _connection: connection, first, file, bell: Bell::adopt(bell).ok()? })
+            Some(Queue {
+                _connection: connection,
+                first,
+                file,
+                doorbell: Doorbell::adopt(doorbell).ok()?,
+            })
         };
         let taken = taken();
         self.taken.extend(taken);

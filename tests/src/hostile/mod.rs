@@ -28,7 +28,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::socket::Received;
 use upcall_shm::region::Region;
 
@@ -99,9 +99,9 @@ impl<'a> Life<'a> {
         let mut lanes = vec![Lane::new(&hold, 0, None)?, Lane::new(&hold, 1, None)?];
         hold.speaker.tell(Request::OpenLane { number: 1, vp: None }, &[]);
         for (number, vp) in [(33, 3), (34, 62)] {
-            let bell = Bell::new().map_err(|error| error.to_string())?;
-            hold.speaker.tell(Request::OpenLane { number, vp: Some(vp) }, &[bell.as_fd()]);
-            lanes.push(Lane::new(&hold, number, Some(bell))?);
+            let doorbell = Doorbell::new().map_err(|error| error.to_string())?;
+            hold.speaker.tell(Request::OpenLane { number, vp: Some(vp) }, &[doorbell.as_fd()]);
+            lanes.push(Lane::new(&hold, number, Some(doorbell))?);
         }
         let deaf = dice.below(10) == 0;
         let mut life = Self {
@@ -171,7 +171,7 @@ impl<'a> Life<'a> {
             74..76 => self.punch()?,
             76..84 => self.scribble_request(lane),
             84..92 => self.scribble_station(),
-            92..100 => self.ring(),
+            92..100 => self.notify(),
             100..104 => self.tamper_with_bells(lane),
             104..110 => self.sleeper(lane),
             110..120 => words::say(&self.hold.speaker, self.goods, false, self.dice),
@@ -220,7 +220,7 @@ impl<'a> Life<'a> {
         // The server looks at its lanes after it has said that it sleeps; so it sees the request,
         // or this ring.
         fence(Ordering::SeqCst);
-        self.hold.server_bell.ring();
+        self.hold.server_doorbell.notify();
     }
 
     /// Anything anywhere where values are, also of calls under way.
@@ -300,29 +300,28 @@ impl<'a> Life<'a> {
     }
 
     /// Rings for nothing, a flood of it at times.
-    fn ring(&mut self) {
+    fn notify(&mut self) {
         let times = if self.dice.below(16) == 0 { 200 } else { 1 };
-        (0..times).for_each(|_| self.hold.server_bell.ring());
+        (0..times).for_each(|_| self.hold.server_doorbell.notify());
     }
 
-    /// Makes a bell full and blocking, or silent, or what it was: its own, or the one that the
-    /// server gave it.
+    /// Makes a doorbell full and blocking, or silent, or what it was: its own, or the server's.
     fn tamper_with_bells(&mut self, lane: usize) {
-        let bell = self.lanes[lane].bell.as_ref().unwrap_or(&self.hold.server_bell);
-        let Ok(flags) = rustix::fs::fcntl_getfl(bell) else { return };
-        let _ = rustix::fs::fcntl_setfl(bell, flags | OFlags::NONBLOCK);
+        let doorbell = self.lanes[lane].doorbell.as_ref().unwrap_or(&self.hold.server_doorbell);
+        let Ok(flags) = rustix::fs::fcntl_getfl(doorbell) else { return };
+        let _ = rustix::fs::fcntl_setfl(doorbell, flags | OFlags::NONBLOCK);
         match self.dice.below(4) {
-            0 => drop(bell.silence()),
+            0 => drop(doorbell.silence()),
             // Not the server's: to ring it would hold up this process itself.
-            1 if self.lanes[lane].bell.is_some() => {
-                let _ = rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes());
-                let _ = rustix::fs::fcntl_setfl(bell, flags - OFlags::NONBLOCK);
+            1 if self.lanes[lane].doorbell.is_some() => {
+                let _ = rustix::io::write(doorbell, &(u64::MAX - 1).to_ne_bytes());
+                let _ = rustix::fs::fcntl_setfl(doorbell, flags - OFlags::NONBLOCK);
             }
-            2 => drop(rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes())),
+            2 => drop(rustix::io::write(doorbell, &(u64::MAX - 1).to_ne_bytes())),
             _ => {
                 // Silent, and full by two writes: whatever the server adds is lost on it.
-                bell.silence();
-                bell.ring();
+                doorbell.silence();
+                doorbell.notify();
             }
         }
     }

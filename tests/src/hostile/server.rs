@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Received};
 use upcall_shm::channel;
@@ -76,7 +76,7 @@ fn mapped(fd: OwnedFd, len: usize) -> Option<Arc<Region>> {
 
 fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
     let station = Arc::new(Station::new().unwrap_or_else(|error| panic!("a station: {error}")));
-    let bell = Bell::new().unwrap_or_else(|error| panic!("a bell: {error}"));
+    let doorbell = Doorbell::new().unwrap_or_else(|error| panic!("a doorbell: {error}"));
     let over = Arc::new(AtomicBool::new(false));
     // Half of them say nothing wrong, so that there are calls.
     let good = if dice.below(2) == 0 { dice.below(6) } else { u64::MAX };
@@ -99,7 +99,7 @@ fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
                 hang_up_later(connection, Duration::from_millis(5 + dice.below(60)));
                 let parts = (memory, station.clone(), tally.clone(), over.clone());
                 calls = Some(Calls::begin(parts, Dice::new(dice.any())));
-                out = vec![station.as_fd(), bell.as_fd()];
+                out = vec![station.as_fd(), doorbell.as_fd()];
                 Answer::Opened { home: 0 }
             }
             Request::Bind { procedures, .. } => {
@@ -124,8 +124,8 @@ fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
                 Answer::Mapped
             }
             Request::OpenLane { number, vp } => {
-                let bell = given.next().and_then(|fd| Bell::adopt(fd).ok());
-                calls.iter().for_each(|calls| calls.lane(number, vp, bell.as_ref()));
+                let doorbell = given.next().and_then(|fd| Doorbell::adopt(fd).ok());
+                calls.iter().for_each(|calls| calls.lane(number, vp, doorbell.as_ref()));
                 continue;
             }
             Request::Unbind { .. } | Request::DropSegment { .. } => continue,

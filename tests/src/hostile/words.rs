@@ -6,7 +6,7 @@ use crate::dice::Dice;
 use crate::speech::{Hold, Request, Speaker, ToServer, VERSION, bind_all};
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::os::fd::{AsFd, OwnedFd};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::MemoryFile;
 use upcall_shm::channel;
 use upcall_shm::station::Station;
@@ -29,7 +29,7 @@ impl Goods {
         match dice.below(10) {
             0 => copy(self.channel.as_fd()),
             1 => copy(self.station.as_fd()),
-            2 => copy(Bell::new().ok()?.as_fd()),
+            2 => copy(Doorbell::new().ok()?.as_fd()),
             3 => std::fs::File::open("/dev/null").ok().map(OwnedFd::from),
             4 => std::io::pipe().ok().map(|(reader, _)| reader.into()),
             5 => memory(len, SealFlags::from_bits_retain(dice.below(32) as u32)),

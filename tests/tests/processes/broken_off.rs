@@ -6,7 +6,7 @@ use crate::in_company;
 use crate::scene::Scene;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::MemoryFile;
 use upcall_shm::station::Station;
 use upcall_tests::interfaces::trial;
@@ -21,7 +21,7 @@ struct Luggage {
     station: Station,
     stacks: MemoryFile,
     segment: MemoryFile,
-    bell: Bell,
+    doorbell: Doorbell,
 }
 
 impl Luggage {
@@ -33,7 +33,7 @@ impl Luggage {
             stacks: MemoryFile::create("upcall-astacks", trial::INTERFACE.plan().bytes())
                 .expect("memory"),
             segment,
-            bell: Bell::new().expect("a bell"),
+            doorbell: Doorbell::new().expect("a doorbell"),
         }
     }
 
@@ -44,7 +44,7 @@ impl Luggage {
             (bind_all(0, "trial", &trial::INTERFACE), vec![]),
             (Request::Stacks { id: 0 }, vec![self.stacks.as_fd()]),
             (Request::Segment { number: 1, len: SEGMENT as u64 }, vec![self.segment.as_fd()]),
-            (Request::OpenLane { number: 1, vp: Some(0) }, vec![self.bell.as_fd()]),
+            (Request::OpenLane { number: 1, vp: Some(0) }, vec![self.doorbell.as_fd()]),
             (Request::DropSegment { number: 1 }, vec![]),
             (Request::Unbind { id: 0 }, vec![]),
         ]

@@ -83,8 +83,8 @@ fn a_full_descriptor_table_in_the_server() {
     }
 }
 
-/// The bell of a lane stays in the server as long as the lane. Who brings one bell too many loses
-/// its channel and is told why; the others go on.
+/// The doorbell of a lane stays in the server as long as the lane. A client that brings one
+/// doorbell too many loses its channel with the reason; the others go on.
 #[test]
 fn no_descriptor_for_the_bell_of_a_lane() {
     let _company = in_company();

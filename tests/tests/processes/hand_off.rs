@@ -125,7 +125,7 @@ fn crossings(parties: [&mut Party; 2]) -> Option<[u64; 2]> {
     Some([server, client])
 }
 
-/// With a server that stays each side gives way once. One that goes to sleep waits for its bell,
+/// With a server that stays each side gives way once. A side that sleeps waits for its doorbell,
 /// and is rung for: as many, if the kernel switches to it at the ring; but dearer ones.
 #[test]
 fn a_call_on_one_processor_takes_two_crossings() {

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::MemoryFile;
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::{Region, Shared};
@@ -61,7 +61,10 @@ fn odd_descriptors() -> Vec<(&'static str, OwnedFd)> {
         ("/dev/zero", File::options().read(true).write(true).open("/dev/zero").expect("it").into()),
         ("a folder", File::open("/tmp").expect("it").into()),
         ("a file", tempfile::tempfile().expect("a file").into()),
-        ("a bell", Bell::new().expect("a bell").as_fd().try_clone_to_owned().expect("a copy")),
+        (
+            "a doorbell",
+            Doorbell::new().expect("a doorbell").as_fd().try_clone_to_owned().expect("a copy"),
+        ),
         ("a pipe's reader", reader),
         ("a pipe's writer", writer),
         ("a set", epoll),
@@ -248,7 +251,7 @@ fn wrong_things(socket: &Path) {
     refused(it.speaker.ask(stacks(1), &[proper_len(exact).as_fd()]), "A-stacks twice");
     for (what, fd) in odd_descriptors() {
         if !["zeroed memory", "short memory"].contains(&what) {
-            // What is neither memory nor a bell ends the connection.
+            // What is neither memory nor a doorbell ends the connection.
             let it = hold();
             refused(
                 it.speaker.ask(at_once(exact as u32), &[fd.as_fd()]),
@@ -287,20 +290,20 @@ fn wrong_things(socket: &Path) {
     }
     let it = hold();
     it.speaker.tell(Request::OpenLane { number: 1, vp: Some(0) }, &[]);
-    refused(it.speaker.hear(), "a virtual processor's lane without a bell");
-    // An odd bell, rung.
+    refused(it.speaker.hear(), "a virtual processor's lane without a doorbell");
+    // An odd doorbell, rung.
     for (what, fd) in odd_descriptors() {
         let it = hold();
         it.station.line(5).asleep.store(1, Ordering::SeqCst);
         let ring = open_ring(&it, 40, 5, fd.as_fd());
         call(&it, &ring);
-        println!("    {what} for a bell");
+        println!("    {what} for a doorbell");
     }
 }
 
-/// The ring of a virtual processor's lane, opened with this bell.
-fn open_ring(hold: &Hold, lane: u16, vp: u16, bell: BorrowedFd<'_>) -> Sender<Shared<[Slot]>> {
-    hold.speaker.tell(Request::OpenLane { number: lane, vp: Some(vp) }, &[bell]);
+/// The ring of a virtual processor's lane, opened with this doorbell.
+fn open_ring(hold: &Hold, lane: u16, vp: u16, doorbell: BorrowedFd<'_>) -> Sender<Shared<[Slot]>> {
+    hold.speaker.tell(Request::OpenLane { number: lane, vp: Some(vp) }, &[doorbell]);
     let channel = Channel::join(hold.channel.clone()).expect("a channel");
     Sender::new(channel.lane(lane).expect("a lane").requests)
 }
@@ -309,7 +312,7 @@ fn open_ring(hold: &Hold, lane: u16, vp: u16, bell: BorrowedFd<'_>) -> Sender<Sh
 fn call(hold: &Hold, ring: &Sender<Shared<[Slot]>>) {
     ring.send(&Image::new(0, hold.number("null"), NO_ASTACK));
     std::sync::atomic::fence(Ordering::SeqCst);
-    hold.server_bell.ring();
+    hold.server_doorbell.notify();
 }
 
 /// A request without values.
@@ -355,8 +358,8 @@ fn calls_to_what_is_not_there() {
     let mut scene = Scene::new("");
     let before = scene.warm();
     let it = Hold::new(&scene.socket, "trial").expect("a channel");
-    let bell = Bell::new().expect("a bell");
-    let (caller, ring) = (it.caller(), open_ring(&it, 40, 5, bell.as_fd()));
+    let doorbell = Doorbell::new().expect("a doorbell");
+    let (caller, ring) = (it.caller(), open_ring(&it, 40, 5, doorbell.as_fd()));
     let replies = Receiver::new(
         Channel::join(it.channel.clone()).expect("a channel").lane(40).expect("a lane").replies,
     );
@@ -365,7 +368,7 @@ fn calls_to_what_is_not_there() {
     let call_by_ring = |request: &Image| {
         ring.send(request);
         std::sync::atomic::fence(Ordering::SeqCst);
-        it.server_bell.ring();
+        it.server_doorbell.notify();
         let start = Instant::now();
         loop {
             if let Some(reply) = replies.take() {
@@ -415,8 +418,8 @@ fn one_call_more_than_a_lane_has_slots() {
     let _company = in_company();
     let mut scene = Scene::new("");
     let it = Hold::new(&scene.socket, "trial").expect("a channel");
-    let bell = Bell::new().expect("a bell");
-    let ring = open_ring(&it, 40, 5, bell.as_fd());
+    let doorbell = Doorbell::new().expect("a doorbell");
+    let ring = open_ring(&it, 40, 5, doorbell.as_fd());
     let mut long = plain(0, 0, it.number("work"));
     // Milliseconds that the procedure sleeps: longer than this test.
     long.values[0] = 3_600_000;
@@ -426,7 +429,7 @@ fn one_call_more_than_a_lane_has_slots() {
         long.set_call((call % channel::DEPTH) as u16);
         ring.send(&long);
         std::sync::atomic::fence(Ordering::SeqCst);
-        it.server_bell.ring();
+        it.server_doorbell.notify();
         // The server has taken each call before the next one is sent: what is lost is never a slot
         // that it has not read.
         if call < channel::DEPTH {
@@ -620,15 +623,15 @@ fn scribble(ms: u64, options: &str) {
             for lane in 1..6u16 {
                 it.speaker.tell(Request::OpenLane { number: lane, vp: None }, &[]);
             }
-            let bell = Bell::new().expect("a bell");
-            let ring = open_ring(&it, 33, 3, bell.as_fd());
+            let doorbell = Doorbell::new().expect("a doorbell");
+            let ring = open_ring(&it, 33, 3, doorbell.as_fd());
             (it, ring)
         });
         since += 1;
         for _ in 0..20 {
             disturb(it, ring, &mut dice);
         }
-        it.server_bell.ring();
+        it.server_doorbell.notify();
         if dice.below(50) == 0 {
             let words = [
                 Request::Unbind { id: dice.below(3) as u16 },
@@ -751,23 +754,23 @@ fn a_bell_that_blocks() {
     let mut scene = Scene::new("");
     let before = scene.warm();
     let hold = Hold::new(&scene.socket, "trial").expect("a channel");
-    let bell = Bell::new().expect("a bell");
+    let doorbell = Doorbell::new().expect("a doorbell");
     hold.station.line(5).asleep.store(1, Ordering::SeqCst);
-    let ring = open_ring(&hold, 40, 5, bell.as_fd());
+    let ring = open_ring(&hold, 40, 5, doorbell.as_fd());
     call(&hold, &ring);
     std::thread::sleep(Duration::from_millis(100));
     // Full, and blocking again: whoever rings it now as if it were his own waits until somebody
     // reads it.
-    let _ = rustix::io::write(&bell, &(u64::MAX - 2).to_ne_bytes());
-    let flags = rustix::fs::fcntl_getfl(&bell).expect("flags");
-    rustix::fs::fcntl_setfl(&bell, flags - rustix::fs::OFlags::NONBLOCK).expect("flags");
+    let _ = rustix::io::write(&doorbell, &(u64::MAX - 2).to_ne_bytes());
+    let flags = rustix::fs::fcntl_getfl(&doorbell).expect("flags");
+    rustix::fs::fcntl_setfl(&doorbell, flags - rustix::fs::OFlags::NONBLOCK).expect("flags");
     for _ in 0..3 {
         // Each time another sleep: the server rings once for each.
         hold.station.line(5).sleeps.fetch_add(1, Ordering::SeqCst);
         call(&hold, &ring);
     }
     scene.while_honest(500, |_| std::thread::sleep(Duration::from_millis(20)));
-    drop((hold, bell));
+    drop((hold, doorbell));
     scene.close(before);
 }
 

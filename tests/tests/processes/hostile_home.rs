@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Message, Received};
 use upcall_shm::region::{Region, Shared};
@@ -71,7 +71,7 @@ fn any_answer(dice: &mut Dice) -> Opened {
 /// A descriptor of some kind, for a place where another one belongs.
 fn any_descriptor(dice: &mut Dice) -> Option<OwnedFd> {
     match dice.below(6) {
-        0 => Bell::new().ok()?.as_fd().try_clone_to_owned().ok(),
+        0 => Doorbell::new().ok()?.as_fd().try_clone_to_owned().ok(),
         1 => std::fs::File::open(
             ["/dev/null", "/dev/zero", "/", "/proc/self/exe"][dice.below(4) as usize],
         )
@@ -195,8 +195,10 @@ fn attend(guest: &Connection, between: &Between, mut dice: Dice) {
             .filter(|_| invokes)
             .and_then(|memory| memory.view(0))
             .map(SingleServer::new);
-        let bell =
-            asked.descriptors.get(2).and_then(|bell| Bell::adopt(bell.try_clone().ok()?).ok());
+        let doorbell = asked
+            .descriptors
+            .get(2)
+            .and_then(|doorbell| Doorbell::adopt(doorbell.try_clone().ok()?).ok());
         // One of three lets its guest work.
         let peaceful = dice.below(3) == 0;
         let end = Instant::now() + Duration::from_millis(dice.below(40));
@@ -205,7 +207,7 @@ fn attend(guest: &Connection, between: &Between, mut dice: Dice) {
             if !peaceful {
                 memory.iter().for_each(|memory| scribble(memory, &mut dice));
                 slot.iter().for_each(|slot| reply(slot, &mut dice));
-                bell.iter().for_each(Bell::ring);
+                doorbell.iter().for_each(Doorbell::notify);
             }
         }
     }

@@ -2,8 +2,8 @@
 //! which speaks the protocol by hand; the honest members are processes that send each other numbers
 //! meanwhile, and count what is missing, doubled or out of order.
 
-mod bells;
 mod door;
+mod doorbells;
 mod forming;
 mod queue;
 mod receiver;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use upcall::message::Lack;
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Listener, Message, Received};
 use upcall_shm::region::{Region, Shared};
@@ -297,7 +297,7 @@ struct Brought {
     connection: Connection,
     first: Shared<[AtomicU64]>,
     file: MemoryFile,
-    bell: Bell,
+    doorbell: Doorbell,
 }
 
 impl Brought {
@@ -306,15 +306,15 @@ impl Brought {
         let first = words(&file, 0, HOME_AT + HOME_WORDS);
         first[1].store(HOME_WORDS as u64, Ordering::Relaxed);
         first[0].store(MAGIC, Ordering::Release);
-        let (connection, bell) = (connect(&scene.socket(to)), Bell::new().unwrap());
-        connection.send(&pack(&scene.open(from, to)), &[file.as_fd(), bell.as_fd()]).unwrap();
+        let (connection, doorbell) = (connect(&scene.socket(to)), Doorbell::new().unwrap());
+        connection.send(&pack(&scene.open(from, to)), &[file.as_fd(), doorbell.as_fd()]).unwrap();
         let taken = answer(&connection).expect("an answer");
         assert!(
             matches!(answer_of(&taken), Opened::Yes { .. }),
             "{:?}",
             answer_of::<Opened>(&taken)
         );
-        Self { connection, first, file, bell }
+        Self { connection, first, file, doorbell }
     }
 
     fn home(&self, at: usize) -> &AtomicU64 {
@@ -334,7 +334,7 @@ impl Brought {
         for (offset, &word) in words.iter().enumerate().rev() {
             self.home(at + offset).store(word, Ordering::Release);
         }
-        self.bell.ring();
+        self.doorbell.notify();
     }
 }
 
@@ -378,7 +378,7 @@ struct Taken {
     connection: Connection,
     first: Shared<[AtomicU64]>,
     file: MemoryFile,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
 }
 
 impl Taken {
@@ -398,10 +398,10 @@ impl Taken {
 
     fn of(connection: Connection, message: Message) -> Self {
         assert!(matches!(answer_of(&message), Request::Open { .. }));
-        let [queue, bell] =
-            <[OwnedFd; 2]>::try_from(message.descriptors).expect("a queue and a bell");
+        let [queue, doorbell] =
+            <[OwnedFd; 2]>::try_from(message.descriptors).expect("a queue and a doorbell");
         let file = MemoryFile::adopt(queue, BYTES).unwrap();
-        Self { connection, first: words(&file, 0, HOME_AT + HOME_WORDS), file, bell }
+        Self { connection, first: words(&file, 0, HOME_AT + HOME_WORDS), file, doorbell }
     }
 
     fn answer(&self, station: &Station) {

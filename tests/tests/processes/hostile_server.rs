@@ -46,8 +46,8 @@ fn a_server_lies() {
     endure("lies", 2000);
 }
 
-/// A server whose bell blocks whoever writes to it holds up nobody but its own callers, and those
-/// no longer than it stays.
+/// A server whose doorbell blocks every writer holds up its own callers only, and those as long as
+/// it stays.
 #[test]
 fn a_server_whose_bell_blocks() {
     let _company = in_company();

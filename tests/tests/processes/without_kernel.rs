@@ -70,7 +70,7 @@ impl Pair {
     }
 }
 
-/// Where bells cannot be rung by asynchronous requests they are rung by writes.
+/// Where doorbells cannot be rung by asynchronous requests they are rung by writes.
 #[test]
 fn calls_without_asynchronous_requests() {
     let _company = in_company();

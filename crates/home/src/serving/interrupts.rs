@@ -22,7 +22,7 @@
 //! interrupts in then, and looks last whether one has come. It remains what a serving leaves though
 //! it is fit: where another thread or process has the lock for longer than some microseconds, or
 //! the object's state has to be settled. Nobody rings when that is over. So a timer is set, which
-//! the clerk hears as it hears bells, in pauses that grow up to 4 ms; the end of any operation
+//! the clerk hears as it hears doorbells, in pauses that grow up to 4 ms; the end of any operation
 //! looks again, too. While the handler tries for the lock the others stand back, and who has it is
 //! not interrupted by this, so the home waits for one operation at a time (P5).
 //!
@@ -49,9 +49,9 @@ use std::rc::Weak;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use upcall_os::clapper::Clapper;
 use upcall_os::fault::{Point, point};
 use upcall_os::interrupt::{self, Interruptible, Promise};
+use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_os::timer::Timer;
 use upcall_sched::mask::Mask;
 use upcall_sched::post::Post;
@@ -282,7 +282,7 @@ impl<T: Shared> Serving<T> {
         }
         rung::can_be()?;
         // Made at the first use.
-        Clapper::current().map_err(|error| InterruptError::Resource {
+        SafeDoorbell::current().map_err(|error| InterruptError::Resource {
             what: "the kernel's help in waking others".into(),
             error,
         })?;

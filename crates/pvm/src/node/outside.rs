@@ -28,7 +28,7 @@ pub(super) fn after(nanoseconds: i64) -> Option<Instant> {
 }
 
 /// The descriptor of a task can be read.
-pub(super) fn ring(descriptor: &OwnedFd) {
+pub(super) fn notify(descriptor: &OwnedFd) {
     // It is full after 2^64 messages.
     let _ = rustix::io::write(descriptor, &1_u64.to_ne_bytes());
 }
@@ -128,8 +128,8 @@ impl Node {
         }
     }
 
-    /// Messages of other processes end the wait, too: by a bell that is rung for them meanwhile. So
-    /// do calls that are done aside.
+    /// Messages of other processes end the wait, too: they ring a doorbell. So do calls that are
+    /// done aside.
     fn descriptors(&mut self, time: Option<Duration>) {
         let tasks = &self.tasks;
         let awaits = |index: &u32| match tasks.get(*index as usize)?.as_deref()?.state {
@@ -140,15 +140,15 @@ impl Node {
             self.awaiting.iter().filter_map(awaits).unzip();
         self.awaiting.clear();
         let waits = time != Some(Duration::ZERO);
-        let bell = self.link.as_ref().filter(|_| waits).and_then(|link| link.bell());
-        wanted.extend(bell.iter().map(|bell| (bell.descriptor(), POLLIN)));
+        let doorbell = self.link.as_ref().filter(|_| waits).and_then(|link| link.doorbell());
+        wanted.extend(doorbell.iter().map(|doorbell| (doorbell.descriptor(), POLLIN)));
         let aside = self.aside.as_ref().filter(|_| waits && self.aside_calls > 0);
         wanted.extend(aside.map(|aside| (aside.descriptor(), POLLIN)));
         wanted.extend(self.desk.iter().filter(|_| waits).map(|desk| (desk.descriptor(), POLLIN)));
-        let time = match (&self.link, &bell) {
+        let time = match (&self.link, &doorbell) {
             // What came before it could ring.
             (Some(link), Some(_)) if link.has_come() => Some(Duration::ZERO),
-            // Without a bell it is looked again soon.
+            // Without a doorbell it is looked again soon.
             (Some(_), None) => Some(time.unwrap_or(SOON).min(SOON)),
             _ => time,
         };
@@ -159,16 +159,16 @@ impl Node {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let left = left.into_iter().chain(settles).min();
             let ready = descriptors::ready(&wanted, left);
-            match bell.as_ref().zip(self.link.as_ref()) {
+            match doorbell.as_ref().zip(self.link.as_ref()) {
                 // For nothing: to end the wait and begin it anew would ring again.
-                Some((bell, link))
+                Some((doorbell, link))
                     if ready[indices.len()]
-                        && !link.heard(bell)
+                        && !link.heard(doorbell)
                         && ready.iter().filter(|one| **one).count() == 1 => {}
                 _ => break ready,
             }
         };
-        drop(bell);
+        drop(doorbell);
         for (index, ready) in indices.into_iter().zip(ready) {
             if ready { self.wake(index, 1) } else { self.awaiting.push(index) }
         }

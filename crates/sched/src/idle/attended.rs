@@ -7,7 +7,7 @@ use std::io;
 use std::rc::Rc;
 use upcall_os::poll::Report;
 
-/// The key of posts in the bed of a processor.
+/// The key of posts in the wake set of a processor.
 const POST: u64 = 4;
 
 /// The virtual processor of the caller looks for these from now on, until this is dropped or its
@@ -64,15 +64,15 @@ impl std::fmt::Debug for Attended {
 
 /// The processor that the caller runs on, the domain's `number`, looks for these too.
 fn attend(number: usize, arrivals: Rc<dyn Arrivals>) -> io::Result<()> {
-    Domain::current()?.bed(number)?.set.add(arrivals.post().set(), POST, Report::EachRing)?;
+    Domain::current()?.wake_set(number)?.set.add(arrivals.post().set(), POST, Report::EachRing)?;
     VIEW.with_borrow_mut(|view| view.attending.attend(arrivals));
     Ok(())
 }
 
 /// It does so no longer.
 fn attend_no_more(number: usize, arrivals: &Rc<dyn Arrivals>) {
-    if let Ok(bed) = Domain::current().and_then(|domain| domain.bed(number)) {
-        bed.set.remove(arrivals.post().set());
+    if let Ok(wake_set) = Domain::current().and_then(|domain| domain.wake_set(number)) {
+        wake_set.set.remove(arrivals.post().set());
     }
     let _gone = VIEW.with_borrow_mut(|view| view.attending.attend_no_more(arrivals));
 }

@@ -9,9 +9,9 @@ use super::{
 };
 use crate::domain::Domain;
 use crate::look;
-use crate::pacer::{GiveWay, HandOver, LONGEST, Pacer, Pacing, Stay, hand_back};
+use crate::pacing::{GiveWay, HandOver, LONGEST, Pacing, SpinBudget, Stay, hand_back};
 use crate::placed::NOWHERE;
-use crate::seat::VpSeat;
+use crate::seat::VpLane;
 use crate::server::ServerLane;
 use std::ops::Range;
 use std::rc::Rc;
@@ -34,7 +34,7 @@ pub(super) struct View {
     pub(super) lanes: Rc<Vec<Arc<ServerLane>>>,
     pub(super) own: usize,
     pub(super) others: Vec<(usize, Range<usize>)>,
-    /// The crew's timer, if it is in our bed.
+    /// The group of processors's timer, if it is in our wake set.
     pub(super) timer: Option<Arc<Timer>>,
     /// What wakes this processor to give back stacks of idle workers, and when it was last set to
     /// do so.
@@ -47,7 +47,7 @@ pub(super) struct View {
     pub(super) in_vain: u32,
     /// What we last said that we do.
     pub(super) said: Awake,
-    pub(super) seats: Rc<Vec<Arc<VpSeat>>>,
+    pub(super) seats: Rc<Vec<Arc<VpLane>>>,
     pub(super) attending: Attending,
     /// Where the next look begins, and where the last one found a request.
     pub(super) next: usize,
@@ -57,7 +57,7 @@ pub(super) struct View {
     pub(super) left: (usize, Came),
     /// It slept since the last look.
     pub(super) slept: bool,
-    pub(super) pacer: Pacer,
+    pub(super) spin_budget: SpinBudget,
     pub(super) give_way: GiveWay,
     /// The last look found nothing.
     pub(super) quiet: bool,
@@ -156,10 +156,10 @@ impl View {
         if !self.others.is_empty()
             && !self.lanes.is_empty()
             && self.timer.is_none()
-            && let (Ok(timer), Some(Ok(bed))) =
-                (processors.timer(), me.map(|me| processors.0.domain.bed(me)))
+            && let (Ok(timer), Some(Ok(wake_set))) =
+                (processors.timer(), me.map(|me| processors.0.domain.wake_set(me)))
         {
-            self.timer = bed.set.add(&*timer, WATCH, Report::OneOfUs).is_ok().then_some(timer);
+            self.timer = wake_set.set.add(&*timer, WATCH, Report::OneOfUs).is_ok().then_some(timer);
         }
     }
 
@@ -468,12 +468,12 @@ impl View {
             // The server that had our processor moves to one of its own. It comes soon, and will be
             // quick there.
             self.lent = false;
-            self.pacer.renew();
+            self.spin_budget.renew();
             self.idle_since = Some(now + MOVE);
         }
         // Who has moved away from a caller to poll would have to move back.
         let patience = if self.refuge.is_some() { MOVE } else { Duration::ZERO };
-        now.saturating_duration_since(since) < self.pacer.budget(pacing).max(patience)
+        now.saturating_duration_since(since) < self.spin_budget.budget(pacing).max(patience)
             && deadline.is_none_or(|at| now < at)
     }
 
@@ -511,9 +511,9 @@ impl View {
         // for nothing.
         self.soon = if slept < SOON { self.soon + 1 } else { 0 };
         if slept < LONGEST {
-            self.pacer.fruitful();
+            self.spin_budget.fruitful();
         } else {
-            self.pacer.fruitless();
+            self.spin_budget.fruitless();
         }
     }
 
@@ -557,7 +557,7 @@ impl View {
             self.refuge = Some(elsewhere);
             // What was learned of callers with whom we shared a processor does not hold here; and
             // to have come here for nothing would be dear.
-            self.pacer.renew();
+            self.spin_budget.renew();
         }
         say_where(domain, number);
         left

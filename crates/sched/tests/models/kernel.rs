@@ -1,6 +1,6 @@
-//! The kernel's part in models: a futex, a bell, and a [`Kernel`] for models of interrupts. The
-//! [`Kernel`] has the set of bells, which reports each ring to the sleeper and to the clerk, and
-//! the signal, which is kept until it can be delivered. It also has the words of the sleep
+//! The kernel's part in models: a futex, a doorbell, and a [`Kernel`] for models of interrupts. The
+//! [`Kernel`] has the set of doorbells, which reports each ring to the sleeper and to the clerk,
+//! and the signal, which is kept until it can be delivered. It also has the words of the sleep
 //! protocol, and the senders that ring by it.
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -32,18 +32,18 @@ impl Futex {
     }
 }
 
-/// A bell: a ring before the wait is kept, and a wait takes all of them.
-pub struct Bell {
+/// A doorbell: a ring before the wait is kept, and a wait takes all of them.
+pub struct Doorbell {
     rung: Mutex<bool>,
     told: Condvar,
 }
 
-impl Bell {
+impl Doorbell {
     pub fn new() -> Self {
         Self { rung: Mutex::new(false), told: Condvar::new() }
     }
 
-    pub fn ring(&self) {
+    pub fn notify(&self) {
         *self.rung.lock().unwrap() = true;
         self.told.notify_all();
     }
@@ -57,10 +57,10 @@ impl Bell {
     }
 }
 
-/// What becomes readable when a bell rings.
+/// What becomes readable when a doorbell rings.
 #[derive(Default)]
 struct Set {
-    /// For who sleeps there. Nobody reads the bells, so it stays until somebody has waited.
+    /// For the sleeper. No thread reads the doorbells, so it stays until a thread has waited.
     readable: bool,
     /// It has rung since the clerk heard it last.
     edge: bool,
@@ -99,7 +99,7 @@ impl Kernel {
         }
     }
 
-    fn ring(&self) {
+    fn notify(&self) {
         let mut set = self.set.lock().unwrap();
         (set.readable, set.edge) = (true, true);
         self.rung.notify_all();
@@ -114,7 +114,7 @@ impl Kernel {
             if sleep::seems_asleep(&self.asleep)
                 && sleep::first_ring(&rung, self.sleeps.load(Ordering::Relaxed))
             {
-                self.ring();
+                self.notify();
             }
         }
         self.set.lock().unwrap().senders -= 1;
@@ -164,7 +164,7 @@ impl Kernel {
         assert!(sleep::announce_to_all(&self.asleep, &self.sleeps));
     }
 
-    /// Sleeps until a bell rings. False: none will.
+    /// Sleeps until a doorbell rings. False: none will.
     #[allow(dead_code, reason = "not all who compute sleep")]
     pub fn sleep(&self) -> bool {
         let mut set = self.set.lock().unwrap();

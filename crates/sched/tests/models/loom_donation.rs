@@ -22,7 +22,7 @@ struct Sleeper {
 }
 
 impl Sleeper {
-    fn ring(&self) {
+    fn notify(&self) {
         *self.rung.lock().unwrap() = true;
         self.told.notify_all();
     }
@@ -80,7 +80,7 @@ impl Scene {
                 } else if alone {
                     believes.store(call, Ordering::Relaxed);
                 }
-                self.server.ring();
+                self.server.notify();
             }
             while replies.load(Ordering::Acquire) != call {
                 caller.sleep_unless(|| replies.load(Ordering::Acquire) == call);
@@ -102,7 +102,7 @@ impl Scene {
                 if call != lane.replies.load(Ordering::Relaxed) {
                     lane.replies.store(call, Ordering::Release);
                     if sleep::must_wake(&lane.caller.asleep) {
-                        lane.caller.ring();
+                        lane.caller.notify();
                     }
                 }
             }

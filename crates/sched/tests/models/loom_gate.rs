@@ -41,7 +41,7 @@ fn pass(scene: &Scene) {
 }
 
 /// One number and several who want it: loom reports a deadlock if one waits beside a free number.
-fn crowd(threads: usize, passes: usize) {
+fn lane_queue(threads: usize, passes: usize) {
     loom::model(move || {
         let scene = Arc::new(Scene { gate: Gate::new(1), inside: AtomicUsize::new(0) });
         let others: Vec<_> = (0..threads)
@@ -57,15 +57,15 @@ fn crowd(threads: usize, passes: usize) {
 
 #[test]
 fn two_at_one_number() {
-    crowd(1, 1);
+    lane_queue(1, 1);
 }
 
 #[test]
 fn two_at_one_number_again() {
-    crowd(1, 2);
+    lane_queue(1, 2);
 }
 
 #[test]
 fn three_at_one_number() {
-    crowd(2, 1);
+    lane_queue(2, 1);
 }

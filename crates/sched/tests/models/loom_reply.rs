@@ -4,7 +4,7 @@
 //! the caller sleeps (`upcall_sched::wake_check`), and the words of the sleep protocol. The
 //! kernel's part is that of `kernel.rs`. A caller that sleeps for ever is a deadlock, which loom
 //! reports.
-use crate::kernel::{Bell, Futex};
+use crate::kernel::{Doorbell, Futex};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
@@ -72,7 +72,7 @@ struct Lane {
     check: WakeCheck,
     rung: AtomicU64,
     line: Line,
-    bell: Bell,
+    doorbell: Doorbell,
 }
 
 impl Lane {
@@ -81,7 +81,7 @@ impl Lane {
         if sleep::seems_asleep(&self.line.asleep) {
             let number = self.line.sleeps.load(Ordering::Relaxed);
             if sleep::first_ring(&self.rung, number) {
-                self.bell.ring();
+                self.doorbell.notify();
             }
         }
     }
@@ -121,7 +121,7 @@ fn calls_of_a_virtual_processor(serve: &'static [fn(&Lane)]) {
                 tid: Default::default(),
                 sleeps: Default::default(),
             },
-            bell: Bell::new(),
+            doorbell: Doorbell::new(),
         });
         (0..2).for_each(|call| requests.send(&message(call)));
         let serving: Vec<_> = serve
@@ -135,7 +135,7 @@ fn calls_of_a_virtual_processor(serve: &'static [fn(&Lane)]) {
         while taken < 2 {
             sleep::announce_another(&lane.line.asleep, &lane.line.sleeps);
             if !replies.waits() {
-                lane.bell.wait();
+                lane.doorbell.wait();
             }
             sleep::retract(&lane.line.asleep);
             while replies.take().is_some() {

@@ -1,5 +1,5 @@
 //! Models of the sleep and wake protocol: `make models`.
-use crate::kernel::{Bell, Futex};
+use crate::kernel::{Doorbell, Futex};
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -76,18 +76,18 @@ fn one_ring_for_a_sleep(wakers: usize, messages: u32) {
     loom::model(move || {
         let asleep = Arc::new((AtomicU32::new(0), AtomicU64::new(0)));
         let (published, rung) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU64::new(u64::MAX)));
-        let bell = Arc::new(Bell::new());
+        let doorbell = Arc::new(Doorbell::new());
         let waking: Vec<_> = (0..wakers)
             .map(|_| {
-                let (asleep, published, rung, bell) =
-                    (asleep.clone(), published.clone(), rung.clone(), bell.clone());
+                let (asleep, published, rung, doorbell) =
+                    (asleep.clone(), published.clone(), rung.clone(), doorbell.clone());
                 thread::spawn(move || {
                     for _ in 0..messages {
                         published.fetch_add(1, Ordering::Release);
                         if sleep::must_wake(&asleep.0)
                             && sleep::first_ring(&rung, asleep.1.load(Ordering::Relaxed))
                         {
-                            bell.ring();
+                            doorbell.notify();
                         }
                     }
                 })
@@ -99,7 +99,7 @@ fn one_ring_for_a_sleep(wakers: usize, messages: u32) {
             if published.load(Ordering::Acquire) == all {
                 break;
             }
-            bell.wait();
+            doorbell.wait();
             sleep::retract(&asleep.0);
         }
         waking.into_iter().for_each(|waking| waking.join().unwrap());
@@ -133,14 +133,14 @@ fn closing_wakes_every_caller() {
     });
 }
 
-/// Who makes the fence for its wakers misses nothing either. It sleeps on a bell, which keeps a
-/// ring, and is rung for once for each of its sleeps.
+/// A sleeper that makes the fence for its wakers misses nothing either. It sleeps on a doorbell,
+/// which keeps a ring, and is rung for once for each of its sleeps.
 #[test]
 fn one_fence_for_both() {
     loom::model(|| {
-        let (scene, number, bell) =
+        let (scene, number, doorbell) =
             (scene(), Arc::new(AtomicU64::new(0)), Arc::new((Mutex::new(false), Condvar::new())));
-        let (sender, numbers, ringing) = (scene.clone(), number.clone(), bell.clone());
+        let (sender, numbers, ringing) = (scene.clone(), number.clone(), doorbell.clone());
         let sending = thread::spawn(move || {
             let rung = AtomicU64::new(0);
             for message in 1..=2 {
@@ -157,9 +157,9 @@ fn one_fence_for_both() {
         while scene.message.load(Ordering::Acquire) != 2 {
             assert!(sleep::announce_to_all(&scene.asleep, &number));
             if scene.message.load(Ordering::Acquire) != 2 {
-                let mut rung = bell.0.lock().unwrap();
+                let mut rung = doorbell.0.lock().unwrap();
                 while !*rung {
-                    rung = bell.1.wait(rung).unwrap();
+                    rung = doorbell.1.wait(rung).unwrap();
                 }
                 *rung = false;
             }
@@ -169,16 +169,17 @@ fn one_fence_for_both() {
     });
 }
 
-/// Nor does one who sleeps at two posts at once, each with its own senders, on a bed that the bells
-/// of both ring in.
+/// Nor does one who sleeps at two posts at once, each with its own senders, on a wake set that the
+/// doorbells of both ring in.
 #[test]
 fn one_fence_for_several_posts() {
     loom::model(|| {
-        let (own, posts, bell) =
+        let (own, posts, doorbell) =
             (scene(), [scene(), scene()], Arc::new((Mutex::new(false), Condvar::new())));
         let numbers = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
         let sending = [0, 1].map(|at| {
-            let (post, number, ringing) = (posts[at].clone(), numbers[at].clone(), bell.clone());
+            let (post, number, ringing) =
+                (posts[at].clone(), numbers[at].clone(), doorbell.clone());
             thread::spawn(move || {
                 post.message.store(1, Ordering::Release);
                 sleep::no_fence();
@@ -198,9 +199,9 @@ fn one_fence_for_several_posts() {
             (0..2).for_each(|at| sleep::announce_without_fence(&posts[at].asleep, &numbers[at]));
             assert!(sleep::announce_to_all(&own.asleep, &own_number));
             if there() == seen {
-                let mut rung = bell.0.lock().unwrap();
+                let mut rung = doorbell.0.lock().unwrap();
                 while !*rung {
-                    rung = bell.1.wait(rung).unwrap();
+                    rung = doorbell.1.wait(rung).unwrap();
                 }
                 *rung = false;
             }

@@ -39,15 +39,15 @@ enum Ends {
     Lost(usize),
 }
 
-/// A bell: a ring before the wait is kept, and a wait takes all of them.
+/// A doorbell: a ring before the wait is kept, and a wait takes all of them.
 #[derive(Default)]
-struct Bell {
+struct Doorbell {
     rung: Mutex<bool>,
     told: Condvar,
 }
 
-impl Bell {
-    fn ring(&self) {
+impl Doorbell {
+    fn notify(&self) {
         *self.rung.lock().unwrap() = true;
         self.told.notify_one();
     }
@@ -66,7 +66,7 @@ impl Bell {
 struct Seen {
     asleep: AtomicU32,
     sleeps: AtomicU64,
-    bell: Bell,
+    doorbell: Doorbell,
     /// The number of the last barrier at which it has arrived.
     came: AtomicU64,
     /// The kernel's word.
@@ -147,7 +147,7 @@ impl Member {
         if sleep::seems_asleep(&other.asleep)
             && self.first_ring(to, other.sleeps.load(Ordering::Relaxed))
         {
-            other.bell.ring();
+            other.doorbell.notify();
         }
     }
 
@@ -197,7 +197,7 @@ impl Member {
             let own = self.own();
             assert!(sleep::announce_to_all(&own.asleep, &own.sleeps));
             if self.look(from, number) == Found::Nothing {
-                own.bell.wait();
+                own.doorbell.wait();
             }
             sleep::retract(&own.asleep);
         }
@@ -224,7 +224,7 @@ impl Member {
             self.own().ended.store(true, Ordering::Release);
             let others =
                 self.group.seen.iter().enumerate().filter(|(other, _)| *other != self.rank);
-            others.for_each(|(_, other)| other.bell.ring());
+            others.for_each(|(_, other)| other.doorbell.notify());
         }
         ran
     }

@@ -106,34 +106,34 @@ fn what_is_kept_goes_when_the_call_is_done() {
     });
 }
 
-/// The bell, as an eventfd: rung until somebody has silenced it.
+/// The doorbell, as an eventfd: rung until it is silenced.
 #[derive(Default)]
-struct Bell {
+struct Doorbell {
     rung: Mutex<bool>,
     wakes: Notify,
 }
 
 struct Scene {
     pool: Pool<u64>,
-    bell: Bell,
+    doorbell: Doorbell,
     started: AtomicUsize,
 }
 
 fn help(scene: &Scene) {
     while let Some(token) = scene.pool.next(Duration::MAX) {
         scene.pool.note(token);
-        *scene.bell.rung.lock().unwrap() = true;
-        scene.bell.wakes.notify();
+        *scene.doorbell.rung.lock().unwrap() = true;
+        scene.doorbell.wakes.notify();
     }
 }
 
 /// All calls that are added are done, and told, with one helper or two; who waits for their ends by
-/// the bell has them all: a deadlock else.
+/// the doorbell has them all: a deadlock else.
 fn all_are_told(calls: u64, most: usize) {
     loom::model(move || {
         let scene = Arc::new(Scene {
             pool: Pool::new(most),
-            bell: Bell::default(),
+            doorbell: Doorbell::default(),
             started: AtomicUsize::new(0),
         });
         let helpers = std::cell::RefCell::new(Vec::<JoinHandle<()>>::new());
@@ -149,12 +149,12 @@ fn all_are_told(calls: u64, most: usize) {
         let mut told = Vec::new();
         while told.len() < calls as usize {
             loop {
-                let mut rung = scene.bell.rung.lock().unwrap();
+                let mut rung = scene.doorbell.rung.lock().unwrap();
                 if std::mem::take(&mut *rung) {
                     break;
                 }
                 drop(rung);
-                scene.bell.wakes.wait();
+                scene.doorbell.wakes.wait();
             }
             told.extend(scene.pool.take_notes());
         }

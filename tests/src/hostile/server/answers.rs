@@ -4,7 +4,7 @@ use super::Tally;
 use crate::dice::Dice;
 use crate::speech::{Answer, Refusal, ToClient};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::socket::Connection;
 
 fn packed(serial: u32, answer: Answer) -> Vec<u8> {
@@ -132,7 +132,7 @@ pub(super) fn otherwise(
 
 fn odd_descriptor(dice: &mut Dice) -> Option<OwnedFd> {
     match dice.below(5) {
-        0 => Bell::new().ok()?.as_fd().try_clone_to_owned().ok(),
+        0 => Doorbell::new().ok()?.as_fd().try_clone_to_owned().ok(),
         1 => std::fs::File::open("/dev/null").ok().map(OwnedFd::from),
         2 => std::io::pipe().ok().map(|(_, writer)| writer.into()),
         _ => {

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::futex::{self, Scope};
 use upcall_os::lock::Mutex;
 use upcall_shm::channel::{self, Channel, LaneControl};
@@ -34,7 +34,7 @@ struct Given {
 struct Lane {
     queue: Queue,
     control: Shared<LaneControl>,
-    bell: Option<Bell>,
+    doorbell: Option<Doorbell>,
 }
 
 type Slots = Shared<[Slot]>;
@@ -66,7 +66,7 @@ impl Lane {
     fn wake(&self) {
         self.control.sleeper.store(0, upcall_os::atomic::Ordering::SeqCst);
         futex::wake(&self.control.sleeper, 1, Scope::Shared);
-        self.bell.iter().for_each(Bell::ring);
+        self.doorbell.iter().for_each(Doorbell::notify);
     }
 }
 
@@ -93,7 +93,7 @@ impl Calls {
         self.given.lock().memory.push((number, memory));
     }
 
-    pub(super) fn lane(&self, number: u16, vp: Option<u16>, bell: Option<&Bell>) {
+    pub(super) fn lane(&self, number: u16, vp: Option<u16>, doorbell: Option<&Doorbell>) {
         let Some(lane) = self.channel.lane(number) else { return };
         let queue = match vp {
             None => Queue::Single(SingleServer::new(lane.single)),
@@ -101,8 +101,9 @@ impl Calls {
                 Queue::Rings(Mutex::new((Receiver::new(lane.requests), Sender::new(lane.replies))))
             }
         };
-        let bell = bell.and_then(|bell| Bell::adopt(bell.as_fd().try_clone_to_owned().ok()?).ok());
-        self.given.lock().lanes.push(Arc::new(Lane { queue, control: lane.control, bell }));
+        let doorbell = doorbell
+            .and_then(|doorbell| Doorbell::adopt(doorbell.as_fd().try_clone_to_owned().ok()?).ok());
+        self.given.lock().lanes.push(Arc::new(Lane { queue, control: lane.control, doorbell }));
     }
 }
 

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::MemoryFile;
 use upcall_os::socket::{Connection, Received};
 use upcall_shm::mailbag::Mailbag;
@@ -52,13 +52,13 @@ fn strangers_are_shown_the_door() {
             (Request::Open { version: VERSION, group, from: 5, to: 0 }, "no member 5"),
             (Request::Open { version: VERSION, group, from: u32::MAX, to: 0 }, "no member"),
         ];
-        let (bag, bell) = (Mailbag::create().unwrap(), Bell::new().unwrap());
+        let (bag, doorbell) = (Mailbag::create().unwrap(), Doorbell::new().unwrap());
         for (request, why) in wrong {
-            let said = refused(&say(&request, &[bag.as_fd(), bell.as_fd()]));
+            let said = refused(&say(&request, &[bag.as_fd(), doorbell.as_fd()]));
             assert!(said.contains(why), "{said}, not {why}");
         }
         let taken = Brought::new(scene, own as usize, 0);
-        let again = refused(&say(&scene.open(own as usize, 0), &[bag.as_fd(), bell.as_fd()]));
+        let again = refused(&say(&scene.open(own as usize, 0), &[bag.as_fd(), doorbell.as_fd()]));
         assert!(again.contains("before"), "{again}");
         // By the connection that has brought one: that one goes with it.
         taken.connection.send(&pack(&scene.open(own as usize, 0)), &[]).unwrap();
@@ -86,10 +86,10 @@ fn another_user_at_the_door_is_turned_away() {
     scene.place.open_to_all();
     set_permissions(&door, Permissions::from_mode(0o666)).expect("a mode");
     scene.meanwhile("another user", |scene| {
-        let (bag, bell) = (Mailbag::create().unwrap(), Bell::new().unwrap());
+        let (bag, doorbell) = (Mailbag::create().unwrap(), Doorbell::new().unwrap());
         let stranger = as_stranger(|| connect(&door));
         // It may have been turned away before it says anything.
-        let _ = stranger.send(&pack(&scene.open(own, 0)), &[bag.as_fd(), bell.as_fd()]);
+        let _ = stranger.send(&pack(&scene.open(own, 0)), &[bag.as_fd(), doorbell.as_fd()]);
         match stranger.receive_within(Duration::ZERO, Duration::from_secs(60)) {
             Ok(Received::Closed) | Err(_) => {}
             other => panic!("another user is let in: {other:?}"),
@@ -107,7 +107,7 @@ fn descriptors_that_are_no_queue() {
         let own =
             |fd: &dyn Fn() -> OwnedFd, count: usize| (0..count).map(|_| fd()).collect::<Vec<_>>();
         let bag = || Mailbag::create().unwrap().as_fd().try_clone_to_owned().unwrap();
-        let bell = || Bell::new().unwrap().as_fd().try_clone_to_owned().unwrap();
+        let doorbell = || Doorbell::new().unwrap().as_fd().try_clone_to_owned().unwrap();
         let memory =
             |len| MemoryFile::create("t", len).unwrap().as_fd().try_clone_to_owned().unwrap();
         let sealed =
@@ -136,18 +136,18 @@ fn descriptors_that_are_no_queue() {
         vec![
             ("none", vec![]),
             ("one", vec![bag()]),
-            ("three", vec![bag(), bell(), bell()]),
-            ("eight", own(&bell, 8)),
+            ("three", vec![bag(), doorbell(), doorbell()]),
+            ("eight", own(&doorbell, 8)),
             ("eight queues", own(&bag, 8)),
-            ("two bells", vec![bell(), bell()]),
+            ("two doorbells", vec![doorbell(), doorbell()]),
             ("two queues", vec![bag(), bag()]),
-            ("the other way round", vec![bell(), bag()]),
-            ("short", vec![memory(1 << 20), bell()]),
-            ("no header", vec![memory(BYTES), bell()]),
-            ("another home", vec![other_home(), bell()]),
-            ("frozen", vec![sealed(), bell()]),
-            ("of one writer", vec![one_writes(), bell()]),
-            ("without seals", vec![unsealed(), bell()]),
+            ("the other way round", vec![doorbell(), bag()]),
+            ("short", vec![memory(1 << 20), doorbell()]),
+            ("no header", vec![memory(BYTES), doorbell()]),
+            ("another home", vec![other_home(), doorbell()]),
+            ("frozen", vec![sealed(), doorbell()]),
+            ("of one writer", vec![one_writes(), doorbell()]),
+            ("without seals", vec![unsealed(), doorbell()]),
         ]
     };
     let strange: Vec<(&str, OwnedFd)> = vec![
@@ -167,11 +167,14 @@ fn descriptors_that_are_no_queue() {
             let why = refused(&connection);
             println!("    {what}: {why}");
         }
-        let bell = Bell::new().unwrap();
+        let doorbell = Doorbell::new().unwrap();
         for (at, (what, fd)) in strange.iter().enumerate() {
             let connection = connect(&scene.socket(0));
             connection
-                .send(&pack(&scene.open(first + bad.len() + at, 0)), &[fd.as_fd(), bell.as_fd()])
+                .send(
+                    &pack(&scene.open(first + bad.len() + at, 0)),
+                    &[fd.as_fd(), doorbell.as_fd()],
+                )
                 .unwrap();
             assert!(answer(&connection).is_none(), "{what}");
         }
@@ -293,7 +296,7 @@ fn strangers_walk() {
                             .as_fd()
                             .try_clone_to_owned()
                             .unwrap(),
-                        _ => Bell::new().unwrap().as_fd().try_clone_to_owned().unwrap(),
+                        _ => Doorbell::new().unwrap().as_fd().try_clone_to_owned().unwrap(),
                     })
                     .collect();
                 let _ = connection.send(&bytes, &as_fds(&fds));

@@ -8,7 +8,7 @@ use super::{
 use crate::in_company;
 use std::os::fd::AsFd;
 use std::time::Duration;
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::socket::{Connection, Listener};
 use upcall_shm::mailbag::Mailbag;
 use upcall_tests::place::{Place, enter, eventually, listen};
@@ -136,14 +136,14 @@ fn applicants_that_vanish_and_ask_for_too_much() {
     one.send(&pack(&hello(3, Some(2), &own)), &[]).unwrap();
     assert!(why(&one).contains("before"));
     // Queues for a group that nobody knows yet, as many as can be.
-    let (bag, bell) = (Mailbag::create().unwrap(), Bell::new().unwrap());
+    let (bag, doorbell) = (Mailbag::create().unwrap(), Doorbell::new().unwrap());
     let open = pack(&Request::Open { version: VERSION, group: [1; 16], from: 1, to: 0 });
     let mut kept = Vec::new();
     for round in 0..400 {
         let connection = connect(&door);
-        let mut fds = vec![bag.as_fd(), bell.as_fd()];
+        let mut fds = vec![bag.as_fd(), doorbell.as_fd()];
         if round % 2 == 0 {
-            fds.resize(8, bell.as_fd());
+            fds.resize(8, doorbell.as_fd());
         }
         for _ in 0..5 {
             let _ = connection.send(&open, &fds);

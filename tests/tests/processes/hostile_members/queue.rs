@@ -9,7 +9,7 @@ use crate::in_company;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_shm::direct::Outgoing;
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::region::Shared;
@@ -127,7 +127,7 @@ fn faults_in_the_queue_are_named() {
         let _at_last = AtLast(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                queues.iter().for_each(|queue| queue.bell.ring());
+                queues.iter().for_each(|queue| queue.doorbell.notify());
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
@@ -202,7 +202,7 @@ fn words_change_while_they_are_read() {
                         .store(u64::from_le_bytes(*b"harmless"), Ordering::Relaxed);
                     queue.home(at).store(good | count, Ordering::Release);
                 }
-                queue.bell.ring();
+                queue.doorbell.notify();
                 sent += 1;
             }
         });
@@ -231,7 +231,7 @@ fn segments_in_circles() {
                 } else {
                     std::thread::yield_now();
                 }
-                queue.bell.ring();
+                queue.doorbell.notify();
             }
         });
         scope.spawn(move || {
@@ -240,7 +240,7 @@ fn segments_in_circles() {
             while !over.load(Ordering::Relaxed) {
                 back.segment(number as usize)[0].store(HOME, Ordering::Release);
                 back.home(0).store(SEGMENT | number, Ordering::Release);
-                back.bell.ring();
+                back.doorbell.notify();
                 let left = (number + 1) * STRIDE;
                 // Home leads to the next one before it is looked at again, or it is a violation.
                 while !over.load(Ordering::Relaxed)
@@ -348,7 +348,7 @@ fn walk(queue: &Brought, dice: &mut Dice) {
             _ => std::thread::sleep(Duration::from_micros(dice.below(300))),
         }
         if dice.below(2) == 0 {
-            queue.bell.ring();
+            queue.doorbell.notify();
         }
     }
     // What it has sent is looked at before it goes.
@@ -359,15 +359,15 @@ fn walk(queue: &Brought, dice: &mut Dice) {
 fn an_honest_queue_by_hand_is_taken() {
     let _company = in_company();
     let mut scene = Scene::new(2, 1, "");
-    let (bag, bell) = (Mailbag::create().unwrap(), Bell::new().unwrap());
+    let (bag, doorbell) = (Mailbag::create().unwrap(), Doorbell::new().unwrap());
     let connection = connect(&scene.socket(0));
-    connection.send(&pack(&scene.open(2, 0)), &[bag.as_fd(), bell.as_fd()]).unwrap();
+    connection.send(&pack(&scene.open(2, 0)), &[bag.as_fd(), doorbell.as_fd()]).unwrap();
     assert!(matches!(answer_of(&answer(&connection).unwrap()), Opened::Yes { .. }));
     let mut outgoing = Outgoing::new(bag);
     for number in 0..1000 {
         outgoing.try_send(NUMBER, &[number, 2 * number]).unwrap();
     }
-    bell.ring();
+    doorbell.notify();
     drop(connection);
     // All that was sent before the end, and the end once.
     assert_eq!(scene.noticed(0, 2, "ended", "its end"), ["1000", "0", "ended"]);

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use upcall::message::Lack;
-use upcall_os::bell::Bell;
+use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::MemoryFile;
 use upcall_shm::station::Station;
 use upcall_tests::dice::Dice;
@@ -123,7 +123,7 @@ fn answers_that_are_none() {
     let _company = in_company();
     let mut scene = Scene::new(2, 9, "");
     let station = Station::new().unwrap();
-    let (plain, bell) = (MemoryFile::create("t", 8192).unwrap(), Bell::new().unwrap());
+    let (plain, doorbell) = (MemoryFile::create("t", 8192).unwrap(), Doorbell::new().unwrap());
     let short = MemoryFile::create_for_one_writer("t", 4096).unwrap();
     let no_station = MemoryFile::create_for_one_writer("t", 8192).unwrap();
     let yes = pack(&Opened::Yes { line: 0, makes_fences: true });
@@ -131,7 +131,7 @@ fn answers_that_are_none() {
     let no = pack(&Opened::No("x".repeat(100_000)));
     let answers: [(&str, &[u8], Vec<BorrowedFd<'_>>, &str); 8] = [
         ("no station", &yes, vec![], "Unreachable"),
-        ("a bell", &yes, vec![bell.as_fd()], "Unreachable"),
+        ("a doorbell", &yes, vec![doorbell.as_fd()], "Unreachable"),
         ("memory that others write", &yes, vec![plain.as_fd()], "Unreachable"),
         ("short memory", &yes, vec![short.0.as_fd()], "Unreachable"),
         ("memory that is no station", &yes, vec![no_station.0.as_fd()], "Unreachable"),

@@ -34,7 +34,7 @@ impl Queues {
         for queue in &self.0 {
             words.iter().for_each(|(at, word)| queue.first[*at].store(*word, Ordering::Release));
             queue.first[CHANGES].fetch_add(1, Ordering::Release);
-            queue.bell.ring();
+            queue.doorbell.notify();
         }
     }
 

@@ -1,8 +1,8 @@
-//! A bell: an eventfd. Ringing it wakes whoever waits on it, and a ring before the wait is not
-//! lost.
+//! A doorbell: an eventfd. Ringing it wakes the threads that wait on it, and a ring before the wait
+//! is not lost.
 //!
-//! One bell per ringer. A bell shared by several could be drained by one of them and so silenced
-//! for the others.
+//! One doorbell per ringer. A doorbell shared by several could be drained by one of them and so
+//! silenced for the others.
 
 use crate::crossings;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
@@ -11,9 +11,9 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-/// A bell; see the module.
+/// A doorbell; see the module.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct Doorbell(OwnedFd);
 
 /// The link of an eventfd.
 const EVENTFD: &str = "anon_inode:[eventfd]";
@@ -28,8 +28,8 @@ pub(crate) fn is_eventfd(fd: &OwnedFd) -> bool {
     link_of(fd).is_ok_and(|link| link.as_os_str() == EVENTFD)
 }
 
-impl Bell {
-    /// Makes a silent bell.
+impl Doorbell {
+    /// Makes a silent doorbell.
     ///
     /// # Errors
     /// No descriptor left (`EMFILE`, `ENFILE`), or no memory.
@@ -37,26 +37,29 @@ impl Bell {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Takes a bell that a peer sent; only an eventfd is accepted.
+    /// Takes a doorbell that a peer sent; only an eventfd is accepted.
     ///
     /// # Errors
     /// It is something else, or the kernel refuses to make it non-blocking.
     pub fn adopt(fd: OwnedFd) -> io::Result<Self> {
         let link = link_of(&fd)?;
         if link.as_os_str() != EVENTFD {
-            return Err(io::Error::other(format!("the bell is no eventfd but {}", link.display())));
+            return Err(io::Error::other(format!(
+                "the doorbell is no eventfd but {}",
+                link.display()
+            )));
         }
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
         Ok(Self(fd))
     }
 
-    /// Rings it. Costs one system call, a write. Does not block if the bell is ours and nobody else
-    /// has it, or an honest peer's: a bell whose counter is full (after 2^64 rings) already
-    /// rings. A hostile peer can fill the counter of its bell and make it blocking again, and so
-    /// hold the calling kernel thread up until somebody silences the bell. Whoever must not be
-    /// held up rings by [`crate::clapper::Clapper::ring`].
-    pub fn ring(&self) {
+    /// Rings it. Costs one system call, a write. Does not block if only this process has the
+    /// doorbell, or an honest peer: a doorbell whose counter is full (after 2^64 rings) already
+    /// rings. A hostile peer can fill the counter of its doorbell and make it blocking again, which
+    /// blocks the calling kernel thread until the doorbell is silenced. A thread that must not
+    /// block rings by [`crate::safe_doorbell::SafeDoorbell::notify`].
+    pub fn notify(&self) {
         crossings::another();
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
@@ -88,7 +91,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -100,11 +103,11 @@ mod tests {
 
     #[test]
     fn a_ring_before_the_look_is_kept_and_counted_once() {
-        let bell = Bell::new().unwrap();
-        assert!(!bell.silence());
-        bell.ring();
-        bell.ring();
-        assert!(bell.silence());
-        assert!(!bell.silence());
+        let doorbell = Doorbell::new().unwrap();
+        assert!(!doorbell.silence());
+        doorbell.notify();
+        doorbell.notify();
+        assert!(doorbell.silence());
+        assert!(!doorbell.silence());
     }
 }

@@ -34,18 +34,18 @@ const RETRY: u32 = 32;
 
 /// A budget for spinning that adapts; see the module. Races between its users only blur it.
 #[derive(Debug)]
-pub struct Pacer {
+pub struct SpinBudget {
     budget_ns: AtomicU32,
     fruitless: AtomicU32,
 }
 
-impl Default for Pacer {
+impl Default for SpinBudget {
     fn default() -> Self {
         Self { budget_ns: AtomicU32::new(LONGEST_NS), fruitless: AtomicU32::new(0) }
     }
 }
 
-impl Pacer {
+impl SpinBudget {
     /// How long the next spin may last.
     pub fn budget(&self, pacing: Pacing) -> Duration {
         match pacing {
@@ -292,21 +292,24 @@ mod tests {
 
     #[test]
     fn fruitless_spins_shrink_and_full_ones_are_tried_again() {
-        let pacer = Pacer::default();
-        assert_eq!(pacer.budget(Pacing::Adaptive), LONGEST);
+        let spin_budget = SpinBudget::default();
+        assert_eq!(spin_budget.budget(Pacing::Adaptive), LONGEST);
         let full = (0..2 * RETRY).filter(|_| {
-            pacer.fruitless();
-            pacer.budget(Pacing::Adaptive) == LONGEST
+            spin_budget.fruitless();
+            spin_budget.budget(Pacing::Adaptive) == LONGEST
         });
         assert_eq!(full.count(), 2);
-        assert_eq!(pacer.budget(Pacing::Adaptive), Duration::from_nanos(u64::from(SHORTEST_NS)));
+        assert_eq!(
+            spin_budget.budget(Pacing::Adaptive),
+            Duration::from_nanos(u64::from(SHORTEST_NS))
+        );
         for _ in 0..10 {
-            pacer.fruitful();
+            spin_budget.fruitful();
         }
-        assert_eq!(pacer.budget(Pacing::Adaptive), LONGEST);
-        pacer.fruitless();
-        pacer.renew();
-        assert_eq!(pacer.budget(Pacing::Adaptive), LONGEST);
+        assert_eq!(spin_budget.budget(Pacing::Adaptive), LONGEST);
+        spin_budget.fruitless();
+        spin_budget.renew();
+        assert_eq!(spin_budget.budget(Pacing::Adaptive), LONGEST);
     }
 
     #[test]
@@ -351,8 +354,8 @@ mod tests {
 
     #[test]
     fn the_fixed_ones_are_fixed() {
-        let pacer = Pacer::default();
-        assert_eq!(pacer.budget(Pacing::Sleep), Duration::ZERO);
-        assert_eq!(pacer.budget(Pacing::Poll), Duration::MAX);
+        let spin_budget = SpinBudget::default();
+        assert_eq!(spin_budget.budget(Pacing::Sleep), Duration::ZERO);
+        assert_eq!(spin_budget.budget(Pacing::Poll), Duration::MAX);
     }
 }

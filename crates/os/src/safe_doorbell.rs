@@ -1,6 +1,6 @@
-//! The clapper: rings the bell of a peer without ever waiting for that peer.
+//! The safe doorbell: rings the doorbell of a peer without ever waiting for that peer.
 //!
-//! A bell is an eventfd, and `write` to an eventfd waits while its counter is full, unless
+//! A doorbell is an eventfd, and `write` to an eventfd waits while its counter is full, unless
 //! `O_NONBLOCK` is set. That flag belongs to the open file, which its owner and its ringer share: a
 //! hostile owner fills the counter and clears the flag whenever he likes, and who writes then hangs
 //! until somebody reads. A virtual processor must not hang for one of its peers, so it does not
@@ -11,8 +11,8 @@
 //!
 //! # Why no wake is lost
 //! For the sleeper nothing differs from a write: the counter went up, and its waiters were told,
-//! before [`Clapper::ring`] returned; so the argument beside the sleep protocol holds as it stands.
-//! A request is refused only for lack of room among those whose results nobody has fetched
+//! before [`SafeDoorbell::notify`] returned; so the argument beside the sleep protocol holds as it
+//! stands. A request is refused only for lack of room among those whose results were not fetched
 //! (`EAGAIN`); they are fetched then, and it is made again.
 //!
 //! # What else was tried
@@ -23,8 +23,8 @@
 //! result falls on a page that never comes; then the sleeper hangs in its own set, and the ringer
 //! in closing the eventfd. Pipes have such a lock as well.
 
-use crate::bell::Bell;
 use crate::crossings;
+use crate::doorbell::Doorbell;
 use crate::once::Once;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -42,9 +42,9 @@ const FETCH_AFTER: u32 = 16;
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
 
-/// The clapper of this process; see the module.
+/// The safe doorbell of this process; see the module.
 #[derive(Debug)]
-pub struct Clapper {
+pub struct SafeDoorbell {
     /// `None` where the kernel has no asynchronous requests, or a sandbox does not let them
     /// through: then it writes, and can be held up.
     requests: Option<Requests>,
@@ -59,22 +59,22 @@ struct Requests {
     strokes: AtomicU32,
 }
 
-impl Clapper {
-    /// This process's clapper, made at the first use. It is of no use in a forked child.
+impl SafeDoorbell {
+    /// This process's safe doorbell, made at the first use. It is of no use in a forked child.
     ///
     /// # Errors
     /// No descriptor or no memory left, or all of the machine's asynchronous requests are taken
     /// (`EAGAIN`, see `fs.aio-max-nr`).
     pub fn current() -> io::Result<&'static Self> {
-        static CLAPPER: Once<Clapper> = Once::new();
+        static CLAPPER: Once<SafeDoorbell> = Once::new();
         CLAPPER.get(|| Ok(Self { requests: Requests::new()? }))
     }
 
-    /// Rings a bell, whoever holds it. One system call, sometimes two. Never blocks, unless the
-    /// system call that it is made of is missing (see CAVEATS.md).
-    pub fn ring(&self, bell: &Bell) {
-        if !self.requests.as_ref().is_some_and(|requests| requests.strike(bell)) {
-            bell.ring();
+    /// Rings a doorbell, also a hostile peer's. One system call, sometimes two. Never blocks,
+    /// unless the system call that it is made of is missing (see CAVEATS.md).
+    pub fn notify(&self, doorbell: &Doorbell) {
+        if !self.requests.as_ref().is_some_and(|requests| requests.strike(doorbell)) {
+            doorbell.notify();
         }
     }
 }
@@ -94,15 +94,15 @@ impl Requests {
             };
         }
         let requests = Self { context, still, strokes: AtomicU32::new(0) };
-        // Rather than believe it of every kernel: a bell is rung and looked at.
-        let bell = Bell::new()?;
-        Ok((requests.strike(&bell) && bell.silence()).then_some(requests))
+        // Rather than believe it of every kernel: a doorbell is rung and looked at.
+        let doorbell = Doorbell::new()?;
+        Ok((requests.strike(&doorbell) && doorbell.silence()).then_some(requests))
     }
 
     /// One stroke. False if the kernel refuses it.
-    fn strike(&self, bell: &Bell) -> bool {
+    fn strike(&self, doorbell: &Doorbell) -> bool {
         for _ in 0..8 {
-            match self.submit(bell) {
+            match self.submit(doorbell) {
                 Ok(()) => {
                     if self.strokes.fetch_add(1, Relaxed) % FETCH_AFTER == FETCH_AFTER - 1 {
                         self.fetch();
@@ -116,13 +116,13 @@ impl Requests {
         false
     }
 
-    fn submit(&self, bell: &Bell) -> io::Result<()> {
+    fn submit(&self, doorbell: &Doorbell) -> io::Result<()> {
         // SAFETY: `iocb` is integers only, for which zero is a value.
         let mut request: libc::iocb = unsafe { std::mem::zeroed() };
         request.aio_lio_opcode = IOCB_CMD_PREAD;
         request.aio_fildes = self.still.as_raw_fd().cast_unsigned();
         request.aio_flags = IOCB_FLAG_RESFD;
-        request.aio_resfd = bell.as_fd().as_raw_fd().cast_unsigned();
+        request.aio_resfd = doorbell.as_fd().as_raw_fd().cast_unsigned();
         let mut list = [&raw mut request];
         crossings::another();
         // SAFETY: `list` points to one request, which the kernel copies; it asks for no bytes, so
@@ -171,53 +171,55 @@ mod tests {
     use crate::poll::{PollSet, Ready, Report};
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-    /// What a hostile owner makes of his bell.
-    fn block(bell: &Bell) {
-        bell.silence();
-        rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-        let flags = fcntl_getfl(bell).unwrap();
-        fcntl_setfl(bell, flags - OFlags::NONBLOCK).unwrap();
+    /// What a hostile owner makes of his doorbell.
+    fn block(doorbell: &Doorbell) {
+        doorbell.silence();
+        rustix::io::write(doorbell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let flags = fcntl_getfl(doorbell).unwrap();
+        fcntl_setfl(doorbell, flags - OFlags::NONBLOCK).unwrap();
     }
 
     #[test]
     fn strokes_are_kept_and_wake() {
-        let (clapper, bell, set) =
-            (Clapper::current().unwrap(), Bell::new().unwrap(), PollSet::new().unwrap());
-        assert!(clapper.requests.is_some(), "the kernel of this machine rings");
+        let (safe_doorbell, doorbell, set) =
+            (SafeDoorbell::current().unwrap(), Doorbell::new().unwrap(), PollSet::new().unwrap());
+        assert!(safe_doorbell.requests.is_some(), "the kernel of this machine rings");
         let mut ready = Vec::new();
-        set.add(&bell, 3, Report::EachRing).unwrap();
+        set.add(&doorbell, 3, Report::EachRing).unwrap();
         for _ in 0..1000 {
-            clapper.ring(&bell);
+            safe_doorbell.notify(&doorbell);
             set.wait(&mut ready, None);
             assert_eq!(ready, [Ready { key: 3, hung_up: false }]);
         }
-        assert!(bell.silence() && !bell.silence());
+        assert!(doorbell.silence() && !doorbell.silence());
     }
 
     #[test]
     fn a_bell_that_blocks_holds_nobody_up() {
-        let (clapper, bell) = (Clapper::current().unwrap(), Bell::new().unwrap());
-        block(&bell);
+        let (safe_doorbell, doorbell) =
+            (SafeDoorbell::current().unwrap(), Doorbell::new().unwrap());
+        block(&doorbell);
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| (0..5000).for_each(|_| clapper.ring(&bell)));
+                scope.spawn(|| (0..5000).for_each(|_| safe_doorbell.notify(&doorbell)));
             }
         });
-        assert!(bell.silence());
-        // Nor does the look at a bell that is silent.
-        assert!(!bell.silence());
+        assert!(doorbell.silence());
+        // Nor does the look at a doorbell that is silent.
+        assert!(!doorbell.silence());
     }
 
     #[test]
     fn many_ring_at_once_and_no_stroke_is_lost() {
-        let (clapper, bell) = (Clapper::current().unwrap(), Bell::new().unwrap());
+        let (safe_doorbell, doorbell) =
+            (SafeDoorbell::current().unwrap(), Doorbell::new().unwrap());
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| (0..5000).for_each(|_| clapper.ring(&bell)));
+                scope.spawn(|| (0..5000).for_each(|_| safe_doorbell.notify(&doorbell)));
             }
         });
         let mut count = [0; 8];
-        rustix::io::read(&bell, &mut count).unwrap();
+        rustix::io::read(&doorbell, &mut count).unwrap();
         assert_eq!(u64::from_ne_bytes(count), 8 * 5000);
     }
 }

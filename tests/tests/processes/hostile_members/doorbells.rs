@@ -1,4 +1,4 @@
-//! Bells that are rung and drained for ever, and stations that lie about who sleeps.
+//! Doorbells that are rung and drained for ever, and stations that lie about who sleeps.
 
 use super::receiver::fails_at_last;
 use super::{Brought, LATE_MS, Scene, Taken, sent};
@@ -21,24 +21,25 @@ fn bells_that_never_rest() {
             scope.spawn(|| {
                 let [rung, drained] = queues;
                 while !over.load(Ordering::Relaxed) {
-                    rung.bell.ring();
-                    drained.bell.ring();
-                    drained.bell.silence();
+                    rung.doorbell.notify();
+                    drained.doorbell.notify();
+                    drained.doorbell.silence();
                 }
                 // Full, and blocking.
-                let flags = rustix::fs::fcntl_getfl(&rung.bell).unwrap();
-                rustix::fs::fcntl_setfl(&rung.bell, flags & !rustix::fs::OFlags::NONBLOCK).unwrap();
-                rung.bell.silence();
-                rustix::io::write(&rung.bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+                let flags = rustix::fs::fcntl_getfl(&rung.doorbell).unwrap();
+                rustix::fs::fcntl_setfl(&rung.doorbell, flags & !rustix::fs::OFlags::NONBLOCK)
+                    .unwrap();
+                rung.doorbell.silence();
+                rustix::io::write(&rung.doorbell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
             });
-            scene.meanwhile("bells", |_| ());
+            scene.meanwhile("doorbells", |_| ());
             scene.honest[1].say("endure 300");
-            let numbers = scene.honest[0].ask("endure 300").numbers("bells");
+            let numbers = scene.honest[0].ask("endure 300").numbers("doorbells");
             scene.honest[1].hear().expect_ok("nothing to do");
             println!("    {} rounds in 300 ms, {} ms late", numbers[0], numbers[1]);
             assert!(numbers[1] < LATE_MS, "a wait of 300 ms took {} ms longer", numbers[1]);
         });
-        scene.meanwhile("bells that are full", |_| ());
+        scene.meanwhile("doorbells that are full", |_| ());
         eventually("300 ms of a quiet time take less than 150 ms of processor time", || {
             let before = processor_time(scene.honest[0].pid());
             scene.honest[0].ask("endure 300").expect_ok("a quiet time");
@@ -62,11 +63,11 @@ fn stations_that_lie() {
         let taken = Taken::at(&scene.doors[at]);
         taken.answer(&station);
         scene.honest[0].hear().expect_ok("the first one");
-        // The bell is full and blocking: who would ring it by a write would wait for ever.
-        let flags = rustix::fs::fcntl_getfl(&taken.bell).unwrap();
-        let _ = rustix::io::write(&taken.bell, &(u64::MAX - 2).to_ne_bytes());
-        let _ = rustix::io::write(&taken.bell, &1_u64.to_ne_bytes());
-        rustix::fs::fcntl_setfl(&taken.bell, flags & !rustix::fs::OFlags::NONBLOCK).unwrap();
+        // The doorbell is full and blocking: a ring by a write would wait for ever.
+        let flags = rustix::fs::fcntl_getfl(&taken.doorbell).unwrap();
+        let _ = rustix::io::write(&taken.doorbell, &(u64::MAX - 2).to_ne_bytes());
+        let _ = rustix::io::write(&taken.doorbell, &1_u64.to_ne_bytes());
+        rustix::fs::fcntl_setfl(&taken.doorbell, flags & !rustix::fs::OFlags::NONBLOCK).unwrap();
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let _at_last = AtLast(&over);
@@ -82,17 +83,17 @@ fn stations_that_lie() {
             scene.honest[0].say(&format!("send {} 3000", 2 + at));
             assert_eq!(sent(scene.honest[0].hear()), (3000, String::new()));
         });
-        // It goes with its bell.
+        // It goes with its doorbell.
         if at == 3 {
             drop(taken);
         }
         scene.meanwhile("stations", |_| ());
     }
-    // One that never answers, with a bell that is closed.
+    // A member that never answers, with a closed doorbell.
     let mut scene = Scene::new(2, 1, "");
     scene.honest[0].say("send 2 1");
-    let Taken { connection, first, file, bell } = Taken::at(&scene.doors[0]);
-    drop((first, file, bell));
+    let Taken { connection, first, file, doorbell } = Taken::at(&scene.doors[0]);
+    drop((first, file, doorbell));
     scene.honest[0].hear().expect_ok("the first one");
     assert_eq!(sent(scene.honest[0].ask("send 2 100")), (100, String::new()));
     drop(connection);
