@@ -19,9 +19,9 @@ use serde::de::DeserializeOwned;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use upcall_directory::policy::{self, Policy};
+use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
 use upcall_shm::sequence::{self, Changing};
 use upcall_shm::span::{Room, Span};
@@ -570,7 +570,7 @@ mod tests {
     use crate::object::{Creating, Verdict};
     use crate::operation::{Operation, Operations};
     use crate::types::{DataError, Place};
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use upcall_os::atomic::{AtomicBool, Ordering::Relaxed};
 
     /// Numbers that follow from a seed.
     struct Random(u64);

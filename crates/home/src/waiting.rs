@@ -214,7 +214,7 @@ pub(crate) fn until(limit: Option<Duration>, mut so: impl FnMut() -> bool) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use upcall_os::atomic::{AtomicU32, Ordering};
 
     #[test]
     fn other_user_level_threads_are_offered_the_processor_each_time() {

@@ -156,7 +156,7 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use upcall_os::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn it_waits_for_who_takes_something_and_not_for_who_does_not() {

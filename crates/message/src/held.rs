@@ -11,7 +11,7 @@ use crate::{NothingThere, Rank};
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use upcall_os::atomic::AtomicU64;
 use upcall_os::fault::{Point, point};
 use upcall_shm::direct::Kept;
 use upcall_shm::region::Shared;

@@ -11,10 +11,10 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_directory::clerk::Watched;
+use upcall_os::atomic::{AtomicBool, AtomicU64, Ordering};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
@@ -620,8 +620,8 @@ impl Watched for FarEnd {
 mod tests {
     use super::*;
     use crate::error::Lack;
-    use std::sync::atomic::AtomicU32;
     use std::thread;
+    use upcall_os::atomic::AtomicU32;
     use upcall_os::socket::Listener;
     use upcall_sched::post::Post;
     use upcall_shm::account::Account;

@@ -13,8 +13,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::poll::{PollSet, Report};
 
 /// Time for which no connection is accepted when the descriptor table is full.

@@ -13,8 +13,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::doorbell::Doorbell;
 
 /// A longer line is taken as several.

@@ -10,7 +10,7 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2, write};
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use upcall_os::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that a pipe takes whole or not at all (`PIPE_BUF`).
 const WHOLE: usize = 4096;

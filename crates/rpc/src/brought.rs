@@ -7,7 +7,7 @@ use crate::link::{Link, Segment};
 use crate::places::{NoPlace, Place};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_os::lock::Mutex;
 use upcall_sched::gate::Gate;
 use upcall_sched::{Closed, Processor, Sleeper, Until, block_unless};

@@ -473,7 +473,7 @@ impl<'a> Bytes<'a> {
             Some(words) => {
                 self.0.prefetch();
                 for cell in words {
-                    state = word(state, cell.load(std::sync::atomic::Ordering::Relaxed));
+                    state = word(state, cell.load(upcall_os::atomic::Ordering::Relaxed));
                 }
                 at = words.len() * 8;
             }

@@ -87,7 +87,7 @@ mod tests {
     use crate::value::Layout;
     use crate::value::{Get, Put};
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
     use upcall_shm::span::Room;
 
     const LIMITS: Limits = Limits { string: u64::MAX, list: u64::MAX, values: 64 << 20 };

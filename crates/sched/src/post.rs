@@ -9,8 +9,8 @@ use crate::pacing::{GiveWay, Pacing, SpinBudget};
 use crate::sleep;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
+use upcall_os::atomic::AtomicU64;
 use upcall_os::doorbell::Doorbell;
 use upcall_os::membarrier;
 use upcall_os::poll::{PollSet, Report};
@@ -258,8 +258,8 @@ impl Ringer {
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
-    use std::sync::atomic::Ordering::{Acquire, Release};
-    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use upcall_os::atomic::Ordering::{Acquire, Release};
+    use upcall_os::atomic::{AtomicBool, AtomicU64};
     use upcall_os::lock::{Mutex, MutexGuard};
 
     /// One test takes all posts.

@@ -16,9 +16,9 @@
 //! A server that lies about its places makes the servers of its own clients poll as if nobody
 //! steered, and no more.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use upcall_os::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use upcall_os::lock::Mutex;
 
 /// So many calls a lane counts before it hands them in.
