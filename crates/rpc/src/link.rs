@@ -453,8 +453,7 @@ pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
 /// do not wait for it.
 type Links = HashMap<PathBuf, Arc<Turns<Weak<Link>>>>;
 
-/// The place for the link to the domain with this socket.
-/// Names what could not be had.
+/// Makes an error of the kernel's that names the missing resource.
 fn unable(what: &'static str) -> impl Fn(io::Error) -> BindError {
     move |error| BindError::Resource { what: what.to_owned(), error }
 }
@@ -471,6 +470,7 @@ fn new_channel() -> Result<(MemoryFile, Channel), BindError> {
     Ok((memory, channel))
 }
 
+/// The place for the link to the domain with this socket.
 fn place_of(socket: &Path) -> Arc<Turns<Weak<Link>>> {
     static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
     let mut links = LINKS.get_or_init(Mutex::default).lock();
