@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,12 +28,38 @@ pub enum Case {
     In64k,
     /// 1 MiB in; the server reads every byte.
     In1m,
+    /// No argument, no result; the client sleeps before each call.
+    NullGap(Gap),
+}
+
+/// Time that a client sleeps before each call of a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Gap {
+    /// 20 µs.
+    Us20,
+    /// 200 µs.
+    Us200,
+    /// 1 ms.
+    Ms1,
+    /// 5 ms.
+    Ms5,
 }
 
 impl Case {
     /// Every case, in the order of the report.
-    pub const ALL: [Case; 7] =
-        [Case::Null, Case::Add, Case::BigIn, Case::BigInOut, Case::In4k, Case::In64k, Case::In1m];
+    pub const ALL: [Case; 11] = [
+        Case::Null,
+        Case::Add,
+        Case::BigIn,
+        Case::BigInOut,
+        Case::In4k,
+        Case::In64k,
+        Case::In1m,
+        Case::NullGap(Gap::Us20),
+        Case::NullGap(Gap::Us200),
+        Case::NullGap(Gap::Ms1),
+        Case::NullGap(Gap::Ms5),
+    ];
 
     /// The name in records and on the command line.
     pub fn name(self) -> &'static str {
@@ -44,13 +71,37 @@ impl Case {
             Case::In4k => "in-4k",
             Case::In64k => "in-64k",
             Case::In1m => "in-1m",
+            Case::NullGap(Gap::Us20) => "null-gap-20us",
+            Case::NullGap(Gap::Us200) => "null-gap-200us",
+            Case::NullGap(Gap::Ms1) => "null-gap-1ms",
+            Case::NullGap(Gap::Ms5) => "null-gap-5ms",
+        }
+    }
+
+    /// Time that the client sleeps before each call. `None` if the calls follow each other.
+    pub fn gap(self) -> Option<Duration> {
+        match self {
+            Case::NullGap(Gap::Us20) => Some(Duration::from_micros(20)),
+            Case::NullGap(Gap::Us200) => Some(Duration::from_micros(200)),
+            Case::NullGap(Gap::Ms1) => Some(Duration::from_millis(1)),
+            Case::NullGap(Gap::Ms5) => Some(Duration::from_millis(5)),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the case runs in a setting. Calls after a gap are of use only if the server
+    /// parks, and null calls only without pinned processors.
+    pub fn is_for(self, placement: Placement, mode: Mode) -> bool {
+        match self.gap() {
+            Some(_) => mode == Mode::Parked,
+            None => placement != Placement::Unpinned || self == Case::Null,
         }
     }
 
     /// Bytes of payload that the client writes afresh for each call.
     pub fn bytes(self) -> usize {
         match self {
-            Case::Null | Case::Add => 0,
+            Case::Null | Case::NullGap(_) | Case::Add => 0,
             Case::BigIn | Case::BigInOut => BIG,
             Case::In4k => 4 << 10,
             Case::In64k => 64 << 10,
@@ -74,6 +125,8 @@ pub enum Placement {
     TwoCores,
     /// Both on the same processor.
     OneCore,
+    /// Nothing is pinned, and each system has its default settings.
+    Unpinned,
 }
 
 /// How the server waits for calls.
@@ -86,12 +139,13 @@ pub enum Mode {
     Parked,
 }
 
-/// The four settings in which every case runs, in the order of the report.
-pub const SETTINGS: [(Placement, Mode); 4] = [
+/// The settings in which cases run, in the order of the report ([`Case::is_for`]).
+pub const SETTINGS: [(Placement, Mode); 5] = [
     (Placement::TwoCores, Mode::Polling),
     (Placement::OneCore, Mode::Polling),
     (Placement::TwoCores, Mode::Parked),
     (Placement::OneCore, Mode::Parked),
+    (Placement::Unpinned, Mode::Parked),
 ];
 
 impl Placement {
@@ -100,6 +154,7 @@ impl Placement {
         match self {
             Placement::TwoCores => "two-cores",
             Placement::OneCore => "one-core",
+            Placement::Unpinned => "unpinned",
         }
     }
 }
@@ -153,7 +208,8 @@ impl FromStr for Case {
 impl FromStr for Placement {
     type Err = UnknownName;
     fn from_str(s: &str) -> Result<Self, UnknownName> {
-        find("placement", &[Placement::TwoCores, Placement::OneCore], Placement::name, s)
+        let all = [Placement::TwoCores, Placement::OneCore, Placement::Unpinned];
+        find("placement", &all, Placement::name, s)
     }
 }
 
@@ -202,7 +258,8 @@ mod tests {
         let error = "in-2k".parse::<Case>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "no case `in-2k`; known: null, add, bigin, biginout, in-4k, in-64k, in-1m"
+            "no case `in-2k`; known: null, add, bigin, biginout, in-4k, in-64k, in-1m, \
+             null-gap-20us, null-gap-200us, null-gap-1ms, null-gap-5ms"
         );
     }
 }

@@ -398,6 +398,7 @@ impl<C: ClientSide> Driver<C> {
         self.payload.resize(case.bytes(), 0);
         match case {
             Case::Null => self.measure(count, most, |client, _, _| client.null()),
+            Case::NullGap(_) => self.after_gaps(count, most, case.gap().unwrap_or_default()),
             Case::Add => self.measure(count, most, |client, _, seed| {
                 let (a, b) = (seed as i32, (seed >> 7) as i32);
                 check(client.add(a, b)?, a.wrapping_add(b))
@@ -418,6 +419,24 @@ impl<C: ClientSide> Driver<C> {
                 })
             }
         }
+    }
+
+    /// Null calls, each after a sleep of `gap`, which is not measured; fewer than `count` if they
+    /// take longer than `most`. The mean is that of the same calls.
+    fn after_gaps(&mut self, count: usize, most: Duration, gap: Duration) -> Outcome<Summary> {
+        // The kernel's timers are exact to 50 µs otherwise.
+        rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
+        let begun = Instant::now();
+        let mut samples = Vec::with_capacity(count);
+        while samples.len() < count && (samples.len() < LEAST || begun.elapsed() < most) {
+            thread::sleep(gap);
+            let before = self.clock.read();
+            self.client.null()?;
+            samples.push(self.clock.read().wrapping_sub(before));
+        }
+        let sum: u64 = samples.iter().sum();
+        let mean_ns = self.clock.ns(sum) / samples.len() as f64;
+        Ok(Summary::of(&mut samples, &self.clock, mean_ns))
     }
 
     #[inline(always)]
@@ -444,6 +463,9 @@ impl<C: ClientSide> Driver<C> {
         Ok(Summary::of(&mut samples, clock, mean_ns))
     }
 }
+
+/// Minimum number of calls after gaps.
+const LEAST: usize = 4;
 
 /// Does 0 to `count` in parts, until all is done or `most` is over: the clock is looked at between
 /// parts only, which is too seldom to be seen in the figures. Says how much was done; the first

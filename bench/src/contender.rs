@@ -78,12 +78,15 @@ impl Contender {
         self.modes.contains(&mode)
     }
 
-    /// The processors of server and client, from the run's first and second.
-    pub fn processors(&self, placement: Placement, first: usize, second: usize) -> (usize, usize) {
-        if placement == Placement::OneCore || self.hand_off {
-            (first, first)
-        } else {
-            (second, first)
+    /// The processors of server and client, from all processors of the run.
+    pub fn processors(&self, placement: Placement, all: &[usize]) -> [Vec<usize>; 2] {
+        let first = all.get(..1).unwrap_or_default().to_vec();
+        let second = all.get(1..2).map_or_else(|| first.clone(), <[usize]>::to_vec);
+        match placement {
+            _ if self.hand_off => [first.clone(), first],
+            Placement::OneCore => [first.clone(), first],
+            Placement::TwoCores => [second, first],
+            Placement::Unpinned => [all.to_vec(), all.to_vec()],
         }
     }
 }
@@ -94,8 +97,11 @@ mod tests {
 
     #[test]
     fn a_hand_off_stays_on_one_processor() {
-        assert_eq!(LIMITS[0].processors(Placement::TwoCores, 0, 1), (1, 0));
-        assert_eq!(LIMITS[1].processors(Placement::TwoCores, 0, 1), (0, 0));
-        assert_eq!(UPCALL.processors(Placement::OneCore, 0, 1), (0, 0));
+        let all = [3, 5, 7];
+        assert_eq!(LIMITS[0].processors(Placement::TwoCores, &all), [[5], [3]]);
+        assert_eq!(LIMITS[1].processors(Placement::TwoCores, &all), [[3], [3]]);
+        assert_eq!(LIMITS[1].processors(Placement::Unpinned, &all), [[3], [3]]);
+        assert_eq!(UPCALL.processors(Placement::OneCore, &all), [[3], [3]]);
+        assert_eq!(UPCALL.processors(Placement::Unpinned, &all), [all, all]);
     }
 }

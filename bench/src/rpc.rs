@@ -22,7 +22,7 @@ use crate::output;
 use crate::pair::{Pair, Spec};
 use crate::peers;
 pub use crate::peers::UnknownPeer;
-use crate::place::Cpus;
+use crate::place::{self, Cpus};
 use crate::process::ChildError;
 use crate::programs::Programs;
 use crate::progress::Progress;
@@ -143,6 +143,8 @@ struct Plan {
     total: Duration,
     /// Of measuring in one turn, and of warming up before.
     turn: Duration,
+    /// Sum of the gaps before the calls of one turn.
+    gaps: Duration,
     warm_up: Duration,
     idle: Duration,
     most_rounds: usize,
@@ -155,12 +157,21 @@ impl Plan {
         let ms = Duration::from_millis;
         if options.quick {
             let total = ms(10_000) + ms(6_000) * peers as u32;
-            Plan { total, turn: ms(12), warm_up: ms(3), idle: ms(200), most_rounds: 3, binds: 20 }
+            Plan {
+                total,
+                turn: ms(12),
+                gaps: ms(30),
+                warm_up: ms(3),
+                idle: ms(200),
+                most_rounds: 3,
+                binds: 20,
+            }
         } else {
-            let total = ms(48_000) + ms(30_000) * peers as u32;
+            let total = ms(52_000) + ms(32_000) * peers as u32;
             Plan {
                 total,
                 turn: ms(50),
+                gaps: ms(150),
                 warm_up: ms(10),
                 idle: ms(1000),
                 most_rounds: 9,
@@ -189,6 +200,13 @@ impl Measure {
     fn all() -> impl Iterator<Item = Measure> {
         let latency = Case::ALL.into_iter().map(Measure::Latency);
         latency.chain(THREADS.into_iter().map(Measure::Throughput)).chain([Measure::Bind])
+    }
+
+    fn is_for(self, placement: Placement, mode: Mode) -> bool {
+        match self {
+            Measure::Latency(case) => case.is_for(placement, mode),
+            Measure::Throughput(_) | Measure::Bind => placement != Placement::Unpinned,
+        }
     }
 
     fn name(self) -> String {
@@ -226,7 +244,9 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
             continue;
         }
         groups.extend(
-            Measure::all().filter(|m| options.only.case(&m.name())).map(|m| (placement, mode, m)),
+            Measure::all()
+                .filter(|m| m.is_for(placement, mode) && options.only.case(&m.name()))
+                .map(|m| (placement, mode, m)),
         );
     }
 
@@ -235,6 +255,7 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     let plan = Plan::of(options, peers.len());
     let mut runner = Runner {
         cpus,
+        allowed: place::allowed().map_err(RunError::System)?,
         contenders,
         programs: &programs,
         scratch: &scratch,
@@ -275,6 +296,8 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
 /// A run under way.
 struct Runner<'a> {
     cpus: Cpus,
+    /// All processors that this process may run on.
+    allowed: Vec<usize>,
     contenders: Vec<Contender>,
     programs: &'a Programs,
     scratch: &'a Scratch,
@@ -305,6 +328,8 @@ impl<'a> Runner<'a> {
                 // What everything else is told in, and the shortest: its ratios need the most
                 // rounds.
                 Measure::Latency(Case::Null) => 3.0 * running(false),
+                // Most of the time is gaps.
+                Measure::Latency(Case::NullGap(_)) => 1.5 * running(false),
                 Measure::Latency(_) => running(false),
                 Measure::Throughput(_) => 0.5 * running(false),
                 Measure::Bind => running(true),
@@ -473,6 +498,14 @@ impl<'a> Runner<'a> {
                 // The first calls bind, fault pages in and so on; the second few warm up and say
                 // how long a call is.
                 let most = self.plan.most();
+                if let Some(gap) = case.gap() {
+                    pair.latency(Case::Null, 4, most)?;
+                    let count = gaps_in(self.plan.gaps, gap);
+                    pair.latency(case, 4, most)?;
+                    let found = pair.latency(case, count, 4 * self.plan.gaps + most)?;
+                    pair.end()?;
+                    return Ok(Some(Found::Latency(found)));
+                }
                 let first = pair.latency(case, 4, most)?.mean_ns;
                 let warm =
                     pair.latency(case, calls_in(self.plan.warm_up, first, 4, 2_000), most)?.mean_ns;
@@ -544,14 +577,13 @@ impl<'a> Runner<'a> {
         mode: Mode,
     ) -> Result<Pair<'a>, ChildError> {
         self.pairs += 1;
-        let second = self.cpus.second.unwrap_or(self.cpus.first);
-        let (server, client) = contender.processors(placement, self.cpus.first, second);
+        let [server, client] = contender.processors(placement, &self.allowed);
         let spec = Spec {
             exe: self.programs.path(contender.program),
             system: contender.name,
             placement,
             mode,
-            cpus: (&[server], &[client]),
+            cpus: (&server, &client),
             dir: self.scratch.dir.join(self.pairs.to_string()),
         };
         Pair::start(&spec, self.interrupted)
@@ -593,9 +625,21 @@ pub(crate) fn calls_in(time: Duration, ns: f64, least: u64, most: u64) -> u64 {
     ((time.as_nanos() as f64 / 2.0 / ns.max(1.0)) as u64).clamp(least, most)
 }
 
+/// Number of calls whose gaps fill `time`.
+fn gaps_in(time: Duration, gap: Duration) -> u64 {
+    let gaps = time.as_nanos() / gap.as_nanos().max(1);
+    u64::try_from(gaps).unwrap_or(u64::MAX).clamp(20, 1000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gaps_fill_the_time_within_limits() {
+        let (us, ms) = (Duration::from_micros, Duration::from_millis);
+        assert_eq!([us(20), ms(1), ms(50)].map(|gap| gaps_in(ms(200), gap)), [1000, 200, 20]);
+    }
 
     #[test]
     fn counts_fill_the_time_within_limits() {

@@ -153,7 +153,7 @@ pub struct RpcArgs {
     /// Only this case, for example `null` or `null-t32`; may be repeated.
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
-    /// Only this placement: `two-cores` or `one-core`.
+    /// Only this placement: `two-cores`, `one-core` or `unpinned`.
     #[arg(long = "placement", value_name = "NAME")]
     placements: Vec<Placement>,
     /// Only this mode: `polling` or `parked`.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use upcall::{Bytes, Pacing, Server};
-use upcall_bench::case::{BIG, Mode};
+use upcall_bench::case::{BIG, Mode, Placement};
 use upcall_bench::child::{Binds, ClientSide, Halves, Outcome, Place, Ready, System, Throughput};
 use upcall_bench::lrpc::{DEFAULT, ONE};
 use upcall_bench::payload::{Checksum, answer};
@@ -24,7 +24,7 @@ pub trait Waits: Send + 'static {
     /// Whether one caller is a kernel thread; otherwise any number are user-level threads.
     const KERNEL: bool;
     /// Of server and client.
-    fn pacing(mode: Mode) -> Pacing;
+    fn pacing(place: &Place) -> Pacing;
 
     /// Virtual processors of a server that may use so many.
     fn processors(cpus: usize) -> usize {
@@ -45,11 +45,17 @@ impl Waits for AsTold {
     const NAME: &'static str = "upcall";
     const KERNEL: bool = false;
 
-    fn pacing(mode: Mode) -> Pacing {
-        match mode {
-            Mode::Polling => Pacing::Poll,
-            Mode::Parked => Pacing::Sleep,
+    fn pacing(place: &Place) -> Pacing {
+        match (place.placement, place.mode) {
+            // Programs that set nothing.
+            (Placement::Unpinned, _) => Pacing::default(),
+            (_, Mode::Polling) => Pacing::Poll,
+            (_, Mode::Parked) => Pacing::Sleep,
         }
+    }
+
+    fn processors(_: usize) -> usize {
+        1
     }
 }
 
@@ -57,7 +63,7 @@ impl Waits for ByDefault {
     const NAME: &'static str = DEFAULT;
     const KERNEL: bool = true;
 
-    fn pacing(_: Mode) -> Pacing {
+    fn pacing(_: &Place) -> Pacing {
         Pacing::default()
     }
 }
@@ -106,7 +112,7 @@ impl Waits for OneByDefault {
     const NAME: &'static str = ONE;
     const KERNEL: bool = true;
 
-    fn pacing(_: Mode) -> Pacing {
+    fn pacing(_: &Place) -> Pacing {
         Pacing::default()
     }
 
@@ -122,7 +128,7 @@ impl<W: Waits> System for Upcall<W> {
     fn serve(place: &Place, ready: Ready) -> Outcome<()> {
         let server = Server::new()
             .export(&name_in(&place.dir), tests::export(Answers))
-            .pacing(W::pacing(place.mode));
+            .pacing(W::pacing(place));
         let server = server.processors(W::processors(place.cpus.len())).start()?;
         let stop = ready.announce_stoppable();
         stop.wait();
@@ -132,10 +138,10 @@ impl<W: Waits> System for Upcall<W> {
 
     fn connect(place: &Place) -> Outcome<Client<W>> {
         let tests = tests::Tests::bind(&name_in(&place.dir))?;
-        tests.set_pacing(W::pacing(place.mode));
+        tests.set_pacing(W::pacing(place));
         Ok(Client {
             tests,
-            pacing: W::pacing(place.mode),
+            pacing: W::pacing(place),
             name: name_in(&place.dir),
             waits: PhantomData,
         })
