@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the structure of the crates: import circles, and the one door to atomics.
+"""Checks the structure of the crates: import circles, names of types, and the one door to atomics.
 
-usage: tests/structure.py [--why] [CRATE…]
+usage: tests/structure.py [--why] [--names] [CRATE…]
 
 A module imports another one if its code names it by a path that starts with `crate::`, `super::`
 or `self::`, or by the name of a child module. Re-exports are followed to the module that has the
@@ -10,6 +10,10 @@ item. Tests within a module (`#[cfg(test)]`) do not count, and neither does `mod
 A circle is a set of modules each of which reaches every other one by imports. MOST is the largest
 circle that a crate may have. ALLOWED has the crates that are not there yet, with today's size,
 which may shrink only.
+
+A type (struct, enum, union, trait or alias) has a name of its own among all crates and bindings.
+tests/structure.names has the names that are defined more than once, each with today's number of
+definitions, which may shrink only. `--names` prints what the file would say now.
 
 Crates above `os` take atomics from `upcall_os::atomic` alone, so that a model checker can replace
 them. DIRECT has the files that name `std::sync::atomic`, each with its reason. clippy's disallowed
@@ -22,6 +26,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+NAMES = ROOT / "tests/structure.names"
 MOST = 4
 DOORED = ["directory", "home", "message", "net", "pvm", "rpc", "sched", "shm"]
 DIRECT = {
@@ -189,9 +194,41 @@ def past_the_door() -> int:
     return len(named ^ DIRECT.keys())
 
 
+def type_names(crates: list[Crate]) -> dict[str, list[str]]:
+    """Each name of a type with the modules that define it."""
+    kinds = r"^(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|union|trait|type)\s+([A-Z]\w*)"
+    found: dict[str, list[str]] = {}
+    for crate in crates:
+        for module, code in crate.code.items():
+            if not module.endswith("_tests"):
+                for name in re.findall(kinds, code, re.M):
+                    found.setdefault(name, []).append(f"{crate.name}::{module}".rstrip(":"))
+    return found
+
+
+def names_twice(crates: list[Crate], show: bool) -> int:
+    """Prints the names that are defined more often than NAMES allows, or less often."""
+    found = {name: modules for name, modules in type_names(crates).items() if len(modules) > 1}
+    if show:
+        for name, modules in sorted(found.items()):
+            print(name, len(modules))
+        return 0
+    allowed = {name: int(count) for name, count in map(str.split, NAMES.read_text().splitlines())}
+    wrong = 0
+    for name in sorted(found.keys() | allowed.keys()):
+        modules, most = found.get(name, []), allowed.get(name, 1)
+        if len(modules) > most:
+            print(f"{name}: {len(modules)} types have this name, {most} may; rename one of " + ", ".join(modules))
+        elif most > 1 and len(modules) < most:
+            print(f"{name}: {max(len(modules), 1)} types have this name; {NAMES.name} says {most}: lower it")
+        wrong += len(modules) > most or most > 1 and len(modules) < most
+    return wrong
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("crates", nargs="*", metavar="CRATE", help="only these, as `rpc` or `bindings/c`")
+    parser.add_argument("--names", action="store_true", help="print what tests/structure.names would say now")
     parser.add_argument("--why", action="store_true", help="print the imports within each circle")
     options = parser.parse_args()
     folders = [path.parent for path in sorted(ROOT.glob("**/Cargo.toml"))
@@ -199,7 +236,11 @@ def main() -> int:
     crates = {crate.name: crate for crate in map(Crate, folders)}
     if unknown := [name for name in options.crates if name not in crates]:
         parser.error(f"no crate {unknown[0]!r}; there are {', '.join(crates)}")
-    wrong = 0 if options.crates else past_the_door()
+    own = [crate for crate, folder in zip(crates.values(), folders)
+           if folder.relative_to(ROOT).parts[0] in ("crates", "bindings")]
+    if options.names:
+        return names_twice(own, show=True)
+    wrong = 0 if options.crates else past_the_door() + names_twice(own, show=False)
     for crate in [crates[name] for name in options.crates or crates]:
         graph = crate.imports()
         found = circles(graph)
