@@ -171,6 +171,31 @@ impl small::Serve for Object {
 pub struct Latch {
     held: Mutex<Held>,
     changed: Condvar,
+    /// Blocks the kernel threads of the handlers, if there is one.
+    blocked: Option<Gate>,
+}
+
+/// A gate at which kernel threads wait: the number of them that may leave.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(std::sync::Arc<(std::sync::Mutex<u64>, std::sync::Condvar)>);
+
+impl Gate {
+    fn pass(&self) {
+        let (may_leave, changed) = &*self.0;
+        let waiting = may_leave.lock().expect("no panic with the lock");
+        let left = changed.wait_while(waiting, |may_leave| *may_leave == 0);
+        *left.expect("no panic with the lock") -= 1;
+    }
+
+    /// Lets `count` of them out.
+    ///
+    /// # Panics
+    /// A thread panicked with the lock.
+    pub fn let_out(&self, count: u64) {
+        let (may_leave, changed) = &*self.0;
+        *may_leave.lock().expect("no panic with the lock") += count;
+        changed.notify_all();
+    }
 }
 
 #[derive(Default)]
@@ -188,11 +213,22 @@ impl std::fmt::Debug for Latch {
 }
 
 impl Latch {
+    /// A latch whose handlers block their kernel thread, at `gate`.
+    pub fn that_blocks(gate: Gate) -> Self {
+        Self { blocked: Some(gate), ..Self::default() }
+    }
+
     fn come_in(&self, newest: u64) {
         let mut held = self.held.lock();
         held.came_in += 1;
         held.newest = newest;
         held.inside += 1;
+        if let Some(gate) = &self.blocked {
+            drop(held);
+            gate.pass();
+            self.held.lock().inside -= 1;
+            return;
+        }
         held = self.changed.wait_while(held, |held| held.may_leave == 0);
         held.may_leave -= 1;
         held.inside -= 1;
@@ -221,6 +257,9 @@ impl latch::Serve for Latch {
         self.held.lock().inside
     }
     fn let_out(&self, count: u64) {
+        if let Some(gate) = &self.blocked {
+            return gate.let_out(count);
+        }
         self.held.lock().may_leave += count;
         self.changed.notify_all();
     }

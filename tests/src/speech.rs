@@ -22,7 +22,7 @@ use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::Station;
 
 /// The version that this program speaks.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// A client's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -66,6 +66,7 @@ pub enum Request {
     },
     List,
     Tallies,
+    Stalled,
 }
 
 /// A server's answer.

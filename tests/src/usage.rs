@@ -157,7 +157,10 @@ pub fn come_to_rest(what: &str, pids: &[u32], window: Duration, most: Duration) 
         let used = spent()
             .into_iter()
             .zip(before)
-            .map(|(after, before)| Duration::from_nanos(after - before));
+            // A thread that has ended took its time with it: then the window does not count.
+            .map(|(after, before)| {
+                after.checked_sub(before).map_or(Duration::MAX, Duration::from_nanos)
+            });
         let restless = pids.iter().zip(used).filter(|(_, used)| *used >= most);
         let texts: Vec<String> =
             restless.map(|(pid, used)| format!("process {pid} used {used:?}")).collect();

@@ -111,7 +111,7 @@ fn all_go_well(trial: &Trial, calls: u64) -> bool {
 }
 
 /// System calls by name, with their numbers on this machine.
-const NUMBERS: [(&str, i64); 10] = [
+const NUMBERS: [(&str, i64); 11] = [
     ("mprotect", 10),
     ("mremap", 25),
     ("madvise", 28),
@@ -122,6 +122,7 @@ const NUMBERS: [(&str, i64); 10] = [
     ("io_submit", 209),
     ("membarrier", 324),
     ("sched_setattr", 314),
+    ("sched_yield", 24),
 ];
 
 /// A filter under which these calls, named with commas between, fail with `EPERM`, or with `ENOSYS`

@@ -278,6 +278,10 @@ upcall_server *upcall_server_new(void);
 void upcall_server_free(upcall_server *server);
 /* How many processors, which are kernel threads, run calls: 1 at first, at most 32. */
 void upcall_server_set_processors(upcall_server *server, size_t count);
+/* Maximum number of spare processors, which are further kernel threads: 15 at first. They take over while functions of the server
+ * block. So the functions run concurrently, even with one processor; with one processor and 0 spares they do not, and
+ * calls wait for a function that blocks. */
+void upcall_server_set_spare_processors(upcall_server *server, size_t most);
 /* What they do while there is nothing to do. */
 void upcall_server_set_pacing(upcall_server *server, upcall_pacing pacing);
 /* The size of the stacks of calls: at least 64 KiB. */

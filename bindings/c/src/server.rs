@@ -299,6 +299,12 @@ pub unsafe extern "C" fn upcall_server_set_processors(server: *mut CServer, coun
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_server_set_spare_processors(server: *mut CServer, most: usize) {
+    // SAFETY: by the header.
+    unsafe { change(server, |server| server.spare_processors(most)) }
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_set_pacing(server: *mut CServer, number: u32) {
     // SAFETY: by the header.
     unsafe { change(server, |server| server.pacing(pacing(number))) }

@@ -136,11 +136,23 @@ pub fn waits() -> Option<Waits> {
     (found == 0).then_some(Waits { blocked, read, mapped })
 }
 
-/// Offers the processor to any other runnable kernel thread.
+/// Returns `true` if the kernel thread `tid` of this process sleeps or waits in the kernel, and
+/// `false` if it runs or could run. `None` if the kernel does not tell: the thread has ended, or
+/// there is no `/proc`.
+pub fn is_blocked(tid: u32) -> Option<bool> {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
+    // The name, in parentheses, may contain anything.
+    let state = status.rsplit_once(')')?.1.trim_start().chars().next()?;
+    Some(state != 'R')
+}
+
+/// Offers the processor to any other runnable kernel thread. Does nothing if the kernel refuses.
 #[inline]
 pub fn give_way() {
     crossings::another();
-    rustix::thread::sched_yield();
+    // Not by rustix, which asserts that the call does not fail: a filter may refuse it.
+    // SAFETY: no pointers.
+    unsafe { libc::sched_yield() };
 }
 
 /// Asks the kernel to let the calling thread run in short slices (0.1 ms, from Linux 6.12): then

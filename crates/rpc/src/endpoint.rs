@@ -209,10 +209,15 @@ pub struct Server {
     group: Option<Group>,
     pacing: Pacing,
     processors: usize,
+    spare_processors: usize,
     ceilings: Ceilings,
     stack_size: Option<usize>,
     listens: Vec<Listen>,
 }
+
+/// Maximum number of spare processors of a server by default. With its one processor, up to 16
+/// handlers block at once.
+const SPARES: usize = 15;
 
 impl Default for Server {
     fn default() -> Self {
@@ -223,6 +228,7 @@ impl Default for Server {
             group: None,
             pacing: Pacing::Adaptive,
             processors: 1,
+            spare_processors: SPARES,
             ceilings: Ceilings::default(),
             stack_size: None,
             listens: Vec::new(),
@@ -304,11 +310,37 @@ impl Server {
         self
     }
 
-    /// How many virtual processors run calls; at least one, at most 32. All servers and callers of
-    /// a process together have 32: if fewer are left than this, the server does not start.
+    /// How many virtual processors run calls as long as no handler blocks; at least one, at most 32,
+    /// and one unless this is called. All servers and callers of a process together have 32: if
+    /// fewer are left than this, the server does not start.
     #[must_use]
     pub fn processors(mut self, count: usize) -> Self {
         self.processors = count.clamp(1, upcall_sched::domain::MOST_PROCESSORS);
+        self
+    }
+
+    /// Sets the maximum number of spare virtual processors, in place of 15. Spares take over while
+    /// handlers block.
+    ///
+    /// A handler blocks its virtual processor while it sleeps, or waits in the kernel or for a lock of
+    /// `std`. If a call waits for that virtual processor for 0.5 ms, another one takes
+    /// over after 0.5 ms more, until the handler returns. For this the server starts further kernel
+    /// threads, one after the other, and keeps them until it ends. Handlers of a server therefore run
+    /// concurrently, even if the server has only one virtual processor.
+    ///
+    /// A client with as many calls under way as virtual processors are left gets no more of them: one
+    /// client blocks at most half of them. While all are blocked, calls wait.
+    ///
+    /// Spares do not take over for a handler that computes: only other virtual processors of the
+    /// server do ([`Server::processors`]).
+    ///
+    /// With 0 the server starts no further kernel threads, and calls wait for a handler that blocks
+    /// the only virtual processor. Calls also wait if the kernel refuses `membarrier` or another
+    /// thread, or if only 8 of the process's 32 virtual processors are left. Calls by TCP are served
+    /// by the virtual processors that the server was started with.
+    #[must_use]
+    pub fn spare_processors(mut self, most: usize) -> Self {
+        self.spare_processors = most;
         self
     }
 
@@ -421,6 +453,16 @@ impl Server {
         };
         let processors = Processors::new(self.processors, self.pacing)
             .map_err(unable("the virtual processors"))?;
+        let scheduler = upcall_thread::Processors::new()
+            .count(self.processors)
+            .most_work(self.ceilings.calls / self.processors);
+        let scheduler = match self.stack_size {
+            Some(bytes) => scheduler.stack_size(bytes).work_stack_size(bytes),
+            None => scheduler,
+        };
+        processors
+            .enable_takeover(self.spare_processors, self.ceilings.calls, scheduler.clone())
+            .map_err(unable("the timer of the virtual processors"))?;
         let tallies = Tallies::new(self.processors).map_err(unable("the memory of the tallies"))?;
         let endpoint = Arc::new(Endpoint {
             path,
@@ -439,35 +481,54 @@ impl Server {
         let door = Arc::new(AtDoor { endpoint: endpoint.clone(), listener });
         let key =
             clerk.watch(door, Report::WhileReadable).map_err(unable("the domain's socket"))?;
+        let stalls = clerk
+            .watch(Arc::new(StallTimer(endpoint.processors.clone())), Report::EachRing)
+            .map_err(unable("the timer of the virtual processors"));
+        let stalls = stalls.inspect_err(|_| clerk.forget(key))?;
         Ok(Open {
             endpoint,
             key,
+            stalls,
             names: Vec::new(),
             past: Vec::new(),
             exports: self.exports,
-            count: self.processors,
-            calls: self.ceilings.calls,
-            stack_size: self.stack_size,
+            scheduler,
             closed: false,
         })
+    }
+}
+
+/// Makes the clerk check for stalled virtual processors.
+struct StallTimer(Processors);
+
+impl Watched for StallTimer {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.stall_timer().unwrap_or_else(|| unreachable!("takeover is enabled before"))
+    }
+
+    fn happened(&self, _hung_up: bool) -> bool {
+        self.0.check_stalls();
+        true
+    }
+
+    fn failed(&self) -> bool {
+        true
     }
 }
 
 /// A server whose door is open. Dropped, it closes the door and ends its clients' bindings.
 struct Open {
     endpoint: Arc<Endpoint>,
+    /// The clerk's keys, of the door and of the timer for stalled processors.
     key: u64,
+    stalls: u64,
     /// Those entered in the folder.
     names: Vec<String>,
     /// Those taken out of it: what serves them is dropped at the very end.
     past: Vec<Arc<Entry>>,
     /// Those to be entered.
     exports: Vec<(String, Export)>,
-    count: usize,
-    /// The most at once.
-    calls: usize,
-    /// Of the stacks that they run on.
-    stack_size: Option<usize>,
+    scheduler: upcall_thread::Processors,
     closed: bool,
 }
 
@@ -475,14 +536,7 @@ impl Open {
     /// Begins to serve, then enters the names, says that it is ready, and goes on until it is
     /// stopped and its last call has ended.
     fn serve(mut self, ready: impl FnOnce()) -> Result<(), ServeError> {
-        let idle = Arc::new(self.endpoint.processors.clone());
-        let mut processors = upcall_thread::Processors::new()
-            .count(self.count)
-            .most_work(self.calls / self.count)
-            .idle(idle);
-        if let Some(bytes) = self.stack_size {
-            processors = processors.stack_size(bytes).work_stack_size(bytes);
-        }
+        let processors = self.scheduler.clone().idle(Arc::new(self.endpoint.processors.clone()));
         let unable = |error| ServeError::Resource { what: "the virtual processors".into(), error };
         let served = processors.run(|| {
             let begun = self.endpoint.processors.check().map_err(unable);
@@ -532,6 +586,10 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.close();
+        if let Ok(clerk) = Clerk::current() {
+            clerk.forget(self.stalls);
+        }
+        self.endpoint.processors.end_spares();
         self.endpoint.keeper.leave();
         self.past.drain(..).for_each(let_go_alone);
     }

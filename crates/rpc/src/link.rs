@@ -59,7 +59,7 @@ pub(crate) struct Link {
     ended: Mutex<Vec<u16>>,
     ids: Mutex<u16>,
     /// The clerk's keys: of the connection, and of the process.
-    watching: OnceLock<(u64, Option<u64>)>,
+    takeover: OnceLock<(u64, Option<u64>)>,
 }
 
 /// The control connection; one exchange at a time.
@@ -252,6 +252,27 @@ impl Control {
                 }
             }
         }
+    }
+}
+
+impl upcall_sched::caller::ServerClerk for Control {
+    fn open_lane(
+        &self,
+        number: u16,
+        vp: Option<(u16, &Doorbell)>,
+        until: Instant,
+    ) -> io::Result<()> {
+        let doorbell: Vec<_> = vp.iter().map(|(_, doorbell)| doorbell.as_fd()).collect();
+        let request = ClientRequest::OpenLane { number, vp: vp.as_ref().map(|(vp, _)| *vp) };
+        self.notify_by(until, request, &doorbell).map_err(|error| match error {
+            NoExchange::Closed => io::ErrorKind::BrokenPipe.into(),
+            NoExchange::TimedOut => io::ErrorKind::TimedOut.into(),
+            error => io::Error::other(format!("{error:?}")),
+        })
+    }
+
+    fn report_stall(&self) {
+        let _ = self.notify_by(Instant::now(), ClientRequest::Stalled, &[]);
     }
 }
 
@@ -583,19 +604,8 @@ impl Link {
             error => BindError::Protocol { what: error.to_string() },
         })?;
         let doorbell = Doorbell::adopt(doorbell).map_err(unable("the server's doorbell"))?;
-        let opener = control.clone();
-        let open_lane =
-            Box::new(move |number: u16, vp: Option<(u16, &Doorbell)>, ends: Instant| {
-                let doorbell: Vec<_> = vp.iter().map(|(_, doorbell)| doorbell.as_fd()).collect();
-                let request =
-                    ClientRequest::OpenLane { number, vp: vp.as_ref().map(|(vp, _)| *vp) };
-                opener.notify_by(ends, request, &doorbell).map_err(|error| match error {
-                    NoExchange::Closed => io::ErrorKind::BrokenPipe.into(),
-                    NoExchange::TimedOut => io::ErrorKind::TimedOut.into(),
-                    error => io::Error::other(format!("{error:?}")),
-                })
-            });
-        let channel = CallerChannel::new(channel, station, peer.pid, home, doorbell, open_lane);
+        let of_server = control.clone();
+        let channel = CallerChannel::new(channel, station, peer.pid, home, doorbell, of_server);
         let places = Arc::<Places>::default();
         let of_channel = places.clone();
         channel.when_closed(Box::new(move || of_channel.close()));
@@ -607,9 +617,9 @@ impl Link {
             segments: Mutex::default(),
             ended: Mutex::default(),
             ids: Mutex::new(FIRST + 1),
-            watching: OnceLock::new(),
+            takeover: OnceLock::new(),
         });
-        link.watch(clerk).map_err(unable("watching the server"))?;
+        link.watch(clerk).map_err(unable("takeover the server"))?;
         point(Point::ClientOpened);
         let (answer, _) = binding.and_then(|serial| talk.hear(serial)).map_err(failed)?;
         Ok((link, FIRST, answer))
@@ -652,7 +662,7 @@ impl Link {
             .transpose();
         // What is watched keeps the connection open.
         let process = process.inspect_err(|_| clerk.forget(connection))?;
-        let _ = self.watching.set((connection, process));
+        let _ = self.takeover.set((connection, process));
         Ok(())
     }
 
@@ -799,7 +809,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        let (Ok(clerk), Some((connection, process))) = (Clerk::current(), self.watching.get())
+        let (Ok(clerk), Some((connection, process))) = (Clerk::current(), self.takeover.get())
         else {
             return;
         };

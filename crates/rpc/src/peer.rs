@@ -57,7 +57,7 @@ pub(crate) struct ClientPeer {
     shared: Arc<Shared>,
     channel: OnceLock<Arc<ServerChannel>>,
     ended: AtomicBool,
-    watching: Mutex<Vec<u64>>,
+    takeover: Mutex<Vec<u64>>,
     account: Arc<Account>,
     /// For the connection and what was opened on it; given back with this client.
     held: Mutex<Vec<Holding>>,
@@ -145,14 +145,14 @@ impl ClientPeer {
             shared: Arc::default(),
             channel: OnceLock::new(),
             ended: AtomicBool::new(false),
-            watching: Mutex::default(),
+            takeover: Mutex::default(),
             account,
             held: Mutex::new(vec![held]),
         });
         match client.watch() {
             Ok(()) => Ok(client),
             Err(error) => {
-                turn_away(&client.connection, "watching the client", &error);
+                turn_away(&client.connection, "takeover the client", &error);
                 Err(error)
             }
         }
@@ -166,7 +166,7 @@ impl ClientPeer {
             let key = clerk.watch(Arc::new(OnEnd(self.clone())), Report::WhileReadable);
             keys.push(key.inspect_err(|_| keys.iter().for_each(|&key| clerk.forget(key)))?);
         }
-        *self.watching.lock() = keys;
+        *self.takeover.lock() = keys;
         Ok(())
     }
 
@@ -182,7 +182,7 @@ impl ClientPeer {
         }
         self.revoke_all();
         if let Ok(clerk) = Clerk::current() {
-            let keys = std::mem::take(&mut *self.watching.lock());
+            let keys = std::mem::take(&mut *self.takeover.lock());
             keys.iter().for_each(|&key| clerk.forget(key));
         }
         if let Some(endpoint) = self.endpoint.upgrade() {
@@ -284,6 +284,12 @@ impl ClientPeer {
                 let opened =
                     descriptors.and_then(|descriptors| self.open_lane(number, vp, descriptors));
                 return opened.map_err(|refusal| farewell(&self.connection, refusal)).is_ok();
+            }
+            ClientRequest::Stalled => {
+                if let Some(endpoint) = self.endpoint.upgrade() {
+                    endpoint.processors().stall_reported();
+                }
+                return true;
             }
             ClientRequest::Unbind { id } => {
                 self.shared.bound(id).iter().for_each(|bound| bound.revoke(&self.keeper));

@@ -343,7 +343,7 @@ impl Call<'_> {
         let outcome = reply.tag();
         request.reply(reply);
         if let Some(tally) = bound.tally.as_ref().filter(|_| procedure < FETCH) {
-            let counts = tally.of(processor);
+            let counts = tally.of(processor());
             counts.count(procedure, came, counted(outcome), args.len(), results);
             if let Some(taken) = taken {
                 cold_path();
@@ -535,7 +535,7 @@ pub(crate) fn zeroed(words: usize) -> Option<Vec<u64>> {
 /// Which processor of the server this is: procedures run on no other ones.
 #[inline]
 fn processor() -> usize {
-    upcall_thread::on_virtual_processor().unwrap_or(0)
+    upcall_sched::index()
 }
 
 /// How an outcome is counted.
@@ -624,7 +624,7 @@ fn serve_bound(bound: &Bound, request: Request<'_>, segment: Option<Room<'_>>, c
     };
     let procedure = image.tag() & 0x3ff;
     let mut taken = None;
-    if bound.tally.as_ref().is_some_and(|tally| tally.of(processor).is_sampled(procedure)) {
+    if bound.tally.as_ref().is_some_and(|tally| tally.of(processor()).is_sampled(procedure)) {
         cold_path();
         taken = Some(Instant::now());
     }
@@ -674,7 +674,7 @@ pub(crate) fn serve_guest(
     let taken = bound
         .tally
         .as_ref()
-        .filter(|tally| tally.of(processor).is_sampled(procedure))
+        .filter(|tally| tally.of(processor()).is_sampled(procedure))
         .map(|_| Instant::now());
     let (request, args, came) = (Asker::Network(&answer), args.view(), Came::Network);
     let call = Call { request, bound, procedure, came, args, astack: None, segment: None, taken };

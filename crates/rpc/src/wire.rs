@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 
 /// The version of these messages and of the channel's protocol.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 /// A client's request. `serial` comes back in the answer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -52,6 +52,8 @@ pub(crate) enum ClientRequest<'a> {
     List,
     /// Asks for the tallies of all bindings. Answer with one descriptor: their memory, for reading.
     Tallies,
+    /// Reports that a call waits in a lane that the server does not probe. No answer.
+    Stalled,
 }
 
 /// The serial of what the server says unasked: it is about to close the connection, and says why.

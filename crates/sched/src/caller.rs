@@ -22,6 +22,7 @@ use crate::look::{self, ReplyTimer};
 use crate::pacing::{GiveWay, HandOver, Pacing, SpinBudget, Stay};
 use crate::seat::VpLane;
 use crate::sleep;
+use crate::stall::{Finding, StallCheck};
 use crate::steer::Attention;
 use crate::until::{Abandon, Until};
 use crate::wait::{Closed, Forever, Late, NoReply, Patience, Wait, run_late};
@@ -58,11 +59,24 @@ const SOON: Duration = Duration::from_millis(2);
 /// Long enough to take a free connection.
 const NOW: Duration = Duration::from_micros(100);
 
-/// Tells the server of a lane: its number, and for a virtual processor's lane its number and the
-/// doorbell that wakes it. Tries until the moment given; then the error is `TimedOut`, and the
-/// server was not told.
-pub type OpenLane =
-    Box<dyn Fn(u16, Option<(u16, &Doorbell)>, Instant) -> io::Result<()> + Send + Sync>;
+/// The server's clerk, as the calling end of a channel uses it.
+pub trait ServerClerk: Send + Sync {
+    /// Opens lane `number`. For a virtual processor's lane `vp` is that processor's number, and the
+    /// doorbell that wakes it. Tries until `until`.
+    ///
+    /// # Errors
+    /// `TimedOut` if the server was not reached in time; `BrokenPipe` if it has ended.
+    fn open_lane(
+        &self,
+        number: u16,
+        vp: Option<(u16, &Doorbell)>,
+        until: Instant,
+    ) -> io::Result<()>;
+
+    /// Reports that the server has not probed a lane for some time ([`stall`](crate::stall)). Never
+    /// blocks. A report may be lost: the caller repeats it.
+    fn report_stall(&self);
+}
 
 /// What is known of the server, shared by the lanes.
 pub(crate) struct Far {
@@ -75,6 +89,7 @@ pub(crate) struct Far {
     pub(crate) donor: Donor,
     pub(crate) attention: Arc<Attention>,
     spin_budget: SpinBudget,
+    pub(crate) clerk: Arc<dyn ServerClerk>,
     pub(crate) closed: AtomicBool,
     pub(crate) reason: OnceLock<Closed>,
     /// The channel, for a lane that has to close all of it.
@@ -85,7 +100,6 @@ pub(crate) struct Far {
 pub struct CallerChannel {
     far: Arc<Far>,
     channel: Channel,
-    open_lane: OpenLane,
     pacing: AtomicU8,
     kernel: [OnceLock<KernelSeat>; KERNEL_LANES],
     /// Held by who opens one of them.
@@ -170,7 +184,7 @@ impl CallerChannel {
         pid: u32,
         home: u16,
         doorbell: Doorbell,
-        open_lane: OpenLane,
+        clerk: Arc<dyn ServerClerk>,
     ) -> Arc<Self> {
         let far = Far {
             attention: Attention::new(station.places()),
@@ -180,6 +194,7 @@ impl CallerChannel {
             ringing: AtomicUsize::new(0),
             donor: Donor::new(pid),
             spin_budget: SpinBudget::default(),
+            clerk,
             closed: AtomicBool::new(false),
             reason: OnceLock::new(),
             whole: OnceLock::new(),
@@ -187,7 +202,6 @@ impl CallerChannel {
         let channel = Arc::new(Self {
             far: Arc::new(far),
             channel,
-            open_lane,
             pacing: AtomicU8::new(0),
             kernel: [const { OnceLock::new() }; KERNEL_LANES],
             opening: Mutex::default(),
@@ -497,7 +511,8 @@ impl CallerChannel {
         until: Until<'_>,
         longest: Duration,
     ) -> Result<bool, NoReply> {
-        match (self.open_lane)(number as u16, vp, Instant::now() + until.left(longest)) {
+        let ends = Instant::now() + until.left(longest);
+        match self.far.clerk.open_lane(number as u16, vp, ends) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 self.far.check()?;
@@ -566,6 +581,8 @@ impl CallerChannel {
     ) -> Result<bool, Closed> {
         let sleeper = &seat.control.sleeper;
         let _entered = until.abandon.map(|word| word.enter_lane(&seat.control));
+        let mut check = StallCheck::new(self.far.probes());
+        let mut slept = Duration::ZERO;
         loop {
             sleep::announce(sleeper);
             point(Point::Sleeps);
@@ -579,22 +596,36 @@ impl CallerChannel {
             }
             // The server can write the word, and so undo the wake of a closing channel; hence not
             // for ever.
-            let left = until.left(LONGEST_SLEEP);
+            let left = until.left(check.pause().min(LONGEST_SLEEP));
             if left.is_zero() {
                 sleep::retract(sleeper);
                 return Ok(false);
             }
-            // The fence of `announce` makes this the exact look that a waker owes (sleep.rs).
-            if self.far.station.asleep(self.far.home) {
+            // The fence of `announce` makes this the exact look that a waker owes (sleep.rs). Once is
+            // enough: after a stall check another caller may have brought the server elsewhere.
+            if slept.is_zero() && self.far.station.asleep(self.far.home) {
                 self.far.donor.bring(&self.far.station, self.far.home);
                 self.far.notify(!until.is_for_ever());
             }
-            futex::wait(sleeper, 1, Scope::Shared, Some(left));
+            let waited = futex::wait(sleeper, 1, Scope::Shared, Some(left));
             if lane.slot.waits() {
                 sleep::retract(sleeper);
                 return Ok(true);
             }
-            if until.abandon.is_some_and(Abandon::asks) {
+            let timed_out = waited == futex::Wait::TimedOut;
+            if timed_out {
+                slept += left;
+                let asleep = self.far.station.asleep(self.far.home);
+                if check.check(self.far.probes(), asleep) == Finding::Stalled {
+                    self.far.clerk.report_stall();
+                }
+            }
+            // A caller asks after a signal, and after each of the longest sleeps.
+            let asks = !timed_out || slept >= LONGEST_SLEEP;
+            if asks {
+                slept = Duration::ZERO;
+            }
+            if asks && until.abandon.is_some_and(Abandon::asks) {
                 sleep::retract(sleeper);
                 return Ok(false);
             }
@@ -741,6 +772,11 @@ impl Far {
         if self.attention.rests() {
             request.ask_to_rest();
         }
+    }
+
+    /// Number of probes of the server's lanes, as the server publishes it.
+    pub(crate) fn probes(&self) -> u32 {
+        self.station.probes(self.home)
     }
 
     /// Whether the server's processor is on ours when it serves the next request; if it sleeps it

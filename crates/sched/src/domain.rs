@@ -102,6 +102,21 @@ impl Domain {
         self.numbers.take().map(usize::from)
     }
 
+    /// Returns `true` if more than `left` numbers are free.
+    pub(crate) fn has_spare_number(&self, left: usize) -> bool {
+        self.numbers.free() > left
+    }
+
+    /// Takes a number for a spare processor. `None` if fewer than `left` numbers would stay free.
+    pub(crate) fn take_spare_number(&self, left: usize) -> Option<usize> {
+        let number = self.take_number()?;
+        if self.numbers.free() < left {
+            self.give_number(number);
+            return None;
+        }
+        Some(number)
+    }
+
     /// It has ended. Peers see it awake, so that nobody rings for it.
     pub(crate) fn give_number(&self, number: usize) {
         let line = self.station.line(number);

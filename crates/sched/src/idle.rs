@@ -13,9 +13,9 @@
 //! But two processors that look at one lane take its line from each other, and from the caller. So
 //! each lane belongs to one processor, and lanes of one client to different ones; a processor looks
 //! at its own lanes, at those of others that sleep, and now and then at the rest: what waits there
-//! is stolen from a processor that runs something long ([`watch`](crate::watch) has the case that
-//! the thief sleeps). A processor that goes to sleep looks at all lanes, so the argument in `sleep`
-//! holds for all of them.
+//! is stolen from a processor that runs something long. A processor probes all lanes before it
+//! sleeps and after it wakes, so the argument in `sleep` holds for all of them. The lanes of a
+//! processor that a handler blocks belong to its substitute ([`takeover`]).
 //!
 //! # Whose processor it is
 //! One that was brought to a caller's processor serves that caller's calls first, and gives the
@@ -32,22 +32,25 @@
 pub(crate) mod attended;
 mod posts;
 mod stacks;
+mod stalls;
+mod takeover;
 mod view;
 
+use self::takeover::Takeover;
 use self::view::{Left, View};
 use crate::domain::{self, Domain, MOST_PROCESSORS};
+use crate::duty::Duty;
 use crate::pacing::{LONGEST, Pacing, hand_back};
 use crate::placed::NOWHERE;
 use crate::post::SHORT;
 use crate::server::ServerLane;
 use crate::sleep;
-use crate::watch::Watch;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use upcall_os::atomic::{AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
+use upcall_os::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_os::processor;
@@ -70,8 +73,16 @@ const TIME_BETWEEN: u32 = 32;
 const QUIET_BETWEEN: u32 = 64;
 const BUSY_BETWEEN: u32 = 1024;
 
-/// The timer of a group of processors, in its members' wake sets.
-pub(crate) const WATCH: u64 = 3;
+/// Number of requests after which a processor checks whether more requests wait, and wakes another
+/// processor of the server to help.
+const FOUND_BETWEEN: u32 = 64;
+
+/// Key of the processor's own timer in its wake set: for the stacks of idle workers, and for
+/// [stall checks](stalls).
+pub(crate) const OWN_TIMER: u64 = 3;
+
+/// Key of another processor's doorbells in the wake set of its substitute.
+pub(crate) const DUTY: u64 = 5;
 
 /// How many requests of one lane are run before the others are looked at again.
 const BATCH: usize = 8;
@@ -97,7 +108,11 @@ const MOVE: Duration = Duration::from_micros(150);
 /// The idle behaviour of the virtual processors of one scheduler: give it to the scheduler, and to
 /// the channels that they are to serve.
 #[derive(Clone, Debug)]
-pub struct Processors(Arc<ProcessorGroup>);
+pub struct Processors {
+    group: Arc<ProcessorGroup>,
+    /// Index in the group of the scheduler's first processor: 0, or the index of a spare.
+    first: usize,
+}
 
 #[derive(Debug)]
 struct ProcessorGroup {
@@ -106,15 +121,31 @@ struct ProcessorGroup {
     pacing: Pacing,
     /// The lanes that this group of processors serves.
     lanes: Mutex<Vec<Arc<ServerLane>>>,
-    /// By the scheduler's own numbering: the domain's number of each processor, plus one; 0 while
-    /// it does not run.
-    members: [AtomicUsize; MOST_PROCESSORS],
+    /// The scheduler's own processors, in its order, followed by spares.
+    members: [Member; MOST_PROCESSORS],
     /// Why a member could not begin, the first time.
     hindrance: OnceLock<Hindrance>,
     homes: AtomicUsize,
-    watch: Watch,
-    /// Kept by the members: what a scheduler leaves behind has no descriptor.
-    timer: Mutex<Weak<Timer>>,
+    /// Number of members whose duty a substitute has.
+    taken: AtomicUsize,
+    /// `None` if stalled processors are not taken over.
+    takeover: OnceLock<Takeover>,
+}
+
+/// A virtual processor of a group.
+#[derive(Debug, Default)]
+struct Member {
+    /// The member's number in the domain plus one, or 0 while the member does not run.
+    number: AtomicUsize,
+    /// The member's kernel thread.
+    tid: AtomicU32,
+    duty: Arc<Duty>,
+}
+
+impl Member {
+    fn number(&self) -> Option<usize> {
+        self.number.load(Ordering::Acquire).checked_sub(1)
+    }
 }
 
 impl Processors {
@@ -123,22 +154,31 @@ impl Processors {
     /// # Errors
     /// No descriptor or no memory left.
     pub fn new(count: usize, pacing: Pacing) -> io::Result<Self> {
-        Ok(Self(Arc::new(ProcessorGroup {
+        let group = Arc::new(ProcessorGroup {
             domain: Domain::current()?,
             count,
             pacing,
             lanes: Mutex::default(),
-            members: [const { AtomicUsize::new(0) }; MOST_PROCESSORS],
+            members: std::array::from_fn(|_| Member::default()),
             hindrance: OnceLock::new(),
             homes: AtomicUsize::new(0),
-            watch: Watch::default(),
-            timer: Mutex::default(),
-        })))
+            taken: AtomicUsize::new(0),
+            takeover: OnceLock::new(),
+        });
+        Ok(Self { group, first: 0 })
     }
 
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
-        self.0.count
+    /// The duty of the first processor. The only processor of a server is alone with its lanes until
+    /// a spare begins.
+    pub(crate) fn duty(&self) -> &Arc<Duty> {
+        &self.group.members[0].duty
+    }
+
+    /// The member of the group that runs the caller.
+    #[inline(always)]
+    fn member(&self, vp: &Vp) -> &Member {
+        // `begin` refuses an index beyond the last member.
+        &self.group.members[(self.first + vp.index()) % MOST_PROCESSORS]
     }
 
     /// Checks that all of them look for calls. To be called by the thread that its scheduler began
@@ -148,55 +188,49 @@ impl Processors {
     /// One does not: 32 virtual processors of this process call or serve already, or there was no
     /// descriptor or memory for it.
     pub fn check(&self) -> io::Result<()> {
-        if self.running().count() == self.0.count {
+        if self.running().count() == self.group.count {
             return Ok(());
         }
-        Err(self.0.hindrance.get().copied().unwrap_or(Hindrance::Full).into())
+        Err(self.group.hindrance.get().copied().unwrap_or(Hindrance::Full).into())
     }
 
     /// The processor that the next channel is to be woken for, by its number in the domain. They
     /// take turns. `None` before any has begun.
     pub fn next_home(&self) -> Option<u16> {
-        let turn = self.0.homes.fetch_add(1, Relaxed) % self.running().count().max(1);
+        let turn = self.group.homes.fetch_add(1, Relaxed) % self.running().count().max(1);
         self.running().nth(turn).map(|number| number as u16)
     }
 
-    /// The processors that have begun, by their numbers in the domain.
+    /// Numbers in the domain of the scheduler's own processors that have begun.
     fn running(&self) -> impl Iterator<Item = usize> {
-        self.0.members.iter().filter_map(|member| member.load(Relaxed).checked_sub(1))
-    }
-
-    /// What wakes one of those that sleep after a while, to look at the lanes of all.
-    fn timer(&self) -> io::Result<Arc<Timer>> {
-        let mut kept = self.0.timer.lock();
-        if let Some(timer) = kept.upgrade() {
-            return Ok(timer);
-        }
-        let timer = Arc::new(Timer::new()?);
-        *kept = Arc::downgrade(&timer);
-        self.0.watch.has_gone_off();
-        Ok(timer)
+        self.group.members[..self.group.count.min(MOST_PROCESSORS)]
+            .iter()
+            .filter_map(Member::number)
     }
 
     pub(crate) fn add_lane(&self, lane: Arc<ServerLane>) {
-        self.lanes().push(lane);
-        self.0.domain.changed();
+        let mut lanes = self.lanes();
+        // Under the lock: `share_lanes` changes all lanes that are in the list.
+        lane.is_alone(self.group.count == 1 && !self.has_shared_lanes());
+        lanes.push(lane);
+        drop(lanes);
+        self.group.domain.changed();
     }
 
     pub(crate) fn remove_lanes(&self, gone: impl Fn(&ServerLane) -> bool) {
         self.lanes().retain(|lane| !gone(lane));
-        self.0.domain.changed();
+        self.group.domain.changed();
     }
 
     /// Who serves with us has changed, and so whose lanes are whose.
     fn have_others_share(&self) {
-        if self.0.count > 1 && !self.lanes().is_empty() {
-            self.0.domain.changed();
+        if self.first == 0 && self.group.count > 1 && !self.lanes().is_empty() {
+            self.group.domain.changed();
         }
     }
 
     fn lanes(&self) -> MutexGuard<'_, Vec<Arc<ServerLane>>> {
-        self.0.lanes.lock()
+        self.group.lanes.lock()
     }
 }
 
@@ -286,6 +320,15 @@ thread_local! {
     /// Why it has none, though it was to poll.
     static HINDRANCE: Cell<Option<Hindrance>> = const { Cell::new(None) };
     static LIFE: Cell<u64> = const { Cell::new(0) };
+    /// Index in the processor's group.
+    static INDEX: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Index of the caller's virtual processor in its group. Spares have the indices from the number of
+/// the server's own processors on. 0 outside of a group.
+#[inline]
+pub fn index() -> usize {
+    INDEX.get()
 }
 
 /// Whether a call of ours shall ask the server, which is on our processor, to stay there.
@@ -298,12 +341,13 @@ pub(crate) fn is_stay_wanted() -> bool {
 
 impl Idle for Processors {
     fn begin(&self, vp: &Vp) {
-        let domain = self.0.domain;
+        let domain = self.group.domain;
         let hindered = |hindrance| {
             HINDRANCE.set(Some(hindrance));
-            let _ = self.0.hindrance.set(hindrance);
+            let _ = self.group.hindrance.set(hindrance);
         };
-        let Some(number) = self.0.members.get(vp.index()).and_then(|_| domain.take_number()) else {
+        let index = self.first + vp.index();
+        let Some(number) = self.group.members.get(index).and_then(|_| self.take_number()) else {
             return hindered(Hindrance::Full);
         };
         // Without a wake set it could not be woken: then it neither serves nor calls by its own
@@ -315,13 +359,15 @@ impl Idle for Processors {
         static LIVES: AtomicU64 = AtomicU64::new(0);
         LIFE.set(LIVES.fetch_add(1, Relaxed) + 1);
         NUMBER.set(number + 1);
+        INDEX.set(index);
         let home = processor::Processors::allowed().ok();
         let single = home.as_ref().is_none_or(|home| home.count() < 2);
         VIEW.set(View {
             home,
             single,
             shares: single,
-            cooling: Timer::new().ok(),
+            timer: Timer::new().ok(),
+            probes: Some(domain.station().probes(number)),
             ..View::default()
         });
         say_where(domain, number);
@@ -332,8 +378,11 @@ impl Idle for Processors {
         );
         let line = domain.station().line(number);
         line.tid.store(processor::thread_id(), Ordering::Relaxed);
-        self.0.members[vp.index()].store(number + 1, Relaxed);
+        let member = &self.group.members[index];
+        member.tid.store(processor::thread_id(), Relaxed);
+        member.number.store(number + 1, Ordering::Release);
         self.have_others_share();
+        self.has_begun();
     }
 
     fn end(&self, vp: &Vp) {
@@ -343,30 +392,33 @@ impl Idle for Processors {
             VIEW.with_borrow(|view| {
                 view.pay_looks();
                 view.home.as_ref().filter(|_| view.confined).map(processor::Processors::confine);
-                if let (Some(timer), Ok(wake_set)) = (&view.timer, self.0.domain.wake_set(number)) {
-                    wake_set.set.remove(&**timer);
-                }
             });
-            self.0.members[vp.index()].store(0, Relaxed);
+            self.leave_duties(vp);
+            self.member(vp).number.store(0, Relaxed);
             self.have_others_share();
             NUMBER.set(0);
+            INDEX.set(0);
             VIEW.set(View::default());
-            self.0.domain.leave_seats(number);
-            self.0.domain.give_number(number);
+            self.group.domain.leave_seats(number);
+            self.group.domain.give_number(number);
         }
     }
 
     fn poll(&self, vp: &Vp) -> Found {
+        if self.group.taken.load(Relaxed) != 0 {
+            self.keep_duties(vp);
+        }
         VIEW.with_borrow_mut(|view| {
             view.refresh(self);
+            view.probes.into_iter().for_each(view::count_probe);
             // A glance between two threads wakes servers, but our processor has work.
-            view.settle(self.0.domain, self.0.pacing == Pacing::Poll || !vp.is_idle());
+            view.settle(self.group.domain, self.group.pacing == Pacing::Poll || !vp.is_idle());
             view.in_between = !vp.is_idle();
             let mut woke = false;
             for seat in view.seats.iter() {
                 woke |= seat.collect();
             }
-            let found = view.find_work(self.0.domain, vp, &mut woke);
+            let found = view.find_work(self, vp, &mut woke);
             if woke || found.is_some() {
                 if std::mem::take(&mut view.spun) {
                     view.idle_since = None;
@@ -374,16 +426,14 @@ impl Idle for Processors {
                 }
                 (view.quiet, view.in_vain) = (false, 0);
                 view.gave &= !woke;
-                view.say(self.0.domain, Awake::Running);
-                if std::mem::take(&mut view.glances) {
-                    self.0.watch.brought(true);
-                }
+                view.say(self.group.domain, Awake::Running);
                 if woke {
                     // What comes to a lane while a thread runs has waited for that.
                     view.left.1 = Came::Wait;
                 }
                 if let Some(Work::Call(lane)) = found {
                     view.give_back(lane);
+                    view.calls_helper(self, lane);
                     view.next = lane;
                 }
                 return if found.is_some() { Found::Work } else { Found::Woke };
@@ -398,31 +448,20 @@ impl Idle for Processors {
     }
 
     fn work(&self, vp: &Vp) {
-        let messages = VIEW.with_borrow_mut(|view| {
-            if let Some(timer) = &view.timer {
-                vp.light_fence();
-                if self.0.watch.begins_to_run(|| {
-                    view.others.iter().any(|&(other, _)| is_asleep(self.0.domain, other))
-                }) {
-                    timer.set(self.0.watch.interval());
-                }
-            }
-            view.attending.due()
-        });
-        match messages {
+        match VIEW.with_borrow_mut(|view| view.attending.due()) {
             Some(messages) => messages.serve(),
             None => self.serve_calls(vp),
         }
     }
 
     fn resume(&self, _vp: &Vp) {
-        VIEW.with_borrow_mut(|view| view.say(self.0.domain, Awake::Running));
+        VIEW.with_borrow_mut(|view| view.say(self.group.domain, Awake::Running));
     }
 
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
         // The kernel may move a processor that spins: callers ask where it is, to give way to it or
         // not.
-        let (domain, number) = (self.0.domain, number());
+        let (domain, number) = (self.group.domain, number());
         if round.is_multiple_of(SPINS_AT_A_PLACE)
             && let Some(number) = number
         {
@@ -434,7 +473,7 @@ impl Idle for Processors {
                 view.hand_over()
             } else {
                 view.say(domain, Awake::Polling);
-                view.spin(self.0.pacing, round, deadline)
+                view.spin(self.group.pacing, round, deadline)
             }
         });
         if !spun {
@@ -443,13 +482,11 @@ impl Idle for Processors {
     }
 
     fn unpark(&self, vp: usize) {
-        let Some(number) =
-            self.0.members.get(vp).and_then(|member| member.load(Relaxed).checked_sub(1))
-        else {
+        let Some(number) = self.group.members.get(self.first + vp).and_then(Member::number) else {
             return;
         };
-        if sleep::must_wake(&self.0.domain.station().line(number).asleep) {
-            self.0.domain.rouse(number);
+        if sleep::must_wake(&self.group.domain.station().line(number).asleep) {
+            self.group.domain.rouse(number);
         }
     }
 }
@@ -462,8 +499,8 @@ impl Processors {
             view.next += 1;
             // Nobody else's lanes are looked after here.
             let alone = view.own == 1 && found == 0 || view.lanes.len() == 1;
-            let bare =
-                (self.0.pacing == Pacing::Adaptive && view.is_bare()).then_some(view.generation);
+            let bare = (self.group.pacing == Pacing::Adaptive && view.is_bare())
+                .then_some(view.generation);
             (view.lanes.clone(), found, alone, bare, view.donated, view.came)
         });
         let Some(lane) = lanes.get(found) else { return };
@@ -487,7 +524,8 @@ impl Processors {
             }
             // What the idle loop would do (`View::hand_back`), without the way there and back: that
             // is longer than all the rest of a call's.
-            let stays = brought && stay && turn < TURNS && bare == Some(self.0.domain.generation());
+            let stays =
+                brought && stay && turn < TURNS && bare == Some(self.group.domain.generation());
             if !(stays && lane.is_kernel_threads() && vp.is_free()) {
                 break;
             }
@@ -512,25 +550,8 @@ impl Processors {
         });
     }
 
-    /// The sleeper's second look; what comes after it will be rung for, here or at the home of the
-    /// lane, or be found after a while.
-    fn last_look(&self, vp: &Vp, view: &View) -> bool {
-        if let Some(timer) = &view.timer {
-            vp.heavy_fence();
-            let (domain, running) = (self.0.domain, State::Awake(Awake::Running));
-            let another_runs = view.any_other(domain, |state| state == running);
-            if self.0.watch.goes_to_sleep(
-                another_runs,
-                !view.any_other(domain, |state| state != State::Parked),
-            ) {
-                timer.set(self.0.watch.interval());
-            }
-        }
-        view.waits()
-    }
-
     fn sleep(&self, vp: &Vp, deadline: Option<Instant>) {
-        let domain = self.0.domain;
+        let domain = self.group.domain;
         let Some((number, wake_set)) =
             number().and_then(|number| Some((number, domain.wake_set(number).ok()?)))
         else {
@@ -539,27 +560,29 @@ impl Processors {
             return std::thread::sleep(LONGEST);
         };
         let line = domain.station().line(number);
-        let (generation, posts) = VIEW.with_borrow_mut(|view| {
+        let (generation, posts, duties) = VIEW.with_borrow_mut(|view| {
             if view.leaves_donor() == Left::ForHome {
                 // Lest a donor believes that we are still where it brought us, and that the wake
                 // will find us there.
                 line.cpu.store(NOWHERE, Ordering::Relaxed);
             }
             (view.spun, view.idle_since) = (false, None);
-            view.wake_to_cool(vp.cools_at(), &wake_set.set);
-            if std::mem::take(&mut view.glances) {
-                self.0.watch.brought(false);
-            }
-            (view.generation, view.attending.posts.clone())
+            view.set_timer(vp.cools_at(), &wake_set.set);
+            (view.generation, view.attending.posts.clone(), view.duties.clone())
         });
         posts.iter().for_each(|post| post.falls_asleep());
+        self.announce_duties(vp, line, &duties);
         let fenced = posts::announce(line, &posts);
         point(Point::Sleeps);
         let busy = vp.has_work()
             || domain.generation() != generation
-            || VIEW.with_borrow(|view| self.last_look(vp, view));
-        if busy {
+            || VIEW.with_borrow(|view| view.waits());
+        let retract = || {
             posts::retract(line, &posts);
+            self.retract_duties(vp, &duties);
+        };
+        if busy {
+            retract();
             say_where(domain, number);
             return;
         }
@@ -567,29 +590,22 @@ impl Processors {
         let heard = loop {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             let left = if fenced { left } else { Some(left.unwrap_or(SHORT).min(SHORT)) };
-            let heard = wake_set.set.wait_any(left, WATCH);
-            // A processor without others has no watch, so the key is that of the stacks' timer. It
-            // sleeps on: it is still announced as asleep, so a waker has rung or rings, and the
-            // next wait finds that.
-            if !heard.key
-                || heard.others
-                || !fenced
-                || VIEW.with_borrow(|view| view.timer.is_some())
-            {
+            let heard = wake_set.set.wait_any(left, OWN_TIMER);
+            // Only its own timer woke the processor. It is still announced as asleep, so a
+            // waker notifies it, and the next wait returns.
+            if !heard.key || heard.others || !fenced {
                 break heard;
             }
             vp.cool();
-            VIEW.with_borrow_mut(|view| view.wake_to_cool(vp.cools_at(), &wake_set.set));
+            VIEW.with_borrow_mut(|view| {
+                view.stall_checks.check(&view.seats);
+                view.set_timer(vp.cools_at(), &wake_set.set);
+            });
         };
-        posts::retract(line, &posts);
+        retract();
         if heard.key {
-            self.0.watch.has_gone_off();
             vp.cool();
-            // Nobody has called us: a glance is enough.
-            if !heard.others {
-                say_where(domain, number);
-                return VIEW.with_borrow_mut(|view| view.glances = true);
-            }
+            VIEW.with_borrow_mut(|view| view.stall_checks.check(&view.seats));
         }
         let before = line.cpu.load(Ordering::Relaxed);
         let cpu = say_where(domain, number);

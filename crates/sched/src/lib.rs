@@ -36,6 +36,7 @@ pub mod caller;
 pub mod ceilings;
 #[cfg(not(loom))]
 pub mod domain;
+pub mod duty;
 pub mod gate;
 #[cfg(not(loom))]
 pub mod handoff;
@@ -57,13 +58,14 @@ mod seat;
 pub mod server;
 pub mod sleep;
 #[cfg(not(loom))]
+pub mod stall;
+#[cfg(not(loom))]
 mod steer;
 #[cfg(not(loom))]
 mod until;
 #[cfg(not(loom))]
 mod wait;
 pub mod wake_check;
-pub mod watch;
 pub mod word;
 
 #[cfg(not(loom))]
@@ -75,7 +77,7 @@ pub use handoff::HandOff;
 #[cfg(not(loom))]
 pub use idle::attended::Attended;
 #[cfg(not(loom))]
-pub use idle::{Processor, Processors};
+pub use idle::{Processor, Processors, index};
 #[cfg(not(loom))]
 pub use pacing::Pacing;
 #[cfg(not(loom))]

@@ -384,6 +384,19 @@ impl VpLane {
         (woke, late)
     }
 
+    /// Number of probes of the server's lanes, as the server publishes it.
+    pub(crate) fn probes(&self) -> u32 {
+        self.far.probes()
+    }
+
+    pub(crate) fn is_server_asleep(&self) -> bool {
+        self.far.station.asleep(self.far.home)
+    }
+
+    pub(crate) fn report_stall(&self) {
+        self.far.clerk.report_stall();
+    }
+
     /// Whether calls are under way.
     pub(crate) fn is_calling(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) != 0

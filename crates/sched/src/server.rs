@@ -8,6 +8,7 @@
 //! module believes the count of requests, and only against a limit; `rpc` checks the rest.
 
 use crate::domain::Domain;
+use crate::duty::Duty;
 use crate::idle::Processors;
 use crate::look::ReplyTimer;
 use crate::sleep;
@@ -95,9 +96,11 @@ pub(crate) struct ServerLane {
     wake_check: WakeCheck,
     /// The last sleep of the caller's processor for which this lane rang.
     rung: AtomicU64,
-    /// One virtual processor alone serves it, so that its threads never take or reply at the same
-    /// time.
-    alone: bool,
+    /// Only one virtual processor serves the lane. Changed once, to `false`
+    /// ([`duty`](crate::duty)).
+    alone: AtomicBool,
+    /// Duty of the only processor, if that is alone.
+    duty: Arc<Duty>,
     /// Its number among those of its kind.
     place: usize,
     /// The processor that looks at it first, and pays what looks are owed: its number in the
@@ -238,7 +241,8 @@ impl ServerChannel {
             channel: self.clone(),
             wake_check: WakeCheck::default(),
             rung: AtomicU64::new(u64::MAX),
-            alone: self.processors.count() == 1,
+            alone: AtomicBool::new(false),
+            duty: self.processors.duty().clone(),
             reply_timer: AtomicU16::new(ReplyTimer::default().parts()),
             donated: AtomicBool::new(false),
         });
@@ -295,6 +299,22 @@ impl ServerLane {
     /// Its number among the channel's lanes of its kind.
     pub(crate) fn place(&self) -> usize {
         self.place
+    }
+
+    /// Sets whether only one processor uses the lane.
+    pub(crate) fn is_alone(&self, alone: bool) {
+        self.alone.store(alone, Ordering::Release);
+    }
+
+    /// Runs `touch` on the queue. Its second argument is `true` if no other processor uses the queue
+    /// at the same time.
+    #[inline(always)]
+    fn touch<R>(&self, touch: impl FnOnce(&Queue, bool) -> R) -> R {
+        if !self.alone.load(Ordering::Relaxed) {
+            return touch(&self.queue, false);
+        }
+        let alone = || self.alone.load(Ordering::Relaxed);
+        self.duty.touch(|| touch(&self.queue, alone()))
     }
 
     /// From now on `owner` looks at it first.
@@ -363,7 +383,7 @@ impl ServerLane {
     #[inline]
     pub(crate) fn serve_one(&self, came: Came) -> Option<Served> {
         let mut image = Image::new(0, 0, NO_ASTACK);
-        if !self.queue.take(&mut image, self.alone) {
+        if !self.touch(|queue, alone| queue.take(&mut image, alone)) {
             return None;
         }
         if self.channel.closed.load(Ordering::Relaxed) {
@@ -393,7 +413,11 @@ impl ServerLane {
     #[inline]
     fn reply(&self, image: &Image) {
         let publish = || {
-            self.queue.reply(image, self.alone);
+            match &self.queue {
+                // Only the processor that took the request writes here.
+                Queue::Single(slot) => slot.reply(image),
+                Queue::Rings(..) => self.touch(|queue, alone| queue.reply(image, alone)),
+            }
             point(Point::ServerReplied);
         };
         // Our idle loop pays for our own lanes only.

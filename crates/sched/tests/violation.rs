@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
+use upcall_sched::caller::ServerClerk;
 use upcall_sched::{CallerChannel, Closed, Domain, HandOff, NoReply, Pacing, Processors};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
@@ -26,13 +27,27 @@ fn open() -> (Arc<CallerChannel>, Channel, Station, Arc<Mutex<Vec<Lane>>>) {
     let peer = PeerStation::join(station.as_fd().try_clone_to_owned().unwrap()).unwrap();
     let lanes: Arc<Mutex<Vec<Lane>>> = Arc::default();
     let opened = lanes.clone();
-    let open_lane = Box::new(move |number, vp: Option<(u16, &Doorbell)>, _: Instant| {
+    let clerk = Arc::new(Lanes(opened));
+    (CallerChannel::new(near, peer, 0, 0, Doorbell::new().unwrap(), clerk), far, station, lanes)
+}
+
+/// Notes the lanes that are opened.
+struct Lanes(Arc<Mutex<Vec<Lane>>>);
+
+impl ServerClerk for Lanes {
+    fn open_lane(
+        &self,
+        number: u16,
+        vp: Option<(u16, &Doorbell)>,
+        _: Instant,
+    ) -> std::io::Result<()> {
         if let Some((vp, doorbell)) = vp {
-            opened.lock().unwrap().push((number, vp, doorbell.as_fd().try_clone_to_owned()?));
+            self.0.lock().unwrap().push((number, vp, doorbell.as_fd().try_clone_to_owned()?));
         }
         Ok(())
-    });
-    (CallerChannel::new(near, peer, 0, 0, Doorbell::new().unwrap(), open_lane), far, station, lanes)
+    }
+
+    fn report_stall(&self) {}
 }
 
 fn eventually(what: &str, so: impl Fn() -> bool) {

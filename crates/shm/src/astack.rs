@@ -138,6 +138,11 @@ impl Numbers {
         None
     }
 
+    /// How many are free at the moment.
+    pub fn free(&self) -> usize {
+        self.0.load(Ordering::Relaxed).count_ones() as usize
+    }
+
     /// Gives a number back, or adds a new one. What was done with the number before happens before
     /// its next taking.
     #[inline]

@@ -21,7 +21,7 @@ pub const MOST: u16 = 63;
 pub const BYTES: usize = 8192;
 
 /// "STATION" and the version of this layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"STATION\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"STATION\x04");
 
 /// What a virtual processor does while it is awake; see [`State`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -65,7 +65,11 @@ pub struct Line {
 /// with every call.
 #[repr(C, align(64))]
 #[derive(Debug)]
-struct Doing(AtomicU32);
+struct Doing {
+    awake: AtomicU32,
+    /// Number of probes of its lanes.
+    probes: AtomicU32,
+}
 
 #[repr(C, align(64))]
 struct Page {
@@ -139,7 +143,16 @@ impl Station {
     /// There is no such processor: more than [`MOST`].
     #[inline]
     pub fn say(&self, vp: usize, awake: Awake) {
-        self.page().doing[vp].0.store(awake as u32, Ordering::Release);
+        self.page().doing[vp].awake.store(awake as u32, Ordering::Release);
+    }
+
+    /// Number of probes of a virtual processor's lanes. It wraps around.
+    ///
+    /// # Panics
+    /// There is no such processor: more than [`MOST`].
+    #[inline]
+    pub fn probes(&self, vp: usize) -> &AtomicU32 {
+        &self.page().doing[vp].probes
     }
 
     /// What a virtual processor of ours does. One that does not exist runs.
@@ -154,7 +167,7 @@ impl Page {
     fn state(&self, vp: usize) -> State {
         match (self.lines.get(vp), self.doing.get(vp)) {
             (Some(line), _) if line.asleep.load(Ordering::Acquire) != 0 => State::Parked,
-            (Some(_), Some(doing)) => match doing.0.load(Ordering::Acquire) {
+            (Some(_), Some(doing)) => match doing.awake.load(Ordering::Acquire) {
                 1 => State::Awake(Awake::Polling),
                 2 => State::Awake(Awake::Gave),
                 _ => State::Awake(Awake::Running),
@@ -249,6 +262,14 @@ impl PeerStation {
         self.page().state(usize::from(vp))
     }
 
+    /// Number of probes of the processor's lanes, as the peer publishes it; 0 for a processor that
+    /// does not exist.
+    #[inline]
+    pub fn probes(&self, vp: u16) -> u32 {
+        let doing = self.page().doing.get(usize::from(vp));
+        doing.map_or(0, |doing| doing.probes.load(Ordering::Relaxed))
+    }
+
     /// The processor that it last ran on, by the peer's word.
     #[inline]
     pub fn cpu(&self, vp: u16) -> Option<u32> {
@@ -295,6 +316,8 @@ mod tests {
         assert!(peer.asleep(62) && peer.sleep(62) == Some(7) && peer.tid(62) == Some(9));
         station.say(1, Awake::Polling);
         station.say(62, Awake::Gave);
+        station.probes(62).store(3, Ordering::Relaxed);
+        assert_eq!([0, 62, u16::MAX].map(|vp| peer.probes(vp)), [0, 3, 0]);
         let states = [0, 1, 62, 63, u16::MAX].map(|vp| peer.state(vp));
         let running = State::Awake(Awake::Running);
         assert_eq!(

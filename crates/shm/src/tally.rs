@@ -26,6 +26,7 @@ pub use self::reading::{NoTallies, PeerTallies, Reading};
 use crate::region::{Cells, Region, Shared};
 use crate::text;
 use std::fmt;
+use std::hint::cold_path;
 use std::io;
 use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
@@ -220,9 +221,17 @@ pub struct Tallies {
     file: MemoryFile,
     region: Arc<Region>,
     head: Shared<Head>,
-    /// Slots, and whether they were used before.
-    free: Mutex<Vec<(u16, bool)>>,
+    /// Numbers of free slots, and which parts of each were used before.
+    free: Mutex<Vec<(u16, Used)>>,
+    /// Number of parts of a slot: one for each processor that counts alone, and a shared one.
     writers: usize,
+}
+
+/// Which parts of a slot were used.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    alone: bool,
+    shared: bool,
 }
 
 impl fmt::Debug for Tallies {
@@ -257,13 +266,14 @@ fn write_address(words: &[AtomicU64; 3], address: Option<SocketAddr>) {
 }
 
 impl Tallies {
-    /// Makes the memory, for so many processors that count, 1 to [`WRITERS`]: 8 MiB of address
-    /// space for each, of which a binding takes half a page for each that counts.
+    /// Makes the memory for `alone` processors, 1 to [`WRITERS`] - 1, and a part that further
+    /// processors share. Each part has 8 MiB of address space; a binding uses half a page of each
+    /// part in which it is counted.
     ///
     /// # Errors
     /// No descriptor or no memory left.
-    pub fn new(writers: usize) -> io::Result<Arc<Self>> {
-        let writers = writers.clamp(1, WRITERS);
+    pub fn new(alone: usize) -> io::Result<Arc<Self>> {
+        let writers = alone.clamp(1, WRITERS - 1) + 1;
         let (file, map) = MemoryFile::create_for_one_writer("upcall-tallies", bytes(writers))?;
         let unable = || io::Error::other("the memory of the tallies cannot be viewed");
         let region = Region::new(map).ok_or_else(unable)?;
@@ -271,7 +281,8 @@ impl Tallies {
         head.pid.store(std::process::id().into(), Ordering::Relaxed);
         head.writers.store(writers as u64, Ordering::Relaxed);
         head.magic.store(MAGIC, Ordering::Release);
-        let free = Mutex::new((0..SLOTS as u16).rev().map(|number| (number, false)).collect());
+        let unused = |number| (number, Used::default());
+        let free = Mutex::new((0..SLOTS as u16).rev().map(unused).collect());
         Ok(Arc::new(Self { file, region, head, free, writers }))
     }
 
@@ -326,23 +337,33 @@ impl Tallies {
         slot.since.store(since, Ordering::Relaxed);
         write_address(&slot.address, far);
         // Memory that nobody has used is zero, and is not there yet.
-        slots
+        let (shared, alone) = slots.split_last()?;
+        alone
             .iter()
-            .filter(|_| used)
+            .filter(|_| used.alone)
+            .chain(used.shared.then_some(shared))
             .flat_map(|slot| slot.counts())
             .for_each(|count| count.store(0, Ordering::Relaxed));
         slot.generation.fetch_add(1, Ordering::Release);
-        Some(Tally { slots, number, tallies: self.clone(), ended: AtomicBool::new(false) })
+        Some(Tally {
+            slots,
+            number,
+            tallies: self.clone(),
+            ended: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
+        })
     }
 }
 
 /// One binding's count. Dropped, it is over.
 pub struct Tally {
-    /// By the processor that counts.
+    /// One part for each processor that counts alone, followed by the shared part.
     slots: Box<[Shared<Slot>]>,
     number: u16,
     tallies: Arc<Tallies>,
     ended: AtomicBool,
+    /// The shared part was used.
+    shared: AtomicBool,
 }
 
 impl fmt::Debug for Tally {
@@ -352,20 +373,27 @@ impl fmt::Debug for Tally {
 }
 
 impl Tally {
-    /// The counts of the processor that `number` tells, which is asked only if there are several.
-    /// No other one may use them at the time.
+    /// The counts of processor `number`. A processor that counts alone must not use them twice at the
+    /// same time. All further numbers share the last part.
     #[inline]
-    pub fn of(&self, number: impl FnOnce() -> usize) -> Counts<'_> {
-        match &*self.slots {
-            [one] => Counts(one),
-            several => Counts(&several[number().min(several.len() - 1)]),
+    pub fn of(&self, number: usize) -> Counts<'_> {
+        let last = self.slots.len() - 1;
+        if number < last {
+            return Counts { slot: &self.slots[number], shared: false };
         }
+        cold_path();
+        self.shared.store(true, Ordering::Relaxed);
+        Counts { slot: &self.slots[last], shared: true }
     }
 }
 
 /// The counts of a binding by one processor.
 #[derive(Clone, Copy)]
-pub struct Counts<'a>(&'a Slot);
+pub struct Counts<'a> {
+    slot: &'a Slot,
+    /// Other processors count there too.
+    shared: bool,
+}
 
 impl fmt::Debug for Counts<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -373,15 +401,10 @@ impl fmt::Debug for Counts<'_> {
     }
 }
 
-#[inline(always)]
-fn add(count: &AtomicU64, more: u64) {
-    count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-}
-
 impl Counts<'_> {
     #[inline(always)]
     fn of(&self, procedure: u16) -> &AtomicU64 {
-        &self.0.procedures[usize::from(procedure).min(PROCEDURES - 1)]
+        &self.slot.procedures[usize::from(procedure).min(PROCEDURES - 1)]
     }
 
     /// Whether the time of the next call of this procedure is to be taken.
@@ -400,25 +423,55 @@ impl Counts<'_> {
         bytes_in: usize,
         bytes_out: usize,
     ) {
+        let bytes = [bytes_in, bytes_out];
+        if self.shared {
+            cold_path();
+            let add = |count: &AtomicU64, more| _ = count.fetch_add(more, Ordering::Relaxed);
+            self.count_by(add, procedure, came, outcome, bytes);
+        } else {
+            self.count_by(add, procedure, came, outcome, bytes);
+        }
+    }
+
+    #[inline(always)]
+    fn count_by(
+        &self,
+        add: impl Fn(&AtomicU64, u64),
+        procedure: u16,
+        came: Came,
+        outcome: Outcome,
+        [bytes_in, bytes_out]: [usize; 2],
+    ) {
         add(self.of(procedure), 1);
         if came != Came::Spin {
-            add(&self.0.came[came as usize - 1], 1);
+            add(&self.slot.came[came as usize - 1], 1);
         }
-        add(&self.0.sizes[power((bytes_in + bytes_out) as u64)], 1);
+        add(&self.slot.sizes[power((bytes_in + bytes_out) as u64)], 1);
         if bytes_in + bytes_out > 0 {
-            add(&self.0.bytes_in, bytes_in as u64);
-            add(&self.0.bytes_out, bytes_out as u64);
+            add(&self.slot.bytes_in, bytes_in as u64);
+            add(&self.slot.bytes_out, bytes_out as u64);
         }
         if outcome != Outcome::Done {
-            add(&self.0.outcomes[outcome as usize], 1);
+            add(&self.slot.outcomes[outcome as usize], 1);
         }
     }
 
     /// How long a call took whose time was to be taken.
     #[cold]
     pub fn time(&self, took: Duration) {
-        add(&self.0.times[power(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))], 1);
+        let times = &self.slot.times[power(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))];
+        if self.shared {
+            times.fetch_add(1, Ordering::Relaxed);
+        } else {
+            add(times, 1);
+        }
     }
+}
+
+/// Adds without a locked operation, for a processor that counts alone.
+#[inline(always)]
+fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 impl Tally {
@@ -433,7 +486,8 @@ impl Tally {
 impl Drop for Tally {
     fn drop(&mut self) {
         self.end();
-        self.tallies.free.lock().push((self.number, true));
+        let used = Used { alone: true, shared: self.shared.load(Ordering::Relaxed) };
+        self.tallies.free.lock().push((self.number, used));
     }
 }
 
@@ -452,11 +506,11 @@ mod tests {
         let (peer, tally) =
             (peer(&tallies), tallies.open("files", "demo:files/files@1.0.0", 4711, 12).unwrap());
         for call in 0..200 {
-            assert_eq!(tally.of(|| 0).is_sampled(3), call % SAMPLED == SAMPLED - 1);
-            tally.of(|| 0).count(3, Came::Spin, Outcome::Done, 100, 28);
+            assert_eq!(tally.of(0).is_sampled(3), call % SAMPLED == SAMPLED - 1);
+            tally.of(0).count(3, Came::Spin, Outcome::Done, 100, 28);
         }
-        tally.of(|| 0).count(9999, Came::Wait, Outcome::Refused, 0, 0);
-        tally.of(|| 0).time(Duration::from_nanos(1000));
+        tally.of(0).count(9999, Came::Wait, Outcome::Refused, 0, 0);
+        tally.of(0).time(Duration::from_nanos(1000));
         let read = &peer.read()[0];
         assert_eq!(
             (read.name.as_str(), read.interface.as_str(), read.client, read.since),
@@ -471,7 +525,7 @@ mod tests {
         assert_eq!((read.procedures[3], read.procedures[PROCEDURES - 1]), (200, 1));
         tally.end();
         assert!(peer.read().is_empty());
-        tally.of(|| 0).count(0, Came::HandOff, Outcome::Done, 0, 0);
+        tally.of(0).count(0, Came::HandOff, Outcome::Done, 0, 0);
         drop(tally);
         assert!(peer.read().is_empty());
         let again = tallies.open("other", "", 1, 0).unwrap();
@@ -486,8 +540,9 @@ mod tests {
         for turn in 0..2 {
             let tally = tallies.open("x", "y", 1, 0).unwrap();
             std::thread::scope(|scope| {
-                for number in 0..4 {
-                    let counts = tally.of(|| number);
+                // The last three share their counts.
+                for number in 0..7 {
+                    let counts = tally.of(number);
                     scope.spawn(move || {
                         (0..10_000)
                             .for_each(|_| counts.count(0, Came::HandOff, Outcome::Done, 1, 0))
@@ -496,7 +551,7 @@ mod tests {
             });
             let read = &peer(&tallies).read()[0];
             let counted = (read.calls(), read.bytes[0], read.came);
-            assert_eq!(counted, (40_000, 40_000, [0, 0, 40_000, 0, 0, 0]), "{turn}");
+            assert_eq!(counted, (70_000, 70_000, [0, 0, 70_000, 0, 0, 0]), "{turn}");
         }
     }
 
@@ -504,7 +559,7 @@ mod tests {
     fn what_was_done_between_two_readings() {
         let tallies = Tallies::new(1).unwrap();
         let (peer, tally) = (peer(&tallies), tallies.open("x", "y", 1, 0).unwrap());
-        let count = |came| tally.of(|| 0).count(0, came, Outcome::Done, 1, 1);
+        let count = |came| tally.of(0).count(0, came, Outcome::Done, 1, 1);
         [Came::Donation, Came::Spin].into_iter().for_each(count);
         let before = peer.read().remove(0);
         [Came::Donation, Came::Wake, Came::Wait, Came::Spin, Came::Spin]
@@ -526,8 +581,8 @@ mod tests {
             ("[::ffff:192.0.2.1]:80", "192.0.2.1:80"),
         ] {
             let tally = tallies.open_far("x", "y", came.parse().unwrap(), 0).unwrap();
-            tally.of(|| 0).count(0, Came::Network, Outcome::Done, 1, 1);
-            tally.of(|| 0).count(0, Came::Network, Outcome::Refused, 1, 1);
+            tally.of(0).count(0, Came::Network, Outcome::Done, 1, 1);
+            tally.of(0).count(0, Came::Network, Outcome::Refused, 1, 1);
             let read = peer.read().remove(0);
             assert_eq!((read.client, read.address), (0, Some(told.parse().unwrap())), "{came}");
             assert_eq!((read.calls(), read.remote(), read.came), (2, 2, [0, 0, 0, 0, 0, 2]));
@@ -587,7 +642,7 @@ mod tests {
         let taken = PeerTallies::join(other.as_fd().try_clone_to_owned().unwrap());
         assert!(matches!(taken, Err(NoTallies::Magic(0))));
         // More processors than there is memory for, or than there can be.
-        for writers in [0, 2, 64, 65, u64::MAX] {
+        for writers in [0, 3, 64, 65, u64::MAX] {
             tallies.head.writers.store(writers, Ordering::Relaxed);
             let taken = PeerTallies::join(tallies.as_fd().try_clone_to_owned().unwrap());
             assert!(matches!(taken, Err(NoTallies::File(_) | NoTallies::Writers(_))), "{writers}");

@@ -19,7 +19,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use upcall_frames::{Calls, Place, Sections, Table, unwind};
+use upcall_os::frames::{Calls, Place, Sections, Table, unwind};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 

@@ -8,7 +8,7 @@ use upcall::{Ceilings, Pacing, Server, policy};
 use upcall_tests::client;
 use upcall_tests::hoard::Hoard;
 use upcall_tests::interfaces::{hoard::hoard, latch, other::other, relay, shapes, small, trial};
-use upcall_tests::object::{Latch, Object};
+use upcall_tests::object::{Gate, Latch, Object};
 use upcall_tests::outcome::say;
 use upcall_tests::relay::Station;
 use upcall_tests::shapes::Server as Shapes;
@@ -77,10 +77,14 @@ fn hostile(socket: &Path, seed: &str, steps: &str) {
 fn serve(name: &str, options: &[&str]) {
     let object = Object::default();
     let hoard = Hoard::default();
+    let gate = Gate::default();
     let (small, counts) = (Object(object.0.clone()), object.0.clone());
     let name = if name == "EMPTY" { "" } else { name };
     let mut server = Server::new();
     server = match options {
+        [.., "blocks", "latch"] => {
+            server.export(name, latch::export(Latch::that_blocks(gate.clone())))
+        }
         [.., "latch"] => server.export(name, latch::export(Latch::default())),
         [.., "relay"] => server.export(name, relay::export(Station::default())),
         [.., "shapes"] => server
@@ -98,6 +102,7 @@ fn serve(name: &str, options: &[&str]) {
     for option in options {
         match option.split_once('=').map(|(kind, most)| (kind, most.parse().unwrap_or(0))) {
             Some(("calls", most)) => ceilings.calls = most,
+            Some(("spares", most)) => server = server.spare_processors(most),
             Some(("descriptors", most)) => ceilings.all.descriptors = most,
             Some(("mappings", most)) => ceilings.all.mappings = most,
             Some(("results", most)) => ceilings.client.results = most,
@@ -165,6 +170,11 @@ fn serve(name: &str, options: &[&str]) {
                 let revoked = running
                     .revoke(|binding| binding.name == *name && Ok(binding.pid) == pid.parse());
                 say(Ok(vec![revoked.to_string()]));
+            }
+            // Lets handlers out that block, without a call.
+            ["let-out", count] => {
+                gate.let_out(count.parse().unwrap_or(0));
+                say(Ok(Vec::new()));
             }
             // How many bindings to a name there are.
             ["clients", name] => say(upcall::directory::exported(name)

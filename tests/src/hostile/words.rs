@@ -117,7 +117,9 @@ fn any_request(dice: &mut Dice) -> (Request, u64) {
                 crate::interfaces::trial::INTERFACE.plan().bytes() as u64,
             )
         }
-        _ => ([Request::List, Request::Tallies][dice.below(2) as usize].clone(), 0),
+        _ => {
+            ([Request::List, Request::Tallies, Request::Stalled][dice.below(3) as usize].clone(), 0)
+        }
     }
 }
 

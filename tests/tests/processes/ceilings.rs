@@ -113,7 +113,7 @@ fn who_binds_a_thousand_times_does_not_exhaust_the_server() {
     let _company = in_company();
     for what in ["descriptors=40", "mappings=40"] {
         let place = place();
-        let server = place.serve(&format!("trial {what}"));
+        let server = place.serve(&format!("trial spares=0 {what}"));
         let open = || Usage::of(server.pid()).descriptors;
         let before = open();
         let mut times = Vec::new();

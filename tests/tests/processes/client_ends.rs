@@ -25,7 +25,7 @@ fn clients_killed(count: u32, honest: u32) {
     let _company = in_company();
     let place = place();
     let mut dice = Dice::thrown("when clients are killed");
-    let server = place.serve("trial");
+    let server = place.serve("trial spares=0");
     let mut observer = place.client();
     observer.ask("bind trial").expect_ok("binding");
     let mut bystander = place.client();
@@ -88,7 +88,7 @@ fn a_dead_client_leaves_no_block_of_memory() {
     ];
     for (who, words) in ways {
         let place = place();
-        let mut server = place.serve("trial wary");
+        let mut server = place.serve("trial spares=0 wary");
         let dies = || {
             let mut client = place.client();
             client.ask("bind trial").expect_ok("binding");
@@ -148,7 +148,7 @@ fn sockets_of(pid: u32) -> Option<Vec<OwnedFd>> {
 fn a_dead_client_ends_though_another_process_has_its_socket() {
     let _company = in_company();
     let place = place();
-    let server = place.serve("trial");
+    let server = place.serve("trial spares=0");
     let mut observer = place.client();
     observer.ask("bind trial").expect_ok("binding");
     // What the server uses when it rests. It keeps what it once needed, such as a descriptor that
@@ -195,7 +195,7 @@ fn a_dead_client_ends_though_another_process_has_its_socket() {
 fn work_for_a_dead_client_runs_to_its_end() {
     let _company = in_company();
     let place = place();
-    let _server = place.serve("latch latch");
+    let _server = place.serve("latch spares=0 latch");
     let mut observer = place.client();
     observer.ask("bind-latch latch").expect_ok("binding");
     let are_inside = |observer: &mut Party, count| {
@@ -221,7 +221,7 @@ fn work_for_a_dead_client_runs_to_its_end() {
 fn an_object_that_panics_when_dropped_keeps_nothing_else() {
     let _company = in_company();
     let place = place();
-    let server = place.serve("trial");
+    let server = place.serve("trial spares=0");
     let mut observer = place.client();
     observer.ask("bind trial").expect_ok("binding");
     let mut before = None;
@@ -258,7 +258,7 @@ fn an_object_that_panics_when_dropped_keeps_nothing_else() {
 fn an_object_that_takes_long_to_drop_holds_nobody_up() {
     let _company = in_company();
     let place = place();
-    let _server = place.serve("trial");
+    let _server = place.serve("trial spares=0");
     let mut observer = place.client();
     observer.ask("bind trial").expect_ok("binding");
     let mut client = place.client();

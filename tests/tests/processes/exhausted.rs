@@ -9,7 +9,7 @@ use upcall_tests::usage::Usage;
 fn a_full_descriptor_table_in_the_client() {
     let _company = in_company();
     let place = place();
-    let _server = place.serve("trial");
+    let _server = place.serve("trial spares=0");
     for spare in 0..16 {
         let mut client = place.client();
         client.ask(&format!("spare-descriptors {spare}")).expect_ok("the limit");
@@ -35,7 +35,7 @@ fn a_full_descriptor_table_in_the_client() {
 fn a_full_descriptor_table_in_the_server() {
     let _company = in_company();
     let place = place();
-    let mut server = place.serve("trial");
+    let mut server = place.serve("trial spares=0");
     let mut honest = place.client();
     honest.ask("bind trial").expect_ok("binding");
     // What an honest client has open stays open.
@@ -89,7 +89,7 @@ fn a_full_descriptor_table_in_the_server() {
 fn no_descriptor_for_the_bell_of_a_lane() {
     let _company = in_company();
     let place = place();
-    let mut server = place.serve("trial");
+    let mut server = place.serve("trial spares=0");
     let mut clients = [place.client(), place.client(), place.client()];
     for client in &mut clients {
         client.ask("bind trial").expect_ok("binding");
@@ -127,7 +127,7 @@ fn no_descriptor_for_the_bell_of_a_lane() {
 fn no_memory_in_the_client() {
     let _company = in_company();
     let place = place();
-    let _server = place.serve("trial");
+    let _server = place.serve("trial spares=0");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
     client
@@ -140,7 +140,7 @@ fn no_memory_in_the_client() {
 fn no_memory_in_the_server() {
     let _company = in_company();
     let place = place();
-    let mut server = place.serve("trial");
+    let mut server = place.serve("trial spares=0");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
     client.ask("sum 100000").expect_ok("a large argument");

@@ -82,7 +82,7 @@ fn walk(points: impl Fn(Point) -> bool, each: impl Fn(Point, Act, &str)) {
 fn a_client_that_ends_at_any_point_harms_nobody() {
     let _company = in_company();
     let place = place();
-    let server = place.serve("trial");
+    let server = place.serve("trial spares=0");
     let mut bystander = place.client();
     bystander.ask("bind trial").expect_ok("binding");
     bystander.ask("honest 100").expect_ok("calls that leave their segments for the next ones");
@@ -141,7 +141,7 @@ fn a_server_that_ends_at_any_point_leaves_nobody_waiting() {
         let mut victim = if starts {
             faulty(&place, "serve trial", point, act)
         } else {
-            let mut victim = place.serve("trial");
+            let mut victim = place.serve("trial spares=0");
             other.ask("bind trial").expect_ok("binding");
             other.ask("null").expect_ok("a call");
             other.ask("deadline 50").expect_ok("a deadline");
@@ -185,7 +185,7 @@ fn a_server_that_ends_at_any_point_leaves_nobody_waiting() {
         // A new server takes the name over, and nothing of the old one is in its way.
         let mut next = place.client();
         drop(next.ask("bind trial"));
-        let _server = place.serve("trial");
+        let _server = place.serve("trial spares=0");
         next.ask(life).expect_ok("a life with the new server");
         assert_eq!(place.sockets().len(), 1, "{:?}", place.entries());
     });

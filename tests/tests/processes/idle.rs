@@ -20,7 +20,7 @@ fn long_a_server_with_a_hundred_idle_clients() {
 fn hundred_clients(seconds: u64) {
     let _alone = alone();
     let place = place();
-    let server = place.serve("trial");
+    let server = place.serve("trial spares=0");
     let mut clients: Vec<_> = (0..100).map(|_| place.client()).collect();
     let bind = |client: &mut upcall_tests::party::Party| {
         client.ask("bind trial.small as small").expect_ok("binding");
@@ -109,7 +109,7 @@ fn hundred_clients(seconds: u64) {
 fn binding_is_quick() {
     let _alone = alone();
     let place = place();
-    let (server, mut client) = (place.serve("trial"), place.client());
+    let (server, mut client) = (place.serve("trial spares=0"), place.client());
     client.ask("bind trial.small as small").expect_ok("binding");
     let both = [server.pid(), client.pid()];
     let slept = || both.map(sleeps).into_iter().sum::<u64>();

@@ -50,7 +50,7 @@ fn nobody_waits(place: &Place, honest: &mut Party) {
 fn descriptors_that_are_slow_to_close_hold_nobody_up() {
     let _company = in_company();
     let place = place();
-    let _server = place.serve("trial");
+    let _server = place.serve("trial spares=0");
     let mut honest = place.client();
     honest.ask("bind trial").expect_ok("binding");
     let socket = &place.sockets()[0];
@@ -90,7 +90,7 @@ fn descriptors_that_are_slow_to_close_hold_nobody_up() {
 fn files_whose_file_system_does_not_answer_hold_nobody_up() {
     let _company = in_company();
     let place = place();
-    let server = place.serve("trial");
+    let server = place.serve("trial spares=0");
     let mut honest = place.client();
     honest.ask("bind trial").expect_ok("binding");
     // It goes before the server, which cannot end while it closes one of these files.
@@ -135,7 +135,7 @@ fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
         );
     }
     let place = place();
-    let server = place.serve("trial mode=666 admit=any");
+    let server = place.serve("trial spares=0 mode=666 admit=any");
     let socket = place.sockets().remove(0);
     place.open_to_all();
     let before = Usage::of(server.pid()).descriptors;
@@ -180,7 +180,7 @@ fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
 fn a_server_that_is_killed_while_it_closes_such_a_file_ends_with_its_file_system() {
     let _company = in_company();
     let place = place();
-    let mut server = place.serve("trial");
+    let mut server = place.serve("trial spares=0");
     let mut honest = place.client();
     honest.ask("bind trial").expect_ok("binding");
     let Some(files) = SlowFiles::mount(server.pid()) else { return };

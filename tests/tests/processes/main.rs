@@ -2,8 +2,10 @@
 //! alone.
 #![forbid(unsafe_code)]
 
+mod affinity;
 mod astacks;
 mod authority;
+mod blocking;
 mod broken_off;
 mod ceilings;
 mod client_ends;

@@ -43,7 +43,7 @@ fn bound(client: &mut Party) {
 fn no_third_process_has_a_channels_memory() {
     let _company = in_company();
     let place = place();
-    let server = place.serve("trial");
+    let server = place.serve("trial spares=0");
     let mut clients = [place.client(), place.client()];
     clients.iter_mut().for_each(bound);
 

@@ -210,7 +210,7 @@ fn who_is_not_let_in_is_told_so() {
 fn nobody_listens_who_did_not_say_so() {
     let _company = in_company();
     let place = place();
-    let server = place.serve("trial");
+    let server = place.serve("trial spares=0");
     let listens = |pid: u32| {
         let sockets = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
         let own: Vec<String> = sockets

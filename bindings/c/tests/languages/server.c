@@ -190,6 +190,7 @@ int main(int count, char **arguments) {
     lacks.rename = NULL;
     if (more_export(server, arguments[2], &lacks, &error) != UPCALL_MISUSE || !strstr(error.text, "more_server_t.rename is NULL")) return 3;
     upcall_server_set_processors(server, 2);
+    upcall_server_set_spare_processors(server, 4);
     /* A third argument is an address to listen at. */
     if (count > 3 && upcall_server_listen(server, arguments[3], &error) != UPCALL_OK) {
         fprintf(stderr, "%s\n", error.text);

@@ -1,4 +1,4 @@
-//! From a thread's stack to the calls that are under way on it (crate `upcall-frames`).
+//! From a thread's stack to the calls that are under way on it (`upcall_os::frames`).
 //!
 //! A suspended thread is unwound as if it had popped the four words that `arch::switch` pushes: the
 //! inline assembly does not tell the call frame information of them. See the pictures in
@@ -7,8 +7,8 @@
 use super::code::Code;
 use super::image::Elf;
 use object::{Object, ObjectSection};
-pub use upcall_frames::{Calls, Place, Row, Table};
-use upcall_frames::{RBP, RBX, REGISTERS, RIP, RSP, Sections};
+use upcall_os::frames::{self, RBP, RBX, REGISTERS, RIP, RSP, Sections};
+pub use upcall_os::frames::{Calls, Place, Row, Table};
 use upcall_os::trace::Registers;
 
 /// Deeper is a recursion that repeats itself, or no stack.
@@ -50,5 +50,5 @@ pub fn suspended(sp: u64, stack: &impl Fn(u64) -> Option<u64>) -> Option<Place> 
 
 /// Follows the calls from `place`, on a `stack` of which words can be read.
 pub fn unwind(code: &Code<'_>, place: Place, stack: &impl Fn(u64) -> Option<u64>) -> Calls {
-    upcall_frames::unwind(|address| code.row(address), place, MOST_FRAMES, stack)
+    frames::unwind(|address| code.row(address), place, MOST_FRAMES, stack)
 }

@@ -10,11 +10,12 @@
 //! The rule holds for each client. Where the server bounds users, it holds once more for all
 //! clients of a user together: a user can start many processes.
 //!
+//! Processors are shared by the same rule while handlers block some of them: a client whose handlers
+//! block leaves processors for the handlers of others ([`takeover`](super::takeover)).
+//!
 //! A request that gets none stays in its lane. Nobody has to be woken for it: what lets it go on is
 //! the end of a call, and who ends one looks at the lanes again.
 
-use crate::server::{Owner, ServerLane};
-use std::sync::Arc;
 use upcall_thread::Vp;
 
 /// Where the next request may come from.
@@ -38,8 +39,9 @@ impl Stacks {
         }
     }
 
+    /// The rule if `busy` of `most` are taken, for one of `processors` that share them.
     #[inline]
-    fn left(busy: usize, most: usize, processors: usize) -> Self {
+    pub(super) fn left(busy: usize, most: usize, processors: usize) -> Self {
         let free = most.saturating_sub(busy);
         if busy < free {
             return Self::Many;
@@ -49,24 +51,24 @@ impl Stacks {
         Self::Few(if free == 0 { 0 } else { free.saturating_mul(processors) })
     }
 
-    /// Whether a request in `lanes[at]` may be taken.
+    /// The stricter of two rules.
+    pub(super) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Few(one), Self::Few(other)) => Self::Few(one.min(other)),
+            (Self::Many, rule) | (rule, Self::Many) => rule,
+        }
+    }
+
+    /// Returns `true` if a request may be taken. `calls` gives the numbers of calls under way that
+    /// the rule compares: of the client, and of its user.
     #[inline]
-    pub(super) fn allow(self, lanes: &[Arc<ServerLane>], at: usize) -> bool {
+    pub(super) fn allow<const N: usize>(self, calls: impl FnOnce() -> [usize; N]) -> bool {
         match self {
             Self::Many => true,
             Self::Few(0) => false,
-            Self::Few(free) => {
-                let Owner { client, user } = lanes[at].owner();
-                calls_of(lanes, |owner| owner.client == client) < free
-                    && (user.is_none() || calls_of(lanes, |owner| owner.user == user) < free)
-            }
+            Self::Few(free) => calls().iter().all(|&calls| calls < free),
         }
     }
-}
-
-#[cold]
-fn calls_of(lanes: &[Arc<ServerLane>], is_meant: impl Fn(Owner) -> bool) -> usize {
-    lanes.iter().filter(|lane| is_meant(lane.owner())).map(|lane| lane.calls()).sum()
 }
 
 #[cfg(test)]

@@ -3,21 +3,24 @@
 
 use super::posts::{Attending, LOOKS};
 use super::stacks::Stacks;
+use super::stalls::StallChecks;
+use super::takeover::Prober;
 use super::{
-    BUSY_BETWEEN, FIRST_TIME, MOST_OF_DONOR, MOVE, Processors, QUIET_BETWEEN, SOON, SOON_ENOUGH,
-    SPINS_AT_A_PLACE, TIME_BETWEEN, WATCH, Work, is_asleep, number, say_where,
+    BUSY_BETWEEN, FIRST_TIME, FOUND_BETWEEN, MOST_OF_DONOR, MOVE, OWN_TIMER, Processors,
+    QUIET_BETWEEN, SOON, SOON_ENOUGH, SPINS_AT_A_PLACE, TIME_BETWEEN, Work, index, is_asleep,
+    number, say_where,
 };
 use crate::domain::Domain;
 use crate::look;
 use crate::pacing::{GiveWay, HandOver, LONGEST, Pacing, SpinBudget, Stay, hand_back};
 use crate::placed::NOWHERE;
 use crate::seat::VpLane;
-use crate::server::ServerLane;
+use crate::server::{Owner, ServerLane};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use upcall_os::atomic::{Ordering, fence};
+use upcall_os::atomic::{AtomicU32, Ordering, fence};
 use upcall_os::poll::{PollSet, Report};
 use upcall_os::processor;
 use upcall_os::timer::Timer;
@@ -34,17 +37,23 @@ pub(super) struct View {
     pub(super) lanes: Rc<Vec<Arc<ServerLane>>>,
     pub(super) own: usize,
     pub(super) others: Vec<(usize, Range<usize>)>,
-    /// The group of processors's timer, if it is in our wake set.
-    pub(super) timer: Option<Arc<Timer>>,
-    /// What wakes this processor to give back stacks of idle workers, and when it was last set to
-    /// do so.
-    pub(super) cooling: Option<Timer>,
+    /// Counts the processor's probes, for callers that wait.
+    pub(super) probes: Option<&'static AtomicU32>,
+    pub(super) stall_checks: StallChecks,
+    /// The processor is a spare without a duty: it sleeps whenever it has nothing to run.
+    pub(super) rests_as_spare: bool,
+    /// Indices of the members whose duty this processor has.
+    pub(super) duties: Rc<[usize]>,
+    /// The processor's own timer, whether it is in the wake set, and when it was last set to give
+    /// back stacks of idle workers.
+    pub(super) timer: Option<Timer>,
+    pub(super) has_timer: bool,
     pub(super) cools_at: Option<Instant>,
-    /// It woke us, and nothing else did.
-    pub(super) glances: bool,
     /// Looks for requests, in all and in vain since the last that was found.
     pub(super) looks: u32,
     pub(super) in_vain: u32,
+    /// Number of requests that were found.
+    pub(super) found: u32,
     /// What we last said that we do.
     pub(super) said: Awake,
     pub(super) seats: Rc<Vec<Arc<VpLane>>>,
@@ -103,6 +112,12 @@ pub(super) struct View {
     pub(super) shares: bool,
 }
 
+/// Counts a probe. If a processor and its substitute count at once, one count may be lost.
+#[inline]
+pub(super) fn count_probe(probes: &AtomicU32) {
+    probes.store(probes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
 /// How a donor's processor was left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Left {
@@ -114,12 +129,14 @@ pub(super) enum Left {
 
 impl View {
     pub(super) fn refresh(&mut self, processors: &Processors) {
-        let generation = processors.0.domain.generation();
+        let generation = processors.group.domain.generation();
         if self.generation != generation {
             self.generation = generation;
             self.share_lanes(processors);
-            self.seats =
-                Rc::new(number().map_or_else(Vec::new, |number| processors.0.domain.seats(number)));
+            self.seats = Rc::new(
+                number().map_or_else(Vec::new, |number| processors.group.domain.seats(number)),
+            );
+            self.stall_checks.begin_again();
         }
     }
 
@@ -128,52 +145,52 @@ impl View {
         self.lanes[..self.own].iter().for_each(|lane| lane.look());
     }
 
-    /// Which lanes are whose: neighbours in one channel belong to different processors, the first
-    /// of them to the channel's home.
+    /// Which lanes are whose.
     fn share_lanes(&mut self, processors: &Processors) {
         self.pay_looks();
-        let running: Vec<usize> = processors.running().collect();
-        let owner = |lane: &ServerLane| {
-            let home = running.iter().position(|&number| number == lane.home()).unwrap_or(0);
-            running.get((home + lane.place()) % running.len().max(1)).copied()
-        };
-        let mut lanes: Vec<_> =
-            processors.lanes().iter().map(|lane| (owner(lane), lane.clone())).collect();
+        let probers = processors.probers();
+        let owner = |lane: &Arc<ServerLane>| (Prober::of(&probers, lane), lane.clone());
+        let mut lanes: Vec<_> = processors.lanes().iter().map(owner).collect();
         let me = number();
         lanes.iter().for_each(|(owner, lane)| lane.belongs_to(*owner));
+        self.duties = processors.duties_of(index());
+        self.rests_as_spare = processors.is_spare() && self.duties.is_empty();
+        if self.rests_as_spare {
+            lanes.clear();
+        }
         lanes.sort_by_key(|(owner, _)| (*owner != me, *owner));
         let of = |whose| lanes.iter().filter(|(owner, _)| *owner == whose).count();
         self.own = of(me);
         let mut from = self.own;
         self.others.clear();
-        for other in running.into_iter().filter(|&number| Some(number) != me) {
+        let mut others: Vec<_> = probers.iter().map(|of| of.probes).collect();
+        others.sort_unstable();
+        others.dedup();
+        for other in others.into_iter().filter(|&number| Some(number) != me) {
             let count = of(Some(other));
             self.others.push((other, from..from + count));
             from += count;
         }
         self.lanes = Rc::new(lanes.into_iter().map(|(_, lane)| lane).collect());
         self.donor = None;
-        if !self.others.is_empty()
-            && !self.lanes.is_empty()
-            && self.timer.is_none()
-            && let (Ok(timer), Some(Ok(wake_set))) =
-                (processors.timer(), me.map(|me| processors.0.domain.wake_set(me)))
-        {
-            self.timer = wake_set.set.add(&*timer, WATCH, Report::OneOfUs).is_ok().then_some(timer);
-        }
     }
 
     /// One look for what wants a thread. Calls and messages take turns. Who has `woke` threads and
     /// only calls is done: they come first (U7).
     #[inline]
-    pub(super) fn find_work(&mut self, domain: &Domain, vp: &Vp, woke: &mut bool) -> Option<Work> {
+    pub(super) fn find_work(
+        &mut self,
+        processors: &Processors,
+        vp: &Vp,
+        woke: &mut bool,
+    ) -> Option<Work> {
         if !self.attending.posts.is_empty() {
-            return self.find_any(domain, vp, woke);
+            return self.find_any(processors, vp, woke);
         }
         if *woke && self.lanes.is_empty() {
             None
         } else {
-            self.look(domain, Stacks::of(vp)).map(Work::Call)
+            self.look(processors, vp).map(Work::Call)
         }
     }
 
@@ -182,7 +199,7 @@ impl View {
         self.quiet && !self.in_between
     }
 
-    fn find_any(&mut self, domain: &Domain, vp: &Vp, woke: &mut bool) -> Option<Work> {
+    fn find_any(&mut self, processors: &Processors, vp: &Vp, woke: &mut bool) -> Option<Work> {
         let messages_first = std::mem::take(&mut self.attending.first);
         let mut messages = |view: &mut Self| {
             let found = view.attending.look(
@@ -195,7 +212,7 @@ impl View {
         if messages_first && let Some(found) = messages(self) {
             return Some(found);
         }
-        if let Some(lane) = self.look(domain, Stacks::of(vp)) {
+        if let Some(lane) = self.look(processors, vp) {
             self.attending.first = true;
             return Some(Work::Call(lane));
         }
@@ -204,9 +221,11 @@ impl View {
 
     /// One look for a lane with a request; how we came to that is kept.
     #[inline]
-    pub(super) fn look(&mut self, domain: &Domain, stacks: Stacks) -> Option<usize> {
+    fn look(&mut self, processors: &Processors, vp: &Vp) -> Option<usize> {
+        let domain = processors.group.domain;
         let (slept, starved) = (std::mem::take(&mut self.slept), self.starved);
-        let found = self.find(domain, stacks);
+        let stacks = processors.stacks(vp, &self.lanes);
+        let found = self.find(domain, stacks, slept);
         if let Some(at) = found {
             self.came = self.came(domain, at, slept, starved);
         }
@@ -223,7 +242,7 @@ impl View {
             let donated = self.donated && self.donor.is_some_and(|(lane, _)| lane == at);
             return if donated { Came::HandOff } else { Came::Wake };
         }
-        if starved || self.glances {
+        if starved {
             return Came::Wait;
         }
         // Found by the first look after something else was done.
@@ -241,8 +260,9 @@ impl View {
     /// nothing, several looks are taken in a row: the way round through the scheduler takes
     /// longer than a look.
     ///
-    /// With `stacks` for few, what it passes over makes it `starved`.
-    fn find(&mut self, domain: &Domain, stacks: Stacks) -> Option<usize> {
+    /// With `stacks` for few, what it passes over makes it `starved`. A processor that has just
+    /// `slept` probes the lanes of all.
+    fn find(&mut self, domain: &Domain, stacks: Stacks, slept: bool) -> Option<usize> {
         self.starved = false;
         if stacks != Stacks::Many {
             return self.find_among(stacks);
@@ -263,7 +283,7 @@ impl View {
                 look::again();
             }
         }
-        if self.others.is_empty() { None } else { self.find_of_others(domain) }
+        if self.others.is_empty() { None } else { self.find_of_others(domain, slept) }
     }
 
     /// The same when stacks run low: there is more to look at than whether a request waits, and who
@@ -276,14 +296,43 @@ impl View {
             .filter(|&at| self.lanes[at].waits())
             .peekable();
         let any = waiting.peek().is_some();
-        let found = waiting.find(|&at| stacks.allow(&self.lanes, at));
+        let found = waiting.find(|&at| stacks.allow(|| self.calls_beside(at)));
         self.starved = any && found.is_none();
         found
     }
 
-    fn find_of_others(&mut self, domain: &Domain) -> Option<usize> {
+    /// Number of calls under way of the client that lane `at` belongs to, and of the client's user
+    /// if the user is bounded.
+    #[cold]
+    fn calls_beside(&self, at: usize) -> [usize; 2] {
+        let Owner { client, user } = self.lanes[at].owner();
+        let calls = |is_meant: &dyn Fn(Owner) -> bool| {
+            let meant = self.lanes.iter().filter(|lane| is_meant(lane.owner()));
+            meant.map(|lane| lane.calls()).sum()
+        };
+        let of_user = if user.is_none() { 0 } else { calls(&|owner| owner.user == user) };
+        [calls(&|owner| owner.client == client), of_user]
+    }
+
+    /// Wakes another processor to help if more calls wait in this processor's lanes. Checked every
+    /// [`FOUND_BETWEEN`] requests.
+    #[inline]
+    pub(super) fn calls_helper(&mut self, processors: &Processors, found: usize) {
+        if self.others.is_empty() {
+            return;
+        }
+        self.found = self.found.wrapping_add(1);
+        if self.found.is_multiple_of(FOUND_BETWEEN) {
+            let mut own = (0..self.own).filter(|&at| at != found);
+            if own.any(|at| self.lanes[at].waits()) {
+                processors.call_helper();
+            }
+        }
+    }
+
+    fn find_of_others(&mut self, domain: &Domain, slept: bool) -> Option<usize> {
         (self.looks, self.in_vain) = (self.looks.wrapping_add(1), self.in_vain.wrapping_add(1));
-        let all = self.glances
+        let all = slept
             || self.in_vain.is_multiple_of(QUIET_BETWEEN)
             || self.looks.is_multiple_of(BUSY_BETWEEN);
         let mut looked_at = self
@@ -338,17 +387,15 @@ impl View {
         }
     }
 
-    /// Whether one of the others does this, by its own word.
-    pub(super) fn any_other(&self, domain: &Domain, does: impl Fn(State) -> bool) -> bool {
-        self.others.iter().any(|&(other, _)| does(domain.station().state(other)))
-    }
-
     /// The looks that were put off. With nothing else to do, our processor goes to a server that
     /// needs one, unless it is to be `kept`.
     pub(super) fn settle(&mut self, domain: &Domain, kept: bool) {
         let own = &self.lanes[..self.own];
         let seats = self.seats.iter().any(|seat| seat.owes_look());
         if own.iter().any(|lane| lane.owes_look()) || seats {
+            if seats {
+                self.stall_checks.request_sent();
+            }
             // To be said before: who gets our processor asks at once.
             if seats && !kept {
                 self.say(domain, Awake::Gave);
@@ -427,7 +474,10 @@ impl View {
 
     /// One step of spinning; false when it is time to sleep.
     pub(super) fn spin(&mut self, pacing: Pacing, round: u32, deadline: Option<Instant>) -> bool {
-        let sleeps = pacing == Pacing::Sleep || self.glances || self.starved;
+        if self.rests_as_spare {
+            return false;
+        }
+        let sleeps = pacing == Pacing::Sleep || self.starved;
         let donated = self.donated && pacing == Pacing::Adaptive && !sleeps;
         // Calls follow each other closely: a processor of our own serves them better than the
         // caller's.
@@ -526,18 +576,38 @@ impl View {
         processor::Processors::allowed().is_ok_and(by_another)
     }
 
-    /// Sets the timer that wakes this processor to give back stacks of idle workers: once for each
-    /// such time, since a timeout would cost each sleep half a microsecond. It has the key of the
-    /// watch, which asks for a glance as well.
-    pub(super) fn wake_to_cool(&mut self, at: Option<Instant>, set: &PollSet) {
-        let Some(at) = at.filter(|at| self.cools_at != Some(*at)) else { return };
-        // Without a descriptor the stacks stay as they are until this processor wakes by itself.
-        if let Some(timer) = &self.cooling
-            && (self.cools_at.is_some() || set.add(timer, WATCH, Report::EachRing).is_ok())
+    /// Sets the timer for the next stall check, or else for `cools_at`, when stacks of idle workers
+    /// are given back. It is set once for each such time, since a system call costs each sleep half
+    /// a microsecond.
+    ///
+    /// Stacks may wait for a stall check: it comes within half a second.
+    pub(super) fn set_timer(&mut self, cools_at: Option<Instant>, set: &PollSet) {
+        if let Some(pause) = self.stall_checks.next(&self.seats) {
+            self.cools_at = None;
+            if !self.set_timer_after(pause, set) {
+                self.stall_checks.begin_again();
+            }
+            return;
+        }
+        if self.stall_checks.is_next() {
+            return;
+        }
+        if let Some(at) = cools_at.filter(|at| self.cools_at != Some(*at))
+            && self.set_timer_after(at.saturating_duration_since(Instant::now()), set)
         {
-            timer.set(at.saturating_duration_since(Instant::now()));
             self.cools_at = Some(at);
         }
+    }
+
+    /// Returns `false` if there is no descriptor for the timer: then the processor wakes up for
+    /// other reasons only.
+    fn set_timer_after(&mut self, pause: Duration, set: &PollSet) -> bool {
+        let Some(timer) = &self.timer else { return false };
+        self.has_timer = self.has_timer || set.add(timer, OWN_TIMER, Report::EachRing).is_ok();
+        if self.has_timer {
+            timer.set(pause);
+        }
+        self.has_timer
     }
 
     /// Moves to another processor than the donor's. False if there is none.

@@ -3,11 +3,11 @@
 
 mod kernel;
 mod loom_donation;
+mod loom_duty;
 mod loom_gate;
 mod loom_mask;
 mod loom_reply;
 mod loom_serving;
 mod loom_sleep;
 mod loom_steps;
-mod loom_watch;
 mod loom_word;

@@ -120,6 +120,14 @@ impl Case {
             &[COPIES],
             "a result of 64 MiB, which the client fetches",
         ),
+        call(
+            "blocks-1",
+            Clients::Load("blocks", 1),
+            false,
+            &[],
+            "a client whose handlers sleep for a second each",
+        ),
+        call("blocks-4", Clients::Load("blocks", 4), false, &[], "four such clients"),
         bind("bind-quiet", Clients::Load("", 0), false, "no other client"),
         bind(
             "bind-lists-2",

@@ -35,6 +35,7 @@ pub fn run(socket: &str, kind: &str, mib: u64) -> Result<(), Box<dyn Error>> {
         "fold" => again(socket, "fold", mib * MIB, |fd| list(fd, mib * MIB, mib * MIB - 16)),
         "vector" => again(socket, "vector", RESULT, |fd| list(fd, RESULT, RESULT - 16)),
         "copied" => copied(),
+        "blocks" => blocks(),
         "fetched" => fetched(),
         "result" => unfetched(socket),
         "drops" => drops(socket, mib * MIB),
@@ -93,6 +94,16 @@ fn copied() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+/// Calls by the library whose handlers sleep for a second each.
+fn blocks() -> Result<(), Box<dyn Error>> {
+    let load = Load::bind("load")?;
+    load.null()?;
+    say(Ok(Vec::new()));
+    loop {
+        load.block(1000)?;
+    }
 }
 
 /// Calls by the library, which fetches the result of each.

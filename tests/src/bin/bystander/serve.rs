@@ -27,6 +27,8 @@ pub mod interface {
             vector: func(data: list<u8>) -> u64;
             /// Zeros.
             make: func(len: u64) -> list<u8>;
+            /// Blocks its kernel thread for so many milliseconds.
+            block: func(ms: u32);
         }
         "#
     );
@@ -66,6 +68,10 @@ impl load::Serve for Load {
 
     fn make(&self, len: u64) -> Vec<u8> {
         vec![0; len as usize]
+    }
+
+    fn block(&self, ms: u32) {
+        std::thread::sleep(std::time::Duration::from_millis(ms.into()));
     }
 }
 

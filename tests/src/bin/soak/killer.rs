@@ -210,7 +210,12 @@ impl Run<'_> {
         let mut cast: Vec<(String, String, Fate, Option<usize>)> = Vec::new();
         let calls = has("calls") || has("hostile");
         if calls {
-            cast.push(("steady".into(), "serve steady trial two".into(), Spared, None));
+            cast.push((
+                "steady".into(),
+                "serve steady trial two without-spares".into(),
+                Spared,
+                None,
+            ));
             cast.push(("bystander".into(), "bystander 0 steady=0=steady".into(), Spared, None));
         }
         if has("calls") {

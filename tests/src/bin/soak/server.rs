@@ -176,6 +176,8 @@ pub fn run(role: &Role, name: &str, options: &[&str]) {
                 server.export("trial", trial::export(object))
             }
             "two" => server.processors(2),
+            // What it uses at the end is compared with what it used at first.
+            "without-spares" => server.spare_processors(0),
             _ => server,
         };
     }
