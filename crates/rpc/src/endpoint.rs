@@ -323,9 +323,9 @@ impl Server {
     /// handlers block.
     ///
     /// A handler blocks its virtual processor while it sleeps, or waits in the kernel or for a lock of
-    /// `std`. If a call waits for that virtual processor for 0.5 ms, another one takes
-    /// over after 0.5 ms more, until the handler returns. For this the server starts further kernel
-    /// threads, one after the other, and keeps them until it ends. Handlers of a server therefore run
+    /// `std`. If a call waits for that virtual processor for 0.5 ms, another one takes over after
+    /// 0.5 ms more, until the handler returns. For this the server starts further kernel threads, one
+    /// after the other, and keeps them until it ends. Handlers of a server therefore run
     /// concurrently, even if the server has only one virtual processor.
     ///
     /// A client with as many calls under way as virtual processors are left gets no more of them: one

@@ -59,7 +59,7 @@ pub(crate) struct Link {
     ended: Mutex<Vec<u16>>,
     ids: Mutex<u16>,
     /// The clerk's keys: of the connection, and of the process.
-    takeover: OnceLock<(u64, Option<u64>)>,
+    watching: OnceLock<(u64, Option<u64>)>,
 }
 
 /// The control connection; one exchange at a time.
@@ -617,9 +617,9 @@ impl Link {
             segments: Mutex::default(),
             ended: Mutex::default(),
             ids: Mutex::new(FIRST + 1),
-            takeover: OnceLock::new(),
+            watching: OnceLock::new(),
         });
-        link.watch(clerk).map_err(unable("takeover the server"))?;
+        link.watch(clerk).map_err(unable("watching the server"))?;
         point(Point::ClientOpened);
         let (answer, _) = binding.and_then(|serial| talk.hear(serial)).map_err(failed)?;
         Ok((link, FIRST, answer))
@@ -662,7 +662,7 @@ impl Link {
             .transpose();
         // What is watched keeps the connection open.
         let process = process.inspect_err(|_| clerk.forget(connection))?;
-        let _ = self.takeover.set((connection, process));
+        let _ = self.watching.set((connection, process));
         Ok(())
     }
 
@@ -809,7 +809,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        let (Ok(clerk), Some((connection, process))) = (Clerk::current(), self.takeover.get())
+        let (Ok(clerk), Some((connection, process))) = (Clerk::current(), self.watching.get())
         else {
             return;
         };

@@ -57,7 +57,7 @@ pub(crate) struct ClientPeer {
     shared: Arc<Shared>,
     channel: OnceLock<Arc<ServerChannel>>,
     ended: AtomicBool,
-    takeover: Mutex<Vec<u64>>,
+    watching: Mutex<Vec<u64>>,
     account: Arc<Account>,
     /// For the connection and what was opened on it; given back with this client.
     held: Mutex<Vec<Holding>>,
@@ -145,14 +145,14 @@ impl ClientPeer {
             shared: Arc::default(),
             channel: OnceLock::new(),
             ended: AtomicBool::new(false),
-            takeover: Mutex::default(),
+            watching: Mutex::default(),
             account,
             held: Mutex::new(vec![held]),
         });
         match client.watch() {
             Ok(()) => Ok(client),
             Err(error) => {
-                turn_away(&client.connection, "takeover the client", &error);
+                turn_away(&client.connection, "watching the client", &error);
                 Err(error)
             }
         }
@@ -166,7 +166,7 @@ impl ClientPeer {
             let key = clerk.watch(Arc::new(OnEnd(self.clone())), Report::WhileReadable);
             keys.push(key.inspect_err(|_| keys.iter().for_each(|&key| clerk.forget(key)))?);
         }
-        *self.takeover.lock() = keys;
+        *self.watching.lock() = keys;
         Ok(())
     }
 
@@ -182,7 +182,7 @@ impl ClientPeer {
         }
         self.revoke_all();
         if let Ok(clerk) = Clerk::current() {
-            let keys = std::mem::take(&mut *self.takeover.lock());
+            let keys = std::mem::take(&mut *self.watching.lock());
             keys.iter().for_each(|&key| clerk.forget(key));
         }
         if let Some(endpoint) = self.endpoint.upgrade() {

@@ -7,10 +7,11 @@
 //!
 //! # Choice of the substitute
 //! In this order: a processor of the server that sleeps; a spare without a duty; a new spare; any
-//! other processor that is not stalled. Spares only if the handler blocks in the kernel. A spare is a virtual processor on a kernel thread of its
-//! own. It is started when the first handler blocks, and stays until the server ends. A spare without
-//! a duty has no lanes and sleeps. If a substitute is stalled itself, its duties move to the next
-//! one.
+//! other processor that is not stalled. Spares take over only if the handler blocks in the kernel.
+//!
+//! A spare is a virtual processor on a kernel thread of its own. It is started when the first handler
+//! blocks, and stays until the server ends. A spare without a duty has no lanes and sleeps. If a
+//! substitute is stalled itself, its duties move to the next substitute.
 //!
 //! # Bounds
 //! A client can make a server hold as many spares as the program permits, each with a kernel thread.
