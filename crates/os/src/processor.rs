@@ -55,6 +55,16 @@ impl Processors {
         Self(set)
     }
 
+    /// The set with `cpu`.
+    #[must_use]
+    pub fn with(&self, cpu: usize) -> Self {
+        let mut set = self.0;
+        if cpu < MAX {
+            set.set(cpu);
+        }
+        Self(set)
+    }
+
     /// Their numbers, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         (0..MAX).filter(|&cpu| self.0.is_set(cpu))

@@ -49,6 +49,8 @@ pub mod mask;
 pub mod pacing;
 pub mod placed;
 #[cfg(not(loom))]
+pub mod poller;
+#[cfg(not(loom))]
 pub mod post;
 #[cfg(not(loom))]
 pub mod rung;

@@ -100,24 +100,38 @@ const TAKEN: Duration = Duration::from_nanos(900);
 const LONGEST_INTERVAL: u32 = 16_383;
 
 impl GiveWay {
-    /// One step of polling.
+    /// One step of polling, with the yield if one is due.
     #[inline]
     pub fn step(&mut self) {
-        if self.left > 0 {
-            self.left -= 1;
-        } else {
-            self.offer();
+        if self.is_due() {
+            let took = timed_yield();
+            self.learn(took);
         }
     }
 
-    #[cold]
-    fn offer(&mut self) {
-        let start = Instant::now();
-        upcall_os::processor::give_way();
-        let taken = start.elapsed() > TAKEN;
+    /// Counts one step of polling. Returns `true` if a yield is due:
+    /// [`learn`](Self::learn) follows.
+    #[inline]
+    pub fn is_due(&mut self) -> bool {
+        let due = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        due
+    }
+
+    /// Adapts the interval to a yield that took this long.
+    pub fn learn(&mut self, took: Duration) {
+        let taken = took > TAKEN;
         self.interval = if taken { 0 } else { (self.interval * 2 + 1).min(LONGEST_INTERVAL) };
         self.left = self.interval;
     }
+}
+
+/// Yields the CPU once. Returns how long that took.
+#[cold]
+pub fn timed_yield() -> Duration {
+    let start = Instant::now();
+    upcall_os::processor::give_way();
+    start.elapsed()
 }
 
 /// Giving way to a server that was woken on the caller's own processor.
@@ -162,33 +176,80 @@ const MOST_LEFT_OUT: u32 = 1023;
 /// The kernel's slices take milliseconds; interrupts and hosts take less, as a rule.
 const A_SLICE: Duration = Duration::from_micros(500);
 
+/// Whether a caller yields its CPU to the server now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// It does not: the last yields did not bring the reply.
+    LeftOut,
+    /// It yields.
+    Untimed,
+    /// It yields, and measures how long that takes.
+    Timed,
+}
+
+/// What came while a CPU was yielded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yielded {
+    /// What the yielding side waits for.
+    Arrived,
+    /// Nothing: it is better to sleep.
+    Nothing,
+}
+
+impl Yielded {
+    fn of(there: bool) -> Self {
+        if there { Self::Arrived } else { Self::Nothing }
+    }
+}
+
 impl HandOver {
     /// Gives way until `is_there`, or until it is better to sleep. Returns whether it is there.
     #[inline]
     pub fn until(&mut self, is_there: impl Fn() -> bool) -> bool {
-        self.slice = false;
+        self.came_at_once();
         is_there() || self.give_way_until(is_there)
     }
 
     #[cold]
     fn give_way_until(&mut self, is_there: impl Fn() -> bool) -> bool {
-        if self.left_out > 0 {
-            self.left_out -= 1;
+        let offer = self.offer();
+        if offer == Offer::LeftOut {
             return false;
         }
-        let begun = (self.watched > 0).then(Instant::now);
-        let taken = || begun.map_or(Duration::ZERO, |begun| begun.elapsed());
-        let there = offer_until(is_there, || taken() > TAKEN_TOO_LONG);
-        let taken = taken();
-        self.offers += 1;
-        let well = there && taken <= TAKEN_TOO_LONG;
-        if !well || self.watched > 0 || self.offers.is_multiple_of(OFFERS_A_LOOK) {
-            self.watch(clock::tick(), well);
+        let (yielded, took) = yield_to_server(offer, is_there);
+        self.learn(yielded, took, clock::tick);
+        yielded == Yielded::Arrived
+    }
+
+    /// Decides on the next yield. [`learn`](Self::learn) follows, unless it is left out.
+    pub fn offer(&mut self) -> Offer {
+        self.slice = false;
+        if self.left_out > 0 {
+            self.left_out -= 1;
+            Offer::LeftOut
+        } else if self.watched > 0 {
+            Offer::Timed
+        } else {
+            Offer::Untimed
         }
-        self.slice = taken > A_SLICE;
+    }
+
+    /// The reply was there before a yield.
+    pub fn came_at_once(&mut self) {
+        self.slice = false;
+    }
+
+    /// Adapts to a yield that took this long, or zero if that was not measured. `tick` gives the
+    /// number of the kernel's tick.
+    pub fn learn(&mut self, yielded: Yielded, took: Duration, tick: impl FnOnce() -> u64) {
+        self.offers += 1;
+        let well = yielded == Yielded::Arrived && took <= TAKEN_TOO_LONG;
+        if !well || self.watched > 0 || self.offers.is_multiple_of(OFFERS_A_LOOK) {
+            self.watch(tick(), well);
+        }
+        self.slice = took > A_SLICE;
         self.interval = if well { 0 } else { (self.interval * 2 + 1).min(MOST_LEFT_OUT) };
         self.left_out = self.interval;
-        there
     }
 
     /// Whether the next offers are measured, after one that went `well` for all that is known, at
@@ -251,11 +312,20 @@ impl Stay {
     }
 }
 
-/// Gives way to callers who gave us their processor, before we sleep, until `is_there`. False if it
-/// is better to sleep: nobody took the offer, or others did. A caller who finds that others
-/// take our offers does not ask for them any more ([`Stay`]), so that they are not measured.
-pub fn hand_back(is_there: impl Fn() -> bool) -> bool {
-    offer_until(is_there, || false)
+/// Yields the CPU to a server on it until `is_there`, as `offer` says. Returns also how long that
+/// took; zero if it is not measured.
+pub fn yield_to_server(offer: Offer, is_there: impl Fn() -> bool) -> (Yielded, Duration) {
+    let begun = (offer == Offer::Timed).then(Instant::now);
+    let took = || begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+    let there = offer_until(is_there, || took() > TAKEN_TOO_LONG);
+    (Yielded::of(there), took())
+}
+
+/// Gives way to callers who gave us their processor, before we sleep, until `is_there`. `Nothing`
+/// if it is better to sleep: no thread took the CPU, or other threads did. These yields are not timed:
+/// a caller that finds that other threads take them asks for no more of them ([`Stay`]).
+pub fn hand_back(is_there: impl Fn() -> bool) -> Yielded {
+    Yielded::of(offer_until(is_there, || false))
 }
 
 /// Gives way until `is_there`, [`HAND_OVERS`] times at most and not again if one has taken
@@ -269,6 +339,24 @@ fn offer_until(is_there: impl Fn() -> bool, too_long: impl Fn() -> bool) -> bool
         upcall_os::processor::give_way();
         is_there()
     })
+}
+
+/// For the explorer of the idle policy: the same state, but that its numbers are cut, so that there are
+/// finitely many; and a number for it.
+#[cfg(test)]
+impl GiveWay {
+    pub(crate) fn cut(&self) -> (Self, u8) {
+        let left = self.left.min(1);
+        (Self { left, interval: 1 }, left as u8)
+    }
+}
+
+#[cfg(test)]
+impl HandOver {
+    pub(crate) fn cut(&self) -> (Self, u8) {
+        let left_out = self.left_out.min(1);
+        (Self { left_out, ..Self::default() }, left_out as u8)
+    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@
 
 use crate::domain::Domain;
 use crate::duty::Duty;
-use crate::idle::Processors;
+use crate::idle::group::Processors;
 use crate::look::ReplyTimer;
+use crate::poller::{PollWish, StayWish};
 use crate::sleep;
 use crate::wake_check::WakeCheck;
 use std::fmt;
@@ -407,7 +408,9 @@ impl ServerLane {
             came => came,
         };
         self.channel.serve.serve(request, came);
-        Some(Served { donated, stay: image.asks_to_stay(), rest: image.asks_to_rest() })
+        let stay = if image.asks_to_stay() { StayWish::Stay } else { StayWish::Sleep };
+        let wish = if image.asks_to_rest() { PollWish::Rest } else { PollWish::Poll };
+        Some(Served { donated: donated.then_some(stay), wish })
     }
 
     #[inline]
@@ -483,11 +486,12 @@ impl ServerLane {
 }
 
 /// What serving a request told.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Served {
-    pub(crate) donated: bool,
-    pub(crate) stay: bool,
-    /// The caller asks us not to poll after it.
-    pub(crate) rest: bool,
+    /// What the caller asks, if it gave its CPU.
+    pub(crate) donated: Option<StayWish>,
+    /// What the caller asks in any case.
+    pub(crate) wish: PollWish,
 }
 
 /// A request under way. Two words, so that it goes from hand to hand in registers (see

@@ -1,6 +1,7 @@
 //! A virtual processor looks for messages of a group ([`arrivals`](crate::arrivals)).
 
-use super::{Processor, VIEW, hindrance};
+use super::own::{Processor, hindrance};
+use super::view::VIEW;
 use crate::arrivals::Arrivals;
 use crate::domain::Domain;
 use std::io;
@@ -65,7 +66,7 @@ impl std::fmt::Debug for Attended {
 /// The processor that the caller runs on, the domain's `number`, looks for these too.
 fn attend(number: usize, arrivals: Rc<dyn Arrivals>) -> io::Result<()> {
     Domain::current()?.wake_set(number)?.set.add(arrivals.post().set(), POST, Report::EachRing)?;
-    VIEW.with_borrow_mut(|view| view.attending.attend(arrivals));
+    VIEW.with_borrow_mut(|view| view.scan.attending.attend(arrivals));
     Ok(())
 }
 
@@ -74,5 +75,5 @@ fn attend_no_more(number: usize, arrivals: &Rc<dyn Arrivals>) {
     if let Ok(wake_set) = Domain::current().and_then(|domain| domain.wake_set(number)) {
         wake_set.set.remove(arrivals.post().set());
     }
-    let _gone = VIEW.with_borrow_mut(|view| view.attending.attend_no_more(arrivals));
+    let _gone = VIEW.with_borrow_mut(|view| view.scan.attending.attend_no_more(arrivals));
 }

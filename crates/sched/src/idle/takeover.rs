@@ -19,9 +19,10 @@
 //! ([`stacks`](super::stacks)): one client blocks at most half of the processors, and *n* clients
 //! leave one part in *n* + 1. Spares leave [`KEPT_NUMBERS`] numbers of the domain free.
 
+use super::group::{Member, Processors};
+use super::own::{count_probe, number, say_where};
 use super::stacks::Stacks;
-use super::view::count_probe;
-use super::{DUTY, MOST_PROCESSORS, Member, Processors, VIEW, number, say_where};
+use crate::domain::MOST_PROCESSORS;
 use crate::duty::Duty;
 use crate::placed::NOWHERE;
 use crate::server::ServerLane;
@@ -41,6 +42,9 @@ use upcall_os::processor;
 use upcall_os::timer::Timer;
 use upcall_shm::station::{Awake, Line, State};
 use upcall_thread::{Vp, Waiter};
+
+/// Key of another processor's doorbells in the wake set of its substitute.
+const DUTY: u64 = 5;
 
 /// Minimum number of the domain's processor numbers that spares leave free.
 const KEPT_NUMBERS: usize = 8;
@@ -312,12 +316,11 @@ impl Processors {
     /// Called at each probe while duties are taken. The caller's processor takes its own duty back,
     /// and counts the probe for those whose duty it has.
     #[cold]
-    pub(super) fn keep_duties(&self, vp: &Vp) {
+    pub(super) fn keep_duties(&self, vp: &Vp, duties: &[usize]) {
         if self.member(vp).duty.is_taken() {
             self.take_back(vp);
         }
         let station = self.group.domain.station();
-        let duties = VIEW.with_borrow(|view| view.duties.clone());
         for number in duties.iter().filter_map(|&duty| self.number_of(duty)) {
             count_probe(station.probes(number));
         }

@@ -1,0 +1,504 @@
+//! The idle policy: what a virtual processor does next when a probe has found nothing, and on which
+//! CPU it does that.
+//!
+//! Source: URPC, sections 3.1 and 3.1.2 (an idle processor polls, and is given to the domain that
+//! needs it); LRPC, section 3.2 (the server runs on the caller's processor).
+//!
+//! [`Poller`] is pure. It makes no system call, reads no clock and touches no shared memory: it
+//! gets an event, asks [`Facts`] for what it has to know, and returns the step that the virtual
+//! processor takes. The result of a step is the next event. So tests explore the shipped code
+//! (`poller/explore.rs`).
+//!
+//! # States
+//! The state has three parts. [`Cpu`] says whose CPU the virtual processor runs on:
+//!
+//! | from | event | to | step |
+//! |---|---|---|---|
+//! | any | a request is served that came with its caller's CPU | `Borrowed` | |
+//! | any but `Borrowed` | wakes on a CPU that a caller gave, or that another confined it to | `Borrowed` | |
+//! | `Borrowed` | a probe finds nothing | | yields to the callers, or parks |
+//! | `Borrowed` | the same, and calls follow each other closely | `Refuge` | migrates |
+//! | `Borrowed` | the next request is not the donor's, or the donor has something to run | `Refuge`, or `Own` if it is not confined | migrates; yields once if it cannot |
+//! | `Borrowed` | parks | `Kept` | parks there |
+//! | `Kept`, `Refuge` | parks once more | the same | parks there |
+//! | `Kept`, `Refuge` | parks twice more | `Own` | goes home, parks |
+//!
+//! [`Lending`] says whether a server has the CPU of this virtual processor:
+//!
+//! | from | event | to | step |
+//! |---|---|---|---|
+//! | `None`, `Lent` | a server was woken on this CPU, or is on it | `Given` | |
+//! | `Given` | a probe finds nothing | `Given` if that brings a reply, else `Lent` | yields to the server; parks if that brings nothing |
+//! | `Given` | a probe finds a reply | `Lent` | |
+//! | `Lent` | the server says that it is elsewhere | `None` | polls for some time |
+//!
+//! [`Polling`] says for how long the probes have found nothing. A virtual processor polls for at
+//! most [`SpinBudget::budget`], and does not poll on its only CPU if the peer that it waits for
+//! needs that CPU.
+//!
+//! # Rules
+//! The explorer checks these over all answers of the facts:
+//! - Under adaptive pacing, a number of steps that is bounded ends in [`IdleStep::Park`].
+//! - It does not poll on a caller's CPU: a step in `Borrowed` yields, migrates or parks.
+//! - It never parks in `Borrowed`, and goes home at the third time that it parks without a donor.
+//! - It migrates to its own CPUs only.
+//! - A spare without a duty parks at once.
+
+#[cfg(test)]
+mod explore;
+mod terms;
+#[cfg(test)]
+mod traces;
+
+pub use self::terms::{
+    BeforeServing, Cpu, Facts, IdleEvent, IdleStep, Lender, Lending, ParkPlace, PollWish, Purpose,
+    ServedRequest, StackSupply, StayWish, Wakeup,
+};
+use self::terms::{Polling, Room};
+use crate::pacing::{GiveWay, HandOver, LONGEST, Offer, Pacing, SpinBudget, Stay, Yielded};
+use std::time::{Duration, Instant};
+use upcall_os::processor::Processors as CpuSet;
+use upcall_shm::channel::DEPTH;
+
+/// Number of rounds between two checks whether peers share the only CPU.
+pub const ROUNDS_ON_A_CPU: u32 = 64;
+
+/// The round in which a poller reads the clock, of each [`ROUNDS_PER_CLOCK`]. To read the clock
+/// takes as long as a round, and what comes soon would be found later. The first reading comes
+/// after half a microsecond.
+const FIRST_CLOCK: u32 = 8;
+const ROUNDS_PER_CLOCK: u32 = 32;
+
+/// Number of rounds between two checks of the deadline by a poller that never parks.
+const ROUNDS_PER_DEADLINE: u32 = 64;
+
+/// Number of requests of one lane that are served before the others are probed again.
+pub const BATCH: usize = 8;
+
+/// Number of batches of a donor that are served before other lanes: as many requests as the donor
+/// can have had outstanding when it gave its CPU.
+const BATCHES_OF_DONOR: usize = DEPTH.div_ceil(BATCH);
+
+/// Maximum time between a park and a quick wake. On a slow machine a hand-off alone can take half
+/// of this time.
+const QUICK: Duration = LONGEST;
+
+/// Number of quick wakes in a row that show that calls follow each other closely. Then a CPU of its
+/// own is better, where the virtual processor would have polled for as long. Moving there costs
+/// about as much as this number of hand-offs.
+const QUICK_WAKES: u32 = 8;
+
+/// Time that a server takes to move to another CPU, as a rule. Its callers poll for that time.
+const MOVE: Duration = Duration::from_micros(150);
+
+/// How often in a row a virtual processor parks away from home without a donor: a single such time
+/// can follow a wake for a call that was already answered.
+const PARKS_WITHOUT_DONOR: u32 = 1;
+
+/// The idle policy of one virtual processor; see the module.
+#[derive(Debug)]
+pub struct Poller {
+    pacing: Pacing,
+    /// The CPUs on which it may run when it is not confined; `None` if the kernel did not tell.
+    home: Option<CpuSet>,
+    purpose: Purpose,
+    cpu: Cpu,
+    lending: Lending,
+    polling: Polling,
+    room: Room,
+    wish: PollWish,
+    /// The last call that was sent asks the server to stay.
+    asks_to_stay: bool,
+    /// Number of wakes in a row that were quick ones.
+    quick_wakes: u32,
+    spin_budget: SpinBudget,
+    give_way: GiveWay,
+    hand_over: HandOver,
+    stay: Stay,
+}
+
+impl Default for Poller {
+    fn default() -> Self {
+        Self::new(Pacing::default(), None)
+    }
+}
+
+impl Lender {
+    fn new(lane: usize) -> Self {
+        Self { lane, batches_left: BATCHES_OF_DONOR }
+    }
+}
+
+impl Poller {
+    /// For a virtual processor with this pacing that may run on the CPUs `home`.
+    pub fn new(pacing: Pacing, home: Option<CpuSet>) -> Self {
+        let several = home.as_ref().is_some_and(|home| home.count() > 1);
+        Self {
+            pacing,
+            home,
+            purpose: Purpose::default(),
+            cpu: Cpu::default(),
+            lending: Lending::default(),
+            polling: Polling::default(),
+            room: if several { Room::Several } else { Room::Shared },
+            wish: PollWish::default(),
+            asks_to_stay: false,
+            quick_wakes: 0,
+            spin_budget: SpinBudget::default(),
+            give_way: GiveWay::default(),
+            hand_over: HandOver::default(),
+            stay: Stay::default(),
+        }
+    }
+
+    /// Its own CPUs.
+    pub fn home(&self) -> Option<&CpuSet> {
+        self.home.as_ref()
+    }
+
+    /// Its own CPUs, if it may be confined to others.
+    pub fn way_home(&self) -> Option<&CpuSet> {
+        self.home.as_ref().filter(|_| self.cpu != Cpu::Own)
+    }
+
+    /// Whether it has one CPU of its own.
+    #[inline]
+    pub fn has_one_cpu(&self) -> bool {
+        self.room != Room::Several
+    }
+
+    /// Whether it has the CPU of a caller.
+    #[inline]
+    pub fn is_borrowed(&self) -> bool {
+        matches!(self.cpu, Cpu::Borrowed { .. })
+    }
+
+    /// The lane of the caller whose CPU it has.
+    #[inline]
+    pub fn donor(&self) -> Option<usize> {
+        match &self.cpu {
+            Cpu::Borrowed { from, .. } => from.map(|donor| donor.lane),
+            _ => None,
+        }
+    }
+
+    /// Whether a server has its CPU, without a reply since.
+    #[inline]
+    pub fn has_given_cpu(&self) -> bool {
+        self.lending == Lending::Given
+    }
+
+    /// The lane of the donor, if its requests come before all others and one `waits` there.
+    #[inline]
+    pub fn take_donors(&mut self, waits: impl FnOnce(usize) -> bool) -> Option<usize> {
+        match &mut self.cpu {
+            Cpu::Borrowed { from: Some(donor), .. } if donor.batches_left > 0 => {
+                let waits = waits(donor.lane);
+                donor.batches_left -= usize::from(waits);
+                waits.then_some(donor.lane)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the next call asks its server, which is on this CPU, to stay there.
+    pub fn asks_to_stay(&mut self) -> bool {
+        self.asks_to_stay = self.stay.is_wanted(&self.hand_over);
+        self.asks_to_stay
+    }
+
+    /// The CPU was given to a server.
+    pub fn gave_cpu(&mut self) {
+        self.lending = Lending::Given;
+    }
+
+    /// The lanes are other ones, and so is the `purpose`.
+    pub fn lanes_changed(&mut self, purpose: Purpose) {
+        self.purpose = purpose;
+        if let Cpu::Borrowed { from, .. } = &mut self.cpu {
+            *from = None;
+        }
+    }
+
+    /// A probe has found work, or replies if `replies` says so.
+    #[inline]
+    pub fn found(&mut self, replies: bool) {
+        if self.polling != Polling::NotBegun {
+            self.polling = Polling::NotBegun;
+            self.spin_budget.fruitful();
+        }
+        if replies && self.lending == Lending::Given {
+            self.lending = Lending::Lent;
+        }
+    }
+
+    /// Requests were served; this is what they told.
+    #[inline]
+    pub fn served(&mut self, served: ServedRequest) {
+        self.wish = served.wish;
+        if let Some(wish) = served.donated {
+            self.borrows(served.lane, wish);
+        }
+    }
+
+    fn borrows(&mut self, lane: Option<usize>, stay: StayWish) {
+        let before = match &self.cpu {
+            Cpu::Borrowed { from, .. } => *from,
+            _ => None,
+        };
+        let another = lane.filter(|&lane| before.is_none_or(|donor| donor.lane != lane));
+        self.cpu = Cpu::Borrowed { from: another.map(Lender::new).or(before), stay };
+    }
+
+    /// A request in `lane` is about to be served.
+    ///
+    /// The donor has its CPU back when all its calls are answered, or when it has something to run
+    /// there itself.
+    pub fn serves(&mut self, lane: usize, facts: &impl Facts) -> BeforeServing {
+        let Some(donor) = self.donor() else { return BeforeServing::Serve };
+        let cpu = facts.cpu();
+        // If the donor runs on another CPU by now, it does not need this one.
+        if !facts.is_caller_on(donor, cpu) {
+            return BeforeServing::Serve;
+        }
+        let wanted = if lane == donor {
+            facts.is_caller_running(donor)
+        } else {
+            !facts.is_caller_on(lane, cpu)
+        };
+        if !wanted {
+            return BeforeServing::Serve;
+        }
+        // The donor's word alone does not move a virtual processor that is not confined.
+        if self.room == Room::Several && !self.is_confined(facts) {
+            self.cpu = Cpu::Own;
+            return BeforeServing::Serve;
+        }
+        if let Cpu::Borrowed { from, .. } = &mut self.cpu {
+            *from = None;
+        }
+        BeforeServing::GiveBack(self.refuge(cpu))
+    }
+
+    /// The next step after `event`. `deadline` is the time at which a thread of this virtual
+    /// processor goes on.
+    #[inline]
+    pub fn step(
+        &mut self,
+        event: IdleEvent,
+        deadline: Option<Instant>,
+        facts: &impl Facts,
+    ) -> IdleStep {
+        match event {
+            IdleEvent::NothingFound { round, stacks } => {
+                self.nothing_found((round, stacks), deadline, facts)
+            }
+            IdleEvent::Yielded(took) => {
+                self.give_way.learn(took);
+                IdleStep::PollAgain
+            }
+            IdleEvent::ServerYielded(yielded, took) => {
+                self.hand_over.learn(yielded, took, || facts.tick());
+                self.server_ran(yielded)
+            }
+            IdleEvent::CallersYielded(Yielded::Arrived) => {
+                // As good as a quick wake.
+                self.quick_wakes = self.quick_wakes.saturating_add(1);
+                IdleStep::PollAgain
+            }
+            IdleEvent::CallersYielded(Yielded::Nothing) => IdleStep::Park,
+            IdleEvent::Migrated(cpus) => {
+                self.migrated(cpus);
+                IdleStep::PollAgain
+            }
+            IdleEvent::NotMigrated => self.yield_to_callers(deadline, facts),
+        }
+    }
+
+    #[inline]
+    fn nothing_found(
+        &mut self,
+        (round, stacks): (u32, StackSupply),
+        deadline: Option<Instant>,
+        facts: &impl Facts,
+    ) -> IdleStep {
+        if self.lending == Lending::Given {
+            return self.yield_to_server(facts);
+        }
+        if self.purpose == Purpose::Rest {
+            return IdleStep::Park;
+        }
+        let sleeps = self.pacing == Pacing::Sleep || stacks == StackSupply::Short;
+        if self.pacing == Pacing::Adaptive && !sleeps && self.is_borrowed() {
+            return self.leave_or_yield(deadline, facts);
+        }
+        if self.room != Room::Several && (self.is_borrowed() || round % ROUNDS_ON_A_CPU == 1) {
+            let shared = facts.shares(facts.cpu());
+            self.room = if shared { Room::Shared } else { Room::Alone };
+        }
+        if self.pacing == Pacing::Poll {
+            let has_come = || deadline.is_some_and(|at| facts.now() >= at);
+            let checked = round.is_multiple_of(ROUNDS_PER_DEADLINE);
+            return if checked && has_come() { IdleStep::Park } else { self.poll_again(facts) };
+        }
+        let rests = self.wish == PollWish::Rest && !facts.is_calling();
+        if sleeps || rests || self.room == Room::Shared {
+            return IdleStep::Park;
+        }
+        if self.polling == Polling::NotBegun {
+            self.polling = Polling::Begun;
+        }
+        if round % ROUNDS_PER_CLOCK == FIRST_CLOCK && !self.is_in_time(deadline, facts) {
+            return IdleStep::Park;
+        }
+        self.poll_again(facts)
+    }
+
+    /// Whether it may poll on, by the clock.
+    fn is_in_time(&mut self, deadline: Option<Instant>, facts: &impl Facts) -> bool {
+        let now = facts.now();
+        let mut since = if let Polling::Since(since) = self.polling { since } else { now };
+        if self.lending == Lending::Lent && facts.has_server_elsewhere(facts.cpu()) {
+            // The server that had this CPU moves to one of its own. It comes soon, and will be
+            // quick there.
+            self.lending = Lending::None;
+            self.spin_budget.renew();
+            since = now + MOVE;
+        }
+        self.polling = Polling::Since(since);
+        // A poller that has moved away from a caller would have to move back.
+        let patience = if matches!(self.cpu, Cpu::Refuge { .. }) { MOVE } else { Duration::ZERO };
+        let polled = now.saturating_duration_since(since);
+        polled < self.spin_budget.budget(self.pacing).max(patience)
+            && deadline.is_none_or(|at| now < at)
+    }
+
+    /// Polls, or yields if that is due: a peer that it waits for may be on its only CPU. Senders of
+    /// messages do not say where they run.
+    #[inline]
+    fn poll_again(&mut self, facts: &impl Facts) -> IdleStep {
+        let may_share = match self.room {
+            Room::Several => false,
+            Room::Alone => facts.has_posts(),
+            Room::Shared => true,
+        };
+        if may_share && self.give_way.is_due() { IdleStep::Yield } else { IdleStep::PollAgain }
+    }
+
+    /// On a caller's CPU: it never polls there.
+    fn leave_or_yield(&mut self, deadline: Option<Instant>, facts: &impl Facts) -> IdleStep {
+        if self.wish == PollWish::Poll && self.quick_wakes >= QUICK_WAKES {
+            // Calls follow each other closely: a CPU of its own serves them better.
+            if let Some(cpus) = self.refuge(facts.cpu()) {
+                return IdleStep::Migrate(cpus);
+            }
+        }
+        self.yield_to_callers(deadline, facts)
+    }
+
+    fn yield_to_callers(&self, deadline: Option<Instant>, facts: &impl Facts) -> IdleStep {
+        // A caller elsewhere would take this virtual processor for awake, and wait until the kernel
+        // lets it run here.
+        let stays = matches!(self.cpu, Cpu::Borrowed { stay: StayWish::Stay, .. });
+        if deadline.is_none() && stays && facts.has_only_callers_on(facts.cpu()) {
+            IdleStep::YieldToCallers
+        } else {
+            IdleStep::Park
+        }
+    }
+
+    fn yield_to_server(&mut self, facts: &impl Facts) -> IdleStep {
+        let offer = if facts.has_reply() { None } else { Some(self.hand_over.offer()) };
+        match offer {
+            None => {
+                self.hand_over.came_at_once();
+                self.server_ran(Yielded::Arrived)
+            }
+            Some(Offer::LeftOut) => self.server_ran(Yielded::Nothing),
+            Some(offer) => IdleStep::YieldToServer(offer),
+        }
+    }
+
+    /// A server had this CPU, and that is what came.
+    fn server_ran(&mut self, yielded: Yielded) -> IdleStep {
+        if std::mem::take(&mut self.asks_to_stay) {
+            self.stay.learn(&self.hand_over);
+        }
+        match yielded {
+            Yielded::Arrived => IdleStep::PollAgain,
+            Yielded::Nothing => {
+                self.lending = Lending::Lent;
+                IdleStep::Park
+            }
+        }
+    }
+
+    /// Its own CPUs but `cpu`, if there are any.
+    fn refuge(&mut self, cpu: u32) -> Option<CpuSet> {
+        self.quick_wakes = 0;
+        let cpus = self.home.as_ref()?.without(cpu as usize);
+        (cpus.count() > 0).then_some(cpus)
+    }
+
+    /// It has moved to these CPUs, away from a caller.
+    pub fn migrated(&mut self, cpus: CpuSet) {
+        self.cpu = Cpu::Refuge { cpus, parks_left: PARKS_WITHOUT_DONOR };
+        // What was learned of callers on the same CPU does not hold here, and a migration for
+        // nothing is expensive.
+        self.spin_budget.renew();
+    }
+
+    /// It is about to park: no donor's CPU is its own while it sleeps.
+    pub fn parks(&mut self) -> ParkPlace<'_> {
+        self.polling = Polling::NotBegun;
+        match &mut self.cpu {
+            Cpu::Own => ParkPlace::Here,
+            Cpu::Borrowed { .. } => {
+                self.cpu = Cpu::Kept { parks_left: PARKS_WITHOUT_DONOR };
+                ParkPlace::Here
+            }
+            Cpu::Kept { parks_left } | Cpu::Refuge { parks_left, .. } if *parks_left > 0 => {
+                *parks_left -= 1;
+                ParkPlace::Here
+            }
+            Cpu::Kept { .. } | Cpu::Refuge { .. } => {
+                self.cpu = Cpu::Own;
+                self.home.as_ref().map_or(ParkPlace::Here, ParkPlace::Home)
+            }
+        }
+    }
+
+    /// It was woken, by a notification or its deadline.
+    pub fn woke(&mut self, woken: Wakeup, facts: &impl Facts) {
+        let Wakeup { said, cpu, slept } = woken;
+        // Brought here by a donor that cannot have said so with a call, for its calls were sent
+        // before; or still where the last one brought it, and others may have called before
+        // it.
+        let stayed = self.cpu != Cpu::Own && said == cpu;
+        let brought = !stayed && facts.has_lanes() && self.is_confined(facts);
+        let donor = if stayed || brought { facts.donor(cpu) } else { None };
+        if brought || donor.is_some() {
+            self.cpu = Cpu::Borrowed { from: donor.map(Lender::new), stay: StayWish::default() };
+        }
+        // After a short sleep it would have been better to poll. Before a long one polling was, or
+        // would have been, for nothing.
+        self.quick_wakes = if slept < QUICK { self.quick_wakes.saturating_add(1) } else { 0 };
+        if slept < LONGEST {
+            self.spin_budget.fruitful();
+        } else {
+            self.spin_budget.fruitless();
+        }
+    }
+
+    /// Whether it may run on one CPU only, and that by another's doing.
+    fn is_confined(&self, facts: &impl Facts) -> bool {
+        let refuge = match &self.cpu {
+            Cpu::Refuge { cpus, .. } => Some(cpus),
+            _ => None,
+        };
+        facts.allowed().is_some_and(|allowed| {
+            let own = [self.home.as_ref(), refuge].into_iter().flatten().any(|own| *own == allowed);
+            allowed.count() == 1 && !own
+        })
+    }
+}

@@ -1,0 +1,343 @@
+//! Explores the idle policy: each event in each state that can be reached, with each answer of each
+//! fact. Facts are other programs' words and the kernel's, so an answer may contradict the one
+//! before.
+
+use super::traces::{Fact, FixedFacts};
+use super::*;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+
+const EARLY: Duration = Duration::from_micros(20);
+
+/// The choices of one run, which are made in turns: the run is repeated until all have been made.
+#[derive(Default)]
+struct ChoiceTape {
+    made: RefCell<Vec<(usize, usize)>>,
+    at: Cell<usize>,
+}
+
+impl ChoiceTape {
+    /// One of `count` choices.
+    fn choose(&self, count: usize) -> usize {
+        let (at, mut made) = (self.at.replace(self.at.get() + 1), self.made.borrow_mut());
+        if at == made.len() {
+            made.push((0, count));
+        }
+        made[at].0
+    }
+
+    fn of<T: Clone>(&self, choices: &[T]) -> T {
+        choices[self.choose(choices.len())].clone()
+    }
+
+    fn yes(&self) -> bool {
+        self.choose(2) == 1
+    }
+
+    /// Returns `false` if all choices have been made.
+    fn next(&self) -> bool {
+        let mut made = self.made.borrow_mut();
+        self.at.set(0);
+        while let Some((taken, count)) = made.pop() {
+            if taken + 1 < count {
+                made.push((taken + 1, count));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Facts of which each answer is a choice.
+struct AnyFacts<'a> {
+    choices: &'a ChoiceTape,
+    start: Instant,
+    now: Cell<Instant>,
+}
+
+impl<'a> AnyFacts<'a> {
+    fn new(choices: &'a ChoiceTape, start: Instant) -> Self {
+        Self { choices, start, now: Cell::new(start) }
+    }
+}
+
+impl Facts for AnyFacts<'_> {
+    fn now(&self) -> Instant {
+        let passed = self.choices.of(&[Duration::ZERO, 2 * EARLY, 10 * EARLY]);
+        self.now.set(self.start + passed);
+        self.now.get()
+    }
+    fn tick(&self) -> u64 {
+        self.choices.choose(2) as u64
+    }
+    fn cpu(&self) -> u32 {
+        self.choices.choose(2) as u32
+    }
+    fn allowed(&self) -> Option<CpuSet> {
+        let both = CpuSet::only(0).with(1);
+        self.choices.of(&[None, Some(CpuSet::only(0)), Some(CpuSet::only(1)), Some(both)])
+    }
+    fn is_calling(&self) -> bool {
+        self.choices.yes()
+    }
+    fn has_reply(&self) -> bool {
+        self.choices.yes()
+    }
+    fn has_server_elsewhere(&self, _: u32) -> bool {
+        self.choices.yes()
+    }
+    fn has_lanes(&self) -> bool {
+        self.choices.yes()
+    }
+    fn has_posts(&self) -> bool {
+        self.choices.yes()
+    }
+    fn has_only_callers_on(&self, _: u32) -> bool {
+        self.choices.yes()
+    }
+    fn shares(&self, _: u32) -> bool {
+        self.choices.yes()
+    }
+    fn donor(&self, _: u32) -> Option<usize> {
+        self.choices.of(&[None, Some(0), Some(1)])
+    }
+    fn is_caller_on(&self, _: usize, _: u32) -> bool {
+        self.choices.yes()
+    }
+    fn is_caller_running(&self, _: usize) -> bool {
+        self.choices.yes()
+    }
+}
+
+impl Poller {
+    /// The same state, with its numbers cut, and with times as though it were `start` again; and
+    /// what tells it from others.
+    fn cut(&self, now: Instant, start: Instant) -> (Self, Vec<u8>) {
+        let cpu = match self.cpu.clone() {
+            Cpu::Borrowed { from: Some(Lender { lane, batches_left }), stay } => {
+                let batches_left = batches_left.min(1);
+                Cpu::Borrowed { from: Some(Lender { lane, batches_left }), stay }
+            }
+            cpu => cpu,
+        };
+        let polling = match self.polling {
+            Polling::Since(since) if now.saturating_duration_since(since) < LONGEST => {
+                Polling::Since(start)
+            }
+            Polling::Since(_) => Polling::Since(start - 10 * EARLY),
+            polling => polling,
+        };
+        let quick_wakes = self.quick_wakes.clamp(QUICK_WAKES - 1, QUICK_WAKES);
+        let (give_way, give) = self.give_way.cut();
+        let (hand_over, hand) = self.hand_over.cut();
+        let number = |set: &CpuSet| set.iter().map(|cpu| 1 << cpu).sum::<u8>();
+        let of_cpu = match &cpu {
+            Cpu::Own => [0, 0, 0],
+            Cpu::Borrowed { from, stay } => {
+                let from = from.map_or(0, |from| 1 + from.lane * 2 + from.batches_left);
+                [1, from as u8, *stay as u8]
+            }
+            Cpu::Kept { parks_left } => [2, *parks_left as u8, 0],
+            Cpu::Refuge { cpus, parks_left } => [3, *parks_left as u8, number(cpus)],
+        };
+        let of_polling = match polling {
+            Polling::NotBegun => 0,
+            Polling::Begun => 1,
+            Polling::Since(since) => 2 + u8::from(since < start),
+        };
+        let enums = [self.purpose as u8, self.lending as u8, self.room as u8, self.wish as u8];
+        let numbers = [of_polling, quick_wakes as u8, give, hand];
+        let key = [&of_cpu[..], &enums, &numbers].concat();
+        let poller = Self {
+            pacing: self.pacing,
+            home: self.home.clone(),
+            purpose: self.purpose,
+            cpu,
+            lending: self.lending,
+            polling,
+            room: self.room,
+            wish: self.wish,
+            // What a server is asked decides nothing here.
+            asks_to_stay: false,
+            quick_wakes,
+            spin_budget: SpinBudget::default(),
+            give_way,
+            hand_over,
+            stay: Stay::default(),
+        };
+        (poller, key)
+    }
+}
+
+/// Checks a step against the rules of the module. `before` is the state in which it was decided.
+fn check(before: &Poller, step: &IdleStep, after: &Poller) {
+    let adaptive = before.pacing == Pacing::Adaptive;
+    let polls = matches!(step, IdleStep::PollAgain | IdleStep::Yield);
+    if before.lending == Lending::Given {
+        assert_ne!(*step, IdleStep::Yield);
+        return;
+    }
+    if before.purpose == Purpose::Rest {
+        assert_eq!(*step, IdleStep::Park, "a spare without a duty sleeps");
+    }
+    if adaptive && before.is_borrowed() {
+        assert!(!polls, "polls on a caller's CPU");
+    }
+    if adaptive && after.room == Room::Shared {
+        assert!(!polls, "polls on a CPU that somebody needs for whom it waits");
+    }
+    if before.pacing == Pacing::Sleep {
+        assert!(!polls, "does not sleep at once");
+    }
+    if let IdleStep::Migrate(cpus) = step {
+        let home = before.home.as_ref().expect("a migration has a destination");
+        assert!(cpus.count() > 0 && cpus.iter().all(|cpu| home.contains(cpu)), "leaves home");
+    }
+}
+
+/// All that can happen to a virtual processor while it is idle: it does one step, and another on
+/// the result of that, until it probes again or parks.
+fn rest(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>) {
+    // The rounds that differ.
+    let round = choices.of(&[1, FIRST_CLOCK, ROUNDS_PER_DEADLINE]);
+    let stacks = choices.of(&[StackSupply::Enough, StackSupply::Short]);
+    let deadline = choices.of(&[None, Some(facts.start + EARLY)]);
+    let before = poller.cut(facts.start, facts.start).0;
+    let mut step = poller.step(IdleEvent::NothingFound { round, stacks }, deadline, facts);
+    check(&before, &step, poller);
+    let late = deadline.is_some_and(|at| facts.now.get() >= at);
+    if before.pacing == Pacing::Adaptive && late {
+        assert!(!matches!(step, IdleStep::PollAgain | IdleStep::Yield), "polls after its deadline");
+    }
+    for events in 0.. {
+        assert!(events < 4, "steps go on for ever");
+        let yielded = || choices.of(&[Yielded::Arrived, Yielded::Nothing]);
+        let took = || choices.of(&[Duration::ZERO, MOVE, Duration::from_millis(4)]);
+        let event = match step {
+            IdleStep::PollAgain => return,
+            IdleStep::Park => return park(poller),
+            IdleStep::Yield => IdleEvent::Yielded(took()),
+            IdleStep::YieldToServer(offer) => {
+                let took = if offer == Offer::Timed { took() } else { Duration::ZERO };
+                IdleEvent::ServerYielded(yielded(), took)
+            }
+            IdleStep::YieldToCallers => IdleEvent::CallersYielded(yielded()),
+            IdleStep::Migrate(cpus) if choices.yes() => IdleEvent::Migrated(cpus),
+            IdleStep::Migrate(_) => IdleEvent::NotMigrated,
+        };
+        step = poller.step(event, deadline, facts);
+    }
+}
+
+fn park(poller: &mut Poller) {
+    let before = poller.cpu.clone();
+    let goes_home = matches!(poller.parks(), ParkPlace::Home(_));
+    let last = matches!(before, Cpu::Kept { parks_left: 0 } | Cpu::Refuge { parks_left: 0, .. });
+    assert!(!goes_home || last, "goes home too early, from {before:?}");
+    assert!(!last || poller.cpu == Cpu::Own, "stays away from home, in {before:?}");
+    assert!(!poller.is_borrowed(), "parks on a CPU that it takes for its own");
+    assert_eq!(poller.polling, Polling::NotBegun);
+}
+
+fn wake(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>) {
+    let (said, cpu) = (choices.of(&[0, 1, u32::MAX]), choices.choose(2) as u32);
+    let slept = choices.of(&[EARLY, 10 * EARLY]);
+    poller.woke(Wakeup { said, cpu, slept }, facts);
+}
+
+/// Anything else that happens to it.
+fn event(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>) {
+    // A processor that has parked may wake; or its second probe has found something.
+    let may_wake = !poller.is_borrowed() && poller.polling == Polling::NotBegun;
+    match choices.choose(if may_wake { 8 } else { 7 }) {
+        7 => wake(poller, choices, facts),
+        0 => rest(poller, choices, facts),
+        1 => poller.found(choices.yes()),
+        2 => {
+            let lane = choices.of(&[None, Some(0), Some(1)]);
+            let donated = choices.of(&[None, Some(StayWish::Sleep), Some(StayWish::Stay)]);
+            let wish = choices.of(&[PollWish::Poll, PollWish::Rest]);
+            poller.served(ServedRequest { lane, donated, wish });
+            assert_eq!(poller.is_borrowed(), donated.is_some() || poller.is_borrowed());
+        }
+        3 => {
+            let before = poller.is_borrowed();
+            let (lane, failed) = (choices.choose(2), choices.yes());
+            if let BeforeServing::GiveBack(cpus) = poller.serves(lane, facts) {
+                assert!(before && poller.donor().is_none(), "gives back what it does not have");
+                match cpus {
+                    Some(cpus) if !failed => poller.migrated(cpus),
+                    _ => {}
+                }
+            }
+        }
+        4 => poller.gave_cpu(),
+        5 => poller.lanes_changed(choices.of(&[Purpose::Work, Purpose::Rest])),
+        _ => drop(poller.take_donors(|_| choices.yes())),
+    }
+}
+
+/// From any state, with nothing that happens and a clock that goes on, it parks.
+fn parks_in_the_end(poller: &mut Poller, start: Instant) {
+    let mut known = FixedFacts::at(start);
+    known.clock_step = EARLY;
+    let facts =
+        known.with(&[Fact::Calling, Fact::ServerElsewhere, Fact::Posts, Fact::OnlyCallersHere]);
+    // Between two readings of the clock nothing changes but that polling has begun.
+    let rounds = (1..).step_by(ROUNDS_PER_CLOCK as usize).flat_map(|at| [at, at + FIRST_CLOCK - 1]);
+    for round in rounds.take(100) {
+        let stacks = StackSupply::Enough;
+        let mut step = poller.step(IdleEvent::NothingFound { round, stacks }, None, &facts);
+        loop {
+            let event = match step {
+                IdleStep::PollAgain => break,
+                IdleStep::Park => return,
+                IdleStep::Yield => IdleEvent::Yielded(Duration::ZERO),
+                IdleStep::YieldToServer(_) => {
+                    IdleEvent::ServerYielded(Yielded::Nothing, Duration::ZERO)
+                }
+                IdleStep::YieldToCallers => IdleEvent::CallersYielded(Yielded::Nothing),
+                IdleStep::Migrate(cpus) => IdleEvent::Migrated(cpus),
+            };
+            step = poller.step(event, None, &facts);
+        }
+    }
+    panic!("polls for ever: {poller:?}");
+}
+
+/// Explores what can be reached from a poller with this pacing and home. Returns the number of
+/// states.
+fn explore(pacing: Pacing, home: Option<&CpuSet>) -> usize {
+    let start = Instant::now() + Duration::from_secs(1);
+    let (first, key) = Poller::new(pacing, home.cloned()).cut(start, start);
+    let (mut known, mut states) = (HashSet::from([key]), vec![first]);
+    while let Some(state) = states.pop() {
+        if pacing != Pacing::Poll {
+            parks_in_the_end(&mut state.cut(start, start).0, start);
+        }
+        let choices = ChoiceTape::default();
+        loop {
+            let (mut poller, facts) = (state.cut(start, start).0, AnyFacts::new(&choices, start));
+            event(&mut poller, &choices, &facts);
+            let (next, key) = poller.cut(facts.now.get(), start);
+            if known.insert(key) {
+                states.push(next);
+            }
+            if !choices.next() {
+                break;
+            }
+        }
+    }
+    known.len()
+}
+
+#[test]
+fn the_rules_hold_in_all_states() {
+    let homes = [None, Some(CpuSet::only(0)), Some(CpuSet::only(0).with(1))];
+    for pacing in [Pacing::Adaptive, Pacing::Poll, Pacing::Sleep] {
+        for home in &homes {
+            let states = explore(pacing, home.as_ref());
+            println!("{pacing:?}, home {home:?}: {states} states");
+        }
+    }
+}
