@@ -4,6 +4,7 @@
 # make soak        kills and stops processes at random under a mixed load, for SECONDS (60), and accounts for every call and message
 # make mutants     breaks the product on purpose, one break at a time, and checks that a test notices
 # make fuzz        every reader of a peer's bytes under libFuzzer, for FUZZ_SECONDS (30) each
+# make users       measures calls between two users beside calls within one
 # make bystander   measures how late another client's calls and binds are beside hostile ones
 # make against     compares the time of calls with that at the commit BASE (HEAD)
 # make bench       ours, the machine's limits and the peers, in one run
@@ -14,7 +15,7 @@
 
 CARGO ?= cargo
 PYTHON ?= python3
-.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz against clean
+.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz against users clean
 
 all:
 	$(CARGO) build --release
@@ -43,6 +44,10 @@ soak:
 # What hostile clients cost a bystander, beside what the kernel alone costs. ARGS=--help says more.
 bystander:
 	$(CARGO) run --quiet --release --package upcall-tests --bin bystander -- $(ARGS)
+
+# Calls between two users beside calls within one. Needs root. ARGS=--help says more.
+users:
+	$(CARGO) run --quiet --release --package upcall-tests --bin users -- $(ARGS)
 
 # The library of the working tree and that of a commit, in turns. ARGS=--help says more.
 BASE ?= HEAD

@@ -108,6 +108,11 @@ impl Client {
                     .run(move || trial.add(a, b))??;
                 return show([sum.into()]);
             }
+            "nulls-on-thread" => {
+                let (trial, calls) = (self.trial()?.clone(), number(2));
+                upcall::thread::processors(1, pacing(words[1]))?
+                    .run(move || (0..calls).try_for_each(|_| trial.null()))??;
+            }
             "bind-more" => {
                 let small = small::Small::bind(words[1])?;
                 same(small.add(2, 3)?, 5)?;

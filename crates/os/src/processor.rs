@@ -105,16 +105,23 @@ pub fn thread_id() -> u32 {
 }
 
 /// Returns `true` if `tid` is a kernel thread of the process `pid`, both as numbered in our PID
-/// namespace, and this process may signal it.
+/// namespace.
 ///
 /// Not by /proc, which may show another PID namespace than ours.
-pub fn thread_belongs_to(tid: u32, pid: u32) -> bool {
+///
+/// # Errors
+/// `PermissionDenied`: this process may not signal that thread, or is not told.
+pub fn thread_belongs_to(tid: u32, pid: u32) -> io::Result<bool> {
     crossings::another();
     let (Ok(tid), Ok(pid)) = (libc::pid_t::try_from(tid), libc::pid_t::try_from(pid)) else {
-        return false;
+        return Ok(false);
     };
     // SAFETY: signal 0 is not sent; the kernel only checks the two numbers and our right to them.
-    unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) == 0 }
+    if unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    if error.kind() == io::ErrorKind::PermissionDenied { Err(error) } else { Ok(false) }
 }
 
 /// What the calling kernel thread has waited for in the kernel so far, as that counts
@@ -193,8 +200,8 @@ mod tests {
 
     #[test]
     fn a_thread_belongs_to_its_process_only() {
-        assert!(thread_belongs_to(thread_id(), std::process::id()));
-        assert!(!thread_belongs_to(1, std::process::id()));
+        assert!(thread_belongs_to(thread_id(), std::process::id()).unwrap());
+        assert!(!thread_belongs_to(1, std::process::id()).unwrap_or(false));
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! was made with.
 
 use crate::domain::Domain;
-use crate::handoff::{Donor, HandOff};
+use crate::handoff::{Donor, HandOff, Whereabouts};
 use crate::look::{self, ReplyTimer};
 use crate::pacing::{GiveWay, HandOver, Pacing, SpinBudget, Stay};
 use crate::seat::VpLane;
@@ -217,6 +217,10 @@ impl CallerChannel {
     /// were started with.
     pub fn set_pacing(&self, pacing: Pacing) {
         self.pacing.store(pacing as u8, Ordering::Relaxed);
+        // A caller that polls keeps its CPU.
+        for seat in self.kernel.iter().filter_map(OnceLock::get) {
+            seat.control.near.store(0, Ordering::Relaxed);
+        }
     }
 
     fn pacing(&self) -> Pacing {
@@ -323,7 +327,8 @@ impl CallerChannel {
         message.set_call(lane.calls);
         let asleep = self.far.station.asleep(self.far.home);
         let forced = wait.hand_off() == HandOff::AtOnce;
-        let handed = (forced || self.pacing() != Pacing::Poll) && self.far.is_brought(asleep);
+        let handed =
+            (forced || self.pacing() != Pacing::Poll) && self.far.is_brought(asleep, &seat.control);
         let asked = handed && self.far.is_handed_again() && lane.asks_to_stay();
         if handed {
             message.donate();
@@ -604,7 +609,7 @@ impl CallerChannel {
             // The fence of `announce` makes this the exact look that a waker owes (sleep.rs). Once is
             // enough: after a stall check another caller may have brought the server elsewhere.
             if slept.is_zero() && self.far.station.asleep(self.far.home) {
-                self.far.donor.bring(&self.far.station, self.far.home);
+                self.far.donor.bring(&self.far.station, self.far.home, &seat.control);
                 self.far.notify(!until.is_for_ever());
             }
             let waited = futex::wait(sleeper, 1, Scope::Shared, Some(left));
@@ -782,9 +787,9 @@ impl Far {
     /// Whether the server's processor is on ours when it serves the next request; if it sleeps it
     /// is brought here.
     #[inline]
-    fn is_brought(&self, asleep: bool) -> bool {
+    fn is_brought(&self, asleep: bool, lane: &LaneControl) -> bool {
         if asleep {
-            self.donor.bring(&self.station, self.home)
+            self.donor.bring(&self.station, self.home, lane) == Whereabouts::Here
         } else {
             self.donor.has_brought(&self.station, self.home)
         }

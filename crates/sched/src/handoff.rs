@@ -6,9 +6,19 @@
 //! is to confine the sleeper to the caller's own processor (allowed between processes of one user),
 //! wake it, and sleep. The confining is paid once and remembered. The server undoes it when it
 //! prefers a processor of its own.
+//!
+//! # A server that the caller may not move
+//! A caller may not move the threads of another user, nor those of a process that it does not see
+//! (another PID namespace). Then it writes its CPU into its lane ([`LaneControl::near`]), and the
+//! server parks there by itself ([`poller`](crate::poller)). The next call finds the server on the
+//! caller's CPU, by the server's own word. A server that lies gains nothing: the caller yields or
+//! sleeps, and waits for its reply as it would anyway.
 
 use crate::placed::Placed;
+use std::io;
+use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::processor::{self, Processors};
+use upcall_shm::channel::LaneControl;
 use upcall_shm::station::PeerStation;
 
 /// When a caller gives its processor to a server that has none (URPC, section 3.1: the policy is
@@ -26,43 +36,85 @@ pub enum HandOff {
     AtOnce,
 }
 
+/// Where a server's virtual processor runs when it serves the next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// On the caller's CPU.
+    Here,
+    /// On another one.
+    Elsewhere,
+}
+
 /// Brings one peer's processors to us; remembers what was done.
 #[derive(Debug)]
 pub struct Donor {
-    /// The peer's process, as the kernel named it; 0: not visible from here, so nothing can be
-    /// donated.
+    /// The peer's process, as the kernel named it; 0: not visible from here, so its processors
+    /// cannot be moved.
     pid: u32,
     placed: Placed,
+    /// The kernel has refused to move one of them.
+    refused: AtomicBool,
 }
 
 impl Donor {
     /// For a peer in the process `pid`.
     pub fn new(pid: u32) -> Self {
-        Self { pid, placed: Placed::default() }
+        Self { pid, placed: Placed::default(), refused: AtomicBool::new(pid == 0) }
     }
 
     /// Whether the peer's virtual processor was brought to the processor that the caller runs on,
-    /// and is still there by its own word.
+    /// and is still there by its own word; or, if the caller may not move it, whether it says that
+    /// it is there.
     #[inline]
     pub fn has_brought(&self, station: &PeerStation, vp: u16) -> bool {
         self.placed.is_any_at(|| processor::current() as u32, || station.cpu(vp))
+            || self.is_refused() && station.cpu(vp) == Some(processor::current() as u32)
     }
 
-    /// Confines the peer's sleeping virtual processor to the caller's processor. Returns whether it
-    /// will run there. At most a few system calls the first time, one or none later. Harmless
-    /// if the peer lies about its thread: only a thread of its own process is moved.
-    pub fn bring(&self, station: &PeerStation, vp: u16) -> bool {
-        let Some(tid) = station.tid(vp) else { return false };
+    #[inline]
+    fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Confines the peer's sleeping virtual processor to the caller's processor; if that is not
+    /// permitted, asks it in the caller's `lane` to park here. At most a few system calls the first
+    /// time, one or none later. Harmless if the peer lies about its thread: only a thread of its
+    /// own process is moved.
+    pub fn bring(&self, station: &PeerStation, vp: u16, lane: &LaneControl) -> Whereabouts {
         let cpu = processor::current();
-        // The peer may have moved itself since; it says where it last ran.
-        if self.placed.is_at(tid, cpu as u32, station.cpu(vp)) {
-            return true;
+        let said = station.cpu(vp);
+        if !self.is_refused() {
+            let Some(tid) = station.tid(vp) else { return Whereabouts::Elsewhere };
+            // The peer may have moved itself since; it says where it last ran.
+            if self.placed.is_at(tid, cpu as u32, said) {
+                return Whereabouts::Here;
+            }
+            let moved = self.confine(tid, cpu);
+            self.placed.set(tid, cpu as u32, moved.is_ok());
+            match moved {
+                Ok(()) => return Whereabouts::Here,
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    self.refused.store(true, Ordering::Relaxed);
+                }
+                // The thread has ended, or may not run here: so for now.
+                Err(_) => return Whereabouts::Elsewhere,
+            }
         }
-        if self.pid == 0 || !processor::thread_belongs_to(tid, self.pid) {
-            return false;
+        if said == Some(cpu as u32) {
+            return Whereabouts::Here;
         }
-        let moved = Processors::only(cpu).confine_thread(tid).is_ok();
-        self.placed.set(tid, cpu as u32, moved);
-        moved
+        let wish = cpu as u32 + 1;
+        if lane.near.load(Ordering::Relaxed) != wish {
+            lane.near.store(wish, Ordering::Relaxed);
+        }
+        Whereabouts::Elsewhere
+    }
+    /// Confines a thread of the peer's process to `cpu`.
+    fn confine(&self, tid: u32, cpu: usize) -> io::Result<()> {
+        if processor::thread_belongs_to(tid, self.pid)? {
+            Processors::only(cpu).confine_thread(tid)
+        } else {
+            Err(io::ErrorKind::NotFound.into())
+        }
     }
 }

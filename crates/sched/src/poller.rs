@@ -15,13 +15,16 @@
 //! | from | event | to | step |
 //! |---|---|---|---|
 //! | any | a request is served that came with its caller's CPU | `Borrowed` | |
-//! | any but `Borrowed` | wakes on a CPU that a caller gave, or that another confined it to | `Borrowed` | |
+//! | any | wakes on another CPU than it said, confined there by another | `Borrowed` | |
+//! | `Kept`, `Near`, `Refuge` | wakes where it parked, and a caller says that it gave that CPU | `Borrowed` | |
 //! | `Borrowed` | a probe finds nothing | | yields to the callers, or parks |
 //! | `Borrowed` | the same, and calls follow each other closely | `Refuge` | migrates |
-//! | `Borrowed` | the next request is not the donor's, or the donor has something to run | `Refuge`, or `Own` if it is not confined | migrates; yields once if it cannot |
-//! | `Borrowed` | parks | `Kept` | parks there |
-//! | `Kept`, `Refuge` | parks once more | the same | parks there |
-//! | `Kept`, `Refuge` | parks twice more | `Own` | goes home, parks |
+//! | `Borrowed` | the donor is here, and the next request is not the donor's, or the donor has something to run | `Refuge`; the same as for a park if it is not confined | migrates; yields once if it cannot |
+//! | any | parks after it was woken by a caller that may not bring it and asks for that | `Near` | moves to the caller's CPU, parks there |
+//! | `Borrowed` | parks | `Kept`, `Near` or `Refuge`: as it came to that CPU | parks there |
+//! | `Kept`, `Near`, `Refuge` | parks once more | the same | parks there |
+//! | `Kept`, `Near`, `Refuge` | parks twice more | `Own` | goes home, parks |
+//! | `Near` | something else came than a call of that caller | `Own`, at the next park | goes home, parks |
 //!
 //! [`Lending`] says whether a server has the CPU of this virtual processor:
 //!
@@ -39,26 +42,31 @@
 //! # Rules
 //! The explorer checks these over all answers of the facts:
 //! - Under adaptive pacing, a number of steps that is bounded ends in [`IdleStep::Park`].
-//! - It does not poll on a caller's CPU: a step in `Borrowed` yields, migrates or parks.
-//! - It never parks in `Borrowed`, and goes home at the third time that it parks without a donor.
-//! - It migrates to its own CPUs only.
-//! - A spare without a duty parks at once.
+//! - Under adaptive pacing it does not poll in `Borrowed`: it yields, migrates or parks.
+//! - It never stays in `Borrowed` when it parks. It goes home when it has parked as often without a
+//!   donor as the table says.
+//! - While it is confined by its own doing, its state is not `Own`: it finds home.
+//! - It migrates to its own CPUs only, and parks near a caller only on one of them.
+//! - A spare without a duty parks at once, unless a server has its CPU.
 
 #[cfg(test)]
 mod explore;
+mod near;
 mod terms;
 #[cfg(test)]
 mod traces;
 
+use self::near::NearParks;
 pub use self::terms::{
-    BeforeServing, Cpu, Facts, IdleEvent, IdleStep, Lender, Lending, ParkPlace, PollWish, Purpose,
-    ServedRequest, StackSupply, StayWish, Wakeup,
+    BeforeServing, CameBy, Cpu, Facts, IdleEvent, IdleStep, Lender, Lending, NearbyCaller,
+    ParkPlace, PollWish, Purpose, ServedRequest, StackSupply, StayWish, WakeReason, Wakeup,
 };
 use self::terms::{Polling, Room};
 use crate::pacing::{GiveWay, HandOver, LONGEST, Offer, Pacing, SpinBudget, Stay, Yielded};
 use std::time::{Duration, Instant};
 use upcall_os::processor::Processors as CpuSet;
 use upcall_shm::channel::DEPTH;
+use upcall_shm::tally::Came;
 
 /// Number of rounds between two checks whether peers share the only CPU.
 pub const ROUNDS_ON_A_CPU: u32 = 64;
@@ -115,6 +123,9 @@ pub struct Poller {
     give_way: GiveWay,
     hand_over: HandOver,
     stay: Stay,
+    near_parks: NearParks,
+    /// The lane and the client of the request for which it was woken.
+    woken_by: Option<(usize, u64)>,
 }
 
 impl Default for Poller {
@@ -148,6 +159,8 @@ impl Poller {
             give_way: GiveWay::default(),
             hand_over: HandOver::default(),
             stay: Stay::default(),
+            near_parks: NearParks::default(),
+            woken_by: None,
         }
     }
 
@@ -215,39 +228,81 @@ impl Poller {
     /// The lanes are other ones, and so is the `purpose`.
     pub fn lanes_changed(&mut self, purpose: Purpose) {
         self.purpose = purpose;
+        self.woken_by = None;
         if let Cpu::Borrowed { from, .. } = &mut self.cpu {
             *from = None;
         }
     }
 
-    /// A probe has found work, or replies if `replies` says so.
+    /// A probe has found work.
     #[inline]
-    pub fn found(&mut self, replies: bool) {
+    pub fn found(&mut self) {
         if self.polling != Polling::NotBegun {
             self.polling = Polling::NotBegun;
             self.spin_budget.fruitful();
         }
-        if replies && self.lending == Lending::Given {
+    }
+
+    /// A probe has found replies.
+    #[inline]
+    pub fn found_replies(&mut self) {
+        if self.lending == Lending::Given {
             self.lending = Lending::Lent;
         }
+        self.near_parks.other_came();
+    }
+
+    /// A probe has found messages.
+    #[inline]
+    pub fn found_messages(&mut self) {
+        self.near_parks.other_came();
     }
 
     /// Requests were served; this is what they told.
     #[inline]
     pub fn served(&mut self, served: ServedRequest) {
-        self.wish = served.wish;
-        if let Some(wish) = served.donated {
-            self.borrows(served.lane, wish);
+        let ServedRequest { lane, client, came, donated, wish } = served;
+        self.wish = wish;
+        if matches!(came, Came::Wake | Came::HandOff) {
+            self.woken_by = lane.map(|lane| (lane, client));
+        }
+        match self.near() {
+            Some(near) if near.client == client && donated.is_some() => self.near_parks.called(),
+            _ => self.near_parks.other_came(),
+        }
+        if let Some(stay) = donated {
+            self.borrows(lane, stay);
         }
     }
 
-    fn borrows(&mut self, lane: Option<usize>, stay: StayWish) {
-        let before = match &self.cpu {
-            Cpu::Borrowed { from, .. } => *from,
-            _ => None,
+    fn borrows(&mut self, lane: Option<usize>, wish: StayWish) {
+        if let Cpu::Borrowed { from, stay, .. } = &mut self.cpu {
+            *stay = wish;
+            if let Some(lane) = lane
+                && from.is_none_or(|donor| donor.lane != lane)
+            {
+                *from = Some(Lender::new(lane));
+            }
+            return;
+        }
+        let by = match &self.cpu {
+            Cpu::Near { near, .. } => CameBy::Parked(*near),
+            Cpu::Refuge { cpus, .. } => CameBy::InRefuge(cpus.clone()),
+            Cpu::Own | Cpu::Kept { .. } | Cpu::Borrowed { .. } => CameBy::Brought,
         };
-        let another = lane.filter(|&lane| before.is_none_or(|donor| donor.lane != lane));
-        self.cpu = Cpu::Borrowed { from: another.map(Lender::new).or(before), stay };
+        self.cpu = Cpu::Borrowed { from: lane.map(Lender::new), stay: wish, by };
+    }
+
+    /// The CPU is not a caller's any more; it stays there.
+    fn end_borrowing(&mut self) {
+        let parks_left = PARKS_WITHOUT_DONOR;
+        if let Cpu::Borrowed { by, .. } = &self.cpu {
+            self.cpu = match by {
+                CameBy::Brought => Cpu::Kept { parks_left },
+                CameBy::Parked(near) => Cpu::Near { near: *near, parks_left },
+                CameBy::InRefuge(cpus) => Cpu::Refuge { cpus: cpus.clone(), parks_left },
+            };
+        }
     }
 
     /// A request in `lane` is about to be served.
@@ -270,8 +325,8 @@ impl Poller {
             return BeforeServing::Serve;
         }
         // The donor's word alone does not move a virtual processor that is not confined.
-        if self.room == Room::Several && !self.is_confined(facts) {
-            self.cpu = Cpu::Own;
+        if self.room == Room::Several && self.near().is_none() && !self.is_confined(facts) {
+            self.end_borrowing();
             return BeforeServing::Serve;
         }
         if let Cpu::Borrowed { from, .. } = &mut self.cpu {
@@ -448,37 +503,84 @@ impl Poller {
         self.spin_budget.renew();
     }
 
+    /// The caller near which it has confined itself.
+    #[inline]
+    fn near(&self) -> Option<NearbyCaller> {
+        match &self.cpu {
+            Cpu::Borrowed { by: CameBy::Parked(near), .. } | Cpu::Near { near, .. } => Some(*near),
+            _ => None,
+        }
+    }
+
     /// It is about to park: no donor's CPU is its own while it sleeps.
-    pub fn parks(&mut self) -> ParkPlace<'_> {
+    pub fn parks(&mut self, facts: &impl Facts) -> ParkPlace<'_> {
         self.polling = Polling::NotBegun;
+        let before = self.near();
+        if let Some(near) = self.caller_to_park_near(facts) {
+            self.near_parks.parks();
+            self.cpu = Cpu::Near { near, parks_left: PARKS_WITHOUT_DONOR };
+            let was_there = before.is_some_and(|before| before.cpu == near.cpu);
+            let is_there = was_there && facts.cpu() == near.cpu;
+            return if is_there { ParkPlace::Here } else { ParkPlace::Near(near.cpu) };
+        }
+        if before.is_some() && !self.near_parks.may_stay() {
+            return self.goes_home();
+        }
         match &mut self.cpu {
             Cpu::Own => ParkPlace::Here,
             Cpu::Borrowed { .. } => {
-                self.cpu = Cpu::Kept { parks_left: PARKS_WITHOUT_DONOR };
+                self.end_borrowing();
                 ParkPlace::Here
             }
-            Cpu::Kept { parks_left } | Cpu::Refuge { parks_left, .. } if *parks_left > 0 => {
+            Cpu::Kept { parks_left }
+            | Cpu::Near { parks_left, .. }
+            | Cpu::Refuge { parks_left, .. }
+                if *parks_left > 0 =>
+            {
                 *parks_left -= 1;
                 ParkPlace::Here
             }
-            Cpu::Kept { .. } | Cpu::Refuge { .. } => {
-                self.cpu = Cpu::Own;
-                self.home.as_ref().map_or(ParkPlace::Here, ParkPlace::Home)
-            }
+            Cpu::Kept { .. } | Cpu::Near { .. } | Cpu::Refuge { .. } => self.goes_home(),
         }
+    }
+
+    fn goes_home(&mut self) -> ParkPlace<'_> {
+        self.cpu = Cpu::Own;
+        self.home.as_ref().map_or(ParkPlace::Here, ParkPlace::Home)
+    }
+
+    /// The caller near which it parks: its waker, if that caller wishes it.
+    fn caller_to_park_near(&mut self, facts: &impl Facts) -> Option<NearbyCaller> {
+        let (lane, client) = self.woken_by.take().filter(|_| self.room == Room::Several)?;
+        let cpu = facts.wished_cpu(lane)?;
+        let is_own = self.home.as_ref().is_some_and(|home| home.contains(cpu as usize));
+        let may = self.pacing != Pacing::Poll && is_own;
+        (may && self.near_parks.may_park(cpu)).then_some(NearbyCaller { client, cpu })
+    }
+
+    /// It could not confine itself to the CPU near which it was to park. It goes home with the next
+    /// park.
+    pub fn not_near(&mut self) {
+        self.near_parks.failed();
+        self.cpu = Cpu::Kept { parks_left: 0 };
     }
 
     /// It was woken, by a notification or its deadline.
     pub fn woke(&mut self, woken: Wakeup, facts: &impl Facts) {
-        let Wakeup { said, cpu, slept } = woken;
+        let Wakeup { said, cpu, slept, reason } = woken;
+        if reason == WakeReason::Deadline {
+            self.near_parks.other_came();
+        }
         // Brought here by a donor that cannot have said so with a call, for its calls were sent
-        // before; or still where the last one brought it, and others may have called before
-        // it.
+        // before; or still where the last one brought it, and others may have called before it.
         let stayed = self.cpu != Cpu::Own && said == cpu;
-        let brought = !stayed && facts.has_lanes() && self.is_confined(facts);
-        let donor = if stayed || brought { facts.donor(cpu) } else { None };
-        if brought || donor.is_some() {
-            self.cpu = Cpu::Borrowed { from: donor.map(Lender::new), stay: StayWish::default() };
+        if stayed {
+            if let Some(lane) = facts.donor(cpu) {
+                self.borrows(Some(lane), StayWish::default());
+            }
+        } else if facts.has_lanes() && self.is_confined(facts) {
+            let (from, stay) = (facts.donor(cpu).map(Lender::new), StayWish::default());
+            self.cpu = Cpu::Borrowed { from, stay, by: CameBy::Brought };
         }
         // After a short sleep it would have been better to poll. Before a long one polling was, or
         // would have been, for nothing.
@@ -492,12 +594,15 @@ impl Poller {
 
     /// Whether it may run on one CPU only, and that by another's doing.
     fn is_confined(&self, facts: &impl Facts) -> bool {
-        let refuge = match &self.cpu {
-            Cpu::Refuge { cpus, .. } => Some(cpus),
-            _ => None,
-        };
         facts.allowed().is_some_and(|allowed| {
-            let own = [self.home.as_ref(), refuge].into_iter().flatten().any(|own| *own == allowed);
+            let is_refuge = match &self.cpu {
+                Cpu::Refuge { cpus, .. } | Cpu::Borrowed { by: CameBy::InRefuge(cpus), .. } => {
+                    *cpus == allowed
+                }
+                _ => false,
+            };
+            let is_near = self.near().is_some_and(|near| allowed.contains(near.cpu as usize));
+            let own = self.home.as_ref() == Some(&allowed) || is_refuge || is_near;
             allowed.count() == 1 && !own
         })
     }

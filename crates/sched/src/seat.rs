@@ -5,7 +5,7 @@
 
 use crate::caller::Far;
 use crate::domain::Domain;
-use crate::handoff::HandOff;
+use crate::handoff::{HandOff, Whereabouts};
 use crate::wait::{Closed, Late, NoReply, Sleeper, Wait, block_unless, run_late};
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,7 +17,7 @@ use upcall_os::fault::{Point, point};
 use upcall_os::lock::Mutex;
 use upcall_os::processor;
 use upcall_os::safe_doorbell::SafeDoorbell;
-use upcall_shm::channel::{DEPTH, Lane};
+use upcall_shm::channel::{DEPTH, Lane, LaneControl};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{Receiver, Sender};
 use upcall_shm::slot::{Image, Kept, Slot};
@@ -41,6 +41,7 @@ pub(crate) struct VpLane {
     /// Rings the server's doorbell: all threads of our processor would wait with us if a hostile
     /// server made a write to it block.
     safe_doorbell: &'static SafeDoorbell,
+    control: Shared<LaneControl>,
     under_way: AtomicUsize,
     /// Requests were sent and it was not yet looked, with a fence, whether the server sleeps.
     owes_look: AtomicBool,
@@ -132,6 +133,7 @@ impl VpLane {
             far,
             doorbell,
             safe_doorbell,
+            control: lane.control,
             under_way: AtomicUsize::new(0),
             owes_look: AtomicBool::new(false),
             gave: AtomicBool::new(false),
@@ -448,7 +450,8 @@ impl VpLane {
             // It is awake, and on our processor: it has to be let run, no more.
             return gave || !kept && self.far.donor.has_brought(&self.far.station, self.far.home);
         }
-        let brought = !kept && self.far.donor.bring(&self.far.station, self.far.home);
+        let bring = || self.far.donor.bring(&self.far.station, self.far.home, &self.control);
+        let brought = !kept && bring() == Whereabouts::Here;
         self.safe_doorbell.notify(&self.far.doorbell);
         gave || brought
     }

@@ -347,6 +347,11 @@ impl ServerLane {
         }
     }
 
+    /// The CPU near which the caller wishes this server to park, by its own word.
+    pub(crate) fn wished_cpu(&self) -> Option<u32> {
+        self.control.near.load(Ordering::Relaxed).checked_sub(1)
+    }
+
     /// Whether the caller runs on processor `cpu`, where we are: by its own word, or, of a kernel
     /// thread, because it brought us there with its last call.
     pub(crate) fn shares(&self, cpu: u32) -> bool {

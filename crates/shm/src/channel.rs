@@ -50,14 +50,17 @@ struct Header {
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
 unsafe impl Cells for Header {}
 
-/// The control words of a lane: who sleeps. A line that both sides read on every call and write
-/// only when somebody sleeps.
+/// The control words of a lane: whether the caller sleeps, and where the server is to park. Both
+/// sides read this line on every call, and write it only when one of them sleeps.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct LaneControl {
     /// 1 while the kernel thread that calls on this lane sleeps, or is about to, on this very
     /// word.
     pub sleeper: AtomicU32,
+    /// The CPU near which the caller wishes the server to park, plus one; 0 if it has no such wish.
+    /// Written by the caller, read by the server before it parks.
+    pub near: AtomicU32,
 }
 
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.

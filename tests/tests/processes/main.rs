@@ -30,6 +30,7 @@ mod many;
 mod members;
 mod memory;
 mod names;
+mod near;
 mod nested;
 mod network;
 mod network_hostile;

@@ -18,7 +18,7 @@ pub(crate) const OTHER: u32 = 61_002;
 /// Where a party runs: in this program's namespaces, but for one kind, or for all kinds that
 /// containers have of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Space {
+pub(crate) enum Space {
     Same,
     /// In a PID namespace of its own, which this program's contains.
     Pid,
@@ -86,7 +86,7 @@ impl Space {
 }
 
 /// Those of these that can be had here; says which cannot.
-fn available(spaces: &[Space]) -> Vec<Space> {
+pub(crate) fn available(spaces: &[Space]) -> Vec<Space> {
     spaces
         .iter()
         .copied()
@@ -129,7 +129,7 @@ pub(crate) fn as_user(user: u32) -> Vec<String> {
         .to_vec()
 }
 
-fn own_user() -> u32 {
+pub(crate) fn own_user() -> u32 {
     upcall_os::socket::own_user()
 }
 
@@ -167,15 +167,15 @@ pub(crate) fn program() -> &'static str {
 
 /// A server's user and a client's, and what each has to say about the other to accept it.
 #[derive(Clone, Copy, Debug)]
-struct Users {
-    what: &'static str,
-    server: u32,
-    client: u32,
-    options: &'static str,
-    bind: &'static str,
+pub(crate) struct Users {
+    pub(crate) what: &'static str,
+    pub(crate) server: u32,
+    pub(crate) client: u32,
+    pub(crate) options: &'static str,
+    pub(crate) bind: &'static str,
 }
 
-fn pairs() -> Vec<Users> {
+pub(crate) fn pairs() -> Vec<Users> {
     let own = own_user();
     let mut pairs =
         vec![Users { what: "one user", server: own, client: own, options: "", bind: "bind trial" }];
@@ -207,7 +207,7 @@ fn pairs() -> Vec<Users> {
     pairs
 }
 
-fn serve(place: &Place, space: Space, user: u32, options: &str) -> Party {
+pub(crate) fn serve(place: &Place, space: Space, user: u32, options: &str) -> Party {
     serve_by(place, &wrapper(place, space, user), options)
 }
 
@@ -218,7 +218,7 @@ fn serve_by(place: &Place, words: &[String], options: &str) -> Party {
     server
 }
 
-fn client(place: &Place, space: Space, user: u32) -> Party {
+pub(crate) fn client(place: &Place, space: Space, user: u32) -> Party {
     place.start_by(&wrapper(place, space, user), "client")
 }
 

@@ -9,14 +9,17 @@ use super::own::{number, say_where};
 use super::posts;
 use super::timer::OWN_TIMER;
 use super::view::{VIEW, View};
+use crate::domain::Domain;
 use crate::pacing::LONGEST;
 use crate::placed::NOWHERE;
-use crate::poller::{ParkPlace, Wakeup};
+use crate::poller::{ParkPlace, WakeReason, Wakeup};
 use crate::post::SHORT;
+use std::io;
 use std::time::Instant;
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
 use upcall_os::poll::{Heard, PollSet};
+use upcall_os::processor;
 use upcall_thread::Vp;
 
 impl View {
@@ -56,11 +59,19 @@ impl Processors {
         };
         let line = domain.station().line(number);
         let (generation, posts, duties) = VIEW.with_borrow_mut(|view| {
-            if let ParkPlace::Home(home) = view.poller.parks() {
-                let _ = home.confine();
-                // A donor that brought this processor somewhere must not believe that it is still
-                // there when the donor wakes it.
-                line.cpu.store(NOWHERE, Ordering::Relaxed);
+            let confined = match view.poller.parks(&view.scan) {
+                ParkPlace::Here => Ok(()),
+                ParkPlace::Near(cpu) => park_near(domain, number, cpu),
+                ParkPlace::Home(home) => {
+                    let _ = home.confine();
+                    // A donor that brought this processor somewhere must not believe that it is
+                    // still there when the donor wakes it.
+                    line.cpu.store(NOWHERE, Ordering::Relaxed);
+                    Ok(())
+                }
+            };
+            if confined.is_err() {
+                view.poller.not_near();
             }
             view.set_timer(vp.cools_at(), &wake_set.set);
             (view.scan.generation, view.scan.attending.posts.clone(), view.duties.clone())
@@ -90,9 +101,21 @@ impl Processors {
         }
         let said = line.cpu.load(Ordering::Relaxed);
         let cpu = say_where(domain, number);
-        let woken = Wakeup { said, cpu, slept: start.elapsed() };
+        let now = Instant::now();
+        let has_passed = deadline.is_some_and(|at| now >= at);
+        let reason = if has_passed { WakeReason::Deadline } else { WakeReason::Notified };
+        let woken = Wakeup { said, cpu, slept: now.saturating_duration_since(start), reason };
         VIEW.with_borrow_mut(|view| view.woke(woken));
     }
+}
+
+/// Moves to the CPU of a caller that may not bring the virtual processor there. The caller sees by
+/// the published CPU that it is there.
+#[cold]
+fn park_near(domain: &Domain, number: usize, cpu: u32) -> io::Result<()> {
+    let confined = processor::Processors::only(cpu as usize).confine();
+    say_where(domain, number);
+    confined
 }
 
 /// Waits until the processor is notified, or until the deadline. If not all senders have been

@@ -69,6 +69,8 @@ pub(super) struct Probe<'a> {
 #[derive(Default)]
 pub(super) struct Scan {
     pub(super) generation: u64,
+    /// The number of this processor in the domain.
+    me: Option<usize>,
     /// Its own come first, then those of each other processor.
     pub(super) lanes: Rc<Vec<Arc<ServerLane>>>,
     pub(super) own: usize,
@@ -104,6 +106,7 @@ impl Scan {
         mut lanes: Vec<(Option<usize>, Arc<ServerLane>)>,
         others: Vec<usize>,
     ) {
+        self.me = me;
         lanes.sort_by_key(|(owner, _)| (*owner != me, *owner));
         let of = |whose| lanes.iter().filter(|(owner, _)| *owner == whose).count();
         self.own = of(me);
@@ -386,6 +389,12 @@ impl Facts for Scan {
 
     fn is_caller_on(&self, lane: usize, cpu: u32) -> bool {
         self.lanes[lane].callers_place() == Some(cpu)
+    }
+
+    fn wished_cpu(&self, lane: usize) -> Option<u32> {
+        // The caller looks at the home processor of its channel only.
+        let lane = self.lanes.get(lane).filter(|lane| Some(lane.home()) == self.me)?;
+        lane.wished_cpu()
     }
 
     fn is_caller_running(&self, lane: usize) -> bool {

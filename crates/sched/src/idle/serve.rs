@@ -19,6 +19,8 @@ const TURNS: usize = 64;
 struct Serving {
     lanes: Rc<Vec<Arc<ServerLane>>>,
     found: usize,
+    /// How the processor came to the first request, and to the next one.
+    came_first: Came,
     came: Came,
     reach: Reach,
     cpu: CallersCpu,
@@ -101,6 +103,7 @@ impl Processors {
             Serving {
                 lanes: view.scan.lanes.clone(),
                 found,
+                came_first: view.scan.came,
                 came: view.scan.came,
                 reach: if alone { Reach::ThisLane } else { Reach::Others },
                 cpu: if view.poller.is_borrowed() { CallersCpu::Yes } else { CallersCpu::No },
@@ -147,11 +150,12 @@ impl Serving {
 
     #[inline]
     fn tell(self, donated: Option<StayWish>, wish: PollWish) {
-        let Self { lanes, found, came, .. } = self;
+        let Self { lanes, found, came_first, came, .. } = self;
         VIEW.with_borrow_mut(|view| {
             view.scan.left = (found, came);
             let lane = Rc::ptr_eq(&lanes, &view.scan.lanes).then_some(found);
-            view.poller.served(ServedRequest { lane, donated, wish });
+            let client = lanes[found].owner().client;
+            view.poller.served(ServedRequest { lane, client, came: came_first, donated, wish });
         });
     }
 }

@@ -99,7 +99,13 @@ impl View {
             scan.probed(LastProbe::Nothing);
             return Found::Nothing;
         }
-        poller.found(woke);
+        poller.found();
+        if woke {
+            poller.found_replies();
+        }
+        if found == Some(Work::Messages) {
+            poller.found_messages();
+        }
         scan.probed(LastProbe::Found);
         self.say(processors.group.domain, Awake::Running);
         if woke {

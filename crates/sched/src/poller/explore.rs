@@ -101,6 +101,9 @@ impl Facts for AnyFacts<'_> {
     fn donor(&self, _: u32) -> Option<usize> {
         self.choices.of(&[None, Some(0), Some(1)])
     }
+    fn wished_cpu(&self, _: usize) -> Option<u32> {
+        self.choices.of(&[None, Some(0), Some(1), Some(u32::MAX)])
+    }
     fn is_caller_on(&self, _: usize, _: u32) -> bool {
         self.choices.yes()
     }
@@ -112,14 +115,18 @@ impl Facts for AnyFacts<'_> {
 impl Poller {
     /// The same state, with its numbers cut, and with times as though it were `start` again; and
     /// what tells it from others.
-    fn cut(&self, now: Instant, start: Instant) -> (Self, Vec<u8>) {
-        let cpu = match self.cpu.clone() {
-            Cpu::Borrowed { from: Some(Lender { lane, batches_left }), stay } => {
-                let batches_left = batches_left.min(1);
-                Cpu::Borrowed { from: Some(Lender { lane, batches_left }), stay }
-            }
-            cpu => cpu,
-        };
+    fn cut(&self, now: Instant, start: Instant) -> (Self, [u8; 12]) {
+        // Of clients it matters only whether they are the same.
+        let is_same = |client| self.near().is_none_or(|near| near.client == client);
+        let woken_by = self.woken_by.filter(|_| self.room == Room::Several);
+        let woken_by = woken_by.map(|(_, client)| (0, u64::from(!is_same(client))));
+        let mut cpu = self.cpu.clone();
+        if let Cpu::Borrowed { from: Some(donor), .. } = &mut cpu {
+            donor.batches_left = donor.batches_left.min(1);
+        }
+        if let Cpu::Borrowed { by: CameBy::Parked(near), .. } | Cpu::Near { near, .. } = &mut cpu {
+            near.client = 0;
+        }
         let polling = match self.polling {
             Polling::Since(since) if now.saturating_duration_since(since) < LONGEST => {
                 Polling::Since(start)
@@ -130,24 +137,33 @@ impl Poller {
         let quick_wakes = self.quick_wakes.clamp(QUICK_WAKES - 1, QUICK_WAKES);
         let (give_way, give) = self.give_way.cut();
         let (hand_over, hand) = self.hand_over.cut();
-        let number = |set: &CpuSet| set.iter().map(|cpu| 1 << cpu).sum::<u8>();
-        let of_cpu = match &cpu {
-            Cpu::Own => [0, 0, 0],
-            Cpu::Borrowed { from, stay } => {
+        let number = |set: &CpuSet| u8::from(set.contains(0)) + 2 * u8::from(set.contains(1));
+        let [a, b, c, d] = match &cpu {
+            Cpu::Own => [0; 4],
+            Cpu::Borrowed { from, stay, by } => {
                 let from = from.map_or(0, |from| 1 + from.lane * 2 + from.batches_left);
-                [1, from as u8, *stay as u8]
+                let by = match by {
+                    CameBy::Brought => 0,
+                    CameBy::Parked(near) => 1 + near.cpu as u8,
+                    CameBy::InRefuge(cpus) => 3 + number(cpus),
+                };
+                [1, from as u8, *stay as u8, by]
             }
-            Cpu::Kept { parks_left } => [2, *parks_left as u8, 0],
-            Cpu::Refuge { cpus, parks_left } => [3, *parks_left as u8, number(cpus)],
+            Cpu::Kept { parks_left } => [2, *parks_left as u8, 0, 0],
+            Cpu::Refuge { cpus, parks_left } => [3, *parks_left as u8, number(cpus), 0],
+            Cpu::Near { near, parks_left } => [4, *parks_left as u8, near.cpu as u8, 0],
         };
         let of_polling = match polling {
             Polling::NotBegun => 0,
             Polling::Begun => 1,
             Polling::Since(since) => 2 + u8::from(since < start),
         };
-        let enums = [self.purpose as u8, self.lending as u8, self.room as u8, self.wish as u8];
-        let numbers = [of_polling, quick_wakes as u8, give, hand];
-        let key = [&of_cpu[..], &enums, &numbers].concat();
+        let (near_parks, near) = self.near_parks.cut();
+        let of_waker = woken_by.map_or(0, |(_, client)| 1 + client as u8);
+        let enums = self.purpose as u8 + 2 * (self.lending as u8 + 3 * self.room as u8);
+        let numbers = [of_polling, quick_wakes as u8, give, hand, near, of_waker];
+        let [e, f, g, h, i, j] = numbers;
+        let key = [a, b, c, d, enums, self.wish as u8, e, f, g, h, i, j];
         let poller = Self {
             pacing: self.pacing,
             home: self.home.clone(),
@@ -164,6 +180,8 @@ impl Poller {
             give_way,
             hand_over,
             stay: Stay::default(),
+            near_parks,
+            woken_by,
         };
         (poller, key)
     }
@@ -197,7 +215,7 @@ fn check(before: &Poller, step: &IdleStep, after: &Poller) {
 
 /// All that can happen to a virtual processor while it is idle: it does one step, and another on
 /// the result of that, until it probes again or parks.
-fn rest(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>) {
+fn rest(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>, is_moved: &Cell<bool>) {
     // The rounds that differ.
     let round = choices.of(&[1, FIRST_CLOCK, ROUNDS_PER_DEADLINE]);
     let stacks = choices.of(&[StackSupply::Enough, StackSupply::Short]);
@@ -215,26 +233,54 @@ fn rest(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>) {
         let took = || choices.of(&[Duration::ZERO, MOVE, Duration::from_millis(4)]);
         let event = match step {
             IdleStep::PollAgain => return,
-            IdleStep::Park => return park(poller),
+            IdleStep::Park => return park(poller, choices, facts, is_moved),
             IdleStep::Yield => IdleEvent::Yielded(took()),
             IdleStep::YieldToServer(offer) => {
                 let took = if offer == Offer::Timed { took() } else { Duration::ZERO };
                 IdleEvent::ServerYielded(yielded(), took)
             }
             IdleStep::YieldToCallers => IdleEvent::CallersYielded(yielded()),
-            IdleStep::Migrate(cpus) if choices.yes() => IdleEvent::Migrated(cpus),
+            IdleStep::Migrate(cpus) if choices.yes() => {
+                is_moved.set(true);
+                IdleEvent::Migrated(cpus)
+            }
             IdleStep::Migrate(_) => IdleEvent::NotMigrated,
         };
         step = poller.step(event, deadline, facts);
     }
 }
 
-fn park(poller: &mut Poller) {
-    let before = poller.cpu.clone();
-    let goes_home = matches!(poller.parks(), ParkPlace::Home(_));
-    let last = matches!(before, Cpu::Kept { parks_left: 0 } | Cpu::Refuge { parks_left: 0, .. });
-    assert!(!goes_home || last, "goes home too early, from {before:?}");
-    assert!(!last || poller.cpu == Cpu::Own, "stays away from home, in {before:?}");
+fn park(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>, is_moved: &Cell<bool>) {
+    let (before, was_near) = (poller.cpu.clone(), poller.near().is_some());
+    let (goes_home, near) = match poller.parks(facts) {
+        ParkPlace::Here => (false, None),
+        ParkPlace::Near(cpu) => (false, Some(cpu)),
+        ParkPlace::Home(_) => (true, None),
+    };
+    if goes_home {
+        is_moved.set(false);
+    }
+    if let Some(cpu) = near {
+        let home = poller.home.as_ref().expect("a CPU to park near is its own");
+        assert!(home.contains(cpu as usize), "parks on a CPU that is not its own");
+        if choices.yes() {
+            is_moved.set(true);
+        } else {
+            poller.not_near();
+        }
+    }
+    let last = matches!(
+        before,
+        Cpu::Kept { parks_left: 0 }
+            | Cpu::Refuge { parks_left: 0, .. }
+            | Cpu::Near { parks_left: 0, .. }
+    );
+    let disturbed = was_near && near.is_none() && !poller.near_parks.may_stay();
+    assert!(!goes_home || last || disturbed, "goes home too early, from {before:?}");
+    let stays = poller.cpu != Cpu::Own;
+    assert!(!disturbed || !stays, "stays near a caller beside others, in {before:?}");
+    let is_near = poller.near().is_some() || near.is_some();
+    assert!(!last || !stays || is_near, "stays away from home, in {before:?}");
     assert!(!poller.is_borrowed(), "parks on a CPU that it takes for its own");
     assert_eq!(poller.polling, Polling::NotBegun);
 }
@@ -242,22 +288,29 @@ fn park(poller: &mut Poller) {
 fn wake(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>) {
     let (said, cpu) = (choices.of(&[0, 1, u32::MAX]), choices.choose(2) as u32);
     let slept = choices.of(&[EARLY, 10 * EARLY]);
-    poller.woke(Wakeup { said, cpu, slept }, facts);
+    let reason = choices.of(&[WakeReason::Notified, WakeReason::Deadline]);
+    poller.woke(Wakeup { said, cpu, slept, reason }, facts);
 }
 
 /// Anything else that happens to it.
-fn event(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>) {
+fn event(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>, is_moved: &Cell<bool>) {
     // A processor that has parked may wake; or its second probe has found something.
     let may_wake = !poller.is_borrowed() && poller.polling == Polling::NotBegun;
     match choices.choose(if may_wake { 8 } else { 7 }) {
         7 => wake(poller, choices, facts),
-        0 => rest(poller, choices, facts),
-        1 => poller.found(choices.yes()),
+        0 => rest(poller, choices, facts, is_moved),
+        1 => match choices.choose(3) {
+            0 => poller.found(),
+            1 => poller.found_replies(),
+            _ => poller.found_messages(),
+        },
         2 => {
             let lane = choices.of(&[None, Some(0), Some(1)]);
             let donated = choices.of(&[None, Some(StayWish::Sleep), Some(StayWish::Stay)]);
             let wish = choices.of(&[PollWish::Poll, PollWish::Rest]);
-            poller.served(ServedRequest { lane, donated, wish });
+            let client = choices.choose(2) as u64;
+            let came = choices.of(&[Came::Wake, Came::Spin]);
+            poller.served(ServedRequest { lane, client, came, donated, wish });
             assert_eq!(poller.is_borrowed(), donated.is_some() || poller.is_borrowed());
         }
         3 => {
@@ -266,7 +319,10 @@ fn event(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>) {
             if let BeforeServing::GiveBack(cpus) = poller.serves(lane, facts) {
                 assert!(before && poller.donor().is_none(), "gives back what it does not have");
                 match cpus {
-                    Some(cpus) if !failed => poller.migrated(cpus),
+                    Some(cpus) if !failed => {
+                        is_moved.set(true);
+                        poller.migrated(cpus);
+                    }
                     _ => {}
                 }
             }
@@ -310,18 +366,21 @@ fn parks_in_the_end(poller: &mut Poller, start: Instant) {
 fn explore(pacing: Pacing, home: Option<&CpuSet>) -> usize {
     let start = Instant::now() + Duration::from_secs(1);
     let (first, key) = Poller::new(pacing, home.cloned()).cut(start, start);
-    let (mut known, mut states) = (HashSet::from([key]), vec![first]);
-    while let Some(state) = states.pop() {
+    let (mut known, mut states) = (HashSet::from([(key, false)]), vec![(first, false)]);
+    while let Some((state, was_moved)) = states.pop() {
         if pacing != Pacing::Poll {
             parks_in_the_end(&mut state.cut(start, start).0, start);
         }
         let choices = ChoiceTape::default();
         loop {
             let (mut poller, facts) = (state.cut(start, start).0, AnyFacts::new(&choices, start));
-            event(&mut poller, &choices, &facts);
+            // Whether it has confined itself, and has not gone home since.
+            let is_moved = Cell::new(was_moved);
+            event(&mut poller, &choices, &facts, &is_moved);
+            assert!(!is_moved.get() || poller.cpu != Cpu::Own, "forgets that it is confined");
             let (next, key) = poller.cut(facts.now.get(), start);
-            if known.insert(key) {
-                states.push(next);
+            if known.insert((key, is_moved.get())) {
+                states.push((next, is_moved.get()));
             }
             if !choices.next() {
                 break;

@@ -3,6 +3,7 @@
 use crate::pacing::{Offer, Yielded};
 use std::time::{Duration, Instant};
 use upcall_os::processor::Processors as CpuSet;
+use upcall_shm::tally::Came;
 
 /// Whose CPU the virtual processor runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +17,15 @@ pub enum Cpu {
         from: Option<Lender>,
         /// Whether that caller asks it to stay.
         stay: StayWish,
+        /// How it came to be there.
+        by: CameBy,
+    },
+    /// A caller's, to which it has moved by itself: the caller may not bring it.
+    Near {
+        /// The caller.
+        near: NearbyCaller,
+        /// How often it still parks here.
+        parks_left: u32,
     },
     /// Still the CPU of a caller that had a use for it before it parked.
     Kept {
@@ -29,6 +39,26 @@ pub enum Cpu {
         /// How often it still parks here.
         parks_left: u32,
     },
+}
+
+/// How a virtual processor came to the CPU of a caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CameBy {
+    /// The caller has brought it.
+    Brought,
+    /// It has parked there by itself, near this caller.
+    Parked(NearbyCaller),
+    /// The caller came to one of these CPUs, the refuge of the virtual processor.
+    InRefuge(CpuSet),
+}
+
+/// A caller near which a virtual processor parks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NearbyCaller {
+    /// The number of the client.
+    pub client: u64,
+    /// The caller's CPU.
+    pub cpu: u32,
 }
 
 /// A caller whose CPU a virtual processor has.
@@ -174,6 +204,9 @@ pub enum BeforeServing {
 pub enum ParkPlace<'a> {
     /// Where it is.
     Here,
+    /// On this CPU, to which it confines itself. If it cannot,
+    /// [`Poller::not_near`](super::Poller::not_near) follows.
+    Near(u32),
     /// On its own CPUs, to which it confines itself.
     Home(&'a CpuSet),
 }
@@ -187,6 +220,17 @@ pub struct Wakeup {
     pub cpu: u32,
     /// How long it was parked.
     pub slept: Duration,
+    /// Why it was woken.
+    pub reason: WakeReason,
+}
+
+/// Why a virtual processor was woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeReason {
+    /// It was notified.
+    Notified,
+    /// Its deadline has passed.
+    Deadline,
 }
 
 /// What a request told that was served.
@@ -194,6 +238,10 @@ pub struct Wakeup {
 pub struct ServedRequest {
     /// Its lane; `None` if the lanes have changed since.
     pub lane: Option<usize>,
+    /// The number of its client.
+    pub client: u64,
+    /// How the virtual processor came to it.
+    pub came: Came,
     /// What its caller asks, if the caller gave its CPU.
     pub donated: Option<StayWish>,
     /// What its caller asks in any case.
@@ -227,6 +275,9 @@ pub trait Facts {
     fn shares(&self, cpu: u32) -> bool;
     /// A lane whose caller has given CPU `cpu`.
     fn donor(&self, cpu: u32) -> Option<usize>;
+    /// The CPU near which the caller of `lane` wishes the virtual processor to park, because it may
+    /// not bring it there.
+    fn wished_cpu(&self, lane: usize) -> Option<u32>;
     /// Whether the caller of `lane` says that it is on CPU `cpu`.
     fn is_caller_on(&self, lane: usize, cpu: u32) -> bool;
     /// Whether the caller of `lane` says that it has something to run.

@@ -1,6 +1,7 @@
 //! Traces of the idle policy: what a virtual processor does in the situations for which it was
 //! made.
 
+use super::near::LEAST_AT_HOME;
 use super::*;
 use std::cell::Cell;
 
@@ -26,13 +27,22 @@ pub(super) struct FixedFacts {
     cpu: u32,
     allowed: Option<CpuSet>,
     donor: Option<usize>,
+    wished_cpu: Option<u32>,
 }
 
 impl FixedFacts {
     pub(super) fn at(now: Instant) -> Self {
         let clock_step = Duration::from_micros(1);
         let now = Cell::new(now);
-        Self { now, clock_step, facts: Vec::new(), cpu: 0, allowed: None, donor: None }
+        Self {
+            now,
+            clock_step,
+            facts: Vec::new(),
+            cpu: 0,
+            allowed: None,
+            donor: None,
+            wished_cpu: None,
+        }
     }
 
     pub(super) fn with(self, facts: &[Fact]) -> Self {
@@ -82,6 +92,9 @@ impl Facts for FixedFacts {
     fn donor(&self, _: u32) -> Option<usize> {
         self.donor
     }
+    fn wished_cpu(&self, _: usize) -> Option<u32> {
+        self.wished_cpu
+    }
     fn is_caller_on(&self, _: usize, _: u32) -> bool {
         self.is(Fact::CallerHere)
     }
@@ -115,16 +128,23 @@ fn polls(poller: &mut Poller, facts: &FixedFacts) -> (u32, IdleStep) {
 }
 
 fn serve(poller: &mut Poller, donated: Option<StayWish>) {
-    poller.found(false);
-    poller.served(ServedRequest { lane: Some(0), donated, wish: PollWish::Poll });
+    poller.found();
+    serve_client(poller, 0, donated);
+}
+
+fn serve_client(poller: &mut Poller, client: u64, donated: Option<StayWish>) {
+    let (came, wish) = (Came::Wake, PollWish::Poll);
+    poller.served(ServedRequest { lane: Some(0), client, came, donated, wish });
 }
 
 fn wake(poller: &mut Poller, slept: Duration, facts: &FixedFacts) {
-    poller.woke(Wakeup { said: facts.cpu, cpu: facts.cpu, slept }, facts);
+    let reason = WakeReason::Notified;
+    poller.woke(Wakeup { said: facts.cpu, cpu: facts.cpu, slept, reason }, facts);
 }
 
 fn parks_home(poller: &mut Poller) -> bool {
-    matches!(poller.parks(), ParkPlace::Home(_))
+    let facts = FixedFacts::at(Instant::now());
+    matches!(poller.parks(&facts), ParkPlace::Home(_))
 }
 
 /// A caller brings the server to its CPU, call by call, and calls no more then: the server goes
@@ -215,7 +235,7 @@ fn give_back() {
     let free =
         FixedFacts { allowed: Some(both()), ..idle }.with(&[Fact::CallerHere, Fact::CallerRunning]);
     assert_eq!(server.serves(0, &free), BeforeServing::Serve);
-    assert_eq!(server.cpu, Cpu::Own);
+    assert_eq!(server.cpu, Cpu::Kept { parks_left: PARKS_WITHOUT_DONOR });
 }
 
 /// A caller without ready threads gives its CPU to a server, and sleeps if that brings nothing.
@@ -228,7 +248,8 @@ fn lending() {
     assert_eq!(rest(&mut caller, 1, &facts), IdleStep::YieldToServer(Offer::Untimed));
     let arrived = IdleEvent::ServerYielded(Yielded::Arrived, Duration::ZERO);
     assert_eq!(caller.step(arrived, None, &facts), IdleStep::PollAgain);
-    caller.found(true);
+    caller.found();
+    caller.found_replies();
     caller.gave_cpu();
     assert_eq!(rest(&mut caller, 1, &facts), IdleStep::YieldToServer(Offer::Untimed));
     let nothing = IdleEvent::ServerYielded(Yielded::Nothing, Duration::ZERO);
@@ -266,4 +287,80 @@ fn one_cpu() {
     let untaken = IdleEvent::Yielded(Duration::ZERO);
     assert_eq!(polling.step(untaken, None, &shared), IdleStep::PollAgain);
     assert_eq!(rest(&mut polling, 2, &shared), IdleStep::PollAgain);
+}
+
+/// A caller that may not bring the server has it park on the caller's CPU. The server goes home
+/// when that caller does not call any more.
+#[test]
+fn near_a_caller() {
+    let mut server = adaptive();
+    let stays = FixedFacts::at(Instant::now()).with(&[Fact::Lanes]);
+    let wishes = FixedFacts { wished_cpu: Some(1), cpu: 1, ..FixedFacts::at(Instant::now()) }
+        .with(&[Fact::Lanes]);
+    serve(&mut server, None);
+    assert_eq!(server.parks(&wishes), ParkPlace::Near(1));
+    for _ in 0..3 {
+        wake(&mut server, SLOWLY, &wishes);
+        serve(&mut server, Some(StayWish::Sleep));
+        assert_eq!(rest(&mut server, 1, &wishes), IdleStep::Park);
+        // It is there already.
+        assert_eq!(server.parks(&wishes), ParkPlace::Here);
+    }
+    wake(&mut server, SLOWLY, &wishes);
+    assert!(!parks_home(&mut server) && parks_home(&mut server));
+    // Not on another's CPU, and not if it has one CPU only.
+    let strange = FixedFacts { wished_cpu: Some(2), ..stays };
+    serve(&mut server, None);
+    assert_eq!(server.parks(&strange), ParkPlace::Here);
+    let mut pinned = Poller::new(Pacing::Adaptive, Some(CpuSet::only(0)));
+    serve(&mut pinned, None);
+    assert_eq!(pinned.parks(&wishes), ParkPlace::Here);
+}
+
+/// If anything else comes to a server near a caller, it goes home, and stays there for longer each
+/// time; also if the caller donates its CPU beside that.
+#[test]
+fn near_a_caller_beside_others() {
+    let mut server = adaptive();
+    let wishes = FixedFacts { wished_cpu: Some(1), cpu: 1, ..FixedFacts::at(Instant::now()) };
+    let parks_near = |server: &mut Poller| {
+        serve_client(server, 1, None);
+        matches!(server.parks(&wishes), ParkPlace::Near(_))
+    };
+    let others: [fn(&mut Poller, &FixedFacts); 5] = [
+        |server, _| serve_client(server, 2, None),
+        // Another thread of the same caller, on another CPU.
+        |server, _| serve_client(server, 1, None),
+        |server, _| server.found_messages(),
+        |server, _| server.found_replies(),
+        |server, facts| {
+            let (cpu, reason) = (facts.cpu, WakeReason::Deadline);
+            server.woke(Wakeup { said: cpu, cpu, slept: SLOWLY, reason }, facts);
+        },
+    ];
+    assert!(parks_near(&mut server));
+    for (other, without) in others.into_iter().zip([0, 2, 4, 6, 8].map(|at| LEAST_AT_HOME << at)) {
+        other(&mut server, &wishes);
+        // More of them before it parks make no difference.
+        (0..9).for_each(|_| serve_client(&mut server, 2, None));
+        serve_client(&mut server, 1, Some(StayWish::Sleep));
+        assert!(matches!(server.parks(&wishes), ParkPlace::Home(_)));
+        // That was one of the parks.
+        let left_out = (1..).position(|_| parks_near(&mut server)).map(|count| count + 1);
+        assert_eq!(left_out, Some(without as usize));
+        serve_client(&mut server, 1, Some(StayWish::Sleep));
+        assert_eq!(server.parks(&wishes), ParkPlace::Here);
+    }
+}
+
+/// A caller that changes its CPU each time has the server stay at home.
+#[test]
+fn near_a_restless_caller() {
+    let mut server = adaptive();
+    let at = |cpu| FixedFacts { wished_cpu: Some(cpu), cpu, ..FixedFacts::at(Instant::now()) };
+    let near = (0..1000).filter(|call| {
+        serve_client(&mut server, 1, None);
+        matches!(server.parks(&at(call % 2)), ParkPlace::Near(_))
+    });
+    assert!(near.count() < 10);
 }

@@ -49,6 +49,8 @@ struct Lane {
     /// The last call for which the caller rang in the belief that the server is where it was
     /// brought.
     believes: AtomicU32,
+    /// Where the server is to park, plus one: the wish of a caller that may not bring it.
+    near: AtomicU32,
     caller: Sleeper,
 }
 
@@ -66,19 +68,27 @@ impl Scene {
         self.confined.lock().unwrap().unwrap_or(HOME)
     }
 
-    /// A caller on a processor with the number of its lane; `alone`: nobody else brings the server
-    /// anywhere.
-    fn call(&self, lane: u32, calls: u32, alone: bool) {
-        let (placed, Lane { calls: requests, replies, believes, caller }) =
+    /// A caller on a processor with the number of its lane; `alone`: no other caller has the server
+    /// move.
+    fn call(&self, lane: u32, calls: u32, moves: Moves, alone: bool) {
+        let (placed, Lane { calls: requests, replies, believes, near, caller }) =
             (Placed::default(), &self.lanes[lane as usize]);
         for call in 1..=calls {
             requests.store(call, Ordering::Release);
             if sleep::must_wake(&self.server.asleep) {
-                if !placed.is_at(TID, lane, Some(self.cpu.load(Ordering::Relaxed))) {
-                    *self.confined.lock().unwrap() = Some(lane);
-                    placed.set(TID, lane, true);
-                } else if alone {
-                    believes.store(call, Ordering::Relaxed);
+                let said = self.cpu.load(Ordering::Relaxed);
+                let is_here = match moves {
+                    Moves::Caller => placed.is_at(TID, lane, Some(said)),
+                    Moves::Server => said == lane,
+                };
+                match moves {
+                    _ if is_here && alone => believes.store(call, Ordering::Relaxed),
+                    _ if is_here => {}
+                    Moves::Caller => {
+                        *self.confined.lock().unwrap() = Some(lane);
+                        placed.set(TID, lane, true);
+                    }
+                    Moves::Server => near.store(lane + 1, Ordering::Relaxed),
                 }
                 self.server.notify();
             }
@@ -97,9 +107,11 @@ impl Scene {
     fn serve(&self, calls: u32) {
         let (mut confined, mut donated) = (false, false);
         loop {
+            let mut last = None;
             for lane in &self.lanes {
                 let call = lane.calls.load(Ordering::Acquire);
                 if call != lane.replies.load(Ordering::Relaxed) {
+                    last = Some(lane);
                     lane.replies.store(call, Ordering::Release);
                     if sleep::must_wake(&lane.caller.asleep) {
                         lane.caller.notify();
@@ -109,7 +121,12 @@ impl Scene {
             if self.lanes.iter().all(|lane| lane.replies.load(Ordering::Relaxed) == calls) {
                 return;
             }
-            if confined && !donated {
+            let wish = last.map_or(0, |lane| lane.near.load(Ordering::Relaxed));
+            if wish > 0 {
+                confined = true;
+                *self.confined.lock().unwrap() = Some(wish - 1);
+                self.cpu.store(wish - 1, Ordering::Relaxed);
+            } else if confined && !donated {
                 confined = false;
                 *self.confined.lock().unwrap() = None;
                 self.cpu.store(NOWHERE, Ordering::Relaxed);
@@ -138,18 +155,28 @@ impl Scene {
     }
 }
 
-fn all_calls_are_answered(callers: u32, calls: u32) {
+/// The side that moves the server to a caller.
+#[derive(Clone, Copy)]
+enum Moves {
+    /// The caller, when it wakes the server.
+    Caller,
+    /// The server, when it parks: the caller may not.
+    Server,
+}
+
+fn all_calls_are_answered<const N: usize>(callers: [Moves; N], calls: u32) {
     loom::model(move || {
         let scene = Arc::new(Scene {
             server: Sleeper::default(),
             cpu: AtomicU32::new(HOME),
             confined: Mutex::new(None),
-            lanes: (0..callers).map(|_| Lane::default()).collect(),
+            lanes: callers.iter().map(|_| Lane::default()).collect(),
         });
-        let calling: Vec<_> = (0..callers)
-            .map(|lane| {
+        let calling: Vec<_> = (0..)
+            .zip(callers)
+            .map(|(lane, moves)| {
                 let scene = scene.clone();
-                thread::spawn(move || scene.call(lane, calls, callers == 1))
+                thread::spawn(move || scene.call(lane, calls, moves, N == 1))
             })
             .collect();
         scene.serve(calls);
@@ -162,10 +189,20 @@ fn all_calls_are_answered(callers: u32, calls: u32) {
 /// is.
 #[test]
 fn one_donor_finds_the_server_where_it_believes_it_to_be() {
-    all_calls_are_answered(1, 3);
+    all_calls_are_answered([Moves::Caller], 3);
+}
+
+#[test]
+fn a_caller_finds_the_server_where_that_has_parked() {
+    all_calls_are_answered([Moves::Server], 3);
+}
+
+#[test]
+fn calls_of_a_donor_and_of_a_caller_that_may_not_bring_are_answered() {
+    all_calls_are_answered([Moves::Caller, Moves::Server], 1);
 }
 
 #[test]
 fn calls_of_two_donors_are_answered() {
-    all_calls_are_answered(2, 1);
+    all_calls_are_answered([Moves::Caller; 2], 1);
 }
