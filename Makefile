@@ -143,14 +143,14 @@ test-long: test models miri-threads spin asan tsan lines mutants
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 	UPCALL_STEPS=1000000000 $(CARGO) test --release --package upcall-simulator --test chaos -- --nocapture
 
-# ARGS are for the suite rpc, THREADS_ARGS for the suite threads, URPC_ARGS for the suite urpc, MESSAGES_ARGS for the suite messages, CACHE_ARGS for the suite cache (`upcall bench SUITE --help`).
+# ARGS are for the suite rpc, THREADS_ARGS for the suite threads, URPC_ARGS for the suite urpc, MESSAGES_ARGS for the suite messages, CACHE_ARGS for the suite cache (`upcall-bench SUITE --help`).
 bench:
-	$(CARGO) build --release --bin upcall
-	target/release/upcall bench rpc --peers all --json target/bench-rpc.json $(ARGS)
-	target/release/upcall bench threads --peers all --json target/bench-threads.json --plot target/bench-threads $(THREADS_ARGS)
-	target/release/upcall bench urpc --json target/bench-urpc.json --plot target/bench-urpc $(URPC_ARGS)
-	target/release/upcall bench messages --peers all --json target/bench-messages.json --plot target/bench-messages $(MESSAGES_ARGS)
-	target/release/upcall bench cache --peers all --json target/bench-cache.json $(CACHE_ARGS)
+	$(CARGO) build --release --package upcall-cli --package upcall-bench-command
+	$(OUT)/upcall-bench rpc --peers all --json target/bench-rpc.json $(ARGS)
+	$(OUT)/upcall-bench threads --peers all --json target/bench-threads.json --plot target/bench-threads $(THREADS_ARGS)
+	$(OUT)/upcall-bench urpc --json target/bench-urpc.json --plot target/bench-urpc $(URPC_ARGS)
+	$(OUT)/upcall-bench messages --peers all --json target/bench-messages.json --plot target/bench-messages $(MESSAGES_ARGS)
+	$(OUT)/upcall-bench cache --peers all --json target/bench-cache.json $(CACHE_ARGS)
 	@echo "records: target/bench-rpc.json target/bench-threads.json target/bench-urpc.json target/bench-messages.json target/bench-cache.json; figures: target/bench-threads target/bench-urpc target/bench-messages"
 
 # A call by a client in C beside one in Rust, of one server, in turns.

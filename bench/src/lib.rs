@@ -74,6 +74,7 @@ mod like;
 mod limits;
 pub mod line;
 pub mod lrpc;
+pub mod markdown;
 pub mod messages;
 mod output;
 mod pair;

@@ -35,7 +35,7 @@ const fn contender(name: &'static str, program: Program) -> Contender {
 /// The floor.
 pub const LIMIT: Contender = contender("limit", Program::Own);
 
-/// Ours. Each has its end in `crates/cli/src/bench/messages.rs`, and its row in the table there.
+/// Ours. Each has its end in `bench/command/src/messages.rs`, and its row in the table there.
 pub const OURS: [Contender; 1] = [contender("upcall", Program::Own)];
 
 /// The peers.

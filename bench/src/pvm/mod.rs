@@ -94,6 +94,7 @@ pub fn run(options: &Options) -> Result<Report, RunError> {
     let [time, idle] = [millis, idle].map(Duration::from_millis);
     let turns = Turns {
         exe: &options.exe,
+        upcall: &options.upcall,
         dir: &scratch.dir,
         cpus,
         programs: &programs,

@@ -14,8 +14,10 @@ pub type Peers = peers::Peers<Named>;
 /// What to measure.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The program that answers to `bench-pvm`, `bench-child` and `pvm run`: normally this one.
+    /// The program that answers to `bench-pvm` and `bench-child`: normally this one.
     pub exe: PathBuf,
+    /// The command `upcall`, which answers to `pvm run`.
+    pub upcall: PathBuf,
     /// Who else takes part.
     pub peers: Peers,
     /// Where the records go as a JSON array; `-` is standard output, which then has no table.

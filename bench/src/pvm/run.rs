@@ -38,6 +38,7 @@ pub struct Found {
 /// Runs the turns.
 pub struct Turns<'a> {
     pub exe: &'a Path,
+    pub upcall: &'a Path,
     pub dir: &'a Path,
     pub cpus: Cpus,
     pub programs: &'a Programs,
@@ -186,12 +187,12 @@ impl Turns<'_> {
                 command
             }
             How::Upcall | How::Limit | How::Call => {
-                let mut command = self.on(&cpus, self.exe);
+                let mut command = self.on(&cpus, self.upcall);
                 command.args(["pvm", "run"]).arg(self.programs.program(How::Upcall)).args(words);
                 command
             }
             How::Upcall2 { interleave } => {
-                let mut command = self.on(&cpus, self.exe);
+                let mut command = self.on(&cpus, self.upcall);
                 command.args([
                     "pvm",
                     "run",

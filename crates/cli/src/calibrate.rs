@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn what_is_measured_is_sound() {
-        let _alone = crate::bench::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _alone = crate::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let allowed: Vec<u32> = Processors::allowed().unwrap().iter().map(|at| at as u32).collect();
         let pairs = kinds(&allowed);
         assert_eq!(pairs.is_empty(), allowed.len() < 2);

@@ -165,13 +165,12 @@ fn handle(result: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::tests_interface;
 
     /// What `call` makes of a server's source needs the A-stacks that its list asks for, so that
     /// binding takes one exchange.
     #[test]
     fn a_call_by_hand_brings_the_a_stacks_of_a_compiled_program() {
-        let compiled = tests_interface();
+        let compiled = &crate::compiled::tests::INTERFACE;
         let interface =
             dynamic::Interface::parse(&compiled.id, &compiled.source, &compiled.limits).unwrap();
         let described: Vec<_> = interface.interface().bound().map(describe).collect();

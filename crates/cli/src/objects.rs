@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn what_was_done_is_shown_and_within_an_interval_what_is_new() {
-        let _alone = crate::bench::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _alone = crate::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let name = format!("shown-{}", std::process::id());
         let home = Homed::<u64>::create(&name).with(|_| Ok(())).unwrap();
         let away = Homed::<u64>::find(&name).unwrap();

@@ -26,35 +26,12 @@ impl Place {
         (status.success(), text(stdout), text(stderr))
     }
 
-    /// The server of the benchmark, which exports a small interface, and the name that it has.
+    /// A server that exports a small interface, and the name that it has.
     fn serve(&self) -> (Served, String) {
-        let dir = self.0.path().to_str().expect("a path in UTF-8");
-        let server = [
-            "bench-child",
-            "upcall",
-            "server",
-            "--cpus",
-            "0",
-            "--mode",
-            "parked",
-            "--dir",
-            dir,
-            "--placement",
-            "one-core",
-        ];
-        let mut child = self
-            .upcall(&server)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the server starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        let served = Served(child);
-        let (_, list, _) = self.run(&["ls", "--json"]);
-        let list: serde_json::Value = serde_json::from_str(&list).expect("JSON");
+        let (served, _) = self.program("math");
+        let list = self.json(&["ls", "--json"]);
         assert_eq!(list[0]["pid"], served.0.id());
-        assert_eq!(list[0]["interface"], "upcall:bench/tests@1.0.0");
+        assert_eq!(list[0]["interface"], "test:far/far@1.0.0");
         (served, list[0]["name"].as_str().expect("a name").to_string())
     }
 }
@@ -159,6 +136,12 @@ fn program() {
                 .listen("127.0.0.1:0");
             let running = server.start().expect("a server");
             println!("\nlistens {}", running.addresses()[0]);
+            let _ = std::io::stdin().read(&mut [0]);
+        }
+        Ok("math") => {
+            let server = upcall::Server::new().export("math", far::far::export(far::Far));
+            let _running = server.start().expect("a server");
+            println!("\nlistens nowhere");
             let _ = std::io::stdin().read(&mut [0]);
         }
         Ok("flood") => member(0),
@@ -545,12 +528,6 @@ fn every_example_of_the_help_runs() {
             let mut line = example
                 .replace("127.0.0.1:7000", &address)
                 .replace("4711", &server.0.id().to_string());
-            // As it stands it measures for a minute, which `crates/cli/tests/bench.rs` does.
-            line += match example.as_str() {
-                "upcall bench rpc --peers none" => " --case null --quick --placement one-core",
-                "upcall bench threads --peers none" => " --case yield --quick",
-                _ => "",
-            };
             line = line.replace("--interval 1", "--interval 0.1");
             let mut shell = Command::new("sh");
             shell.args(["-c", &line]).current_dir(folder).env("PATH", &path).env("TMPDIR", folder);

@@ -4,7 +4,7 @@
 //! Each caller is a process. It works on the table where that is (`access`), looks without its lock
 //! (`read`), or has the home do it: in between whatever that does (`urgent`), or as a thread there
 //! (`invoke`); or leaves it to what is found to take the least time (`auto`). All values are looked
-//! at for belonging to their keys. `cache --help` says what may be said. `upcall bench cache`
+//! at for belonging to their keys. `cache --help` says what may be said. `upcall-bench cache`
 //! measures the same beside Redis and Memcached (docs/cache.md).
 #![forbid(unsafe_code)]
 

@@ -343,14 +343,17 @@ const _: () = assert!(INLINE == 48, "the help says so");
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::tests_interface;
 
     /// What is explained is what a program that is compiled from the same file has.
     #[test]
     fn the_compiled_interface_is_the_one_that_is_explained() {
-        let model =
-            upcall_idl::load(concat!(env!("CARGO_MANIFEST_DIR"), "/wit/tests.wit")).unwrap();
-        let (explained, compiled) = (interface_of(&model.interfaces[0]), tests_interface());
+        let model = upcall_idl::load(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../bench/command/wit/tests.wit"
+        ))
+        .unwrap();
+        let (explained, compiled) =
+            (interface_of(&model.interfaces[0]), &crate::compiled::tests::INTERFACE);
         assert_eq!(explained.plan(), compiled.plan());
         assert_eq!(explained.footprint(), compiled.footprint());
         for (explained, compiled) in explained.procedures.iter().zip(&*compiled.procedures) {

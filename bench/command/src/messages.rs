@@ -1,5 +1,5 @@
 //! Ours, as systems of the suite `messages`: each is an end that sends and receives, in the table
-//! of `super::messages_child`, and a name in `upcall_bench::messages::contender::OURS`.
+//! of `crate::children`, and a name in `upcall_bench::messages::contender::OURS`.
 
 use std::array;
 use std::time::Duration;

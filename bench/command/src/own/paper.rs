@@ -1,7 +1,7 @@
 //! The experiments of UDM's section 5, by the programs that are examples: synth-N (Figure 7), and
 //! Tpuz beside other jobs (Table 6).
 
-use super::joining;
+use super::common::joining;
 use super::paper_programs::{synth, workload};
 use std::io::Read;
 use std::path::{Path, PathBuf};

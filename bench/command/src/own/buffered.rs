@@ -1,7 +1,7 @@
 //! What a message takes of both sides' time where none is buffered and where all are (UDM, Table 5;
 //! D15).
 
-use super::{BURST, MANY, joining, well};
+use super::common::{BURST, MANY, joining, well};
 use std::time::{Duration, Instant};
 use upcall::message::{Group, Handlers, Kind};
 use upcall_bench::child::Outcome;

@@ -39,7 +39,7 @@ mod tests {
     /// Every case, on whatever processors there are: on one, both sides give way now and then.
     #[test]
     fn every_case_is_measured() {
-        let _alone = crate::bench::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _alone = crate::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let allowed = std::thread::available_parallelism().map_or(1, usize::from);
         for case in Case::all() {
             let task = Task {

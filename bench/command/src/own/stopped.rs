@@ -1,7 +1,7 @@
 //! One that takes nothing, and whether two others notice: A (0) sends to B (1) all the time, while
 //! C (2) is stopped and D (3) has sent it more than any queue holds.
 
-use super::{MANY, joining, well};
+use super::common::{MANY, joining, well};
 use std::thread;
 use std::time::Instant;
 use upcall::message::{Group, Handlers, Kind};

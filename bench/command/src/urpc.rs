@@ -1,7 +1,7 @@
 //! Upcall in the suite `urpc`.
 
-use super::parts;
-use super::rpc::{Answers, name_in, tests};
+use crate::parts;
+use crate::rpc::{Answers, name_in, tests};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};

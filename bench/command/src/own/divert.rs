@@ -1,7 +1,7 @@
 //! What one diversion costs, and the way back: a queue that is full, a timeout that is over, and a
 //! receiver that takes everything then.
 
-use super::{MANY, joining, take, well};
+use super::common::{MANY, joining, take, well};
 use std::time::{Duration, Instant};
 use upcall::message::{Handlers, SendError};
 use upcall_bench::child::Outcome;

@@ -1,22 +1,10 @@
-//! `upcall bench`, and Upcall itself as one of the systems that the harness runs.
+//! The suites and their options.
 
-mod cache;
-mod homed;
-mod messages;
-mod own;
-mod parts;
-mod plot;
-mod pvm;
-mod rpc;
-mod threads;
-mod urpc;
-
-use crate::told::Done;
-use std::ffi::OsString;
-use std::path::PathBuf;
+use crate::plot;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use upcall_bench::case::{Mode, Placement};
-use upcall_bench::child::Entry;
+use upcall_bench::record::Record;
 use upcall_bench::threads::case::Case;
 use upcall_bench::urpc::config::Config;
 
@@ -26,8 +14,8 @@ pub enum Suite {
     /// Calls between two processes: the four LRPC tests and large arguments, on one processor and
     /// on two, polled and parked.
     #[command(
-        after_help = "Examples:\n  upcall bench rpc --peers none\n  upcall bench rpc --peers iceoryx2,grpc --json rpc.json\n  \
-        upcall bench rpc --peers none --case null --case null-t32 --placement two-cores\n  upcall bench rpc --peers none --case bind"
+        after_help = "Examples:\n  upcall-bench rpc --peers none\n  upcall-bench rpc --peers iceoryx2,grpc --json rpc.json\n  \
+        upcall-bench rpc --peers none --case null --case null-t32 --placement two-cores\n  upcall-bench rpc --peers none --case bind"
     )]
     Rpc(RpcArgs),
     /// User-level threads on one processor: the operations of URPC's Table I, and what becomes of
@@ -37,9 +25,9 @@ pub enum Suite {
     /// and so on, with more threads that yield in turn than two; and alive-1 and so on to alive-1m.
     /// The peers are boost-fiber, may, tokio, go and pthread.
     #[command(
-        after_help = "Examples:\n  upcall bench threads --peers none\n  upcall bench threads --peers tokio,go --json threads.json\n  \
-        upcall bench threads --peers all --case fork-join --case yield\n  upcall bench threads --peers all --plot figures\n  \
-        upcall bench threads --peers pthread --quick --alive 500,5000 --case alive-500 --case alive-5k"
+        after_help = "Examples:\n  upcall-bench threads --peers none\n  upcall-bench threads --peers tokio,go --json threads.json\n  \
+        upcall-bench threads --peers all --case fork-join --case yield\n  upcall-bench threads --peers all --plot figures\n  \
+        upcall-bench threads --peers pthread --quick --alive 500,5000 --case alive-500 --case alive-5k"
     )]
     Threads(ThreadsArgs),
     /// The experiments of URPC: the null call by 1 to 16 threads at once (Figures 3 and 4), and the
@@ -49,15 +37,15 @@ pub enum Suite {
     /// machine has them. The cases are null-t1 and so on to null-t16, null-t32 where S is 0,
     /// procedure-call, and send, poll, receive and dispatch with -client or -server behind them.
     #[command(
-        after_help = "Examples:\n  upcall bench urpc\n  upcall bench urpc --json urpc.json --plot figures\n  upcall bench urpc --config 1,1 --case null-t1 --case null-t2\n  \
-        upcall bench urpc --case send-client --case send-server --quick"
+        after_help = "Examples:\n  upcall-bench urpc\n  upcall-bench urpc --json urpc.json --plot figures\n  upcall-bench urpc --config 1,1 --case null-t1 --case null-t2\n  \
+        upcall-bench urpc --case send-client --case send-server --quick"
     )]
     Urpc(UrpcArgs),
     /// The experiments of LRPC: its four calls on one processor and on two (Table IV), the null
     /// call beside the least that the machine permits (Table V), and null calls by several
     /// processors at once (Figure 2).
     #[command(
-        after_help = "Examples:\n  upcall bench lrpc --peers none\n  upcall bench lrpc --json lrpc.json --plot figures\n  upcall bench lrpc --peers ipc-channel,grpc,grpc-c++ --quick"
+        after_help = "Examples:\n  upcall-bench lrpc --peers none\n  upcall-bench lrpc --json lrpc.json --plot figures\n  upcall-bench lrpc --peers ipc-channel,grpc,grpc-c++ --quick"
     )]
     Lrpc(LrpcArgs),
     /// Messages between two processes (UDM's Table 4): what one costs its sender and its receiver,
@@ -78,10 +66,10 @@ pub enum Suite {
     /// clocks; and tpuz, the triangle puzzle beside other jobs that take turns with it (Table
     /// 6), with tpuz-simulated, the same by four members on virtual clocks. --plot draws them.
     #[command(
-        after_help = "Examples:\n  upcall bench messages --peers none\n  upcall bench messages --peers ucx-am,iceoryx2 --json messages.json\n  \
-        upcall bench messages --peers all --case one-way-0 --placement two-cores\n  upcall bench messages --peers none --system upcall --case send-0 --quick\n  \
-        upcall bench messages --peers none --case section --case buffered --case divert\n  \
-        upcall bench messages --peers none --case buffered --case synth-10 --case synth-100 --case synth-1000 --case synth-simulated --case tpuz --case tpuz-simulated --plot docs/figures\n  upcall bench messages --peers none --case exactly-once --messages 1000000000"
+        after_help = "Examples:\n  upcall-bench messages --peers none\n  upcall-bench messages --peers ucx-am,iceoryx2 --json messages.json\n  \
+        upcall-bench messages --peers all --case one-way-0 --placement two-cores\n  upcall-bench messages --peers none --system upcall --case send-0 --quick\n  \
+        upcall-bench messages --peers none --case section --case buffered --case divert\n  \
+        upcall-bench messages --peers none --case buffered --case synth-10 --case synth-100 --case synth-1000 --case synth-simulated --case tpuz --case tpuz-simulated --plot docs/figures\n  upcall-bench messages --peers none --case exactly-once --messages 1000000000"
     )]
     Messages(MessagesArgs),
     /// Operations on objects with a home, by every way (Psyche, section 5): Table 1 and Figures 3
@@ -93,7 +81,7 @@ pub enum Suite {
     /// throughput-counter and throughput-queue, beside a mutex that processes share and a spin
     /// lock; slowdown; and break-even.
     #[command(
-        after_help = "Examples:\n  upcall bench homed --quick\n  upcall bench homed --json homed.json --plot docs/figures\n  upcall bench homed --case find-last-10 --case break-even"
+        after_help = "Examples:\n  upcall-bench homed --quick\n  upcall-bench homed --json homed.json --plot docs/figures\n  upcall-bench homed --case find-last-10 --case break-even"
     )]
     Homed(HomedArgs),
     /// A table of a million entries that processes share (docs/cache.md): get and put of 100 bytes,
@@ -105,8 +93,8 @@ pub enum Suite {
     /// least time, and the peers redis and memcached, and where they have two processors redis-spin
     /// and memcached-spin, whose clients do not sleep until they are answered.
     #[command(
-        after_help = "Examples:\n  upcall bench cache\n  upcall bench cache --quick --peers none\n  upcall bench cache --peers redis --case get --json cache.json\n  \
-        upcall bench cache --entries 10000 --placement two-cores"
+        after_help = "Examples:\n  upcall-bench cache\n  upcall-bench cache --quick --peers none\n  upcall-bench cache --peers redis --case get --json cache.json\n  \
+        upcall-bench cache --entries 10000 --placement two-cores"
     )]
     Cache(CacheArgs),
     /// PVM programs as user-level processes (UPVM, section 4): switches, messages, a ring and
@@ -122,8 +110,8 @@ pub enum Suite {
     /// the daemon and from task to task, openmpi and mpich, which spin on two processors, and
     /// openmpi-yield, on one. With all peers it takes six to eight minutes.
     #[command(
-        after_help = "Examples:\n  upcall bench pvm --peers none\n  upcall bench pvm --json pvm.json --plot docs/figures\n  upcall bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
-        upcall bench pvm --peers none --system upcall --case switch-16 --quick"
+        after_help = "Examples:\n  upcall-bench pvm --peers none\n  upcall-bench pvm --json pvm.json --plot docs/figures\n  upcall-bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
+        upcall-bench pvm --peers none --system upcall --case switch-16 --quick"
     )]
     Pvm(PvmArgs),
 }
@@ -135,9 +123,23 @@ struct Common {
     /// a table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the records to this file as a Markdown table, with the machine; `-` is standard
+    /// output.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
     /// Take less time: for trying out, not for numbers.
     #[arg(long)]
     quick: bool,
+}
+
+/// Writes the records as a Markdown table, if that is wanted.
+fn write_markdown(
+    markdown: Option<&Path>,
+    records: &[Record],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let Some(path) = markdown else { return Ok(()) };
+    let written = upcall_bench::markdown::write(records, path);
+    written.map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 #[derive(clap::Args)]
@@ -295,7 +297,7 @@ pub struct PvmArgs {
     plot: Option<PathBuf>,
 }
 
-pub fn run(suite: Suite) -> Done {
+pub fn run(suite: Suite) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let failures = match suite {
         Suite::Rpc(args) => run_rpc(args)?,
         Suite::Threads(args) => run_threads(args)?,
@@ -313,11 +315,12 @@ type Failures = Result<Vec<String>, Box<dyn std::error::Error>>;
 
 fn run_rpc(args: RpcArgs) -> Failures {
     use upcall_bench::rpc;
+    let Common { json, markdown, quick } = args.common;
     let options = rpc::Options {
         exe: std::env::current_exe()?,
         peers: args.peers,
-        json: args.common.json,
-        quick: args.common.quick,
+        json,
+        quick,
         only: rpc::Only {
             systems: args.systems,
             cases: args.cases,
@@ -325,58 +328,62 @@ fn run_rpc(args: RpcArgs) -> Failures {
             modes: args.modes,
         },
     };
-    Ok(rpc::run(&options)?.failures)
+    let report = rpc::run(&options)?;
+    write_markdown(markdown.as_deref(), &report.records)?;
+    Ok(report.failures)
 }
 
 fn run_threads(args: ThreadsArgs) -> Failures {
     use upcall_bench::threads;
+    let Common { json, markdown, quick } = args.common;
     let options = threads::Options {
         exe: std::env::current_exe()?,
         peers: args.peers,
-        json: args.common.json,
-        quick: args.common.quick,
+        json,
+        quick,
         ready: args.ready,
         alive: args.alive,
         only: threads::Only { systems: args.systems, cases: args.cases },
     };
     let report = threads::run(&options)?;
+    write_markdown(markdown.as_deref(), &report.records)?;
     plot::draw(args.plot.as_deref(), &report.records, plot::threads::write)?;
     Ok(report.failures)
 }
 
 fn run_urpc(args: UrpcArgs) -> Failures {
     use upcall_bench::urpc;
+    let Common { json, markdown, quick } = args.common;
     let options = urpc::Options {
         exe: std::env::current_exe()?,
-        json: args.common.json,
-        quick: args.common.quick,
+        json,
+        quick,
         only: urpc::Only { cases: args.cases, configs: args.configs },
     };
     let report = urpc::run(&options)?;
+    write_markdown(markdown.as_deref(), &report.records)?;
     plot::draw(args.plot.as_deref(), &report.records, plot::urpc::write)?;
     Ok(report.failures)
 }
 
 fn run_lrpc(args: LrpcArgs) -> Failures {
     use upcall_bench::lrpc;
-    let options = lrpc::Options {
-        exe: std::env::current_exe()?,
-        peers: args.peers,
-        json: args.common.json,
-        quick: args.common.quick,
-    };
+    let Common { json, markdown, quick } = args.common;
+    let options = lrpc::Options { exe: std::env::current_exe()?, peers: args.peers, json, quick };
     let report = lrpc::run(&options)?;
+    write_markdown(markdown.as_deref(), &report.records)?;
     plot::draw(args.plot.as_deref(), &report.records, plot::lrpc::write)?;
     Ok(report.failures)
 }
 
 fn run_messages(args: MessagesArgs) -> Failures {
     use upcall_bench::messages;
+    let Common { json, markdown, quick } = args.common;
     let options = messages::Options {
         exe: std::env::current_exe()?,
         peers: args.peers,
-        json: args.common.json,
-        quick: args.common.quick,
+        json,
+        quick,
         messages: args.messages,
         only: messages::Only {
             systems: args.systems,
@@ -385,124 +392,60 @@ fn run_messages(args: MessagesArgs) -> Failures {
         },
     };
     let report = messages::run(&options)?;
+    write_markdown(markdown.as_deref(), &report.records)?;
     plot::draw(args.plot.as_deref(), &report.records, plot::messages::write)?;
     Ok(report.failures)
 }
 
 fn run_homed(args: HomedArgs) -> Failures {
     use upcall_bench::homed;
-    let options = homed::Options {
-        exe: std::env::current_exe()?,
-        json: args.common.json,
-        quick: args.common.quick,
-        cases: args.cases,
-    };
+    let Common { json, markdown, quick } = args.common;
+    let options = homed::Options { exe: std::env::current_exe()?, json, quick, cases: args.cases };
     let report = homed::run(&options)?;
+    write_markdown(markdown.as_deref(), &report.records)?;
     plot::draw(args.plot.as_deref(), &report.records, plot::homed::write)?;
     Ok(report.failures)
 }
 
 fn run_cache(args: CacheArgs) -> Failures {
     use upcall_bench::cache;
+    let Common { json, markdown, quick } = args.common;
     let options = cache::Options {
         exe: std::env::current_exe()?,
         peers: args.peers,
-        json: args.common.json,
-        quick: args.common.quick,
+        json,
+        quick,
         entries: args.entries.map(|entries| entries as usize),
         only: cache::Only { systems: args.systems, cases: args.cases, placements: args.placements },
     };
-    Ok(cache::run(&options)?.failures)
+    let report = cache::run(&options)?;
+    write_markdown(markdown.as_deref(), &report.records)?;
+    Ok(report.failures)
+}
+
+/// The command `upcall`, which starts PVM programs: the one beside this program.
+fn command() -> Result<PathBuf, Box<dyn std::error::Error>> {
+    let command = std::env::current_exe()?.with_file_name("upcall");
+    if command.exists() {
+        return Ok(command);
+    }
+    let missing = command.display();
+    Err(format!("{missing} is missing, which starts PVM programs: build it (cargo build --release --package upcall-cli)").into())
 }
 
 fn run_pvm(args: PvmArgs) -> Failures {
     use upcall_bench::pvm;
+    let Common { json, markdown, quick } = args.common;
     let options = pvm::Options {
         exe: std::env::current_exe()?,
+        upcall: command()?,
         peers: args.peers,
-        json: args.common.json,
-        quick: args.common.quick,
+        json,
+        quick,
         only: pvm::Only { systems: args.systems, cases: args.cases, placements: args.placements },
     };
     let report = pvm::run(&options)?;
+    write_markdown(markdown.as_deref(), &report.records)?;
     plot::draw(args.plot.as_deref(), &report.records, plot::pvm::write)?;
     Ok(report.failures)
-}
-
-/// The interface of the suite `rpc`, as it was compiled.
-#[cfg(test)]
-pub(crate) fn tests_interface() -> &'static upcall::stub::Interface {
-    &rpc::tests::INTERFACE
-}
-
-/// For tests that keep two processors busy by themselves: one at a time.
-#[cfg(test)]
-pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
-/// A child of the suites `rpc` and `lrpc`.
-pub fn child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let mut systems = upcall_bench::rpc::SYSTEMS.to_vec();
-    systems.extend([
-        Entry::of::<rpc::Upcall<rpc::AsTold>>(),
-        Entry::of::<rpc::Upcall<rpc::ByDefault>>(),
-        Entry::of::<rpc::Upcall<rpc::OneByDefault>>(),
-    ]);
-    upcall_bench::child::child_main(args, &systems)
-}
-
-/// A child of the suite `threads`.
-pub fn threads_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    use upcall_bench::threads::{SYSTEMS, child};
-    let mut systems = SYSTEMS.to_vec();
-    systems.push(child::Entry::of::<threads::Upcall>());
-    child::child_main(args, &systems)
-}
-
-/// A child of the suite `urpc`.
-pub fn urpc_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    upcall_bench::urpc::child::child_main::<urpc::Upcall>(args)
-}
-
-/// A child of the suite `messages`.
-pub fn messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    use upcall_bench::messages::{SYSTEMS, child};
-    let mut systems = SYSTEMS.to_vec();
-    systems.push(child::Entry::of::<messages::Messages>());
-    child::child_main(args, &systems)
-}
-
-/// A child of the suite `cache`.
-pub fn cache_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    use upcall_bench::cache::{STORES, child};
-    let mut stores = STORES.to_vec();
-    stores.push(child::Entry::of::<cache::Upcall>());
-    child::child_main(args, &stores)
-}
-
-/// A child of the suite `pvm`.
-pub fn pvm_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    upcall_bench::pvm::child::child_main::<pvm::Upcall>(args)
-}
-
-/// A child of the suite `messages` for a case of ours alone.
-pub fn own_messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    upcall_bench::messages::own::child::child_main(args, own::measure)
-}
-
-/// A child of the suite `homed`.
-pub fn homed_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    upcall_bench::homed::child::child_main(args, homed::measure)
-}
-
-/// A job of such a child, or a member of it.
-pub fn own_jobs_child(is_job: bool, args: &[OsString]) -> ExitCode {
-    let args: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let done = if is_job { own::paper::job(&args) } else { own::paper::member(&args).map(|()| 0) };
-    done.map_or_else(
-        |error| {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        },
-        ExitCode::from,
-    )
 }

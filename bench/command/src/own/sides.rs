@@ -1,7 +1,7 @@
 //! What one side pays: a section while nothing waits (UDM's `beginatom` and `endatom`), and polling
 //! with handlers.
 
-use super::{BURST, MANY, joining, on_a_processor, take, well};
+use super::common::{BURST, MANY, joining, on_a_processor, take, well};
 use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;

@@ -2,7 +2,7 @@
 
 // It is a program of its own as well.
 #[allow(dead_code)]
-#[path = "../../../upcall/examples/cache.rs"]
+#[path = "../../../crates/upcall/examples/cache.rs"]
 mod example;
 
 use self::example::{Cache, Way, create, operations};

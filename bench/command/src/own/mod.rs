@@ -2,10 +2,11 @@
 //! Sections, polling, upcalls, and what becomes of messages that are not taken.
 //!
 //! Who sends and who receives are two processes, each on its processor; members besides are threads
-//! of one of them. They take turns by a [`Gate`], beside the group, where one is not to look while
-//! the other sends; what is measured goes through the group alone.
+//! of one of them. They take turns by a [`Gate`](upcall_bench::lab::Gate), beside the group, where
+//! one is not to look while the other sends; what is measured goes through the group alone.
 
 mod buffered;
+mod common;
 mod divert;
 mod once;
 pub mod paper;
@@ -14,10 +15,8 @@ mod sides;
 mod stopped;
 mod upcalls;
 
-use std::time::Duration;
-use upcall::message::{Group, Joining, Pacing};
 use upcall_bench::child::Outcome;
-use upcall_bench::lab::{Gate, Lab};
+use upcall_bench::lab::Lab;
 use upcall_bench::messages::own::case::Own;
 use upcall_bench::messages::own::child::{Finding, Task};
 
@@ -40,60 +39,16 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     }
 }
 
-/// Messages of a burst.
-const BURST: u64 = 64;
-
-/// So many samples there is room for at first.
-const MANY: usize = 1 << 16;
-
-/// Time for a group to form. On a busy machine members that poll take half a minute for it.
-const FORMING: Duration = Duration::from_secs(300);
-
-/// How to become a member of the group of these two processes that has this name.
-fn joining(task: &Task, name: &str, size: usize, rank: usize) -> Joining {
-    let name = format!("bench-own-{name}-{}", task.group);
-    Joining::new(&name, size).rank(rank).pacing(Pacing::Poll).within(FORMING)
-}
-
-/// Runs this on a virtual processor, on that processor.
-fn on_a_processor<T>(cpu: usize, pacing: Pacing, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-    upcall::thread::processors(1, pacing)?.pin([cpu]).run(body)?
-}
-
-/// Takes messages without payload until so many are there, and looks once more, as who takes all
-/// that waits does.
-#[inline(always)]
-fn take(group: &Group, gate: &Gate, messages: u64) -> Outcome<()> {
-    let mut taken = 0;
-    while taken < messages {
-        while group.receive(|_| ()).is_ok() {
-            taken += 1;
-        }
-        if taken < messages {
-            gate.check()?;
-        }
-    }
-    if taken == messages {
-        Ok(())
-    } else {
-        Err(format!("{taken} messages where {messages} were sent").into())
-    }
-}
-
-/// That nothing has happened to another member.
-fn well(group: &Group) -> Outcome<()> {
-    group.event().map_or(Ok(()), |event| Err(format!("{event:?}").into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
     use upcall_bench::messages::Found;
 
     /// Every case, on whatever processors there are: on one, both sides give way now and then.
     #[test]
     fn every_case_is_measured() {
-        let _alone = crate::bench::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _alone = crate::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let allowed = std::thread::available_parallelism().map_or(1, usize::from);
         // Tpuz takes a job, and that the command.
         for case in Own::ALL.into_iter().filter(|case| *case != Own::Tpuz) {

@@ -3,10 +3,10 @@
 
 // Each is a program of its own as well.
 #[allow(dead_code)]
-#[path = "../../../../upcall/examples/synth.rs"]
+#[path = "../../../../crates/upcall/examples/synth.rs"]
 pub mod synth;
 #[allow(dead_code)]
-#[path = "../../../../upcall/examples/tpuz.rs"]
+#[path = "../../../../crates/upcall/examples/tpuz.rs"]
 pub mod tpuz;
 
 use std::hint::black_box;

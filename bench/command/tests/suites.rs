@@ -1,4 +1,4 @@
-//! `upcall bench` as a user types it: within its time, in the agreed form, and nothing is left of
+//! `upcall-bench` as a user types it: within its time, in the agreed form, and nothing is left of
 //! it.
 
 use serde_json::Value;
@@ -63,8 +63,8 @@ fn long_the_suite_without_peers_takes_less_than_a_minute() {
     let [scratch, names] = ["scratch", "names"].map(|name| place.path().join(name));
     fs::create_dir(&scratch).expect("a folder");
     let file = place.path().join("records.json");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
-    command.args(["bench", "rpc", "--peers", "none", "--json"]).arg(&file);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall-bench"));
+    command.args(["rpc", "--peers", "none", "--json"]).arg(&file);
     command.env("TMPDIR", &scratch).env("UPCALL_DIR", &names).env_remove("XDG_RUNTIME_DIR");
 
     let begun = Instant::now();
@@ -163,14 +163,14 @@ fn long_grpcs_library_for_cpp_is_measured_or_said_to_be_missing() {
     }
 }
 
-/// `upcall bench threads` with these arguments: whether it succeeded, its output and its errors.
+/// `upcall-bench threads` with these arguments: whether it succeeded, its output and its errors.
 fn threads(arguments: &[&str], scratch: &Path) -> (bool, String, String) {
     suite("threads", arguments, scratch)
 }
 
 fn suite(suite: &str, arguments: &[&str], scratch: &Path) -> (bool, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
-    command.args(["bench", suite]).args(arguments).env("TMPDIR", scratch);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall-bench"));
+    command.arg(suite).args(arguments).env("TMPDIR", scratch);
     let output = command.output().expect("the command starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (output.status.success(), text(output.stdout), text(output.stderr))
@@ -268,9 +268,9 @@ fn wishes_for_threads_that_are_none_are_told() {
 #[test]
 fn an_interrupt_ends_a_run_of_threads_and_its_child() {
     let scratch = TempDir::new().expect("a folder");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall-bench"));
     command
-        .args(["bench", "threads", "--peers", "pthread", "--case", "ping-pong"])
+        .args(["threads", "--peers", "pthread", "--case", "ping-pong"])
         .env("TMPDIR", scratch.path());
     let mut run =
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
@@ -287,7 +287,7 @@ fn an_interrupt_ends_a_run_of_threads_and_its_child() {
     assert_eq!(names_in(scratch.path()), BTreeSet::new(), "files that are left");
 }
 
-/// `upcall bench urpc` with these arguments, as [`calls`].
+/// `upcall-bench urpc` with these arguments, as [`calls`].
 fn urpc(arguments: &[&str]) -> (bool, String, String) {
     calls("urpc", arguments)
 }
@@ -297,12 +297,8 @@ fn urpc(arguments: &[&str]) -> (bool, String, String) {
 fn calls(suite: &str, arguments: &[&str]) -> (bool, String, String) {
     let place = TempDir::new().expect("a folder");
     let names = place.path().join("names");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
-    command
-        .args(["bench", suite])
-        .args(arguments)
-        .env("TMPDIR", place.path())
-        .env("UPCALL_DIR", &names);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall-bench"));
+    command.arg(suite).args(arguments).env("TMPDIR", place.path()).env("UPCALL_DIR", &names);
     let output = command.env_remove("XDG_RUNTIME_DIR").output().expect("the command starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     let (said, errors) = (text(output.stdout), text(output.stderr));

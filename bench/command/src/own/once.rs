@@ -7,7 +7,7 @@
 //! and the sender's patience is 20 µs. Now and then a sender that was diverted waits for it, and
 //! goes home by that.
 
-use super::{joining, well};
+use super::common::{joining, well};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::thread;

@@ -1,7 +1,7 @@
 //! From a send to the handler's first instruction (UDM, Table 4: receive by interrupt), by what the
 //! receiver's virtual processor is doing.
 
-use super::{MANY, joining, on_a_processor};
+use super::common::{MANY, joining, on_a_processor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;

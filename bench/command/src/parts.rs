@@ -1,7 +1,7 @@
 //! The parts of a call, in one process on one processor: what `upcall_bench::urpc::case::Part`
 //! promises.
 
-use super::rpc::{Answers, tests};
+use crate::rpc::{Answers, tests};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

@@ -1,0 +1,49 @@
+//! `upcall-bench`: calls, threads, messages and objects, measured beside the limits of the machine
+//! and beside other systems, in one run. Upcall itself is one of the systems that the harness
+//! (`upcall_bench`) runs.
+#![deny(unsafe_code)]
+
+mod cache;
+mod children;
+mod homed;
+mod messages;
+mod own;
+mod parts;
+mod plot;
+mod pvm;
+mod rpc;
+mod suites;
+mod threads;
+mod urpc;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Measures calls, threads, messages and objects: Upcall, the limits of the machine, and other
+/// systems, in one run.
+#[derive(Parser)]
+#[command(name = "upcall-bench", version, propagate_version = true)]
+#[command(
+    after_help = "Examples:\n  upcall-bench rpc --peers none\n  upcall-bench rpc --peers grpc,unix-socket --case null --json rpc.json\n  upcall-bench threads --peers none --markdown threads.md"
+)]
+struct Args {
+    #[command(subcommand)]
+    suite: suites::Suite,
+}
+
+const ERROR: anstyle::Style = anstyle::AnsiColor::Red.on_default().bold();
+
+fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    if let Some(done) = children::run(&args) {
+        return done;
+    }
+    suites::run(Args::parse().suite).unwrap_or_else(|error| {
+        anstream::eprintln!("{ERROR}upcall-bench:{ERROR:#} {error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// For tests that keep two processors busy by themselves: one at a time.
+#[cfg(test)]
+pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
