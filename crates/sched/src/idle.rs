@@ -39,6 +39,7 @@ mod park;
 mod posts;
 mod scan;
 mod serve;
+mod spares;
 mod stacks;
 mod stalls;
 mod takeover;

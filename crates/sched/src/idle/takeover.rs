@@ -9,18 +9,20 @@
 //! In this order: a processor of the server that sleeps; a spare without a duty; a new spare; any
 //! other processor that is not stalled. Spares take over only if the handler blocks in the kernel.
 //!
-//! A spare is a virtual processor on a kernel thread of its own. It is started when the first handler
-//! blocks, and stays until the server ends. A spare without a duty has no lanes and sleeps. If a
-//! substitute is stalled itself, its duties move to the next substitute.
+//! A spare is a virtual processor on a kernel thread of its own. It is started when the first
+//! handler blocks, and stays until the server ends. A spare without a duty has no lanes and sleeps.
+//! If a substitute is stalled itself, its duties move to the next substitute.
 //!
 //! # Bounds
-//! A client can make a server hold as many spares as the program permits, each with a kernel thread.
-//! A client with as many calls under way as processors are left gets no more of them
+//! A client can make a server hold as many spares as the program permits, each with a kernel
+//! thread. A client with as many calls under way as processors are left gets no more of them
 //! ([`stacks`](super::stacks)): one client blocks at most half of the processors, and *n* clients
-//! leave one part in *n* + 1. Spares leave [`KEPT_NUMBERS`] numbers of the domain free.
+//! leave one part in *n* + 1. Spares leave [`KEPT_NUMBERS`](super::spares::KEPT_NUMBERS) numbers of
+//! the domain free.
 
 use super::group::{Member, Processors};
-use super::own::{count_probe, number, say_where};
+use super::own::{count_probe, say_where};
+use super::spares::Spares;
 use super::stacks::Stacks;
 use crate::domain::MOST_PROCESSORS;
 use crate::duty::Duty;
@@ -32,25 +34,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::lock::Mutex;
-use upcall_os::membarrier;
 use upcall_os::poll::Report;
 use upcall_os::processor;
 use upcall_os::timer::Timer;
 use upcall_shm::station::{Awake, Line, State};
-use upcall_thread::{Vp, Waiter};
+use upcall_thread::Vp;
 
 /// Key of another processor's doorbells in the wake set of its substitute.
 const DUTY: u64 = 5;
-
-/// Minimum number of the domain's processor numbers that spares leave free.
-const KEPT_NUMBERS: usize = 8;
-
-/// Time between two attempts to start a spare, if the first one fails.
-const RETRY: Duration = Duration::from_millis(100);
 
 /// State of a group whose stalled processors are taken over.
 #[derive(Debug)]
@@ -62,29 +56,17 @@ pub(super) struct Takeover {
     /// The timer was set to expire at once, for another reason.
     soon: AtomicBool,
     /// Maximum number of spares.
-    spares: usize,
+    pub(super) spares: usize,
     /// Maximum number of calls under way on all processors.
     calls: usize,
     /// The scheduler of a spare.
-    scheduler: upcall_thread::Processors,
+    pub(super) scheduler: upcall_thread::Processors,
     progress: Mutex<[Progress; MOST_PROCESSORS]>,
     /// No processor is alone with its lanes any more.
-    shared: AtomicBool,
+    pub(super) shared: AtomicBool,
     /// A spare was started and has not begun.
-    starting: AtomicBool,
-    running: Mutex<Spares>,
-}
-
-/// The spares that run.
-#[derive(Debug, Default)]
-struct Spares {
-    threads: Vec<JoinHandle<()>>,
-    /// Each ends a spare when woken.
-    stops: Vec<Waiter>,
-    /// No further spare is started.
-    closed: bool,
-    /// Time before which no spare is started.
-    not_before: Option<Instant>,
+    pub(super) starting: AtomicBool,
+    pub(super) running: Mutex<Spares>,
 }
 
 /// The processor that probes the lanes of a home processor. Both are numbers in the domain.
@@ -95,7 +77,7 @@ pub(super) struct Prober {
 
 impl Takeover {
     /// Makes the clerk check now. A check that follows a report comes nevertheless.
-    fn check_soon(&self) {
+    pub(super) fn check_soon(&self) {
         self.soon.store(true, Ordering::Relaxed);
         self.timer.set(Duration::ZERO);
     }
@@ -104,8 +86,8 @@ impl Takeover {
 impl Prober {
     /// The number of the processor that probes `lane`.
     ///
-    /// The first lane of a channel belongs to the channel's home processor, and each further lane to
-    /// the next processor.
+    /// The first lane of a channel belongs to the channel's home processor, and each further lane
+    /// to the next processor.
     pub(super) fn of(all: &[Self], lane: &ServerLane) -> Option<usize> {
         let home = all.iter().position(|prober| prober.home == lane.home()).unwrap_or(0);
         all.get((home + lane.place()) % all.len().max(1)).map(|prober| prober.probes)
@@ -175,20 +157,6 @@ impl Processors {
         }
     }
 
-    /// Ends the spares, and waits until they have ended. No call runs on them, and none will.
-    pub fn end_spares(&self) {
-        let Some(takeover) = self.group.takeover.get() else { return };
-        let mut running = takeover.running.lock();
-        running.closed = true;
-        let threads = std::mem::take(&mut running.threads);
-        let stops = std::mem::take(&mut running.stops);
-        drop(running);
-        stops.into_iter().for_each(Waiter::wake);
-        for thread in threads {
-            let _ = thread.join();
-        }
-    }
-
     /// Takes over for the processors that are stalled while calls wait for them. The start of a
     /// spare takes some 100 µs.
     fn take_over_stalled(&self, takeover: &Takeover) {
@@ -230,7 +198,7 @@ impl Processors {
         stalled
     }
 
-    fn members(&self) -> impl Iterator<Item = (usize, &Member)> {
+    pub(super) fn members(&self) -> impl Iterator<Item = (usize, &Member)> {
         let spares = self.group.takeover.get().map_or(0, |takeover| takeover.spares);
         self.group.members.iter().take(self.group.count + spares).enumerate()
     }
@@ -240,8 +208,8 @@ impl Processors {
         self.group.members.get(index).and_then(Member::number)
     }
 
-    /// Index of the member that takes over for member `of`. `None` if there is none, or if a spare is being started:
-    /// the spare sets the timer when it begins.
+    /// Index of the member that takes over for member `of`. `None` if there is none, or if a spare
+    /// is being started: the spare sets the timer when it begins.
     fn substitute(&self, takeover: &Takeover, of: usize, stalled: &[usize]) -> Option<usize> {
         let has_no_duty = |index: usize| self.duties_of(index).is_empty();
         let sleeps = |number| self.group.domain.station().state(number) == State::Parked;
@@ -251,8 +219,8 @@ impl Processors {
             false if has_no_duty(index) => 1,
             _ => 2,
         };
-        // A spare would share the processors with a handler that computes. So spares are for handlers
-        // that block.
+        // A spare would share the processors with a handler that computes. So spares are for
+        // handlers that block.
         let tid = self.group.members[of].tid.load(Ordering::Relaxed);
         let blocks = processor::is_blocked(tid) != Some(false);
         let candidates = self.members().filter_map(|(index, member)| {
@@ -296,8 +264,8 @@ impl Processors {
                 return false;
             }
             from.and_then(set).into_iter().for_each(|before| before.set.remove(&own.set));
-            // Callers are neither to move its kernel thread, nor to wait for it on their processors.
-            // The substitute's own follow when it sleeps.
+            // Callers are neither to move its kernel thread, nor to wait for it on their
+            // processors. The substitute's own follow when it sleeps.
             let line = domain.station().line(number);
             line.tid.store(0, Ordering::Relaxed);
             line.cpu.store(NOWHERE, Ordering::Relaxed);
@@ -329,8 +297,8 @@ impl Processors {
         }
     }
 
-    /// A call may have ended on a spare that probes no lanes: the substitutes look whether a request
-    /// may go on that waits for that.
+    /// A call may have ended on a spare that probes no lanes: the substitutes look whether a
+    /// request may go on that waits for that.
     fn wake_substitutes(&self) {
         let domain = self.group.domain;
         let own = self.group.members.iter().take(self.group.count);
@@ -381,8 +349,8 @@ impl Processors {
         self.duties_of(index).iter().for_each(|&duty| _ = self.take_back_for(duty));
     }
 
-    /// Announces for `duties` that the caller's processor, whose line is `own`, is about to sleep. A
-    /// fence and a second probe follow.
+    /// Announces for `duties` that the caller's processor, whose line is `own`, is about to sleep.
+    /// A fence and a second probe follow.
     ///
     /// Callers may bring the kernel thread of the substitute to their processors, as they bring the
     /// home processor's otherwise.
@@ -467,100 +435,9 @@ impl Processors {
         ))
     }
 
-    pub(super) fn is_spare(&self) -> bool {
-        self.first > 0
-    }
-
     /// Returns `true` if no processor is alone with its lanes.
     pub(super) fn has_shared_lanes(&self) -> bool {
         let takeover = self.group.takeover.get();
         takeover.is_some_and(|takeover| takeover.shared.load(Ordering::Relaxed))
-    }
-
-    /// Takes a number of the domain for the caller's processor.
-    pub(super) fn take_number(&self) -> Option<usize> {
-        if self.is_spare() {
-            self.group.domain.take_spare_number(KEPT_NUMBERS)
-        } else {
-            self.group.domain.take_number()
-        }
-    }
-
-    /// The caller's processor has begun. If it is a spare, the clerk checks again.
-    pub(super) fn has_begun(&self) {
-        if let Some(takeover) = self.group.takeover.get().filter(|_| self.is_spare()) {
-            takeover.starting.store(false, Ordering::Release);
-            takeover.check_soon();
-        }
-    }
-
-    /// Starts a spare. Returns `false` if none is being started.
-    fn start_spare(&self, takeover: &Takeover) -> bool {
-        if takeover.starting.load(Ordering::Acquire) {
-            return true;
-        }
-        let mut running = takeover.running.lock();
-        let mut spares = self.members().skip(self.group.count);
-        let free = spares.find(|(_, spare)| spare.number().is_none());
-        let now = Instant::now();
-        let too_early = running.not_before.is_some_and(|at| now < at);
-        let impossible = running.closed || !self.group.domain.has_spare_number(KEPT_NUMBERS);
-        let (Some((first, _)), false) = (free, impossible || too_early) else { return false };
-        running.not_before = Some(now + RETRY);
-        running.threads.retain(|thread| !thread.is_finished());
-        takeover.starting.store(true, Ordering::Release);
-        let spare = Self { group: self.group.clone(), first };
-        let started = std::thread::Builder::new()
-            .name(format!("upcall-spare-{}", first - self.group.count))
-            .spawn(move || spare.run_spare());
-        match started {
-            Ok(thread) => running.threads.push(thread),
-            Err(_) => takeover.starting.store(false, Ordering::Release),
-        }
-        takeover.starting.load(Ordering::Acquire)
-    }
-
-    /// The body of a spare's kernel thread.
-    fn run_spare(self) {
-        let Some(takeover) = self.group.takeover.get() else { return };
-        if self.share_lanes(takeover) {
-            let scheduler = takeover.scheduler.clone().count(1).idle(Arc::new(self.clone()));
-            let stay = || {
-                if number().is_some() {
-                    // The next spare may follow at once.
-                    takeover.running.lock().not_before = None;
-                    upcall_thread::block(|stop| self.stay(takeover, stop));
-                }
-            };
-            // If there is no stack for the scheduler, the next attempt comes later.
-            let _ = scheduler.run(stay);
-        } else {
-            takeover.running.lock().closed = true;
-        }
-        takeover.starting.store(false, Ordering::Release);
-    }
-
-    /// Keeps `stop` until the spares are ended. If they already are, `stop` is woken.
-    fn stay(&self, takeover: &Takeover, stop: Waiter) {
-        let mut running = takeover.running.lock();
-        if !running.closed {
-            running.stops.push(stop);
-        }
-    }
-
-    /// Ends that a processor is alone with its lanes ([`duty`](crate::duty)). Returns `false` if the
-    /// kernel refuses the fence that this needs.
-    fn share_lanes(&self, takeover: &Takeover) -> bool {
-        if takeover.shared.load(Ordering::Acquire) {
-            return true;
-        }
-        if !membarrier::register() {
-            return false;
-        }
-        let lanes = self.lanes();
-        takeover.shared.store(true, Ordering::Release);
-        lanes.iter().for_each(|lane| lane.is_alone(false));
-        drop(lanes);
-        membarrier::everywhere()
     }
 }
