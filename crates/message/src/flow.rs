@@ -27,7 +27,7 @@ pub const TIMEOUT: Duration = Duration::from_micros(200);
 
 /// A receiver that takes nothing for longer is slept for between two looks. It may be stopped, and
 /// this member with it, for any time: that is no fault of either, and no error.
-pub(crate) const LONG: Duration = Duration::from_millis(2);
+const LONG: Duration = Duration::from_millis(2);
 
 /// What a member may buffer of what its group may, in bytes.
 pub fn share(limit: u64, members: usize) -> u64 {
@@ -76,6 +76,56 @@ pub enum Full {
     Divert,
 }
 
+/// A message for which there is no room in the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Unsent {
+    /// The time.
+    pub now: Instant,
+    /// How far the receiver is, by any count that grows when it takes something.
+    pub progress: u64,
+    /// Bytes of the message, if it does not fit into the queue at all.
+    pub outsized: Option<usize>,
+}
+
+/// The buffers of the sender.
+pub trait Buffers {
+    /// Bytes of a segment.
+    fn segment(&self) -> u64;
+    /// Bytes that messages to this receiver take.
+    fn here(&self) -> u64;
+    /// Bytes that messages to all other receivers take.
+    fn elsewhere(&self) -> u64;
+    /// Maximum number of bytes of all together.
+    fn share(&self) -> u64;
+    /// The memory that is left, if that is little.
+    fn low(&self) -> Option<Headroom>;
+}
+
+/// What a sender does that has found no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// It diverts the message, and those that follow, to a segment.
+    Divert,
+    /// It waits, because the queue is full and the receiver takes messages.
+    Full,
+    /// It waits, because this number of bytes is buffered, and its share allows no further segment.
+    Overflow {
+        /// Bytes that are buffered.
+        buffered: u64,
+    },
+    /// It waits, because little memory is left.
+    LowMemory(Headroom),
+}
+
+/// How a sender waits for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// It yields to others.
+    Short,
+    /// It sleeps between two tries: the receiver has taken nothing for long.
+    Long,
+}
+
 /// A sender's patience with one receiver.
 #[derive(Debug)]
 pub struct Flow {
@@ -117,6 +167,38 @@ impl Flow {
         self.timeout == Some(Duration::ZERO)
     }
 
+    /// Decides on a message for which there is no room. [`diverted`](Self::diverted) follows if the
+    /// sender has diverted.
+    ///
+    /// The first segment of a pair needs no share. So a message that is longer than the share goes
+    /// when nothing else is buffered.
+    pub fn without_room(&mut self, unsent: Unsent, buffers: &impl Buffers) -> NoRoom {
+        let diverts =
+            unsent.outsized.is_some() || self.full(unsent.now, unsent.progress) == Full::Divert;
+        if !diverts {
+            return NoRoom::Full;
+        }
+        let segment = buffers.segment();
+        let takes = unsent.outsized.map_or(0, |bytes| bytes as u64).max(segment);
+        let here = buffers.here();
+        let is_first = here == 0 && takes <= segment;
+        let buffered = if is_first { 0 } else { here + buffers.elsewhere() };
+        if (buffered > 0 || takes > segment)
+            && let Some(low) = buffers.low()
+        {
+            return NoRoom::LowMemory(low);
+        }
+        if buffered > 0 && buffered + takes > buffers.share() {
+            return NoRoom::Overflow { buffered };
+        }
+        NoRoom::Divert
+    }
+
+    /// How a sender waits for room at `now`.
+    pub fn pause(&mut self, now: Instant, progress: u64) -> Pause {
+        if self.still(now, progress) >= LONG { Pause::Long } else { Pause::Short }
+    }
+
     /// There is no room at `now`; so far the receiver is, by any count that grows when it takes
     /// something.
     pub fn full(&mut self, now: Instant, progress: u64) -> Full {
@@ -129,7 +211,7 @@ impl Flow {
     }
 
     /// For how long the receiver has taken nothing while it was waited for.
-    pub fn still(&mut self, now: Instant, progress: u64) -> Duration {
+    fn still(&mut self, now: Instant, progress: u64) -> Duration {
         match self.still {
             Some((before, since)) if before == progress => now.saturating_duration_since(since),
             _ => {
@@ -187,6 +269,54 @@ mod tests {
         assert_eq!(flow.still(start + 2 * LONG, 4), Duration::ZERO);
         flow.fits();
         assert_eq!(flow.still(start + 4 * LONG, 4), Duration::ZERO);
+    }
+
+    /// Bytes here, bytes elsewhere, share, memory.
+    struct Bytes(u64, u64, u64, Option<Headroom>);
+
+    impl Buffers for Bytes {
+        fn segment(&self) -> u64 {
+            100
+        }
+        fn here(&self) -> u64 {
+            self.0
+        }
+        fn elsewhere(&self) -> u64 {
+            self.1
+        }
+        fn share(&self) -> u64 {
+            self.2
+        }
+        fn low(&self) -> Option<Headroom> {
+            self.3
+        }
+    }
+
+    #[test]
+    fn a_sender_without_room_diverts_within_its_share() {
+        let now = Instant::now();
+        let decide = |outsized, bytes| {
+            let mut flow = Flow::new(Some(Duration::ZERO));
+            flow.without_room(Unsent { now, progress: 0, outsized }, &bytes)
+        };
+        let headroom = Headroom { left: 1, of: 100 };
+        let low = Some(headroom);
+        // A first segment is always allowed.
+        assert_eq!(decide(None, Bytes(0, 900, 100, low)), NoRoom::Divert);
+        assert_eq!(decide(None, Bytes(100, 0, 200, None)), NoRoom::Divert);
+        assert_eq!(decide(None, Bytes(100, 1, 200, None)), NoRoom::Overflow { buffered: 101 });
+        assert_eq!(decide(None, Bytes(100, 0, 900, low)), NoRoom::LowMemory(headroom));
+        // A message that is longer than the share goes alone.
+        assert_eq!(decide(Some(5000), Bytes(0, 0, 900, None)), NoRoom::Divert);
+        assert_eq!(decide(Some(5000), Bytes(0, 1, 900, None)), NoRoom::Overflow { buffered: 1 });
+        assert_eq!(decide(Some(5000), Bytes(0, 0, 900, low)), NoRoom::LowMemory(headroom));
+        let mut patient = Flow::new(Some(TIMEOUT));
+        let unsent = Unsent { now, progress: 0, outsized: None };
+        assert_eq!(patient.without_room(unsent, &Bytes(0, 0, 900, None)), NoRoom::Full);
+        assert_eq!(
+            (patient.pause(now, 0), patient.pause(now + LONG, 0)),
+            (Pause::Short, Pause::Long)
+        );
     }
 
     #[test]

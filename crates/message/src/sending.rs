@@ -1,7 +1,7 @@
 //! Sending: the direct way, and what is done where there is no room.
 
 use crate::error::SendError;
-use crate::flow::{self, Full};
+use crate::flow::{Buffers, NoRoom, Pause, Unsent};
 use crate::kinds::Kind;
 use crate::link::{Link, answer_within};
 use crate::payload::{Payload, Writer};
@@ -35,13 +35,40 @@ enum Try {
     },
 }
 
-/// How a sender waits.
-#[derive(Clone, Copy)]
-enum Pause {
-    /// It gives way to others.
-    Short,
-    /// It sleeps between two looks: it has waited for long already.
-    Long,
+/// What a group has buffered, as a message to one member needs it.
+struct OwnBuffers<'a> {
+    group: &'a Group,
+    to: Rank,
+    here: u64,
+    now: Instant,
+}
+
+impl Buffers for OwnBuffers<'_> {
+    fn segment(&self) -> u64 {
+        SEGMENT
+    }
+
+    fn here(&self) -> u64 {
+        self.here
+    }
+
+    #[cold]
+    fn elsewhere(&self) -> u64 {
+        let others = (0..self.group.size()).filter(|&rank| rank != self.to);
+        others.map(|rank| self.group.buffered(rank)).sum()
+    }
+
+    /// Answers to what comes while this member waits have as much again. The members that sent it
+    /// may be stopped, too, until it is answered; and they have no more than their share of it
+    /// under way.
+    fn share(&self) -> u64 {
+        let share = self.group.0.share;
+        if self.group.0.nested.get() > 0 { share.saturating_mul(2) } else { share }
+    }
+
+    fn low(&self) -> Option<Headroom> {
+        self.group.0.supply.is_low(self.now)
+    }
 }
 
 /// How long a sender waits for room.
@@ -319,31 +346,13 @@ impl Group {
     /// has the sender wait.
     fn has_no_room(&self, to: Rank, link: &mut Link, outsized: Option<usize>) -> Try {
         let (now, progress) = (Instant::now(), link.queue.progress());
-        let diverts = outsized.is_some() || link.flow.full(now, progress) == Full::Divert;
-        let room = outsized.unwrap_or(0);
-        let takes = (room as u64).max(SEGMENT);
-        let buffered = if diverts { self.buffered_beside(to, link, takes) } else { 0 };
-        let low = if buffered > 0 || takes > SEGMENT { self.0.supply.is_low(now) } else { None };
-        // Answers to what comes while this member waits have as much again. The members that sent
-        // it may be stopped, too, until it is answered; and they have no more than their share of
-        // it under way.
-        let share =
-            if self.0.nested.get() > 0 { self.0.share.saturating_mul(2) } else { self.0.share };
-        let stopped = match low {
-            Some(Headroom { left, of }) => Some(SendError::LowMemory { rank: to, left, of }),
-            None if buffered > 0 && buffered + takes > share => {
-                Some(SendError::Overflow { rank: to, buffered, share })
-            }
-            None => None,
-        };
-        let why = match stopped {
-            Some(why) => {
-                self.0.member.account.stops(to, upcall_os::clock::stamp(now), low.is_some());
-                why
-            }
-            None if diverts => match link.queue.divert_for(room) {
+        let Link { flow, queue, .. } = link;
+        let buffers = OwnBuffers { group: self, to, here: queue.buffered() * SEGMENT, now };
+        let decision = flow.without_room(Unsent { now, progress, outsized }, &buffers);
+        let why = match decision {
+            NoRoom::Divert => match queue.divert_for(outsized.unwrap_or(0)) {
                 Ok(()) => {
-                    link.flow.diverted(progress);
+                    flow.diverted(progress);
                     self.0.spare.set(Some(now));
                     return Try::Again;
                 }
@@ -351,25 +360,17 @@ impl Group {
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => SendError::Full,
                 Err(error) => SendError::NoMemory { rank: to, error },
             },
-            None => SendError::Full,
+            NoRoom::Full => SendError::Full,
+            NoRoom::Overflow { buffered } => {
+                SendError::Overflow { rank: to, buffered, share: buffers.share() }
+            }
+            NoRoom::LowMemory(Headroom { left, of }) => SendError::LowMemory { rank: to, left, of },
         };
-        let pause =
-            if link.flow.still(now, progress) >= flow::LONG { Pause::Long } else { Pause::Short };
-        Try::Later { why, pause }
-    }
-
-    /// Bytes that this member has buffered, if so many more for `to` count: the first segment of a
-    /// pair does not. So a message that is longer than the share goes when nothing else is
-    /// buffered.
-    #[cold]
-    fn buffered_beside(&self, to: Rank, link: &Link, takes: u64) -> u64 {
-        let segments = link.queue.buffered();
-        if segments == 0 && takes <= SEGMENT {
-            return 0;
+        if matches!(decision, NoRoom::Overflow { .. } | NoRoom::LowMemory(_)) {
+            let is_low = matches!(decision, NoRoom::LowMemory(_));
+            self.0.member.account.stops(to, upcall_os::clock::stamp(now), is_low);
         }
-        let others: u64 =
-            (0..self.size()).filter(|&rank| rank != to).map(|rank| self.buffered(rank)).sum();
-        others + segments * SEGMENT
+        Try::Later { why, pause: flow.pause(now, progress) }
     }
 
     #[cold]

@@ -13,8 +13,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use upcall_message::flow::{Flow, Full};
+use upcall_message::flow::{Buffers, Flow, NoRoom, Unsent};
 use upcall_os::atomic::{AtomicU32, Ordering};
+use upcall_os::headroom::Headroom;
 use upcall_sched::sleep;
 use upcall_shm::direct::{Incoming, Outgoing, Refused, Unreadable};
 
@@ -78,6 +79,36 @@ struct Link<const S: u64> {
     /// patience goes by.
     refused: Option<u64>,
     diverted_at: Option<u64>,
+}
+
+/// What a member has buffered, as a message to another one needs it, in bytes.
+struct Share {
+    segment: u64,
+    here: u64,
+    elsewhere: u64,
+    share: u64,
+}
+
+impl Buffers for Share {
+    fn segment(&self) -> u64 {
+        self.segment
+    }
+
+    fn here(&self) -> u64 {
+        self.here
+    }
+
+    fn elsewhere(&self) -> u64 {
+        self.elsewhere
+    }
+
+    fn share(&self) -> u64 {
+        self.share
+    }
+
+    fn low(&self) -> Option<Headroom> {
+        None
+    }
 }
 
 #[derive(Debug)]
@@ -206,25 +237,32 @@ impl<const S: u64> Member<S> {
         }
     }
 
-    /// `Group::has_no_room`.
+    /// `Group::has_no_room`, by the same decision.
     fn has_no_room(&mut self, to: Rank, waits: bool) -> Try {
         let (beside, held_beside) = self.beside(to);
         let Some(link) = &mut self.links[to] else { return Try::Not(Sent::Ended) };
         self.cpu.count(|seen| seen.refused += 1);
         let progress = link.queue.progress();
-        let (time, segment) = (self.cpu.time(), link.file.segment_bytes());
+        let (time, now) = (self.cpu.time(), self.cpu.now());
         let waited = time - *link.refused.get_or_insert(time);
-        let diverts = link.flow.full(self.cpu.now(), progress) == Full::Divert;
-        if diverts
+        let segment = link.file.segment_bytes();
+        let buffers = Share {
+            segment,
+            here: Self::said(&self.cpu, to, link) * segment,
+            elsewhere: beside * segment,
+            share: self.share,
+        };
+        let unsent = Unsent { now, progress, outsized: None };
+        let decision = link.flow.without_room(unsent, &buffers);
+        if decision != NoRoom::Full
             && link.diverted_at != Some(progress)
             && self.timeout.is_some_and(|least| waited < nanos(least))
         {
             self.cpu.fail(format!("diverts messages to domain {to} after {waited} ns"))
         }
-        let segments = if diverts { Self::said(&self.cpu, to, link) } else { 0 };
-        let stopped = segments > 0 && (beside + segments) * segment + segment > self.share;
+        let stopped = matches!(decision, NoRoom::Overflow { .. });
         self.cpu.count(|seen| seen.stopped += u64::from(stopped));
-        if diverts && !stopped {
+        if decision == NoRoom::Divert {
             let held = Self::held(&self.cpu, to, &link.file);
             match link.queue.divert() {
                 Ok(()) => {
@@ -246,7 +284,7 @@ impl<const S: u64> Member<S> {
         if !waits {
             return Try::Not(Sent::Full);
         }
-        if diverts || self.timeout.is_none() { Try::Pause } else { Try::Later }
+        if decision != NoRoom::Full || self.timeout.is_none() { Try::Pause } else { Try::Later }
     }
 
     /// `Group::run_handlers_meanwhile`. The time that it took.
