@@ -7,7 +7,8 @@
 //! once for all that has come meanwhile. Values become objects in the loop's thread.
 
 use crate::call::{Arguments, let_go, read, write};
-use crate::client::{Caller, PyAbandon};
+use crate::caller::Caller;
+use crate::client::PyAbandon;
 use crate::decode::Wrong;
 use crate::encode::Writer;
 use crate::error;

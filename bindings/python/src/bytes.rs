@@ -1,9 +1,9 @@
 //! A `list<u8>` as a server's procedure gets it: in the memory that the client can write.
 
-use crate::decode::copied;
 use crate::error;
 use crate::gate::without_lock;
 use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -173,4 +173,24 @@ impl Chunks {
         *next += len;
         part.__bytes__(py).map(Some)
     }
+}
+
+/// A copy of bytes that a peer can write.
+pub fn copied<'py>(
+    py: Python<'py>,
+    bytes: &upcall_rpc::Bytes<'_>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    // SAFETY: any length that there is memory for, and null otherwise.
+    let object =
+        unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), bytes.len() as ffi::Py_ssize_t) };
+    // SAFETY: a new reference, or null and an exception.
+    let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }?;
+    if !bytes.is_empty() {
+        // SAFETY: it is a `bytes` that no other code has seen.
+        let start = unsafe { ffi::PyBytes_AsString(object.as_ptr()) };
+        // SAFETY: so many bytes of it, which are written whole before anybody reads them.
+        let to = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>(), bytes.len()) };
+        let _ = bytes.copy_to(to);
+    }
+    Ok(object.cast_into::<PyBytes>()?)
 }

@@ -1,6 +1,6 @@
 //! A call, the long way: any values, and what is wrong with them.
 
-use crate::client::Caller;
+use crate::caller::Caller;
 use crate::decode::{Reader, Sender, Wrong, handles};
 use crate::encode::{To, Writer};
 use crate::error;

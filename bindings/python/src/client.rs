@@ -13,161 +13,22 @@
 
 use crate::accepts::Accepts;
 use crate::call::{Arguments, call};
+use crate::caller::{CLOSED, Caller, Kind, Made, OPEN};
 use crate::gate::{self, Away, is_forked, watch_forks, without_lock};
-use crate::plan::{Package, Procedure};
+use crate::plan::Procedure;
 use crate::scalar::store;
-use crate::{error, interrupt, thunks};
+use crate::{error, thunks};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use upcall_idl::model::ProcedureKind;
 use upcall_rpc::untyped::Words;
 use upcall_rpc::{Abandon, Binding, CallError, HandOff, Handle, Pacing, Shortage};
-
-/// What a class stands for: told to it when it is declared.
-#[pyclass(frozen, module = "upcall._upcall")]
-#[derive(Clone, Copy)]
-pub struct Kind {
-    pub package: &'static Package,
-    pub interface: usize,
-    /// The resource's number.
-    pub resource: Option<usize>,
-}
-
-/// A `Caller` on its way into an object.
-#[pyclass(frozen, module = "upcall._upcall")]
-pub struct Made(Mutex<Option<Caller>>);
-
-const OPEN: u8 = 0;
-const CLOSED: u8 = 1;
-const GIVEN: u8 = 2;
-
-/// A client, or a resource; see the module.
-#[pyclass(frozen, subclass, weakref, module = "upcall._upcall")]
-pub struct Caller {
-    package: &'static Package,
-    interface: usize,
-    /// Nothing once it is given up.
-    binding: Option<Binding>,
-    /// The same for the interpreter's first thread, whose calls signals interrupt; nothing if it
-    /// has a word of the program's.
-    first: Option<Binding>,
-    handle: Option<u64>,
-    state: AtomicU8,
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        let Some(binding) = self.binding.take() else { return };
-        let first = self.first.take();
-        if is_forked() {
-            return std::mem::forget((binding, first));
-        }
-        let held = self.handle.filter(|_| *self.state.get_mut() == OPEN);
-        // The server learns of the end by itself, and nobody may wait any more.
-        if gate::is_shut() {
-            return;
-        }
-        let drop_it = move || {
-            held.into_iter().for_each(|handle| binding.release(Handle(handle)));
-            drop((binding, first));
-        };
-        // Letting go of the last part of a binding, or of a resource, waits for the server.
-        gate::with_lock(|py| without_lock(py, drop_it));
-    }
-}
-
-impl Caller {
-    fn new(kind: Kind, binding: Binding, handle: Option<u64>) -> Self {
-        let Kind { package, interface, .. } = kind;
-        let first = (!binding.has_abandon()).then(|| binding.with_abandon(interrupt::word()));
-        Self {
-            package,
-            interface,
-            binding: Some(binding),
-            first,
-            handle,
-            state: AtomicU8::new(OPEN),
-        }
-    }
-
-    /// A resource that came with a result.
-    pub fn resource<'py>(
-        py: Python<'py>,
-        package: &'static Package,
-        resource: usize,
-        binding: Binding,
-        handle: u64,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let told = &package.resources[resource];
-        let kind = Kind { package, interface: told.interface, resource: Some(resource) };
-        Self::new(kind, binding, Some(handle)).into_object(told.client.bind(py))
-    }
-
-    fn into_object<'py>(self, class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
-        class.call1((Made(Mutex::new(Some(self))),))
-    }
-
-    pub fn binding(&self) -> Option<&Binding> {
-        self.binding.as_ref()
-    }
-
-    /// The handle, as long as it is held.
-    pub fn handle(&self) -> Option<u64> {
-        self.handle.filter(|_| self.state.load(Ordering::Relaxed) == OPEN)
-    }
-
-    pub fn was_given(&self) {
-        self.state.store(GIVEN, Ordering::Relaxed);
-    }
-
-    fn is_usable(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == OPEN && !is_forked()
-    }
-
-    /// The binding, or why it is none any more.
-    pub fn usable(&self, py: Python<'_>) -> PyResult<&Binding> {
-        if is_forked() {
-            return Err(error::forked(py));
-        }
-        let what = if self.handle.is_some() { "the resource" } else { "the client" };
-        let open = self.binding.as_ref().filter(|_| self.state.load(Ordering::Relaxed) == OPEN);
-        open.ok_or_else(|| error::closed(py, what))
-    }
-
-    /// The binding that the calling thread's calls go through.
-    #[inline]
-    pub fn calling(&self) -> Option<&Binding> {
-        if gate::is_first_thread() {
-            self.first.as_ref().or(self.binding.as_ref())
-        } else {
-            self.binding.as_ref()
-        }
-    }
-
-    pub fn package(&self) -> &'static Package {
-        self.package
-    }
-
-    pub fn procedure(&self, number: usize) -> Option<&'static Procedure> {
-        self.package.interfaces.get(self.interface)?.as_ref()?.procedures.get(number)
-    }
-
-    fn with<'py>(
-        slf: &Bound<'py, Self>,
-        terms: impl FnOnce(&Binding) -> Binding,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let this = slf.get();
-        let binding = terms(this.usable(slf.py())?);
-        let kind = Kind { package: this.package, interface: this.interface, resource: None };
-        Self::new(kind, binding, None).into_object(&slf.get_type())
-    }
-}
 
 fn kind_of(class: &Bound<'_, PyType>) -> PyResult<Kind> {
     let found = class.getattr(pyo3::intern!(class.py(), "_upcall_kind"))?;
@@ -380,14 +241,8 @@ fn construct(
     let handle =
         made.get().handle().ok_or_else(|| PyTypeError::new_err("the constructor made nothing"))?;
     made.get().was_given();
-    let binding = made.get().usable_once();
+    let binding = made.get().binding.clone();
     Ok(Caller::new(kind, binding.ok_or_else(|| error::closed(py, "the resource"))?, Some(handle)))
-}
-
-impl Caller {
-    fn usable_once(&self) -> Option<Binding> {
-        self.binding.clone()
-    }
 }
 
 /// What every method of a generated class does.

@@ -1,8 +1,9 @@
 //! Blocks to objects: each number read once, each length checked before anything is made of it.
 
-use crate::client::Caller;
+use crate::bytes::copied;
+use crate::caller::Caller;
+use crate::object::Object;
 use crate::plan::{Package, Type, Typed};
-use crate::server::Object;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple, PyType};
@@ -187,26 +188,6 @@ impl<'py> Reader<'_, 'py> {
             }
         }
     }
-}
-
-/// A copy of bytes that a peer can write.
-pub fn copied<'py>(
-    py: Python<'py>,
-    bytes: &upcall_rpc::Bytes<'_>,
-) -> PyResult<Bound<'py, PyBytes>> {
-    // SAFETY: any length that there is memory for, and null otherwise.
-    let object =
-        unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), bytes.len() as ffi::Py_ssize_t) };
-    // SAFETY: a new reference, or null and an exception.
-    let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }?;
-    if !bytes.is_empty() {
-        // SAFETY: it is a `bytes` that nobody else has seen.
-        let start = unsafe { ffi::PyBytes_AsString(object.as_ptr()) };
-        // SAFETY: so many bytes of it, which are written whole before anybody reads them.
-        let to = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>(), bytes.len()) };
-        let _ = bytes.copy_to(to);
-    }
-    Ok(object.cast_into::<PyBytes>()?)
 }
 
 /// An object of a dataclass without its fields: quicker than its `__init__`, which would set them

@@ -5,10 +5,11 @@
 //! travels. So long values are copied once.
 
 use crate::bytes::PyBytesView;
-use crate::client::Caller;
+use crate::caller::Caller;
+use crate::error::Fault;
+use crate::object::Object;
 use crate::plan::{Enum, Package, Record, Type, Typed, Variant};
 use crate::scalar::Scalar;
-use crate::server::Object;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -20,37 +21,6 @@ use upcall_rpc::{Binding, CallError, Limits};
 
 /// What is as long as this is not copied twice.
 const LONG: usize = 2048;
-
-/// What cannot be written.
-#[derive(Debug)]
-pub enum Fault {
-    /// Of the wrong type: where, what was to be there, what was.
-    Type(String, String),
-    /// Of the right type, and not possible.
-    Value(String, String),
-    /// The call's own.
-    Call(CallError),
-    /// The resource was closed, or given away.
-    Gone(String),
-    Python(PyErr),
-}
-
-impl From<PyErr> for Fault {
-    fn from(error: PyErr) -> Self {
-        Self::Python(error)
-    }
-}
-
-impl Fault {
-    fn within(self, outer: impl FnOnce() -> String) -> Self {
-        match self {
-            Self::Type(at, what) => Self::Type(outer() + &at, what),
-            Self::Value(at, what) => Self::Value(outer() + &at, what),
-            Self::Gone(at) => Self::Gone(outer() + &at),
-            other => other,
-        }
-    }
-}
 
 fn kind(object: &Bound<'_, PyAny>) -> String {
     object.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string())

@@ -1,11 +1,41 @@
 //! The runtime's errors as exceptions: the classes are in `upcall/errors.py`, the texts are the
 //! runtime's.
 
-use crate::encode::Fault;
 use crate::names;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use upcall_rpc::{BindError, CallError, ServeError};
+
+/// What cannot be written.
+#[derive(Debug)]
+pub enum Fault {
+    /// Of the wrong type: where, what was to be there, what was.
+    Type(String, String),
+    /// Of the right type, and not possible.
+    Value(String, String),
+    /// The call's own.
+    Call(CallError),
+    /// The resource was closed, or given away.
+    Gone(String),
+    Python(PyErr),
+}
+
+impl From<PyErr> for Fault {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+impl Fault {
+    pub fn within(self, outer: impl FnOnce() -> String) -> Self {
+        match self {
+            Self::Type(at, what) => Self::Type(outer() + &at, what),
+            Self::Value(at, what) => Self::Value(outer() + &at, what),
+            Self::Gone(at) => Self::Gone(outer() + &at),
+            other => other,
+        }
+    }
+}
 
 /// An exception of the package's, with attributes.
 pub fn raise(

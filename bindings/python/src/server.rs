@@ -31,37 +31,6 @@ use upcall_rpc::encode::Fault;
 use upcall_rpc::untyped::{Answer, Foreign};
 use upcall_rpc::{Call, CallError, Decoder, Dispatch, Export, Malformed, Replied, Running, Server};
 
-/// An object that a client holds.
-pub struct Object {
-    package: &'static Package,
-    resource: usize,
-    value: Option<Py<PyAny>>,
-}
-
-impl Object {
-    pub fn new(package: &'static Package, resource: usize, value: Py<PyAny>) -> Self {
-        Self { package, resource, value: Some(value) }
-    }
-
-    pub fn is(&self, package: &'static Package, resource: usize) -> bool {
-        std::ptr::eq(self.package, package) && self.resource == resource
-    }
-
-    pub fn value<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        self.value.as_ref().map_or_else(|| py.None(), |value| value.clone_ref(py)).into_bound(py)
-    }
-}
-
-impl Drop for Object {
-    fn drop(&mut self) {
-        let Some(value) = self.value.take() else { return };
-        if gate::is_shut() {
-            return std::mem::forget(value);
-        }
-        upcall_thread::blocking(move || with_lock(move |_| drop(value)));
-    }
-}
-
 /// Who runs the procedures of an interface: for each number the object and the method.
 struct Service {
     package: &'static Package,
@@ -257,7 +226,7 @@ fn write<'py>(
     let put =
         |writer: &mut Writer<'_>, typed: &crate::plan::Typed, value: &Bound<'py, PyAny>, at| {
             writer.put_at(typed, value, at).map_err(|fault| match fault {
-                crate::encode::Fault::Call(CallError::TooLong { what, len, limit }) => {
+                crate::error::Fault::Call(CallError::TooLong { what, len, limit }) => {
                     Unwritten::TooLong(Fault::TooLong { what, len, limit })
                 }
                 fault => Unwritten::Python(error::fault(
@@ -376,7 +345,7 @@ impl Drop for Served {
 #[pyfunction]
 pub fn start(
     py: Python<'_>,
-    exports: Vec<(String, Bound<'_, crate::client::Kind>, Bound<'_, PyAny>)>,
+    exports: Vec<(String, Bound<'_, crate::caller::Kind>, Bound<'_, PyAny>)>,
     processors: usize,
     pacing: u32,
     on: Option<Py<PyAny>>,
@@ -414,7 +383,7 @@ pub fn start(
 }
 
 fn export(
-    kind: crate::client::Kind,
+    kind: crate::caller::Kind,
     object: &Bound<'_, PyAny>,
     on: Option<Py<PyAny>>,
 ) -> PyResult<Export> {
