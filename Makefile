@@ -142,6 +142,7 @@ test-long: test models miri-threads spin asan tsan lines mutants
 	UPCALL_ALL_PACKAGES=1 $(CARGO) test --release --workspace -- --include-ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 	UPCALL_STEPS=1000000000 $(CARGO) test --release --package upcall-simulator --test chaos -- --nocapture
+	$(CARGO) check --quiet --locked --bins --manifest-path bench/peers/Cargo.toml --target-dir bench/peers/target
 
 # ARGS are for the suite rpc, THREADS_ARGS for the suite threads, URPC_ARGS for the suite urpc, MESSAGES_ARGS for the suite messages, CACHE_ARGS for the suite cache (`upcall-bench SUITE --help`).
 bench:

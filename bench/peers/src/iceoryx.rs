@@ -117,7 +117,7 @@ impl System for Iceoryx2 {
         };
         let calls = Ports { few: client(&services.few)?, many: client(&services.many)? };
         let wait = match (place.mode, place.placement) {
-            (Mode::Polling, Placement::TwoCores) => Wait::Look,
+            (Mode::Polling, Placement::TwoCores | Placement::Unpinned) => Wait::Look,
             (Mode::Polling, Placement::OneCore) => Wait::Yield,
             (Mode::Parked, _) => Wait::Event(Box::new(EventPorts {
                 tell: events(&node, "requests")?.notifier_builder().create()?,
