@@ -35,7 +35,7 @@ fn text(records: &[Record], machine: &str) -> String {
     let mut out = format!("Measured on {machine}, with upcall {}.\n\n", env!("CARGO_PKG_VERSION"));
     out += "| case | system | placement | server | median | p99 | mean | per second | line |\n";
     out += "|---|---|---|---|--:|--:|--:|--:|--:|\n";
-    for record in records {
+    for record in records.iter().filter(|record| !is_repeated(record, records)) {
         let case = match &record.config {
             Some(config) => format!("{} ({config})", record.case),
             None => record.case.clone(),
@@ -53,6 +53,14 @@ fn text(records: &[Record], machine: &str) -> String {
         );
     }
     out
+}
+
+/// Whether the record repeats that of the best limit under the name `limit`.
+fn is_repeated(record: &Record, records: &[Record]) -> bool {
+    let setting = |one: &Record| (one.case.clone(), one.placement, one.mode);
+    let is_named = |one: &Record| one.system.starts_with("limit-");
+    record.system == "limit"
+        && records.iter().any(|one| is_named(one) && setting(one) == setting(record))
 }
 
 /// A time of some nanoseconds, with three digits and its unit.
