@@ -100,14 +100,11 @@ impl Donor {
                 Err(_) => return Whereabouts::Elsewhere,
             }
         }
-        if said == Some(cpu as u32) {
-            return Whereabouts::Here;
-        }
         let wish = cpu as u32 + 1;
         if lane.near.load(Ordering::Relaxed) != wish {
             lane.near.store(wish, Ordering::Relaxed);
         }
-        Whereabouts::Elsewhere
+        if said == Some(cpu as u32) { Whereabouts::Here } else { Whereabouts::Elsewhere }
     }
     /// Confines a thread of the peer's process to `cpu`.
     fn confine(&self, tid: u32, cpu: usize) -> io::Result<()> {

@@ -149,7 +149,7 @@ impl Idle for Processors {
     }
 
     fn resume(&self, _vp: &Vp) {
-        VIEW.with_borrow_mut(|view| view.say(self.group.domain, Awake::Running));
+        VIEW.with_borrow_mut(|view| view.resumes(self.group.domain));
     }
 
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {

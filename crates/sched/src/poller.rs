@@ -258,16 +258,33 @@ impl Poller {
         self.near_parks.other_came();
     }
 
+    /// A probe has found a request of this client.
+    #[inline]
+    pub fn found_request(&mut self, client: impl FnOnce() -> u64) {
+        if self.near().is_some_and(|near| near.client != client()) {
+            self.near_parks.other_came();
+        }
+    }
+
+    /// A thread of this virtual processor goes on, without a find.
+    #[inline]
+    pub fn thread_goes_on(&mut self) {
+        self.near_parks.other_came();
+    }
+
     /// Requests were served; this is what they told.
     #[inline]
     pub fn served(&mut self, served: ServedRequest) {
         let ServedRequest { lane, client, came, donated, wish } = served;
         self.wish = wish;
-        if matches!(came, Came::Wake | Came::HandOff) {
+        let was_woken = matches!(came, Came::Wake | Came::HandOff);
+        if was_woken {
             self.woken_by = lane.map(|lane| (lane, client));
         }
         match self.near() {
             Some(near) if near.client == client && donated.is_some() => self.near_parks.called(),
+            // The caller has called while this processor was on its way.
+            Some(near) if near.client == client && !was_woken => {}
             _ => self.near_parks.other_came(),
         }
         if let Some(stay) = donated {
@@ -526,6 +543,9 @@ impl Poller {
         if before.is_some() && !self.near_parks.may_stay() {
             return self.goes_home();
         }
+        if before.is_some() {
+            self.near_parks.parks();
+        }
         match &mut self.cpu {
             Cpu::Own => ParkPlace::Here,
             Cpu::Borrowed { .. } => {
@@ -546,6 +566,7 @@ impl Poller {
 
     fn goes_home(&mut self) -> ParkPlace<'_> {
         self.cpu = Cpu::Own;
+        self.near_parks.goes_home();
         self.home.as_ref().map_or(ParkPlace::Here, ParkPlace::Home)
     }
 

@@ -197,6 +197,12 @@ impl Scan {
         }
     }
 
+    /// What the last probe found.
+    #[inline]
+    pub(super) fn last(&self) -> LastProbe {
+        self.last
+    }
+
     /// How it came to the request in lane `at`, by the first probe after it `slept`, or after there
     /// was no stack.
     #[inline]

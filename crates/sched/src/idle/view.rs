@@ -113,6 +113,8 @@ impl View {
             self.scan.left.1 = Came::Wait;
         }
         if let Some(Work::Call(lane)) = found {
+            let lanes = &self.scan.lanes;
+            self.poller.found_request(|| lanes[lane].owner().client);
             self.give_back(lane);
             if self.scan.wants_help(lane) {
                 processors.call_helper();
@@ -163,6 +165,14 @@ impl View {
             Some(cpus) if migrate(&cpus).is_ok() => self.poller.migrated(cpus),
             _ => processor::give_way(),
         }
+    }
+
+    /// It has rested, and a thread or the work that was found is about to run.
+    pub(super) fn resumes(&mut self, domain: &Domain) {
+        if self.scan.last() == LastProbe::Nothing {
+            self.poller.thread_goes_on();
+        }
+        self.say(domain, Awake::Running);
     }
 
     /// Says what it does, if that has changed.

@@ -281,6 +281,7 @@ fn park(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>, is_move
     assert!(!disturbed || !stays, "stays near a caller beside others, in {before:?}");
     let is_near = poller.near().is_some() || near.is_some();
     assert!(!last || !stays || is_near, "stays away from home, in {before:?}");
+    assert!(poller.near().is_none() || poller.near_parks.counts(), "parks near unobserved");
     assert!(!poller.is_borrowed(), "parks on a CPU that it takes for its own");
     assert_eq!(poller.polling, Polling::NotBegun);
 }
@@ -299,10 +300,12 @@ fn event(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>, is_mov
     match choices.choose(if may_wake { 8 } else { 7 }) {
         7 => wake(poller, choices, facts),
         0 => rest(poller, choices, facts, is_moved),
-        1 => match choices.choose(3) {
+        1 => match choices.choose(5) {
             0 => poller.found(),
             1 => poller.found_replies(),
-            _ => poller.found_messages(),
+            2 => poller.found_messages(),
+            3 => poller.found_request(|| choices.choose(2) as u64),
+            _ => poller.thread_goes_on(),
         },
         2 => {
             let lane = choices.of(&[None, Some(0), Some(1)]);

@@ -327,10 +327,17 @@ fn near_a_caller_beside_others() {
         serve_client(server, 1, None);
         matches!(server.parks(&wishes), ParkPlace::Near(_))
     };
-    let others: [fn(&mut Poller, &FixedFacts); 5] = [
+    let others: [fn(&mut Poller, &FixedFacts); 8] = [
         |server, _| serve_client(server, 2, None),
         // Another thread of the same caller, on another CPU.
         |server, _| serve_client(server, 1, None),
+        // Another client, after the caller itself.
+        |server, _| {
+            serve_client(server, 1, Some(StayWish::Sleep));
+            serve_client(server, 2, None);
+        },
+        |server, _| server.found_request(|| 2),
+        |server, _| server.thread_goes_on(),
         |server, _| server.found_messages(),
         |server, _| server.found_replies(),
         |server, facts| {
@@ -339,7 +346,8 @@ fn near_a_caller_beside_others() {
         },
     ];
     assert!(parks_near(&mut server));
-    for (other, without) in others.into_iter().zip([0, 2, 4, 6, 8].map(|at| LEAST_AT_HOME << at)) {
+    let intervals = (0..).map(|at| (LEAST_AT_HOME << (2 * at).min(14)) as usize);
+    for (other, without) in others.into_iter().zip(intervals) {
         other(&mut server, &wishes);
         // More of them before it parks make no difference.
         (0..9).for_each(|_| serve_client(&mut server, 2, None));
@@ -347,9 +355,24 @@ fn near_a_caller_beside_others() {
         assert!(matches!(server.parks(&wishes), ParkPlace::Home(_)));
         // That was one of the parks.
         let left_out = (1..).position(|_| parks_near(&mut server)).map(|count| count + 1);
-        assert_eq!(left_out, Some(without as usize));
+        assert_eq!(left_out, Some(without));
         serve_client(&mut server, 1, Some(StayWish::Sleep));
         assert_eq!(server.parks(&wishes), ParkPlace::Here);
+    }
+}
+
+/// A call that comes while the server is on its way is no disturbance: it found the server awake.
+#[test]
+fn near_a_quick_caller() {
+    let mut server = adaptive();
+    let wishes = FixedFacts { wished_cpu: Some(1), cpu: 1, ..FixedFacts::at(Instant::now()) };
+    serve_client(&mut server, 1, None);
+    assert_eq!(server.parks(&wishes), ParkPlace::Near(1));
+    let (came, wish) = (Came::Spin, PollWish::Poll);
+    server.served(ServedRequest { lane: Some(0), client: 1, came, donated: None, wish });
+    for _ in 0..3 {
+        assert_eq!(server.parks(&wishes), ParkPlace::Here);
+        serve_client(&mut server, 1, Some(StayWish::Sleep));
     }
 }
 
