@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     match args.next() {
         Some(first) if first == "bench-child" => child_main(args, &SYSTEMS),
         _ => {
-            eprintln!("upcall-peers is run by `upcall bench rpc` and `upcall bench lrpc`");
+            eprintln!("upcall-peers is run by `upcall-bench rpc` and `upcall-bench lrpc`");
             ExitCode::FAILURE
         }
     }

@@ -226,7 +226,7 @@ static const std::map<std::string, std::function<Work(Task)>> cases = {
 
 int main(int argc, char **argv) try {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    auto usage = "upcall-boost-fiber is run by `upcall bench threads --peers boost-fiber`";
+    auto usage = "upcall-boost-fiber is run by `upcall-bench threads --peers boost-fiber`";
     if (argc != 7 || std::strcmp(argv[1], "bench-threads") != 0) throw std::invalid_argument(usage);
     auto found = cases.find(argv[3]);
     if (found == cases.end()) throw std::invalid_argument(usage);

@@ -282,7 +282,7 @@ func init() {
 
 func main() {
 	usage := func() {
-		fmt.Fprintln(os.Stderr, "upcall-goroutines is run by `upcall bench threads --peers go`")
+		fmt.Fprintln(os.Stderr, "upcall-goroutines is run by `upcall-bench threads --peers go`")
 		os.Exit(1)
 	}
 	if len(os.Args) != 7 || os.Args[1] != "bench-threads" {

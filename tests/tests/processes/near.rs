@@ -26,7 +26,7 @@ fn readable() -> impl Iterator<Item = Users> {
 fn pair(space: Space, users: Users, options: &str) -> Option<(Place, [Party; 2])> {
     let all = Processors::allowed().expect("where this program may run");
     let Some(second) = all.iter().nth(1) else {
-        println!("    skipped: two processors are needed");
+        eprintln!("skipped: servers that park near callers: two processors are needed");
         return None;
     };
     let place = Place::shared(peers::program(), users.server);

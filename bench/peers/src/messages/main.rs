@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         }
         _ => {
             eprintln!(
-                "upcall-message-peers is run by `upcall bench messages` with --peers iceoryx2"
+                "upcall-message-peers is run by `upcall-bench messages` with --peers iceoryx2"
             );
             ExitCode::FAILURE
         }

@@ -92,7 +92,7 @@ fn main() -> ExitCode {
     match args.next() {
         Some(first) if first == "bench-messages" => child_main(args, &[Entry::of::<OpenMpi>()]),
         _ => {
-            eprintln!("upcall-openmpi is run by `upcall bench messages` with --peers openmpi");
+            eprintln!("upcall-openmpi is run by `upcall-bench messages` with --peers openmpi");
             ExitCode::FAILURE
         }
     }

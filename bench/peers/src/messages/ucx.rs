@@ -134,7 +134,7 @@ fn main() -> ExitCode {
             child_main(args, &[Entry::of::<Ucx<false>>(), Entry::of::<Ucx<true>>()])
         }
         _ => {
-            eprintln!("upcall-ucx is run by `upcall bench messages` with --peers ucx-am,ucx-tag");
+            eprintln!("upcall-ucx is run by `upcall-bench messages` with --peers ucx-am,ucx-tag");
             ExitCode::FAILURE
         }
     }

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     match args.next() {
         Some(first) if first == "bench-threads" => child_main(args, &SYSTEMS),
         _ => {
-            eprintln!("upcall-thread-peers is run by `upcall bench threads --peers all`");
+            eprintln!("upcall-thread-peers is run by `upcall-bench threads --peers all`");
             ExitCode::FAILURE
         }
     }
