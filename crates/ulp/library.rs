@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 
-/// Compiles what is the library's, with its code in a section of its own: where that is the linker tells.
+/// Compiles what is the library's, with its code in a section of its own: where that is the linker
+/// tells.
 fn library(build: &cc::Build) -> Vec<PathBuf> {
     let objects = build
         .clone()
@@ -12,7 +13,10 @@ fn library(build: &cc::Build) -> Vec<PathBuf> {
         .flag("-fno-reorder-blocks-and-partition")
         .compile_intermediates();
     for object in &objects {
-        let done = Command::new("objcopy").args(["--rename-section", ".text=upvm_text"]).arg(object).status();
+        let done = Command::new("objcopy")
+            .args(["--rename-section", ".text=upvm_text"])
+            .arg(object)
+            .status();
         assert!(
             done.as_ref().is_ok_and(ExitStatus::success),
             "objcopy (binutils) could not name the section of {object:?}: {done:?}"

@@ -9,8 +9,8 @@
 //! control group of this one ([`cgroup`]), the atomics that a model checker can replace
 //! ([`atomic`]), and for tests the points at which a process ends ([`fault`]) and a count of what
 //! calls ask of the kernel ([`crossings`]). The feature `testing` adds system calls that a test
-//! answers (`seccomp`), and an allocator that refuses (`ration`); the feature `frames` adds backtraces
-//! by call frame information (`frames`).
+//! answers (`seccomp`), and an allocator that refuses (`ration`); the feature `frames` adds
+//! backtraces by call frame information (`frames`).
 //!
 //! What not: policy. Nothing here decides when to wait, whom to trust, or how long to spin; every
 //! call is one or a few system calls with a typed result. Nothing here logs.

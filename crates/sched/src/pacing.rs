@@ -322,8 +322,8 @@ pub fn yield_to_server(offer: Offer, is_there: impl Fn() -> bool) -> (Yielded, D
 }
 
 /// Gives way to callers who gave us their processor, before we sleep, until `is_there`. `Nothing`
-/// if it is better to sleep: no thread took the CPU, or other threads did. These yields are not timed:
-/// a caller that finds that other threads take them asks for no more of them ([`Stay`]).
+/// if it is better to sleep: no thread took the CPU, or other threads did. These yields are not
+/// timed: a caller that finds that other threads take them asks for no more of them ([`Stay`]).
 pub fn hand_back(is_there: impl Fn() -> bool) -> Yielded {
     Yielded::of(offer_until(is_there, || false))
 }
@@ -341,8 +341,8 @@ fn offer_until(is_there: impl Fn() -> bool, too_long: impl Fn() -> bool) -> bool
     })
 }
 
-/// For the explorer of the idle policy: the same state, but that its numbers are cut, so that there are
-/// finitely many; and a number for it.
+/// For the explorer of the idle policy: the same state, but that its numbers are cut, so that there
+/// are finitely many; and a number for it.
 #[cfg(test)]
 impl GiveWay {
     pub(crate) fn cut(&self) -> (Self, u8) {

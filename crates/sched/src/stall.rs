@@ -3,12 +3,12 @@
 //! A virtual processor does not probe its lanes while a handler runs. If the handler blocks, the
 //! calls behind it would wait for as long as the handler does.
 //!
-//! The callers detect this, so a server without waiting calls has nothing to do. A server counts the
-//! probes of each processor's lanes on its station page ([`upcall_shm::station`]). A caller that has
-//! slept for [`FIRST_PAUSE`] compares the count. If the count is the same, the caller reports the
-//! stall to the server's clerk. The clerk does not trust the report: it compares the count itself,
-//! and lets another processor take over only if the count stays the same for [`STALL`]
-//! ([`duty`](crate::duty)).
+//! The callers detect this, so a server without waiting calls has nothing to do. A server counts
+//! the probes of each processor's lanes on its station page ([`upcall_shm::station`]). A caller
+//! that has slept for [`FIRST_PAUSE`] compares the count. If the count is the same, the caller
+//! reports the stall to the server's clerk. The clerk does not trust the report: it compares the
+//! count itself, and lets another processor take over only if the count stays the same for
+//! [`STALL`] ([`duty`](crate::duty)).
 //!
 //! A caller that never reports harms only itself. A caller that reports without a cause makes the
 //! clerk compare some words.
@@ -25,8 +25,8 @@ pub const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
 /// Minimum time without a probe after which a processor that runs something counts as stalled.
 ///
-/// A call behind a handler that blocks waits for [`FIRST_PAUSE`], this time, and two wakes of kernel
-/// threads: less than 2 ms.
+/// A call behind a handler that blocks waits for [`FIRST_PAUSE`], this time, and two wakes of
+/// kernel threads: less than 2 ms.
 pub const STALL: Duration = Duration::from_micros(500);
 
 /// Maximum time between two checks of a caller.

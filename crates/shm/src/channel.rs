@@ -58,8 +58,8 @@ pub struct LaneControl {
     /// 1 while the kernel thread that calls on this lane sleeps, or is about to, on this very
     /// word.
     pub sleeper: AtomicU32,
-    /// The CPU near which the caller wishes the server to park, plus one; 0 if it has no such wish.
-    /// Written by the caller, read by the server before it parks.
+    /// The CPU near which the caller wishes the server to park, plus one; 0 if it has no such
+    /// wish. Written by the caller, read by the server before it parks.
     pub near: AtomicU32,
 }
 

@@ -373,8 +373,8 @@ impl fmt::Debug for Tally {
 }
 
 impl Tally {
-    /// The counts of processor `number`. A processor that counts alone must not use them twice at the
-    /// same time. All further numbers share the last part.
+    /// The counts of processor `number`. A processor that counts alone must not use them twice at
+    /// the same time. All further numbers share the last part.
     #[inline]
     pub fn of(&self, number: usize) -> Counts<'_> {
         let last = self.slots.len() - 1;

@@ -10,8 +10,8 @@
 //! The rule holds for each client. Where the server bounds users, it holds once more for all
 //! clients of a user together: a user can start many processes.
 //!
-//! Processors are shared by the same rule while handlers block some of them: a client whose handlers
-//! block leaves processors for the handlers of others ([`takeover`](super::takeover)).
+//! Processors are shared by the same rule while handlers block some of them: a client whose
+//! handlers block leaves processors for the handlers of others ([`takeover`](super::takeover)).
 //!
 //! A request that gets none stays in its lane. Nobody has to be woken for it: what lets it go on is
 //! the end of a call, and who ends one looks at the lanes again.

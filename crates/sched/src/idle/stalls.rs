@@ -1,9 +1,9 @@
 //! The stall checks of a virtual processor whose calls wait ([`stall`](crate::stall)).
 //!
-//! A timer wakes the virtual processor for a check while it sleeps with calls under way. Setting the
-//! timer costs a system call, so it is set at most once in each [`FIRST_PAUSE`]: most sleeps find it
-//! set. A check says nothing about a request that was sent after the pause began: then another first
-//! pause follows.
+//! A timer wakes the virtual processor for a check while it sleeps with calls under way. Setting
+//! the timer costs a system call, so it is set at most once in each [`FIRST_PAUSE`]: most sleeps
+//! find it set. A check says nothing about a request that was sent after the pause began: then
+//! another first pause follows.
 
 use crate::seat::VpLane;
 use crate::stall::{FIRST_PAUSE, Finding, StallCheck};
