@@ -514,6 +514,7 @@ impl Poller {
 
     /// It has moved to these CPUs, away from a caller.
     pub fn migrated(&mut self, cpus: CpuSet) {
+        self.near_parks.leaves();
         self.cpu = Cpu::Refuge { cpus, parks_left: PARKS_WITHOUT_DONOR };
         // What was learned of callers on the same CPU does not hold here, and a migration for
         // nothing is expensive.
@@ -566,7 +567,7 @@ impl Poller {
 
     fn goes_home(&mut self) -> ParkPlace<'_> {
         self.cpu = Cpu::Own;
-        self.near_parks.goes_home();
+        self.near_parks.leaves();
         self.home.as_ref().map_or(ParkPlace::Here, ParkPlace::Home)
     }
 
@@ -601,6 +602,7 @@ impl Poller {
             }
         } else if facts.has_lanes() && self.is_confined(facts) {
             let (from, stay) = (facts.donor(cpu).map(Lender::new), StayWish::default());
+            self.near_parks.leaves();
             self.cpu = Cpu::Borrowed { from, stay, by: CameBy::Brought };
         }
         // After a short sleep it would have been better to poll. Before a long one polling was, or

@@ -381,6 +381,8 @@ fn explore(pacing: Pacing, home: Option<&CpuSet>) -> usize {
             let is_moved = Cell::new(was_moved);
             event(&mut poller, &choices, &facts, &is_moved);
             assert!(!is_moved.get() || poller.cpu != Cpu::Own, "forgets that it is confined");
+            let is_near = poller.near().is_some();
+            assert!(is_near || !poller.near_parks.counts(), "counts disturbances elsewhere");
             let (next, key) = poller.cut(facts.now.get(), start);
             if known.insert((key, is_moved.get())) {
                 states.push((next, is_moved.get()));

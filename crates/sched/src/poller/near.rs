@@ -85,8 +85,8 @@ impl NearParks {
         self.since = SincePark::Nothing;
     }
 
-    /// It goes home.
-    pub(super) fn goes_home(&mut self) {
+    /// It leaves the caller's CPU.
+    pub(super) fn leaves(&mut self) {
         self.since = SincePark::Any;
     }
 
