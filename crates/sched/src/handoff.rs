@@ -106,6 +106,7 @@ impl Donor {
         }
         if said == Some(cpu as u32) { Whereabouts::Here } else { Whereabouts::Elsewhere }
     }
+
     /// Confines a thread of the peer's process to `cpu`.
     fn confine(&self, tid: u32, cpu: usize) -> io::Result<()> {
         if processor::thread_belongs_to(tid, self.pid)? {
