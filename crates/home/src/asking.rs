@@ -7,11 +7,10 @@
 
 use crate::away::{Far, connect};
 use crate::error::FindError;
-use crate::invoke::InvokeError;
-use crate::lane::{Bytes, Lane, Way};
-use crate::operation::{Failure, Kind};
-use crate::serving::{DONE, post_here, serve_urgently_here};
-use crate::wire::{Opened, Request, VERSION};
+use crate::failure::InvokeError;
+use crate::lane::{Bytes, DONE, Lane, Way};
+use crate::serving::{post_here, serve_urgently_here};
+use crate::wire::{Failure, Kind, Opened, Request, VERSION};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::cell::{Cell, RefCell};

@@ -14,8 +14,9 @@
 
 use crate::account::{Counts, Way};
 use crate::costs::{self, Costs};
+use crate::failure::InvokeError;
 use crate::homed::Homed;
-use crate::invoke::InvokeError;
+
 use crate::object::Grant;
 use crate::operation::Operation;
 use crate::types::Shared;

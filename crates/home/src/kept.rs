@@ -8,15 +8,16 @@
 //! over to nobody.
 
 use crate::error::{CreateError, FindError};
+use crate::failure::InvokeError;
 use crate::finder::Finder;
 use crate::handle::Handle;
 use crate::homed::Homed;
-use crate::invoke::InvokeError;
 use crate::object::{Creating, Grant};
-use crate::operation::{Failure, Kind, Operations, State};
+use crate::operation::{Operations, State};
 use crate::rules;
 use crate::serving::{ServeError, Serving};
 use crate::types::shape;
+use crate::wire::{Failure, Kind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};

@@ -14,6 +14,7 @@
 //! Neither side believes the other: what is in the slot is copied and then used, what lies behind
 //! it is copied by a length that was looked at.
 
+use crate::wire::Failure;
 use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use std::io;
@@ -31,6 +32,11 @@ const ARGUMENTS: usize = 4096;
 const RESULTS: usize = ARGUMENTS + LONGEST;
 /// Bytes of a lane. The home may be the first to write to the slot's page and to the results.
 pub(crate) const ALL: usize = RESULTS + LONGEST;
+
+/// Tag of a reply that is the result of the operation.
+pub(crate) const DONE: u16 = 0;
+/// Tag of a reply by which the home says why there is no result.
+const FAILED: u16 = 1;
 
 /// See the module.
 pub(crate) struct Lane {
@@ -104,6 +110,17 @@ impl Lane {
             Err(error) => return Err(Unsent::Unencodable(error)),
         }
         Ok(image)
+    }
+
+    /// The message by which the home says why there is no result.
+    #[cold]
+    pub(crate) fn failed(&self, failure: &Failure) -> Image {
+        let said = self.message(FAILED, failure, Way::Back).or_else(|_| {
+            let shorter = Failure::Said("it has failed, with more words than can be sent".into());
+            self.message(FAILED, &shorter, Way::Back)
+        });
+        // Without values it is no reply, and the caller finds that.
+        said.unwrap_or_else(|_| Image::new(0, FAILED, NO_ASTACK))
     }
 
     /// Encodes a value in the lane's own room. How many bytes that takes.

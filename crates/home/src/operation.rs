@@ -2,10 +2,10 @@
 //! their names and arguments do.
 
 use crate::homed::Homed;
-use crate::lane::{LONGEST, Lane, Unsent, Way};
+use crate::lane::{DONE, LONGEST, Lane, Unsent, Way};
 use crate::rules;
-use crate::serving::DONE;
 use crate::types::{DataError, Memory, Shared};
+use crate::wire::{Failure, Kind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -77,54 +77,6 @@ pub trait Procedure: 'static {
     /// # Errors
     /// What it says is told to who has invoked it.
     fn run(on: &Homed<Self::Of>, args: Self::Args<'_>) -> Result<Self::Reply, String>;
-}
-
-/// How it is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Kind {
-    Short,
-    MayBlock,
-}
-
-/// What the home says in place of a reply.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Failure {
-    Full {
-        asked: u64,
-    },
-    Corrupt {
-        what: Cow<'static, str>,
-        at: u64,
-    },
-    ReadOnly,
-    /// The procedure's own words.
-    Said(Cow<'static, str>),
-    /// It was not run.
-    NotRun(Cow<'static, str>),
-    Panicked,
-    /// It was run, and has blocked. This line has registered it.
-    Blocked {
-        file: Cow<'static, str>,
-        line: u32,
-    },
-}
-
-impl Failure {
-    /// One that was registered there has blocked.
-    pub(crate) fn blocked(registered: &'static Location<'static>) -> Self {
-        Self::Blocked { file: Cow::Borrowed(registered.file()), line: registered.line() }
-    }
-}
-
-impl From<DataError> for Failure {
-    fn from(error: DataError) -> Self {
-        match error {
-            DataError::Full { asked } => Self::Full { asked },
-            DataError::Corrupt { what, at } => Self::Corrupt { what: what.into(), at },
-            DataError::ReadOnly => Self::ReadOnly,
-            DataError::Unchecked { why } => Self::Said(why.into()),
-        }
-    }
 }
 
 /// What a home has beside the object, of whatever type: see [`kept`](crate::kept).

@@ -20,10 +20,11 @@ pub(crate) mod interrupts;
 use crate::homed::Homed;
 use crate::lane::{Bytes, Lane, Way};
 use crate::object::Object;
-use crate::operation::{Entry, Failure, How, Kind, Operations, State};
+use crate::operation::{Entry, How, Operations, State};
 use crate::quota::OfLane;
 use crate::rules;
 use crate::types::Shared;
+use crate::wire::{Failure, Kind};
 use crew::{Crew, Order};
 use interrupts::keep_off;
 use std::cell::{Cell, RefCell};
@@ -49,10 +50,6 @@ use upcall_thread::Found;
 
 /// So often it looks before it looks at the clock.
 const LOOKS: u32 = 64;
-
-/// In a reply's tag: it is the operation's, or the home's words on why there is none.
-pub(crate) const DONE: u16 = 0;
-pub(crate) const FAILED: u16 = 1;
 
 /// Where others leave word for the thread that serves. The clerk has it, too.
 pub(crate) struct Desk {
@@ -547,7 +544,7 @@ impl<T: Shared> Inner<T> {
         }
         let reply = self
             .run(entry, &served.end.lane, &image)
-            .unwrap_or_else(|failure| failed(&served.end.lane, &failure));
+            .unwrap_or_else(|failure| served.end.lane.failed(&failure));
         point(Point::InvocationRan);
         served.answer(&reply);
         true
@@ -573,17 +570,6 @@ impl<T: Shared> Inner<T> {
         self.long.set(copy.long());
         reply
     }
-}
-
-/// The home's words on why there is no reply of the operation's.
-#[cold]
-fn failed(lane: &Lane, failure: &Failure) -> Image {
-    let said = lane.message(FAILED, failure, Way::Back).or_else(|_| {
-        let shorter = Failure::Said("it has failed, with more words than can be sent".into());
-        lane.message(FAILED, &shorter, Way::Back)
-    });
-    // Without values it is no reply, which who has invoked it finds.
-    said.unwrap_or_else(|_| Image::new(0, FAILED, NO_ASTACK))
 }
 
 impl<T: Shared> Here for Inner<T> {

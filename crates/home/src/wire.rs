@@ -1,10 +1,60 @@
 //! The messages between an object's home and who uses it, in postcard's encoding.
 
-use crate::operation::Kind;
+use crate::types::DataError;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::panic::Location;
 
 /// The version of these messages and of the object's memory.
 pub(crate) const VERSION: u32 = 3;
+
+/// How it is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    Short,
+    MayBlock,
+}
+
+/// What the home says in place of a reply.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Failure {
+    Full {
+        asked: u64,
+    },
+    Corrupt {
+        what: Cow<'static, str>,
+        at: u64,
+    },
+    ReadOnly,
+    /// The procedure's own words.
+    Said(Cow<'static, str>),
+    /// It was not run.
+    NotRun(Cow<'static, str>),
+    Panicked,
+    /// It was run, and has blocked. This line has registered it.
+    Blocked {
+        file: Cow<'static, str>,
+        line: u32,
+    },
+}
+
+impl Failure {
+    /// The operation that was registered there has blocked.
+    pub(crate) fn blocked(registered: &'static Location<'static>) -> Self {
+        Self::Blocked { file: Cow::Borrowed(registered.file()), line: registered.line() }
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        match error {
+            DataError::Full { asked } => Self::Full { asked },
+            DataError::Corrupt { what, at } => Self::Corrupt { what: what.into(), at },
+            DataError::ReadOnly => Self::ReadOnly,
+            DataError::Unchecked { why } => Self::Said(why.into()),
+        }
+    }
+}
 
 /// What one who has connected says.
 #[derive(Debug, Serialize, Deserialize)]

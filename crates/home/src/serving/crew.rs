@@ -13,11 +13,12 @@
 //! mark before it replies. The caller sends its next request after the reply, and then rings. So at
 //! each ring the lane is not skipped.
 
-use super::{Served, failed};
+use super::Served;
 use crate::homed::Homed;
 use crate::lane::{Bytes, Way};
-use crate::operation::{Failure, RunProcedure};
+use crate::operation::RunProcedure;
 use crate::types::Shared;
+use crate::wire::Failure;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -162,7 +163,7 @@ impl<T: Shared> Board<T> {
 
 impl<T> Order<T> {
     fn ends(&self, done: Result<Image, Failure>) {
-        let reply = done.unwrap_or_else(|failure| failed(&self.served.end.lane, &failure));
+        let reply = done.unwrap_or_else(|failure| self.served.end.lane.failed(&failure));
         // Before the reply: see the module.
         self.served.is_ordered.store(false, Ordering::Release);
         self.served.answer(&reply);

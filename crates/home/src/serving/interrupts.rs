@@ -38,10 +38,11 @@ use super::{HERE, Here, Inner, Served};
 use crate::error::POISONED;
 use crate::handle::NotNow;
 use crate::lane::{Bytes, Way};
-use crate::operation::{Failure, RunInInterrupt};
-use crate::serving::{Serving, failed};
+use crate::operation::RunInInterrupt;
+use crate::serving::Serving;
 use crate::types::Shared;
 use crate::waiting::{LONGEST, SHORTEST};
+use crate::wire::Failure;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -362,7 +363,7 @@ impl<T: Shared> Inner<T> {
                 Err(Failure::NotRun(Cow::Borrowed(POISONED)))
             }
         };
-        let reply = outcome.unwrap_or_else(|failure| failed(lane, &failure));
+        let reply = outcome.unwrap_or_else(|failure| lane.failed(&failure));
         point(Point::InvocationRan);
         served.answer(&reply);
         with_rings(|rings| rings.pauses.set(0));
