@@ -8,8 +8,9 @@
 use crate::away::{Far, connect};
 use crate::error::FindError;
 use crate::failure::InvokeError;
+use crate::here;
+use crate::interrupts::keep_off;
 use crate::lane::{Bytes, DONE, Lane, Way};
-use crate::serving::{post_here, serve_urgently_here};
 use crate::wire::{Failure, Kind, Opened, Request, VERSION};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -97,7 +98,7 @@ impl Asking {
         let failed = |error: std::io::Error| unreachable(error.to_string());
         let lane = Lane::create().map_err(failed)?;
         let (theirs, own) = (Doorbell::new().map_err(failed)?, Doorbell::new().map_err(failed)?);
-        let here = post_here();
+        let here = here::post();
         let serves = here.is_some();
         let post = here.map_or_else(own_post, Ok).map_err(failed)?;
         post.add(&own).map_err(failed)?;
@@ -141,7 +142,7 @@ impl Asking {
 
     /// Whether this thread can use it: it sleeps where it is rung for.
     pub(crate) fn is_of_this_thread(&self) -> bool {
-        let sleeps_here = post_here().map_or(!self.serves, |here| Arc::ptr_eq(&here, &self.post));
+        let sleeps_here = here::post().map_or(!self.serves, |here| Arc::ptr_eq(&here, &self.post));
         sleeps_here && self.thread == this_thread()
     }
 
@@ -249,8 +250,9 @@ impl Asking {
             if there() {
                 return true;
             }
-            if self.serves {
-                serve_urgently_here();
+            if self.serves && here::has_work() {
+                let _kept_off = keep_off();
+                here::serve(false);
             }
             there()
         };

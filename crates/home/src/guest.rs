@@ -1,9 +1,9 @@
 //! Those who use an object from elsewhere, as its home's clerk knows them.
 
+use crate::desk::LaneEnd;
 use crate::lane::Lane;
 use crate::object::Object;
 use crate::quota::Quota;
-use crate::serving::LaneEnd;
 use crate::wire::{self, Opened, Request, VERSION};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};

@@ -11,10 +11,10 @@
 
 use crate::account;
 use crate::body::{Body, Ours, State};
+use crate::desk::Desk;
 use crate::error::CreateError;
 use crate::guest::{Door, End, Guest};
 use crate::handle::Handle;
-use crate::serving::Desk;
 use crate::types::DataError;
 use crate::types::check::Pages;
 use crate::waiting;

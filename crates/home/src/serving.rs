@@ -15,18 +15,20 @@
 //! for those only who have it.
 
 mod crew;
-pub(crate) mod interrupts;
+mod in_interrupts;
 
+use crate::desk::{Desk, News, Served};
+use crate::here::{self, Here};
 use crate::homed::Homed;
+use crate::interrupts::{self, keep_off};
 use crate::lane::{Bytes, Lane, Way};
 use crate::object::Object;
 use crate::operation::{Entry, How, Operations, State};
-use crate::quota::OfLane;
 use crate::rules;
 use crate::types::Shared;
 use crate::wire::{Failure, Kind};
 use crew::{Crew, Order};
-use interrupts::keep_off;
+use in_interrupts::Rooms;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::rc::{Rc, Weak};
@@ -34,117 +36,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 use upcall_os::atomic::{AtomicBool, Ordering};
-use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
-use upcall_os::lock::Mutex;
-use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_sched::Attended;
 use upcall_sched::Pacing;
 use upcall_sched::arrivals::Arrivals;
 use upcall_sched::look::ReplyTimer;
-use upcall_sched::post::{Post, Ringer};
-use upcall_shm::region::Shared as View;
-use upcall_shm::ring::SingleServer;
-use upcall_shm::slot::{Image, NO_ASTACK, Slot};
+use upcall_sched::post::Post;
+use upcall_shm::slot::{Image, NO_ASTACK};
 use upcall_thread::Found;
 
 /// So often it looks before it looks at the clock.
 const LOOKS: u32 = 64;
-
-/// Where others leave word for the thread that serves. The clerk has it, too.
-pub(crate) struct Desk {
-    /// One for all that a thread serves.
-    pub(crate) post: Arc<Post>,
-    pub(crate) names: Vec<(String, Kind)>,
-    news: Mutex<Vec<News>>,
-    has_news: AtomicBool,
-}
-
-enum News {
-    Came(Arc<Served>),
-    Gone(u64),
-}
-
-/// The home's end of a lane.
-pub(crate) struct LaneEnd {
-    /// Whose it is.
-    pub(crate) guest: u64,
-    pub(crate) lane: Lane,
-    /// Who invokes rings this.
-    pub(crate) own: Doorbell,
-    /// This wakes who invokes.
-    pub(crate) doorbell: Doorbell,
-    pub(crate) ringer: Ringer,
-    pub(crate) _held: OfLane,
-}
-
-struct Served {
-    end: LaneEnd,
-    server: SingleServer<View<Slot>>,
-    /// An interrupt could not run what is there.
-    left: AtomicBool,
-    /// A procedure from this lane is with the crew.
-    is_ordered: AtomicBool,
-}
-
-impl Served {
-    fn new(end: LaneEnd) -> Self {
-        let server = SingleServer::new(end.lane.slot());
-        Self { end, server, left: AtomicBool::new(false), is_ordered: AtomicBool::new(false) }
-    }
-
-    /// Returns `true` if a request waits that may be taken.
-    #[inline]
-    fn waits(&self) -> bool {
-        self.server.waits() && !self.is_ordered.load(Ordering::Acquire)
-    }
-
-    fn answer(&self, reply: &Image) {
-        self.server.reply(reply);
-        match SafeDoorbell::current() {
-            Ok(safe_doorbell) => self.end.ringer.launched(safe_doorbell, &self.end.doorbell),
-            Err(_) => self.end.doorbell.notify(),
-        }
-    }
-}
-
-impl Desk {
-    fn tell(&self, news: News) {
-        self.news.lock().push(news);
-        self.nudge();
-    }
-
-    /// Has the thread look at what has changed.
-    fn nudge(&self) {
-        self.has_news.store(true, Ordering::Release);
-        self.post.rouse();
-    }
-
-    /// Takes a lane in.
-    pub(crate) fn take_in(&self, end: LaneEnd) -> io::Result<()> {
-        self.post.add(&end.own)?;
-        self.tell(News::Came(Arc::new(Served::new(end))));
-        Ok(())
-    }
-
-    /// Looks at the lanes that the thread has not taken in yet; at none if somebody is bringing
-    /// one, who rings then. Allocates nothing.
-    fn look_at_lanes(&self, mut look: impl FnMut(&Served)) {
-        if self.has_news.load(Ordering::Acquire)
-            && let Some(news) = self.news.try_lock()
-        {
-            news.iter().for_each(|one| match one {
-                News::Came(served) => look(served),
-                News::Gone(_) => {}
-            });
-        }
-    }
-
-    /// Whose it was is gone.
-    pub(crate) fn lost(&self, guest: u64) {
-        self.tell(News::Gone(guest));
-    }
-}
 
 /// Why an object is not served.
 #[derive(Debug)]
@@ -195,7 +97,7 @@ struct Inner<T> {
     lanes: RefCell<Rc<[Arc<Served>]>>,
     masked: Cell<u32>,
     /// For interrupts.
-    rooms: RefCell<interrupts::Rooms>,
+    rooms: RefCell<Rooms>,
     /// For arguments that a slot has no room for.
     long: Cell<Vec<u8>>,
     /// How long the next invocation takes to come.
@@ -236,46 +138,6 @@ impl<T: Shared> Drop for Masked<'_, T> {
     }
 }
 
-/// What a thread serves, of whatever type.
-trait Here {
-    fn serve(&self, all: bool) -> usize;
-    fn has_work(&self) -> bool;
-    /// In an interrupt: runs what is fit for that. Returns how many.
-    fn serve_in_interrupt(&self) -> u32;
-    /// Whether there is more of that, but for what could not be run.
-    fn has_more(&self) -> bool;
-    fn post(&self) -> &Arc<Post>;
-}
-
-thread_local! {
-    /// What this kernel thread serves.
-    static HERE: RefCell<Vec<Weak<dyn Here>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Runs what others wait for here, or the short ones of that.
-fn serve_here(all: bool) -> usize {
-    let _kept_off = keep_off();
-    // What runs may begin or end to serve others.
-    let nth = |at: usize| HERE.with_borrow(|here| here.get(at).map(Weak::upgrade));
-    (0..).map_while(nth).flatten().map(|one| one.serve(all)).sum()
-}
-
-/// Runs the short operations that others wait for here.
-pub(crate) fn serve_urgently_here() {
-    if has_work_here() {
-        serve_here(false);
-    }
-}
-
-fn has_work_here() -> bool {
-    HERE.with_borrow(|here| here.iter().filter_map(Weak::upgrade).any(|one| one.has_work()))
-}
-
-/// Where this thread sleeps, if it serves anything.
-pub(crate) fn post_here() -> Option<Arc<Post>> {
-    HERE.with_borrow(|here| here.iter().find_map(Weak::upgrade).map(|one| one.post().clone()))
-}
-
 impl<T: Shared> Homed<T> {
     /// Has this thread run operations on the object for others, until what this gives is dropped;
     /// at its home. On a virtual processor they run by themselves, at safe points; elsewhere where
@@ -310,16 +172,11 @@ impl<T: Shared> Homed<T> {
         }
         let resource = |error: io::Error| ServeError::Resource(error.to_string());
         // The virtual processor has each in its wake set.
-        let post = match post_here().filter(|_| upcall_thread::on_virtual_processor().is_none()) {
+        let post = match here::post().filter(|_| upcall_thread::on_virtual_processor().is_none()) {
             Some(post) => post,
             None => Arc::new(Post::take().map_err(resource)?),
         };
-        let desk = Arc::new(Desk {
-            post,
-            names,
-            news: Mutex::default(),
-            has_news: AtomicBool::new(false),
-        });
+        let desk = Arc::new(Desk::new(post, names));
         let on = self.try_clone().map_err(|error| ServeError::Resource(error.to_string()))?;
         let inner = Rc::new(Inner {
             on,
@@ -343,7 +200,7 @@ impl<T: Shared> Homed<T> {
             return Err(ServeError::Served);
         }
         let here: Rc<dyn Here> = inner.clone();
-        HERE.with_borrow_mut(|all| all.push(Rc::downgrade(&here)));
+        here::add(&here);
         Ok(Serving { inner, attended })
     }
 
@@ -414,7 +271,11 @@ impl<T: Shared> Serving<T> {
     /// on a virtual processor others run meanwhile.
     pub fn run_until(&self, mut done: impl FnMut() -> bool) {
         while !done() {
-            if serve_here(true) == 0 && !done() {
+            let ran = {
+                let _kept_off = keep_off();
+                here::serve(true)
+            };
+            if ran == 0 && !done() {
                 self.wait(None);
             }
         }
@@ -428,17 +289,17 @@ impl<T: Shared> Serving<T> {
             upcall_thread::sleep(
                 limit.unwrap_or(Duration::from_millis(1)).min(Duration::from_millis(1)),
             );
-            return has_work_here();
+            return here::has_work();
         }
         let _kept_off = keep_off();
         // Most requests come soon, and without a look at the clock.
         let mut reply_timer = self.inner.reply_timer.get();
-        let soon = reply_timer.await_answer(LOOKS, has_work_here);
+        let soon = reply_timer.await_answer(LOOKS, here::has_work);
         self.inner.reply_timer.set(reply_timer);
         if soon {
             return true;
         }
-        self.inner.desk.post.wait(Pacing::Adaptive, limit, has_work_here)
+        self.inner.desk.post.wait(Pacing::Adaptive, limit, here::has_work)
     }
 
     /// Nothing is run for others until what this gives is dropped. What comes meanwhile waits, and
@@ -471,18 +332,16 @@ impl<T: Shared> Drop for Serving<T> {
         let _kept_off = keep_off();
         self.inner.crew.end();
         self.inner.object.is_served_no_more();
-        let own = Rc::as_ptr(&self.inner);
-        HERE.with_borrow_mut(|all| all.retain(|one| !std::ptr::addr_eq(one.as_ptr(), own)));
+        here::remove(Rc::as_ptr(&self.inner).cast());
     }
 }
 
 impl<T: Shared> Inner<T> {
     fn attend(&self) {
-        if !self.desk.has_news.load(Ordering::Acquire) {
+        if !self.desk.has_news() {
             return;
         }
-        self.desk.has_news.store(false, Ordering::Relaxed);
-        let news = std::mem::take(&mut *self.desk.news.lock());
+        let news = self.desk.take_news();
         let mut lanes = self.lanes.borrow().to_vec();
         for one in news {
             match one {
@@ -578,7 +437,7 @@ impl<T: Shared> Here for Inner<T> {
     }
 
     fn has_work(&self) -> bool {
-        self.desk.has_news.load(Ordering::Acquire) || self.waits()
+        self.desk.has_news() || self.waits()
     }
 
     fn serve_in_interrupt(&self) -> u32 {
@@ -609,7 +468,7 @@ impl<T: Shared> Arrivals for Hook<T> {
 
     fn waits(&self) -> bool {
         let Some(inner) = self.inner.upgrade() else { return false };
-        self.desk.has_news.load(Ordering::Acquire) || inner.waits() && !inner.on.handle().is_busy()
+        self.desk.has_news() || inner.waits() && !inner.on.handle().is_busy()
     }
 
     fn falls_asleep(&self) {}

@@ -13,7 +13,7 @@
 //! mark before it replies. The caller sends its next request after the reply, and then rings. So at
 //! each ring the lane is not skipped.
 
-use super::Served;
+use crate::desk::Served;
 use crate::homed::Homed;
 use crate::lane::{Bytes, Way};
 use crate::operation::RunProcedure;

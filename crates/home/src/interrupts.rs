@@ -3,18 +3,18 @@
 //!
 //! Source: Psyche, sections 2.1 and 3.1 (P1, P2 here), where an urgent invocation interrupts the
 //! home's processor. Here a thread says for how long it can be interrupted
-//! ([`Serving::interruptible`]). It is rung for meanwhile though it does not sleep; the clerk hears
-//! that in its place, and sends a signal ([`rung`]); and the handler of the signal runs what waits,
-//! of the operations that are fit for it
+//! ([`Serving::interruptible`](crate::Serving::interruptible)). Callers ring for it then, though it
+//! does not sleep. The clerk gets the ring in its place, and sends a signal ([`rung`]). The handler
+//! of the signal runs what waits, of the operations that are fit for it
 //! ([`Operations::on_interrupt`](crate::Operations::on_interrupt)). All else waits for a poll.
 //!
 //! # Why the thread and the handler of its signal do not touch the same things
 //! A mask of the thread's ([`Mask`]) counts whatever touches what the handler would touch: each
 //! turn of serving, the end and the beginning of that, each waiting for others, and each operation
 //! under an object's lock, whichever hold of the thread's that is by (Psyche's rule: a lock that
-//! urgent operations take, too, is held masked). A section of the program's ([`Serving::mask`])
-//! keeps the handler off in the same way. So the handler never finds a lock that its own thread
-//! has, nor a list that its own thread is changing.
+//! urgent operations take, too, is held masked). A section of the program's
+//! ([`Serving::mask`](crate::Serving::mask)) keeps the handler off in the same way. So the handler
+//! never finds a lock that its own thread has, nor a list that its own thread is changing.
 //!
 //! # Why no request is left
 //! That each request is followed by a signal, and each signal by a serving that begins after it, is
@@ -34,33 +34,18 @@
 //!
 //! `crates/sched/tests/models/loom_serving.rs` is the model.
 
-use super::{HERE, Here, Inner, Served};
-use crate::error::POISONED;
-use crate::handle::NotNow;
-use crate::lane::{Bytes, Way};
-use crate::operation::RunInInterrupt;
-use crate::serving::Serving;
-use crate::types::Shared;
+use crate::here;
 use crate::waiting::{LONGEST, SHORTEST};
-use crate::wire::Failure;
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
-use std::rc::Weak;
 use std::sync::Arc;
 use std::time::Duration;
-use upcall_os::atomic::Ordering::Relaxed;
-use upcall_os::fault::{Point, point};
 use upcall_os::interrupt::{self, Interruptible, Promise};
 use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_os::timer::Timer;
 use upcall_sched::mask::Mask;
 use upcall_sched::post::Post;
 use upcall_sched::rung::{self, InterruptError, Rung};
-use upcall_shm::slot::{Image, NO_ASTACK};
-
-/// Bytes of arguments of what runs in interrupts.
-const ROOM: usize = 4096;
 
 /// So often it looks for the next one; and if there was none the last time, only every so often.
 const LOOKS: u32 = 64;
@@ -117,13 +102,13 @@ fn let_in() {
 
 /// Begins a section of the program's in which no interrupt comes in.
 #[inline]
-pub(super) fn begin_section() {
+pub(crate) fn begin_section() {
     MASK.with(Mask::begin_section);
 }
 
 /// Ends one.
 #[inline]
-pub(super) fn end_section() {
+pub(crate) fn end_section() {
     if MASK.with(Mask::end_section) {
         make_good();
     }
@@ -155,7 +140,7 @@ fn serve() {
     let take = || {
         loop {
             let mut now = 0;
-            each_here(|one| now += one.serve_in_interrupt());
+            here::each(|one| now += one.serve_in_interrupt());
             ran.set(ran.get() + now);
             if now == 0 || is_tired() || !asks_again_soon() {
                 return;
@@ -177,7 +162,7 @@ fn serve() {
 
 fn has_more() -> bool {
     let mut more = false;
-    each_here(|one| more |= one.has_more());
+    here::each(|one| more |= one.has_more());
     more
 }
 
@@ -197,22 +182,18 @@ fn asks_again_soon() -> bool {
     soon.unwrap_or(false)
 }
 
-/// With each of what this thread serves. What it is called by keeps off, or is the handler.
-fn each_here(mut with: impl FnMut(&(dyn Here + 'static))) {
-    HERE.with(|here| {
-        if let Ok(here) = here.try_borrow() {
-            here.iter().filter_map(Weak::upgrade).for_each(|one| with(&*one));
-        }
-    });
-}
-
 /// Something was left though it is fit: the thread is interrupted again, soon at first.
-fn come_again() {
+pub(crate) fn come_again() {
     with_rings(|rings| {
         let pauses = rings.pauses.get();
         rings.pauses.set(pauses + 1);
         rings.timer.set((SHORTEST * (1 << pauses.min(8))).min(LONGEST));
     });
+}
+
+/// Makes the next pause of this thread the shortest: an operation was run.
+pub(crate) fn has_run() {
+    with_rings(|rings| rings.pauses.set(0));
 }
 
 /// While a thread is rung for.
@@ -248,125 +229,28 @@ impl Drop for On {
     }
 }
 
-impl<T: Shared> Serving<T> {
-    /// Runs `body`, and meanwhile, whatever it computes, has urgent operations that were registered
-    /// for that ([`Operations::on_interrupt`](crate::Operations::on_interrupt)) interrupt it: they
-    /// run on this thread at once, in a signal (SIGURG); those of all objects that this thread
-    /// serves. Operations on objects that `body` does, by whichever hold, invocations that it
-    /// waits for, polls, and what it [masks](Self::mask) keep interrupts off until they are done;
-    /// then what has come is run. Others wait for a poll as ever. If another process has the
-    /// object's lock for long, `body` goes on and is interrupted again, after 0.05 to 4 ms. Those
-    /// who ask again and again may take most of the thread's time, but for 0.05 ms after each 256.
-    ///
-    /// For an ordinary kernel thread: on a virtual processor what comes is run at safe points. What
-    /// the promise must hold for: the operations that are registered so, of all objects that the
-    /// thread serves. System calls that `body` makes are restarted where the kernel can do so, and
-    /// end with `EINTR` where not (`signal(7)`): sleeps, for example.
-    ///
-    /// If the process ends in the middle of such an operation, those who asked are told, as ever.
-    ///
-    /// # Errors
-    /// See [`InterruptError`]; `body` has not run.
-    ///
-    /// # Panics
-    /// Those of `body`. An operation that panics in an interrupt ends the process.
-    pub fn interruptible<R>(
-        &self,
-        promise: Promise,
-        body: impl FnOnce() -> R,
-    ) -> Result<R, InterruptError> {
-        if MASK.with(Mask::is_on) {
-            return Ok(body());
-        }
-        if upcall_thread::on_virtual_processor().is_some() {
-            return Err(InterruptError::SafePoints);
-        }
-        rung::can_be()?;
-        // Made at the first use.
-        SafeDoorbell::current().map_err(|error| InterruptError::Resource {
-            what: "the kernel's help in waking others".into(),
-            error,
-        })?;
-        let post = self.inner.desk.post.clone();
-        let result = interrupt::interruptible(promise, &is_signalled, |thread| {
-            let _on = On::begin(post, &thread)?;
-            Ok(body())
-        });
-        result.map_err(InterruptError::Signal)?
+/// Runs `body`, and has the operations that are fit for it interrupt it: see
+/// [`Serving::interruptible`](crate::Serving::interruptible). The thread sleeps at `post`.
+pub(crate) fn interruptible<R>(
+    post: &Arc<Post>,
+    promise: Promise,
+    body: impl FnOnce() -> R,
+) -> Result<R, InterruptError> {
+    if MASK.with(Mask::is_on) {
+        return Ok(body());
     }
-}
-
-/// Where arguments are put meanwhile.
-pub(super) struct Rooms(Bytes);
-
-impl Default for Rooms {
-    fn default() -> Self {
-        Self(Bytes::with(Vec::with_capacity(ROOM)))
+    if upcall_thread::on_virtual_processor().is_some() {
+        return Err(InterruptError::SafePoints);
     }
-}
-
-impl<T: Shared> Inner<T> {
-    /// The request that waits in a lane, and how it is run, if it is fit for an interrupt.
-    fn fit(&self, served: &Served) -> Option<(Image, RunInInterrupt)> {
-        let mut image = Image::new(0, 0, NO_ASTACK);
-        if !served.server.peek(&mut image) || image.len() > ROOM {
-            return None;
-        }
-        Some((image, self.operations.get(usize::from(image.tag()))?.in_interrupt?))
-    }
-
-    /// All lanes, those of which the thread has not heard yet included.
-    fn each_lane(&self, mut with: impl FnMut(&Served)) {
-        if let Ok(lanes) = self.lanes.try_borrow() {
-            lanes.iter().for_each(|served| with(served));
-        }
-        self.desk.look_at_lanes(with);
-    }
-
-    /// Returns how many it has run.
-    pub(super) fn serve_lanes_in_interrupt(&self) -> u32 {
-        let mut ran = 0;
-        self.each_lane(|served| {
-            let done = self.fit(served).map(|(image, run)| self.run_at_once(served, &image, run));
-            served.left.store(done == Some(false), Relaxed);
-            ran += u32::from(done == Some(true));
-        });
-        ran
-    }
-
-    /// Whether something is there that was not left.
-    pub(super) fn has_more_for_interrupts(&self) -> bool {
-        let mut more = false;
-        self.each_lane(|served| more |= !served.left.load(Relaxed) && self.fit(served).is_some());
-        more
-    }
-
-    /// Runs it, if the lock can be had. False: it was left.
-    fn run_at_once(&self, served: &Served, image: &Image, run: RunInInterrupt) -> bool {
-        let Ok(mut rooms) = self.rooms.try_borrow_mut() else { return false };
-        let lane = &served.end.lane;
-        // A poll says so.
-        let Some(args) = lane.bytes(image, Way::There, &mut rooms.0) else { return false };
-        let ran = self.on.handle().access_at_once(run.does(), |room| {
-            served.server.take_peeked();
-            point(Point::InvocationTaken);
-            run.run(room, args, lane)
-        });
-        let outcome = match ran {
-            Ok(outcome) => outcome,
-            Err(NotNow::Held) => {
-                come_again();
-                return false;
-            }
-            Err(NotNow::Poisoned) => {
-                served.server.take_peeked();
-                Err(Failure::NotRun(Cow::Borrowed(POISONED)))
-            }
-        };
-        let reply = outcome.unwrap_or_else(|failure| lane.failed(&failure));
-        point(Point::InvocationRan);
-        served.answer(&reply);
-        with_rings(|rings| rings.pauses.set(0));
-        true
-    }
+    rung::can_be()?;
+    // Made at the first use.
+    SafeDoorbell::current().map_err(|error| InterruptError::Resource {
+        what: "the kernel's help in waking others".into(),
+        error,
+    })?;
+    let result = interrupt::interruptible(promise, &is_signalled, |thread| {
+        let _on = On::begin(post.clone(), &thread)?;
+        Ok(body())
+    });
+    result.map_err(InterruptError::Signal)?
 }

@@ -1,0 +1,126 @@
+//! Where the clerk leaves lanes for the thread that serves an object, and the home's end of a lane.
+
+use crate::lane::Lane;
+use crate::quota::OfLane;
+use crate::wire::Kind;
+use std::io;
+use std::sync::Arc;
+use upcall_os::atomic::{AtomicBool, Ordering};
+use upcall_os::doorbell::Doorbell;
+use upcall_os::lock::Mutex;
+use upcall_os::safe_doorbell::SafeDoorbell;
+use upcall_sched::post::{Post, Ringer};
+use upcall_shm::region::Shared as View;
+use upcall_shm::ring::SingleServer;
+use upcall_shm::slot::{Image, Slot};
+
+/// Where others leave word for the thread that serves. The clerk has it, too.
+pub(crate) struct Desk {
+    /// One for all that a thread serves.
+    pub(crate) post: Arc<Post>,
+    pub(crate) names: Vec<(String, Kind)>,
+    news: Mutex<Vec<News>>,
+    has_news: AtomicBool,
+}
+
+pub(crate) enum News {
+    Came(Arc<Served>),
+    Gone(u64),
+}
+
+/// The home's end of a lane.
+pub(crate) struct LaneEnd {
+    /// Whose it is.
+    pub(crate) guest: u64,
+    pub(crate) lane: Lane,
+    /// Rung by the caller.
+    pub(crate) own: Doorbell,
+    /// Wakes the caller.
+    pub(crate) doorbell: Doorbell,
+    pub(crate) ringer: Ringer,
+    pub(crate) _held: OfLane,
+}
+
+pub(crate) struct Served {
+    pub(crate) end: LaneEnd,
+    pub(crate) server: SingleServer<View<Slot>>,
+    /// An interrupt could not run what is there.
+    pub(crate) left: AtomicBool,
+    /// A procedure from this lane is with the crew.
+    pub(crate) is_ordered: AtomicBool,
+}
+
+impl Served {
+    fn new(end: LaneEnd) -> Self {
+        let server = SingleServer::new(end.lane.slot());
+        Self { end, server, left: AtomicBool::new(false), is_ordered: AtomicBool::new(false) }
+    }
+
+    /// Returns `true` if a request waits that may be taken.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.server.waits() && !self.is_ordered.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn answer(&self, reply: &Image) {
+        self.server.reply(reply);
+        match SafeDoorbell::current() {
+            Ok(safe_doorbell) => self.end.ringer.launched(safe_doorbell, &self.end.doorbell),
+            Err(_) => self.end.doorbell.notify(),
+        }
+    }
+}
+
+impl Desk {
+    /// A desk without news, for a thread that runs operations of these names.
+    pub(crate) fn new(post: Arc<Post>, names: Vec<(String, Kind)>) -> Self {
+        Self { post, names, news: Mutex::default(), has_news: AtomicBool::new(false) }
+    }
+
+    /// Returns `true` if news may be there.
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_news.load(Ordering::Acquire)
+    }
+
+    /// Takes the news.
+    pub(crate) fn take_news(&self) -> Vec<News> {
+        self.has_news.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *self.news.lock())
+    }
+
+    fn tell(&self, news: News) {
+        self.news.lock().push(news);
+        self.nudge();
+    }
+
+    /// Makes the thread look for changes.
+    pub(crate) fn nudge(&self) {
+        self.has_news.store(true, Ordering::Release);
+        self.post.rouse();
+    }
+
+    /// Takes a lane in.
+    pub(crate) fn take_in(&self, end: LaneEnd) -> io::Result<()> {
+        self.post.add(&end.own)?;
+        self.tell(News::Came(Arc::new(Served::new(end))));
+        Ok(())
+    }
+
+    /// Passes the lanes that the thread has not taken in yet to `look`; none while a lane is added,
+    /// since its bringer rings afterwards. Allocates nothing.
+    pub(crate) fn look_at_lanes(&self, mut look: impl FnMut(&Served)) {
+        if self.has_news()
+            && let Some(news) = self.news.try_lock()
+        {
+            news.iter().for_each(|one| match one {
+                News::Came(served) => look(served),
+                News::Gone(_) => {}
+            });
+        }
+    }
+
+    /// Whose it was is gone.
+    pub(crate) fn lost(&self, guest: u64) {
+        self.tell(News::Gone(guest));
+    }
+}

@@ -1,0 +1,129 @@
+//! What a serving thread runs in the handler of its signal: see [`interrupts`].
+
+use super::{Inner, Serving};
+use crate::desk::Served;
+use crate::error::POISONED;
+use crate::handle::NotNow;
+use crate::interrupts;
+use crate::lane::{Bytes, Way};
+use crate::operation::RunInInterrupt;
+use crate::types::Shared;
+use crate::wire::Failure;
+use std::borrow::Cow;
+use upcall_os::atomic::Ordering::Relaxed;
+use upcall_os::fault::{Point, point};
+use upcall_os::interrupt::Promise;
+use upcall_sched::rung::InterruptError;
+use upcall_shm::slot::{Image, NO_ASTACK};
+
+/// Maximum size of the arguments of what runs in interrupts, in bytes.
+const ROOM: usize = 4096;
+
+impl<T: Shared> Serving<T> {
+    /// Runs `body`. Urgent operations that were registered for that
+    /// ([`Operations::on_interrupt`](crate::Operations::on_interrupt)) interrupt it: they run on
+    /// this thread at once, in a signal (SIGURG), for all objects that this thread serves.
+    ///
+    /// Four things keep interrupts off until they are done: an operation of `body` on an object, by
+    /// any hold; an invocation that it waits for; a poll; and what it [masks](Self::mask). The
+    /// operations that arrived during that run at its end. All other operations wait for a poll. If
+    /// another process has the object's lock for long, `body` goes on and is interrupted again,
+    /// after 0.05 to 4 ms. Callers that invoke again and again may take most of the thread's time,
+    /// but for 0.05 ms after each 256 operations.
+    ///
+    /// This is for an ordinary kernel thread: on a virtual processor operations run at safe points.
+    /// The promise must hold for the operations that are registered so, of all objects that the
+    /// thread serves. System calls that `body` makes are restarted where the kernel can do so, and
+    /// end with `EINTR` where not (`signal(7)`): sleeps, for example.
+    ///
+    /// If the process ends in the middle of such an operation, its caller gets an error, as for any
+    /// invocation.
+    ///
+    /// # Errors
+    /// See [`InterruptError`]; `body` has not run.
+    ///
+    /// # Panics
+    /// Those of `body`. An operation that panics in an interrupt ends the process.
+    pub fn interruptible<R>(
+        &self,
+        promise: Promise,
+        body: impl FnOnce() -> R,
+    ) -> Result<R, InterruptError> {
+        interrupts::interruptible(&self.inner.desk.post, promise, body)
+    }
+}
+
+/// Memory for the arguments of an operation while it runs.
+pub(super) struct Rooms(Bytes);
+
+impl Default for Rooms {
+    fn default() -> Self {
+        Self(Bytes::with(Vec::with_capacity(ROOM)))
+    }
+}
+
+impl<T: Shared> Inner<T> {
+    /// The request that waits in a lane, and how it is run, if it is fit for an interrupt.
+    fn fit(&self, served: &Served) -> Option<(Image, RunInInterrupt)> {
+        let mut image = Image::new(0, 0, NO_ASTACK);
+        if !served.server.peek(&mut image) || image.len() > ROOM {
+            return None;
+        }
+        Some((image, self.operations.get(usize::from(image.tag()))?.in_interrupt?))
+    }
+
+    /// All lanes, those of which the thread has not heard yet included.
+    fn each_lane(&self, mut with: impl FnMut(&Served)) {
+        if let Ok(lanes) = self.lanes.try_borrow() {
+            lanes.iter().for_each(|served| with(served));
+        }
+        self.desk.look_at_lanes(with);
+    }
+
+    /// Returns how many it has run.
+    pub(super) fn serve_lanes_in_interrupt(&self) -> u32 {
+        let mut ran = 0;
+        self.each_lane(|served| {
+            let done = self.fit(served).map(|(image, run)| self.run_at_once(served, &image, run));
+            served.left.store(done == Some(false), Relaxed);
+            ran += u32::from(done == Some(true));
+        });
+        ran
+    }
+
+    /// Whether something is there that was not left.
+    pub(super) fn has_more_for_interrupts(&self) -> bool {
+        let mut more = false;
+        self.each_lane(|served| more |= !served.left.load(Relaxed) && self.fit(served).is_some());
+        more
+    }
+
+    /// Runs it, if the lock can be had. False: it was left.
+    fn run_at_once(&self, served: &Served, image: &Image, run: RunInInterrupt) -> bool {
+        let Ok(mut rooms) = self.rooms.try_borrow_mut() else { return false };
+        let lane = &served.end.lane;
+        // A poll says so.
+        let Some(args) = lane.bytes(image, Way::There, &mut rooms.0) else { return false };
+        let ran = self.on.handle().access_at_once(run.does(), |room| {
+            served.server.take_peeked();
+            point(Point::InvocationTaken);
+            run.run(room, args, lane)
+        });
+        let outcome = match ran {
+            Ok(outcome) => outcome,
+            Err(NotNow::Held) => {
+                interrupts::come_again();
+                return false;
+            }
+            Err(NotNow::Poisoned) => {
+                served.server.take_peeked();
+                Err(Failure::NotRun(Cow::Borrowed(POISONED)))
+            }
+        };
+        let reply = outcome.unwrap_or_else(|failure| lane.failed(&failure));
+        point(Point::InvocationRan);
+        served.answer(&reply);
+        interrupts::has_run();
+        true
+    }
+}
