@@ -9,32 +9,7 @@ use crate::homed::Homed;
 use crate::object::Grant;
 use crate::rules;
 use crate::types::{DataError, Memory, Shared, touched};
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
-use std::sync::Arc;
-use upcall_os::memory::{Mapping, MemoryFile};
-use upcall_shm::region::Region;
-
-/// A hold's own memory, as long as the object's, and how much of it is not zeros.
-#[derive(Default)]
-pub(crate) struct Scratch(RefCell<Option<(Arc<Region>, usize)>>);
-
-impl Scratch {
-    /// `None`: no memory or no descriptor is left.
-    fn open(&self, length: usize) -> Option<Arc<Region>> {
-        let mut own = self.0.borrow_mut();
-        if own.is_none() {
-            let file = MemoryFile::create("upcall-bulk", length).ok()?;
-            *own = Some((Region::new(Mapping::shared(&file).ok()?)?, 0));
-        }
-        own.as_ref().map(|(region, _)| region.clone())
-    }
-
-    /// So much of it will not be zeros. Gives how much was not.
-    fn fills(&self, length: usize) -> usize {
-        self.0.borrow_mut().as_mut().map_or(0, |(_, filled)| std::mem::replace(filled, length))
-    }
-}
 
 impl<T: Shared> Homed<T> {
     /// Runs an operation on a copy of the object, while nobody else works on it, and copies that

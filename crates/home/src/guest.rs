@@ -2,7 +2,7 @@
 
 use crate::desk::LaneEnd;
 use crate::lane::Lane;
-use crate::object::Object;
+use crate::object::HomeObject;
 use crate::quota::Quota;
 use crate::wire::{self, Opened, Request, VERSION};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ use upcall_shm::station::PeerStation;
 /// Where others connect.
 pub(crate) struct Door {
     pub(crate) listener: Listener,
-    pub(crate) object: Weak<Object>,
+    pub(crate) object: Weak<HomeObject>,
 }
 
 impl Watched for Door {
@@ -65,7 +65,7 @@ pub(crate) struct Guest {
     connection: Connection,
     peer: Peer,
     quota: Quota,
-    object: Weak<Object>,
+    object: Weak<HomeObject>,
     /// Its place, once it uses the object; one who only reads has none.
     pub(crate) place: OnceLock<Option<u16>>,
     gone: AtomicBool,
@@ -75,7 +75,7 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// `None`: its process or its user has too many connections already. The answer says so.
-    fn new(connection: Connection, peer: Peer, object: &Arc<Object>) -> Option<Arc<Self>> {
+    fn new(connection: Connection, peer: Peer, object: &Arc<HomeObject>) -> Option<Arc<Self>> {
         let quota = Quota::of_connection(&peer)
             .map_err(|over| say(&connection, &Opened::No(over.to_string()), &[]))
             .ok()?;
@@ -109,7 +109,7 @@ impl Guest {
     }
 
     /// Does what it asks for. False to hang up.
-    fn said(&self, object: &Arc<Object>, message: Message) -> bool {
+    fn said(&self, object: &Arc<HomeObject>, message: Message) -> bool {
         if message.lost {
             self.answer(
                 &Opened::No(
@@ -176,7 +176,7 @@ impl Guest {
     /// Has the thread that serves the object take a lane in.
     fn lane(
         &self,
-        object: &Object,
+        object: &HomeObject,
         shape: u64,
         line: u16,
         makes_fences: bool,

@@ -2,15 +2,14 @@
 
 use crate::account::{Account, Counts};
 use crate::asking::Asking;
-use crate::auto::Choices;
 use crate::away::{Away, Memory};
 use crate::body::{Body, Ours, Readable, State};
-use crate::bulk::Scratch;
+use crate::choices::Choices;
 use crate::error::{AccessError, FindError};
 use crate::failure::InvokeError;
 use crate::interrupts::keep_off;
-use crate::object::{Grant, Object};
-use crate::operation::Does;
+use crate::object::{Grant, HomeObject};
+use crate::scratch::Scratch;
 use crate::types::DataError;
 use crate::types::check::Pages;
 use crate::waiting;
@@ -44,7 +43,7 @@ pub struct Handle {
 }
 
 enum Side {
-    Home(Arc<Object>, Ours),
+    Home(Arc<HomeObject>, Ours),
     Away(Away),
 }
 
@@ -57,6 +56,14 @@ impl fmt::Debug for Handle {
             .field("place", &place)
             .finish_non_exhaustive()
     }
+}
+
+/// What an operation does with the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Does {
+    Changes,
+    /// Reads without the lock stay valid beside it.
+    Looks,
 }
 
 /// Why an operation is not run in an interrupt.
@@ -116,7 +123,7 @@ impl Drop for Busy<'_> {
 
 impl Handle {
     /// One at home.
-    pub(crate) fn at_home(object: Arc<Object>) -> Option<Self> {
+    pub(crate) fn at_home(object: Arc<HomeObject>) -> Option<Self> {
         let party = object.take_place()?;
         object.handles.fetch_add(1, Ordering::Relaxed);
         Some(Self::new(Side::Home(object, party)))
@@ -198,7 +205,7 @@ impl Handle {
     }
 
     /// The object, at its home.
-    pub(crate) fn object(&self) -> Option<Arc<Object>> {
+    pub(crate) fn object(&self) -> Option<Arc<HomeObject>> {
         match &self.side {
             Side::Home(object, _) => Some(object.clone()),
             Side::Away(_) => None,

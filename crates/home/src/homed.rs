@@ -1,9 +1,10 @@
 //! An object of a type: [`Homed`].
 
+use crate::creating::Creating;
 use crate::error::{AccessError, CreateError, FindError};
 use crate::finder::Finder;
 use crate::handle::Handle;
-use crate::object::{Creating, Damaged, Grant, Torn, Verdict};
+use crate::object::{Damaged, Grant, Torn, Verdict};
 use crate::rules;
 use crate::types::arena::overhead;
 use crate::types::{DataError, Memory, Shared, check, room_for, shape, used};

@@ -7,12 +7,13 @@
 //! by which nothing can be done but ask. The object behind it has no data, and its memory is handed
 //! over to nobody.
 
+use crate::creating::Creating;
 use crate::error::{CreateError, FindError};
 use crate::failure::InvokeError;
 use crate::finder::Finder;
 use crate::handle::Handle;
 use crate::homed::Homed;
-use crate::object::{Creating, Grant};
+use crate::object::Grant;
 use crate::operation::{Operations, State};
 use crate::rules;
 use crate::serving::{ServeError, Serving};

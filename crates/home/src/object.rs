@@ -11,21 +11,19 @@
 
 use crate::account;
 use crate::body::{Body, Ours, State};
+pub use crate::creating::Creating;
 use crate::desk::Desk;
-use crate::error::CreateError;
-use crate::guest::{Door, End, Guest};
-use crate::handle::Handle;
+use crate::guest::{End, Guest};
 use crate::types::DataError;
 use crate::types::check::Pages;
 use crate::waiting;
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use upcall_directory::clerk::{Clerk, Watched};
-use upcall_directory::names::{self, Access, Group, Whose};
+use upcall_directory::names;
 use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::{Condvar, Mutex, MutexGuard};
@@ -68,8 +66,8 @@ pub enum Verdict {
     Poison,
 }
 
-type Repair = Box<dyn FnMut(Damaged<'_>, Torn) -> Verdict + Send>;
-type Policy = Box<dyn Fn(&Peer) -> Result<Grant, String> + Send + Sync>;
+pub(crate) type Repair = Box<dyn FnMut(Damaged<'_>, Torn) -> Verdict + Send>;
+pub(crate) type Policy = Box<dyn Fn(&Peer) -> Result<Grant, String> + Send + Sync>;
 
 /// An object whose operation ended in the middle.
 pub(crate) struct Damaged<'a> {
@@ -85,179 +83,21 @@ pub(crate) struct Damaged<'a> {
 pub enum Grant {
     /// Have its home run operations, as far as that serves it. Its memory is not even handed over.
     Invoke,
-    /// That, and look at all of it ([`Handle::read`]). Its memory is mapped for reading only.
+    /// That, and look at all of it ([`Handle::read`](crate::Handle::read)). Its memory is
+    /// mapped for reading only.
     Read,
     /// Everything; and change all of it at any time, whatever its types say.
     ReadWrite,
 }
 
-/// How to make an object.
-#[must_use]
-pub struct Creating {
-    name: String,
-    length: u64,
-    sealed: bool,
-    repair: Repair,
-    policy: Policy,
-    mode: Option<u32>,
-    group: Option<Group>,
-}
-
-impl fmt::Debug for Creating {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Creating")
-            .field("name", &self.name)
-            .field("length", &self.length)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Creating {
-    /// One of this name, with `length` bytes of data, all zero at first, of which only those take
-    /// memory that are touched.
-    pub fn new(name: &str, length: u64) -> Self {
-        let accepts = upcall_directory::policy::own_user();
-        let same_user = move |peer: &Peer| accepts(peer).map(|()| Grant::ReadWrite);
-        Self {
-            name: name.into(),
-            length,
-            sealed: false,
-            repair: Box::new(|_, _| Verdict::Poison),
-            policy: Box::new(same_user),
-            mode: None,
-            group: None,
-        }
-    }
-
-    /// With so many bytes of data.
-    pub(crate) fn length(self, length: u64) -> Self {
-        Self { length, ..self }
-    }
-
-    /// Sets the function that repairs the data after an operation ended in the middle. It runs on a
-    /// thread of its own under the object's lock, and all operations on the object wait for it. If
-    /// it panics, or if there is no such function, the object is poisoned.
-    pub fn repair(
-        self,
-        mut repair: impl FnMut(Room<'_>, Torn) -> Verdict + Send + 'static,
-    ) -> Self {
-        self.repair_damaged(move |damaged, torn| repair(damaged.room, torn))
-    }
-
-    pub(crate) fn repair_damaged(
-        self,
-        repair: impl FnMut(Damaged<'_>, Torn) -> Verdict + Send + 'static,
-    ) -> Self {
-        Self { repair: Box::new(repair), ..self }
-    }
-
-    /// Has this decide who may do what with the object, in place of: everything, who runs as the
-    /// same user. What it says when it refuses is told. It runs on the clerk, and may not block.
-    pub fn policy(
-        self,
-        policy: impl Fn(&Peer) -> Result<Grant, String> + Send + Sync + 'static,
-    ) -> Self {
-        Self { policy: Box::new(policy), ..self }
-    }
-
-    /// Sets the mode of the home's socket, in place of 0600. A guest needs the right to write to
-    /// connect at all: 0660 admits the members of the socket's group, 0666 every user. The policy
-    /// decides after that. The umask of this process does not count.
-    pub fn mode(self, mode: u32) -> Self {
-        Self { mode: Some(mode), ..self }
-    }
-
-    /// Sets the group of the home's socket, by number or by name, in place of this process's own. A
-    /// user other than root can give only a group of its own.
-    pub fn group(self, group: impl Into<Group>) -> Self {
-        Self { group: Some(group.into()), ..self }
-    }
-
-    /// Nobody is handed its memory: who may do anything with it may invoke.
-    pub(crate) fn only_to_invoke(self) -> Self {
-        let policy = self.policy;
-        Self { policy: Box::new(move |peer| policy(peer).map(|_| Grant::Invoke)), ..self }
-    }
-
-    /// Only its home can ever write it: its memory is sealed, so that the kernel refuses every
-    /// other writer, whoever it runs as. Others may read, whatever else the policy grants.
-    pub fn only_home_writes(self) -> Self {
-        Self { sealed: true, ..self }
-    }
-
-    /// Makes it, with data that `init` writes before anybody else finds it. Blocks for some 0.1 ms,
-    /// and up to 5 s while a process that had the name before is just ending.
-    ///
-    /// # Errors
-    /// See [`CreateError`].
-    ///
-    /// # Panics
-    /// If `init` does; then there is no object.
-    pub fn create(self, shape: u64, init: impl FnOnce(Room<'_>)) -> Result<Handle, CreateError> {
-        self.create_with(shape, |room| {
-            init(room);
-            Ok(())
-        })
-    }
-
-    /// As [`create`](Self::create), with an `init` that may fail; then there is no object.
-    pub(crate) fn create_with(
-        self,
-        shape: u64,
-        init: impl FnOnce(Room<'_>) -> Result<(), DataError>,
-    ) -> Result<Handle, CreateError> {
-        let unable = |what| move |error| CreateError::Resource { what, error };
-        names::check(&self.name)
-            .map_err(|why| names::NotEntered::BadName { name: self.name.clone(), why })?;
-        let body = Body::create(&self.name, shape, self.length, self.sealed)
-            .map_err(unable("memory for the object"))?;
-        init(body.data()).map_err(CreateError::Data)?;
-        let no_place = || CreateError::Resource {
-            what: "a place in the object",
-            error: std::io::Error::other("none is left"),
-        };
-        let clerks = body.party(CLERKS).ok_or_else(no_place)?;
-        let group = self
-            .group
-            .as_ref()
-            .map(Group::number)
-            .transpose()
-            .map_err(unable("the group of its socket"))?;
-        let (socket, listener) = names::listen_as(Whose::Home, Access { mode: self.mode, group })?;
-        let object = Arc::new(Object {
-            name: self.name,
-            socket,
-            shape,
-            body,
-            policy: self.policy,
-            inner: Mutex::new(Inner { places: [1, 0, 0, 0], ..Inner::default() }),
-            settling: Mutex::new(Settling { party: clerks, repair: self.repair }),
-            stir: Arc::default(),
-            is_left: Arc::default(),
-            door: OnceLock::new(),
-            desk: Mutex::default(),
-            handles: AtomicUsize::new(0),
-        });
-        let door = Arc::new(Door { listener, object: Arc::downgrade(&object) });
-        let key = Clerk::current()
-            .and_then(|clerk| clerk.watch(door, Report::WhileReadable))
-            .map_err(unable("the clerk's thread"))?;
-        let _ = object.door.set(key);
-        point(Point::ObjectMade);
-        names::enter_object(&object.name, &object.socket)?;
-        point(Point::ObjectNamed);
-        Handle::at_home(object).ok_or_else(no_place)
-    }
-}
-
 /// See the module.
-pub(crate) struct Object {
+pub(crate) struct HomeObject {
     pub(crate) name: String,
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
     shape: u64,
     pub(crate) body: Body,
     policy: Policy,
-    inner: Mutex<Inner>,
+    inner: Mutex<Register>,
     settling: Mutex<Settling>,
     /// Wakes the heir.
     stir: Arc<Stir>,
@@ -272,10 +112,10 @@ pub(crate) struct Object {
 }
 
 #[derive(Default)]
-struct Inner {
+struct Register {
     /// Those that are taken, a bit for each.
     places: [u64; PLACES as usize / 64],
-    guests: Vec<Known>,
+    guests: Vec<KnownGuest>,
     /// Buried, but not known yet to be out of everybody's mind.
     dead: Vec<Dead>,
     /// The process that ended in the middle of the operation that tore the object.
@@ -326,7 +166,7 @@ impl Stir {
     }
 }
 
-struct Known {
+struct KnownGuest {
     guest: Arc<Guest>,
     /// What the clerk knows it by, and the end of its process.
     keys: [Option<u64>; 2],
@@ -340,12 +180,20 @@ struct Dead {
     waited: bool,
 }
 
-struct Settling {
+/// What the clerk and the heir settle an object by.
+pub(crate) struct Settling {
     party: Ours,
     repair: Repair,
 }
 
-impl Inner {
+impl Settling {
+    /// Takes the clerk's place in an object. `None`: it is taken.
+    pub(crate) fn new(body: &Body, repair: Repair) -> Option<Self> {
+        Some(Self { party: body.party(CLERKS)?, repair })
+    }
+}
+
+impl Register {
     fn take_place(&mut self) -> Option<u16> {
         let (number, word) =
             self.places.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
@@ -382,8 +230,38 @@ impl Inner {
     }
 }
 
-impl Object {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+impl HomeObject {
+    /// An object that no guest has found yet, and whose door is not watched yet.
+    pub(crate) fn new(
+        name: String,
+        socket: PathBuf,
+        shape: u64,
+        body: Body,
+        policy: Policy,
+        settling: Settling,
+    ) -> Self {
+        Self {
+            name,
+            socket,
+            shape,
+            body,
+            policy,
+            inner: Mutex::new(Register { places: [1, 0, 0, 0], ..Register::default() }),
+            settling: Mutex::new(settling),
+            stir: Arc::default(),
+            is_left: Arc::default(),
+            door: OnceLock::new(),
+            desk: Mutex::default(),
+            handles: AtomicUsize::new(0),
+        }
+    }
+
+    /// The clerk watches the object's door, which it knows by `key`.
+    pub(crate) fn is_watched_as(&self, key: u64) {
+        let _ = self.door.set(key);
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Register> {
         self.inner.lock()
     }
 
@@ -401,7 +279,7 @@ impl Object {
     }
 
     /// Nobody is in this place any more.
-    fn leaves(&self, inner: &mut Inner, place: u16) {
+    fn leaves(&self, inner: &mut Register, place: u16) {
         account::keep(&self.body, place);
         if let Some(clerks) = self.body.party(CLERKS) {
             clerks.is_of(place, 0);
@@ -432,7 +310,7 @@ impl Object {
         let end: Option<Arc<dyn Watched>> = guest.end().map(|process| {
             Arc::new(End { process, guest: Arc::downgrade(&guest) }) as Arc<dyn Watched>
         });
-        self.inner().guests.push(Known { guest: guest.clone(), keys: [None; 2] });
+        self.inner().guests.push(KnownGuest { guest: guest.clone(), keys: [None; 2] });
         let own = clerk.watch(guest.clone(), Report::WhileReadable).ok();
         let end = end.and_then(|end| clerk.watch(end, Report::WhileReadable).ok());
         if let Some(known) =
@@ -609,7 +487,7 @@ impl Object {
         goes
     }
 
-    fn left(&self, inner: &Inner) -> Left {
+    fn left(&self, inner: &Register) -> Left {
         if self.is_left.load(Ordering::Relaxed) {
             Left::Nothing
         } else if self.body.state() == State::Torn {
@@ -702,7 +580,7 @@ impl Object {
     }
 }
 
-impl Object {
+impl HomeObject {
     /// Nobody at home has it any more: its name is free, and others are told.
     pub(crate) fn close(&self) {
         self.is_left.store(true, Ordering::Relaxed);
@@ -718,7 +596,7 @@ impl Object {
     }
 }
 
-impl Drop for Object {
+impl Drop for HomeObject {
     /// Again, for one that no handle was made for.
     fn drop(&mut self) {
         self.close();
@@ -729,6 +607,7 @@ impl Drop for Object {
 mod tests {
     use super::*;
     use crate::error::AccessError;
+    use crate::handle::Handle;
     use crate::homed::Homed;
     use crate::types::{List, Map, Queue, Shared, Text};
     use std::sync::mpsc;
@@ -838,7 +717,7 @@ mod tests {
     #[test]
     fn the_processes_of_one_user_leave_half_of_the_places() {
         let stranger = upcall_os::socket::own_user() + 1;
-        let mut inner = Inner { places: [1, 0, 0, 0], ..Inner::default() };
+        let mut inner = Register { places: [1, 0, 0, 0], ..Register::default() };
         let all = usize::from(PLACES) - 1;
         let mut taken = 0;
         for user in [stranger, stranger + 1] {

@@ -1,6 +1,7 @@
 //! What is run at the home for others: operations and procedures, by name. Closures never travel;
 //! their names and arguments do.
 
+use crate::handle::Does;
 use crate::homed::Homed;
 use crate::lane::{DONE, LONGEST, Lane, Unsent, Way};
 use crate::rules;
@@ -102,14 +103,6 @@ pub(crate) struct RunInInterrupt {
     run: fn(Room<'_>, &[u8], &Lane, &'static Location<'static>) -> Result<Image, Failure>,
     does: Does,
     registered: &'static Location<'static>,
-}
-
-/// What an operation does with the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Does {
-    Changes,
-    /// Reads without the lock stay valid beside it.
-    Looks,
 }
 
 impl RunInInterrupt {

@@ -9,7 +9,7 @@
 //! some.
 //!
 //! The places of an object are divided by the same rule among users
-//! ([`Object`](crate::object::Object)).
+//! ([`HomeObject`](crate::object::HomeObject)).
 
 use crate::lane;
 use std::sync::{Arc, LazyLock};

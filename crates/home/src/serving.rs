@@ -22,7 +22,7 @@ use crate::here::{self, Here};
 use crate::homed::Homed;
 use crate::interrupts::{self, keep_off};
 use crate::lane::{Bytes, Lane, Way};
-use crate::object::Object;
+use crate::object::HomeObject;
 use crate::operation::{Entry, How, Operations, State};
 use crate::rules;
 use crate::types::Shared;
@@ -89,7 +89,7 @@ pub struct Serving<T: Shared> {
 
 struct Inner<T> {
     on: Homed<T>,
-    object: Arc<Object>,
+    object: Arc<HomeObject>,
     desk: Arc<Desk>,
     operations: Vec<Entry<T>>,
     state: Box<State>,

@@ -1,0 +1,416 @@
+//! The choice of the way that is cheapest just now, for each operation of a hold.
+//!
+//! Source: Psyche, sections 3.3 and 4 (P8 here): the choice is between a remote access and an
+//! invocation, by what they cost. What it depends on (lines that have to move, other users of it,
+//! what the home is doing) changes while programs run, so it is found by doing: now and then some
+//! operations in a row are measured, as a rule in the way that is cheapest so far; and in another
+//! one when the time that this may waste is a 128th of what was spent since (at first an eighth:
+//! what is believed of it may be wrong). So a hold that works for long loses some two per cent to
+//! looking around, and notices what changes. It begins with what `upcall calibrate` has measured on
+//! this machine ([`costs`](crate::costs)).
+//!
+//! Each hold has its own record of each operation: it is used by one thread, and others may be on
+//! processors from which everything costs otherwise.
+
+use crate::account::{Counts, Way};
+use crate::costs::Costs;
+
+use std::any::TypeId;
+use std::cell::{Cell, RefCell};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Number of operations that are measured in a row: the first finds the data elsewhere, another
+/// may be an outlier, and the rest count.
+const BURST: usize = 8;
+
+/// At first so many: a lane is opened, and both sides learn when to look.
+const ACQUAINTED: usize = 2 * BURST;
+
+/// The share of the time that may go to each other way than the best.
+const SHARE: f64 = 1.0 / 128.0;
+
+/// What was never tried is tried when that takes this share of what was spent so far: what is
+/// believed of it may be of another time, or a guess.
+const EARLY: f64 = 1.0 / 8.0;
+
+/// A hold's first invocation opens its lane, which takes so many ns.
+const LANE: f64 = 300_000.0;
+
+/// Measuring takes so many ns a burst, which are to be a hundredth of the time between two; so many
+/// operations at least and at most.
+const BURST_NS: f64 = 600.0;
+const FEWEST: f64 = 64.0;
+const MOST: f64 = 4096.0;
+/// After another way was chosen it is looked at again soon.
+const SOON: u32 = 16;
+
+/// Another way has to be cheaper by so much.
+const CLEARLY: f64 = 0.97;
+
+/// An operation that takes so many times as long as was to be expected ends its burst, unless it is
+/// the best way.
+const TOO_LONG: f64 = 16.0;
+
+/// What cannot be done now is tried again when so many ns may be wasted.
+const AGAIN: f64 = 1e6;
+
+/// What a hold knows of its operations.
+#[derive(Debug, Default)]
+pub(crate) struct Choices(RefCell<Vec<Choice>>);
+
+#[derive(Debug)]
+pub(crate) struct Choice {
+    of: TypeId,
+    way: Cell<Way>,
+    /// Number of operations that are run before the next is measured.
+    pub(crate) left: Cell<u32>,
+    record: RefCell<Record>,
+}
+
+/// What is known of one operation.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) best: Way,
+    /// Nothing but the best can ever be done.
+    fixed: bool,
+    ways: [Known; 3],
+    /// Number of operations that were run since the last burst.
+    pub(crate) ran: u32,
+    /// ns that all before that took.
+    spent: f64,
+    pub(crate) burst: Option<Burst>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// ns; infinite for what is never possible.
+    cost: f64,
+    measured: bool,
+    /// Time that may be wasted on it, in ns.
+    budget: f64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Burst {
+    way: Way,
+    found: Vec<f64>,
+}
+
+impl Record {
+    pub(crate) fn new(costs: &Costs, can: [bool; 3]) -> Self {
+        // One line beside the lock's.
+        let first = [costs.lock_far, 2.0 * costs.line, costs.urgent];
+        let known = |way| {
+            let cost = if can[way as usize] { first[way as usize] } else { f64::INFINITY };
+            Known { cost, measured: false, budget: 0.0 }
+        };
+        let fixed = can.into_iter().filter(|can| *can).count() < 2;
+        let mut new = Self {
+            best: Way::Access,
+            fixed,
+            ways: Way::ALL.map(known),
+            ran: 0,
+            spent: 0.0,
+            burst: None,
+        };
+        new.best = new.cheapest();
+        new
+    }
+
+    fn cheapest(&self) -> Way {
+        let least = Way::ALL.into_iter().min_by(|a, b| self.cost(*a).total_cmp(&self.cost(*b)));
+        least.unwrap_or(Way::Access)
+    }
+
+    fn cost(&self, way: Way) -> f64 {
+        self.ways[way as usize].cost
+    }
+
+    /// The way to measure now; and, at the beginning of a burst, what has been done since the last
+    /// one.
+    pub(crate) fn begin(&mut self) -> (Way, Option<Counts>) {
+        if let Some(burst) = &self.burst {
+            return (burst.way, None);
+        }
+        let counts = self.accounted();
+        let took = f64::from(std::mem::take(&mut self.ran)) * self.cost(self.best);
+        self.spent += took;
+        self.ways.iter_mut().for_each(|known| known.budget += took * SHARE);
+        let affordable = |way: &Way| *way != self.best && self.affordable_after(*way) <= self.spent;
+        let way = Way::ALL.into_iter().find(affordable).unwrap_or(self.best);
+        self.burst = Some(Burst { way, found: Vec::with_capacity(BURST) });
+        (way, Some(counts))
+    }
+
+    /// When so many ns were spent in all it can be tried; infinite for what is never possible.
+    fn affordable_after(&self, way: Way) -> f64 {
+        let known = self.ways[way as usize];
+        if known.measured {
+            return self.spent + (known.cost * BURST as f64 - known.budget) / SHARE;
+        }
+        let lane = if way == Way::Urgent { LANE } else { 0.0 };
+        let price = known.cost * ACQUAINTED as f64 + lane;
+        // Where it is believed to be worth it, it need not wait for long.
+        if known.cost < self.cost(self.best) * CLEARLY { price } else { price / EARLY }
+    }
+
+    /// What was run since the last burst, and what each way would have taken for that.
+    fn accounted(&self) -> Counts {
+        let ran = u64::from(self.ran);
+        let mut counts = Counts::default();
+        counts.chosen[self.best as usize] = ran;
+        let otherwise =
+            self.cost(if self.cost(Way::Access).is_finite() { Way::Access } else { self.best });
+        for (would, known) in counts.would.iter_mut().zip(self.ways) {
+            *would =
+                (ran as f64 * if known.cost.is_finite() { known.cost } else { otherwise }) as u64;
+        }
+        counts
+    }
+
+    /// One of a burst took so many ns. How many to run before the next is measured.
+    pub(crate) fn measured(&mut self, took: f64) -> u32 {
+        let best = self.best;
+        if self.fixed {
+            self.burst = None;
+            return MOST as u32;
+        }
+        let Some(burst) = &mut self.burst else { return 0 };
+        burst.found.push(took);
+        let way = burst.way;
+        let known = &mut self.ways[way as usize];
+        // The first one may have had to open a lane.
+        let too_long = way != best && burst.found.len() > 1 && took > TOO_LONG * known.cost;
+        let all = if known.measured { BURST } else { ACQUAINTED };
+        if burst.found.len() < all && !too_long {
+            return 0;
+        }
+        let mut found = std::mem::take(&mut burst.found);
+        self.burst = None;
+        let spent = found.iter().sum::<f64>();
+        let cost = if too_long {
+            found.into_iter().fold(took, f64::min)
+        } else {
+            // Without the first, which found the data where another way had left them, and the
+            // longest.
+            found.drain(..(found.len() + 1).saturating_sub(BURST).min(found.len() - 1));
+            found.sort_by(f64::total_cmp);
+            found.pop();
+            found.iter().sum::<f64>() / found.len().max(1) as f64
+        };
+        let cost = cost.max(1.0);
+        let mixed = if known.measured && way == best { (known.cost + cost) / 2.0 } else { cost };
+        // What it may waste does not pile up while it is the best.
+        let budget = if way == best { 0.0 } else { known.budget - spent };
+        *known = Known { cost: mixed, measured: true, budget };
+        let cheapest = self.cheapest();
+        if cheapest != best && self.cost(cheapest) < self.cost(best) * CLEARLY {
+            self.best = cheapest;
+            return SOON;
+        }
+        let untried =
+            Way::ALL.into_iter().filter(|way| *way != best && !self.ways[*way as usize].measured);
+        let tries = untried.map(|way| (self.affordable_after(way) - self.spent) / self.cost(best));
+        tries.fold(100.0 * BURST_NS / self.cost(best), f64::min).clamp(FEWEST, MOST) as u32
+    }
+
+    /// It cannot be done so now; it is tried again some time.
+    pub(crate) fn cannot(&mut self, way: Way) {
+        self.burst = None;
+        // Also where the others are dear, because they wait: this is not to be chosen instead.
+        let others =
+            Way::ALL.into_iter().filter(|other| *other != way).map(|other| self.cost(other));
+        let dearest = others.filter(|cost| cost.is_finite()).fold(AGAIN / BURST as f64, f64::max);
+        self.ways[way as usize] = Known { cost: 2.0 * dearest, measured: true, budget: 0.0 };
+        if self.best == way {
+            self.best = self.cheapest();
+        }
+    }
+}
+
+/// What it takes to look at the clock twice.
+pub(crate) fn clock() -> f64 {
+    static CLOCK: OnceLock<f64> = OnceLock::new();
+    *CLOCK.get_or_init(|| {
+        let looks = (0..64).map(|_| Instant::now().elapsed());
+        looks.min().unwrap_or(Duration::ZERO).as_nanos() as f64
+    })
+}
+
+impl Choices {
+    /// The way to go, if this one is not to be measured.
+    #[inline]
+    pub(crate) fn next(&self, of: TypeId) -> Option<Way> {
+        let known = self.0.borrow();
+        let choice = known.first().filter(|choice| choice.of == of);
+        let choice = choice.or_else(|| known.iter().find(|choice| choice.of == of))?;
+        let left = choice.left.get();
+        choice.left.set(left.checked_sub(1)?);
+        Some(choice.way.get())
+    }
+
+    pub(crate) fn with<R>(
+        &self,
+        of: TypeId,
+        new: impl FnOnce() -> Record,
+        then: impl FnOnce(&Choice, &mut Record) -> R,
+    ) -> R {
+        let at = self.0.borrow().iter().position(|choice| choice.of == of);
+        let at = at.unwrap_or_else(|| {
+            let record = RefCell::new(new());
+            let mut known = self.0.borrow_mut();
+            known.push(Choice { of, way: Cell::new(Way::Access), left: Cell::new(0), record });
+            known.len() - 1
+        });
+        let known = self.0.borrow();
+        let choice = &known[at];
+        let mut record = choice.record.borrow_mut();
+        let result = then(choice, &mut record);
+        choice.way.set(record.best);
+        result
+    }
+
+    /// What was done since the last burst of each operation, at the end.
+    pub(crate) fn at_last(&self, mut count: impl FnMut(Counts)) {
+        for choice in &*self.0.borrow() {
+            let mut record = choice.record.borrow_mut();
+            record.ran = record.ran.saturating_sub(choice.left.replace(0));
+            count(record.accounted());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: Costs = Costs {
+        hit: 1.0,
+        line: 100.0,
+        lock: 10.0,
+        lock_far: 150.0,
+        urgent: 500.0,
+        asleep: 9000.0,
+        invoke: 1500.0,
+    };
+
+    /// Runs so many, each of which takes as long as `cost` says; returns how long all took, and how
+    /// often each way was gone.
+    fn run(
+        record: &mut Record,
+        times: u32,
+        mut cost: impl FnMut(Way, u32) -> f64,
+    ) -> (f64, [u32; 3]) {
+        let (mut left, mut all, mut ways) = (0, 0.0, [0; 3]);
+        for at in 0..times {
+            let way = if left > 0 { record.best } else { record.begin().0 };
+            let took = cost(way, at);
+            (all, ways[way as usize]) = (all + took, ways[way as usize] + 1);
+            if left > 0 {
+                left -= 1;
+            } else {
+                record.ran += 1;
+                left = record.measured(took);
+                record.ran += left;
+            }
+        }
+        (all, ways)
+    }
+
+    #[test]
+    fn the_cheapest_is_found_whichever_it_is_and_looking_around_takes_little() {
+        for cheap in Way::ALL {
+            for (cheapest, others) in
+                [(20.0, 1000.0), (100.0, 130.0), (500.0, 50_000.0), (10_000.0, 100_000.0)]
+            {
+                let mut record = Record::new(&COSTS, [true; 3]);
+                let cost = |way, _| if way == cheap { cheapest } else { others };
+                run(&mut record, 10_000, cost);
+                let (all, _) = run(&mut record, 300_000, cost);
+                assert_eq!(record.best, cheap, "{cheapest} and {others}");
+                let wasted = all / (300_000.0 * cheapest) - 1.0;
+                assert!(wasted < 0.03, "{cheap:?}, {cheapest} and {others}: {wasted:.3}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_believed_wrongly_is_found_out_soon_and_at_little_cost() {
+        for believed in [5.0, 4000.0, 50_000.0] {
+            let mut record = Record::new(&Costs { urgent: believed, ..COSTS }, [true, false, true]);
+            let cost = |way, _| if way == Way::Access { 230.0 } else { 160.0 };
+            // 15 ms, and more for what is believed to take long.
+            run(&mut record, if believed > 10_000.0 { 50_000 } else { 20_000 }, cost);
+            assert_eq!(record.best, Way::Urgent, "believed to take {believed}");
+        }
+        for believed in [5.0, 500.0] {
+            let mut record = Record::new(&Costs { urgent: believed, ..COSTS }, [true, false, true]);
+            let (all, _) =
+                run(&mut record, 10_000, |way, _| if way == Way::Access { 100.0 } else { 2000.0 });
+            assert_eq!(record.best, Way::Access, "believed to take {believed}");
+            assert!(all < 1.1 * 10_000.0 * 100.0, "believed to take {believed}: {all:.0}");
+        }
+    }
+
+    #[test]
+    fn what_changes_is_noticed() {
+        let mut record = Record::new(&COSTS, [true, false, true]);
+        run(&mut record, 100_000, |way, _| if way == Way::Access { 100.0 } else { 600.0 });
+        assert_eq!(record.best, Way::Access);
+        // Others come, and the lock is waited for.
+        let (_, ways) =
+            run(&mut record, 100_000, |way, _| if way == Way::Access { 1500.0 } else { 600.0 });
+        assert_eq!(record.best, Way::Urgent);
+        assert!(ways[0] < 10_000, "{ways:?}");
+        // They go again: that is found when it is tried.
+        run(&mut record, 100_000, |way, _| if way == Way::Access { 100.0 } else { 600.0 });
+        assert_eq!(record.best, Way::Access);
+        // Nor do outliers change anything.
+        run(&mut record, 100_000, |way, at| match way {
+            Way::Access if at % 997 == 0 => 1e6,
+            Way::Access => 100.0,
+            _ => 600.0,
+        });
+        assert_eq!(record.best, Way::Access);
+    }
+
+    #[test]
+    fn a_way_that_takes_for_ever_is_tried_once_and_then_seldom() {
+        let mut record = Record::new(&COSTS, [true, false, true]);
+        let (_, ways) =
+            run(&mut record, 1_000_000, |way, _| if way == Way::Access { 100.0 } else { 1e6 });
+        assert!((1..=2).contains(&ways[2]), "{ways:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_never_tried_and_what_cannot_now_seldom() {
+        let mut record = Record::new(&COSTS, [true, false, true]);
+        let (_, ways) =
+            run(&mut record, 100_000, |way, _| if way == Way::Urgent { 10.0 } else { 1e5 });
+        assert_eq!((ways[1], record.best), (0, Way::Urgent));
+        let mut record = Record::new(&Costs { urgent: 50.0, ..COSTS }, [true, false, true]);
+        assert_eq!(record.best, Way::Urgent);
+        record.cannot(Way::Urgent);
+        assert_eq!(record.best, Way::Access);
+        let (_, ways) = run(&mut record, 100_000, |_, _| 100.0);
+        assert!(ways[2] == 0, "{ways:?}");
+        // Also where the others have to wait for long.
+        run(&mut record, 1000, |_, _| 1e7);
+        record.best = Way::Urgent;
+        record.cannot(Way::Urgent);
+        assert_eq!(record.best, Way::Access);
+        let only = Record::new(&COSTS, [false, false, true]);
+        assert!(only.fixed && only.best == Way::Urgent);
+    }
+
+    #[test]
+    fn what_was_run_and_would_have_been_is_accounted() {
+        let mut record = Record::new(&COSTS, [true, false, true]);
+        run(&mut record, 50_000, |way, _| if way == Way::Access { 100.0 } else { 600.0 });
+        record.ran = 10;
+        let counts = record.accounted();
+        assert_eq!((counts.chosen, counts.would[0], counts.would[1]), ([10, 0, 0], 1000, 1000));
+        assert!(counts.would[2] >= 5000, "{counts:?}");
+    }
+}

@@ -1,0 +1,164 @@
+//! How an object is made at its home: [`Creating`].
+
+use crate::body::Body;
+use crate::error::CreateError;
+use crate::guest::Door;
+use crate::handle::Handle;
+use crate::object::{Damaged, Grant, HomeObject, Policy, Repair, Settling, Torn, Verdict};
+use crate::types::DataError;
+use std::fmt;
+use std::sync::Arc;
+use upcall_directory::clerk::Clerk;
+use upcall_directory::names::{self, Access, Group, Whose};
+use upcall_os::fault::{Point, point};
+use upcall_os::poll::Report;
+use upcall_os::socket::Peer;
+use upcall_shm::span::Room;
+
+/// How to make an object.
+#[must_use]
+pub struct Creating {
+    name: String,
+    length: u64,
+    sealed: bool,
+    repair: Repair,
+    policy: Policy,
+    mode: Option<u32>,
+    group: Option<Group>,
+}
+
+impl fmt::Debug for Creating {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Creating")
+            .field("name", &self.name)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Creating {
+    /// One of this name, with `length` bytes of data, all zero at first, of which only those take
+    /// memory that are touched.
+    pub fn new(name: &str, length: u64) -> Self {
+        let accepts = upcall_directory::policy::own_user();
+        let same_user = move |peer: &Peer| accepts(peer).map(|()| Grant::ReadWrite);
+        Self {
+            name: name.into(),
+            length,
+            sealed: false,
+            repair: Box::new(|_, _| Verdict::Poison),
+            policy: Box::new(same_user),
+            mode: None,
+            group: None,
+        }
+    }
+
+    /// With so many bytes of data.
+    pub(crate) fn length(self, length: u64) -> Self {
+        Self { length, ..self }
+    }
+
+    /// Sets the function that repairs the data after an operation ended in the middle. It runs on a
+    /// thread of its own under the object's lock, and all operations on the object wait for it. If
+    /// it panics, or if there is no such function, the object is poisoned.
+    pub fn repair(
+        self,
+        mut repair: impl FnMut(Room<'_>, Torn) -> Verdict + Send + 'static,
+    ) -> Self {
+        self.repair_damaged(move |damaged, torn| repair(damaged.room, torn))
+    }
+
+    pub(crate) fn repair_damaged(
+        self,
+        repair: impl FnMut(Damaged<'_>, Torn) -> Verdict + Send + 'static,
+    ) -> Self {
+        Self { repair: Box::new(repair), ..self }
+    }
+
+    /// Sets the function that decides what a guest may do with the object. Without it, processes of
+    /// the same user may do everything. A guest that is refused gets the function's words. The
+    /// function runs on the clerk, and may not block.
+    pub fn policy(
+        self,
+        policy: impl Fn(&Peer) -> Result<Grant, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { policy: Box::new(policy), ..self }
+    }
+
+    /// Sets the mode of the home's socket, in place of 0600. A guest needs the right to write to
+    /// connect at all: 0660 admits the members of the socket's group, 0666 every user. The policy
+    /// decides after that. The umask of this process does not count.
+    pub fn mode(self, mode: u32) -> Self {
+        Self { mode: Some(mode), ..self }
+    }
+
+    /// Sets the group of the home's socket, by number or by name, in place of this process's own. A
+    /// user other than root can give only a group of its own.
+    pub fn group(self, group: impl Into<Group>) -> Self {
+        Self { group: Some(group.into()), ..self }
+    }
+
+    /// Hands its memory to no guest: each that the policy admits may only invoke.
+    pub(crate) fn only_to_invoke(self) -> Self {
+        let policy = self.policy;
+        Self { policy: Box::new(move |peer| policy(peer).map(|_| Grant::Invoke)), ..self }
+    }
+
+    /// Seals its memory, so that the kernel refuses every writer but the home, of any user. Guests
+    /// may read at most, even if the policy grants more.
+    pub fn only_home_writes(self) -> Self {
+        Self { sealed: true, ..self }
+    }
+
+    /// Makes it, with data that `init` writes before anybody else finds it. Blocks for some 0.1 ms,
+    /// and up to 5 s while a process that had the name before is just ending.
+    ///
+    /// # Errors
+    /// See [`CreateError`].
+    ///
+    /// # Panics
+    /// If `init` does; then there is no object.
+    pub fn create(self, shape: u64, init: impl FnOnce(Room<'_>)) -> Result<Handle, CreateError> {
+        self.create_with(shape, |room| {
+            init(room);
+            Ok(())
+        })
+    }
+
+    /// As [`create`](Self::create), with an `init` that may fail; then there is no object.
+    pub(crate) fn create_with(
+        self,
+        shape: u64,
+        init: impl FnOnce(Room<'_>) -> Result<(), DataError>,
+    ) -> Result<Handle, CreateError> {
+        let unable = |what| move |error| CreateError::Resource { what, error };
+        names::check(&self.name)
+            .map_err(|why| names::NotEntered::BadName { name: self.name.clone(), why })?;
+        let body = Body::create(&self.name, shape, self.length, self.sealed)
+            .map_err(unable("memory for the object"))?;
+        init(body.data()).map_err(CreateError::Data)?;
+        let no_place = || CreateError::Resource {
+            what: "a place in the object",
+            error: std::io::Error::other("none is left"),
+        };
+        let settling = Settling::new(&body, self.repair).ok_or_else(no_place)?;
+        let group = self
+            .group
+            .as_ref()
+            .map(Group::number)
+            .transpose()
+            .map_err(unable("the group of its socket"))?;
+        let (socket, listener) = names::listen_as(Whose::Home, Access { mode: self.mode, group })?;
+        let object =
+            Arc::new(HomeObject::new(self.name, socket, shape, body, self.policy, settling));
+        let door = Arc::new(Door { listener, object: Arc::downgrade(&object) });
+        let key = Clerk::current()
+            .and_then(|clerk| clerk.watch(door, Report::WhileReadable))
+            .map_err(unable("the clerk's thread"))?;
+        object.is_watched_as(key);
+        point(Point::ObjectMade);
+        names::enter_object(&object.name, &object.socket)?;
+        point(Point::ObjectNamed);
+        Handle::at_home(object).ok_or_else(no_place)
+    }
+}
