@@ -12,6 +12,7 @@
 use crate::account::Counts;
 use crate::error::NotAnObject;
 use crate::types::DataError;
+use crate::types::arena::MOST;
 use crate::types::check::Pages;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -33,9 +34,6 @@ const STATE: usize = LOCK + size_of::<Lock>();
 const STANDS: usize = 8192;
 const ACCOUNTS: usize = STANDS + PLACES as usize * 64;
 const DATA: usize = ACCOUNTS + PLACES as usize * 64;
-
-/// The most bytes of data.
-pub const MOST: u64 = 1 << 40;
 
 /// A party to the object's lock.
 pub(crate) type Ours = Party<Shared<Lock>, Shared<[Stand]>>;

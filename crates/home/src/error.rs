@@ -2,6 +2,7 @@
 
 use crate::rules::{Blocked, Broken};
 use crate::types::DataError;
+use crate::types::arena::MOST;
 use std::time::Duration;
 use std::{fmt, io};
 use upcall_directory::names::{NotEntered, NotFound};
@@ -67,11 +68,9 @@ pub enum NotAnObject {
 impl fmt::Display for NotAnObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length { found } => write!(
-                f,
-                "it is said to have {found} bytes, and an object has 1 to {}",
-                crate::MOST
-            ),
+            Self::Length { found } => {
+                write!(f, "it is said to have {found} bytes, and an object has 1 to {}", MOST)
+            }
             Self::Memory(error) => error.fmt(f),
             Self::Kernel(error) => write!(f, "its memory cannot be mapped: {error}"),
             Self::Header => {

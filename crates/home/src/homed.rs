@@ -6,7 +6,7 @@ use crate::finder::Finder;
 use crate::handle::Handle;
 use crate::object::{Damaged, Grant, Torn, Verdict};
 use crate::rules;
-use crate::types::arena::overhead;
+use crate::types::arena::{MOST, overhead};
 use crate::types::{DataError, Memory, Shared, check, room_for, shape, used};
 use std::fmt;
 use std::marker::PhantomData;
@@ -126,7 +126,7 @@ impl<T: Shared> Making<T> {
         self,
         init: impl FnOnce(T::At<'_>) -> Result<(), DataError>,
     ) -> Result<Homed<T>, CreateError> {
-        let length = (room_for::<T>() as u64).saturating_add(overhead(self.room.min(crate::MOST)));
+        let length = (room_for::<T>() as u64).saturating_add(overhead(self.room.min(MOST)));
         let init = |room: Room<'_>| init(T::at(Memory::of::<T>(room).spot(0)));
         let handle = self.creating.length(length).create_with(shape_of::<T>(), init)?;
         Ok(Homed { handle, of: PhantomData })

@@ -64,7 +64,6 @@ mod waiting;
 mod wire;
 
 pub use account::Counts;
-pub use body::MOST;
 pub use creating::Creating;
 pub use error::{AccessError, CreateError, FindError, NotAnObject};
 pub use failure::InvokeError;
@@ -78,6 +77,7 @@ pub use operation::{Operation, Operations, Procedure};
 pub use reference::{NotAReference, Reference};
 pub use rules::{Blocked, Broken};
 pub use serving::{Background, Masked, ServeError, Serving};
+pub use types::arena::MOST;
 pub use types::{
     Blob, Check, DataError, Init, Link, List, ListAt, Map, MapAt, Place, Plain, Queue, QueueAt,
     Shared, Spot, Text, Value, With,

@@ -22,6 +22,9 @@ use super::check::Claims;
 use super::{DataError, Memory, Spot};
 use std::ops::Range;
 
+/// The most bytes of data.
+pub const MOST: u64 = 1 << 40;
+
 /// Blocks are multiples of this.
 const GRAIN: u64 = 16;
 
@@ -126,7 +129,7 @@ impl<'a> Arena<'a> {
     /// A block with room for so many bytes, in which anything may be. Gives the offset of those.
     pub(crate) fn allocate(self, bytes: u64) -> Result<u64, DataError> {
         let full = DataError::Full { asked: bytes };
-        if bytes > crate::MOST || self.end < self.begin.saturating_add(LEAST) {
+        if bytes > MOST || self.end < self.begin.saturating_add(LEAST) {
             return Err(full);
         }
         let used = self.used()?;
@@ -324,7 +327,7 @@ impl<'a> Arena<'a> {
     pub(crate) fn units(self, at: u64, bytes: u64) -> Option<Range<u64>> {
         let can_be = at.is_multiple_of(GRAIN)
             && at >= self.begin + WORD
-            && bytes <= crate::MOST
+            && bytes <= MOST
             && whole(bytes) <= self.end.saturating_sub(at - WORD);
         let first = at.checked_sub(self.begin + WORD)? / GRAIN;
         can_be.then(|| first..first + whole(bytes) / GRAIN)
