@@ -2,7 +2,8 @@
 //!
 //! What: sealed memory files and their mappings ([`memory`]), doorbells ([`doorbell`]) and what
 //! rings them safely ([`safe_doorbell`]), waiting on a word or on many doorbells ([`futex`],
-//! [`poll`]) or for a time ([`timer`]), the control socket that carries descriptors and the peer's
+//! [`poll`]) or for a time ([`timer`]), private memory by the page ([`pages`]), handlers of signals
+//! ([`signal`]), the control socket that carries descriptors and the peer's
 //! identity ([`socket`]), processors ([`processor`]), a fence for all of them ([`membarrier`]), a
 //! function that interrupts a thread ([`interrupt`]), moments ([`clock`]), what memory is left
 //! ([`headroom`]), other processes ([`process`]) and how they look from outside ([`trace`]), the
@@ -42,6 +43,7 @@ pub mod loopback;
 pub mod membarrier;
 pub mod memory;
 pub mod once;
+pub mod pages;
 pub mod poll;
 pub mod process;
 pub mod processor;
@@ -51,6 +53,7 @@ pub mod reaper;
 pub mod safe_doorbell;
 #[cfg(feature = "testing")]
 pub mod seccomp;
+pub mod signal;
 pub mod socket;
 pub mod timer;
 pub mod trace;

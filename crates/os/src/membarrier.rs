@@ -7,6 +7,7 @@
 //! It takes some µs for each such processor, and next to nothing if there is none.
 
 use rustix::thread::{MembarrierCommand, membarrier};
+use std::io;
 use std::sync::OnceLock;
 
 /// Registers this process: from now on [`everywhere`], called by any process, is a fence in its
@@ -27,6 +28,20 @@ pub fn register() -> bool {
 /// refuses: then there was none.
 pub fn everywhere() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+}
+
+/// Registers this process for [`in_this_process`]. Returns `false` if the kernel has no such call,
+/// or a sandbox refuses it.
+pub fn register_for_this_process() -> bool {
+    membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+}
+
+/// A full fence in all threads of this process, which is registered.
+///
+/// # Errors
+/// The kernel refuses: then there was none.
+pub fn in_this_process() -> io::Result<()> {
+    Ok(membarrier(MembarrierCommand::PrivateExpedited)?)
 }
 
 #[cfg(all(test, not(miri)))]

@@ -14,7 +14,6 @@
 //! A record with number 0 is no thread's. All three are chains of things that are never freed.
 
 use crate::extra::Extra;
-use crate::os::PAGE;
 use crate::record::{Rec, Record};
 use crate::shared::Shared;
 use crate::stack;
@@ -22,6 +21,7 @@ use std::cell::Cell;
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use upcall_os::pages::PAGE;
 
 /// Raised when a layout changes.
 const VERSION: u32 = 1;
@@ -152,7 +152,7 @@ pub(crate) fn add_kernel_record(record: Rec) {
 
 impl Post {
     pub(crate) fn new(shared: &'static Shared, root: Rec) -> Self {
-        let tid = AtomicU32::new(crate::os::thread_id());
+        let tid = AtomicU32::new(upcall_os::processor::thread_id());
         Self {
             next: Cell::new(ptr::null()),
             current: Cell::new(root),

@@ -8,7 +8,6 @@
 //! for this, `upcall threads PID` looks from outside.
 
 use crate::beacon;
-use crate::os::{self, Event};
 use crate::record::{Cause, DONE, Rec, State};
 use crate::shared::Shared;
 use crate::vp::{Vp, here};
@@ -20,6 +19,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use upcall_os::doorbell::Doorbell;
+use upcall_os::poll::{PollSet, Report};
+use upcall_os::signal;
 
 /// How long processors have to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,18 +44,21 @@ pub fn dump_on_quit() -> io::Result<()> {
     if *watching {
         return Ok(());
     }
-    let event: &'static Event = Box::leak(Box::new(Event::new()?));
+    let doorbell: &'static Doorbell = Box::leak(Box::new(Doorbell::new()?));
+    let rings = PollSet::new()?;
+    rings.add(doorbell, RINGS, Report::EachRing)?;
     let wait = move || {
         loop {
-            event.wait();
-            os::write_to_stderr(dump().as_bytes());
+            if rings.wait_any(None, RINGS).key {
+                signal::write_to_stderr(dump().as_bytes());
+            }
         }
     };
     std::thread::Builder::new().name("upcall-dump".to_owned()).spawn(wait)?;
-    QUIT.store(ptr::from_ref(event).cast_mut(), Ordering::Release);
+    QUIT.store(ptr::from_ref(doorbell).cast_mut(), Ordering::Release);
     // SAFETY: the handler does one load and one system call.
     unsafe {
-        os::set_signal_handler(
+        signal::handle(
             libc::SIGQUIT,
             on_quit,
             libc::SA_RESTART | libc::SA_ONSTACK | libc::SA_SIGINFO,
@@ -63,12 +68,16 @@ pub fn dump_on_quit() -> io::Result<()> {
     Ok(())
 }
 
-static QUIT: AtomicPtr<Event> = AtomicPtr::new(ptr::null_mut());
+/// The number of the doorbell in the set that the kernel thread waits for.
+const RINGS: u64 = 0;
+
+/// Rung by the handler of the signal.
+static QUIT: AtomicPtr<Doorbell> = AtomicPtr::new(ptr::null_mut());
 
 extern "C" fn on_quit(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: stored before the handler was installed, and never freed.
-    if let Some(event) = unsafe { QUIT.load(Ordering::Acquire).as_ref() } {
-        event.tell();
+    if let Some(doorbell) = unsafe { QUIT.load(Ordering::Acquire).as_ref() } {
+        doorbell.notify();
     }
 }
 

@@ -106,8 +106,6 @@ mod local;
 mod mutex;
 #[cfg(not(loom))]
 mod once;
-#[cfg(not(loom))]
-mod os;
 #[cfg(all(not(loom), any(miri, upcall_kernel_threads)))]
 mod outside;
 #[cfg(not(loom))]

@@ -11,13 +11,14 @@
 //! stacks of kernel threads, or the program's own), or death by SIGSEGV where it happened, so that
 //! a core file shows the place.
 
-use crate::os::{self, PAGE};
 use crate::record::Rec;
 use crate::vp::here;
 use crate::{spawn, stack};
 use std::fmt::Write;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use upcall_os::pages::PAGE;
+use upcall_os::signal;
 
 /// What handled the signal before; set once, before the handler is installed.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
@@ -27,17 +28,17 @@ static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut())
 pub(crate) fn watch() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        let Ok(before) = os::signal_action(libc::SIGSEGV) else { return };
+        let Ok(before) = signal::action(libc::SIGSEGV) else { return };
         BEFORE.store(Box::into_raw(Box::new(before)), Ordering::Release);
         let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
         // SAFETY: the handler does only what a signal handler may: it reads memory that is never
         // freed, writes to its own frame and to standard error, and hands on.
-        let _ = unsafe { os::set_signal_handler(libc::SIGSEGV, on_fault, flags) };
+        let _ = unsafe { signal::handle(libc::SIGSEGV, on_fault, flags) };
     });
 }
 
 extern "C" fn on_fault(
-    signal: libc::c_int,
+    number: libc::c_int,
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
@@ -53,7 +54,7 @@ extern "C" fn on_fault(
     // SAFETY: set once, before this handler was installed, and never freed.
     let before = unsafe { BEFORE.load(Ordering::Acquire).as_ref() };
     // SAFETY: as the kernel passed them, to the handler that would have had them.
-    unsafe { os::hand_on(signal, info, context, before) };
+    unsafe { signal::hand_on(number, info, context, before) };
 }
 
 /// Whether `address` lies in the guard page of the thread's stack.
@@ -90,7 +91,7 @@ fn tell(rec: Rec) {
             "\na handler (thread number {number}) has overflowed its stack of {size} KiB; give handlers more: \
              upcall::Server::stack_size, or upcall::thread::Processors::work_stack_size"
         );
-        return os::write_to_stderr(&line.bytes[..line.used]);
+        return signal::write_to_stderr(&line.bytes[..line.used]);
     }
     let name = rec.extra().and_then(|extra| extra.name());
     // A line does not fail.
@@ -102,5 +103,5 @@ fn tell(rec: Rec) {
         line,
         " has overflowed its stack of {size} KiB; give it more: upcall::thread::Builder::stack_size, or Processors::stack_size for all threads"
     );
-    os::write_to_stderr(&line.bytes[..line.used]);
+    signal::write_to_stderr(&line.bytes[..line.used]);
 }

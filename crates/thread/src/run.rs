@@ -4,7 +4,6 @@ use crate::dump::Wanted;
 use crate::fresh::Fresh;
 use crate::idle::{Idle, SpinThenPark};
 use crate::kernel;
-use crate::os;
 use crate::shared::{Group, Shared};
 use crate::stack;
 use crate::sync::{Apart, Fences};
@@ -18,6 +17,7 @@ use std::sync::atomic::AtomicU64;
 #[cfg(any(miri, upcall_kernel_threads))]
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+use upcall_os::{membarrier, processor};
 
 /// Runs `body` as the first thread on as many virtual processors as the process may use processors.
 ///
@@ -129,7 +129,7 @@ impl Processors {
             return Ok(run_outside(body));
         }
         let group = self.group(count)?;
-        let affinity = (!self.cpus.is_empty()).then(os::affinity).transpose()?;
+        let affinity = (!self.cpus.is_empty()).then(processor::Processors::allowed).transpose()?;
         let stoppers = self.start_others(group)?;
         let first = match pin(&self.cpus, 0) {
             Ok(()) => Ok(run_first(group, body)),
@@ -141,7 +141,7 @@ impl Processors {
             let _ = processor.join();
         }
         if let Some(before) = affinity {
-            os::set_affinity(&before)?;
+            before.confine()?;
         }
         first.map(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic)))
     }
@@ -237,7 +237,13 @@ fn pin(cpus: &[usize], index: usize) -> io::Result<()> {
         return Ok(());
     }
     let cpu = cpus[index % cpus.len()];
-    os::set_affinity(&os::only(cpu)?).map_err(|error| {
+    if cpu >= processor::MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("processor {cpu} is beyond the kernel's limit"),
+        ));
+    }
+    processor::Processors::only(cpu).confine().map_err(|error| {
         io::Error::new(
             error.kind(),
             format!("cannot pin virtual processor {index} to processor {cpu}: {error}"),
@@ -247,7 +253,7 @@ fn pin(cpus: &[usize], index: usize) -> io::Result<()> {
 
 fn fences() -> Fences {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
-    if *REGISTERED.get_or_init(os::register_membarrier) {
+    if *REGISTERED.get_or_init(membarrier::register_for_this_process) {
         Fences::Asymmetric
     } else {
         Fences::Symmetric

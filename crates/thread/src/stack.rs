@@ -34,13 +34,13 @@
 
 use crate::beacon;
 use crate::link::Lifo;
-use crate::os::{self, PAGE};
 use crate::record::{Rec, Record};
 use std::collections::{TryReserveError, VecDeque};
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use upcall_os::pages::{self, PAGE};
 
 /// The usable bytes of the smallest class.
 const SMALLEST: usize = 16 * 1024;
@@ -318,7 +318,7 @@ fn cool(rec: Rec) -> (Bottom, u8) {
     let (bottom, colour) = (rec.bottom.get(), rec.colour.get());
     // SAFETY: the slot is free, so nobody relies on what its stack or its record holds; a stale
     // ticket finds zero.
-    unsafe { os::discard(bottom, usable(rec.class.get())) };
+    unsafe { pages::discard(bottom, usable(rec.class.get())) };
     (Bottom(bottom), colour)
 }
 
@@ -354,7 +354,7 @@ impl Class {
                 format!("no memory to list {count} stacks of {} bytes", usable(class)),
             )
         })?;
-        let base = os::map(count * slot).map_err(|error| {
+        let base = pages::reserve(count * slot).map_err(|error| {
             io::Error::new(
                 error.kind(),
                 format!("no address space for {count} stacks of {} bytes: {error}", usable(class)),
@@ -375,7 +375,7 @@ fn guard(bottom: Bottom) -> io::Result<()> {
     let page = bottom.0.wrapping_sub(PAGE);
     if !NO_GUARDS.load(Ordering::Relaxed) {
         // SAFETY: the page below a slot's usable part is the slot's own and used by nothing.
-        match unsafe { os::install_guard(page) } {
+        match unsafe { pages::install_guard(page) } {
             Ok(()) => return Ok(()),
             // A lack of memory may be over the next time.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN)) => {}
@@ -383,7 +383,7 @@ fn guard(bottom: Bottom) -> io::Result<()> {
         }
     }
     // SAFETY: as above.
-    unsafe { os::protect(page) }.map_err(|error| {
+    unsafe { pages::protect(page) }.map_err(|error| {
         io::Error::new(
             error.kind(),
             format!(
@@ -417,7 +417,7 @@ pub(crate) unsafe fn cool_below(rec: Rec, sp: *mut u8) {
     if bytes > 0 {
         // SAFETY: the range lies between the stack's bottom and all of its frames, by the caller's
         // promise.
-        unsafe { os::discard(bottom, bytes) };
+        unsafe { pages::discard(bottom, bytes) };
     }
 }
 
@@ -516,28 +516,5 @@ mod tests {
             "the oldest went first, and its memory with it"
         );
         assert!(!wants_trim(), "and nothing is left to do");
-    }
-
-    #[test]
-    fn both_kinds_of_guard_can_be_set() {
-        let page = os::map(4 * PAGE).unwrap();
-        // SAFETY: the first page of a fresh mapping.
-        unsafe { os::protect(page.as_ptr()) }.unwrap();
-        let mut reachable = 0_u8;
-        let me = std::process::id() as libc::pid_t;
-        let read = |from: *mut u8, into: *mut u8| {
-            let local = libc::iovec { iov_base: into.cast(), iov_len: 1 };
-            let remote = libc::iovec { iov_base: from.cast(), iov_len: 1 };
-            // SAFETY: two live vectors of one byte each; for a bad address the kernel returns an
-            // error.
-            unsafe { libc::process_vm_readv(me, &raw const local, 1, &raw const remote, 1, 0) }
-        };
-        assert_eq!(read(page.as_ptr(), &raw mut reachable), -1);
-        let second = page.as_ptr().wrapping_add(PAGE);
-        assert_eq!(read(second, &raw mut reachable), 1);
-        // SAFETY: the second page of a fresh mapping.
-        if unsafe { os::install_guard(second) }.is_ok() {
-            assert_eq!(read(second, &raw mut reachable), -1);
-        }
     }
 }

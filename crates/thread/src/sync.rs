@@ -12,6 +12,9 @@ pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence,
 };
 
+#[cfg(not(loom))]
+use upcall_os::futex;
+
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence,
@@ -42,7 +45,12 @@ impl Fences {
         fence(Ordering::SeqCst);
         #[cfg(not(loom))]
         if self == Fences::Asymmetric {
-            crate::os::membarrier();
+            let fenced = upcall_os::membarrier::in_this_process();
+            assert!(
+                fenced.is_ok(),
+                "membarrier worked when it was registered and fails now: {fenced:?}; a filter that \
+                 was installed since has to permit it"
+            );
         }
     }
 }
@@ -133,12 +141,13 @@ impl Futex {
     /// Blocks the kernel thread while the word holds `expected`, at most until `deadline`. May
     /// return early.
     pub(crate) fn wait(&self, expected: u32, deadline: Option<std::time::Instant>) {
-        crate::os::futex_wait(&self.word, expected, deadline);
+        let left = deadline.map(|at| at.saturating_duration_since(std::time::Instant::now()));
+        futex::wait(&self.word, expected, futex::Scope::Private, left);
     }
 
     /// Wakes the kernel thread that waits on the word, if one does.
     pub(crate) fn wake(&self) {
-        crate::os::futex_wake(&self.word);
+        futex::wake(&self.word, 1, futex::Scope::Private);
     }
 }
 

@@ -28,7 +28,6 @@ use crate::beacon::Post;
 use crate::fresh::Pop;
 use crate::idle::{Found, Idle};
 use crate::link::Fifo;
-use crate::os;
 use crate::overflow;
 use crate::record::{Cause, Rec, Record, State};
 use crate::shared::{self, Group, Shared};
@@ -43,6 +42,7 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+use upcall_os::signal::SignalStack;
 
 thread_local! {
     static HERE: Cell<Option<&'static Vp>> = const { Cell::new(None) };
@@ -83,7 +83,7 @@ pub struct Vp {
     announced: Cell<bool>,
     pub(crate) hunger: Hunger,
     /// Where the handler of an overflow runs, if the kernel thread had no such stack.
-    signal_stack: Cell<Option<os::SignalStack>>,
+    signal_stack: Cell<Option<SignalStack>>,
     not_send: PhantomData<*const ()>,
 }
 
@@ -137,7 +137,7 @@ impl Vp {
             idle: Cell::new(false),
             announced: Cell::new(false),
             hunger: Hunger::default(),
-            signal_stack: Cell::new(os::SignalStack::provide()),
+            signal_stack: Cell::new(SignalStack::provide()),
             not_send: PhantomData,
         }));
         root.set_home(Some(shared));
