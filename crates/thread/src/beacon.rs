@@ -14,9 +14,8 @@
 //! A record with number 0 is no thread's. All three are chains of things that are never freed.
 
 use crate::extra::Extra;
-use crate::record::{Rec, Record};
-use crate::shared::Shared;
-use crate::stack;
+use crate::record::{Home, HomeAddress, Rec, Record};
+use crate::slot::{self, record_at};
 use std::cell::Cell;
 use std::mem::offset_of;
 use std::ptr;
@@ -87,7 +86,7 @@ pub(crate) struct Post {
     tid: AtomicU32,
     index: u32,
     /// For this process itself.
-    pub(crate) shared: &'static Shared,
+    pub(crate) home: HomeAddress,
 }
 
 #[used]
@@ -102,8 +101,8 @@ static BEACON: Beacon = Beacon {
     layout: Layout {
         guard: PAGE as u32,
         record: size_of::<Record>() as u32,
-        colours: stack::COLOURS as u32,
-        colour_step: stack::COLOUR_STEP as u32,
+        colours: slot::COLOURS as u32,
+        colour_step: slot::COLOUR_STEP as u32,
         stack_pointer: offset_of!(Record, sp) as u32,
         home: Record::HOME_OFFSET as u32,
         blocking: Record::BLOCKING_OFFSET as u32,
@@ -113,7 +112,7 @@ static BEACON: Beacon = Beacon {
         extra: Record::EXTRA_OFFSET as u32,
         bottom: offset_of!(Record, bottom) as u32,
         name: Extra::NAME_OFFSET as u32,
-        index: crate::shared::INDEX_OFFSET as u32,
+        index: offset_of!(Home, index) as u32,
     },
 };
 
@@ -151,14 +150,14 @@ pub(crate) fn add_kernel_record(record: Rec) {
 }
 
 impl Post {
-    pub(crate) fn new(shared: &'static Shared, root: Rec) -> Self {
+    pub(crate) fn new(home: HomeAddress, index: usize, root: Rec) -> Self {
         let tid = AtomicU32::new(upcall_os::processor::thread_id());
         Self {
             next: Cell::new(ptr::null()),
             current: Cell::new(root),
             tid,
-            index: shared.index as u32,
-            shared,
+            index: index as u32,
+            home,
         }
     }
 
@@ -204,13 +203,11 @@ pub(crate) fn records() -> impl Iterator<Item = Rec> {
 }
 
 impl Slab {
-    fn record(&self, slot: usize) -> Rec {
-        let colour = (slot % stack::COLOURS) * stack::COLOUR_STEP;
-        let at = self
-            .base
-            .wrapping_add(slot * self.slot + PAGE + self.usable - size_of::<Record>() - colour);
+    fn record(&self, number: usize) -> Rec {
+        let bottom = self.base.wrapping_add(number * self.slot + PAGE).cast_mut();
+        let at = record_at(bottom, number % slot::COLOURS, self.usable);
         // SAFETY: inside of a slot, which is never unmapped, and where its record lies; all zero,
         // which is a valid one, if the slot was never used.
-        unsafe { &*at.cast() }
+        unsafe { &*at }
     }
 }

@@ -6,9 +6,10 @@
 //! result stay in the frame of the thread that waits for it, so nothing is allocated and borrowing
 //! is allowed.
 
+use crate::current::Me;
 use crate::record::Cause;
 use crate::vp::here;
-use crate::waiter::{Me, Published, Wait, wait};
+use crate::waiter::{Published, Wait, wait};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;

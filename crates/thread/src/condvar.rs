@@ -5,11 +5,12 @@
 //! `vp`). A notifier that draws the right to wake in vain, because the waiter's deadline was first,
 //! goes on to the next one: no notification is used up by a thread that had given up.
 
+use crate::current::Me;
 use crate::deadline::{Bound, after, deadline_of};
 use crate::list::{Node, Taken, WaitList};
 use crate::mutex::{Mutex, MutexGuard};
 use crate::record::Cause;
-use crate::waiter::{Ended, Me, Published, Wait, Waited, wait};
+use crate::waiter::{Ended, Published, Wait, Waited, wait};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;

@@ -9,10 +9,9 @@
 //! waits that begin while another thread of the same processor, in the middle of a panic, waits in
 //! a destructor.
 
+use crate::current::{Me, current_record};
 use crate::extra::Extra;
 use crate::record::Rec;
-use crate::thread::current_record;
-use crate::waiter::Me;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};

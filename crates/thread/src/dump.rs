@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::fmt::Write;
 use std::io;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
+use std::sync::atomic::{AtomicPtr, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use upcall_os::doorbell::Doorbell;
@@ -81,19 +81,6 @@ extern "C" fn on_quit(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_v
     }
 }
 
-/// On each processor: whether its threads are wanted.
-#[derive(Debug, Default)]
-pub(crate) struct Wanted {
-    wanted: AtomicBool,
-}
-
-impl Wanted {
-    #[inline(always)]
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
-    }
-}
-
 /// What processors have answered.
 static ANSWERS: Mutex<Vec<Answer>> = Mutex::new(Vec::new());
 static ANSWERED: Condvar = Condvar::new();
@@ -119,14 +106,15 @@ fn answers() -> MutexGuard<'static, Vec<Answer>> {
 /// Asks all processors, and puts down what they answer.
 fn dump() -> String {
     answers().clear();
-    let processors: Vec<_> =
-        beacon::processors().filter_map(|post| Some((post.shared, post.tid()?))).collect();
+    let processors: Vec<_> = beacon::processors()
+        .filter_map(|post| Some((Shared::at(post.home), post.tid()?)))
+        .collect();
     for (shared, _) in &processors {
-        shared.dump.wanted.store(true, Ordering::SeqCst);
+        shared.dump_wanted.store(true, Ordering::SeqCst);
         // As `Shared::post`: the processor's last look before it sleeps finds the flag, or we find
         // it asleep.
         fence(Ordering::SeqCst);
-        shared.idle.unpark(shared.index);
+        shared.idle.unpark(shared.index());
     }
     let until = Instant::now() + PATIENCE;
     let mut answers = answers();
@@ -150,8 +138,8 @@ fn dump() -> String {
     // Writing to a string does not fail.
     let _ = writeln!(text, "\nuser-level threads of process {}:", std::process::id());
     for &(shared, tid) in processors.iter().rev() {
-        shared.dump.wanted.store(false, Ordering::Relaxed);
-        let _ = write!(text, "\nvirtual processor {} (kernel thread {tid})", shared.index);
+        shared.dump_wanted.store(false, Ordering::Relaxed);
+        let _ = write!(text, "\nvirtual processor {} (kernel thread {tid})", shared.index());
         match answers.iter().find(|answer| ptr::eq(answer.of, shared)) {
             None => {
                 let _ = writeln!(
@@ -247,7 +235,7 @@ std::thread_local! {
 impl Vp {
     #[inline(always)]
     pub(crate) fn dump_if_wanted(&self) {
-        if self.shared.dump.is_wanted() && self.has_room() {
+        if self.shared.is_dump_wanted() && self.has_room() {
             self.dump();
         }
     }
@@ -263,7 +251,7 @@ impl Vp {
     /// Whether an idle processor should go to a worker's stack, since the one that it idles on has
     /// no room for the dump that is wanted.
     pub(crate) fn dump_wants_a_stack(&self) -> bool {
-        self.shared.dump.is_wanted()
+        self.shared.is_dump_wanted()
             && self.current().state.get().cause != Cause::Work
             && self.group.work_stack_size >= 2 * ROOM
             && !self.has_room()
@@ -272,12 +260,12 @@ impl Vp {
     /// Answers for the threads of this processor.
     #[cold]
     fn dump(&self) {
-        self.shared.dump.wanted.store(false, Ordering::Relaxed);
+        self.shared.dump_wanted.store(false, Ordering::Relaxed);
         // One that has ended may be taken for another thread, on another processor, at any time.
         // `word` first: see `spawn::begin`.
         let lives = |rec: &Rec| {
             rec.word.load(Ordering::Acquire) & DONE == 0
-                && rec.lives_on(self.shared)
+                && self.shared.is_home_of(rec)
                 && rec.id.get() != 0
         };
         let mine = beacon::records().filter(lives);

@@ -1,7 +1,7 @@
 //! What few threads have, outside of the record so that the others do not pay for it: a name, a
 //! deadline, locals, floating-point control words.
 
-use crate::local::Locals;
+use crate::locals::Locals;
 use std::cell::Cell;
 use std::mem::offset_of;
 use std::time::Instant;

@@ -6,8 +6,8 @@
 
 use crate::beacon;
 use crate::extra::Extra;
+use crate::number;
 use crate::record::{Cause, REF, Rec, Record, State};
-use crate::shared::draw_numbers;
 use crate::waiter::{Ended, Published, Ticket, Wait, publish_wait};
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -29,7 +29,8 @@ impl Drop for Mine {
             ENDING.set(None);
         }
         if self.0.release() {
-            crate::spawn::reuse(self.0);
+            self.0.retire();
+            reuse(self.0);
         }
     }
 }
@@ -59,6 +60,31 @@ pub(crate) fn fresh_record() -> Rec {
     })
 }
 
+/// A record for a thread to be, with room for its packet.
+#[cfg(any(miri, upcall_kernel_threads))]
+pub(crate) fn record_with_packet(layout: std::alloc::Layout) -> Rec {
+    let rec = fresh_record();
+    // SAFETY: a packet has a size: the place of the result.
+    let packet = unsafe { std::alloc::alloc(layout) };
+    if packet.is_null() {
+        std::alloc::handle_alloc_error(layout);
+    }
+    rec.packet.set(packet);
+    rec
+}
+
+/// The record is reused; its packet, if it had one, is not.
+#[cfg(any(miri, upcall_kernel_threads))]
+fn free_packet(rec: Rec) {
+    let packet = rec.packet.replace(std::ptr::null_mut());
+    if !packet.is_null() {
+        let table = rec.table.get().expect("a packet comes with its table");
+        // SAFETY: allocated by `record_with_packet` with this layout; closure and result are gone, and
+        // no reader is left.
+        unsafe { std::alloc::dealloc(packet, table.layout) };
+    }
+}
+
 /// Makes `rec` the calling kernel thread's, which has none yet.
 #[cfg(any(miri, upcall_kernel_threads))]
 pub(crate) fn adopt(rec: Rec) {
@@ -74,7 +100,7 @@ fn take() -> Rec {
     let rec = fresh_record();
     rec.word.store(REF, Ordering::Relaxed);
     rec.token.store(0, Ordering::Relaxed);
-    rec.id.set(draw_numbers(1));
+    rec.id.set(number::draw());
     if let Some(name) = std::thread::current().name() {
         rec.extra_or_new(|| Extra::named(name.into()));
     }
@@ -84,7 +110,7 @@ fn take() -> Rec {
 /// The last reference to a kernel thread's record is gone.
 pub(crate) fn reuse(rec: Rec) {
     #[cfg(any(miri, upcall_kernel_threads))]
-    crate::outside::free_packet(rec);
+    free_packet(rec);
     free().push(rec);
 }
 

@@ -91,6 +91,8 @@ mod channel;
 #[cfg(not(loom))]
 mod condvar;
 #[cfg(not(loom))]
+mod current;
+#[cfg(not(loom))]
 mod deadline;
 #[cfg(not(loom))]
 mod dump;
@@ -103,7 +105,11 @@ mod kernel;
 #[cfg(not(loom))]
 mod local;
 #[cfg(not(loom))]
+mod locals;
+#[cfg(not(loom))]
 mod mutex;
+#[cfg(not(loom))]
+mod number;
 #[cfg(not(loom))]
 mod once;
 #[cfg(all(not(loom), any(miri, upcall_kernel_threads)))]
@@ -112,6 +118,8 @@ mod outside;
 mod overflow;
 #[cfg(not(loom))]
 mod record;
+#[cfg(not(loom))]
+mod recycle;
 #[cfg(not(loom))]
 mod run;
 #[cfg(not(loom))]
@@ -122,6 +130,8 @@ mod scope;
 mod semaphore;
 #[cfg(not(loom))]
 mod shared;
+#[cfg(not(loom))]
+mod slot;
 #[cfg(not(loom))]
 mod spawn;
 #[cfg(not(loom))]
@@ -157,7 +167,8 @@ pub use self::{
     deadline::{DeadlinePassed, calls_end, deadline, with_calls_that_end, with_deadline},
     dump::dump_on_quit,
     idle::{Found, Idle, SpinThenPark},
-    local::{AccessError, LocalKey},
+    local::LocalKey,
+    locals::AccessError,
     mutex::{Mutex, MutexGuard},
     once::{LazyLock, Once, OnceLock},
     parker::Parker,

@@ -4,8 +4,9 @@
 //! processor share it. These are for threads of both kinds: on a virtual processor the user-level
 //! thread has its own, elsewhere the kernel thread.
 
+use crate::current::current_record;
 use crate::extra::Extra;
-use crate::thread::current_record;
+use crate::locals::{AccessError, Local};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -49,32 +50,6 @@ pub struct LocalKey<T: 'static> {
     make: fn() -> T,
     /// Its place in each thread's values plus one; 0 until the first use.
     place: AtomicUsize,
-}
-
-/// The value was dropped already: its thread is ending.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AccessError;
-
-impl fmt::Display for AccessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a thread's own value was used after it had been dropped: do not use it in the drop of another one")
-    }
-}
-
-impl std::error::Error for AccessError {}
-
-/// The values of one thread.
-#[derive(Default)]
-pub(crate) struct Locals {
-    values: RefCell<Vec<Local>>,
-}
-
-#[derive(Default)]
-enum Local {
-    #[default]
-    Unused,
-    Value(Box<dyn Any>),
-    Dropped,
 }
 
 static PLACES: AtomicUsize = AtomicUsize::new(0);
@@ -186,37 +161,5 @@ impl<T: 'static> LocalKey<RefCell<T>> {
 impl<T> fmt::Debug for LocalKey<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocalKey").finish_non_exhaustive()
-    }
-}
-
-impl Locals {
-    fn find<T: 'static>(&self, place: usize) -> Result<Option<*const T>, AccessError> {
-        match self.values.borrow().get(place) {
-            Some(Local::Value(value)) => {
-                Ok(Some(value.downcast_ref::<T>().expect("a place is of one key")))
-            }
-            Some(Local::Dropped) => Err(AccessError),
-            Some(Local::Unused) | None => Ok(None),
-        }
-    }
-
-    /// What was in the place before; to be dropped by the caller, when the values are not borrowed.
-    #[must_use]
-    fn put(&self, place: usize, value: Local) -> Local {
-        let mut values = self.values.borrow_mut();
-        if values.len() <= place {
-            values.resize_with(place + 1, Local::default);
-        }
-        std::mem::replace(&mut values[place], value)
-    }
-
-    /// The thread ends: drops its values, those too that are made by the drop of others.
-    pub(crate) fn end(&self) {
-        loop {
-            let last =
-                self.values.borrow().iter().rposition(|local| matches!(local, Local::Value(_)));
-            let Some(place) = last else { return };
-            drop(self.put(place, Local::Dropped));
-        }
     }
 }

@@ -7,24 +7,12 @@
 //! itself, which has its models.
 
 use crate::kernel;
+use crate::number;
 use crate::record::{REF, Rec, State, Table};
-use crate::shared::draw_numbers;
 use crate::spawn::{leave_result, say_done};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::io;
-use std::sync::atomic::Ordering;
-
-/// A record for a thread to be, with room for its packet.
-pub(crate) fn prepare(layout: Layout) -> Rec {
-    let rec = kernel::fresh_record();
-    // SAFETY: a packet has a size: the place of the result.
-    let packet = unsafe { alloc(layout) };
-    if packet.is_null() {
-        handle_alloc_error(layout);
-    }
-    rec.packet.set(packet);
-    rec
-}
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Starts the thread whose record and packet have been filled.
 pub(crate) fn start(rec: Rec, table: &'static Table, stack_size: Option<usize>) -> io::Result<()> {
@@ -32,7 +20,7 @@ pub(crate) fn start(rec: Rec, table: &'static Table, stack_size: Option<usize>) 
     rec.token.store(0, Ordering::Relaxed);
     rec.state.set(State::RUNS);
     rec.has_result.set(false);
-    rec.id.set(draw_numbers(1));
+    rec.id.set(number::draw());
     let mut builder = std::thread::Builder::new();
     if let Some(size) = stack_size {
         builder = builder.stack_size(size);
@@ -51,13 +39,18 @@ pub(crate) fn start(rec: Rec, table: &'static Table, stack_size: Option<usize>) 
     Ok(())
 }
 
-/// The record is reused; its packet, if it had one, is not.
-pub(crate) fn free_packet(rec: Rec) {
-    let packet = rec.packet.replace(std::ptr::null_mut());
-    if !packet.is_null() {
-        let table = rec.table.get().expect("a packet comes with its table");
-        // SAFETY: allocated by `prepare` with this layout; closure and result are gone, and so is
-        // whoever could look.
-        unsafe { dealloc(packet, table.layout) };
-    }
+/// Runs `body`: the caller is a kernel thread already.
+pub(crate) fn run<T>(body: impl FnOnce() -> T) -> T {
+    RUNNING.fetch_add(1, Ordering::Relaxed);
+    let outcome = catch_unwind(AssertUnwindSafe(body));
+    RUNNING.fetch_sub(1, Ordering::Relaxed);
+    outcome.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Number of calls of [`run`] that have not returned.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns `true` if threads may be spawned: a call of [`run`] has not returned.
+pub(crate) fn is_running() -> bool {
+    RUNNING.load(Ordering::Relaxed) > 0
 }

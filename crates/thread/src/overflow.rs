@@ -12,8 +12,8 @@
 //! a core file shows the place.
 
 use crate::record::Rec;
+use crate::slot;
 use crate::vp::here;
-use crate::{spawn, stack};
 use std::fmt::Write;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -83,8 +83,8 @@ impl Write for Line {
 fn tell(rec: Rec) {
     let mut line = Line { bytes: [0; 512], used: 0 };
     let number = rec.id.get();
-    let size = stack::size(rec) / 1024;
-    if spawn::is_worker(rec) {
+    let size = slot::size(rec) / 1024;
+    if rec.is_worker() {
         // A line does not fail.
         let _ = writeln!(
             line,

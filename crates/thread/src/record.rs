@@ -21,10 +21,9 @@
 
 use crate::extra::Extra;
 use crate::link::Linked;
-use crate::shared::Shared;
 use crate::sync::Futex;
 use std::cell::Cell;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// A thread, as the scheduler knows it.
@@ -38,13 +37,13 @@ pub(crate) struct Record {
     /// The processor, when it switches away from the thread.
     pub(crate) sp: Cell<*mut u8>,
     /// The processor that starts the thread, once; null before, and for a kernel thread.
-    home: AtomicPtr<Shared>,
+    home: AtomicPtr<Home>,
     /// References in units of `REF`, and the flags below.
     pub(crate) word: AtomicU64,
     /// The joiner, before it sets `JOINING`.
     pub(crate) joiner: AtomicPtr<Record>,
     /// The spawner: what the thread runs, and what else depends on the types of closure and
-    /// result.
+    /// result. None for a worker, which runs outside work.
     pub(crate) table: Cell<Option<&'static Table>>,
     /// The spawner: where closure and result are; the result comes first.
     pub(crate) packet: Cell<*mut u8>,
@@ -84,6 +83,31 @@ pub(crate) struct Record {
 }
 
 const _: () = assert!(size_of::<Record>() == 128);
+
+/// What a record knows of the processor that its thread belongs to. It is the beginning of what
+/// other kernel threads know of that processor: see [`Shared`](crate::shared::Shared).
+#[repr(C)]
+pub(crate) struct Home {
+    pub(crate) index: usize,
+}
+
+/// The address of a home that is never freed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HomeAddress(NonNull<Home>);
+
+impl HomeAddress {
+    /// # Safety
+    /// `home` is the beginning of a `Shared` that is never freed, and may be used for all of it.
+    #[inline(always)]
+    pub(crate) unsafe fn new(home: NonNull<Home>) -> Self {
+        Self(home)
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(self) -> NonNull<Home> {
+        self.0
+    }
+}
 
 /// What depends on the types of a thread's closure and result.
 pub(crate) struct Table {
@@ -197,25 +221,15 @@ impl Record {
             bottom: Cell::new(ptr::null_mut()),
         }
     }
-    /// The processor that the thread belongs to.
+    /// The home of the thread, if it has one.
     #[inline(always)]
-    pub(crate) fn home(&self) -> Option<&'static Shared> {
-        let home = self.home.load(Ordering::Relaxed);
-        // SAFETY: `set_home` stored it from a `&'static Shared`, or it is null.
-        unsafe { home.as_ref() }
+    pub(crate) fn home(&self) -> Option<HomeAddress> {
+        NonNull::new(self.home.load(Ordering::Relaxed)).map(HomeAddress)
     }
 
     #[inline(always)]
-    pub(crate) fn set_home(&self, home: Option<&'static Shared>) {
-        self.home.store(
-            home.map_or(ptr::null_mut(), |h| ptr::from_ref(h).cast_mut()),
-            Ordering::Relaxed,
-        );
-    }
-
-    #[inline(always)]
-    pub(crate) fn lives_on(&self, shared: &'static Shared) -> bool {
-        ptr::eq(self.home.load(Ordering::Relaxed), shared)
+    pub(crate) fn set_home(&self, home: Option<HomeAddress>) {
+        self.home.store(home.map_or(ptr::null_mut(), |home| home.0.as_ptr()), Ordering::Relaxed);
     }
 
     /// The record's address, for the context switch.
@@ -245,13 +259,28 @@ impl Record {
 
     /// For whoever holds the last reference.
     #[inline(always)]
-    pub(crate) fn drop_extra(&self) {
+    fn drop_extra(&self) {
         if !self.extra.load(Ordering::Relaxed).is_null() {
             let extra = self.extra.swap(ptr::null_mut(), Ordering::Relaxed);
             // SAFETY: it came from a box, nobody else has a reference to the record, and it is
             // taken out once.
             drop(unsafe { Box::from_raw(extra) });
         }
+    }
+
+    /// Makes the record one of no thread, for those who list threads. The caller holds the last
+    /// reference.
+    #[inline(always)]
+    pub(crate) fn retire(&self) {
+        self.drop_extra();
+        self.set_home(None);
+        self.id.set(0);
+    }
+
+    /// Returns `true` if this thread is a worker: it has a stack of ours, and no spawner has given
+    /// it anything to run.
+    pub(crate) fn is_worker(&self) -> bool {
+        !self.bottom.get().is_null() && self.table.get().is_none()
     }
 
     pub(crate) fn acquire(&self) {

@@ -1,10 +1,11 @@
 //! Making kernel threads into virtual processors, and back.
 
-use crate::dump::Wanted;
 use crate::fresh::Fresh;
 use crate::idle::{Idle, SpinThenPark};
 use crate::kernel;
+use crate::record::Home;
 use crate::shared::{Group, Shared};
+use crate::slot;
 use crate::stack;
 use crate::sync::{Apart, Fences};
 use crate::vp::{Vp, here};
@@ -13,9 +14,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
-#[cfg(any(miri, upcall_kernel_threads))]
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc;
 use upcall_os::{membarrier, processor};
 
@@ -126,7 +125,7 @@ impl Processors {
         }
         #[cfg(any(miri, upcall_kernel_threads))]
         if count > 0 {
-            return Ok(run_outside(body));
+            return Ok(crate::outside::run(body));
         }
         let group = self.group(count)?;
         let affinity = (!self.cpus.is_empty()).then(processor::Processors::allowed).transpose()?;
@@ -150,18 +149,18 @@ impl Processors {
         let idle = self.idle.clone().unwrap_or_else(|| Arc::new(SpinThenPark::new(count)));
         let fences = if count > 1 { fences() } else { Fences::Asymmetric };
         let stack_size = self.stack_size.unwrap_or(stack::DEFAULT_STACK_SIZE);
-        let default_class = stack::class_for(stack_size, 0)?;
+        let default_class = slot::class_for(stack_size, 0)?;
         let work_stack_size =
             self.work_stack_size.unwrap_or(stack_size.max(stack::DEFAULT_WORK_STACK_SIZE));
-        let work_class = stack::class_for(work_stack_size, 0)?;
+        let work_class = slot::class_for(work_stack_size, 0)?;
         // What is refused is refused here, and not in the midst of a call.
         stack::probe(work_class)?;
         let member = |index| Shared {
-            index,
+            home: Home { index },
             idle: Arc::clone(&idle),
+            dump_wanted: AtomicBool::new(false),
             fresh: Fresh::new(fences),
             inbox: Apart::default(),
-            dump: Wanted::default(),
         };
         Ok(Box::leak(Box::new(Group {
             members: (0..count).map(member).collect(),
@@ -205,24 +204,6 @@ impl Processors {
         }
         Ok(started)
     }
-}
-
-/// See `outside`: threads are kernel threads, and the caller is one already.
-#[cfg(any(miri, upcall_kernel_threads))]
-fn run_outside<T>(body: impl FnOnce() -> T) -> T {
-    RUNNING.fetch_add(1, Ordering::Relaxed);
-    let outcome = catch_unwind(AssertUnwindSafe(body));
-    RUNNING.fetch_sub(1, Ordering::Relaxed);
-    outcome.unwrap_or_else(|panic| resume_unwind(panic))
-}
-
-#[cfg(any(miri, upcall_kernel_threads))]
-static RUNNING: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-
-/// Whether threads may be spawned: somebody is inside of `run`.
-#[cfg(any(miri, upcall_kernel_threads))]
-pub(crate) fn is_running() -> bool {
-    RUNNING.load(Ordering::Relaxed) > 0
 }
 
 fn run_first<T>(group: &'static Group, body: impl FnOnce() -> T) -> std::thread::Result<T> {

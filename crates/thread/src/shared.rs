@@ -1,34 +1,65 @@
 //! What others see of a virtual processor: its inbox, its threads that have not started, and the
 //! way to wake it.
 
-use crate::dump::Wanted;
 use crate::fresh::Fresh;
 use crate::idle::Idle;
 use crate::inbox::Inbox;
-use crate::record::{Rec, Record};
+use crate::record::{Home, HomeAddress, Rec, Record};
 use crate::sync::{Apart, Fences};
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The part of a virtual processor that other kernel threads touch.
+/// The part of a virtual processor that other kernel threads touch. It begins with what the
+/// processor's records know of it.
+#[repr(C)]
 pub(crate) struct Shared {
-    pub(crate) index: usize,
+    pub(crate) home: Home,
     pub(crate) idle: Arc<dyn Idle>,
+    /// A list of its threads is wanted: see `dump`.
+    pub(crate) dump_wanted: AtomicBool,
     pub(crate) fresh: Fresh<Record>,
     pub(crate) inbox: Apart<Inbox<Record>>,
-    pub(crate) dump: Wanted,
 }
 
-/// Where a processor's index lies in `Shared`, for those who look from outside.
-pub(crate) const INDEX_OFFSET: usize = std::mem::offset_of!(Shared, index);
-
 impl Shared {
+    /// Which processor this is, from 0.
+    #[inline(always)]
+    pub(crate) fn index(&self) -> usize {
+        self.home.index
+    }
+
+    /// What records call this processor by.
+    #[inline(always)]
+    pub(crate) fn address(&'static self) -> HomeAddress {
+        // SAFETY: this begins with a home, by `repr(C)`, and lives as long as the process.
+        unsafe { HomeAddress::new(NonNull::from(self).cast()) }
+    }
+
+    /// The processor that records call by `home`.
+    #[inline(always)]
+    pub(crate) fn at(home: HomeAddress) -> &'static Self {
+        // SAFETY: only `address` makes them, from such a reference.
+        unsafe { home.get().cast().as_ref() }
+    }
+
+    /// Returns `true` if the thread of `rec` belongs to this processor.
+    #[inline(always)]
+    pub(crate) fn is_home_of(&'static self, rec: Rec) -> bool {
+        rec.home() == Some(self.address())
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_dump_wanted(&self) -> bool {
+        self.dump_wanted.load(Ordering::Relaxed)
+    }
+
     /// Another kernel thread makes a thread of this processor ready. See `parker` for why the wake
     /// is not lost.
     pub(crate) fn post(&self, rec: Rec) {
         if self.inbox.push(rec) {
             std::sync::atomic::fence(Ordering::SeqCst);
-            self.idle.unpark(self.index);
+            self.idle.unpark(self.index());
         }
     }
 }
@@ -66,15 +97,4 @@ impl Group {
             hungry = before & !bit;
         }
     }
-}
-
-/// Numbers that are never used twice in the life of the process.
-/// The first few are words of their own in `Record::ticket` and `Record::token`.
-static NUMBERS: AtomicU64 = AtomicU64::new(16);
-/// How many numbers a processor draws at once.
-pub(crate) const NUMBER_BLOCK: u64 = 4096;
-
-/// The first of `count` fresh numbers.
-pub(crate) fn draw_numbers(count: u64) -> u64 {
-    NUMBERS.fetch_add(count, Ordering::Relaxed)
 }

@@ -8,16 +8,17 @@
 //! unless a [`Thread`] names it; for a joiner on another processor it is a second locked operation.
 
 use crate::arch;
+use crate::current::Me;
 use crate::deadline::{Bound, after};
 use crate::extra::Extra;
-use crate::kernel;
 use crate::link::{from_raw, to_raw};
 use crate::list::Waits;
 use crate::record::{Cause, DETACHED, DONE, JOINING, REF, Rec, State, Table};
-use crate::stack;
+use crate::recycle::reuse;
+use crate::slot;
 use crate::thread::Thread;
 use crate::vp::{Vp, here};
-use crate::waiter::{Ended, Me, Published, Wait, wait};
+use crate::waiter::{Ended, Published, Wait, wait};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -140,8 +141,8 @@ where
     T: Send,
 {
     #[cfg(any(miri, upcall_kernel_threads))]
-    if crate::run::is_running() {
-        let rec = crate::outside::prepare(std::alloc::Layout::new::<Packet<F, T>>());
+    if crate::outside::is_running() {
+        let rec = crate::kernel::record_with_packet(std::alloc::Layout::new::<Packet<F, T>>());
         let packet = rec.packet.get().cast();
         fill(rec, packet, wish.name, body);
         return crate::outside::start(rec, Packet::<F, T>::TABLE, wish.stack_size)
@@ -149,9 +150,9 @@ where
     }
     let Some(vp) = here() else { return Err(off_processor()) };
     let class = match wish.stack_size {
-        None if Packet::<F, T>::SIZE <= stack::ORDINARY_PACKET => vp.group.default_class,
-        None => stack::class_for(vp.group.stack_size, Packet::<F, T>::SIZE)?,
-        Some(size) => stack::class_for(size, Packet::<F, T>::SIZE)?,
+        None if Packet::<F, T>::SIZE <= slot::ORDINARY_PACKET => vp.group.default_class,
+        None => slot::class_for(vp.group.stack_size, Packet::<F, T>::SIZE)?,
+        Some(size) => slot::class_for(size, Packet::<F, T>::SIZE)?,
     };
     let rec = vp.stacks.take(class)?;
     let packet = place(rec, Packet::<F, T>::ALIGN);
@@ -160,7 +161,7 @@ where
     if wish.owns_control {
         rec.extra_or_new(Extra::default).control.set(arch::CONTROL);
     }
-    begin(vp, rec, packet.cast(), 2 * REF);
+    begin(vp, rec, packet.cast(), 2 * REF, enter);
     vp.add_fresh(rec);
     Ok(JoinHandle { rec, returns: PhantomData })
 }
@@ -190,12 +191,12 @@ fn off_processor() -> io::Error {
 /// Room for a `P` below the record.
 #[inline(always)]
 fn place<P>(rec: Rec, align: usize) -> *mut P {
-    stack::top(rec).wrapping_sub(size_of::<P>()).map_addr(|a| a & !(align - 1)).cast()
+    slot::top(rec).wrapping_sub(size_of::<P>()).map_addr(|a| a & !(align - 1)).cast()
 }
 
 /// Fills what every thread's record needs before it starts.
 #[inline(always)]
-fn begin(vp: &Vp, rec: Rec, packet: *mut u8, word: u64) {
+fn begin(vp: &Vp, rec: Rec, top: *mut u8, word: u64, entry: arch::Entry) {
     debug_assert!(
         rec.home().is_none() && !rec.has_result.get(),
         "a record that is reused is like a new one"
@@ -206,9 +207,9 @@ fn begin(vp: &Vp, rec: Rec, packet: *mut u8, word: u64) {
     rec.word.store(word, Ordering::Release);
     rec.state.set(State::RUNS);
     rec.id.set(vp.number());
-    // SAFETY: the packet is aligned to 64 and everything below it, down to the guard, is this
+    // SAFETY: the top is aligned to 64 and everything below it, down to the guard, is this
     // thread's free stack.
-    rec.sp.set(unsafe { arch::prepare(packet, enter, rec.as_raw()) });
+    rec.sp.set(unsafe { arch::prepare(top, entry, rec.as_raw()) });
 }
 
 /// The first frame of every thread. No panic leaves it: `run_packet` catches those of the body, and
@@ -218,7 +219,7 @@ unsafe extern "C" fn enter(argument: *const (), gift: *const ()) -> ! {
     vp.bury(gift);
     // SAFETY: the argument is what `begin` passed: `Record::as_raw`.
     let me: Rec = unsafe { &*argument.cast() };
-    me.set_home(Some(vp.shared));
+    me.set_home(Some(vp.shared.address()));
     let table = me.table.get().expect("the spawner sets what to run");
     // SAFETY: spawner and runner agree on the packet's type; it is run once, here.
     unsafe { (table.run)(me.packet.get()) };
@@ -253,7 +254,7 @@ fn finish(vp: &Vp, me: Rec) -> ! {
     let word = me.word.load(Ordering::Acquire);
     if word & JOINING != 0 {
         let joiner = joiner(me);
-        if joiner.rec().lives_on(vp.shared) && joiner.draw() {
+        if vp.shared.is_home_of(joiner.rec()) && joiner.draw() {
             // The joiner cannot run before this processor switches to it, and its own reference
             // outlives that; so "done" and giving up our reference are one step. If
             // there is no third reference, nobody else can touch the word:
@@ -316,45 +317,10 @@ fn discard_result(rec: Rec) {
     }
 }
 
-/// The last reference to a thread's record is gone.
-#[inline(always)]
-pub(crate) fn reuse(rec: Rec) {
-    rec.drop_extra();
-    // For those who list threads: none has this record.
-    rec.set_home(None);
-    rec.id.set(0);
-    if rec.bottom.get().is_null() {
-        kernel::reuse(rec);
-    } else if let Some(vp) = here() {
-        vp.stacks.give(rec);
-    } else {
-        stack::give_from_outside(rec);
-    }
-}
-
-unsafe fn serve(_: *mut u8) {
-    here().expect("workers run on virtual processors only").serve()
-}
-
-/// A worker does not end, so it leaves no result.
-unsafe fn nothing(_: *mut u8) {}
-
-static WORKER: Table = Table {
-    run: serve,
-    drop_result: nothing,
-    #[cfg(any(miri, upcall_kernel_threads))]
-    layout: std::alloc::Layout::new::<u64>(),
-};
-
 /// Whether the calling thread runs a piece of outside work ([`Idle::work`](crate::Idle::work)): a
 /// call from another domain, as a rule.
 pub fn runs_outside_work() -> bool {
-    here().is_some_and(|vp| is_worker(vp.current()))
-}
-
-/// Returns `true` if this thread is a worker, whose stack is that of outside work.
-pub(crate) fn is_worker(rec: Rec) -> bool {
-    rec.table.get().is_some_and(|table| std::ptr::eq(table, &WORKER))
+    here().is_some_and(|vp| vp.current().is_worker())
 }
 
 /// A worker that has not begun: its body is the idle loop.
@@ -364,12 +330,21 @@ pub(crate) fn is_worker(rec: Rec) -> bool {
 #[cold]
 pub(crate) fn new_worker(vp: &Vp) -> io::Result<Rec> {
     let rec = vp.stacks.take(vp.group.work_class)?;
-    let packet = place::<u64>(rec, 64).cast();
-    rec.packet.set(packet);
-    rec.table.set(Some(&WORKER));
+    rec.packet.set(std::ptr::null_mut());
+    rec.table.set(None);
     rec.owns_control.set(false);
-    begin(vp, rec, packet, REF);
+    begin(vp, rec, slot::top(rec), REF, enter_worker);
     Ok(rec)
+}
+
+/// The first frame of every worker. A worker does not end.
+unsafe extern "C" fn enter_worker(argument: *const (), gift: *const ()) -> ! {
+    let vp = here().expect("workers run on virtual processors only");
+    vp.bury(gift);
+    // SAFETY: the argument is what `begin` passed: `Record::as_raw`.
+    let me: Rec = unsafe { &*argument.cast() };
+    me.set_home(Some(vp.shared.address()));
+    vp.serve()
 }
 
 /// The right to join a thread. Dropping it detaches the thread, which runs on.

@@ -1,13 +1,5 @@
 //! Stacks: where they come from, how they are guarded, and where they wait to be used again.
 //!
-//! ```text
-//! one slot                                                              (addresses grow to the right)
-//! ┌────────────┬──────────────────────────────────────┬──────────┬────────┬──────────────┐
-//! │ guard page │ stack, growing down ◄────────────────│ closure  │ record │ colour       │
-//! │ (faults)   │                                      │ + result │ 128 B  │ 0..960 B     │
-//! └────────────┴──────────────────────────────────────┴──────────┴────────┴──────────────┘
-//!  4 KiB         16 KiB << class, 64 KiB by default, 1 MiB for workers
-//! ```
 //! **Slabs.** Slots are carved from slabs of at least 16 MiB, so the number of kernel mappings
 //! stays small: adjoining slabs merge into one. Slabs are reserved without commitment; a thread
 //! that has run a little costs the one page at the top of its slot, 4 KiB. Slabs are never
@@ -18,10 +10,6 @@
 //! and splits the mapping: two map entries a stack, so that the default `vm.max_map_count` of 65
 //! 530 ends at some 32 700 stacks; spawning more is an error that says so. Other advice that is
 //! refused costs memory only.
-//!
-//! **Colour.** The tops of equal slots would fall on the same few cache sets, so records are
-//! shifted by a multiple of 64 bytes. For the same reason with the address cache, a slot is an odd
-//! number of pages (its guard makes it so).
 //!
 //! **Pools.** A processor keeps up to 256 free slots of each small class, last used first; beyond
 //! that half go to the process, in one step, and come back the same way. The process keeps all of
@@ -35,6 +23,7 @@
 use crate::beacon;
 use crate::link::Lifo;
 use crate::record::{Rec, Record};
+use crate::slot::{self, CLASSES, COLOURS, record_at, usable};
 use std::collections::{TryReserveError, VecDeque};
 use std::io;
 use std::sync::Mutex;
@@ -42,19 +31,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use upcall_os::pages::{self, PAGE};
 
-/// The usable bytes of the smallest class.
-const SMALLEST: usize = 16 * 1024;
-/// Sizes are `SMALLEST << class`, up to 256 MiB.
-const CLASSES: usize = 15;
 /// The classes that are kept warm.
 const SMALL_CLASSES: usize = 5;
 const SLAB: usize = 16 * 1024 * 1024;
-pub(crate) const COLOURS: usize = 16;
-pub(crate) const COLOUR_STEP: usize = 64;
-/// What of a stack the record, its colour, and an ordinary closure with its result may take.
-const OVERHEAD: usize = 2048;
-/// What closure and result may take without the thread getting a larger stack for it.
-pub(crate) const ORDINARY_PACKET: usize = 512;
 const LOCAL_MOST: usize = 256;
 const BATCH: usize = 128;
 const COLD_BATCH: usize = 16;
@@ -77,27 +56,6 @@ pub const DEFAULT_WORK_STACK_SIZE: usize = 1024 * 1024;
 
 /// Bytes at the top of an idle worker's stack that stay warm.
 const WARM: usize = 64 * 1024;
-
-const _: () = assert!(size_of::<Record>() + COLOURS * COLOUR_STEP <= OVERHEAD);
-
-/// The class for a stack of `size` bytes with `packet` bytes of closure and result.
-#[inline(always)]
-pub(crate) fn class_for(size: usize, packet: usize) -> io::Result<u8> {
-    // Eight times: on its way in and out a large value is copied through frames, above all in
-    // unoptimised code.
-    let bytes = size.saturating_add(packet.saturating_sub(ORDINARY_PACKET).saturating_mul(8));
-    (0..CLASSES).find(|&class| bytes <= SMALLEST << class).map(|class| class as u8).ok_or_else(
-        || {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!(
-                    "a stack of {bytes} bytes was asked for; the largest is {} bytes",
-                    SMALLEST << (CLASSES - 1)
-                ),
-            )
-        },
-    )
-}
 
 /// The free stacks of one virtual processor.
 pub(crate) struct Cache {
@@ -164,13 +122,13 @@ pub(crate) fn give_from_outside(rec: Rec) {
 }
 
 /// The free stacks of the process.
-struct Pool {
-    classes: [Class; CLASSES],
+struct StackPool {
+    classes: [SizeClass; CLASSES],
     /// When `fewest` was last looked at; `None` if no class has more than it keeps.
     looked_at: Option<Instant>,
 }
 
-struct Class {
+struct SizeClass {
     /// Number of slots in all slabs. Each list has room for all of them.
     slots: usize,
     /// With a record and with their memory; the last used last.
@@ -191,23 +149,19 @@ struct Bottom(*mut u8);
 // SAFETY: a plain address of memory that belongs to the pool.
 unsafe impl Send for Bottom {}
 
-static POOL: Mutex<Pool> =
-    Mutex::new(Pool { classes: [const { Class::new() }; CLASSES], looked_at: None });
+static POOL: Mutex<StackPool> =
+    Mutex::new(StackPool { classes: [const { SizeClass::new() }; CLASSES], looked_at: None });
 
 /// Whether the kernel does not know `MADV_GUARD_INSTALL`, or a filter refuses it: it is not tried
 /// again.
 static NO_GUARDS: AtomicBool = AtomicBool::new(false);
 
-fn pool() -> std::sync::MutexGuard<'static, Pool> {
+fn pool() -> std::sync::MutexGuard<'static, StackPool> {
     // A panic inside of the pool's few lines leaves its lists whole.
     POOL.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-const fn usable(class: u8) -> usize {
-    SMALLEST << class as usize
-}
-
-impl Pool {
+impl StackPool {
     fn take(&mut self, class: u8) -> io::Result<Rec> {
         let index = usize::from(class);
         let known = &mut self.classes[index];
@@ -322,7 +276,7 @@ fn cool(rec: Rec) -> (Bottom, u8) {
     (Bottom(bottom), colour)
 }
 
-impl Class {
+impl SizeClass {
     const fn new() -> Self {
         Self {
             slots: 0,
@@ -412,7 +366,7 @@ pub(crate) unsafe fn cool_below(rec: Rec, sp: *mut u8) {
     let bottom = rec.bottom.get();
     // A page for the red zone and for frames of this module.
     let used = sp.addr().saturating_sub(PAGE) & !(PAGE - 1);
-    let warm = (top(rec).addr() - WARM.min(usable(rec.class.get()))) & !(PAGE - 1);
+    let warm = (slot::top(rec).addr() - WARM.min(usable(rec.class.get()))) & !(PAGE - 1);
     let bytes = used.min(warm).saturating_sub(bottom.addr());
     if bytes > 0 {
         // SAFETY: the range lies between the stack's bottom and all of its frames, by the caller's
@@ -423,7 +377,7 @@ pub(crate) unsafe fn cool_below(rec: Rec, sp: *mut u8) {
 
 /// Writes what the pool knows into the record of a slot whose memory is zero.
 fn inscribe(bottom: Bottom, colour: u8, class: u8) -> Rec {
-    let at = record_at(bottom, colour, class).cast::<Record>();
+    let at = record_at(bottom.0, usize::from(colour), usable(class));
     // SAFETY: the address is inside of the slot, aligned to 64 by construction, never unmapped, and
     // zero bytes are a valid record; every later access goes through this same shared
     // reference's cells and atomics.
@@ -434,49 +388,18 @@ fn inscribe(bottom: Bottom, colour: u8, class: u8) -> Rec {
     rec
 }
 
-#[inline(always)]
-fn record_at(bottom: Bottom, colour: u8, class: u8) -> *mut u8 {
-    bottom.0.wrapping_add(usable(class) - size_of::<Record>() - usize::from(colour) * COLOUR_STEP)
-}
-
-/// The usable bytes of a thread's stack.
-pub(crate) fn size(rec: Rec) -> usize {
-    usable(rec.class.get())
-}
-
-/// Where the stack below the record begins: aligned to 64.
-#[inline(always)]
-pub(crate) fn top(rec: Rec) -> *mut u8 {
-    // The record's own address, by a pointer that may be used for what is below.
-    let top = rec.bottom.get().with_addr(std::ptr::from_ref(rec).addr());
-    debug_assert_eq!(top, record_at(Bottom(rec.bottom.get()), rec.colour.get(), rec.class.get()));
-    top
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_the_least_that_fit() {
-        assert_eq!(class_for(0, 0).unwrap(), 0);
-        assert_eq!(usable(class_for(DEFAULT_STACK_SIZE, 0).unwrap()), DEFAULT_STACK_SIZE);
-        assert_eq!(usable(class_for(DEFAULT_STACK_SIZE + 1, 0).unwrap()), 2 * DEFAULT_STACK_SIZE);
-        assert_eq!(
-            usable(class_for(DEFAULT_STACK_SIZE, ORDINARY_PACKET + 1).unwrap()),
-            2 * DEFAULT_STACK_SIZE
-        );
-        assert_eq!(class_for(usize::MAX, 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-    }
-
-    #[test]
     fn a_slot_comes_back_with_its_place_and_without_its_memory() {
         // A class that is never kept warm, so that it is discarded at once.
-        let class = class_for(1 << 20, 0).unwrap();
+        let class = slot::class_for(1 << 20, 0).unwrap();
         let rec = pool().take(class).unwrap();
         let (bottom, colour) = (rec.bottom.get(), rec.colour.get());
-        assert_eq!(top(rec).addr() % 64, 0);
-        assert!(bottom.addr().is_multiple_of(PAGE) && top(rec) > bottom);
+        assert_eq!(slot::top(rec).addr() % 64, 0);
+        assert!(bottom.addr().is_multiple_of(PAGE) && slot::top(rec) > bottom);
         rec.ticket.store(99, Ordering::Relaxed);
         pool().give(rec);
         assert_eq!(rec.ticket.load(Ordering::Relaxed), 0, "a stale ticket finds zero");
@@ -488,7 +411,7 @@ mod tests {
     #[test]
     fn stacks_that_nobody_wants_are_given_back_after_a_while() {
         // A class that no other test of this crate uses.
-        let class = class_for(200 * 1024, 0).unwrap();
+        let class = slot::class_for(200 * 1024, 0).unwrap();
         let more = kept(class) + 3 * TRIM_BATCH / 2;
         let taken: Vec<_> = (0..more).map(|_| pool().take(class).unwrap()).collect();
         taken.iter().for_each(|rec| rec.ticket.store(99, Ordering::Relaxed));

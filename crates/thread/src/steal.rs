@@ -23,8 +23,7 @@
 //! processor that was called in vain does not ask again for a while, doubled each time. Until then
 //! it may sleep while a thread waits, but no longer than that while.
 
-use crate::shared::Shared;
-use crate::vp::Vp;
+use crate::shared::{Group, Shared};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -38,8 +37,10 @@ const PATIENCE: u32 = 4;
 const QUIET: Duration = Duration::from_micros(100);
 
 /// How a processor looks for fresh threads of others.
-#[derive(Default)]
 pub(crate) struct Hunger {
+    group: &'static Group,
+    /// Of the processor that looks.
+    index: usize,
     /// Our bit in the group's `hungry` was set and we have not taken it back.
     announced: Cell<bool>,
     /// How often in a row we were called and found nothing.
@@ -51,15 +52,24 @@ pub(crate) struct Hunger {
 }
 
 impl Hunger {
+    pub(crate) fn new(group: &'static Group, index: usize) -> Self {
+        Self {
+            group,
+            index,
+            announced: Cell::new(false),
+            fruitless: Cell::new(0),
+            quiet_until: Cell::new(None),
+            patience: Cell::new(0),
+        }
+    }
+
     /// When the processor must look again by itself.
     pub(crate) fn quiet_until(&self) -> Option<Instant> {
         self.quiet_until.get()
     }
-}
 
-impl Vp {
     fn others(&self) -> impl Iterator<Item = &'static Shared> {
-        let me = self.index();
+        let me = self.index;
         let members = &self.group.members;
         (1..members.len()).map(move |step| &members[(me + step) % members.len()])
     }
@@ -69,67 +79,67 @@ impl Vp {
         if self.group.members.len() == 1 {
             return;
         }
-        let patience = self.hunger.patience.get();
+        let own = &self.group.members[self.index];
+        let patience = self.patience.get();
         let mut waiting = false;
         for other in self.others() {
             let there = other.fresh.len();
             waiting |= there > 0;
             if there > 1 || (there == 1 && patience >= PATIENCE) {
-                let stolen = other.fresh.steal(STEAL_MOST, |rec| self.shared.fresh.push(rec));
+                let stolen = other.fresh.steal(STEAL_MOST, |rec| own.fresh.push(rec));
                 if stolen > 1 {
                     // More than we can start at once: others may have some of it.
                     self.group.fences.light();
                     self.group.call_one();
                 }
                 if stolen > 0 {
-                    self.hunger.fruitless.set(0);
-                    self.hunger.patience.set(0);
+                    self.fruitless.set(0);
+                    self.patience.set(0);
                     return;
                 }
             }
         }
-        self.hunger.patience.set(if waiting { patience.saturating_add(1) } else { 0 });
+        self.patience.set(if waiting { patience.saturating_add(1) } else { 0 });
     }
 
     /// Asks to be called when a thread is spawned; `true`: one was, or we were called since we
     /// asked.
     #[cold]
     pub(crate) fn called_or_calls(&self) -> bool {
-        let hunger = &self.hunger;
-        if let Some(until) = hunger.quiet_until.get() {
+        if let Some(until) = self.quiet_until.get() {
             if Instant::now() < until {
                 return false;
             }
-            hunger.quiet_until.set(None);
+            self.quiet_until.set(None);
         }
-        let bit = 1_u64 << self.index();
-        if hunger.announced.get() {
+        let bit = 1_u64 << self.index;
+        if self.announced.get() {
             let nothing_there = self.others().all(|other| other.fresh.is_empty());
             if self.group.hungry.load(Ordering::SeqCst) & bit != 0 {
                 return !nothing_there;
             }
             // Called. If nothing is left to steal by now, the spawner starts its threads faster
             // than we come.
-            hunger.announced.set(false);
+            self.announced.set(false);
             if nothing_there {
-                let times = hunger.fruitless.get();
-                hunger.fruitless.set(times.saturating_add(1));
-                hunger.quiet_until.set(Some(Instant::now() + QUIET * (1 << times.min(6))));
+                let times = self.fruitless.get();
+                self.fruitless.set(times.saturating_add(1));
+                self.quiet_until.set(Some(Instant::now() + QUIET * (1 << times.min(6))));
             }
             return true;
         }
         self.group.hungry.fetch_or(bit, Ordering::SeqCst);
-        hunger.announced.set(true);
+        self.announced.set(true);
         self.group.fences.heavy();
         self.others().any(|other| !other.fresh.is_empty())
     }
 
     /// The idle spell ends. If we were called but leave with other work, the call is passed on.
-    pub(crate) fn stop_hunger(&self) {
-        if !self.hunger.announced.replace(false) {
+    pub(crate) fn stop(&self) {
+        if !self.announced.replace(false) {
             return;
         }
-        let bit = 1 << self.index();
+        let bit = 1 << self.index;
         let called = self.group.hungry.fetch_and(!bit, Ordering::SeqCst) & bit == 0;
         if called && self.others().any(|other| !other.fresh.is_empty()) {
             self.group.call_one();

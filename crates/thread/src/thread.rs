@@ -1,11 +1,11 @@
 //! The thread seen from inside: who it is, giving way, sleeping, parking.
 
+use crate::current::{Me, current_record};
 use crate::deadline::{Bound, after};
-use crate::kernel;
 use crate::record::{Cause, Rec};
-use crate::spawn::reuse;
+use crate::recycle::reuse;
 use crate::vp::here;
-use crate::waiter::{Ended, Me, Published, Ticket, Waited, wait, wait_numbered};
+use crate::waiter::{Ended, Published, Ticket, Waited, wait, wait_numbered};
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -65,11 +65,6 @@ impl std::fmt::Debug for Thread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Thread").field("id", &self.id().0).field("name", &self.name()).finish()
     }
-}
-
-#[inline(always)]
-pub(crate) fn current_record() -> Rec {
-    here().map_or_else(kernel::mine, |vp| vp.current())
 }
 
 /// The calling thread: user-level on a virtual processor, else the kernel thread.

@@ -1,12 +1,13 @@
 //! Waiting for one's turn at something that is handed over: what mutex, read-write lock and
 //! semaphore do around their protocols.
 
+use crate::current::Me;
 use crate::deadline::Bound;
 use crate::list::Node;
 use crate::lock::{Entry, RawLock};
 use crate::record::Cause;
 use crate::shares::Shares;
-use crate::waiter::{Ended, Me, Published, Wait, Waited, wait};
+use crate::waiter::{Ended, Published, Wait, Waited, wait};
 use std::ptr;
 use std::time::Instant;
 

@@ -28,9 +28,11 @@ use crate::beacon::Post;
 use crate::fresh::Pop;
 use crate::idle::{Found, Idle};
 use crate::link::Fifo;
+use crate::number::NumberBlock;
 use crate::overflow;
 use crate::record::{Cause, Rec, Record, State};
-use crate::shared::{self, Group, Shared};
+use crate::recycle::reuse;
+use crate::shared::{Group, Shared};
 use crate::spawn;
 use crate::stack;
 use crate::steal::Hunger;
@@ -71,7 +73,7 @@ pub struct Vp {
     pub(crate) ready: Fifo<Record>,
     choices: Cell<u32>,
     pub(crate) stacks: stack::Cache,
-    numbers: Cell<(u64, u64)>,
+    numbers: NumberBlock,
     timers: RefCell<BTreeMap<(Instant, u64), Rec>>,
     /// When this processor looks again for stacks to give back; `None`: as soon as it is idle and
     /// there are any.
@@ -124,23 +126,23 @@ impl Vp {
     pub(crate) fn enter(group: &'static Group, index: usize, root: Rec) -> &'static Vp {
         let shared = &group.members[index];
         let vp: &'static Vp = Box::leak(Box::new(Vp {
-            post: Post::new(shared, root),
+            post: Post::new(shared.address(), index, root),
             shared,
             group,
             ready: Fifo::new(),
             choices: Cell::new(0),
             stacks: stack::Cache::new(),
-            numbers: Cell::new((0, 0)),
+            numbers: NumberBlock::default(),
             timers: RefCell::default(),
             trim_at: Cell::new(None),
             workers: Workers::new(group.most_workers),
             idle: Cell::new(false),
             announced: Cell::new(false),
-            hunger: Hunger::default(),
+            hunger: Hunger::new(group, index),
             signal_stack: Cell::new(SignalStack::provide()),
             not_send: PhantomData,
         }));
-        root.set_home(Some(shared));
+        root.set_home(Some(shared.address()));
         vp.post.put_up();
         overflow::watch();
         HERE.set(Some(vp));
@@ -151,7 +153,7 @@ impl Vp {
     /// The calling kernel thread is an ordinary one again. Its threads that have not ended never
     /// run again.
     pub(crate) fn leave(&self) {
-        self.stop_hunger();
+        self.hunger.stop();
         self.workers.take_all().for_each(dismiss);
         self.stacks.empty();
         stack::trim(Instant::now(), true);
@@ -165,7 +167,7 @@ impl Vp {
     /// Which processor this is, from 0.
     #[inline(always)]
     pub fn index(&self) -> usize {
-        self.shared.index
+        self.shared.index()
     }
 
     /// Whether it has no thread to run: `false` in an [`Idle::poll`] that is only a glance between
@@ -190,8 +192,8 @@ impl Vp {
         let here = !self.ready.is_empty()
             || !self.shared.inbox.is_empty()
             || !self.shared.fresh.is_empty();
-        here || self.shared.dump.is_wanted()
-            || (self.group.members.len() > 1 && self.called_or_calls())
+        here || self.shared.is_dump_wanted()
+            || (self.group.members.len() > 1 && self.hunger.called_or_calls())
     }
 
     /// How many pieces of outside work this processor has begun and not ended, and how many that
@@ -254,16 +256,7 @@ impl Vp {
     /// A number that is never used twice in the process.
     #[inline(always)]
     pub(crate) fn number(&self) -> u64 {
-        let (next, end) = self.numbers.get();
-        let (next, end) = if next == end { self.more_numbers() } else { (next, end) };
-        self.numbers.set((next + 1, end));
-        next
-    }
-
-    #[cold]
-    fn more_numbers(&self) -> (u64, u64) {
-        let first = shared::draw_numbers(shared::NUMBER_BLOCK);
-        (first, first + shared::NUMBER_BLOCK)
+        self.numbers.next()
     }
 
     /// Makes a thread of this processor ready.
@@ -372,7 +365,7 @@ impl Vp {
         if let Some(dead) = unsafe { gift.cast::<Record>().as_ref() }
             && dead.release()
         {
-            spawn::reuse(dead);
+            reuse(dead);
         }
     }
 
@@ -463,7 +456,7 @@ impl Vp {
                         break Step::Run(self.worker());
                     }
                     self.trim(round);
-                    self.steal();
+                    self.hunger.steal();
                     round = round.saturating_add(1);
                 }
             }
@@ -484,7 +477,7 @@ impl Vp {
         if rested {
             without_panic("an Idle implementation panicked in resume", || idle.resume(self));
         }
-        self.stop_hunger();
+        self.hunger.stop();
         step
     }
 
@@ -632,7 +625,7 @@ impl Vp {
 /// A worker with nothing to do holds nothing but frames of this module, which have nothing to drop.
 fn dismiss(worker: Rec) {
     if worker.release() {
-        spawn::reuse(worker);
+        reuse(worker);
     }
 }
 

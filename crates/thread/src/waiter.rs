@@ -11,11 +11,13 @@
 //!
 //! On an ordinary kernel thread the same functions block the kernel thread by futex.
 
+use crate::current::Me;
 use crate::kernel;
 use crate::link::{from_raw, to_raw};
 use crate::list::Waits;
+use crate::number;
 use crate::record::{Cause, Rec, Record, State};
-use crate::shared::draw_numbers;
+use crate::shared::Shared;
 use crate::vp::{Abort, NESTED, Vp, here};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -232,27 +234,6 @@ pub(crate) enum Published {
     No,
 }
 
-/// The calling thread, looked for once.
-#[derive(Clone, Copy)]
-pub(crate) struct Me {
-    vp: Option<&'static Vp>,
-    pub(crate) rec: Rec,
-}
-
-impl Me {
-    #[inline(always)]
-    pub(crate) fn find() -> Self {
-        let vp = here();
-        Self { vp, rec: vp.map_or_else(kernel::mine, Vp::current) }
-    }
-
-    /// Its wait with this number.
-    #[inline(always)]
-    fn wait(self, number: u64) -> Wait {
-        Wait { rec: self.rec, number }
-    }
-}
-
 /// Blocks the calling thread until it is woken or until `deadline`, if there is one. See [`block`]
 /// for what `publish` may do.
 #[inline(always)]
@@ -264,8 +245,8 @@ pub(crate) fn wait(
     publish: impl FnOnce(Wait) -> Published,
 ) -> Ended {
     match (me.vp, deadline) {
-        (Some(vp), None) => vp.wait(me.wait(0), cause, object, None, publish),
-        (None, None) => kernel::wait(me.wait(0), cause, object, None, publish),
+        (Some(vp), None) => vp.wait(Wait::of(me.rec, 0), cause, object, None, publish),
+        (None, None) => kernel::wait(Wait::of(me.rec, 0), cause, object, None, publish),
         (_, at) => wait_numbered(me, cause, object, at, publish),
     }
 }
@@ -281,8 +262,8 @@ pub(crate) fn wait_numbered(
     publish: impl FnOnce(Wait) -> Published,
 ) -> Ended {
     match me.vp {
-        Some(vp) => vp.wait(me.wait(vp.number()), cause, object, deadline, publish),
-        None => kernel::wait(me.wait(draw_numbers(1)), cause, object, deadline, publish),
+        Some(vp) => vp.wait(Wait::of(me.rec, vp.number()), cause, object, deadline, publish),
+        None => kernel::wait(Wait::of(me.rec, number::draw()), cause, object, deadline, publish),
     }
 }
 
@@ -302,8 +283,8 @@ pub(crate) fn wake(rec: Rec) {
         return kernel::wake(rec);
     };
     match here() {
-        Some(vp) if ptr::eq(vp.shared, home) => vp.make_ready(rec),
-        _ => home.post(rec),
+        Some(vp) if vp.shared.address() == home => vp.make_ready(rec),
+        _ => Shared::at(home).post(rec),
     }
 }
 

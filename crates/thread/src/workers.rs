@@ -17,7 +17,7 @@
 
 use crate::link::Lifo;
 use crate::record::{Rec, Record};
-use crate::{spawn, stack};
+use crate::stack;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -214,7 +214,7 @@ impl Workers {
             return self.cool_later(now);
         }
         self.cool_at.set(None);
-        if spawn::is_worker(me) {
+        if me.is_worker() {
             let mut here = 0_u8;
             // SAFETY: this runs on the stack of `me`, and all frames but those of what is called
             // from here lie above.

@@ -1,0 +1,19 @@
+//! Where a record goes when its thread has ended and no handle names it any more.
+
+use crate::kernel;
+use crate::record::Rec;
+use crate::stack;
+use crate::vp::here;
+
+/// The last reference to a thread's record is gone.
+#[inline(always)]
+pub(crate) fn reuse(rec: Rec) {
+    rec.retire();
+    if rec.bottom.get().is_null() {
+        kernel::reuse(rec);
+    } else if let Some(vp) = here() {
+        vp.stacks.give(rec);
+    } else {
+        stack::give_from_outside(rec);
+    }
+}
