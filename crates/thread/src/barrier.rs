@@ -1,9 +1,9 @@
 //! A barrier that blocks threads and never their processors.
 
+use crate::block::Waited;
 use crate::condvar::Condvar;
 use crate::deadline::{after, shielded};
 use crate::mutex::{Mutex, MutexGuard};
-use crate::waiter::Waited;
 use std::fmt;
 use std::time::{Duration, Instant};
 

@@ -6,10 +6,11 @@
 //! result stay in the frame of the thread that waits for it, so nothing is allocated and borrowing
 //! is allowed.
 
+use crate::block::{Published, wait};
 use crate::current::Me;
 use crate::record::Cause;
 use crate::vp::here;
-use crate::waiter::{Published, Wait, wait};
+use crate::waiter::QueuedWait;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
@@ -82,7 +83,7 @@ pub fn blocking<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 /// A piece of work, and the thread that waits for it.
 struct Job {
     run: *mut (dyn FnMut() + Send),
-    waiting: Wait,
+    waiting: QueuedWait,
 }
 
 // SAFETY: the work is `Send`, and the pointer is used by one kernel thread, while its owner waits.

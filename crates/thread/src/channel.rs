@@ -5,10 +5,10 @@
 //! room on the other. A channel without room (`sync_channel(0)`) holds one value for as long as its
 //! sender waits for the receiver to take it.
 
+use crate::block::Waited;
 use crate::condvar::Condvar;
 use crate::deadline::{after, shielded};
 use crate::mutex::{Mutex, MutexGuard};
-use crate::waiter::Waited;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;

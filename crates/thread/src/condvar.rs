@@ -5,12 +5,13 @@
 //! `vp`). A notifier that draws the right to wake in vain, because the waiter's deadline was first,
 //! goes on to the next one: no notification is used up by a thread that had given up.
 
+use crate::block::{Published, WaitEnd, Waited, wait};
 use crate::current::Me;
 use crate::deadline::{Bound, after, deadline_of};
 use crate::list::{Node, Taken, WaitList};
 use crate::mutex::{Mutex, MutexGuard};
 use crate::record::Cause;
-use crate::waiter::{Ended, Published, Wait, Waited, wait};
+use crate::waiter::QueuedWait;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Waiting for a condition on data under a [`Mutex`](crate::Mutex), as `std::sync::Condvar`.
 pub struct Condvar {
-    list: WaitList<Wait>,
+    list: WaitList<QueuedWait>,
 }
 
 impl Default for Condvar {
@@ -137,7 +138,7 @@ impl Condvar {
             drop(guard);
             Published::Yes
         });
-        if ended != Ended::TimedOut {
+        if ended != WaitEnd::TimedOut {
             return (self.lock_again(mutex), Waited::Woken);
         }
         if let Some(node) = &node {
@@ -183,7 +184,7 @@ impl Condvar {
             list.take(&woken);
         }
         drop(list);
-        woken.wake_all(Wait::wake);
+        woken.wake_all(QueuedWait::wake);
     }
 }
 

@@ -183,18 +183,25 @@ fn users_part(shown: &str) -> Vec<&str> {
 
 /// Where frames of the scheduler come from: a function's path, or, for one that was inlined, the
 /// place.
-const INNER: [&str; 8] = [
+const INNER: [&str; 14] = [
     "std::backtrace",
+    "upcall_thread::block::",
+    "upcall_thread::dispatch::",
     "upcall_thread::dump::",
+    "upcall_thread::switch::",
     "upcall_thread::vp::",
     "upcall_thread::waiter::",
+    "crates/thread/src/block.rs:",
+    "crates/thread/src/dispatch.rs:",
     "crates/thread/src/dump.rs:",
+    "crates/thread/src/switch.rs:",
     "crates/thread/src/vp.rs:",
     "crates/thread/src/waiter.rs:",
     "crates/thread/src/arch/",
 ];
 /// As above, for what runs a thread's closure.
-const OUTER: [&str; 5] = [
+const OUTER: [&str; 6] = [
+    "upcall_thread::dispatch::enter_worker",
     "upcall_thread::spawn::run_packet",
     "upcall_thread::spawn::enter",
     "upcall_thread::run::",
@@ -262,7 +269,7 @@ impl Vp {
     fn dump(&self) {
         self.shared.dump_wanted.store(false, Ordering::Relaxed);
         // One that has ended may be taken for another thread, on another processor, at any time.
-        // `word` first: see `spawn::begin`.
+        // `word` first: see `start::begin`.
         let lives = |rec: &Rec| {
             rec.word.load(Ordering::Acquire) & DONE == 0
                 && self.shared.is_home_of(rec)

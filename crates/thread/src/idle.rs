@@ -5,8 +5,6 @@
 //! idle loop runs in the blocked thread's own context, so that its own wake-up returns without a
 //! switch.
 
-use crate::parker::Parker;
-use crate::sync::Apart;
 use crate::vp::Vp;
 use std::time::Instant;
 
@@ -61,8 +59,8 @@ pub trait Idle: Send + Sync + 'static {
     /// It does not block beyond [`Vp::cools_at`], or calls [`Vp::cool`] by itself then.
     ///
     /// Before it blocks it announces that it is parked, issues a SeqCst fence, and looks once more
-    /// at [`Vp::has_work`] and at its own sources; [`Parker`] does the first two and calls back
-    /// for the third.
+    /// at [`Vp::has_work`] and at its own sources; [`Parker`](crate::Parker) does the first two and
+    /// calls back for the third.
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>);
 
     /// Something was found after one or more `rest`s: a thread is about to run, or the work that
@@ -74,47 +72,4 @@ pub trait Idle: Send + Sync + 'static {
     /// Something was put where processor `vp` finds it, and a SeqCst fence issued: if it is parked
     /// or about to be, wake it. Called by any kernel thread.
     fn unpark(&self, vp: usize);
-}
-
-/// An [`Idle`] without calls: spins for a bounded time, then parks on a futex. An idle process uses
-/// no processor time.
-#[derive(Debug)]
-pub struct SpinThenPark {
-    parkers: Vec<Apart<Parker>>,
-    spins: u32,
-}
-
-impl SpinThenPark {
-    /// For `processors` virtual processors. Spins for about 5 µs, a tenth of what a wake on another
-    /// processor costs.
-    pub fn new(processors: usize) -> Self {
-        Self::with_spins(processors, 100)
-    }
-
-    /// As [`new`](Self::new), with `spins` looks (some 50 ns each) before it parks.
-    pub fn with_spins(processors: usize, spins: u32) -> Self {
-        Self { parkers: (0..processors).map(|_| Apart::default()).collect(), spins }
-    }
-}
-
-impl Idle for SpinThenPark {
-    #[inline]
-    fn poll(&self, _: &Vp) -> Found {
-        Found::Nothing
-    }
-
-    fn work(&self, _: &Vp) {}
-
-    fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
-        if round <= self.spins {
-            std::hint::spin_loop();
-        } else {
-            self.parkers[vp.index()]
-                .park(deadline.into_iter().chain(vp.cools_at()).min(), || vp.has_work());
-        }
-    }
-
-    fn unpark(&self, vp: usize) {
-        self.parkers[vp].unpark();
-    }
 }

@@ -1,5 +1,5 @@
-//! Kernel threads that are not virtual processors, and yet wait, join and lock: each blocks itself
-//! by futex.
+//! The records of kernel threads that are not virtual processors, and yet wait, join and lock: each
+//! blocks itself by futex.
 //!
 //! Such a thread has a record like any other, taken when it first blocks and given back when it
 //! ends. Records are never freed (see `record`), so a late waker touches no freed memory.
@@ -7,14 +7,12 @@
 use crate::beacon;
 use crate::extra::Extra;
 use crate::number;
-use crate::record::{Cause, REF, Rec, Record, State};
-use crate::waiter::{Ended, Published, Ticket, Wait, publish_wait};
+use crate::record::{REF, Rec, Record};
 use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
-const WAITING: u32 = 0;
+pub(crate) const WAITING: u32 = 0;
 const WOKEN: u32 = 1;
 
 static FREE: Mutex<Vec<Rec>> = Mutex::new(Vec::new());
@@ -130,41 +128,4 @@ pub(crate) fn mine() -> Rec {
 pub(crate) fn wake(rec: Rec) {
     rec.futex.word.store(WOKEN, Ordering::Release);
     rec.futex.wake();
-}
-
-#[cold]
-pub(crate) fn wait(
-    mine: Wait,
-    cause: Cause,
-    object: *const (),
-    deadline: Option<Instant>,
-    publish: impl FnOnce(Wait) -> Published,
-) -> Ended {
-    let (me, number) = (mine.rec(), mine.number());
-    me.futex.word.store(WAITING, Ordering::Relaxed);
-    me.timed_out.set(false);
-    me.ticket.store(number, Ordering::Release);
-    if publish_wait(mine, cause, object, publish) == Published::No {
-        // Nobody else knows the number.
-        me.ticket.store(0, Ordering::Relaxed);
-        return Ended::AtOnce;
-    }
-    while let Some(at) = deadline
-        && me.futex.word.load(Ordering::Acquire) == WAITING
-    {
-        if Instant::now() >= at {
-            if (Ticket { rec: me, number }).draw() {
-                me.state.set(State::RUNS);
-                return Ended::TimedOut;
-            }
-            break;
-        }
-        me.futex.wait(WAITING, deadline);
-    }
-    // A waker that has drawn the right is about to use it.
-    while me.futex.word.load(Ordering::Acquire) == WAITING {
-        me.futex.wait(WAITING, None);
-    }
-    me.state.set(State::RUNS);
-    if me.timed_out.get() { Ended::TimedOut } else { Ended::Woken }
 }

@@ -79,11 +79,15 @@ pub mod model {
 }
 
 #[cfg(not(loom))]
+mod abort;
+#[cfg(not(loom))]
 mod arch;
 #[cfg(not(loom))]
 mod barrier;
 #[cfg(not(loom))]
 mod beacon;
+#[cfg(not(loom))]
+mod block;
 #[cfg(not(loom))]
 mod blocking;
 #[cfg(not(loom))]
@@ -95,11 +99,15 @@ mod current;
 #[cfg(not(loom))]
 mod deadline;
 #[cfg(not(loom))]
+mod dispatch;
+#[cfg(not(loom))]
 mod dump;
 #[cfg(not(loom))]
 mod extra;
 #[cfg(not(loom))]
 mod idle;
+#[cfg(not(loom))]
+mod join;
 #[cfg(not(loom))]
 mod kernel;
 #[cfg(not(loom))]
@@ -135,9 +143,15 @@ mod slot;
 #[cfg(not(loom))]
 mod spawn;
 #[cfg(not(loom))]
+mod spin;
+#[cfg(not(loom))]
 mod stack;
 #[cfg(not(loom))]
+mod start;
+#[cfg(not(loom))]
 mod steal;
+#[cfg(not(loom))]
+mod switch;
 #[cfg(not(loom))]
 mod thread;
 #[cfg(not(loom))]
@@ -162,11 +176,13 @@ pub mod mpsc {
 #[cfg(not(loom))]
 pub use self::{
     barrier::{Barrier, BarrierWaitResult},
+    block::{Waited, block, block_unless, block_until},
     blocking::{MOST_KERNEL_THREADS, blocking},
     condvar::Condvar,
     deadline::{DeadlinePassed, calls_end, deadline, with_calls_that_end, with_deadline},
     dump::dump_on_quit,
-    idle::{Found, Idle, SpinThenPark},
+    idle::{Found, Idle},
+    join::JoinHandle,
     local::LocalKey,
     locals::AccessError,
     mutex::{Mutex, MutexGuard},
@@ -176,11 +192,12 @@ pub use self::{
     rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard},
     scope::{Scope, ScopedJoinHandle, scope},
     semaphore::{Permits, Semaphore},
-    spawn::{Builder, JoinHandle, runs_outside_work, spawn},
+    spawn::{Builder, runs_outside_work, spawn},
+    spin::SpinThenPark,
     stack::{DEFAULT_STACK_SIZE, DEFAULT_WORK_STACK_SIZE},
     thread::{
         Thread, ThreadId, current, park, park_timeout, safe_point, sleep, sleep_until, yield_now,
     },
     vp::{Vp, on_virtual_processor},
-    waiter::{Ticket, Waited, Waiter, WaiterCell, block, block_unless, block_until},
+    waiter::{Ticket, Waiter, WaiterCell},
 };

@@ -6,10 +6,11 @@
 //! others would then poison whatever they unlock. So a panic releases the lock, as in parking_lot,
 //! and data that a panic may leave half changed needs its own mark.
 
+use crate::block::Waited;
 use crate::deadline::after;
 use crate::lock::RawLock;
 use crate::turn::wait_for;
-use crate::waiter::{Wait, Waited};
+use crate::waiter::QueuedWait;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 /// `mutex.rs` says why). Locking it again in the thread that holds it blocks for ever, as with
 /// `std`.
 pub struct Mutex<T: ?Sized> {
-    lock: RawLock<Wait>,
+    lock: RawLock<QueuedWait>,
     data: UnsafeCell<T>,
 }
 

@@ -4,10 +4,10 @@
 //! `std`'s would block the processor with all its threads, and for ever, if the thread that
 //! initialises blocks on it.
 
+use crate::block::Waited;
 use crate::condvar::Condvar;
 use crate::deadline::after;
 use crate::mutex::Mutex;
-use crate::waiter::Waited;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::MaybeUninit;

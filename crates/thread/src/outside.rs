@@ -6,10 +6,10 @@
 //! code: records, join, locks and all that waits. What is not there to be checked is the scheduler
 //! itself, which has its models.
 
+use crate::join::{leave_result, say_done};
 use crate::kernel;
 use crate::number;
 use crate::record::{REF, Rec, State, Table};
-use crate::spawn::{leave_result, say_done};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -17,3 +17,11 @@ pub(crate) fn reuse(rec: Rec) {
         stack::give_from_outside(rec);
     }
 }
+
+/// Gives up one reference of a record, which is reused if that was the last.
+#[inline(always)]
+pub(crate) fn release(rec: Rec) {
+    if rec.release() {
+        reuse(rec);
+    }
+}

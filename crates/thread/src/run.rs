@@ -1,21 +1,26 @@
 //! Making kernel threads into virtual processors, and back.
 
+use crate::block::block;
 use crate::fresh::Fresh;
-use crate::idle::{Idle, SpinThenPark};
+use crate::idle::Idle;
 use crate::kernel;
-use crate::record::Home;
+use crate::overflow;
+use crate::record::{Home, Rec};
+use crate::recycle;
 use crate::shared::{Group, Shared};
 use crate::slot;
+use crate::spin::SpinThenPark;
 use crate::stack;
 use crate::sync::{Apart, Fences};
 use crate::vp::{Vp, here};
-use crate::waiter::{Waiter, block};
+use crate::waiter::Waiter;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc;
+use std::time::Instant;
 use upcall_os::{membarrier, processor};
 
 /// Runs `body` as the first thread on as many virtual processors as the process may use processors.
@@ -203,6 +208,34 @@ impl Processors {
             started.push((stop, processor));
         }
         Ok(started)
+    }
+}
+
+impl Vp {
+    /// Makes the calling kernel thread a virtual processor, with `root` as the thread that it is
+    /// running.
+    fn enter(group: &'static Group, index: usize, root: Rec) -> &'static Vp {
+        let vp: &'static Vp = Box::leak(Box::new(Vp::new(group, index, root)));
+        root.set_home(Some(vp.shared.address()));
+        vp.post.put_up();
+        overflow::watch();
+        Vp::make_here(Some(vp));
+        vp.shared.idle.begin(vp);
+        vp
+    }
+
+    /// The calling kernel thread is an ordinary one again. Its threads that have not ended never
+    /// run again.
+    fn leave(&self) {
+        self.hunger.stop();
+        self.workers.take_all().for_each(recycle::release);
+        self.stacks.empty();
+        stack::trim(Instant::now(), true);
+        self.shared.idle.end(self);
+        self.current().set_home(None);
+        self.post.take_down();
+        drop(self.signal_stack.take());
+        Vp::make_here(None);
     }
 }
 

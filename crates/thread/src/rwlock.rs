@@ -4,7 +4,7 @@
 use crate::deadline::after;
 use crate::shares::{MOST, Shares};
 use crate::turn::{give, take, take_by};
-use crate::waiter::Wait;
+use crate::waiter::QueuedWait;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// waits for the other. No poisoning, as with [`Mutex`](crate::Mutex).
 pub struct RwLock<T: ?Sized> {
     /// A reader has one share, a writer all.
-    shares: Shares<Wait>,
+    shares: Shares<QueuedWait>,
     data: UnsafeCell<T>,
 }
 

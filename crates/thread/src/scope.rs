@@ -4,10 +4,12 @@
 //! results and closures are dropped before they count as ended. The count and the scope's waiter
 //! are in an allocation of their own, since the last thread touches them after the scope may go on.
 
+use crate::block::block_unless;
 use crate::deadline::shielded;
-use crate::spawn::{Builder, JoinHandle};
+use crate::join::JoinHandle;
+use crate::spawn::Builder;
 use crate::thread::Thread;
-use crate::waiter::{WaiterCell, block_unless};
+use crate::waiter::WaiterCell;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::io;

@@ -4,7 +4,7 @@
 use crate::deadline::after;
 use crate::shares::{MOST, Shares};
 use crate::turn::{give, take, take_by};
-use crate::waiter::Wait;
+use crate::waiter::QueuedWait;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 ///
 /// First come, first served: who wants many permits is not overtaken by those who want few.
 pub struct Semaphore {
-    shares: Shares<Wait>,
+    shares: Shares<QueuedWait>,
 }
 
 impl Semaphore {

@@ -8,23 +8,17 @@
 //! unless a [`Thread`] names it; for a joiner on another processor it is a second locked operation.
 
 use crate::arch;
-use crate::current::Me;
-use crate::deadline::{Bound, after};
 use crate::extra::Extra;
-use crate::link::{from_raw, to_raw};
+use crate::join::{JoinHandle, joiner, leave_result, say_done};
 use crate::list::Waits;
-use crate::record::{Cause, DETACHED, DONE, JOINING, REF, Rec, State, Table};
-use crate::recycle::reuse;
+use crate::record::{DONE, JOINING, REF, Rec, Table};
 use crate::slot;
-use crate::thread::Thread;
+use crate::start::{begin, place};
 use crate::vp::{Vp, here};
-use crate::waiter::{Ended, Published, Wait, wait};
 use std::io;
-use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 /// What a thread gets from its spawner and leaves for its joiner. The result comes first: its place
 /// does not depend on `F`, which the joiner does not know.
@@ -146,7 +140,8 @@ where
         let packet = rec.packet.get().cast();
         fill(rec, packet, wish.name, body);
         return crate::outside::start(rec, Packet::<F, T>::TABLE, wish.stack_size)
-            .map(|()| JoinHandle { rec, returns: PhantomData });
+            // SAFETY: as below.
+            .map(|()| unsafe { JoinHandle::of(rec) });
     }
     let Some(vp) = here() else { return Err(off_processor()) };
     let class = match wish.stack_size {
@@ -163,7 +158,9 @@ where
     }
     begin(vp, rec, packet.cast(), 2 * REF, enter);
     vp.add_fresh(rec);
-    Ok(JoinHandle { rec, returns: PhantomData })
+    // SAFETY: the packet, which has room for a `T`, was filled above, and the word has two
+    // references.
+    Ok(unsafe { JoinHandle::of(rec) })
 }
 
 /// Puts the closure in its place, and into the record what depends on it.
@@ -186,30 +183,6 @@ fn off_processor() -> io::Error {
         io::ErrorKind::Unsupported,
         "this kernel thread is not a virtual processor; spawn from inside of upcall_thread::run",
     )
-}
-
-/// Room for a `P` below the record.
-#[inline(always)]
-fn place<P>(rec: Rec, align: usize) -> *mut P {
-    slot::top(rec).wrapping_sub(size_of::<P>()).map_addr(|a| a & !(align - 1)).cast()
-}
-
-/// Fills what every thread's record needs before it starts.
-#[inline(always)]
-fn begin(vp: &Vp, rec: Rec, top: *mut u8, word: u64, entry: arch::Entry) {
-    debug_assert!(
-        rec.home().is_none() && !rec.has_result.get(),
-        "a record that is reused is like a new one"
-    );
-    rec.token.store(0, Ordering::Relaxed);
-    // Release: a processor that looks for its threads, and sees that this one has not ended, sees
-    // that it is not at home there (`dump`).
-    rec.word.store(word, Ordering::Release);
-    rec.state.set(State::RUNS);
-    rec.id.set(vp.number());
-    // SAFETY: the top is aligned to 64 and everything below it, down to the guard, is this
-    // thread's free stack.
-    rec.sp.set(unsafe { arch::prepare(top, entry, rec.as_raw()) });
 }
 
 /// The first frame of every thread. No panic leaves it: `run_packet` catches those of the body, and
@@ -271,198 +244,8 @@ fn finish(vp: &Vp, me: Rec) -> ! {
     vp.end(me)
 }
 
-/// What a thread leaves behind is complete, but for its values.
-#[inline(always)]
-pub(crate) fn leave_result(me: Rec) {
-    me.has_result.set(true);
-    if let Some(extra) = me.extra() {
-        extra.locals.end();
-    }
-}
-
-/// The thread is done: wakes its joiner, or drops the result if nobody will join.
-#[inline(always)]
-pub(crate) fn say_done(me: Rec) {
-    let before = me.word.fetch_or(DONE, Ordering::AcqRel);
-    if before & JOINING != 0 {
-        let joiner = joiner(me);
-        if joiner.draw() {
-            joiner.wake();
-        }
-    } else if before & DETACHED != 0 {
-        discard_result(me);
-        // The drop of the result may have made values, which are dropped on their own thread.
-        if let Some(extra) = me.extra() {
-            extra.locals.end();
-        }
-    }
-}
-
-/// Who waits for the end of `me`, where `JOINING` was seen.
-#[inline(always)]
-fn joiner(me: Rec) -> Wait {
-    // SAFETY: the joiner stored itself, by `to_raw`, before it set `JOINING`.
-    let rec = unsafe { from_raw(me.joiner.load(Ordering::Relaxed)) };
-    Wait::of(
-        rec.expect("the joiner names itself before it sets JOINING"),
-        me.joiner_number.load(Ordering::Relaxed),
-    )
-}
-
-fn discard_result(rec: Rec) {
-    if rec.has_result.replace(false) {
-        let table = rec.table.get().expect("the spawner sets how to drop the result");
-        // SAFETY: the flag said that the result is there, and says so no more.
-        unsafe { (table.drop_result)(rec.packet.get()) };
-    }
-}
-
 /// Whether the calling thread runs a piece of outside work ([`Idle::work`](crate::Idle::work)): a
 /// call from another domain, as a rule.
 pub fn runs_outside_work() -> bool {
     here().is_some_and(|vp| vp.current().is_worker())
-}
-
-/// A worker that has not begun: its body is the idle loop.
-///
-/// # Errors
-/// No memory for its stack.
-#[cold]
-pub(crate) fn new_worker(vp: &Vp) -> io::Result<Rec> {
-    let rec = vp.stacks.take(vp.group.work_class)?;
-    rec.packet.set(std::ptr::null_mut());
-    rec.table.set(None);
-    rec.owns_control.set(false);
-    begin(vp, rec, slot::top(rec), REF, enter_worker);
-    Ok(rec)
-}
-
-/// The first frame of every worker. A worker does not end.
-unsafe extern "C" fn enter_worker(argument: *const (), gift: *const ()) -> ! {
-    let vp = here().expect("workers run on virtual processors only");
-    vp.bury(gift);
-    // SAFETY: the argument is what `begin` passed: `Record::as_raw`.
-    let me: Rec = unsafe { &*argument.cast() };
-    me.set_home(Some(vp.shared.address()));
-    vp.serve()
-}
-
-/// The right to join a thread. Dropping it detaches the thread, which runs on.
-pub struct JoinHandle<T> {
-    rec: Rec,
-    returns: PhantomData<T>,
-}
-
-// SAFETY: the handle gives access to the result, a `T`, and to the record, which is shared between
-// kernel threads anyway.
-unsafe impl<T: Send> Send for JoinHandle<T> {}
-// SAFETY: as above; a shared handle gives no access to the result.
-unsafe impl<T: Send> Sync for JoinHandle<T> {}
-
-impl<T> JoinHandle<T> {
-    /// Waits for the thread to end and returns what it returned, or what it panicked with.
-    ///
-    /// Blocks the calling thread only; on an ordinary kernel thread, that.
-    #[inline]
-    pub fn join(self) -> std::thread::Result<T> {
-        if !self.is_finished() {
-            self.wait(None);
-        }
-        self.result()
-    }
-
-    /// As [`join`](Self::join), for at most `timeout`.
-    ///
-    /// # Errors
-    /// The handle itself, if the thread has not ended by then.
-    pub fn join_timeout(self, timeout: Duration) -> Result<std::thread::Result<T>, Self> {
-        self.join_bound(after(timeout))
-    }
-
-    /// As [`join`](Self::join), until `deadline` at most.
-    ///
-    /// # Errors
-    /// The handle itself, if the thread has not ended by then.
-    pub fn join_until(self, deadline: Instant) -> Result<std::thread::Result<T>, Self> {
-        self.join_bound(Some(deadline))
-    }
-
-    fn join_bound(self, deadline: Option<Instant>) -> Result<std::thread::Result<T>, Self> {
-        if self.is_finished() || self.wait(deadline) { Ok(self.result()) } else { Err(self) }
-    }
-
-    /// Waits for the end; whether it came.
-    #[inline(always)]
-    fn wait(&self, deadline: Option<Instant>) -> bool {
-        let rec = self.rec;
-        let me = Me::find();
-        let bound = Bound::of(me, deadline);
-        let ended = wait(me, Cause::Join, rec.as_raw(), bound.at, |mine| {
-            rec.joiner.store(to_raw(mine.rec()), Ordering::Relaxed);
-            rec.joiner_number.store(mine.number(), Ordering::Relaxed);
-            // An addition, for the flag is not set: a processor that is asked for what was there
-            // before loops for anything else.
-            if rec.word.fetch_add(JOINING, Ordering::AcqRel) & DONE == 0 {
-                Published::Yes
-            } else {
-                Published::No
-            }
-        });
-        ended != Ended::TimedOut || self.withdraw(bound)
-    }
-
-    /// The joiner's deadline has passed. If the thread has not ended, it will not wake a joiner by
-    /// what the fields hold now, whenever it read them: their number has been drawn. Whether it
-    /// has.
-    #[cold]
-    fn withdraw(&self, bound: Bound) -> bool {
-        if self.rec.word.fetch_and(!JOINING, Ordering::AcqRel) & DONE != 0 {
-            return true;
-        }
-        bound.passed();
-        false
-    }
-
-    /// The result of a thread that has ended.
-    #[inline(always)]
-    fn result(self) -> std::thread::Result<T> {
-        let rec = self.rec;
-        std::mem::forget(self);
-        rec.has_result.set(false);
-        // SAFETY: `DONE` was seen, or the wake that follows it; the result is the packet's first
-        // field, of this type by the type of the handle, and there is one handle, used up
-        // here.
-        let result = unsafe { rec.packet.get().cast::<std::thread::Result<T>>().read() };
-        if rec.release() {
-            reuse(rec);
-        }
-        result
-    }
-
-    /// Whether the thread has ended, so that `join` would not wait.
-    pub fn is_finished(&self) -> bool {
-        self.rec.word.load(Ordering::Acquire) & DONE != 0
-    }
-
-    /// The thread.
-    pub fn thread(&self) -> Thread {
-        Thread::of(self.rec)
-    }
-}
-
-impl<T> Drop for JoinHandle<T> {
-    fn drop(&mut self) {
-        if self.rec.word.fetch_or(DETACHED, Ordering::AcqRel) & DONE != 0 {
-            discard_result(self.rec);
-        }
-        if self.rec.release() {
-            reuse(self.rec);
-        }
-    }
-}
-
-impl<T> std::fmt::Debug for JoinHandle<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JoinHandle").field("thread", &self.thread()).finish()
-    }
 }

@@ -1,11 +1,12 @@
 //! The thread seen from inside: who it is, giving way, sleeping, parking.
 
+use crate::block::{Published, WaitEnd, Waited, wait, wait_numbered};
 use crate::current::{Me, current_record};
 use crate::deadline::{Bound, after};
 use crate::record::{Cause, Rec};
-use crate::recycle::reuse;
+use crate::recycle;
 use crate::vp::here;
-use crate::waiter::{Ended, Published, Ticket, Waited, wait, wait_numbered};
+use crate::waiter::Ticket;
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -55,9 +56,7 @@ impl Clone for Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        if self.rec.release() {
-            reuse(self.rec);
-        }
+        recycle::release(self.rec);
     }
 }
 
@@ -147,7 +146,7 @@ fn park_until(deadline: Option<Instant>) -> Waited {
     // An unpark that comes between the deadline and here is consumed, as if it had come in time.
     let notified = me.rec.token.swap(EMPTY, Ordering::AcqRel) == NOTIFIED;
     match ended {
-        Ended::TimedOut if !notified => {
+        WaitEnd::TimedOut if !notified => {
             bound.passed();
             Waited::TimedOut
         }

@@ -1,13 +1,14 @@
 //! Waiting for one's turn at something that is handed over: what mutex, read-write lock and
 //! semaphore do around their protocols.
 
+use crate::block::{Published, WaitEnd, Waited, wait};
 use crate::current::Me;
 use crate::deadline::Bound;
 use crate::list::Node;
 use crate::lock::{Entry, RawLock};
 use crate::record::Cause;
 use crate::shares::Shares;
-use crate::waiter::{Ended, Published, Wait, Waited, wait};
+use crate::waiter::QueuedWait;
 use std::ptr;
 use std::time::Instant;
 
@@ -20,35 +21,35 @@ pub(crate) trait InTurn {
     /// # Safety
     /// If `Queued` is returned, the node stays where it is until its thread has been woken, which
     /// brings what it wants, or `give_up`.
-    unsafe fn enter(&self, node: &Node<Wait>) -> Entry;
+    unsafe fn enter(&self, node: &Node<QueuedWait>) -> Entry;
 
     /// The thread of `node` waits no more: its deadline has passed.
-    fn give_up(&self, node: &Node<Wait>);
+    fn give_up(&self, node: &Node<QueuedWait>);
 }
 
-impl InTurn for RawLock<Wait> {
+impl InTurn for RawLock<QueuedWait> {
     const CAUSE: Cause = Cause::Lock;
 
-    unsafe fn enter(&self, node: &Node<Wait>) -> Entry {
+    unsafe fn enter(&self, node: &Node<QueuedWait>) -> Entry {
         // SAFETY: the caller's promise.
         unsafe { RawLock::enter(self, node) }
     }
 
-    fn give_up(&self, node: &Node<Wait>) {
+    fn give_up(&self, node: &Node<QueuedWait>) {
         RawLock::give_up(self, node);
     }
 }
 
-impl InTurn for Shares<Wait> {
+impl InTurn for Shares<QueuedWait> {
     const CAUSE: Cause = Cause::Shares;
 
-    unsafe fn enter(&self, node: &Node<Wait>) -> Entry {
+    unsafe fn enter(&self, node: &Node<QueuedWait>) -> Entry {
         // SAFETY: the caller's promise.
         unsafe { Shares::enter(self, node) }
     }
 
-    fn give_up(&self, node: &Node<Wait>) {
-        Shares::give_up(self, node).wake_all(Wait::wake);
+    fn give_up(&self, node: &Node<QueuedWait>) {
+        Shares::give_up(self, node).wake_all(QueuedWait::wake);
     }
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn wait_for<T: InTurn>(thing: &T, wants: usize, deadline: Option<Inst
             Entry::Queued => Published::Yes,
         }
     });
-    if ended != Ended::TimedOut {
+    if ended != WaitEnd::TimedOut {
         return Waited::Woken;
     }
     if let Some(node) = &node {
@@ -78,7 +79,7 @@ pub(crate) fn wait_for<T: InTurn>(thing: &T, wants: usize, deadline: Option<Inst
 
 /// Takes shares, waiting for as long as it takes.
 #[inline(always)]
-pub(crate) fn take(shares: &Shares<Wait>, wants: usize) {
+pub(crate) fn take(shares: &Shares<QueuedWait>, wants: usize) {
     if !shares.try_take(wants) {
         wait_for(shares, wants, None);
     }
@@ -87,7 +88,7 @@ pub(crate) fn take(shares: &Shares<Wait>, wants: usize) {
 /// Takes shares, waiting until `deadline` at most; whether they were had.
 #[inline]
 pub(crate) fn take_by(
-    shares: &Shares<Wait>,
+    shares: &Shares<QueuedWait>,
     wants: usize,
     deadline: impl FnOnce() -> Option<Instant>,
 ) -> bool {
@@ -96,8 +97,8 @@ pub(crate) fn take_by(
 
 /// Gives shares back.
 #[inline(always)]
-pub(crate) fn give(shares: &Shares<Wait>, count: usize) {
+pub(crate) fn give(shares: &Shares<QueuedWait>, count: usize) {
     if let Some(served) = shares.give(count) {
-        served.wake_all(Wait::wake);
+        served.wake_all(QueuedWait::wake);
     }
 }

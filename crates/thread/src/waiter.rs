@@ -1,27 +1,18 @@
-//! Blocking a thread and making it ready again: the one primitive under join, mutex, condition
-//! variable, and calls.
+//! The rights to wake a blocked thread.
 //!
-//! A wake is one push (see `vp` for why one that comes early is not lost), so it must come exactly
-//! once for each block. [`Waiter`] ensures that by ownership: it exists once, and is used up by the
-//! wake. Where two parties may wake, one of which is a deadline, [`Ticket`] ensures it by a number:
-//! whoever exchanges the thread's number for 0 does the wake.
-//!
-//! The waits of this crate itself go by [`wait`], whose [`Wait`] is either: a waiter if the wait
-//! has no deadline, else a ticket.
-//!
-//! On an ordinary kernel thread the same functions block the kernel thread by futex.
+//! A wake is one push, so it must come exactly once for each block. [`Waiter`] ensures that by
+//! ownership: a waiter exists once, and is used up by the wake. Where two parties may wake, one of
+//! which is a deadline, [`Ticket`] ensures it by a number: the party that exchanges the thread's
+//! number for 0 does the wake.
 
-use crate::current::Me;
 use crate::kernel;
 use crate::link::{from_raw, to_raw};
 use crate::list::Waits;
-use crate::number;
-use crate::record::{Cause, Rec, Record, State};
+use crate::record::{Rec, Record};
 use crate::shared::Shared;
-use crate::vp::{Abort, NESTED, Vp, here};
+use crate::vp::here;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::time::Instant;
 
 /// The right to wake one blocked thread, once.
 ///
@@ -36,6 +27,18 @@ pub struct Waiter {
 }
 
 impl Waiter {
+    /// The waiter of the thread of `rec`, which has none yet, or that `into_record` was called on.
+    #[inline(always)]
+    pub(crate) fn of(rec: Rec) -> Self {
+        Self { rec }
+    }
+
+    /// Returns `true` if this is the waiter of the thread of `rec`.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, rec: Rec) -> bool {
+        ptr::eq(self.rec, rec)
+    }
+
     /// Makes the thread ready.
     #[inline(always)]
     pub fn wake(self) {
@@ -99,7 +102,7 @@ impl WaiterCell {
         // AcqRel: whoever takes a waiter sees what its thread did before it put it there.
         let before = self.rec.swap(new, Ordering::AcqRel);
         // SAFETY: only `put` stores here, by `to_raw`. The exchange made the right to wake ours.
-        unsafe { from_raw(before) }.map(Record::again)
+        unsafe { from_raw(before) }.map(Waiter::of)
     }
 }
 
@@ -173,13 +176,13 @@ impl std::fmt::Debug for Ticket {
 
 /// One wait of one thread, for the queues of this crate.
 #[derive(Clone, Copy)]
-pub(crate) struct Wait {
+pub(crate) struct QueuedWait {
     rec: Rec,
     /// 0: no deadline, so that whoever takes the wait out of its queue has the right to wake.
     number: u64,
 }
 
-impl Waits for Wait {
+impl Waits for QueuedWait {
     #[inline(always)]
     fn draw(self) -> bool {
         self.number == 0 || Ticket { rec: self.rec, number: self.number }.draw()
@@ -191,7 +194,7 @@ impl Waits for Wait {
     }
 }
 
-impl Wait {
+impl QueuedWait {
     #[inline(always)]
     pub(crate) fn of(rec: Rec, number: u64) -> Self {
         Self { rec, number }
@@ -214,68 +217,6 @@ impl Wait {
     }
 }
 
-/// How a wait ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
-    /// Before it began: `publish` found that there was nothing to wait for.
-    AtOnce,
-    /// By a wake.
-    Woken,
-    /// By the deadline.
-    TimedOut,
-}
-
-/// What a function that publishes a wait has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Published {
-    /// The wait is where its waker will find it.
-    Yes,
-    /// It is nowhere: there is nothing to wait for.
-    No,
-}
-
-/// Blocks the calling thread until it is woken or until `deadline`, if there is one. See [`block`]
-/// for what `publish` may do.
-#[inline(always)]
-pub(crate) fn wait(
-    me: Me,
-    cause: Cause,
-    object: *const (),
-    deadline: Option<Instant>,
-    publish: impl FnOnce(Wait) -> Published,
-) -> Ended {
-    match (me.vp, deadline) {
-        (Some(vp), None) => vp.wait(Wait::of(me.rec, 0), cause, object, None, publish),
-        (None, None) => kernel::wait(Wait::of(me.rec, 0), cause, object, None, publish),
-        (_, at) => wait_numbered(me, cause, object, at, publish),
-    }
-}
-
-/// As [`wait`], but the wait has a number without a deadline too, for queues that know waits by
-/// number.
-#[inline(always)]
-pub(crate) fn wait_numbered(
-    me: Me,
-    cause: Cause,
-    object: *const (),
-    deadline: Option<Instant>,
-    publish: impl FnOnce(Wait) -> Published,
-) -> Ended {
-    match me.vp {
-        Some(vp) => vp.wait(Wait::of(me.rec, vp.number()), cause, object, deadline, publish),
-        None => kernel::wait(Wait::of(me.rec, number::draw()), cause, object, deadline, publish),
-    }
-}
-
-/// How a wait with a deadline ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Waited {
-    /// By a wake.
-    Woken,
-    /// By the deadline.
-    TimedOut,
-}
-
 /// Makes a blocked thread ready. The caller has the right to it, which it thereby uses up.
 #[inline(always)]
 pub(crate) fn wake(rec: Rec) {
@@ -285,116 +226,5 @@ pub(crate) fn wake(rec: Rec) {
     match here() {
         Some(vp) if vp.shared.address() == home => vp.make_ready(rec),
         _ => Shared::at(home).post(rec),
-    }
-}
-
-/// Blocks the calling thread until its waiter wakes it.
-///
-/// `publish` puts the waiter where the waker will find it. A wake from then on counts, even before
-/// `publish` returns. `publish` must not block or yield: doing so, or panicking, aborts the
-/// process, since the waiter may be out already.
-///
-/// On a virtual processor the other threads go on; on an ordinary kernel thread the kernel thread
-/// blocks.
-#[inline(always)]
-pub fn block(publish: impl FnOnce(Waiter)) {
-    block_unless(|waiter| {
-        publish(waiter);
-        None
-    });
-}
-
-/// As [`block`], but `publish` may hand the waiter back, and then there is no wait.
-#[inline(always)]
-pub fn block_unless(publish: impl FnOnce(Waiter) -> Option<Waiter>) {
-    wait(Me::find(), Cause::Other, ptr::null(), None, |mine| match publish(mine.rec.again()) {
-        Some(waiter) if ptr::eq(waiter.rec, mine.rec) => {
-            waiter.into_record();
-            Published::No
-        }
-        // Somebody else's waiter: that thread wakes, and this one waits as if nothing had come
-        // back.
-        _ => Published::Yes,
-    });
-}
-
-/// Blocks the calling thread until a wake or until `deadline`, whichever comes first. Otherwise as
-/// [`block`].
-pub fn block_until(deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> Waited {
-    let ended = wait_numbered(Me::find(), Cause::Other, ptr::null(), deadline, |mine| {
-        publish(Ticket { rec: mine.rec, number: mine.number });
-        Published::Yes
-    });
-    if ended == Ended::TimedOut { Waited::TimedOut } else { Waited::Woken }
-}
-
-/// Runs `publish`. If it says `No`, the thread goes on; else it is as good as blocked.
-#[inline(always)]
-pub(crate) fn publish_wait(
-    wait: Wait,
-    cause: Cause,
-    object: *const (),
-    publish: impl FnOnce(Wait) -> Published,
-) -> Published {
-    let me = wait.rec;
-    assert!(!me.state.get().blocking, "{NESTED}");
-    me.state.set(State::waits(cause));
-    // Not by `without_panic`: its closure becomes a function, whose call makes a round trip by a
-    // condition variable 41 ns in place of 28.
-    let abort = Abort("a function that publishes a waiter panicked");
-    me.object.set(object);
-    let published = publish(wait);
-    std::mem::forget(abort);
-    if published == Published::No {
-        me.state.set(State::RUNS);
-    }
-    published
-}
-
-impl Record {
-    /// The waiter that `into_record` was called on.
-    #[inline(always)]
-    pub(crate) fn again(&'static self) -> Waiter {
-        Waiter { rec: self }
-    }
-}
-
-impl Vp {
-    /// If the number of `mine` is 0, there is no deadline, and the thread that takes the wait out
-    /// of its queue may wake.
-    #[inline(always)]
-    fn wait(
-        &self,
-        mine: Wait,
-        cause: Cause,
-        object: *const (),
-        deadline: Option<Instant>,
-        publish: impl FnOnce(Wait) -> Published,
-    ) -> Ended {
-        let Wait { rec: me, number } = mine;
-        if number != 0 {
-            me.timed_out.set(false);
-            me.ticket.store(number, Ordering::Release);
-        }
-        if let Some(at) = deadline {
-            self.add_timer(at, number, me);
-        }
-        let published = publish_wait(mine, cause, object, publish);
-        if published == Published::Yes {
-            self.deschedule(me);
-            me.state.set(State::RUNS);
-            if number != 0 && me.timed_out.get() {
-                // Perhaps before its time (`Ticket::expire`).
-                deadline.into_iter().for_each(|at| self.remove_timer(at, number));
-                return Ended::TimedOut;
-            }
-        } else if number != 0 {
-            // Nobody else knows the number.
-            me.ticket.store(0, Ordering::Relaxed);
-        }
-        if let Some(at) = deadline {
-            self.remove_timer(at, number);
-        }
-        if published == Published::Yes { Ended::Woken } else { Ended::AtOnce }
     }
 }

@@ -10,15 +10,22 @@ use super::thread::State;
 use super::unwind::Calls;
 
 /// Of `upcall_thread`: where a thread gives up its processor.
-const SCHEDULER: [&str; 8] = ["vp", "waiter", "arch", "kernel", "idle", "parker", "steal", "inbox"];
+const SCHEDULER: [&str; 12] = [
+    "vp", "dispatch", "switch", "block", "waiter", "arch", "kernel", "idle", "spin", "parker",
+    "steal", "inbox",
+];
+/// Of `upcall_thread`: where the idle loop and the body of workers are. A method is in the module
+/// of its type or in that of its code, by the way in which names are mangled.
+pub const DISPATCH: [&str; 2] = ["dispatch", "vp"];
 /// Of the standard library: between a body and what catches its panics.
 const PLUMBING: [&str; 5] =
     ["std::panic::", "std::panicking::", "core::panic::", "core::ops::function::", "__rust_try"];
 /// What starts a thread: what is around these says nothing.
-const STARTS: [&str; 4] = [
+const STARTS: [&str; 5] = [
     "upcall_thread::spawn::run_packet",
     "upcall_thread::spawn::enter",
     "upcall_thread::spawn::new_worker",
+    "upcall_thread::dispatch::enter_worker",
     SHORT,
 ];
 /// The standard library's mark for short backtraces, on every kernel thread of its own and around
@@ -69,10 +76,12 @@ fn is_scheduler(frame: &Frame) -> bool {
     module.is_some_and(|module| SCHEDULER.contains(&module))
 }
 
-/// Whether it is this function of this module of `upcall_thread`, also as a method: `vp::Vp::find`,
-/// `<…vp::Vp>::find`; or `vp::find`, if its type is not known.
-pub fn is_function(frame: &Frame, module: &str, function: &str) -> bool {
-    let rest = within(frame).and_then(|path| path.strip_prefix(module)?.strip_prefix("::"));
+/// Returns `true` if it is this function of one of these modules of `upcall_thread`, also as a
+/// method: `vp::Vp::find`, `<…vp::Vp>::find`, `dispatch::<impl …vp::Vp>::find`; or
+/// `dispatch::find`, if its type is not known.
+pub fn is_function(frame: &Frame, modules: &[&str], function: &str) -> bool {
+    let Some(path) = within(frame) else { return false };
+    let rest = modules.iter().find_map(|module| path.strip_prefix(module)?.strip_prefix("::"));
     rest.is_some_and(|rest| rest.rsplit("::").next() == Some(function))
 }
 
@@ -94,18 +103,24 @@ mod tests {
             "upcall_thread::vp::Vp::find",
             "<upcall_thread::vp::Vp>::find",
             "upcall_thread::vp::find",
+            "upcall_thread::dispatch::<impl upcall_thread::vp::Vp>::find",
+            "upcall_thread::dispatch::find",
         ] {
             assert!(
-                is_function(&frame(name), "vp", "find") && is_scheduler(&frame(name)),
+                is_function(&frame(name), &DISPATCH, "find") && is_scheduler(&frame(name)),
                 "{name}"
             );
             assert!(
-                !is_function(&frame(name), "vp", "serve")
-                    && !is_function(&frame(name), "waiter", "find"),
+                !is_function(&frame(name), &DISPATCH, "serve")
+                    && !is_function(&frame(name), &["waiter"], "find"),
                 "{name}"
             );
         }
-        assert!(!is_function(&frame("upcall_thread::vp::Vp::find::{{closure}}"), "vp", "find"));
+        assert!(!is_function(
+            &frame("upcall_thread::vp::Vp::find::{{closure}}"),
+            &DISPATCH,
+            "find"
+        ));
         assert!(
             !is_ours(&frame("upcall_threads::f"))
                 && !is_scheduler(&frame("upcall_thread::mutex::Mutex<T>::lock"))

@@ -24,9 +24,13 @@ pub struct Symbols {
     sources: Option<String>,
 }
 
-/// A function of `upcall-thread` that is never inlined, and its file.
-const KNOWN: [&str; 2] = ["upcall_thread::vp::Vp::find", "<upcall_thread::vp::Vp>::find"];
-const KNOWN_FILE: &str = "vp.rs";
+/// A function of `upcall-thread` that is never inlined, and its file; also of earlier versions.
+const KNOWN: [&str; 3] = [
+    "upcall_thread::dispatch::<impl upcall_thread::vp::Vp>::find",
+    "upcall_thread::vp::Vp::find",
+    "<upcall_thread::vp::Vp>::find",
+];
+const KNOWN_FILES: [&str; 2] = ["dispatch.rs", "vp.rs"];
 
 impl Symbols {
     pub fn new(elf: &Elf<'static>) -> Self {
@@ -58,7 +62,8 @@ impl Symbols {
         let (address, ..) =
             candidates.clone().find(|(.., name)| KNOWN.contains(&demangled(name).as_str()))?;
         let frames = self.debug_information(*address, *address).ok()?;
-        frames.last()?.file.as_ref()?.strip_suffix(KNOWN_FILE).map(String::from)
+        let frames_file = frames.last()?.file.as_ref()?;
+        KNOWN_FILES.iter().find_map(|known| frames_file.strip_suffix(known)).map(String::from)
     }
 
     /// The functions that `inside`, an address in the file, is in; `address` is what it is in

@@ -9,7 +9,7 @@
 //!   idle loop is not on its stack;
 //! * that a thread was woken and has not run since: it is shown as waiting until it does.
 
-use super::backtrace::{calls_of, is_function};
+use super::backtrace::{DISPATCH, calls_of, is_function};
 use super::code::Code;
 use super::memory::u64_at;
 use super::snapshot::{Processor, Record, Snapshot, Stacks, WORK};
@@ -154,10 +154,10 @@ fn state(
         if running.is_some() {
             let calls: Vec<_> = calls_of(calls, code);
             let caller_of = |name| {
-                let place = calls.iter().position(|frame| is_function(frame, "vp", name))?;
+                let place = calls.iter().position(|frame| is_function(frame, &DISPATCH, name))?;
                 calls.get(place + 1)
             };
-            if caller_of("find").is_some_and(|frame| is_function(frame, "vp", "serve")) {
+            if caller_of("find").is_some_and(|frame| is_function(frame, &DISPATCH, "serve")) {
                 return (State::IdleWorker, None);
             }
             // On its way into a wait or out of one, or looking for outside work in between: it does

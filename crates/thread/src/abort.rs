@@ -1,0 +1,32 @@
+//! The end of the process where a panic, or a wait within a wait, would leave a thread half
+//! suspended.
+
+/// The text of the panic of a wait within a wait.
+pub(crate) const NESTED: &str = "upcall-thread: a thread that has published its waiter must not \
+    block or yield before the wake; neither may Idle::poll or Idle::rest";
+
+/// Ends the process if dropped by a panic.
+pub(crate) struct Abort(pub(crate) &'static str);
+
+impl Drop for Abort {
+    // Inline, and by value from there: the text need not lie in memory while all goes well.
+    #[inline(always)]
+    fn drop(&mut self) {
+        abort(self.0);
+    }
+}
+
+#[cold]
+fn abort(what: &str) -> ! {
+    eprintln!(
+        "upcall-thread: {what}; the process ends, because the thread below is half suspended"
+    );
+    std::process::abort();
+}
+
+pub(crate) fn without_panic<R>(what: &'static str, run: impl FnOnce() -> R) -> R {
+    let guard = Abort(what);
+    let result = run();
+    std::mem::forget(guard);
+    result
+}

@@ -1,0 +1,31 @@
+//! How a record and a stack become a thread that can be switched to.
+
+use crate::arch;
+use crate::record::{Rec, State};
+use crate::slot;
+use crate::vp::Vp;
+use std::sync::atomic::Ordering;
+
+/// Room for a `P` below the record.
+#[inline(always)]
+pub(crate) fn place<P>(rec: Rec, align: usize) -> *mut P {
+    slot::top(rec).wrapping_sub(size_of::<P>()).map_addr(|a| a & !(align - 1)).cast()
+}
+
+/// Fills what every thread's record needs before it starts.
+#[inline(always)]
+pub(crate) fn begin(vp: &Vp, rec: Rec, top: *mut u8, word: u64, entry: arch::Entry) {
+    debug_assert!(
+        rec.home().is_none() && !rec.has_result.get(),
+        "a record that is reused is like a new one"
+    );
+    rec.token.store(0, Ordering::Relaxed);
+    // Release: a processor that looks for its threads, and sees that this one has not ended, sees
+    // that it is not at home there (`dump`).
+    rec.word.store(word, Ordering::Release);
+    rec.state.set(State::RUNS);
+    rec.id.set(vp.number());
+    // SAFETY: the top is aligned to 64 and everything below it, down to the guard, is this
+    // thread's free stack.
+    rec.sp.set(unsafe { arch::prepare(top, entry, rec.as_raw()) });
+}
