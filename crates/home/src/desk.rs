@@ -78,6 +78,7 @@ impl Desk {
     }
 
     /// Returns `true` if news may be there.
+    #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.has_news.load(Ordering::Acquire)
     }

@@ -1,11 +1,8 @@
-//! Starting and joining threads.
+//! Starting threads.
 //!
 //! A spawn writes the closure and a few words below the record of a pooled stack and queues it: no
-//! allocation. The result takes its place beside the closure, and the joiner reads it there, so a
-//! stack is free again when its thread has ended, has been joined or detached, and no [`Thread`]
-//! names it any more. One locked operation in the life of a thread that is joined from its own
-//! processor: the joiner says that it waits. That the thread is done is then a plain store,
-//! unless a [`Thread`] names it; for a joiner on another processor it is a second locked operation.
+//! allocation. The result takes its place beside the closure, and the joiner reads it there (see
+//! `join`).
 
 use crate::arch;
 use crate::extra::Extra;
