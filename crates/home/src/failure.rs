@@ -85,26 +85,30 @@ impl fmt::Display for InvokeError {
             Self::Unknown { name, known } => {
                 write!(
                     f,
-                    "its home has no operation called {name:?}, but {}: register it where the object is served",
+                    "its home has no operation called {name:?}, but {}: register it where the \
+                     object is served",
                     known.join(", ")
                 )
             }
             Self::Kind { name } => {
                 write!(
                     f,
-                    "{name:?} is short here and may block there, or the other way: both programs are to be built with the same definition"
+                    "{name:?} is short here and may block there, or the other way: both programs \
+                     are to be built with the same definition"
                 )
             }
             Self::TooLong { bytes } => {
                 write!(
                     f,
-                    "its arguments have {bytes} bytes, and {LONGEST} can be sent: send them in parts"
+                    "its arguments have {bytes} bytes, and {LONGEST} can be sent: send them in \
+                     parts"
                 )
             }
             Self::Busy { waited } => {
                 write!(
                     f,
-                    "the home has not answered for {waited:?}: it is busy, stopped, or masks; the operation may still be run"
+                    "the home has not answered for {waited:?}: it is busy, stopped, or masks; the \
+                     operation may still be run"
                 )
             }
             Self::Data(error) => error.fmt(f),
@@ -120,7 +124,8 @@ impl fmt::Display for InvokeError {
             Self::Malformed(error) => {
                 write!(
                     f,
-                    "what its home has sent is no reply to it: {error}. Both programs are to be built with the same definition"
+                    "what its home has sent is no reply to it: {error}. Both programs are to be \
+                     built with the same definition"
                 )
             }
             Self::Nested => f.write_str(

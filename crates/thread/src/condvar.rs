@@ -2,8 +2,8 @@
 //!
 //! A waiter joins the list while it still holds the mutex, so a notification that follows a change
 //! made under the mutex finds it; and a wake before the thread has switched away is not lost (see
-//! `dispatch`). A notifier that draws the right to wake in vain, because the waiter's deadline was first,
-//! goes on to the next one: no notification is used up by a thread that had given up.
+//! `dispatch`). A notifier that draws the right to wake in vain, because the waiter's deadline was
+//! first, goes on to the next one: no notification is used up by a thread that had given up.
 
 use crate::block::{Published, WaitEnd, Waited, wait};
 use crate::current::Me;

@@ -3,9 +3,9 @@
 //! The result lies on the thread's stack. So the stack is free again when the thread has ended, has
 //! been joined or detached, and no [`Thread`] names it any more.
 //!
-//! A thread that is joined from its own processor takes one locked operation in its life: the joiner
-//! says that it waits. That the thread is done is then a plain store, unless a [`Thread`] names it.
-//! For a joiner on another processor it is a second locked operation.
+//! A thread that is joined from its own processor takes one locked operation in its life: the
+//! joiner says that it waits. That the thread is done is then a plain store, unless a [`Thread`]
+//! names it. For a joiner on another processor it is a second locked operation.
 
 use crate::block::{Published, WaitEnd, wait};
 use crate::current::Me;

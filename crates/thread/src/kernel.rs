@@ -77,8 +77,8 @@ fn free_packet(rec: Rec) {
     let packet = rec.packet.replace(std::ptr::null_mut());
     if !packet.is_null() {
         let table = rec.table.get().expect("a packet comes with its table");
-        // SAFETY: allocated by `record_with_packet` with this layout; closure and result are gone, and
-        // no reader is left.
+        // SAFETY: allocated by `record_with_packet` with this layout; closure and result are gone,
+        // and no reader is left.
         unsafe { std::alloc::dealloc(packet, table.layout) };
     }
 }

@@ -136,9 +136,9 @@ impl Vp {
         busy < most
     }
 
-    /// Returns `true` if it has nothing to do but the work that its [`Idle`](crate::Idle) has found:
-    /// no thread is ready here, and none waits for a time. Other processors may make a thread ready
-    /// at any moment.
+    /// Returns `true` if it has nothing to do but the work that its [`Idle`](crate::Idle) has
+    /// found: no thread is ready here, and none waits for a time. Other processors may make a
+    /// thread ready at any moment.
     #[inline]
     pub fn is_free(&self) -> bool {
         self.ready.is_empty()
