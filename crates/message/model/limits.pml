@@ -4,12 +4,12 @@
  * or in segments, each step of which is one; and members are whole, each of them sends and receives on one kernel thread.
  *
  * What is modelled, and where it is in the code
- *   ROOM, launch, divert      crates/shm/src/direct/outgoing.rs: describe, find_room, divert; crates/message/src/sending.rs: try_once, has_no_room
- *   BUFFERED, STOPPED         crates/message/src/sending.rs: has_no_room, buffered_beside; crates/shm/src/direct/outgoing.rs: buffered
- *   take, tell                crates/shm/src/direct/incoming.rs: peek, dispose, tell; crates/message/src/group.rs: poll
- *   HANDLERS_RUN              crates/message/src/upcalls.rs: run_handlers_meanwhile, in send_slow, and the end of a section
+ *   ROOM, launch, divert      crates/shm/src/direct/outgoing.rs: describe, find_room, divert; crates/message/src/proto/send_queue.rs: attempt, without_room
+ *   BUFFERED, STOPPED         crates/message/src/proto/flow.rs: without_room; crates/message/src/sending.rs: elsewhere; crates/shm/src/direct/outgoing.rs: buffered
+ *   take, tell                crates/shm/src/direct/incoming.rs: peek, dispose, tell; crates/message/src/proto/receiving.rs: poll
+ *   HANDLERS_RUN              crates/message/src/upcalls.rs: run_handlers_meanwhile, in proto/sending.rs: send, and the end of a section
  *   GIVES_UP                  Group::send_within: the time that the program has set is over; it polls then, and sends again
- *   low                       flow.rs: Supply. Memory becomes low at any time, and perhaps enough again
+ *   low                       supply.rs: Supply. Memory becomes low at any time, and perhaps enough again
  * Each member sends FLOOD(m) messages to the next one, in a section if it is in SECTIONS. With REPLIES the handler of each sends one back, and may have to wait for that. With UPCALLS handlers run by themselves: those that wait are threads, and do not
  * keep others from running. Without, they run where the program polls, which is when all is sent, and in each send that waits for room; one that waits keeps
  * what is below it on the stack from going on, and at most DEEPEST run so, one within the other. In a section none runs; with DEADLINE a send there gives up at any moment. A sender's patience ends when it likes; with STAYS (a timeout of 0) it has none, and does not go home; with PATIENT (no timeout) it has no end.

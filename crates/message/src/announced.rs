@@ -9,14 +9,11 @@
 //! As for interrupts: each announcement is followed by a look, and what that finds is told like a
 //! ring. `heed` and the end of each operation of the group announce anew.
 
-use crate::Group;
+use crate::group::{Group, Notify};
 use crate::interrupts::On;
 use std::fmt;
 use std::sync::Arc;
 use upcall_sched::rung::{self, InterruptError, Rung};
-
-/// Has a thread come by soon.
-pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// As long as this lives, the arrival of messages with handlers is told of: see
 /// [`Group::announce`].

@@ -17,80 +17,17 @@
 //! A report that was made before the death counts.
 
 use crate::error::{RunError, SendError};
-use crate::group::Wants;
+use crate::group::Driver;
 use crate::inbound::Inbound;
-use crate::link::Link;
+use crate::link::{Link, Outward, Why};
 use crate::member::has_ended;
-use crate::reduction::Reduction;
-use crate::sending::{Outward, Way, Why};
+use crate::proto::receiving::{self, Forgotten};
+use crate::sending::Way;
+use crate::waiters::Wants;
 use crate::{Event, Group, Rank};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
-use upcall_shm::region::Shared;
 use upcall_shm::steps::{self, Found, Steps};
-
-/// The state of a member's barriers.
-#[derive(Debug)]
-pub(crate) struct Barrier {
-    /// By rank: the reports of the members that have brought a queue. They outlive the queue.
-    heard: RefCell<Box<[Option<Heard>]>>,
-    /// Number of barriers that this member has passed.
-    passed: Cell<u64>,
-    /// A member that never comes, and what this one reports of it.
-    missing: RefCell<Option<(Rank, RunError)>>,
-    pub(crate) reduction: Reduction,
-}
-
-/// The reports of another member.
-#[derive(Debug)]
-struct Heard {
-    steps: Shared<Steps>,
-    /// The count of changes when waiting threads were woken for them last.
-    seen: Cell<u64>,
-}
-
-impl Barrier {
-    pub(crate) fn new(size: usize) -> Self {
-        let heard = RefCell::new((0..size).map(|_| None).collect());
-        Self {
-            heard,
-            passed: Cell::new(0),
-            missing: RefCell::new(None),
-            reduction: Reduction::default(),
-        }
-    }
-
-    /// A member has brought its queue.
-    pub(crate) fn brought(&self, from: Rank, steps: Shared<Steps>) {
-        if let Some(heard) = self.heard.borrow_mut().get_mut(from) {
-            *heard = Some(Heard { steps, seen: Cell::new(0) });
-        }
-    }
-
-    /// Returns `true` if reports have arrived since [`look`](Self::look).
-    pub(crate) fn has_reports(&self) -> bool {
-        self.heard.borrow().iter().flatten().any(|heard| heard.steps.changes() != heard.seen.get())
-    }
-
-    /// The threads that wait for reports look at all reports so far.
-    pub(crate) fn look(&self) {
-        self.heard
-            .borrow()
-            .iter()
-            .flatten()
-            .for_each(|heard| heard.seen.set(heard.steps.changes()));
-    }
-
-    /// A report of another member that a member never comes: the reporting member, and the missed
-    /// one. Words that name no member are no report, and hide no other one.
-    fn reported(&self) -> Option<(Rank, Rank)> {
-        let heard = self.heard.borrow();
-        let of = |by: Rank| {
-            Some((by, heard[by].as_ref()?.steps.missing().filter(|missed| *missed < heard.len())?))
-        };
-        (0..heard.len()).find_map(of)
-    }
-}
 
 impl Group {
     /// Waits until all members have reached the barrier, and runs the handlers of the messages that
@@ -114,7 +51,7 @@ impl Group {
         let (rank, size) = (self.rank(), self.size());
         for step in steps::rounds(self.size()) {
             let (next, from) = ((rank + step) % size, (rank + size - step) % size);
-            self.report(next, from, |link| link.steps.report_barrier(number, link.queue.sent()))?;
+            self.report(next, from, |link| link.steps.report_barrier(number, link.sent()))?;
             self.await_report(from, |steps| Some(((), steps.barrier(number)?)))?;
         }
         barrier.passed.set(number);
@@ -243,15 +180,13 @@ impl Group {
 
     /// Returns `true` if so many messages of a member were taken, or all that will ever come.
     fn has_taken(&self, from: Rank, count: u64) -> bool {
-        let inbound = self.inbound().iter().find(|inbound| inbound.from() == from).cloned();
-        inbound.is_none_or(|inbound| inbound.taken() >= count)
+        self.0.senders.of(from).is_none_or(|inbound| inbound.taken() >= count)
     }
 
     /// The queue of a member whose report is false. A report comes behind the messages that its
     /// sender had sent before. So the report is false if fewer are here, and none waits.
     fn breaks_its_word(&self, from: Rank, sent: u64) -> Option<Rc<Inbound>> {
-        let inbound = self.inbound().iter().find(|inbound| inbound.from() == from).cloned();
-        inbound.filter(|inbound| inbound.is_drained() && inbound.taken() < sent)
+        self.0.senders.of(from).filter(|inbound| inbound.is_drained() && inbound.taken() < sent)
     }
 
     fn hold_to_its_word(&self, from: Rank, sent: u64) {
@@ -260,7 +195,7 @@ impl Group {
                 "it reports that it had sent {sent} messages, of which {} are here",
                 inbound.taken()
             );
-            self.forget(&inbound, Event::Violation { rank: from, what });
+            receiving::forget(&Driver(self), &inbound, Forgotten::Violation(what));
         }
     }
 
@@ -275,10 +210,8 @@ impl Group {
             .or_else(|| Some((member, RunError::Lost(self.lost(member)?))))
             .or_else(|| {
                 // Its last messages may wait here for ever.
-                let has_ended = self
-                    .inbound()
-                    .iter()
-                    .any(|inbound| inbound.from() == member && inbound.ended.get());
+                let has_ended =
+                    self.0.senders.of(member).is_some_and(|inbound| inbound.has_ended());
                 has_ended.then_some((member, RunError::Lost(Event::Ended { rank: member })))
             })
     }
@@ -314,29 +247,5 @@ impl Group {
             });
         }
         error
-    }
-}
-
-#[cfg(all(test, not(miri)))]
-mod tests {
-    use super::*;
-    use upcall_os::memory::{Mapping, MemoryFile};
-    use upcall_shm::region::Region;
-
-    #[test]
-    fn a_report_that_names_no_member_hides_no_other_one() {
-        let barrier = Barrier::new(4);
-        let steps = [0, 3].map(|from| {
-            let file = MemoryFile::create("steps", 4096).unwrap();
-            let steps: Shared<Steps> =
-                Region::new(Mapping::shared(&file).unwrap()).unwrap().view(0).unwrap();
-            barrier.brought(from, steps.clone());
-            steps
-        });
-        assert_eq!(barrier.reported(), None);
-        steps[0].report_missing(usize::MAX - 1);
-        assert_eq!(barrier.reported(), None);
-        steps[1].report_missing(2);
-        assert_eq!(barrier.reported(), Some((3, 2)));
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 use upcall_directory::names::{FolderError, NotEntered};
+use upcall_shm::account::MOST;
 
 /// Why a process did not become a member.
 #[derive(Debug)]
@@ -79,7 +80,7 @@ impl fmt::Display for JoinError {
                 write!(f, "{name:?} cannot be the name of a group: {why}")
             }
             Self::BadSize { size, rank: None } => {
-                write!(f, "a group has from 1 to {} members, not {size}", crate::MOST_MEMBERS)
+                write!(f, "a group has from 1 to {MOST} members, not {size}")
             }
             Self::BadSize { size, rank: Some(rank) } => {
                 write!(f, "there is no rank {rank} in a group of {size}")

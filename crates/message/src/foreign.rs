@@ -6,16 +6,13 @@
 //! kind says is a violation of its sender's.
 
 use crate::group::Group;
-use crate::kinds::{Handlers, Kind, MOST_KINDS};
+use crate::kinds::{Handlers, Kind, MOST_KINDS, OWN};
 use crate::payload::{Payload, Reader, Writer};
 use crate::signature::{Carried, Unfit};
 use crate::{Interrupt, Message, NothingThere, Rank, RunError, SendError};
 use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// Names that begin so are those of the groups' own messages.
-pub(crate) const OWN: &str = "upcall:";
 
 /// So long a member waits at most before it asks whether it is interrupted.
 const LOOK: Duration = Duration::from_millis(500);
@@ -101,9 +98,6 @@ impl fmt::Display for BadKind {
 }
 
 impl std::error::Error for BadKind {}
-
-/// Has the waits of a group ended; see [`Handlers::interruption`].
-pub(crate) type Interruption = Box<dyn Fn() -> bool>;
 
 /// A payload that was checked.
 pub(crate) struct Checked<'a>(pub(crate) &'a [u8]);
@@ -202,6 +196,22 @@ impl Handlers {
     #[inline]
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interruption.as_ref().is_some_and(|ask| ask())
+    }
+}
+
+impl Interrupt<'_> {
+    /// Sends a message with this payload, as [`try_send`](Self::try_send).
+    ///
+    /// # Errors
+    /// [`SendError::Unfit`]: the payload is not what the kind carries. Else as [`try_send`](Self::try_send).
+    pub fn try_send_foreign(
+        &self,
+        to: Rank,
+        kind: &ForeignKind,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        kind.carries().check(payload).map_err(SendError::Unfit)?;
+        self.try_send(to, Kind::at(kind.index()), &Checked(payload))
     }
 }
 

@@ -1,19 +1,19 @@
 //! A member's group: taking, polling, waiting. Sending is in `sending`.
 
 use crate::Rank;
-use crate::announced::Notify;
-use crate::barrier::Barrier;
 use crate::error::{NothingThere, RunError};
-use crate::flow::Supply;
-use crate::forming::Joining;
-use crate::inbound::{Inbound, Next};
+use crate::event::Event;
+use crate::inbound::{Attached, Inbound};
 use crate::kinds::{Handlers, Kind};
-use crate::link::Refusal;
-use crate::member::{Bringing, Member, News, Roster};
-use crate::offers::Offers;
+use crate::link::{Outward, Why};
+use crate::member::{Bringing, Member, News, Refusal, Roster};
 use crate::payload::{Payload, Reader};
-use crate::sending::{Outward, Why};
-use crate::upcalls::Upcalls;
+use crate::proto::offers::Offers;
+use crate::proto::receive_queue::{Looking, Next};
+use crate::proto::receiving::{self, Forgotten, Ran, Receiving, Senders};
+use crate::reports::Barrier;
+use crate::supply::Supply;
+use crate::waiters::{Upcalls, Wants};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,34 +21,26 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
+use upcall_os::headroom::Headroom;
 use upcall_sched::Pacing;
 use upcall_sched::mask::Mask;
-use upcall_shm::direct::{Arrived, Unreadable};
+use upcall_shm::direct::Arrived;
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::span::Span;
 
-/// So many messages of one sender are run before the others have their turn.
-const BATCH: usize = 64;
-
-/// What happened to another member.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Event {
-    /// It has ended, or has left the group. All that it had sent was taken before; what was sent to
-    /// it may not have been.
-    Ended {
-        /// The member.
-        rank: Rank,
-    },
-    /// It does not keep to the protocol, or names a kind of message that there is not, or carries
-    /// what that kind does not (UDM: protection-violation). Nothing more is taken from it.
-    Violation {
-        /// The member.
-        rank: Rank,
-        /// How.
-        what: String,
-    },
+/// How a member is to wait, and what it may buffer.
+pub(crate) struct Settings {
+    pub(crate) pacing: Pacing,
+    pub(crate) timeout: Option<Duration>,
+    /// Handlers run by themselves.
+    pub(crate) upcalls: bool,
+    /// Maximum number of bytes that it may buffer.
+    pub(crate) share: u64,
+    pub(crate) headroom: fn() -> Option<Headroom>,
 }
+
+/// Calls a thread to a safe point soon.
+pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// A process's membership in a group; a clone is the same membership. It belongs to the kernel
 /// thread that has joined. When the last clone is dropped the process leaves: what it has sent
@@ -65,10 +57,7 @@ pub(crate) struct Inner {
     pub(crate) timeout: Option<Duration>,
     /// By rank.
     pub(crate) links: Box<[RefCell<Outward>]>,
-    /// Those who have sent something; a new list for each change.
-    pub(crate) inbound: RefCell<Rc<[Rc<Inbound>]>>,
-    /// Whose turn is next.
-    pub(crate) turn: Cell<usize>,
+    pub(crate) senders: Senders<Mailbag, Attached>,
     events: RefCell<VecDeque<Event>>,
     /// What has happened so far, one event for each member that is lost.
     lost: RefCell<Vec<Event>>,
@@ -167,7 +156,7 @@ impl Group {
         member: Arc<Member>,
         roster: Arc<Roster>,
         handlers: Handlers,
-        joining: &Joining,
+        settings: Settings,
     ) -> Self {
         let barrier = Barrier::new(roster.members.len());
         let links = roster.members.iter().map(|_| RefCell::new(Outward::Unopened)).collect();
@@ -175,22 +164,21 @@ impl Group {
             member,
             roster,
             handlers,
-            pacing: joining.pacing,
-            timeout: joining.timeout,
+            pacing: settings.pacing,
+            timeout: settings.timeout,
             links,
-            inbound: RefCell::new(Rc::new([])),
-            turn: Cell::new(0),
+            senders: Senders::default(),
             events: RefCell::default(),
             lost: RefCell::default(),
             barrier,
             taken: Cell::new(0),
             changes: Cell::new(0),
             diversions: Cell::new(0),
-            upcalls: Upcalls::new(joining.upcalls),
+            upcalls: Upcalls::new(settings.upcalls),
             mask: Mask::default(),
             notify: RefCell::default(),
-            share: joining.share(),
-            supply: Supply::new(joining.headroom),
+            share: settings.share,
+            supply: Supply::new(settings.headroom),
             spare: Cell::new(None),
             offers: Offers::default(),
             nested: Cell::new(0),
@@ -218,15 +206,13 @@ impl Group {
     #[inline]
     pub fn available(&self) -> bool {
         // Nothing is called here where nothing waits, so that nothing has to be saved for that.
-        let glance =
-            self.0.mask.is_on() || self.0.inbound.borrow().iter().any(|inbound| inbound.glance());
-        glance && self.look()
+        (self.0.mask.is_on() || self.0.senders.glance()) && self.look()
     }
 
     #[cold]
     fn look(&self) -> bool {
         let _busy = self.busy();
-        self.0.inbound.borrow().iter().any(|inbound| inbound.waits())
+        self.0.senders.waits()
     }
 
     /// Takes the next message (UDM's `receive`): `take` looks at it where it lies, and then it is
@@ -253,11 +239,11 @@ impl Group {
     /// [`NothingThere`].
     pub fn peek<R>(&self, look: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
         let _busy = self.busy();
-        let turn = self.0.turn.get();
+        let turn = self.0.senders.turn();
         let looked = self
             .next(|arrived, inbound| look(&Message { from: inbound.from(), arrived: &arrived }));
         // It keeps its turn.
-        self.0.turn.set(turn);
+        self.0.senders.keep_turn(turn);
         looked
     }
 
@@ -267,41 +253,10 @@ impl Group {
         &self,
         with: impl FnOnce(Arrived<'_, Mailbag>, &Rc<Inbound>) -> R,
     ) -> Result<R, NothingThere> {
-        self.attend_if_there_is_news();
-        let all = self.inbound();
-        let mut at = self.0.turn.get();
-        let mut looked = 0;
-        while looked < all.len() {
-            at = if at < all.len() { at } else { 0 };
-            let inbound = &all[at];
-            at += 1;
-            looked += 1;
-            let Some(mut queue) = inbound.queue() else { continue };
-            match queue.peek() {
-                Ok(Some(arrived)) => {
-                    self.0.turn.set(at);
-                    let done = with(arrived, inbound);
-                    drop(queue);
-                    if inbound.ended.get() {
-                        self.nothing_there(inbound);
-                    }
-                    return Ok(done);
-                }
-                Ok(None) => {
-                    drop(queue);
-                    self.nothing_there(inbound);
-                }
-                Err(error) => self.unreadable(inbound, &error),
-            }
-        }
-        self.offer_again();
-        Err(NothingThere)
-    }
-
-    /// Those who have sent something.
-    #[inline]
-    pub(crate) fn inbound(&self) -> Rc<[Rc<Inbound>]> {
-        self.0.inbound.borrow().clone()
+        receiving::next(&Driver(self), with).ok_or_else(|| {
+            self.offer_again();
+            NothingThere
+        })
     }
 
     /// Runs the handlers of the messages that wait, at most 64 of each member. Returns how many. A
@@ -313,112 +268,35 @@ impl Group {
         let _busy = self.busy();
         self.attend_if_there_is_news();
         self.offer_again();
-        self.inbound().iter().map(|inbound| self.poll_one(inbound)).sum()
+        receiving::poll(&Driver(self))
     }
 
-    fn poll_one(&self, inbound: &Rc<Inbound>) -> usize {
-        for done in 0..BATCH {
-            let Some(mut queue) = inbound.queue() else { return done };
-            let kind = match queue.peek() {
-                Ok(Some(arrived)) => arrived.handler(),
-                Ok(None) => {
-                    drop(queue);
-                    self.nothing_there(inbound);
-                    return done;
-                }
-                Err(error) => {
-                    self.unreadable(inbound, &error);
-                    return done;
-                }
-            };
-            let handled = match self.0.handlers.handlers.get(usize::from(kind)) {
-                Some(Some(handler)) => {
-                    self.0.taken.set(self.0.taken.get() + 1);
-                    let _changed = self.blocks_a_thread().then(|| {
-                        // A barrier waits until this message is taken, not until the handler ends.
-                        self.0.upcalls.wake();
-                        Changed(self)
-                    });
-                    handler(self, inbound.from(), queue)
-                }
-                Some(None) => return done,
-                None => false,
-            };
-            if !handled {
-                self.violates(inbound, kind);
-                return done;
-            }
-        }
-        BATCH
-    }
-
-    /// A message of a kind that there is not, or that carries something else.
-    #[cold]
-    fn violates(&self, inbound: &Rc<Inbound>, kind: u16) {
-        let what = match self.0.handlers.kinds.get(usize::from(kind)) {
-            Some((name, carries)) => format!("a message {name:?} that does not carry {carries}"),
-            None => format!(
-                "a message of kind {kind}, of which there are {}",
-                self.0.handlers.kinds.len()
-            ),
-        };
-        self.forget(inbound, Event::Violation { rank: inbound.from(), what });
-    }
-
-    /// The same, by the member that has sent it.
+    /// The next message of a member is of a kind that there is not, or carries something else.
     pub(crate) fn violates_by(&self, rank: Rank, kind: u16) {
         let _busy = self.busy();
-        if let Some(inbound) = self.inbound().iter().find(|inbound| inbound.from() == rank) {
-            self.violates(inbound, kind);
+        if let Some(inbound) = self.0.senders.of(rank) {
+            receiving::forget(&Driver(self), &inbound, Forgotten::Kind(kind));
         }
     }
 
-    /// All that a member has sent so far is taken.
-    #[inline]
-    pub(crate) fn nothing_there(&self, inbound: &Rc<Inbound>) {
-        inbound.tell();
-        if inbound.ended.get() && inbound.is_drained() {
-            self.forget(inbound, Event::Ended { rank: inbound.from() });
-        }
-    }
-
+    /// How a message of this kind violates the protocol.
     #[cold]
-    fn unreadable(&self, inbound: &Rc<Inbound>, error: &Unreadable) {
-        // Without memory here, it is tried again.
-        if let Unreadable::Violation(violation) = error {
-            self.forget(
-                inbound,
-                Event::Violation { rank: inbound.from(), what: violation.to_string() },
-            );
+    fn violation(&self, kind: u16) -> String {
+        let kinds = &self.0.handlers.kinds;
+        match kinds.get(usize::from(kind)) {
+            Some((name, carries)) => format!("a message {name:?} that does not carry {carries}"),
+            None => format!("a message of kind {kind}, of which there are {}", kinds.len()),
         }
-    }
-
-    /// Takes nothing more from a member.
-    #[cold]
-    pub(crate) fn forget(&self, inbound: &Rc<Inbound>, event: Event) {
-        // A handler that polls may have come before: it is told once.
-        if !inbound.forget() {
-            return;
-        }
-        self.0.diversions.set(self.0.diversions.get() + inbound.diversions());
-        if let Event::Violation { .. } = event {
-            self.0.member.account.refuses();
-        }
-        self.0.member.post.remove(&inbound.doorbell);
-        let rest =
-            self.inbound().iter().filter(|other| !Rc::ptr_eq(other, inbound)).cloned().collect();
-        *self.0.inbound.borrow_mut() = rest;
-        self.happened(event);
     }
 
     /// How often messages for this member went over to a buffer, as far as it has come to them: a
-    /// sender found no room for longer than the [atomicity timeout](Joining::timeout), in one of
+    /// sender found no room for longer than the [atomicity timeout](crate::Joining::timeout), in one of
     /// this member's [sections](Group::atomic) or because it did not poll (UDM's
     /// atomicity-timeout). Nothing is lost by that; who sees it grow keeps messages waiting.
     pub fn diversions(&self) -> u64 {
         let _busy = self.busy();
         self.0.diversions.get()
-            + self.inbound().iter().map(|inbound| inbound.diversions()).sum::<u64>()
+            + self.0.senders.all().iter().map(|inbound| inbound.diversions()).sum::<u64>()
     }
 
     /// Waits until a message or an event is there, at most as long as `limit`; then
@@ -496,9 +374,7 @@ impl Group {
     ) -> Woken {
         let _busy = self.busy();
         let known = self.0.offers.next();
-        for inbound in self.inbound().iter() {
-            inbound.tell();
-        }
+        self.0.senders.tell();
         // The last look ends the wait. What it finds may be taken before this returns.
         let only_refused = Cell::new(false);
         let is_there = if self.blocks_a_thread() {
@@ -567,8 +443,12 @@ impl Group {
     /// is given.
     pub(crate) fn check_handlers(&self, from: Option<Rank>) -> Result<(), RunError> {
         let _busy = self.busy();
-        for inbound in
-            self.inbound().iter().filter(|inbound| from.is_none_or(|from| inbound.from() == from))
+        for inbound in self
+            .0
+            .senders
+            .all()
+            .iter()
+            .filter(|inbound| from.is_none_or(|from| inbound.from() == from))
         {
             let Some(mut queue) = inbound.queue() else { continue };
             let Ok(Some(arrived)) = queue.peek() else { continue };
@@ -603,7 +483,7 @@ impl Group {
     /// Whether something is true of the next message of any sender.
     pub(crate) fn any_next(&self, is: impl Fn(Next) -> bool) -> bool {
         let _busy = self.busy();
-        self.0.inbound.borrow().iter().filter_map(|inbound| inbound.next()).any(is)
+        self.0.senders.all().iter().filter_map(|inbound| inbound.next()).any(is)
     }
 
     /// Whether messages of a kind have a handler; those of no kind do, which forgets their sender.
@@ -630,19 +510,18 @@ impl Group {
     #[inline]
     pub(crate) fn attend_if_there_is_news(&self) {
         if self.0.member.has_news() {
-            self.attend();
+            self.hear();
         }
     }
 
     /// Hears what the clerk has to tell.
     #[cold]
-    fn attend(&self) {
+    fn hear(&self) {
         for news in self.0.member.news() {
             match news {
                 News::Brought(inbound) => {
-                    self.0.barrier.brought(inbound.from(), inbound.steps.clone());
-                    let more = self.inbound().iter().cloned().chain([Rc::from(inbound)]).collect();
-                    *self.0.inbound.borrow_mut() = more;
+                    self.0.barrier.brought(inbound.from(), inbound.with.steps.clone());
+                    self.0.senders.add(Rc::from(inbound));
                 }
                 News::Reads(bringing, ringer) => {
                     if let Outward::Open(link) = &mut *self.0.links[bringing.rank].borrow_mut()
@@ -687,27 +566,63 @@ impl Group {
         if !matches!(outward, Outward::Closed(_)) {
             *outward = Outward::Closed(Why::Ended);
         }
-        let inbound = self.inbound().iter().find(|inbound| inbound.from() == rank).cloned();
-        match inbound {
-            // The event comes after what it had sent.
-            Some(inbound) => {
-                inbound.ended.set(true);
-                self.nothing_there(&inbound);
-                // A barrier waits for it no longer, also if its messages are still to be taken.
-                self.0.upcalls.wake();
-            }
-            // It is told once.
-            None => self.happened(Event::Ended { rank }),
+        // The event comes once, after the messages that the member had sent.
+        if receiving::ended(&Driver(self), rank) {
+            // A barrier waits for it no longer, also if its messages are still to be taken.
+            self.0.upcalls.wake();
+        } else {
+            self.happened(Event::Ended { rank });
         }
     }
 }
 
-/// The messages that a thread waits for, of those that no upcall takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Wants {
-    Any,
-    /// Those that a poll takes, and those of this member.
-    Of(Rank),
+/// A group, as it drives the receiving side of the message core.
+pub(crate) struct Driver<'a>(pub(crate) &'a Group);
+
+impl Receiving for Driver<'_> {
+    type Memory = Mailbag;
+    type With = Attached;
+
+    #[inline]
+    fn senders(&self) -> &Senders<Mailbag, Attached> {
+        &self.0.0.senders
+    }
+
+    #[inline]
+    fn attend(&self) {
+        self.0.attend_if_there_is_news();
+    }
+
+    fn run(&self, inbound: &Rc<Inbound>, kind: u16, queue: Looking<'_, Mailbag>) -> Ran {
+        let group = self.0;
+        let handler = match group.0.handlers.handlers.get(usize::from(kind)) {
+            Some(Some(handler)) => handler,
+            Some(None) => return Ran::Stays,
+            None => return Ran::Violates,
+        };
+        group.0.taken.set(group.0.taken.get() + 1);
+        let _changed = group.blocks_a_thread().then(|| {
+            // A barrier waits until this message is taken, not until the handler ends.
+            group.0.upcalls.wake();
+            Changed(group)
+        });
+        if handler(group, inbound.from(), queue) { Ran::Handled } else { Ran::Violates }
+    }
+
+    fn forgets(&self, inbound: &Inbound, why: Forgotten) {
+        let (group, rank) = (self.0, inbound.from());
+        let event = match why {
+            Forgotten::Ended => Event::Ended { rank },
+            Forgotten::Kind(kind) => Event::Violation { rank, what: group.violation(kind) },
+            Forgotten::Violation(what) => Event::Violation { rank, what },
+        };
+        group.0.diversions.set(group.0.diversions.get() + inbound.diversions());
+        if let Event::Violation { .. } = event {
+            group.0.member.account.refuses();
+        }
+        group.0.member.post.remove(&inbound.with.doorbell);
+        group.happened(event);
+    }
 }
 
 /// What has ended a wait.

@@ -5,8 +5,9 @@
 //! and what lies behind waits. The message has its memory ([`Kept`]), so that what still looks at
 //! it when it is over finds it mapped, whatever has become of the queue, the group, or the thread.
 
-use crate::group::{Group, Inner, Message};
+use crate::group::{Driver, Group, Inner, Message};
 use crate::inbound::Inbound;
+use crate::proto::receiving;
 use crate::{NothingThere, Rank};
 use std::fmt;
 use std::rc::{Rc, Weak};
@@ -109,7 +110,7 @@ impl Group {
     ) -> Result<Held, NothingThere> {
         let _busy = self.busy();
         loop {
-            let turn = self.0.turn.get();
+            let turn = self.0.senders.turn();
             let (inbound, kind, kept) = self.next(|arrived, inbound| {
                 let fits = fits(&Message::new(inbound.from(), &arrived));
                 (inbound.clone(), arrived.handler(), fits.then(|| arrived.keep()))
@@ -119,7 +120,7 @@ impl Group {
                 continue;
             };
             if !takes {
-                self.0.turn.set(turn);
+                self.0.senders.keep_turn(turn);
             }
             inbound.hold();
             let lying = Arc::new(Lying { from: inbound.from(), kept });
@@ -136,8 +137,8 @@ impl Group {
                 self.has_changed();
             }
         }
-        if inbound.ended.get() {
-            self.nothing_there(inbound);
+        if inbound.has_ended() {
+            receiving::nothing_there(&Driver(self), inbound);
         }
         // What came meanwhile, and lies behind it, is told of at the end of this.
         if self.0.mask.is_on() {

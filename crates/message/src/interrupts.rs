@@ -26,8 +26,7 @@
 //! it all.
 
 use crate::error::SendError;
-use crate::foreign::{Checked, ForeignKind};
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, bring_spares};
 use crate::kinds::Kind;
 use crate::member::News;
 use crate::payload::Payload;
@@ -89,20 +88,6 @@ impl<'a> Interrupt<'a> {
     ) -> Result<(), SendError> {
         if self.0.send_at_once(to, kind, value, true) { Ok(()) } else { Err(SendError::Full) }
     }
-
-    /// The same with a payload as bytes.
-    ///
-    /// # Errors
-    /// [`SendError::Unfit`]: the payload is not what the kind carries. Else as [`try_send`](Self::try_send).
-    pub fn try_send_foreign(
-        &self,
-        to: Rank,
-        kind: &ForeignKind,
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        kind.carries().check(payload).map_err(SendError::Unfit)?;
-        self.try_send(to, Kind::at(kind.index()), &Checked(payload))
-    }
 }
 
 impl Group {
@@ -134,9 +119,7 @@ impl Group {
         self.can_be_rung_for()?;
         self.0.member.bring_spares();
         self.attend_if_there_is_news();
-        for inbound in self.inbound().iter() {
-            inbound.bring_spares();
-        }
+        self.0.senders.all().iter().for_each(|inbound| bring_spares(inbound));
         let run = || self.is_signalled();
         let result = interrupt::interruptible(promise, &run, |thread| {
             let _on = self.be_rung_for(move || thread.interrupt())?;
@@ -172,7 +155,7 @@ impl Group {
         };
         let more = || {
             let mut more = false;
-            self.for_each_inbound(|inbound| more |= !inbound.refused.get() && waits(inbound));
+            self.for_each_inbound(|inbound| more |= !inbound.with.refused.get() && waits(inbound));
             more
         };
         self.0.mask.serve(
@@ -190,9 +173,7 @@ impl Group {
 
     /// Those who have sent something, those included of which the thread has not heard yet.
     fn for_each_inbound(&self, mut with: impl FnMut(&Inbound)) {
-        if let Ok(all) = self.0.inbound.try_borrow() {
-            all.iter().for_each(|inbound| with(inbound));
-        }
+        self.0.senders.for_each_lightly(|inbound| with(inbound));
         // If the clerk has the lock, it rings when it is done.
         self.0.member.look_at_news(|news| {
             if let News::Brought(inbound) = news {
@@ -206,7 +187,7 @@ impl Group {
     }
 
     fn take_in_interrupt(&self, inbound: &Inbound) {
-        inbound.refused.set(false);
+        inbound.with.refused.set(false);
         let Some(mut queue) = inbound.queue() else { return };
         while let Ok(Some(arrived)) = queue.peek_lightly() {
             let Some(Some(handler)) =
@@ -215,7 +196,7 @@ impl Group {
                 break;
             };
             if !handler(&Interrupt(self), &Message::new(inbound.from(), &arrived)) {
-                inbound.refused.set(true);
+                inbound.with.refused.set(true);
                 break;
             }
             arrived.dispose();

@@ -4,9 +4,8 @@
 //! told alike when the group formed. So nobody can name what the receiver has not registered.
 
 use crate::error::JoinError;
-use crate::foreign::{Interruption, OWN};
-use crate::inbound::Queue;
 use crate::payload::Payload;
+use crate::proto::receive_queue::Looking;
 use crate::{Group, Interrupt, Message, Rank};
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,6 +13,12 @@ use std::rc::Rc;
 use upcall_os::fault::{Point, point};
 use upcall_shm::direct::Arrived;
 use upcall_shm::mailbag::Mailbag;
+
+/// Names that begin so are those of the groups' own messages.
+pub(crate) const OWN: &str = "upcall:";
+
+/// Ends the waits of a group; see [`Handlers::interruption`].
+pub(crate) type Interruption = Box<dyn Fn() -> bool>;
 
 /// The most kinds of messages in a group.
 pub(crate) const MOST_KINDS: usize = u16::MAX as usize;
@@ -53,7 +58,7 @@ impl<T: ?Sized> fmt::Debug for Kind<T> {
 
 /// Takes the next message of a member's queue, which is of its kind, and runs the handler. False if
 /// it carries something else.
-pub(crate) type Handler = Box<dyn Fn(&Group, Rank, Queue<'_>) -> bool>;
+pub(crate) type Handler = Box<dyn Fn(&Group, Rank, Looking<'_, Mailbag>) -> bool>;
 
 /// Runs the handler with a message where it lies. False if it carries something else: then a poll
 /// sees to it.

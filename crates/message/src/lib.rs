@@ -44,33 +44,40 @@ mod announced;
 mod barrier;
 mod door;
 mod error;
-/// For the simulator, which has the same patience. Not an interface for anybody else.
-#[doc(hidden)]
-pub mod flow;
+mod event;
 mod foreign;
 mod forming;
 mod group;
 mod held;
 mod inbound;
 mod interrupts;
+mod joining;
 mod kinds;
 mod link;
 mod member;
 mod offers;
 mod payload;
+/// For the simulator, which drives it too. Not an interface for anybody else.
+#[doc(hidden)]
+pub mod proto;
 mod reduction;
+mod reports;
 mod sending;
 mod signature;
+mod supply;
 mod upcalls;
+mod waiters;
 mod wire;
 
 pub use announced::Announced;
 pub use error::{JoinError, Lack, NothingThere, RunError, SendError};
+pub use event::Event;
 pub use foreign::{BadKind, ForeignKind};
-pub use forming::{Joining, MOST_MEMBERS};
-pub use group::{Event, Group, Message};
+pub use forming::MOST_MEMBERS;
+pub use group::{Group, Message};
 pub use held::{Held, Lying};
 pub use interrupts::Interrupt;
+pub use joining::Joining;
 pub use kinds::{Handlers, Kind};
 pub use payload::{Payload, Reader, Writer};
 pub use reduction::Reducible;

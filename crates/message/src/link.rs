@@ -2,9 +2,9 @@
 
 use crate::Rank;
 use crate::error::SendError;
-use crate::flow::Flow;
-use crate::member::{Bringing, Member, News, Roster};
-use crate::offers::Schedule;
+use crate::member::{Bringing, ForNow, Member, News, Refusal, Roster};
+use crate::proto::offers::Schedule;
+use crate::proto::send_queue::SendQueue;
 use crate::wire::{self, Lacks, Opened, Process, Request, VERSION, shown};
 use std::cell::Cell;
 use std::io;
@@ -26,7 +26,6 @@ use upcall_os::socket::{
 };
 use upcall_sched::post::Ringer;
 use upcall_shm::account::Pair;
-use upcall_shm::direct::Outgoing;
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::region::Shared;
 use upcall_shm::station::{NotAStation, PeerStation};
@@ -45,8 +44,7 @@ const OWN_ANSWER: Duration = Duration::from_secs(10);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) queue: Outgoing<Mailbag>,
-    pub(crate) flow: Flow,
+    pub(crate) queue: SendQueue<Mailbag>,
     /// What this member reports beside its messages.
     pub(crate) steps: Shared<Steps>,
     doorbell: Doorbell,
@@ -64,29 +62,38 @@ pub(crate) struct Link {
     has_reported: Cell<bool>,
 }
 
+/// The way to another member.
+#[derive(Debug)]
+pub(crate) enum Outward {
+    /// Nothing was sent yet.
+    Unopened,
+    Open(Box<Link>),
+    Closed(Why),
+}
+
+/// Why nothing more is sent there.
+#[derive(Clone, Debug)]
+pub(crate) enum Why {
+    Ended,
+    Violation,
+    Refused(String),
+}
+
+impl Why {
+    pub(crate) fn of(&self, rank: Rank) -> SendError {
+        match self {
+            Self::Ended => SendError::Ended { rank },
+            Self::Violation => SendError::Violation { rank },
+            Self::Refused(why) => SendError::Unreachable { rank, why: why.clone() },
+        }
+    }
+}
+
 /// Time within which a member that was killed ends, after its connections have.
 const TO_END: Duration = Duration::from_millis(30);
 
 /// What is known of a member that lives, and has closed the connection of a queue.
 const HUNG_UP: &str = "it lives, and has hung up without an answer";
-
-/// A member that lives does not read this one's queue.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// It has read nothing of it, and may read it later.
-    ForNow(ForNow),
-    /// Nothing more is sent to it, for this reason.
-    ForGood(String),
-}
-
-/// Why a member does not read a queue for now.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ForNow {
-    /// It lacks a resource for it.
-    Lacks(Lacks),
-    /// It has closed the connection, and not answered.
-    HungUp,
-}
 
 /// Why a queue is not in the hands of its receiver.
 #[derive(Debug)]
@@ -146,14 +153,10 @@ impl Link {
         let pair = member.account.pair(rank);
         queue.count_in(pair.clone());
         let steps = queue.steps();
-        let (mut queue, flow) = (Outgoing::new(queue), Flow::new(timeout));
-        if flow.is_always_diverted() {
-            queue.stay_diverted();
-        }
+        let queue = SendQueue::new(queue, timeout);
         let (is_refused, offers, has_reported) = (false, Schedule::default(), Cell::new(false));
         Ok(Some(Self {
             queue,
-            flow,
             steps,
             doorbell,
             safe_doorbell,
@@ -177,7 +180,7 @@ impl Link {
         rank: Rank,
         limit: Duration,
     ) -> Result<bool, NotBrought> {
-        let descriptors = (self.queue.memory().as_fd(), self.doorbell.as_fd());
+        let descriptors = (self.queue.outgoing().memory().as_fd(), self.doorbell.as_fd());
         let Some((brought, ringer)) = bring(member, roster, rank, descriptors, limit)? else {
             return Ok(false);
         };
@@ -228,8 +231,9 @@ impl Link {
     }
 
     /// Number of messages that were sent by this queue.
+    #[inline]
     pub(crate) fn sent(&self) -> u64 {
-        self.queue.sent()
+        self.queue.outgoing().sent()
     }
 
     /// Returns `true` if the receiver does not read the queue for now, and may wait for a report in
@@ -253,7 +257,7 @@ impl Link {
     #[inline]
     pub(crate) fn launched(&self) {
         point(Point::MemberLaunched);
-        self.pair.sent(self.queue.sent());
+        self.pair.sent(self.sent());
         self.wake();
     }
 

@@ -3,8 +3,7 @@
 use crate::Rank;
 use crate::door::{ALL, AtDoor, AtEnd, Guest};
 use crate::forming::Forming;
-use crate::inbound::Inbound;
-use crate::link::Refusal;
+use crate::inbound::{Inbound, inbound};
 use crate::wire::{GroupId, Lacks, Listed, Process};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -60,6 +59,24 @@ pub(crate) struct Bringing {
     pub(crate) rank: Rank,
     /// No other one of this process has it.
     pub(crate) number: u64,
+}
+
+/// A member that lives does not read this one's queue.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It has read nothing of it, and may read it later.
+    ForNow(ForNow),
+    /// Nothing more is sent to it, for this reason.
+    ForGood(String),
+}
+
+/// Why a member does not read a queue for now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ForNow {
+    /// It lacks a resource for it.
+    Lacks(Lacks),
+    /// It has closed the connection, and not answered.
+    HungUp,
 }
 
 /// What the clerk has learned, for the thread that polls.
@@ -257,7 +274,7 @@ impl Member {
         if self.interrupts.load(Ordering::Relaxed) {
             let _ = queue.bring_spares();
         }
-        self.tell(News::Brought(Box::new(Inbound::new(from, queue, doorbell))));
+        self.tell(News::Brought(Box::new(inbound(from, queue, doorbell))));
         Ok(())
     }
 

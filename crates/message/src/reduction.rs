@@ -16,17 +16,6 @@
 
 use crate::error::RunError;
 use crate::{Group, Rank};
-use std::cell::Cell;
-
-/// The state of a member's reductions.
-#[derive(Debug, Default)]
-pub(crate) struct Reduction {
-    /// Number of reductions that this member has ended.
-    done: Cell<u64>,
-    /// What this member has reported for the next one, and its result, as far as they are known.
-    combined: Cell<Option<u64>>,
-    result: Cell<Option<u64>>,
-}
 
 /// A number that fits into a word, and so can be reduced.
 pub trait Reducible: Copy {
@@ -81,9 +70,7 @@ impl Group {
         };
         reduction.result.set(Some(result));
         for child in self.children() {
-            self.report(child, child, |link| {
-                link.steps.report_value(number, result, link.queue.sent())
-            })?;
+            self.report(child, child, |link| link.steps.report_value(number, result, link.sent()))?;
         }
         reduction.combined.set(None);
         reduction.result.set(None);
@@ -111,9 +98,7 @@ impl Group {
         };
         reduction.combined.set(Some(combined));
         let Some(parent) = self.parent() else { return Ok(combined) };
-        self.report(parent, parent, |link| {
-            link.steps.report_value(number, combined, link.queue.sent())
-        })?;
+        self.report(parent, parent, |link| link.steps.report_value(number, combined, link.sent()))?;
         self.value_of(parent, number)
     }
 

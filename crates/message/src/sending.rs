@@ -1,18 +1,20 @@
 //! Sending: the direct way, and what is done where there is no room.
 
 use crate::error::SendError;
-use crate::flow::{Buffers, NoRoom, Pause, Unsent};
 use crate::kinds::Kind;
-use crate::link::{Link, answer_within};
+use crate::link::{Link, Outward, Why, answer_within};
 use crate::payload::{Payload, Writer};
+use crate::proto::flow::{Buffers, Pause};
+use crate::proto::send_queue::{Attempt, Obstacle};
+use crate::proto::sending::{self, Sending, Sent};
 use crate::{Event, Group, Rank};
 use std::cell::RefCell;
-use std::io;
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom::Headroom;
 use upcall_sched::pacing::GiveWay;
-use upcall_shm::direct::Refused;
+use upcall_shm::direct::{Draft, Refused};
+use upcall_shm::mailbag::Mailbag;
 
 /// Bytes of a segment.
 const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
@@ -20,54 +22,119 @@ const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
 /// So long after the last one memory is kept for messages that do not fit into the queues.
 const SETTLED: Duration = Duration::from_millis(10);
 
-/// What has become of a message, or what its sender does next.
-enum Try {
-    Sent,
-    /// The receiver does not keep to the protocol.
-    Violation,
-    /// Sends again: there is room now.
-    Again,
-    /// Waits before that.
-    Later {
-        /// What it would report if it may not wait.
-        why: SendError,
-        pause: Pause,
-    },
-}
-
-/// What a group has buffered, as a message to one member needs it.
+/// What a group has buffered for all members but one, as a message to that one needs it.
 struct OwnBuffers<'a> {
     group: &'a Group,
     to: Rank,
-    here: u64,
-    now: Instant,
 }
 
 impl Buffers for OwnBuffers<'_> {
-    fn segment(&self) -> u64 {
-        SEGMENT
-    }
-
-    fn here(&self) -> u64 {
-        self.here
-    }
-
     #[cold]
     fn elsewhere(&self) -> u64 {
         let others = (0..self.group.size()).filter(|&rank| rank != self.to);
         others.map(|rank| self.group.buffered(rank)).sum()
     }
 
-    /// Answers to what comes while this member waits have as much again. The members that sent it
-    /// may be stopped, too, until it is answered; and they have no more than their share of it
-    /// under way.
     fn share(&self) -> u64 {
-        let share = self.group.0.share;
-        if self.group.0.nested.get() > 0 { share.saturating_mul(2) } else { share }
+        self.group.share_now()
     }
 
     fn low(&self) -> Option<Headroom> {
-        self.group.0.supply.is_low(self.now)
+        self.group.0.supply.is_low(Instant::now())
+    }
+}
+
+/// A message that is being sent.
+struct SendRequest<'a, T: ?Sized> {
+    group: &'a Group,
+    to: Rank,
+    kind: Kind<T>,
+    value: &'a T,
+    patience: Patience,
+    give_way: GiveWay,
+}
+
+impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
+    type Done = ();
+    type Error = SendError;
+
+    fn attempt(&mut self) -> Result<Sent<(), SendError>, SendError> {
+        let (group, to, value) = (self.group, self.to, self.value);
+        let way = group.way_to(to, |link| {
+            let message = (self.kind.index, value.size());
+            let launch = |draft: Draft<'_, Mailbag>| {
+                value.write(&mut Writer::new(&draft));
+                point(Point::MemberDescribed);
+                draft.launch();
+            };
+            let buffers = OwnBuffers { group, to };
+            let attempt = link.queue.attempt(message, Instant::now, &buffers, launch);
+            if let Attempt::Launched(()) = attempt {
+                link.launched();
+            }
+            attempt
+        })?;
+        let Way::Open(attempt) = way else {
+            return Ok(Sent::Later { why: SendError::Full, pause: Pause::Long });
+        };
+        match attempt {
+            Attempt::Launched(()) => {
+                group.0.member.account.goes_on();
+                Ok(Sent::Done(()))
+            }
+            Attempt::Diverted => {
+                group.0.spare.set(Some(Instant::now()));
+                Ok(Sent::Again)
+            }
+            Attempt::NoRoom { why, pause } => Ok(Sent::Later { why: self.obstructed(why), pause }),
+            Attempt::NoMemory(error) => Err(SendError::NoMemory { rank: to, error }),
+            Attempt::TooLong { most } => Err(SendError::TooLong { most }),
+            // The next attempt finds the way closed.
+            Attempt::Violation => {
+                group.is_violated_by(to);
+                Ok(Sent::Again)
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.patience.is_over()
+    }
+
+    fn run_handlers(&mut self) -> Result<(), SendError> {
+        self.group.run_handlers_meanwhile();
+        if self.group.is_interrupted() { Err(SendError::Interrupted) } else { Ok(()) }
+    }
+
+    fn pause(&mut self, pause: Pause) {
+        if let Pause::Long = pause {
+            self.group.nap();
+        }
+        self.give_way.step();
+    }
+}
+
+impl<T: Payload + ?Sized> SendRequest<'_, T> {
+    /// There is no room: what the sender reports if it waits no longer.
+    fn obstructed(&self, why: Obstacle) -> SendError {
+        let (rank, share) = (self.to, self.group.share_now());
+        let stops = |is_low| {
+            let now = upcall_os::clock::stamp(Instant::now());
+            self.group.0.member.account.stops(rank, now, is_low);
+        };
+        let why = match why {
+            Obstacle::Full | Obstacle::NoSegment => SendError::Full,
+            Obstacle::Overflow { buffered } => {
+                stops(false);
+                SendError::Overflow { rank, buffered, share }
+            }
+            Obstacle::LowMemory(Headroom { left, of }) => {
+                stops(true);
+                SendError::LowMemory { rank, left, of }
+            }
+            Obstacle::NoMemory(error) => return SendError::NoMemory { rank, error },
+        };
+        if let Patience::None = self.patience { SendError::Full } else { why }
     }
 }
 
@@ -94,33 +161,6 @@ pub(crate) enum Way<R> {
     Open(R),
     /// The queue of connections at its door is full.
     Crowded,
-}
-
-/// The way to another member.
-#[derive(Debug)]
-pub(crate) enum Outward {
-    /// Nothing was sent yet.
-    Unopened,
-    Open(Box<Link>),
-    Closed(Why),
-}
-
-/// Why nothing more is sent there.
-#[derive(Clone, Debug)]
-pub(crate) enum Why {
-    Ended,
-    Violation,
-    Refused(String),
-}
-
-impl Why {
-    fn of(&self, rank: Rank) -> SendError {
-        match self {
-            Self::Ended => SendError::Ended { rank },
-            Self::Violation => SendError::Violation { rank },
-            Self::Refused(why) => SendError::Unreachable { rank, why: why.clone() },
-        }
-    }
 }
 
 impl Group {
@@ -187,8 +227,7 @@ impl Group {
         if let Some(Ok(mut outward)) = self.0.links.get(to).map(RefCell::try_borrow_mut)
             && let Outward::Open(link) = &mut *outward
             && (unread || link.is_read())
-            && link.flow.is_calm()
-            && let Ok(draft) = link.queue.describe(kind.index, value.size())
+            && let Some(draft) = link.queue.describe_at_once(kind.index, value.size())
         {
             value.write(&mut Writer::new(&draft));
             point(Point::MemberDescribed);
@@ -237,36 +276,8 @@ impl Group {
         patience: Patience,
     ) -> Result<(), SendError> {
         let _busy = self.busy();
-        let mut give_way = GiveWay::default();
-        loop {
-            let tried = match self.way_to(to, |link| self.try_once(to, link, kind, value))? {
-                Way::Open(tried) => tried?,
-                Way::Crowded => Try::Later { why: SendError::Full, pause: Pause::Long },
-            };
-            let (why, pause) = match tried {
-                Try::Sent => return Ok(()),
-                Try::Again => continue,
-                Try::Violation => {
-                    self.is_violated_by(to);
-                    continue;
-                }
-                Try::Later { why, pause } => (why, pause),
-            };
-            if patience.is_over() {
-                let is_full = matches!(patience, Patience::None)
-                    && !matches!(why, SendError::NoMemory { .. });
-                return Err(if is_full { SendError::Full } else { why });
-            }
-            // The receiver waits for room here, perhaps.
-            self.run_handlers_meanwhile();
-            if self.is_interrupted() {
-                return Err(SendError::Interrupted);
-            }
-            if let Pause::Long = pause {
-                self.nap();
-            }
-            give_way.step();
-        }
+        let give_way = GiveWay::default();
+        sending::send(&mut SendRequest { group: self, to, kind, value, patience, give_way })
     }
 
     /// Does something with the way to a member, which is opened first if it has to be.
@@ -306,33 +317,12 @@ impl Group {
         }
     }
 
-    fn try_once<T: Payload + ?Sized>(
-        &self,
-        to: Rank,
-        link: &mut Link,
-        kind: Kind<T>,
-        value: &T,
-    ) -> Result<Try, SendError> {
-        if link.flow.is_always_diverted() && !link.queue.is_diverted() {
-            link.queue.divert().map_err(|error| SendError::NoMemory { rank: to, error })?;
-            self.0.spare.set(Some(Instant::now()));
-        }
-        match link.queue.describe(kind.index, value.size()) {
-            Ok(draft) => {
-                value.write(&mut Writer::new(&draft));
-                point(Point::MemberDescribed);
-                draft.launch();
-                link.flow.fits();
-                link.launched();
-                self.0.member.account.goes_on();
-                Ok(Try::Sent)
-            }
-            Err(Refused::TooLong { most }) => Err(SendError::TooLong { most }),
-            Err(Refused::Violation) => Ok(Try::Violation),
-            Err(Refused::Full) => Ok(self.has_no_room(to, link, None)),
-            // What does not fit into the queue at all has no room to wait for.
-            Err(Refused::Outsized) => Ok(self.has_no_room(to, link, Some(value.size()))),
-        }
+    /// Answers to what comes while this member waits have as much again. The members that sent it
+    /// may be stopped, too, until it is answered; and they have no more than their share of it
+    /// under way.
+    fn share_now(&self) -> u64 {
+        let share = self.0.share;
+        if self.0.nested.get() > 0 { share.saturating_mul(2) } else { share }
     }
 
     /// Sends nothing more to a member that does not keep to the protocol as a receiver.
@@ -340,37 +330,6 @@ impl Group {
         *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Violation);
         self.0.member.account.refuses();
         self.happened(Event::Violation { rank, what: Refused::Violation.to_string() });
-    }
-
-    /// There is no room for a message, or none in the queue for one of so many bytes: diverts, or
-    /// has the sender wait.
-    fn has_no_room(&self, to: Rank, link: &mut Link, outsized: Option<usize>) -> Try {
-        let (now, progress) = (Instant::now(), link.queue.progress());
-        let Link { flow, queue, .. } = link;
-        let buffers = OwnBuffers { group: self, to, here: queue.buffered() * SEGMENT, now };
-        let decision = flow.without_room(Unsent { now, progress, outsized }, &buffers);
-        let why = match decision {
-            NoRoom::Divert => match queue.divert_for(outsized.unwrap_or(0)) {
-                Ok(()) => {
-                    flow.diverted(progress);
-                    self.0.spare.set(Some(now));
-                    return Try::Again;
-                }
-                // All the segments that there can be.
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => SendError::Full,
-                Err(error) => SendError::NoMemory { rank: to, error },
-            },
-            NoRoom::Full => SendError::Full,
-            NoRoom::Overflow { buffered } => {
-                SendError::Overflow { rank: to, buffered, share: buffers.share() }
-            }
-            NoRoom::LowMemory(Headroom { left, of }) => SendError::LowMemory { rank: to, left, of },
-        };
-        if matches!(decision, NoRoom::Overflow { .. } | NoRoom::LowMemory(_)) {
-            let is_low = matches!(decision, NoRoom::LowMemory(_));
-            self.0.member.account.stops(to, upcall_os::clock::stamp(now), is_low);
-        }
-        Try::Later { why, pause: flow.pause(now, progress) }
     }
 
     #[cold]
@@ -425,7 +384,7 @@ impl Group {
         let _busy = self.busy();
         let cell = self.0.links.get(to).and_then(|cell| cell.try_borrow().ok());
         match cell.as_deref() {
-            Some(Outward::Open(link)) => link.queue.buffered() * SEGMENT,
+            Some(Outward::Open(link)) => link.queue.outgoing().buffered() * SEGMENT,
             _ => 0,
         }
     }
@@ -435,7 +394,7 @@ impl Group {
     pub fn diverted(&self) -> u64 {
         let _busy = self.busy();
         let of = |cell: &RefCell<Outward>| match cell.try_borrow().ok().as_deref() {
-            Some(Outward::Open(link)) => link.queue.ever_buffered(),
+            Some(Outward::Open(link)) => link.queue.outgoing().ever_buffered(),
             _ => 0,
         };
         self.0.links.iter().map(of).sum()

@@ -19,10 +19,10 @@
 //! unharmed.
 
 use crate::Group;
-use crate::group::{Inner, Wants};
-use crate::inbound::Next;
+use crate::group::Inner;
 use crate::member::Member;
-use std::cell::{OnceCell, RefCell};
+use crate::proto::receive_queue::Next;
+use crate::waiters::Wants;
 use std::io;
 use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
@@ -31,42 +31,11 @@ use std::time::{Duration, Instant};
 use upcall_sched::Attended;
 use upcall_sched::arrivals::Arrivals;
 use upcall_sched::post::Post;
-use upcall_thread::{Found, Ticket, Waited};
+use upcall_thread::{Found, Waited};
 
 /// Greatest depth of handlers that run within sends that wait for room, whose handlers send, and
 /// wait. A user-level thread's stack of 64 KiB has room for so many.
 const DEEPEST: u32 = 16;
-
-/// What a group has for upcalls.
-#[derive(Debug, Default)]
-pub(crate) struct Upcalls {
-    /// The virtual processor that looks for its messages, if it was joined on one.
-    attended: OnceCell<Attended>,
-    /// Handlers run by themselves.
-    on: bool,
-    /// User-level threads in [`Group::wait`].
-    waiting: RefCell<Vec<(Ticket, Wants)>>,
-}
-
-impl Upcalls {
-    pub(crate) fn new(wanted: bool) -> Self {
-        Self { on: wanted, ..Self::default() }
-    }
-
-    /// Whether handlers run by themselves outside of sections.
-    fn are_on(&self) -> bool {
-        self.on && self.attended.get().is_some()
-    }
-
-    /// Has threads that wait for messages look again.
-    pub(crate) fn wake(&self) {
-        if !self.waiting.borrow().is_empty() {
-            for (ticket, _) in self.waiting.take() {
-                ticket.wake();
-            }
-        }
-    }
-}
 
 /// A section in which no handler runs by itself (UDM's `beginatom`, and at its end `endatom`): what
 /// arrives waits, and can be polled for. Sections may be nested. At the end of the outermost one
@@ -119,7 +88,7 @@ impl Group {
     /// Has the virtual processor that this runs on look for messages, if it runs on one.
     pub(crate) fn attend_here(&self) -> io::Result<()> {
         // A member without upcalls polls, or blocks its kernel thread.
-        if Attended::check().is_err() && !self.0.upcalls.on {
+        if Attended::check().is_err() && !self.0.upcalls.are_wanted() {
             return Ok(());
         }
         let hook = Hook { group: Rc::downgrade(&self.0), member: self.0.member.clone() };
@@ -152,9 +121,7 @@ impl Group {
         }
         // The handlers below this one on the stack have taken their messages, which is room for
         // their senders.
-        for inbound in self.inbound().iter() {
-            inbound.tell();
-        }
+        self.0.senders.tell();
         let nested = &self.0.nested;
         if self.0.mask.sections() > 0 || nested.get() >= DEEPEST || std::thread::panicking() {
             return;
@@ -222,12 +189,12 @@ impl Group {
         match wants {
             Wants::Any => polls || self.any_next(|next| !self.is_claimed(next)),
             Wants::Of(from) => {
-                self.inbound().iter().filter(|inbound| inbound.waits()).any(|inbound| match inbound
-                    .next()
-                {
-                    Some(next) if !self.is_claimed(next) => inbound.from() == from,
-                    // Nothing is seen behind many words that lead on: a poll goes on there.
-                    Some(_) | None => polls,
+                self.0.senders.all().iter().filter(|inbound| inbound.waits()).any(|inbound| {
+                    match inbound.next() {
+                        Some(next) if !self.is_claimed(next) => inbound.from() == from,
+                        // Nothing is seen behind many words that lead on: a poll goes on there.
+                        Some(_) | None => polls,
+                    }
                 })
             }
         }

@@ -6,7 +6,7 @@
 
 use crate::domain::{Domain, MOST_POSTS};
 use crate::pacing::{GiveWay, Pacing, SpinBudget};
-use crate::sleep;
+use crate::sleep::{self, Sleeps};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -135,13 +135,14 @@ impl Post {
         if after > Duration::ZERO {
             let first = Instant::now() + after;
             let is_all = ends.is_some_and(|ends| ends <= first);
-            let came = self.sleep(if is_all { ends } else { Some(first) }, &mut there);
+            let came =
+                sleep::sleep_until(self, if is_all { ends } else { Some(first) }, &mut there);
             if came || is_all {
                 return came;
             }
         }
         rest();
-        self.sleep(ends, there)
+        sleep::sleep_until(self, ends, there)
     }
 
     /// Has senders ring from now on though the receiver does not sleep: for one that computes,
@@ -183,24 +184,23 @@ impl Post {
     fn word(&self) -> &Line {
         self.domain.station().line(usize::from(self.line))
     }
+}
 
-    fn sleep(&self, ends: Option<Instant>, mut there: impl FnMut() -> bool) -> bool {
-        let line = self.word();
-        loop {
-            let fenced = sleep::announce_to_all(&line.asleep, &line.sleeps);
-            let found = there();
-            let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
-            if found || left == Some(Duration::ZERO) {
-                sleep::retract(&line.asleep);
-                return found;
-            }
-            let limit = if fenced { left } else { Some(left.unwrap_or(SHORT).min(SHORT)) };
-            self.set.wait_any(limit, OWN);
-            sleep::retract(&line.asleep);
-            if there() {
-                return true;
-            }
-        }
+impl Sleeps for Post {
+    fn announce(&self) -> Option<Duration> {
+        if self.announce_to_be_rung_for() { None } else { Some(SHORT) }
+    }
+
+    fn retract(&self) {
+        self.retract();
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&self, limit: Option<Duration>) {
+        self.set.wait_any(limit, OWN);
     }
 }
 

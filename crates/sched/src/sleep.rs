@@ -1,4 +1,4 @@
-//! The sleep and wake protocol, in three functions that every sleeper and waker uses.
+//! The sleep and wake protocol, in a few functions that every sleeper and waker uses.
 //!
 //! ```text
 //!   sleeper                                 waker
@@ -37,7 +37,46 @@
 //! In the model the fence is one in each sender, between publishing and reading: as the kernel sees
 //! to it.
 
+use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// A sleeper of this protocol.
+pub trait Sleeps {
+    /// Announces the sleep, and makes the fence. Returns the longest that it may sleep before it
+    /// looks again; `None`: any time.
+    fn announce(&self) -> Option<Duration>;
+
+    /// Says that it is awake.
+    fn retract(&self);
+
+    /// The time.
+    fn now(&self) -> Instant;
+
+    /// Sleeps until it is woken, or for `limit`. A wake from before counts.
+    fn sleep(&self, limit: Option<Duration>);
+}
+
+/// Sleeps until `there` is true, or until `ends`. Returns whether it was true.
+pub fn sleep_until(
+    sleeper: &impl Sleeps,
+    ends: Option<Instant>,
+    mut there: impl FnMut() -> bool,
+) -> bool {
+    loop {
+        let longest = sleeper.announce();
+        let found = there();
+        let left = ends.map(|ends| ends.saturating_duration_since(sleeper.now()));
+        if found || left == Some(Duration::ZERO) {
+            sleeper.retract();
+            return found;
+        }
+        sleeper.sleep(left.into_iter().chain(longest).min());
+        sleeper.retract();
+        if there() {
+            return true;
+        }
+    }
+}
 
 /// Says that the caller is about to sleep. It must look again for work after this, and before it
 /// sleeps.

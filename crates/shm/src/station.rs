@@ -48,7 +48,7 @@ pub enum State {
 /// What one virtual processor does, as its peers ask with every call. Written by itself, read by
 /// everybody.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Line {
     /// 0 awake, 1 asleep or about to sleep.
     pub asleep: AtomicU32,
@@ -59,6 +59,14 @@ pub struct Line {
     /// How often it has fallen asleep. Goes up before `asleep` is set, so that who finds it asleep
     /// knows which sleep that is.
     pub sleeps: AtomicU64,
+}
+
+impl Line {
+    /// Which sleep its virtual processor sleeps or is about to; `None` while it is awake.
+    #[inline]
+    pub fn sleep(&self) -> Option<u64> {
+        (self.asleep.load(Ordering::Acquire) != 0).then(|| self.sleeps.load(Ordering::Relaxed))
+    }
 }
 
 /// What it does while it is awake: changes with every call, so it is in a line that nobody asks for
@@ -251,8 +259,7 @@ impl PeerStation {
     /// Which sleep the processor sleeps or is about to; `None` while it is awake.
     #[inline]
     pub fn sleep(&self, vp: u16) -> Option<u64> {
-        let line = self.page().lines.get(usize::from(vp))?;
-        (line.asleep.load(Ordering::Acquire) != 0).then(|| line.sleeps.load(Ordering::Relaxed))
+        self.page().lines.get(usize::from(vp))?.sleep()
     }
 
     /// What the processor does, by the peer's word; what makes no sense is taken for `Running`, of

@@ -130,6 +130,7 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
         let mut inner = self.file.inner();
         let short = inner.short;
         if short > 0 && inner.dice.once_in(short) {
+            self.cpu.count(|seen| seen.without_memory += u64::from(!self.sends));
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let at = inner.segments.iter().position(|segment| segment.0 == key).unwrap_or_else(|| {

@@ -13,14 +13,15 @@ use crate::bag::{Bag, File};
 use crate::dice::{Dice, mixed};
 use crate::engine::{self, Cpu, Failure, Setup};
 use crate::ledger::{Ledger, Summary};
-use crate::member::{Line, Member, Parts, Sent};
+use crate::member::{Member, Outcome, Parts};
 use crate::slices::Slices;
 use crate::state::{FOREVER, Life, State};
 use crate::trouble::Trouble;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use upcall_message::flow;
+use upcall_message::proto::flow;
 use upcall_os::lock::Mutex;
+use upcall_shm::station::Line;
 
 const ANYTHING: u32 = 0;
 const DRAIN: u32 = 1;
@@ -60,7 +61,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(seed: u64, steps: u64, few_segments: bool, dice: &mut Dice) -> Self {
+    fn new(seed: u64, steps: u64, few_segments: bool, dice: &Dice) -> Self {
         let count = 2 + dice.below(7) as usize;
         let home = dice.one_of(&[4, 8, 16, 16, 32, 64]);
         let limited = dice.once_in(3);
@@ -114,7 +115,7 @@ impl Plan {
 /// # Errors
 /// What was found wrong.
 pub fn run(seed: u64, steps: u64) -> Result<Summary, Failure> {
-    let mut dice = Dice::new(seed);
+    let dice = Dice::new(seed);
     // The places of segments are used over again the sooner, the fewer there are.
     match dice.below(3) {
         0 => run_with::<2>(seed, steps, dice),
@@ -123,8 +124,8 @@ pub fn run(seed: u64, steps: u64) -> Result<Summary, Failure> {
     }
 }
 
-fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summary, Failure> {
-    let plan = Plan::new(seed, steps, S <= 4, &mut dice);
+fn run_with<const S: u64>(seed: u64, steps: u64, dice: Dice) -> Result<Summary, Failure> {
+    let plan = Plan::new(seed, steps, S <= 4, &dice);
     let count = plan.count;
     let file = |at: usize| {
         File::new(plan.home, plan.segment, plan.short, Dice::new(mixed(seed + at as u64)))
@@ -154,7 +155,7 @@ fn run_with<const S: u64>(seed: u64, steps: u64, mut dice: Dice) -> Result<Summa
         let (lines, timeout, share, handler) =
             (lines.clone(), plan.timeout, plan.share, 1 + plan.seed % 64);
         live(
-            &mut Member::new(Parts {
+            &Member::new(Parts {
                 cpu: cpu.clone(),
                 dice,
                 out,
@@ -207,7 +208,7 @@ fn left_behind(state: &State, files: &[Weak<File>], kept: usize) -> Option<Strin
     })
 }
 
-fn live<const S: u64>(member: &mut Member<S>, plan: &Plan) {
+fn live<const S: u64>(member: &Member<S>, plan: &Plan) {
     while member.cpu.steps() < plan.steps {
         anything(member, plan);
         if member.dice.once_in(LEAVES) {
@@ -219,26 +220,26 @@ fn live<const S: u64>(member: &mut Member<S>, plan: &Plan) {
         if member.cpu.stage() == LAST && !std::mem::replace(&mut said, true) {
             farewell(member, plan);
         }
-        if member.poll(&mut |_, _| {}) == 0 {
+        if member.poll(&|_, _| {}) == 0 {
             member.wait(None);
         }
     }
 }
 
-fn anything<const S: u64>(member: &mut Member<S>, plan: &Plan) {
+fn anything<const S: u64>(member: &Member<S>, plan: &Plan) {
     match member.dice.below(20) {
         0..6 => {
             let to = some_other(member, plan);
             let count = 1 + member.dice.magnitude(if plan.flooded == Some(to) { 64 } else { 8 });
             for _ in 0..count {
-                if send(member, plan, to) != Sent::Taken {
+                if send(member, plan, to) != Outcome::Taken {
                     break;
                 }
             }
         }
         6..15 => {
             let replies = member.dice.below(8);
-            let handler = &mut |member: &mut Member<S>, from: Rank| {
+            let handler = &|member: &Member<S>, from: Rank| {
                 if member.dice.below(16) < replies {
                     let _ = send(member, plan, from);
                 }
@@ -251,6 +252,7 @@ fn anything<const S: u64>(member: &mut Member<S>, plan: &Plan) {
         }
         16 => member.wait(None),
         17 => member.peek(),
+        18 => _ = member.receive(),
         _ => {
             let time = 1 + member.dice.magnitude(4000);
             member.cpu.spend(time);
@@ -258,7 +260,7 @@ fn anything<const S: u64>(member: &mut Member<S>, plan: &Plan) {
     }
 }
 
-fn some_other<const S: u64>(member: &mut Member<S>, plan: &Plan) -> Rank {
+fn some_other<const S: u64>(member: &Member<S>, plan: &Plan) -> Rank {
     let (own, count) = (member.rank(), plan.count);
     match plan.flooded {
         Some(flooded) if flooded != own && !member.dice.once_in(4) => flooded,
@@ -266,8 +268,8 @@ fn some_other<const S: u64>(member: &mut Member<S>, plan: &Plan) -> Rank {
     }
 }
 
-fn send<const S: u64>(member: &mut Member<S>, plan: &Plan, to: Rank) -> Sent {
-    let Some(most) = member.most(to) else { return Sent::Ended };
+fn send<const S: u64>(member: &Member<S>, plan: &Plan, to: Rank) -> Outcome {
+    let Some(most) = member.most(to) else { return Outcome::Ended };
     let len = match member.dice.below(4) {
         0 => 0,
         1 => most,
@@ -278,14 +280,14 @@ fn send<const S: u64>(member: &mut Member<S>, plan: &Plan, to: Rank) -> Sent {
 }
 
 /// One last message to everybody, and meanwhile all that comes is taken.
-fn farewell<const S: u64>(member: &mut Member<S>, plan: &Plan) {
+fn farewell<const S: u64>(member: &Member<S>, plan: &Plan) {
     let own = member.rank();
     for to in (0..plan.count).filter(|to| *to != own) {
         // There may be no memory now, nor ever for one that is stopped.
-        let mut goes = || {
+        let goes = || {
             let sent = member.send(to, 0, plan.waits);
-            member.poll(&mut |_, _| {});
-            matches!(sent, Sent::Taken | Sent::Ended)
+            member.poll(&|_, _| {});
+            matches!(sent, Outcome::Taken | Outcome::Ended)
         };
         // All is taken, so nobody is kept from sending for good.
         if !(0..TRIES).any(|_| goes())

@@ -1,38 +1,40 @@
 //! Random numbers that a seed repeats: SplitMix64, as in `upcall-tests`, which is above this crate.
 
+use std::cell::Cell;
+
 /// A source of random numbers.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Dice(Cell<u64>);
 
 impl Dice {
     /// The same seed gives the same numbers.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Cell::new(seed))
     }
 
     /// Any number.
-    pub fn any(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed(self.0)
+    pub fn any(&self) -> u64 {
+        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
+        mixed(self.0.get())
     }
 
     /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&self, end: u64) -> u64 {
         self.any() % end.max(1)
     }
 
     /// True once in so many times.
-    pub fn once_in(&mut self, times: u64) -> bool {
+    pub fn once_in(&self, times: u64) -> bool {
         self.below(times) == 0
     }
 
     /// One of these.
-    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub fn one_of<T: Copy>(&self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }
 
     /// A number below `end`, the magnitudes of which are equally likely.
-    pub fn magnitude(&mut self, end: u64) -> u64 {
+    pub fn magnitude(&self, end: u64) -> u64 {
         let bits = 64 - end.max(2).leading_zeros() as u64;
         let most = 1 << self.below(bits);
         self.below(end.min(2 * most))

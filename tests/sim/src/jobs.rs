@@ -14,7 +14,7 @@ use crate::synth::{ACCESSES, BUFFERED, DIRECT, Entry, LOOK};
 use std::collections::{VecDeque, btree_map};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use upcall_message::flow::{Flow, Full};
+use upcall_message::proto::flow::{Flow, Full};
 use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_shm::direct::{Incoming, Outgoing};
 

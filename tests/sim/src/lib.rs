@@ -2,14 +2,15 @@
 //! repeats.
 //!
 //! What: domains run as threads of this process, one at a time, each on a virtual processor with a
-//! clock of its own; the one that is behind goes on ([`engine`]). They exchange messages by the
-//! product's own code: the queue `upcall_shm::direct`, over memory whose every access is a step of
-//! the simulator ([`bag`]), so that a domain is stopped, overtaken or killed between any two of its
-//! loads and stores; the sender's patience `upcall_message::flow`; and the announcement of
-//! `upcall_sched::sleep`. What of `Group` and `Post` is bound to processes, is written here
-//! anew, line by line ([`member`]). [`chaos`] has them do anything, from a seed, while [`ledger`]
-//! watches that what the messages promise holds. [`synth`] is the paper's application in its Figure
-//! 7, and [`tpuz`] are those of its Table 6: two jobs on the same processors.
+//! clock of its own; the domain whose clock is behind goes on ([`engine`]). They run the code that ships.
+//! Their messages go through the queue `upcall_shm::direct`, over memory whose every access is a
+//! step of the simulator ([`bag`]): a domain is stopped, overtaken or killed between any two of its
+//! loads and stores. What a sender does without room, whose message a receiver takes next and when
+//! it forgets a sender, are decided by `upcall_message::proto`, and the sleep is that of
+//! `upcall_sched::sleep`. [`member`] drives them, as `Group` does in a process. [`chaos`] has them
+//! do anything, from a seed, while [`ledger`] watches that what the messages promise holds.
+//! [`synth`] is the paper's application in its Figure 7, and [`tpuz`] are those of its Table 6: two
+//! jobs on the same processors.
 //!
 //! What not: processors that reorder (every step is seen by all at once: loom and Spin check that,
 //! see `crates/message/model/messages.pml`); the kernel; joining a group; peers that break the

@@ -1,23 +1,31 @@
-//! A member of a group, as in `upcall_message` but for what is bound to processes: `send`, `poll`
-//! and `wait` are `Group`'s, `look` is `Ringer::launched`, and the sleep is that of `Post`, each in
-//! the order of steps that it has there.
+//! A member of a group, on a virtual processor of the simulator: the other driver of the message
+//! core.
 //!
-//! The queue, the patience and the announcement are the product's own.
+//! What decides is the product's own: the queues, the attempt to send and what follows it, whose
+//! message is next and when a sender is forgotten (`upcall_message::proto`), the sleep
+//! (`upcall_sched::sleep`), and the line where a receiver says that it sleeps
+//! (`upcall_shm::station`). This driver has a virtual clock, doorbells and news of the engine in
+//! place of the kernel's. It tells the ledger what is sent and taken.
 
 use crate::Rank;
 use crate::bag::{Bag, File};
 use crate::dice::Dice;
 use crate::engine::Cpu;
-use crate::ledger::Ledger;
-use std::io;
+use crate::ledger::{Ledger, Message};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::time::Duration;
-use upcall_message::flow::{Buffers, Flow, NoRoom, Unsent};
-use upcall_os::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use upcall_message::proto::flow::{Buffers, Pause};
+use upcall_message::proto::receive_queue::{Looking, ReceiveQueue};
+use upcall_message::proto::receiving::{self, Forgotten, Ran, Receiving, Senders};
+use upcall_message::proto::send_queue::{Attempt, Obstacle, SendQueue};
+use upcall_message::proto::sending::{self, Sending, Sent};
+use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::headroom::Headroom;
-use upcall_sched::sleep;
-use upcall_shm::direct::{Incoming, Outgoing, Refused, Unreadable};
+use upcall_sched::sleep::{self, Sleeps};
+use upcall_shm::direct::{Arrived, Draft};
+use upcall_shm::station::Line;
 
 /// A load or a store of one word that is shared.
 const ACCESS: u64 = 3;
@@ -32,21 +40,14 @@ const RING: u64 = 100;
 /// How long a sender waits that is kept by more than one receiver's patience, before it tries
 /// again.
 const PAUSE: u64 = 1000;
+/// How long it sleeps while the receiver has taken nothing for long.
+const NAP: u64 = 1_000_000;
 /// What a send takes that waits for nothing, at most.
 const SEND: u64 = 5000;
-/// So many messages of one sender are run before the others have their turn.
-const BATCH: usize = 64;
-
-/// Where a receiver says that it sleeps.
-#[derive(Debug, Default)]
-pub struct Line {
-    asleep: AtomicU32,
-    sleeps: AtomicU64,
-}
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum Outcome {
     /// It is launched.
     Taken,
     /// It was described and dropped.
@@ -59,69 +60,16 @@ pub enum Sent {
     Ended,
 }
 
-/// What a sender does that has found no room.
-enum Try {
-    Again,
-    Later,
-    /// Later, however long the timeout is.
-    Pause,
-    Not(Sent),
-}
-
+/// The way to another member.
 #[derive(Debug)]
 struct Link<const S: u64> {
     file: Arc<File>,
-    queue: Outgoing<Bag<S>>,
-    flow: Flow,
+    queue: SendQueue<Bag<S>>,
     /// The last of the receiver's sleeps that it rang for.
     rung: AtomicU64,
-    /// Since when it was refused, and what the receiver had told when it diverted last: what its
-    /// patience goes by.
+    /// Since when there is no room, and how far the receiver was when messages were diverted last.
     refused: Option<u64>,
     diverted_at: Option<u64>,
-}
-
-/// What a member has buffered, as a message to another one needs it, in bytes.
-struct Share {
-    segment: u64,
-    here: u64,
-    elsewhere: u64,
-    share: u64,
-}
-
-impl Buffers for Share {
-    fn segment(&self) -> u64 {
-        self.segment
-    }
-
-    fn here(&self) -> u64 {
-        self.here
-    }
-
-    fn elsewhere(&self) -> u64 {
-        self.elsewhere
-    }
-
-    fn share(&self) -> u64 {
-        self.share
-    }
-
-    fn low(&self) -> Option<Headroom> {
-        None
-    }
-}
-
-#[derive(Debug)]
-struct Inbound<const S: u64> {
-    from: Rank,
-    queue: Incoming<Bag<S>>,
-    ended: bool,
-}
-
-impl<const S: u64> Inbound<S> {
-    fn waits(&mut self) -> bool {
-        self.queue.waits() && (!matches!(self.queue.peek(), Ok(None)) || self.queue.waits())
-    }
 }
 
 /// What a member is made of.
@@ -152,12 +100,14 @@ pub struct Member<const S: u64> {
     pub cpu: Cpu,
     /// What decides what it does.
     pub dice: Dice,
-    links: Vec<Option<Link<S>>>,
-    inbound: Vec<Inbound<S>>,
+    links: Vec<RefCell<Option<Link<S>>>>,
+    senders: Senders<Bag<S>>,
     lines: Arc<[Line]>,
     timeout: Option<Duration>,
     share: u64,
     handler: u64,
+    /// Those from whom nothing more is taken.
+    forgotten: RefCell<Vec<Rank>>,
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -168,20 +118,35 @@ impl<const S: u64> Member<S> {
     /// A member that knows all others.
     pub fn new(parts: Parts<S>) -> Self {
         let Parts { cpu, dice, out, from, lines, timeout, share, handler } = parts;
-        let link = |bag: Bag<S>| {
-            let file = bag.file.clone();
-            let (mut queue, flow) = (Outgoing::new(bag), Flow::new(timeout));
-            if flow.is_always_diverted() {
-                queue.stay_diverted();
-            }
-            Link { file, queue, flow, rung: AtomicU64::new(0), refused: None, diverted_at: None }
+        let link = |bag: Bag<S>| Link {
+            file: bag.file.clone(),
+            queue: SendQueue::new(bag, timeout),
+            rung: AtomicU64::new(0),
+            refused: None,
+            diverted_at: None,
         };
-        let links = out.into_iter().map(|bag| bag.map(link)).collect();
-        let inbound = |(from, bag): (Rank, Option<Bag<S>>)| {
-            Some(Inbound { from, queue: Incoming::new(bag?), ended: false })
-        };
-        let inbound = from.into_iter().enumerate().filter_map(inbound).collect();
-        Self { cpu, dice, links, inbound, lines, timeout, share, handler }
+        let links = out.into_iter().map(|bag| RefCell::new(bag.map(link))).collect();
+        let mut inbound: Vec<_> = from
+            .into_iter()
+            .enumerate()
+            .filter_map(|(from, bag)| Some(ReceiveQueue::new(from, bag?, ())))
+            .collect();
+        // As they have sent something, one after the other.
+        let first = dice.below(inbound.len() as u64) as usize;
+        inbound.rotate_left(first);
+        let senders = Senders::default();
+        inbound.into_iter().for_each(|queue| senders.add(Rc::new(queue)));
+        Self {
+            cpu,
+            dice,
+            links,
+            senders,
+            lines,
+            timeout,
+            share,
+            handler,
+            forgotten: RefCell::default(),
+        }
     }
 
     /// Its place.
@@ -192,243 +157,96 @@ impl<const S: u64> Member<S> {
     /// The most bytes that a message to a member carries which goes the direct way; `None` if it
     /// has ended.
     pub fn most(&self, to: Rank) -> Option<usize> {
-        Some(self.links[to].as_ref()?.queue.most_directly())
+        Some(self.links[to].borrow().as_ref()?.queue.outgoing().most_directly())
     }
 
-    /// `Group::send`, which takes what comes while it waits; and with `waits` false
-    /// `Group::try_send`.
-    pub fn send(&mut self, to: Rank, len: usize, waits: bool) -> Sent {
-        let (mut used, mut spin, mut paused) = (self.cpu.used(), SPIN, false);
-        loop {
-            if self.cpu.has_news() {
-                self.attend();
+    /// Sends a message of so many bytes, and takes what comes while it waits; and with `waits`
+    /// false only if there is room now.
+    pub fn send(&self, to: Rank, len: usize, waits: bool) -> Outcome {
+        let (used, spin) = (self.cpu.used(), SPIN);
+        let (is_kept, was_kept) = (false, false);
+        let mut dispatch =
+            SendRequest { member: self, to, len, waits, used, spin, is_kept, was_kept };
+        match sending::send(&mut dispatch) {
+            Ok(sent) => {
+                dispatch.check_time();
+                sent
             }
-            let Some(link) = &mut self.links[to] else { return Sent::Ended };
-            if link.flow.is_always_diverted()
-                && !link.queue.is_diverted()
-                && link.queue.divert().is_err()
-            {
-                return Sent::NoMemory;
-            }
-            if let Some(sent) = self.try_once(to, len) {
-                // Whatever the receiver does, who sends to it is soon free for others.
-                if let (Some(timeout), false) = (self.timeout, paused) {
-                    let took = self.cpu.used() - used;
-                    if took > nanos(timeout) + SEND {
-                        self.cpu.fail(format!(
-                            "a message to domain {to} took {took} ns with a timeout of {timeout:?}"
-                        ));
-                    }
-                }
-                return sent;
-            }
-            match self.has_no_room(to, waits) {
-                Try::Again => continue,
-                Try::Later => {}
-                Try::Pause => {
-                    paused = true;
-                    self.cpu.spend(PAUSE);
-                }
-                Try::Not(sent) => return sent,
-            }
-            used += self.meanwhile();
-            self.cpu.spend(spin);
-            spin = LONGEST_SPIN.min(spin * 2);
+            Err(why) => why,
         }
     }
 
-    /// `Group::has_no_room`, by the same decision.
-    fn has_no_room(&mut self, to: Rank, waits: bool) -> Try {
-        let (beside, held_beside) = self.beside(to);
-        let Some(link) = &mut self.links[to] else { return Try::Not(Sent::Ended) };
-        self.cpu.count(|seen| seen.refused += 1);
-        let progress = link.queue.progress();
-        let (time, now) = (self.cpu.time(), self.cpu.now());
-        let waited = time - *link.refused.get_or_insert(time);
-        let segment = link.file.segment_bytes();
-        let buffers = Share {
-            segment,
-            here: Self::said(&self.cpu, to, link) * segment,
-            elsewhere: beside * segment,
-            share: self.share,
-        };
-        let unsent = Unsent { now, progress, outsized: None };
-        let decision = link.flow.without_room(unsent, &buffers);
-        if decision != NoRoom::Full
-            && link.diverted_at != Some(progress)
-            && self.timeout.is_some_and(|least| waited < nanos(least))
-        {
-            self.cpu.fail(format!("diverts messages to domain {to} after {waited} ns"))
-        }
-        let stopped = matches!(decision, NoRoom::Overflow { .. });
-        self.cpu.count(|seen| seen.stopped += u64::from(stopped));
-        if decision == NoRoom::Divert {
-            let held = Self::held(&self.cpu, to, &link.file);
-            match link.queue.divert() {
-                Ok(()) => {
-                    if let Some(wrong) =
-                        Ledger::check_share(self.share, held_beside + held, held, segment, 0)
-                    {
-                        self.cpu.fail(wrong);
-                    }
-                    link.flow.diverted(progress);
-                    (link.refused, link.diverted_at) = (None, Some(progress));
-                    return Try::Again;
-                }
-                Err(error) if !waits && error.kind() != io::ErrorKind::StorageFull => {
-                    return Try::Not(Sent::NoMemory);
-                }
-                Err(_) => {}
-            }
-        }
-        if !waits {
-            return Try::Not(Sent::Full);
-        }
-        if decision != NoRoom::Full || self.timeout.is_none() { Try::Pause } else { Try::Later }
+    /// The sum of something of all links but that to `to`.
+    fn sum_beside(&self, to: Rank, of: impl Fn((Rank, &Link<S>)) -> u64) -> u64 {
+        let others = (0..self.links.len()).filter(|rank| *rank != to);
+        others
+            .map(|rank| self.links[rank].borrow().as_ref().map_or(0, |link| of((rank, link))))
+            .sum()
     }
 
-    /// `Group::run_handlers_meanwhile`. The time that it took.
-    fn meanwhile(&mut self) -> u64 {
-        let before = self.cpu.used();
-        let taken = self.poll(&mut |_, _| {});
-        self.inbound.iter_mut().for_each(|inbound| inbound.queue.tell());
-        self.cpu.count(|seen| seen.meanwhile += taken as u64);
-        self.cpu.used() - before
+    /// Segments for others than `to`, in truth.
+    fn held_beside(&self, to: Rank) -> u64 {
+        self.sum_beside(to, |(rank, link)| self.held(rank, &link.file))
     }
 
-    /// Segments for others than `to`: as far as the queues say, and in truth.
-    fn beside(&self, to: Rank) -> (u64, u64) {
-        let others = self.links.iter().enumerate().filter(|(rank, _)| *rank != to);
-        let of = |(rank, link): (Rank, &Option<Link<S>>)| {
-            link.as_ref().map(|link| {
-                (Self::said(&self.cpu, rank, link), Self::held(&self.cpu, rank, &link.file))
-            })
-        };
-        others.filter_map(of).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
-    }
-
-    /// The same as far as the queue says, which is not for long more than is true.
-    fn said(cpu: &Cpu, to: Rank, link: &Link<S>) -> u64 {
+    /// Segments to a member as far as the queue says, which is not for long more than is true.
+    fn said(&self, to: Rank, link: &Link<S>) -> u64 {
         let most = link.file.most_held();
-        let said = link.queue.buffered();
+        let said = link.queue.outgoing().buffered();
         if said > most {
-            cpu.fail(format!("believes that {said} segments are not left by domain {to}, which has left all but {most}"));
+            self.cpu.fail(format!("believes that {said} segments are not left by domain {to}, which has left all but {most}"));
         }
         said
     }
 
     /// Segments to a member with messages that it has not taken.
-    fn held(cpu: &Cpu, to: Rank, file: &File) -> u64 {
-        if cpu.enter(|ledger| ledger.is_settled(cpu.rank(), to)) { 0 } else { file.held() }
+    fn held(&self, to: Rank, file: &File) -> u64 {
+        let is_settled = self.cpu.enter(|ledger| ledger.is_settled(self.rank(), to));
+        if is_settled { 0 } else { file.held() }
     }
 
-    /// Describes and launches a message; `None` if there is no room.
-    fn try_once(&mut self, to: Rank, len: usize) -> Option<Sent> {
-        let (from, cpu) = (self.cpu.rank(), &self.cpu);
-        let link = self.links[to].as_mut()?;
-        let was_diverted = link.queue.is_diverted();
-        let message = cpu.enter(|ledger| ledger.next(from, to, len));
-        let described = link.queue.describe(message.handler(), len);
-        let draft = match described {
-            Ok(draft) => draft,
-            Err(Refused::Full) => return None,
-            Err(refused) => cpu.fail(format!("to domain {to}: {refused}")),
-        };
-        let words: Vec<u64> = (0..len.div_ceil(8)).map(|at| message.word(from, to, at)).collect();
-        match self.dice.below(4) {
-            0 => draft.put_all(&words),
-            1 => {
-                let bytes: Vec<u8> =
-                    words.iter().flat_map(|word| word.to_le_bytes()).take(len).collect();
-                if draft.room().copy_in(0, &bytes).is_none() {
-                    cpu.fail(format!(
-                        "{len} bytes do not fit into the message that is to have them"
-                    ));
-                }
-            }
-            _ => words.iter().enumerate().for_each(|(at, word)| draft.put(at, *word)),
-        }
-        if self.dice.once_in(32) {
-            cpu.count(|seen| seen.drafts_dropped += 1);
-            return Some(Sent::Dropped);
-        }
-        cpu.enter(|ledger| ledger.launches(from, to, message));
-        cpu.event("launches to, number", to as u64, message.number);
-        draft.launch();
-        cpu.enter(|ledger| ledger.launched(from, to));
-        link.flow.fits();
-        link.refused = None;
-        Self::look(cpu, &link.rung, &self.lines[to], to);
-        cpu.check(|state| Ledger::looked(state, from, to));
-        let is_diverted = link.queue.is_diverted();
-        cpu.count(|seen| {
-            seen.buffered += u64::from(is_diverted);
-            seen.home += u64::from(was_diverted && !is_diverted);
-        });
-        Some(Sent::Taken)
-    }
-
-    /// `Ringer::launched`.
-    fn look(cpu: &Cpu, rung: &AtomicU64, line: &Line, to: Rank) {
-        cpu.spend(ACCESS);
+    /// Rings for the receiver of a message if it sleeps, as `Ringer::launched` does.
+    fn ring_for(&self, to: Rank, rung: &AtomicU64) {
+        let line = &self.lines[to];
+        self.cpu.spend(ACCESS);
         sleep::no_fence();
         if sleep::seems_asleep(&line.asleep) {
-            cpu.spend(ACCESS);
+            self.cpu.spend(ACCESS);
             let number = line.sleeps.load(Ordering::Relaxed);
             if sleep::first_ring(rung, number) {
-                cpu.spend(RING);
-                cpu.notify(to);
+                self.cpu.spend(RING);
+                self.cpu.notify(to);
             }
         }
     }
 
-    /// `Group::poll`: at most 64 messages of each member. Returns how many there were.
-    pub fn poll(&mut self, handler: &mut dyn FnMut(&mut Self, Rank)) -> usize {
-        if self.cpu.has_news() {
-            self.attend();
-        }
-        let mut senders: Vec<Rank> = self.inbound.iter().map(|inbound| inbound.from).collect();
-        let first = self.dice.below(senders.len() as u64) as usize;
-        senders.rotate_left(first);
-        senders.into_iter().map(|from| self.poll_one(from, handler)).sum()
+    /// Runs `handler` for the messages that wait, at most 64 of each member. Returns how many ran.
+    pub fn poll(&self, handler: &dyn Fn(&Self, Rank)) -> usize {
+        receiving::poll(&Driver { member: self, handler })
     }
 
-    fn poll_one(&mut self, from: Rank, handler: &mut dyn FnMut(&mut Self, Rank)) -> usize {
-        for done in 0..BATCH {
-            // A handler that sends may have forgotten it.
-            let Some(at) = self.inbound.iter().position(|inbound| inbound.from == from) else {
-                return done;
-            };
-            match self.take(at) {
-                Some(true) => {
-                    self.cpu.spend(self.handler);
-                    handler(self, from);
-                }
-                Some(false) => {
-                    self.nothing_there(from);
-                    return done;
-                }
-                None => return done,
-            }
-        }
-        BATCH
-    }
-
-    /// Takes a message, and reads it; `None` if its memory cannot be mapped now.
-    fn take(&mut self, at: usize) -> Option<bool> {
-        let (to, cpu, inbound) = (self.cpu.rank(), &self.cpu, &mut self.inbound[at]);
-        let from = inbound.from;
-        let arrived = match inbound.queue.peek() {
-            Ok(Some(arrived)) => arrived,
-            Ok(None) => return Some(false),
-            Err(Unreadable::Memory(_)) => {
-                cpu.count(|seen| seen.without_memory += 1);
-                return None;
-            }
-            Err(Unreadable::Violation(violation)) => {
-                cpu.fail(format!("from domain {from}: {violation}"))
-            }
+    /// Takes the next message of any sender. Returns `false` if nothing waits.
+    pub fn receive(&self) -> bool {
+        let take = |arrived: Arrived<'_, Bag<S>>, sender: &Rc<ReceiveQueue<Bag<S>>>| {
+            self.take(sender.from(), arrived);
         };
+        receiving::next(&self.driver(), take).is_some()
+    }
+
+    /// Looks at the next message, which stays.
+    pub fn peek(&self) {
+        let turn = self.senders.turn();
+        receiving::next(&self.driver(), |_, _| ());
+        self.senders.keep_turn(turn);
+    }
+
+    fn driver(&self) -> Driver<'_, S> {
+        Driver { member: self, handler: &|_, _| () }
+    }
+
+    /// Takes a message, and reads it.
+    fn take(&self, from: Rank, arrived: Arrived<'_, Bag<S>>) {
+        let (to, cpu) = (self.rank(), &self.cpu);
         let (handler, len) = (arrived.handler(), arrived.len());
         let message = cpu.check(|state| state.ledger.taken(from, to, handler, len));
         cpu.event("takes from, number", from as u64, message.number);
@@ -442,76 +260,303 @@ impl<const S: u64> Member<S> {
             }
         }
         arrived.dispose();
-        Some(true)
     }
 
-    /// `Group::peek`, but for turns: the next message of some member is looked at.
-    pub fn peek(&mut self) {
-        let at = self.dice.below(self.inbound.len() as u64) as usize;
-        if let Some(inbound) = self.inbound.get_mut(at)
-            && let Err(Unreadable::Violation(violation)) = inbound.queue.peek()
-        {
-            self.cpu.fail(format!("from domain {}: {violation}", self.inbound[at].from));
-        }
-    }
-
-    fn nothing_there(&mut self, from: Rank) {
-        let Some(at) = self.inbound.iter().position(|inbound| inbound.from == from) else { return };
-        self.inbound[at].queue.tell();
-        if self.inbound[at].ended && matches!(self.inbound[at].queue.peek(), Ok(None)) {
-            self.inbound.swap_remove(at);
-        }
-    }
-
-    fn attend(&mut self) {
-        for ended in self.cpu.news() {
-            self.links[ended] = None;
-            if let Some(inbound) = self.inbound.iter_mut().find(|inbound| inbound.from == ended) {
-                inbound.ended = true;
+    fn attend(&self) {
+        if self.cpu.has_news() {
+            for ended in self.cpu.news() {
+                *self.links[ended].borrow_mut() = None;
+                receiving::ended(&self.driver(), ended);
             }
-            self.nothing_there(ended);
         }
     }
 
-    /// `Group::wait`: until a message is there, for `limit` ns at most, or the conductor rouses
-    /// all.
-    pub fn wait(&mut self, limit: Option<u64>) {
-        self.inbound.iter_mut().for_each(|inbound| inbound.queue.tell());
-        let (begin, round) = (self.cpu.time(), self.cpu.round());
-        for _ in 0..self.dice.below(8) {
-            if self.there(round) {
+    /// Waits until a message is there, for `limit` ns at most, or the conductor rouses all. Spins
+    /// first, and gives memory back before it sleeps, as `Group::wait` does.
+    pub fn wait(&self, limit: Option<u64>) {
+        self.senders.tell();
+        let ends = limit.map(|limit| self.cpu.now() + Duration::from_nanos(limit));
+        let round = self.cpu.round();
+        let there = || {
+            self.attend();
+            self.cpu.round() != round || self.senders.waits()
+        };
+        let spins = self.dice.below(8);
+        for _ in 0..spins {
+            if there() {
                 return;
             }
             self.cpu.spend(SPIN);
         }
-        for link in self.links.iter_mut().flatten() {
-            link.queue.shrink();
+        for link in &self.links {
+            link.borrow_mut().iter_mut().for_each(|link| _ = link.queue.shrink());
         }
-        let (lines, own) = (self.lines.clone(), self.cpu.rank());
-        let line = &lines[own];
-        loop {
-            self.cpu.spend(ACCESS);
-            sleep::announce_another(&line.asleep, &line.sleeps);
-            self.cpu.spend(FENCE);
-            let found = self.there(round);
-            let left = limit.map(|limit| (begin + limit).saturating_sub(self.cpu.time()));
-            if found || left == Some(0) {
-                self.cpu.spend(ACCESS);
-                return sleep::retract(&line.asleep);
+        sleep::sleep_until(self, ends, there);
+    }
+}
+
+impl<const S: u64> Sleeps for Member<S> {
+    fn announce(&self) -> Option<Duration> {
+        let line = &self.lines[self.rank()];
+        self.cpu.spend(ACCESS);
+        sleep::announce_another(&line.asleep, &line.sleeps);
+        self.cpu.spend(FENCE);
+        None
+    }
+
+    fn retract(&self) {
+        self.cpu.spend(ACCESS);
+        sleep::retract(&self.lines[self.rank()].asleep);
+    }
+
+    fn now(&self) -> Instant {
+        self.cpu.now()
+    }
+
+    fn sleep(&self, limit: Option<Duration>) {
+        self.cpu.sleep(limit.map(nanos));
+    }
+}
+
+/// A member, as it drives the receiving side of the core.
+struct Driver<'a, const S: u64> {
+    member: &'a Member<S>,
+    handler: &'a dyn Fn(&Member<S>, Rank),
+}
+
+impl<const S: u64> Receiving for Driver<'_, S> {
+    type Memory = Bag<S>;
+    type With = ();
+
+    fn senders(&self) -> &Senders<Bag<S>> {
+        &self.member.senders
+    }
+
+    fn attend(&self) {
+        self.member.attend();
+    }
+
+    fn run(
+        &self,
+        sender: &Rc<ReceiveQueue<Bag<S>>>,
+        _: u16,
+        mut queue: Looking<'_, Bag<S>>,
+    ) -> Ran {
+        let Ok(Some(arrived)) = queue.peek() else { return Ran::Violates };
+        self.member.take(sender.from(), arrived);
+        // The handler can take the messages behind this one.
+        drop(queue);
+        self.member.cpu.spend(self.member.handler);
+        (self.handler)(self.member, sender.from());
+        Ran::Handled
+    }
+
+    fn forgets(&self, sender: &ReceiveQueue<Bag<S>>, why: Forgotten) {
+        let (from, forgotten) = (sender.from(), &self.member.forgotten);
+        if why != Forgotten::Ended || forgotten.borrow().contains(&from) {
+            self.member.cpu.fail(format!("domain {from} is forgotten: {why:?}"));
+        }
+        forgotten.borrow_mut().push(from);
+    }
+}
+
+/// A message that is being sent.
+struct SendRequest<'a, const S: u64> {
+    member: &'a Member<S>,
+    to: Rank,
+    len: usize,
+    waits: bool,
+    /// The time that the sender had used when it began, and what its handlers have used since.
+    used: u64,
+    spin: u64,
+    /// More than the receiver's pace keeps the sender; and it has waited for that.
+    is_kept: bool,
+    was_kept: bool,
+}
+
+impl<const S: u64> Sending for SendRequest<'_, S> {
+    type Done = Outcome;
+    type Error = Outcome;
+
+    fn attempt(&mut self) -> Result<Sent<Outcome, Outcome>, Outcome> {
+        let member = self.member;
+        member.attend();
+        let link = &mut *member.links[self.to].borrow_mut();
+        let Some(link) = link else { return Err(Outcome::Ended) };
+        let was_diverted = link.queue.outgoing().is_diverted();
+        let progress = link.queue.outgoing().progress();
+        let (message, buffers) = (self.next(), Believed { member, to: self.to });
+        let refused = Cell::new(0);
+        let now = || {
+            refused.set(member.cpu.time());
+            member.cpu.now()
+        };
+        let launch = |draft: Draft<'_, Bag<S>>| self.launch(draft, message);
+        let attempt = link.queue.attempt((message.handler(), self.len), now, &buffers, launch);
+        let is_full = matches!(attempt, Attempt::NoRoom { why: Obstacle::Full, .. });
+        if let Attempt::Diverted | Attempt::NoRoom { .. } = attempt {
+            let waited = refused.get().saturating_sub(*link.refused.get_or_insert(refused.get()));
+            self.check_patience(is_full || link.diverted_at == Some(progress), waited);
+        }
+        match attempt {
+            Attempt::Launched(outcome) => {
+                link.refused = None;
+                if outcome == Outcome::Taken {
+                    self.launched(link, was_diverted);
+                }
+                Ok(Sent::Done(outcome))
             }
-            self.cpu.sleep(left);
-            self.cpu.spend(ACCESS);
-            sleep::retract(&line.asleep);
-            if self.there(round) {
-                return;
+            Attempt::Diverted => {
+                (link.refused, link.diverted_at) = (None, link.queue.diverted_at());
+                self.check_share(link, was_diverted);
+                Ok(Sent::Again)
+            }
+            Attempt::NoRoom { why, pause } => {
+                member.said(self.to, link);
+                let is_stopped = matches!(why, Obstacle::Overflow { .. });
+                member.cpu.count(|seen| seen.stopped += u64::from(is_stopped));
+                self.is_kept = !is_full || member.timeout.is_none();
+                let lacks = matches!(why, Obstacle::NoMemory(_));
+                Ok(Sent::Later {
+                    why: if lacks { Outcome::NoMemory } else { Outcome::Full },
+                    pause,
+                })
+            }
+            Attempt::NoMemory(_) => Err(Outcome::NoMemory),
+            Attempt::TooLong { .. } | Attempt::Violation => {
+                member.cpu.fail(format!("to domain {}: {attempt:?}", self.to))
             }
         }
     }
 
-    fn there(&mut self, round: u64) -> bool {
-        if self.cpu.has_news() {
-            self.attend();
+    fn is_over(&self) -> bool {
+        !self.waits
+    }
+
+    fn run_handlers(&mut self) -> Result<(), Outcome> {
+        let before = self.member.cpu.used();
+        self.member.senders.tell();
+        let taken = self.member.poll(&|_, _| {});
+        self.member.cpu.count(|seen| seen.meanwhile += taken as u64);
+        self.used += self.member.cpu.used() - before;
+        Ok(())
+    }
+
+    fn pause(&mut self, pause: Pause) {
+        let cpu = &self.member.cpu;
+        if self.is_kept {
+            self.was_kept = true;
+            cpu.spend(PAUSE);
         }
-        self.cpu.round() != round || self.inbound.iter_mut().any(Inbound::waits)
+        if pause == Pause::Long {
+            cpu.spend(NAP);
+        }
+        cpu.spend(self.spin);
+        self.spin = LONGEST_SPIN.min(self.spin * 2);
+    }
+}
+
+impl<const S: u64> SendRequest<'_, S> {
+    /// The message, as the ledger has it.
+    fn next(&self) -> Message {
+        let (from, to, len) = (self.member.rank(), self.to, self.len);
+        self.member.cpu.enter(|ledger| ledger.next(from, to, len))
+    }
+
+    /// Writes and launches a message, or drops it.
+    fn launch(&self, draft: Draft<'_, Bag<S>>, message: Message) -> Outcome {
+        let (cpu, from, to, len) = (&self.member.cpu, self.member.rank(), self.to, self.len);
+        let words: Vec<u64> = (0..len.div_ceil(8)).map(|at| message.word(from, to, at)).collect();
+        match self.member.dice.below(4) {
+            0 => draft.put_all(&words),
+            1 => {
+                let bytes: Vec<u8> =
+                    words.iter().flat_map(|word| word.to_le_bytes()).take(len).collect();
+                if draft.room().copy_in(0, &bytes).is_none() {
+                    cpu.fail(format!(
+                        "{len} bytes do not fit into the message that is to have them"
+                    ));
+                }
+            }
+            _ => words.iter().enumerate().for_each(|(at, word)| draft.put(at, *word)),
+        }
+        if self.member.dice.once_in(32) {
+            cpu.count(|seen| seen.drafts_dropped += 1);
+            return Outcome::Dropped;
+        }
+        cpu.enter(|ledger| ledger.launches(from, to, message));
+        cpu.event("launches to, number", to as u64, message.number);
+        draft.launch();
+        cpu.enter(|ledger| ledger.launched(from, to));
+        Outcome::Taken
+    }
+
+    /// A message was launched: rings for its receiver if that sleeps.
+    fn launched(&self, link: &Link<S>, was_diverted: bool) {
+        let (cpu, from, to) = (&self.member.cpu, self.member.rank(), self.to);
+        self.member.ring_for(to, &link.rung);
+        cpu.check(|state| Ledger::looked(state, from, to));
+        let is_diverted = link.queue.outgoing().is_diverted();
+        cpu.count(|seen| {
+            seen.buffered += u64::from(is_diverted);
+            seen.home += u64::from(was_diverted && !is_diverted);
+        });
+    }
+
+    /// A sender that diverts, or would if its share allowed it, has waited as long as it has to.
+    fn check_patience(&self, may_be_sooner: bool, waited: u64) {
+        let (cpu, to) = (&self.member.cpu, self.to);
+        cpu.count(|seen| seen.refused += 1);
+        if !may_be_sooner && self.member.timeout.is_some_and(|least| waited < nanos(least)) {
+            cpu.fail(format!("diverts messages to domain {to} after {waited} ns"))
+        }
+    }
+
+    /// It has diverted within its share, as the segments say that are not left: the last one was
+    /// opened just now. Another domain may have left some since the sender has decided.
+    fn check_share(&self, link: &Link<S>, was_diverted: bool) {
+        let (member, to) = (self.member, self.to);
+        let held = if was_diverted { member.held(to, &link.file).saturating_sub(1) } else { 0 };
+        let (share, segment) = (member.share, link.file.segment_bytes());
+        let all = member.held_beside(to) + held;
+        if let Some(wrong) = Ledger::check_share(share, all, held, segment, 0) {
+            member.cpu.fail(wrong);
+        }
+    }
+
+    /// A sender is soon free for other receivers, also if this one takes nothing.
+    fn check_time(&self) {
+        if let (Some(timeout), false) = (self.member.timeout, self.was_kept) {
+            let took = self.member.cpu.used() - self.used;
+            if took > nanos(timeout) + SEND {
+                self.member.cpu.fail(format!(
+                    "a message to domain {} took {took} ns with a timeout of {timeout:?}",
+                    self.to
+                ));
+            }
+        }
+    }
+}
+
+/// What a member has buffered for all receivers but one, by the word of its queues.
+struct Believed<'a, const S: u64> {
+    member: &'a Member<S>,
+    to: Rank,
+}
+
+impl<const S: u64> Buffers for Believed<'_, S> {
+    fn elsewhere(&self) -> u64 {
+        let of = |(rank, link): (Rank, &Link<S>)| {
+            self.member.said(rank, link) * link.file.segment_bytes()
+        };
+        self.member.sum_beside(self.to, of)
+    }
+
+    fn share(&self) -> u64 {
+        self.member.share
+    }
+
+    fn low(&self) -> Option<Headroom> {
+        None
     }
 }

@@ -19,7 +19,7 @@ use crate::engine::{self, Cpu, Failure, Setup};
 use crate::slices::Slices;
 use std::sync::Arc;
 use std::time::Duration;
-use upcall_message::flow::{Flow, Full};
+use upcall_message::proto::flow::{Flow, Full};
 use upcall_shm::direct::{Incoming, Outgoing};
 
 /// What a handler takes.
@@ -133,7 +133,7 @@ pub fn run(synth: Synth) -> Result<Row, Failure> {
 }
 
 fn produce(cpu: &Cpu, synth: &Synth, mut queue: Sending, mut replies: Taking) {
-    let mut dice = Dice::new(mixed(synth.seed + cpu.rank() as u64));
+    let dice = Dice::new(mixed(synth.seed + cpu.rank() as u64));
     let mut flow = Flow::new(match synth.entry {
         Entry::Mismatch => None,
         Entry::Patience(patience) => Some(patience),

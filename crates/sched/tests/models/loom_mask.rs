@@ -142,7 +142,7 @@ impl Thread {
         [0, 1].map(|from| self.taken[from].get()) == all
     }
 
-    /// `Post::sleep`, until something is there or nothing more will come.
+    /// `sleep_until`, until something is there or nothing more will come.
     fn sleep(&self, all: [u32; 2]) {
         let kernel = &self.shared.kernel;
         while !self.has_all(all) {

@@ -17,7 +17,6 @@
 //! that: what it has buffered itself it knows. All are stopped so, whatever their shares, while the
 //! machine or a control group has little memory left.
 
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 use upcall_os::headroom::Headroom;
 
@@ -32,39 +31,6 @@ const LONG: Duration = Duration::from_millis(2);
 /// What a member may buffer of what its group may, in bytes.
 pub fn share(limit: u64, members: usize) -> u64 {
     limit / members as u64
-}
-
-/// So often at most it is looked how much memory is left.
-const LOOK: Duration = Duration::from_millis(5);
-
-/// What is known of the memory that is left. Who buffers on and on looks; a first segment is nobody
-/// refused for it.
-#[derive(Debug)]
-pub(crate) struct Supply {
-    measure: fn() -> Option<Headroom>,
-    looked: Cell<Option<Instant>>,
-    low: Cell<Option<Headroom>>,
-}
-
-impl Supply {
-    pub(crate) fn new(measure: fn() -> Option<Headroom>) -> Self {
-        Self { measure, looked: Cell::new(None), low: Cell::new(None) }
-    }
-
-    /// What is left, if that is little.
-    pub(crate) fn is_low(&self, now: Instant) -> Option<Headroom> {
-        if self.looked.get().is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK) {
-            self.looked.set(Some(now));
-            self.low.set((self.measure)().filter(|found| found.is_low()));
-        }
-        self.low.get()
-    }
-}
-
-/// A quarter of the machine's memory.
-pub(crate) fn default_limit() -> u64 {
-    let machine = rustix::system::sysinfo();
-    (machine.totalram as u64).saturating_mul(machine.mem_unit.into()) / 4
 }
 
 /// What to do now.
@@ -85,14 +51,14 @@ pub struct Unsent {
     pub progress: u64,
     /// Bytes of the message, if it does not fit into the queue at all.
     pub outsized: Option<usize>,
+    /// Bytes of a segment.
+    pub segment: u64,
+    /// Bytes that messages to this receiver take in segments.
+    pub here: u64,
 }
 
-/// The buffers of the sender.
+/// What a sender has buffered besides, and may buffer.
 pub trait Buffers {
-    /// Bytes of a segment.
-    fn segment(&self) -> u64;
-    /// Bytes that messages to this receiver take.
-    fn here(&self) -> u64;
     /// Bytes that messages to all other receivers take.
     fn elsewhere(&self) -> u64;
     /// Maximum number of bytes of all together.
@@ -178,9 +144,8 @@ impl Flow {
         if !diverts {
             return NoRoom::Full;
         }
-        let segment = buffers.segment();
+        let Unsent { segment, here, .. } = unsent;
         let takes = unsent.outsized.map_or(0, |bytes| bytes as u64).max(segment);
-        let here = buffers.here();
         let is_first = here == 0 && takes <= segment;
         let buffered = if is_first { 0 } else { here + buffers.elsewhere() };
         if (buffered > 0 || takes > segment)
@@ -222,6 +187,11 @@ impl Flow {
         }
     }
 
+    /// How far the receiver was when its messages were diverted last.
+    pub fn diverted_at(&self) -> Option<u64> {
+        self.diverted_at
+    }
+
     /// There was room; or it is waited for no longer.
     pub fn fits(&mut self) {
         (self.since, self.still) = (None, None);
@@ -238,7 +208,6 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use upcall_os::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn it_waits_for_who_takes_something_and_not_for_who_does_not() {
@@ -271,66 +240,46 @@ mod tests {
         assert_eq!(flow.still(start + 4 * LONG, 4), Duration::ZERO);
     }
 
-    /// Bytes here, bytes elsewhere, share, memory.
-    struct Bytes(u64, u64, u64, Option<Headroom>);
+    /// Bytes elsewhere, share, memory.
+    struct Bytes(u64, u64, Option<Headroom>);
 
     impl Buffers for Bytes {
-        fn segment(&self) -> u64 {
-            100
-        }
-        fn here(&self) -> u64 {
+        fn elsewhere(&self) -> u64 {
             self.0
         }
-        fn elsewhere(&self) -> u64 {
+        fn share(&self) -> u64 {
             self.1
         }
-        fn share(&self) -> u64 {
-            self.2
-        }
         fn low(&self) -> Option<Headroom> {
-            self.3
+            self.2
         }
     }
 
     #[test]
     fn a_sender_without_room_diverts_within_its_share() {
         let now = Instant::now();
-        let decide = |outsized, bytes| {
+        let unsent = |outsized, here| Unsent { now, progress: 0, outsized, segment: 100, here };
+        let decide = |outsized, here, bytes| {
             let mut flow = Flow::new(Some(Duration::ZERO));
-            flow.without_room(Unsent { now, progress: 0, outsized }, &bytes)
+            flow.without_room(unsent(outsized, here), &bytes)
         };
         let headroom = Headroom { left: 1, of: 100 };
         let low = Some(headroom);
         // A first segment is always allowed.
-        assert_eq!(decide(None, Bytes(0, 900, 100, low)), NoRoom::Divert);
-        assert_eq!(decide(None, Bytes(100, 0, 200, None)), NoRoom::Divert);
-        assert_eq!(decide(None, Bytes(100, 1, 200, None)), NoRoom::Overflow { buffered: 101 });
-        assert_eq!(decide(None, Bytes(100, 0, 900, low)), NoRoom::LowMemory(headroom));
+        assert_eq!(decide(None, 0, Bytes(900, 100, low)), NoRoom::Divert);
+        assert_eq!(decide(None, 100, Bytes(0, 200, None)), NoRoom::Divert);
+        assert_eq!(decide(None, 100, Bytes(1, 200, None)), NoRoom::Overflow { buffered: 101 });
+        assert_eq!(decide(None, 100, Bytes(0, 900, low)), NoRoom::LowMemory(headroom));
         // A message that is longer than the share goes alone.
-        assert_eq!(decide(Some(5000), Bytes(0, 0, 900, None)), NoRoom::Divert);
-        assert_eq!(decide(Some(5000), Bytes(0, 1, 900, None)), NoRoom::Overflow { buffered: 1 });
-        assert_eq!(decide(Some(5000), Bytes(0, 0, 900, low)), NoRoom::LowMemory(headroom));
+        assert_eq!(decide(Some(5000), 0, Bytes(0, 900, None)), NoRoom::Divert);
+        assert_eq!(decide(Some(5000), 0, Bytes(1, 900, None)), NoRoom::Overflow { buffered: 1 });
+        assert_eq!(decide(Some(5000), 0, Bytes(0, 900, low)), NoRoom::LowMemory(headroom));
         let mut patient = Flow::new(Some(TIMEOUT));
-        let unsent = Unsent { now, progress: 0, outsized: None };
-        assert_eq!(patient.without_room(unsent, &Bytes(0, 0, 900, None)), NoRoom::Full);
+        assert_eq!(patient.without_room(unsent(None, 0), &Bytes(0, 900, None)), NoRoom::Full);
         assert_eq!(
             (patient.pause(now, 0), patient.pause(now + LONG, 0)),
             (Pause::Short, Pause::Long)
         );
-    }
-
-    #[test]
-    fn little_memory_is_seen_and_that_there_is_more_again() {
-        static LEFT: AtomicU64 = AtomicU64::new(10);
-        let supply = Supply::new(|| Some(Headroom { left: LEFT.load(Ordering::Relaxed), of: 100 }));
-        let start = Instant::now();
-        assert_eq!(supply.is_low(start), None);
-        LEFT.store(5, Ordering::Relaxed);
-        assert_eq!((supply.is_low(start), supply.is_low(start + LOOK / 2)), (None, None));
-        assert_eq!(supply.is_low(start + LOOK), Some(Headroom { left: 5, of: 100 }));
-        LEFT.store(50, Ordering::Relaxed);
-        assert_eq!(supply.is_low(start + 2 * LOOK), None);
-        assert_eq!(Supply::new(|| None).is_low(start), None);
     }
 
     #[test]

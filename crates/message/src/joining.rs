@@ -1,0 +1,415 @@
+//! How a process becomes a member of a group, by its own word or by a job's.
+
+use crate::Rank;
+use crate::door::AtDoor;
+use crate::error::JoinError;
+use crate::forming::{Left, MOST_MEMBERS};
+use crate::group::{Group, Settings};
+use crate::kinds::Handlers;
+use crate::member::{Member, Roster};
+use crate::proto::flow;
+use crate::supply::default_limit;
+use crate::wire::{self, Lacks, Listed, Process, Request, VERSION, Welcome};
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use upcall_directory::names::{self, Leader, Whose};
+use upcall_os::fault::{Point, point};
+use upcall_os::headroom::{self, Headroom};
+use upcall_os::socket::{Connection, Received, is_shut};
+use upcall_sched::Attended;
+use upcall_sched::Pacing;
+use upcall_sched::post::Post;
+use upcall_shm::account::Account;
+
+/// Where a member of a job finds its group.
+const GROUP: &str = "UPCALL_GROUP";
+const SIZE: &str = "UPCALL_SIZE";
+const RANK: &str = "UPCALL_RANK";
+
+/// Default time for which a member waits for the others.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How to become a member of a group.
+#[derive(Clone, Debug)]
+pub struct Joining {
+    name: String,
+    size: usize,
+    rank: Option<Rank>,
+    patience: Duration,
+    pacing: Pacing,
+    timeout: Option<Duration>,
+    upcalls: bool,
+    limit: Option<u64>,
+    headroom: fn() -> Option<Headroom>,
+}
+
+impl Joining {
+    /// The variable of the environment in which [`Joining::from_environment`] finds the
+    /// [limit](Self::limit) of a job, in bytes. It need not be there.
+    pub const LIMIT: &'static str = "UPCALL_LIMIT";
+
+    /// A group of `size` members that all say this name.
+    pub fn new(name: &str, size: usize) -> Self {
+        Self {
+            name: name.into(),
+            size,
+            rank: None,
+            patience: PATIENCE,
+            pacing: Pacing::default(),
+            timeout: Some(flow::TIMEOUT),
+            upcalls: true,
+            limit: None,
+            headroom: headroom::headroom,
+        }
+    }
+
+    /// The group of the job that this process was started in, with the size and the rank that it
+    /// has there (`upcall job run`; docs/jobs.md). They stand in the environment: `UPCALL_GROUP`,
+    /// `UPCALL_SIZE`, `UPCALL_RANK`, and, if the job has a limit of what its group may buffer,
+    /// [`UPCALL_LIMIT`](Self::LIMIT).
+    ///
+    /// # Errors
+    /// [`JoinError::NoJob`]: one of them is missing, or makes no sense.
+    pub fn from_environment() -> Result<Self, JoinError> {
+        Self::from_variables(|name| std::env::var_os(name))
+    }
+
+    /// The environment in which [`Joining::from_environment`] finds a group, for the process that
+    /// starts its members.
+    pub fn environment(group: &str, size: usize, rank: Rank) -> [(&'static str, String); 3] {
+        [(GROUP, group.into()), (SIZE, size.to_string()), (RANK, rank.to_string())]
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, JoinError> {
+        let text = |name| match variable(name) {
+            None => Err(JoinError::NoJob { variable: name, found: None }),
+            Some(text) => Ok(text.to_string_lossy().into_owned()),
+        };
+        let nonsense =
+            |variable, found: &str| JoinError::NoJob { variable, found: Some(found.into()) };
+        let number = |name| {
+            text(name).and_then(|text| text.parse::<usize>().map_err(|_| nonsense(name, &text)))
+        };
+        let group = text(GROUP)?;
+        names::check(&group).map_err(|_| nonsense(GROUP, &group))?;
+        let (size, rank) = (number(SIZE)?, number(RANK)?);
+        if size == 0 || size > MOST_MEMBERS {
+            return Err(nonsense(SIZE, &size.to_string()));
+        }
+        if rank >= size {
+            return Err(nonsense(RANK, &rank.to_string()));
+        }
+        let limit = match variable(Self::LIMIT) {
+            None => None,
+            Some(_) => {
+                let text = text(Self::LIMIT)?;
+                Some(text.parse().map_err(|_| nonsense(Self::LIMIT, &text))?)
+            }
+        };
+        Ok(Self { limit, ..Self::new(&group, size).rank(rank) })
+    }
+
+    /// Asks for a rank. Otherwise the member gets a rank that no other member asked for.
+    #[must_use]
+    pub fn rank(self, rank: Rank) -> Self {
+        Self { rank: Some(rank), ..self }
+    }
+
+    /// How long to wait for the others: a minute, if nothing else is said. Time in which this
+    /// process is stopped does not count.
+    #[must_use]
+    pub fn within(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// How the wait for messages is spent.
+    #[must_use]
+    pub fn pacing(self, pacing: Pacing) -> Self {
+        Self { pacing, ..self }
+    }
+
+    /// The atomicity timeout (UDM, section 3.2): so long at most a sender waits for room in the
+    /// queue of a receiver that does not take its messages; then they are diverted to a buffer. 200
+    /// µs if nothing else is said. At zero every message is buffered; with `None` none is, and
+    /// senders wait.
+    #[must_use]
+    pub fn timeout(self, timeout: Option<Duration>) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Maximum number of bytes that the group buffers for members that do not take their messages,
+    /// beside 3 MiB for each pair. The default is a quarter of the machine's memory. Each member has
+    /// the same share of that (all members are to say the same limit). A member that has its share
+    /// in use is stopped when it sends more, until a receiver has taken some: no other member
+    /// notices, and what goes the direct way is not stopped. So are all that would buffer more
+    /// while a sixteenth or less is left of the machine's memory, or of what a control group
+    /// (cgroup v2) lets this process have.
+    #[must_use]
+    pub fn limit(self, bytes: u64) -> Self {
+        Self { limit: Some(bytes), ..self }
+    }
+
+    /// For tests: another way to see how much memory is left.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn headroom(self, headroom: fn() -> Option<Headroom>) -> Self {
+        Self { headroom, ..self }
+    }
+
+    /// Whether handlers run by themselves ([upcalls](Group#upcalls)), which they do if nothing else
+    /// is said and the group is joined on a virtual processor that polls. Else they run when the
+    /// group is polled, and while a [`send`](Group::send) waits for room.
+    #[must_use]
+    pub fn upcalls(self, upcalls: bool) -> Self {
+        Self { upcalls, ..self }
+    }
+
+    /// Becomes a member, and returns when all others are there. Blocks the kernel thread until
+    /// then.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn join(self, handlers: Handlers) -> Result<Group, JoinError> {
+        if self.size == 0 || self.size > MOST_MEMBERS {
+            return Err(JoinError::BadSize { size: self.size, rank: None });
+        }
+        if self.rank.is_some_and(|rank| rank >= self.size) {
+            return Err(JoinError::BadSize { size: self.size, rank: self.rank });
+        }
+        handlers.check_bytes()?;
+        let unable =
+            |what: &'static str| move |error| JoinError::Resource { what: what.into(), error };
+        if self.upcalls {
+            Attended::check().map_err(unable("a virtual processor that looks for messages"))?;
+        }
+        let post = Post::take().map_err(unable("a place to wait for messages"))?;
+        let account = Account::open(&self.name, self.size, self.share())
+            .map_err(unable("memory to count in"))?;
+        let own = Process::own().map_err(unable("a descriptor of this process"))?;
+        let (socket, listener) = names::listen(Whose::Member)?;
+        let member = Member::new(socket, own, post, account);
+        let entered = Entered(&member);
+        let door = Arc::new(AtDoor { listener, member: Arc::downgrade(&member) });
+        let _ = member.door.set(door.clone());
+        member.watch(door).map_err(unable("the clerk's thread"))?;
+        point(Point::MemberForms);
+        let mut left = Left::new(self.patience);
+        let roster = self.find_others(&member, &handlers, &mut left)?;
+        let mut pids = Vec::new();
+        // The others count on this member now: a lack that passes does not end its membership.
+        while let Err(error) = member.watch_others(&roster, &mut pids) {
+            if left.is_over(Instant::now()) {
+                return Err(unable("what tells of the end of other members")(error));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::mem::forget(entered);
+        member.account.formed(
+            roster.rank,
+            roster.number(),
+            upcall_os::clock::stamp(Instant::now()),
+        );
+        let settings = Settings {
+            pacing: self.pacing,
+            timeout: self.timeout,
+            upcalls: self.upcalls,
+            share: self.share(),
+            headroom: self.headroom,
+        };
+        let group = Group::new(member, roster, handlers, settings);
+        group.attend_here().map_err(unable("a doorbell for messages"))?;
+        Ok(group)
+    }
+
+    /// Bytes that each member may buffer.
+    fn share(&self) -> u64 {
+        flow::share(self.limit.unwrap_or_else(default_limit), self.size)
+    }
+
+    fn find_others(
+        &self,
+        member: &Arc<Member>,
+        handlers: &Handlers,
+        left: &mut Left,
+    ) -> Result<Arc<Roster>, JoinError> {
+        loop {
+            // Before the name is there: applicants may come as soon as they can find it.
+            member.forming.begin_to_lead(self.size, self.rank, handlers.kinds.clone());
+            let followed = match names::lead_or_follow(&self.name, &member.socket)? {
+                Leader::Us => return self.lead(member, handlers, left),
+                Leader::At(leader) => {
+                    member.forming.begin_to_follow();
+                    self.follow(member, handlers, &leader, left)?
+                }
+            };
+            match followed {
+                Followed::Formed(roster) => return Ok(roster),
+                Followed::Again(error) if left.is_over(Instant::now()) => return Err(error),
+                Followed::Again(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn incomplete(&self, found: &str) -> JoinError {
+        JoinError::Incomplete { name: self.name.clone(), after: self.patience, found: found.into() }
+    }
+
+    fn lead(
+        &self,
+        member: &Arc<Member>,
+        handlers: &Handlers,
+        left: &mut Left,
+    ) -> Result<Arc<Roster>, JoinError> {
+        let formed = member.forming.lead(self.size, member, left, || handlers.is_interrupted());
+        names::lead_no_more(&self.name, &member.socket);
+        formed.map_err(|there| match handlers.is_interrupted() {
+            true => JoinError::Interrupted,
+            false => self.incomplete(&format!("{there} of {} are there", self.size)),
+        })
+    }
+
+    fn follow(
+        &self,
+        member: &Arc<Member>,
+        handlers: &Handlers,
+        leader: &Path,
+        left: &mut Left,
+    ) -> Result<Followed, JoinError> {
+        let again = |why: &str| {
+            Ok(Followed::Again(
+                self.incomplete(&format!("the member that takes in the others {why}")),
+            ))
+        };
+        let connection = match Connection::connect(leader) {
+            Ok(connection) => connection,
+            Err(error) if is_shut(&error) => return again("leads no more"),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return again("lets nobody in: it is busy or stopped");
+            }
+            Err(error) => {
+                let what = format!(
+                    "asking at {} to become a member of the group {:?}",
+                    leader.display(),
+                    self.name
+                );
+                return Ok(Followed::Again(JoinError::Resource { what, error }));
+            }
+        };
+        let hello = Request::Hello {
+            version: VERSION,
+            size: self.size as u32,
+            rank: self.rank.map(|rank| rank as u32),
+            socket: member.socket.file_name().unwrap_or_default().to_string_lossy().into(),
+            kinds: handlers.kinds.clone(),
+        };
+        let resource =
+            |error| JoinError::Resource { what: "asking to become a member".into(), error };
+        point(Point::MemberFormsFinds);
+        connection.ask(&wire::pack(&hello).map_err(resource)?, &[]).map_err(resource)?;
+        point(Point::MemberFormsAsked);
+        loop {
+            match connection.receive_within(Duration::ZERO, left.slice()) {
+                Ok(Received::Message(message)) => {
+                    let welcome =
+                        wire::unpack(&message.bytes).map_err(|reason| self.refused(reason))?;
+                    return self.welcomed(member, welcome);
+                }
+                Ok(Received::Nothing) if handlers.is_interrupted() => {
+                    return Err(JoinError::Interrupted);
+                }
+                Ok(Received::Nothing) if !left.is_over(Instant::now()) => {}
+                Ok(Received::Nothing) => {
+                    return Err(self.incomplete(&format!("not all of {} are there", self.size)));
+                }
+                Ok(Received::Closed) => return again("has hung up without an answer"),
+                Err(error) => return again(&format!("has sent what cannot be read: {error}")),
+            }
+        }
+    }
+
+    fn refused(&self, reason: String) -> JoinError {
+        JoinError::Refused { name: self.name.clone(), reason }
+    }
+
+    fn welcomed(&self, member: &Member, welcome: Welcome) -> Result<Followed, JoinError> {
+        match welcome {
+            Welcome::Refused(reason) => Err(self.refused(reason)),
+            Welcome::Lacks(Lacks { lack, .. }) => {
+                let why = format!("the member that takes in the others lacks {lack} for this one");
+                Ok(Followed::Again(self.incomplete(&why)))
+            }
+            Welcome::Formed { group, rank, members } => {
+                let rank = rank as usize;
+                let socket = member.socket.file_name().and_then(|name| name.to_str());
+                let own = members.get(rank).is_some_and(|own| {
+                    Some(&*own.socket) == socket && own.process.may_be(member.own)
+                });
+                let plain = |listed: &Listed| names::is_member(&listed.socket);
+                let asked = self.rank.is_none_or(|asked| asked == rank);
+                if members.len() != self.size || !own || !asked || !members.iter().all(plain) {
+                    return Err(self.refused("a list of members that cannot be true".into()));
+                }
+                let roster = Roster { group, rank, members, pids: OnceLock::new() };
+                Ok(Followed::Formed(member.forming.formed(roster, member)))
+            }
+        }
+    }
+}
+
+/// What comes of asking a leader.
+enum Followed {
+    Formed(Arc<Roster>),
+    /// Nothing, for this reason. Another member may lead soon, or the same one take this one in.
+    Again(JoinError),
+}
+
+/// Leaves again, unless it is forgotten.
+struct Entered<'a>(&'a Member);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_tells_of_a_job() {
+        let of_limit =
+            |group: Option<&str>, size: Option<&str>, rank: Option<&str>, limit: Option<&str>| {
+                let find = |name: &str| match name {
+                    GROUP => group.map(Into::into),
+                    SIZE => size.map(Into::into),
+                    RANK => rank.map(Into::into),
+                    _ => limit.map(Into::into),
+                };
+                Joining::from_variables(find).map_err(|error| error.to_string())
+            };
+        let of = |group, size, rank| of_limit(group, size, rank, None);
+        let limited = |limit| of_limit(Some("g"), Some("4"), Some("3"), Some(limit));
+        assert_eq!(
+            (limited("5000").unwrap().limit, limited("5000").unwrap().share()),
+            (Some(5000), 1250)
+        );
+        let joining = of(Some("sieve.1"), Some("4"), Some("3")).unwrap();
+        assert_eq!((joining.name.as_str(), joining.size, joining.rank), ("sieve.1", 4, Some(3)));
+        for (found, said) in [
+            (of(None, None, None), "UPCALL_GROUP is not set"),
+            (of(Some("g"), Some("4"), None), "UPCALL_RANK is not set"),
+            (of(Some("a/b"), Some("4"), Some("0")), "UPCALL_GROUP=a/b makes no sense"),
+            (of(Some("g"), Some("4"), Some("4")), "UPCALL_RANK=4 makes no sense"),
+            (of(Some("g"), Some("0"), Some("0")), "UPCALL_SIZE=0 makes no sense"),
+            (of(Some("g"), Some("four"), Some("0")), "UPCALL_SIZE=four makes no sense"),
+            (limited("5M"), "UPCALL_LIMIT=5M makes no sense"),
+        ] {
+            let error = found.unwrap_err();
+            assert!(error.contains(said) && error.contains("upcall job run --group N"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The message core: what a member decides, without input and output.
+//!
+//! The core knows queues, times and counts. It makes no system call, reads no clock, and knows no
+//! process, thread or descriptor. Memory and time are arguments: a queue lies in any
+//! [`Memory`](upcall_shm::direct::Memory), and its driver says what time it is. There are two
+//! drivers. [`Group`](crate::Group) has queues in memory that processes share. A member of the
+//! simulator (`upcall-simulator`) has queues each access to which is a step of a virtual clock. So
+//! the simulator runs the code that ships.
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`flow`] | for how long a sender waits for room, and when it diverts |
+//! | [`offers`] | when a queue that was refused is offered again |
+//! | [`send_queue`] | what becomes of one attempt to send |
+//! | [`sending`] | what follows an attempt: another one, a pause, or an error |
+//! | [`receive_queue`] | whether a message of one sender may be looked at |
+//! | [`receiving`] | whose message is next, and when a sender is forgotten |
+//!
+//! The core calls its driver by three traits. [`Buffers`](flow::Buffers) says what else is
+//! buffered. [`Sending`](sending::Sending) attempts, runs handlers and pauses.
+//! [`Receiving`](receiving::Receiving) hears news, runs one handler, and learns what the core
+//! takes no more messages from.
+
+pub mod flow;
+pub mod offers;
+pub mod receive_queue;
+pub mod receiving;
+pub mod send_queue;
+pub mod sending;

@@ -1,0 +1,149 @@
+//! The sending end of one pair, and one attempt to send a message through it.
+
+use crate::proto::flow::{Buffers, Flow, NoRoom, Pause, Unsent};
+use std::io;
+use std::time::{Duration, Instant};
+use upcall_os::headroom::Headroom;
+use upcall_shm::direct::{Draft, Memory, Outgoing, Refused};
+
+/// What has become of an attempt to send a message.
+#[derive(Debug)]
+pub enum Attempt<R> {
+    /// There was room, and the driver has launched it.
+    Launched(R),
+    /// Messages go to a segment from now on: there is room at the next attempt.
+    Diverted,
+    /// There is no room now.
+    NoRoom {
+        /// The reason.
+        why: Obstacle,
+        /// How the sender waits before the next attempt.
+        pause: Pause,
+    },
+    /// All messages are to be diverted, and there is no memory for a segment.
+    NoMemory(io::Error),
+    /// No message is that long.
+    TooLong {
+        /// Maximum number of bytes.
+        most: usize,
+    },
+    /// The receiver does not keep to the protocol.
+    Violation,
+}
+
+/// Why there is no room for a message.
+#[derive(Debug)]
+pub enum Obstacle {
+    /// The queue is full, and the receiver takes messages.
+    Full,
+    /// All segments that there can be are in use.
+    NoSegment,
+    /// The sender's share of what its group may buffer allows no further segment.
+    Overflow {
+        /// Bytes that are buffered.
+        buffered: u64,
+    },
+    /// Little memory is left.
+    LowMemory(Headroom),
+    /// There is no memory for a segment.
+    NoMemory(io::Error),
+}
+
+/// The sending end of one pair, with the sender's patience.
+#[derive(Debug)]
+pub struct SendQueue<M: Memory> {
+    queue: Outgoing<M>,
+    flow: Flow,
+}
+
+impl<M: Memory> SendQueue<M> {
+    /// The sending end of a queue that nothing was sent through yet; its sender waits for room for
+    /// `timeout` before it diverts.
+    pub fn new(memory: M, timeout: Option<Duration>) -> Self {
+        let (mut queue, flow) = (Outgoing::new(memory), Flow::new(timeout));
+        if flow.is_always_diverted() {
+            queue.stay_diverted();
+        }
+        Self { queue, flow }
+    }
+
+    /// The queue itself, to ask it for counts.
+    #[inline]
+    pub fn outgoing(&self) -> &Outgoing<M> {
+        &self.queue
+    }
+
+    /// How far the receiver was when its messages were diverted last.
+    pub fn diverted_at(&self) -> Option<u64> {
+        self.flow.diverted_at()
+    }
+
+    /// Gives memory back that is kept for the next segments. Returns `false` if some is still kept.
+    pub fn shrink(&mut self) -> bool {
+        self.queue.shrink()
+    }
+
+    /// Finds room for a message of `len` bytes if that takes nothing but to write it: nothing is
+    /// waited for, and the direct way is open.
+    #[inline(always)]
+    pub fn describe_at_once(&mut self, handler: u16, len: usize) -> Option<Draft<'_, M>> {
+        if self.flow.is_calm() { self.queue.describe(handler, len).ok() } else { None }
+    }
+
+    /// Attempts to send a message of `len` bytes. `launch` writes and launches it where there is
+    /// room.
+    #[inline]
+    pub fn attempt<R>(
+        &mut self,
+        (handler, len): (u16, usize),
+        now: impl Fn() -> Instant,
+        buffers: &impl Buffers,
+        launch: impl FnOnce(Draft<'_, M>) -> R,
+    ) -> Attempt<R> {
+        if self.flow.is_always_diverted() && !self.queue.is_diverted() {
+            return self.queue.divert().map_or_else(Attempt::NoMemory, |()| Attempt::Diverted);
+        }
+        match self.queue.describe(handler, len) {
+            Ok(draft) => {
+                let launched = launch(draft);
+                self.flow.fits();
+                Attempt::Launched(launched)
+            }
+            Err(Refused::TooLong { most }) => Attempt::TooLong { most },
+            Err(Refused::Violation) => Attempt::Violation,
+            Err(Refused::Full) => self.without_room(None, now(), buffers),
+            // What does not fit into the queue at all has no room to wait for.
+            Err(Refused::Outsized) => self.without_room(Some(len), now(), buffers),
+        }
+    }
+
+    /// There is no room for a message, or none in the queue for one of so many bytes: diverts, or
+    /// has the sender wait.
+    #[cold]
+    fn without_room<R>(
+        &mut self,
+        outsized: Option<usize>,
+        now: Instant,
+        buffers: &impl Buffers,
+    ) -> Attempt<R> {
+        let Self { queue, flow } = self;
+        let progress = queue.progress();
+        let segment = queue.memory().segment_words() * 8;
+        let here = queue.buffered() * segment;
+        let unsent = Unsent { now, progress, outsized, segment, here };
+        let why = match flow.without_room(unsent, buffers) {
+            NoRoom::Divert => match queue.divert_for(outsized.unwrap_or(0)) {
+                Ok(()) => {
+                    flow.diverted(progress);
+                    return Attempt::Diverted;
+                }
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => Obstacle::NoSegment,
+                Err(error) => Obstacle::NoMemory(error),
+            },
+            NoRoom::Full => Obstacle::Full,
+            NoRoom::Overflow { buffered } => Obstacle::Overflow { buffered },
+            NoRoom::LowMemory(headroom) => Obstacle::LowMemory(headroom),
+        };
+        Attempt::NoRoom { why, pause: flow.pause(now, progress) }
+    }
+}
