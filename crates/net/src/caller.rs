@@ -4,7 +4,7 @@
 //! one, in the order of asking; it is entered under a number, sent, and waits as a thread waits: a
 //! user-level thread blocks only itself. The reading thread finds it by the number of the reply. A
 //! call that is given up leaves its place and its number to the late reply, as in a channel
-//! ([`upcall_sched::caller`]).
+//! ([`upcall_sched::calls`]).
 
 use crate::frame::{Block, Broken, Frame, Head, Kind, MOST_ANSWER, NoMemory, Preamble, VERSION};
 use crate::wire::{Attend, Lost, Wire};

@@ -255,7 +255,7 @@ impl Control {
     }
 }
 
-impl upcall_sched::caller::ServerClerk for Control {
+impl upcall_sched::calls::ServerClerk for Control {
     fn open_lane(
         &self,
         number: u16,

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use upcall_os::lock::{Mutex, MutexGuard};
-use upcall_sched::caller::KERNEL_LANES;
+use upcall_sched::calls::KERNEL_LANES;
 use upcall_sched::{Processor, Sleeper, Until, block_unless};
 use upcall_shm::channel::DEPTH;
 use upcall_thread::Waited;

@@ -4,7 +4,7 @@
 //! each takes a number here while it lives, which is its line on the station page, its lane in
 //! every channel, and its wake set.
 
-use crate::seat::VpLane;
+use crate::calls::VpLane;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use upcall_os::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub const MOST_POSTS: u16 = station::MOST - MOST_PROCESSORS as u16;
 pub struct Domain {
     station: Station,
     wake_sets: [OnceLock<WakeSet>; MOST_PROCESSORS],
-    seats: Mutex<Vec<Arc<VpLane>>>,
+    vp_lanes: Mutex<Vec<Arc<VpLane>>>,
     numbers: Numbers,
     /// Of posts: their lines come after those of virtual processors.
     posts: Numbers,
@@ -60,7 +60,7 @@ impl Domain {
             Ok(Self {
                 station: Station::new()?,
                 wake_sets: [const { OnceLock::new() }; MOST_PROCESSORS],
-                seats: Mutex::default(),
+                vp_lanes: Mutex::default(),
                 numbers: Numbers::new(MOST_PROCESSORS as u16),
                 posts: Numbers::new(MOST_POSTS),
                 generation: AtomicU64::new(1),
@@ -137,20 +137,20 @@ impl Domain {
     }
 
     /// The threads of this virtual processor's scheduler run no more.
-    pub(crate) fn leave_seats(&self, vp: usize) {
-        for seat in self.seats(vp).iter() {
-            seat.leave();
-            seat.await_late();
+    pub(crate) fn leave_vp_lanes(&self, vp: usize) {
+        for lane in self.vp_lanes(vp).iter() {
+            lane.leave();
+            lane.await_late();
         }
     }
 
-    pub(crate) fn add_seat(&self, seat: Arc<VpLane>) {
-        self.seats.lock().push(seat);
+    pub(crate) fn add_vp_lane(&self, lane: Arc<VpLane>) {
+        self.vp_lanes.lock().push(lane);
         self.changed();
     }
 
-    pub(crate) fn remove_seats(&self, gone: impl Fn(&VpLane) -> bool) {
-        self.seats.lock().retain(|seat| !gone(seat));
+    pub(crate) fn remove_vp_lanes(&self, gone: impl Fn(&VpLane) -> bool) {
+        self.vp_lanes.lock().retain(|lane| !gone(lane));
         self.changed();
     }
 
@@ -166,7 +166,7 @@ impl Domain {
         self.generation.load(Ordering::Acquire)
     }
 
-    pub(crate) fn seats(&self, vp: usize) -> Vec<Arc<VpLane>> {
-        self.seats.lock().iter().filter(|seat| seat.vp() == vp).cloned().collect()
+    pub(crate) fn vp_lanes(&self, vp: usize) -> Vec<Arc<VpLane>> {
+        self.vp_lanes.lock().iter().filter(|lane| lane.vp() == vp).cloned().collect()
     }
 }

@@ -118,7 +118,7 @@ impl Idle for Processors {
             self.have_others_share();
             own::end();
             VIEW.set(View::default());
-            self.group.domain.leave_seats(number);
+            self.group.domain.leave_vp_lanes(number);
             self.group.domain.give_number(number);
         }
     }

@@ -1,6 +1,6 @@
 //! Who runs next: user-level, by hand-off of a processor, or on another machine.
 //!
-//! What: the two ends of a channel ([`caller`], [`server`]); what a virtual processor does when
+//! What: the two ends of a channel ([`calls`], [`server`]); what a virtual processor does when
 //! none of its threads is ready ([`idle`]): poll its channels, spin for a bounded time, sleep; when
 //! a sleeper is woken, and on which processor ([`handoff`], [`sleep`], [`pacing`]).
 //!
@@ -31,7 +31,7 @@ pub mod arrivals;
 #[cfg(not(loom))]
 pub mod aside;
 #[cfg(not(loom))]
-pub mod caller;
+pub mod calls;
 #[cfg(not(loom))]
 pub mod ceilings;
 #[cfg(not(loom))]
@@ -55,8 +55,6 @@ pub mod post;
 #[cfg(not(loom))]
 pub mod rung;
 #[cfg(not(loom))]
-mod seat;
-#[cfg(not(loom))]
 pub mod server;
 pub mod sleep;
 #[cfg(not(loom))]
@@ -71,7 +69,7 @@ pub mod wake_check;
 pub mod word;
 
 #[cfg(not(loom))]
-pub use caller::CallerChannel;
+pub use calls::CallerChannel;
 #[cfg(not(loom))]
 pub use domain::Domain;
 #[cfg(not(loom))]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
-use upcall_sched::caller::ServerClerk;
+use upcall_sched::calls::ServerClerk;
 use upcall_sched::{CallerChannel, Closed, Domain, HandOff, NoReply, Pacing, Processors};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;

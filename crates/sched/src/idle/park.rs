@@ -29,7 +29,7 @@ impl View {
     ///
     /// Stacks may wait for a stall check: it comes within half a second.
     fn set_timer(&mut self, cools_at: Option<Instant>, set: &PollSet) {
-        if let Some(pause) = self.stall_checks.next(&self.scan.seats) {
+        if let Some(pause) = self.stall_checks.next(&self.scan.vp_lanes) {
             if !self.timer.set(pause, None, set) {
                 self.stall_checks.begin_again();
             }
@@ -43,7 +43,7 @@ impl View {
 
     /// The timer has expired.
     fn timer_expired(&mut self) {
-        self.stall_checks.check(&self.scan.seats);
+        self.stall_checks.check(&self.scan.vp_lanes);
     }
 }
 

@@ -4,10 +4,10 @@
 use super::own::is_asleep;
 use super::posts::{Attending, LOOKS};
 use super::stacks::Stacks;
+use crate::calls::VpLane;
 use crate::domain::Domain;
 use crate::look;
 use crate::poller::{Facts, Poller, StackSupply};
-use crate::seat::VpLane;
 use crate::server::{Owner, ServerLane};
 use std::ops::Range;
 use std::rc::Rc;
@@ -76,7 +76,7 @@ pub(super) struct Scan {
     pub(super) own: usize,
     others: Vec<(usize, Range<usize>)>,
     /// The lanes by which it calls.
-    pub(super) seats: Rc<Vec<Arc<VpLane>>>,
+    pub(super) vp_lanes: Rc<Vec<Arc<VpLane>>>,
     pub(super) attending: Attending,
     /// Number of probes of others' lanes, in all and in vain since the last that found something.
     probes: u32,
@@ -319,7 +319,7 @@ impl Scan {
     /// Whether it serves one caller, has no calls of its own, and receives no messages.
     pub(super) fn has_one_caller(&self) -> bool {
         self.lanes.len() == 1
-            && self.seats.is_empty()
+            && self.vp_lanes.is_empty()
             && self.others.is_empty()
             && self.attending.posts.is_empty()
     }
@@ -327,7 +327,7 @@ impl Scan {
     /// The sleeper's second probe.
     pub(super) fn waits(&self) -> bool {
         let may_begin = self.stacks == StackSupply::Enough;
-        let calls = self.seats.iter().any(|seat| seat.waits())
+        let calls = self.vp_lanes.iter().any(|lane| lane.waits())
             || may_begin && self.lanes.iter().any(|lane| lane.waits());
         calls || self.attending.waits()
     }
@@ -357,15 +357,15 @@ impl Facts for Scan {
     }
 
     fn is_calling(&self) -> bool {
-        self.seats.iter().any(|seat| seat.is_calling())
+        self.vp_lanes.iter().any(|lane| lane.is_calling())
     }
 
     fn has_reply(&self) -> bool {
-        self.seats.iter().any(|seat| seat.waits())
+        self.vp_lanes.iter().any(|lane| lane.waits())
     }
 
     fn has_server_elsewhere(&self, cpu: u32) -> bool {
-        self.seats.iter().any(|seat| seat.servers_place() != Some(cpu))
+        self.vp_lanes.iter().any(|lane| lane.servers_place() != Some(cpu))
     }
 
     fn has_lanes(&self) -> bool {
@@ -383,9 +383,12 @@ impl Facts for Scan {
     fn shares(&self, cpu: u32) -> bool {
         let elsewhere = |at: Option<u32>| at.is_some_and(|at| at != cpu);
         let nobody =
-            self.seats.is_empty() && self.lanes.is_empty() && self.attending.posts.is_empty();
+            self.vp_lanes.is_empty() && self.lanes.is_empty() && self.attending.posts.is_empty();
         nobody
-            || !self.seats.iter().all(|seat| !seat.is_calling() || elsewhere(seat.servers_place()))
+            || !self
+                .vp_lanes
+                .iter()
+                .all(|lane| !lane.is_calling() || elsewhere(lane.servers_place()))
             || !self.lanes.iter().all(|lane| elsewhere(lane.callers_place()))
     }
 

@@ -5,7 +5,7 @@
 //! find it set. A check says nothing about a request that was sent after the pause began: then
 //! another first pause follows.
 
-use crate::seat::VpLane;
+use crate::calls::VpLane;
 use crate::stall::{FIRST_PAUSE, Finding, StallCheck};
 use std::sync::Arc;
 use std::time::Duration;

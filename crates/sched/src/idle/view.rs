@@ -78,8 +78,8 @@ impl View {
         others.dedup();
         others.retain(|&other| Some(other) != me);
         self.scan.set_lanes(me, lanes, others);
-        let seats = me.map_or_else(Vec::new, |number| processors.group.domain.seats(number));
-        self.scan.seats = Rc::new(seats);
+        let vp_lanes = me.map_or_else(Vec::new, |number| processors.group.domain.vp_lanes(number));
+        self.scan.vp_lanes = Rc::new(vp_lanes);
         self.poller.lanes_changed(if rests { Purpose::Rest } else { Purpose::Work });
         self.stall_checks.begin_again();
     }
@@ -89,8 +89,8 @@ impl View {
     pub(super) fn probe(&mut self, processors: &Processors, vp: &Vp) -> Found {
         let Self { scan, poller, .. } = self;
         let mut woke = false;
-        for seat in scan.seats.iter() {
-            woke |= seat.collect();
+        for lane in scan.vp_lanes.iter() {
+            woke |= lane.collect();
         }
         let stacks = processors.stacks(vp, &scan.lanes);
         let probe = Probe { domain: processors.group.domain, vp, stacks };
@@ -189,28 +189,28 @@ impl View {
     #[inline]
     pub(super) fn settle(&mut self, domain: &Domain, kept: bool) {
         let own = &self.scan.lanes[..self.scan.own];
-        let seats = self.scan.seats.iter().any(|seat| seat.owes_look());
-        if own.iter().any(|lane| lane.owes_look()) || seats {
-            self.pay(domain, seats, kept);
+        let vp_lanes = self.scan.vp_lanes.iter().any(|lane| lane.owes_look());
+        if own.iter().any(|lane| lane.owes_look()) || vp_lanes {
+            self.pay(domain, vp_lanes, kept);
         }
     }
 
-    fn pay(&mut self, domain: &Domain, seats: bool, kept: bool) {
-        if seats {
+    fn pay(&mut self, domain: &Domain, vp_lanes: bool, kept: bool) {
+        if vp_lanes {
             self.stall_checks.request_sent();
         }
         // Published first: the server that gets the CPU reads it at once.
-        if seats && !kept {
+        if vp_lanes && !kept {
             self.say(domain, Awake::Gave);
         }
         self.scan.pay_looks();
         // For the exact look at the servers.
-        if seats {
+        if vp_lanes {
             fence(Ordering::SeqCst);
         }
-        for seat in self.scan.seats.iter() {
+        for lane in self.scan.vp_lanes.iter() {
             // One server at a time: others run where they are, side by side with it.
-            if seat.look(kept || self.poller.has_given_cpu()) {
+            if lane.look(kept || self.poller.has_given_cpu()) {
                 self.poller.gave_cpu();
             }
         }

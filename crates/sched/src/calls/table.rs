@@ -1,0 +1,219 @@
+//! The calls of one virtual processor that are under way on a lane, by number.
+//!
+//! A call has a number from the time when it is sent until its reply was read. A thread that finds
+//! no free number waits in a queue. A number of an abandoned call stays taken until its reply is
+//! there.
+
+use crate::wait::{Closed, Late, NoReply, Sleeper};
+use std::collections::VecDeque;
+use upcall_shm::channel::DEPTH;
+use upcall_shm::slot::{Image, Kept};
+
+/// See the module.
+pub(super) struct CallTable {
+    calls: Vec<Call>,
+    /// The replies of those that are done.
+    kept: Vec<Kept>,
+    free: Vec<u16>,
+    /// Threads that wait for a free call number.
+    queue: VecDeque<Sleeper>,
+    /// Number of the free numbers that are for threads which were woken for them: a thread that
+    /// calls again at once does not overtake them for ever.
+    promised: usize,
+}
+
+enum Call {
+    Free,
+    Waiting(Sleeper),
+    /// Its reply is kept.
+    Done,
+    Failed(Closed),
+    /// Its thread has gone; this takes the reply.
+    Late(Late),
+}
+
+/// What a reply has brought about.
+pub(super) enum Arrival {
+    /// Its thread is ready.
+    Woke,
+    /// Its call was abandoned, and this takes the reply.
+    Late {
+        taker: Late,
+        /// A thread that has waited for a number is ready.
+        woke: bool,
+    },
+    /// It is no reply to a call that waits for one.
+    Violation,
+}
+
+impl CallTable {
+    pub(super) fn new() -> Self {
+        Self {
+            calls: (0..DEPTH).map(|_| Call::Free).collect(),
+            kept: (0..DEPTH).map(|_| Kept::default()).collect(),
+            free: (0..DEPTH as u16).rev().collect(),
+            queue: VecDeque::new(),
+            promised: 0,
+        }
+    }
+
+    /// Number of calls under way.
+    #[inline]
+    pub(super) fn under_way(&self) -> usize {
+        DEPTH - self.free.len()
+    }
+
+    /// Gives a call a number, and its thread's `sleeper` a place. Without a free number the sleeper
+    /// waits in the queue. `promised`: the thread was woken for a number.
+    #[inline]
+    pub(super) fn begin(&mut self, sleeper: Sleeper, promised: bool) -> Option<u16> {
+        let Some(number) = self.take_number(promised) else {
+            self.queue.push_back(sleeper);
+            return None;
+        };
+        // Not by an assignment: for the drop of what was there, the new one would lie elsewhere
+        // first, and be copied (see `Kept`).
+        match std::mem::replace(&mut self.calls[usize::from(number)], Call::Waiting(sleeper)) {
+            Call::Free => {}
+            other => drop(other),
+        }
+        Some(number)
+    }
+
+    #[inline]
+    fn take_number(&mut self, promised: bool) -> Option<u16> {
+        if promised {
+            self.promised = self.promised.saturating_sub(1);
+        } else if self.free.len() <= self.promised {
+            return None;
+        }
+        self.free.pop()
+    }
+
+    /// Those whose time is up wait for a number no longer.
+    pub(super) fn leave_queue(&mut self) {
+        self.queue.retain(|sleeper| !sleeper.has_gone());
+    }
+
+    /// The thread of a call goes on: reads its reply into `message`. `late` gives what takes a
+    /// reply that is not there yet.
+    #[inline]
+    pub(super) fn finish(
+        &mut self,
+        number: u16,
+        message: &mut Image,
+        late: impl FnOnce() -> Option<Late>,
+    ) -> Result<(), NoReply> {
+        let call = &mut self.calls[usize::from(number)];
+        if let Call::Done = call {
+            self.kept[usize::from(number)].read(message);
+            *call = Call::Free;
+            self.free(number);
+            return Ok(());
+        }
+        let outcome = match std::mem::replace(call, Call::Free) {
+            Call::Failed(reason) => Err(reason.into()),
+            Call::Waiting(_) if let Some(late) = late() => {
+                // The number stays taken until the reply is there.
+                *call = Call::Late(late);
+                return Err(NoReply::OutOfTime { sent: true });
+            }
+            _ => Err(Closed::Violation("a thread was woken before its reply").into()),
+        };
+        self.free(number);
+        outcome
+    }
+
+    /// A call is over: its number goes to the thread that has waited longest for one. Returns
+    /// `true` if there was one.
+    fn free(&mut self, number: u16) -> bool {
+        self.free.push(number);
+        while let Some(next) = self.queue.pop_front() {
+            if next.wake() {
+                self.promised += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A reply is there.
+    #[inline]
+    pub(super) fn arrives(&mut self, reply: &Image) -> Arrival {
+        let number = reply.call();
+        match self.calls.get_mut(usize::from(number)) {
+            Some(call @ Call::Waiting(_)) => {
+                self.kept[usize::from(number)].write(reply);
+                if let Call::Waiting(sleeper) = std::mem::replace(call, Call::Done) {
+                    sleeper.wake();
+                }
+                Arrival::Woke
+            }
+            Some(call @ Call::Late(_)) => match std::mem::replace(call, Call::Free) {
+                Call::Late(taker) => Arrival::Late { taker, woke: self.free(number) },
+                _ => Arrival::Violation,
+            },
+            _ => Arrival::Violation,
+        }
+    }
+
+    /// No reply comes any more: all threads that wait are ready. Returns `true` if there were any.
+    pub(super) fn fail(&mut self, reason: &Closed) -> bool {
+        let mut woke = false;
+        for call in &mut self.calls {
+            if matches!(call, Call::Waiting(_))
+                && let Call::Waiting(sleeper) =
+                    std::mem::replace(call, Call::Failed(reason.clone()))
+            {
+                sleeper.wake();
+                woke = true;
+            }
+        }
+        for sleeper in self.queue.drain(..) {
+            sleeper.wake();
+            woke = true;
+        }
+        woke
+    }
+
+    /// The threads never run again: their numbers are free when their replies are there. Returns
+    /// their sleepers, to be dropped.
+    pub(super) fn leave(&mut self) -> Vec<Sleeper> {
+        let mut left: Vec<Sleeper> = std::mem::take(&mut self.queue).into();
+        self.promised = 0;
+        for number in 0..DEPTH {
+            let call = &mut self.calls[number];
+            match std::mem::replace(call, Call::Free) {
+                Call::Free => {}
+                Call::Waiting(sleeper) => {
+                    *call = Call::Late(Box::new(drop));
+                    left.push(sleeper);
+                }
+                Call::Done | Call::Failed(_) => self.free.push(number as u16),
+                late @ Call::Late(_) => *call = late,
+            }
+        }
+        left
+    }
+
+    /// Whether a thread waits for a reply or for a number.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.queue.is_empty() || self.calls.iter().any(|call| matches!(call, Call::Waiting(_)))
+    }
+
+    pub(super) fn has_late(&self) -> bool {
+        self.calls.iter().any(|call| matches!(call, Call::Late(_)))
+    }
+
+    /// No late reply comes any more. Returns what would have taken them, to be dropped.
+    pub(super) fn forget_late(&mut self) -> Vec<Late> {
+        let forget = |call: &mut Call| match std::mem::replace(call, Call::Free) {
+            Call::Late(taker) => Some(taker),
+            other => {
+                *call = other;
+                None
+            }
+        };
+        self.calls.iter_mut().filter_map(forget).collect()
+    }
+}

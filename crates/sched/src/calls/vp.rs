@@ -1,0 +1,113 @@
+//! The lanes of a channel that virtual processors have: one each.
+
+use crate::calls::kernel::KERNEL_LANES;
+use crate::calls::server::{CalledServer, LaneOpening, no_lane};
+use crate::calls::vp_lane::VpLane;
+use crate::domain::{Domain, MOST_PROCESSORS};
+use crate::until::Until;
+use crate::wait::{Closed, NoReply, Wait};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use upcall_os::doorbell::Doorbell;
+use upcall_os::poll::Report;
+use upcall_os::safe_doorbell::SafeDoorbell;
+use upcall_shm::channel::Lane;
+use upcall_shm::slot::Image;
+
+/// Time between two tries to tell the server of a lane.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Maximum time for which a try waits, while the other threads of the processor wait too: long
+/// enough to take a free connection.
+const NOW: Duration = Duration::from_micros(100);
+
+/// See the module.
+pub(crate) struct VpLanes {
+    server: Arc<CalledServer>,
+    lanes: [OnceLock<Arc<VpLane>>; MOST_PROCESSORS],
+}
+
+impl VpLanes {
+    pub(crate) fn new(server: Arc<CalledServer>) -> Self {
+        Self { server, lanes: [const { OnceLock::new() }; MOST_PROCESSORS] }
+    }
+
+    /// Calls from a thread of the virtual processor `vp`. `lane_of` finds the memory of a lane.
+    #[inline]
+    pub(crate) fn call(
+        &self,
+        vp: usize,
+        message: &mut Image,
+        wait: impl Wait,
+        lane_of: impl Fn(usize) -> Lane,
+    ) -> Result<(), NoReply> {
+        let lane = match self.lanes.get(vp).and_then(OnceLock::get) {
+            Some(lane) => lane,
+            None => self.open(vp, wait.until(), lane_of)?,
+        };
+        lane.call(message, wait).inspect_err(|why| {
+            if let NoReply::Closed(reason @ Closed::Violation(_)) = why {
+                self.server.close(reason.clone());
+            }
+        })
+    }
+
+    /// The other threads of the processor go on while the server does not listen.
+    #[cold]
+    fn open(
+        &self,
+        vp: usize,
+        until: Until<'_>,
+        lane_of: impl Fn(usize) -> Lane,
+    ) -> Result<&Arc<VpLane>, NoReply> {
+        loop {
+            if let Some(lane) = self.lanes[vp].get() {
+                return Ok(lane);
+            }
+            if let Some(lane) = self.try_open(vp, until, &lane_of)? {
+                return Ok(lane);
+            }
+            upcall_thread::sleep(PAUSE);
+        }
+    }
+
+    fn try_open(
+        &self,
+        vp: usize,
+        until: Until<'_>,
+        lane_of: &impl Fn(usize) -> Lane,
+    ) -> Result<Option<&Arc<VpLane>>, NoReply> {
+        let unable = no_lane;
+        let domain = Domain::current().map_err(unable)?;
+        let wake_set = domain.wake_set(vp).map_err(unable)?;
+        let safe_doorbell = SafeDoorbell::current().map_err(unable)?;
+        let doorbell = Doorbell::new().map_err(unable)?;
+        wake_set.set.add(&doorbell, 1, Report::EachRing).map_err(unable)?;
+        let number = KERNEL_LANES + vp;
+        let opening = self.server.open_lane(number, Some((vp as u16, &doorbell)), until, NOW);
+        if opening != Ok(LaneOpening::Opened) {
+            wake_set.set.remove(&doorbell);
+            return opening.map(|_| None);
+        }
+        let bells = (doorbell, safe_doorbell);
+        let lane = Arc::new(VpLane::new(vp, self.server.clone(), bells, lane_of(number)));
+        domain.add_vp_lane(lane.clone());
+        // A number belongs to one kernel thread at a time, and only that opens its lane.
+        Ok(Some(self.lanes[vp].get_or_init(|| lane)))
+    }
+
+    /// The channel is closed: no late reply comes.
+    pub(crate) fn forget_late(&self) {
+        self.lanes.iter().filter_map(OnceLock::get).for_each(|lane| lane.forget_late());
+    }
+}
+
+impl Drop for VpLanes {
+    fn drop(&mut self) {
+        if self.lanes.iter().any(|lane| lane.get().is_some())
+            && let Ok(domain) = Domain::current()
+        {
+            domain.remove_vp_lanes(|lane| lane.is_to(&self.server));
+        }
+    }
+}
