@@ -41,7 +41,7 @@ ALLOWED: dict[str, int] = {}
 
 def strip(text: str) -> str:
     """The code without comments, strings, and items behind `#[cfg(test)]`."""
-    text = re.sub(r'//[^\n]*|/\*.*?\*/|\bb?r#*".*?"#*|\bb?"(?:\\.|[^"\\])*"', "", text, flags=re.S)
+    text = re.sub(r"""//[^\n]*|/\*.*?\*/|(?<!\w)[bc]?r(#*)".*?"\1|(?<!\w)[bc]?"(?:\\.|[^"\\])*"|b?'(?:\\[^u]|\\u\{\w+\}|[^'\\])'""", "", text, flags=re.S)
     out, at = [], 0
     for found in re.finditer(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*", text):
         if found.start() < at:
