@@ -38,7 +38,7 @@ pub(crate) fn remove(own: *const ()) {
 }
 
 /// Runs the operations that callers wait for here: all, or the short ones. Returns their number.
-/// The caller keeps interrupts off.
+/// The caller keeps interrupts off: the handler would find this thread's lists and locks in use.
 pub(crate) fn serve(all: bool) -> usize {
     // What runs may begin or end to serve others.
     let nth = |at: usize| HERE.with_borrow(|here| here.get(at).map(Weak::upgrade));

@@ -6,7 +6,6 @@
 //! whoever looks next.
 
 use crate::calls::{Call, Caller};
-use crate::processes::GRACE;
 use crate::report::report_line;
 use crate::shown::{Shown, ShownTask};
 use rustix::process::{Signal, getpid, kill_process};
@@ -21,6 +20,9 @@ use upcall_directory::names::{self, NotEntered, Whose};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::poll::{PollSet, Ready, Report};
 use upcall_os::socket::{Connection, Listener, Received};
+
+/// Maximum time that the other processes of a machine take to end.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// The version of what follows.
 const VERSION: u32 = 1;

@@ -1,11 +1,11 @@
 //! Several processes for one machine: the first one starts the others as copies of its own program,
 //! and they form a group.
 
-use crate::NotRun;
-use crate::Start;
+use crate::door::GRACE;
 use crate::node::Node;
 use crate::programs::Programs;
 use crate::remote::Link;
+use crate::start::{NotRun, Start};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -26,8 +26,6 @@ pub(crate) fn settle(rank: usize) {
     }
 }
 
-/// So long processes may take to end.
-pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// Between two looks whether they have.
 const LOOK: Duration = Duration::from_micros(200);
 

@@ -23,6 +23,7 @@ use upcall_os::lock::Mutex;
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
 use upcall_sched::ceilings::{Ceilings, Ledger};
+use upcall_sched::server::CallsUnderWay;
 use upcall_sched::{Pacing, Processors, ServerChannel};
 use upcall_shm::tally::Tallies;
 
@@ -45,8 +46,8 @@ pub(crate) struct Endpoint {
     ledger: Arc<Ledger>,
     tallies: Arc<Tallies>,
     clients: Mutex<Clients>,
-    /// Those that live: calls keep theirs.
-    channels: Mutex<Vec<Weak<ServerChannel>>>,
+    /// The calls of all channels that may run still.
+    calls: Mutex<Vec<CallsUnderWay>>,
     keeper: Arc<Keeper>,
     doors: Doors,
 }
@@ -85,17 +86,15 @@ impl Endpoint {
     }
 
     /// Takes note of a client's channel.
-    pub(crate) fn opened(&self, channel: &Arc<ServerChannel>) {
-        let mut channels = self.channels.lock();
-        channels.retain(|channel| channel.strong_count() > 0);
-        channels.push(Arc::downgrade(channel));
+    pub(crate) fn opened(&self, channel: &ServerChannel) {
+        let mut calls = self.calls.lock();
+        calls.retain(CallsUnderWay::may_run);
+        calls.push(channel.calls());
     }
 
-    /// Whether a call may still run. Channels that are closed live only in calls, and for a moment
-    /// in what virtual processors have seen last.
+    /// Whether a call may still run.
     fn calls_run(&self) -> bool {
-        self.channels.lock().iter().any(|channel| channel.strong_count() > 0)
-            || self.doors.calls_run()
+        self.calls.lock().iter().any(CallsUnderWay::may_run) || self.doors.calls_run()
     }
 
     /// Asks the policy. One thread of the process at a time, as the clerk is one: policies in C,
@@ -473,7 +472,7 @@ impl Server {
             ledger: Ledger::new(self.ceilings, tallies.holdings()),
             tallies,
             clients: Mutex::default(),
-            channels: Mutex::default(),
+            calls: Mutex::default(),
             keeper: Arc::default(),
             doors,
         });

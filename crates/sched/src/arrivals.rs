@@ -1,4 +1,4 @@
-//! What else a virtual processor looks at beside lanes and seats: messages of a group whose member
+//! What else a virtual processor looks at beside lanes: messages of a group whose member
 //! is on it, for which handlers are to run.
 //!
 //! Source: UDM, sections 2 and 3.1 (D5 here). There an arrival interrupts the running thread; here

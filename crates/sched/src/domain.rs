@@ -4,12 +4,10 @@
 //! each takes a number here while it lives, which is its line on the station page, its lane in
 //! every channel, and its wake set.
 
-use crate::calls::VpLane;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::doorbell::Doorbell;
-use upcall_os::lock::Mutex;
 use upcall_os::once::Once;
 use upcall_os::poll::{PollSet, Report};
 use upcall_shm::astack::Numbers;
@@ -27,7 +25,6 @@ pub const MOST_POSTS: u16 = station::MOST - MOST_PROCESSORS as u16;
 pub struct Domain {
     station: Station,
     wake_sets: [OnceLock<WakeSet>; MOST_PROCESSORS],
-    vp_lanes: Mutex<Vec<Arc<VpLane>>>,
     numbers: Numbers,
     /// Of posts: their lines come after those of virtual processors.
     posts: Numbers,
@@ -60,7 +57,6 @@ impl Domain {
             Ok(Self {
                 station: Station::new()?,
                 wake_sets: [const { OnceLock::new() }; MOST_PROCESSORS],
-                vp_lanes: Mutex::default(),
                 numbers: Numbers::new(MOST_PROCESSORS as u16),
                 posts: Numbers::new(MOST_POSTS),
                 generation: AtomicU64::new(1),
@@ -136,24 +132,6 @@ impl Domain {
         self.posts.give(number - MOST_PROCESSORS as u16);
     }
 
-    /// The threads of this virtual processor's scheduler run no more.
-    pub(crate) fn leave_vp_lanes(&self, vp: usize) {
-        for lane in self.vp_lanes(vp).iter() {
-            lane.leave();
-            lane.await_late();
-        }
-    }
-
-    pub(crate) fn add_vp_lane(&self, lane: Arc<VpLane>) {
-        self.vp_lanes.lock().push(lane);
-        self.changed();
-    }
-
-    pub(crate) fn remove_vp_lanes(&self, gone: impl Fn(&VpLane) -> bool) {
-        self.vp_lanes.lock().retain(|lane| !gone(lane));
-        self.changed();
-    }
-
     /// A processor that falls asleep announces it, fences, and compares the generation; so it sees
     /// either the change or the ring.
     pub(crate) fn changed(&self) {
@@ -164,9 +142,5 @@ impl Domain {
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn vp_lanes(&self, vp: usize) -> Vec<Arc<VpLane>> {
-        self.vp_lanes.lock().iter().filter(|lane| lane.vp() == vp).cloned().collect()
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! One look is also taken by a processor that is not idle: when a thread yields while no other is
 //! ready, and at every 4096th choice of the next thread, lest threads that are always ready shut
-//! out calls (`upcall_thread`, vp.rs).
+//! out calls (`upcall_thread`, dispatch.rs).
 //!
 //! # Whose lanes a processor looks at
 //! A request in a lane is a thread that has not started, and whichever processor takes it runs it.
@@ -118,7 +118,7 @@ impl Idle for Processors {
             self.have_others_share();
             own::end();
             VIEW.set(View::default());
-            self.group.domain.leave_vp_lanes(number);
+            crate::calls::leave_lanes(number);
             self.group.domain.give_number(number);
         }
     }

@@ -3,7 +3,9 @@
 //!
 //! The ELF section `.upcall.threads` holds one [`Beacon`], which says what the rest looks like; so
 //! the tool need not be of the same version as the program. Whoever changes a layout here, or the
-//! meaning of a number in [`Cause`](crate::record::Cause), raises [`VERSION`].
+//! meaning of a number in [`Cause`](crate::record::Cause), raises [`VERSION`]. The tool also knows
+//! the scheduler's frames by the names of functions and modules (`crates/cli/src/threads/thread.rs`):
+//! one from before these modules were split shows a thread that waits as running.
 //!
 //! ```text
 //! beacon ─► slabs: newest first, each `count` slots of `slot` bytes from `base`; the record of slot i lies at

@@ -37,16 +37,17 @@ const ROOM: usize = 8 * 1024;
 /// the signal. Calling it again does nothing.
 ///
 /// # Errors
-/// What the kernel says if the signal cannot be handled or the kernel thread not be started.
+/// What the kernel says if the signal cannot be handled, there are no two descriptors left, or the
+/// kernel thread cannot be started.
 pub fn dump_on_quit() -> io::Result<()> {
     static WATCHING: Mutex<bool> = Mutex::new(false);
     let mut watching = WATCHING.lock().unwrap_or_else(PoisonError::into_inner);
     if *watching {
         return Ok(());
     }
-    let doorbell: &'static Doorbell = Box::leak(Box::new(Doorbell::new()?));
-    let rings = PollSet::new()?;
-    rings.add(doorbell, RINGS, Report::EachRing)?;
+    let (doorbell, rings) = (Doorbell::new()?, PollSet::new()?);
+    rings.add(&doorbell, RINGS, Report::EachRing)?;
+    let doorbell: &'static Doorbell = Box::leak(Box::new(doorbell));
     let wait = move || {
         loop {
             if rings.wait_any(None, RINGS).key {

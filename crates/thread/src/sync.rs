@@ -44,11 +44,11 @@ impl Fences {
     pub(crate) fn heavy(self) {
         fence(Ordering::SeqCst);
         #[cfg(not(loom))]
-        if self == Fences::Asymmetric {
-            let fenced = upcall_os::membarrier::in_this_process();
-            assert!(
-                fenced.is_ok(),
-                "membarrier worked when it was registered and fails now: {fenced:?}; a filter that \
+        if self == Fences::Asymmetric
+            && let Err(error) = upcall_os::membarrier::in_this_process()
+        {
+            panic!(
+                "membarrier worked when it was registered and fails now: {error}; a filter that \
                  was installed since has to permit it"
             );
         }

@@ -30,7 +30,7 @@ const QUEUE_LOOKS: Duration = Duration::from_millis(1);
 pub(crate) struct KernelLanes {
     server: Arc<CalledServer>,
     pacing: AtomicU8,
-    lanes: [OnceLock<KernelLane>; KERNEL_LANES],
+    lanes: [OnceLock<Box<KernelLane>>; KERNEL_LANES],
     /// Held by the thread that opens a lane.
     opening: Mutex<()>,
     queue: LaneQueue,
@@ -77,7 +77,7 @@ impl KernelLanes {
     }
 
     fn opened(&self) -> impl Iterator<Item = &KernelLane> {
-        self.lanes.iter().filter_map(OnceLock::get)
+        self.lanes.iter().filter_map(|lane| Some(&**lane.get()?))
     }
 
     /// The channel is closed: wakes the threads that sleep.
@@ -181,7 +181,7 @@ impl KernelLanes {
                 return Some(Err(reason));
             }
         }
-        Some(Ok(cell.get_or_init(|| KernelLane::new(lane_of(number)))))
+        Some(Ok(cell.get_or_init(|| Box::new(KernelLane::new(lane_of(number))))))
     }
 
     /// Waits for a lane behind those who wait already.

@@ -28,8 +28,8 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 /// Number of times that replies take which a lane learns; procedures share them.
 const REPLY_TIMERS: usize = 16;
 
-/// A lane that kernel threads take, one at a time. By itself in its cache lines: threads that call at
-/// the same time have lanes beside each other.
+/// A lane that kernel threads take, one at a time. By itself in its cache lines: threads that call
+/// at the same time have lanes beside each other.
 #[repr(align(128))]
 pub(crate) struct KernelLane {
     control: Shared<LaneControl>,
@@ -176,8 +176,9 @@ impl KernelLane {
                 sleep::retract(sleeper);
                 return Ok(false);
             }
-            // The fence of `announce` makes this the exact look that a waker owes (sleep.rs). Once is
-            // enough: after a stall check another caller may have brought the server elsewhere.
+            // The fence of `announce` makes this the exact look that a waker owes (sleep.rs). Once
+            // is enough: after a stall check another caller may have brought the server
+            // elsewhere.
             if slept.is_zero() && server.is_asleep() {
                 server.bring(&self.control);
                 server.notify(!until.is_for_ever());
@@ -190,7 +191,8 @@ impl KernelLane {
             let timed_out = waited == futex::Wait::TimedOut;
             if timed_out {
                 slept += left;
-                if check.check(server.probes(), server.is_asleep()) == Finding::Stalled {
+                let asleep = server.is_asleep();
+                if check.check(server.probes(), asleep) == Finding::Stalled {
                     server.report_stall();
                 }
             }

@@ -33,6 +33,7 @@ mod vp_lane;
 
 pub use kernel::KERNEL_LANES;
 pub use server::ServerClerk;
+pub(crate) use vp::{lanes_of, leave_lanes};
 pub(crate) use vp_lane::VpLane;
 
 use crate::calls::kernel::KernelLanes;
@@ -40,6 +41,7 @@ use crate::calls::server::{CalledServer, WholeChannel};
 use crate::calls::vp::VpLanes;
 use crate::domain::Domain;
 use crate::handoff::HandOff;
+use crate::idle;
 use crate::pacing::Pacing;
 use crate::wait::{Closed, Forever, NoReply, Patience, Wait};
 use std::fmt;
@@ -149,9 +151,9 @@ impl CallerChannel {
             return Err(NoReply::OutOfTime { sent: false });
         }
         let lane_of = |number| lane_of(&self.channel, number);
-        match crate::idle::number() {
+        match idle::number() {
             None => self.kernel.call(message, wait, lane_of),
-            Some(vp) => self.vps.call(vp, message, wait, lane_of),
+            Some(vp) => self.vps.call(vp, message, wait, (lane_of, idle::is_stay_wanted)),
         }
     }
 }

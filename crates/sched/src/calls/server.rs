@@ -199,8 +199,8 @@ impl CalledServer {
     }
 
     /// Whether this kernel thread gave its CPU to this server the last time that it gave it to any:
-    /// only such a server is worth keeping there. Of several that stay, each gives way to the others
-    /// in vain.
+    /// only such a server is worth keeping there. Of several that stay, each gives way to the
+    /// others in vain.
     #[inline]
     fn is_handed_again(&self) -> bool {
         thread_local! {
@@ -240,8 +240,8 @@ impl CalledServer {
 
     /// Rings from a kernel thread: by a write, the cheapest way. A hostile server can hold that up
     /// as long as it could withhold the reply, but no other thread with it; after the end see
-    /// [`relieve`](Self::relieve). A caller with a deadline (`in_time`) must not be held up even so:
-    /// for it the kernel rings.
+    /// [`relieve`](Self::relieve). A caller with a deadline (`in_time`) must not be held up even
+    /// so: for it the kernel rings.
     #[inline]
     pub(crate) fn notify(&self, in_time: bool) {
         if in_time && let Ok(safe_doorbell) = SafeDoorbell::current() {
@@ -262,10 +262,10 @@ impl CalledServer {
             return;
         }
         self.doorbell.silence();
-        let far = self.clone();
+        let server = self.clone();
         let relief = move || {
-            while far.ringing.load(Ordering::Acquire) != 0 {
-                far.doorbell.silence();
+            while server.ringing.load(Ordering::Acquire) != 0 {
+                server.doorbell.silence();
                 std::thread::sleep(Duration::from_millis(1));
             }
         };

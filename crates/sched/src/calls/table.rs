@@ -207,13 +207,11 @@ impl CallTable {
 
     /// No late reply comes any more. Returns what would have taken them, to be dropped.
     pub(super) fn forget_late(&mut self) -> Vec<Late> {
+        let late = self.calls.iter_mut().filter(|call| matches!(call, Call::Late(_)));
         let forget = |call: &mut Call| match std::mem::replace(call, Call::Free) {
             Call::Late(taker) => Some(taker),
-            other => {
-                *call = other;
-                None
-            }
+            _ => None,
         };
-        self.calls.iter_mut().filter_map(forget).collect()
+        late.filter_map(forget).collect()
     }
 }

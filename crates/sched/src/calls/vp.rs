@@ -9,6 +9,7 @@ use crate::wait::{Closed, NoReply, Wait};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use upcall_os::doorbell::Doorbell;
+use upcall_os::lock::Mutex;
 use upcall_os::poll::Report;
 use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_shm::channel::Lane;
@@ -21,6 +22,22 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// enough to take a free connection.
 const NOW: Duration = Duration::from_micros(100);
 
+/// All lanes of all channels that this process's virtual processors have.
+static LANES: Mutex<Vec<Arc<VpLane>>> = Mutex::new(Vec::new());
+
+/// The lanes of a virtual processor.
+pub(crate) fn lanes_of(vp: usize) -> Vec<Arc<VpLane>> {
+    LANES.lock().iter().filter(|lane| lane.vp() == vp).cloned().collect()
+}
+
+/// The threads of this virtual processor's scheduler run no more.
+pub(crate) fn leave_lanes(vp: usize) {
+    for lane in lanes_of(vp).iter() {
+        lane.leave();
+        lane.await_late();
+    }
+}
+
 /// See the module.
 pub(crate) struct VpLanes {
     server: Arc<CalledServer>,
@@ -32,20 +49,21 @@ impl VpLanes {
         Self { server, lanes: [const { OnceLock::new() }; MOST_PROCESSORS] }
     }
 
-    /// Calls from a thread of the virtual processor `vp`. `lane_of` finds the memory of a lane.
+    /// Calls from a thread of the virtual processor `vp`. `lane_of` finds the memory of a lane, and
+    /// `wants_it_to_stay`: see [`VpLane::call`].
     #[inline]
     pub(crate) fn call(
         &self,
         vp: usize,
         message: &mut Image,
         wait: impl Wait,
-        lane_of: impl Fn(usize) -> Lane,
+        (lane_of, wants_it_to_stay): (impl Fn(usize) -> Lane, impl Fn() -> bool),
     ) -> Result<(), NoReply> {
         let lane = match self.lanes.get(vp).and_then(OnceLock::get) {
             Some(lane) => lane,
             None => self.open(vp, wait.until(), lane_of)?,
         };
-        lane.call(message, wait).inspect_err(|why| {
+        lane.call(message, wait, wants_it_to_stay).inspect_err(|why| {
             if let NoReply::Closed(reason @ Closed::Violation(_)) = why {
                 self.server.close(reason.clone());
             }
@@ -91,7 +109,8 @@ impl VpLanes {
         }
         let bells = (doorbell, safe_doorbell);
         let lane = Arc::new(VpLane::new(vp, self.server.clone(), bells, lane_of(number)));
-        domain.add_vp_lane(lane.clone());
+        LANES.lock().push(lane.clone());
+        domain.changed();
         // A number belongs to one kernel thread at a time, and only that opens its lane.
         Ok(Some(self.lanes[vp].get_or_init(|| lane)))
     }
@@ -107,7 +126,8 @@ impl Drop for VpLanes {
         if self.lanes.iter().any(|lane| lane.get().is_some())
             && let Ok(domain) = Domain::current()
         {
-            domain.remove_vp_lanes(|lane| lane.is_to(&self.server));
+            LANES.lock().retain(|lane| !lane.is_to(&self.server));
+            domain.changed();
         }
     }
 }

@@ -112,7 +112,13 @@ impl VpLane {
     }
 
     /// Sends a request and blocks the thread until its reply is there, which takes its place.
-    pub(crate) fn call(&self, message: &mut Image, mut wait: impl Wait) -> Result<(), NoReply> {
+    /// `wants_it_to_stay`: the processor would have the server stay awake on its CPU.
+    pub(crate) fn call(
+        &self,
+        message: &mut Image,
+        mut wait: impl Wait,
+        wants_it_to_stay: impl Fn() -> bool,
+    ) -> Result<(), NoReply> {
         let mut promised = false;
         loop {
             self.server.check()?;
@@ -122,7 +128,7 @@ impl VpLane {
                 if let Some(number) = calling.table.begin(sleeper, promised) {
                     sent = Some(number);
                     message.set_call(number);
-                    self.send(&mut calling, message);
+                    self.send(&mut calling, message, &wants_it_to_stay);
                     drop(calling);
                     point(Point::ClientSent);
                     if wait.hand_off() == HandOff::AtOnce {
@@ -146,10 +152,15 @@ impl VpLane {
     }
 
     #[inline]
-    fn send(&self, calling: &mut VpCalling, message: &mut Image) {
+    fn send(
+        &self,
+        calling: &mut VpCalling,
+        message: &mut Image,
+        wants_it_to_stay: impl FnOnce() -> bool,
+    ) {
         // A server on our processor has it as soon as we have nothing else to do.
         let donates = self.server.has_brought();
-        self.server.hint(message, donates, crate::idle::is_stay_wanted, &mut calling.uncounted);
+        self.server.hint(message, donates, wants_it_to_stay, &mut calling.uncounted);
         calling.requests.send(message);
         if calling.table.under_way() <= FEW {
             // What comes next is a look for it, or another call's thread. The line of a reply that
@@ -185,15 +196,15 @@ impl VpLane {
         if !self.has_late() {
             return;
         }
-        let seat = self.clone();
+        let lane = self.clone();
         // Without a thread they stay until the next scheduler that gets this number, or the
         // channel's end.
         run_late(move || {
             let mut pause = Duration::from_millis(1);
-            while seat.has_late() {
+            while lane.has_late() {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(LONGEST_PAUSE);
-                for (late, reply) in seat.gather().1 {
+                for (late, reply) in lane.gather().1 {
                     late(reply);
                 }
             }

@@ -78,7 +78,7 @@ impl View {
         others.dedup();
         others.retain(|&other| Some(other) != me);
         self.scan.set_lanes(me, lanes, others);
-        let vp_lanes = me.map_or_else(Vec::new, |number| processors.group.domain.vp_lanes(number));
+        let vp_lanes = me.map_or_else(Vec::new, crate::calls::lanes_of);
         self.scan.vp_lanes = Rc::new(vp_lanes);
         self.poller.lanes_changed(if rests { Purpose::Rest } else { Purpose::Work });
         self.stall_checks.begin_again();

@@ -21,7 +21,7 @@ fn message(call: u16) -> Image {
     Image::new(call, 0, 0)
 }
 
-/// A kernel thread's lane: `CallerChannel::sleep_for_reply` against `ServerLane::reply`.
+/// A kernel thread's lane: `KernelLane::sleep_for_reply` against `ServerLane::reply`.
 #[test]
 fn a_reply_wakes_a_kernel_thread() {
     loom::model(|| {

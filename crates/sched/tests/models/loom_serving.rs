@@ -1,7 +1,7 @@
 //! Models of operations by signal: `make models`.
 //!
 //! A home that computes runs what others ask for, in the handler of its signal
-//! (`crates/home/src/serving/interrupts.rs`), each request once and under the object's lock, which
+//! (`crates/home/src/interrupts.rs`), each request once and under the object's lock, which
 //! the home itself has now and then, and another process. The mask and the sleep protocol are the
 //! product's own; the kernel's part is that of `loom_mask`. Modelled are the lanes (a count for
 //! each who asks), the lock (a word; `loom_hybrid` has the lock itself), and the timer, which goes

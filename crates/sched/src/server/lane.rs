@@ -1,33 +1,24 @@
-//! The serving end of a channel.
-//!
-//! A request is taken by whichever virtual processor finds it, and runs there in place, on the
-//! stack of the worker that looked, or of another one if a blocked thread was looking. Workers'
-//! stacks are what LRPC calls E-stacks (section 3.2), but they are joined to no A-stack: a
-//! processor keeps them in a pool, the last one used first, and makes another only when a call
-//! blocks and none is left (URPC, section 2). Everything in a request is the client's word: this
-//! module believes the count of requests, and only against a limit; `rpc` checks the rest.
+//! One lane, as the server sees it, and a request that was taken from it.
 
 use crate::domain::Domain;
 use crate::duty::Duty;
-use crate::idle::group::Processors;
+use crate::idle::number;
 use crate::look::ReplyTimer;
 use crate::poller::{PollWish, StayWish};
 use crate::sleep;
 use crate::wake_check::WakeCheck;
 use std::fmt;
 use std::hint::cold_path;
-use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use upcall_os::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
 use upcall_os::futex::{self, Scope};
-use upcall_os::poll::Report;
 use upcall_os::processor;
 use upcall_os::safe_doorbell::SafeDoorbell;
-use upcall_shm::channel::{Channel, DEPTH, LANES, LaneControl};
+use upcall_shm::channel::{DEPTH, Lane, LaneControl};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{SharedReceiver, SharedSender, SingleServer};
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
@@ -53,20 +44,79 @@ pub struct Owner {
     pub user: Option<u32>,
 }
 
-/// The serving end of a channel; see the module.
-pub struct ServerChannel {
-    channel: Channel,
+/// The client of a channel, as the lanes of the channel share it.
+pub(crate) struct ServedClient {
     station: PeerStation,
     serve: Box<dyn Serve>,
-    processors: Processors,
     owner: Owner,
     home: u16,
     /// Rung by the client; in the set of the home processor's wake set.
     doorbell: Doorbell,
-    /// A bit for each lane that was opened. The lanes themselves are the processors', for they
-    /// keep this channel.
-    opened: AtomicU64,
     closed: AtomicBool,
+    /// Ends the polling of its lanes.
+    remove_lanes: Box<dyn Fn(&Self) + Send + Sync>,
+}
+
+impl fmt::Debug for ServedClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServedClient").field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
+
+impl ServedClient {
+    /// A client whose `owner` has `station`. `home` is the number of the processor to wake for it,
+    /// and the doorbell for that.
+    pub(super) fn new(
+        station: PeerStation,
+        owner: Owner,
+        (home, doorbell): (u16, Doorbell),
+        serve: Box<dyn Serve>,
+        remove_lanes: Box<dyn Fn(&Self) + Send + Sync>,
+    ) -> Self {
+        let closed = AtomicBool::new(false);
+        Self { station, serve, owner, home, doorbell, closed, remove_lanes }
+    }
+
+    pub(super) fn home(&self) -> u16 {
+        self.home
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Takes no more requests. Those that run go on to their end, and their replies are lost.
+    pub(super) fn close(&self) {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let Ok(wake_set) =
+            Domain::current().and_then(|domain| domain.wake_set(usize::from(self.home)))
+        {
+            wake_set.set.remove(&self.doorbell);
+        }
+        self.remove_lanes();
+    }
+
+    pub(super) fn remove_lanes(&self) {
+        (self.remove_lanes)(self);
+    }
+}
+
+/// The calls on a channel that may run still; also after the channel is closed.
+#[derive(Debug)]
+pub struct CallsUnderWay(Weak<ServedClient>);
+
+impl CallsUnderWay {
+    pub(super) fn of(client: &Arc<ServedClient>) -> Self {
+        Self(Arc::downgrade(client))
+    }
+
+    /// Whether there may be one: the channel lives, or a call on one of its lanes does, or a
+    /// virtual processor has not looked since it was closed.
+    pub fn may_run(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 /// How the caller on a lane is woken.
@@ -93,7 +143,7 @@ pub(crate) struct ServerLane {
     queue: Queue,
     control: Shared<LaneControl>,
     caller: Caller,
-    channel: Arc<ServerChannel>,
+    client: Arc<ServedClient>,
     wake_check: WakeCheck,
     /// The last sleep of the caller's processor for which this lane rang.
     rung: AtomicU64,
@@ -173,111 +223,52 @@ impl Queue {
     }
 }
 
-impl fmt::Debug for ServerChannel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerChannel")
-            .field("home", &self.home)
-            .field("closed", &self.closed)
-            .finish_non_exhaustive()
-    }
-}
-
 impl fmt::Debug for ServerLane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerLane").field("caller", &self.caller).finish_non_exhaustive()
     }
 }
 
-impl ServerChannel {
-    /// The serving end of `channel`, whose `owner` has `station`. `processors` poll it; `home` is
-    /// the number of the processor to wake for it, and the doorbell for that.
-    ///
-    /// # Errors
-    /// The home processor's set cannot take the doorbell.
-    pub fn new(
-        channel: Channel,
-        station: PeerStation,
-        processors: Processors,
-        owner: Owner,
-        (home, doorbell): (u16, Doorbell),
-        serve: Box<dyn Serve>,
-    ) -> io::Result<Arc<Self>> {
-        let wake_set = Domain::current()?.wake_set(usize::from(home))?;
-        wake_set.set.add(&doorbell, 2, Report::EachRing)?;
-        Ok(Arc::new(Self {
-            channel,
-            station,
-            serve,
-            processors,
-            owner,
-            home,
-            doorbell,
-            opened: AtomicU64::new(0),
-            closed: AtomicBool::new(false),
-        }))
-    }
-
-    /// Starts to poll a lane.
-    ///
-    /// # Errors
-    /// There is no such lane, or it is open already: the client broke the protocol.
-    pub fn open_lane(self: &Arc<Self>, number: u16, caller: Caller) -> Result<(), &'static str> {
-        let lane = self.channel.lane(number).ok_or("a lane that does not exist was opened")?;
+impl ServerLane {
+    /// The lane `number` of a client's channel, which has this memory.
+    pub(super) fn new(
+        number: u16,
+        lane: Lane,
+        caller: Caller,
+        client: Arc<ServedClient>,
+        duty: Arc<Duty>,
+    ) -> Self {
         let place = match &caller {
             Caller::KernelThread => usize::from(number),
             Caller::Processor { vp, .. } => usize::from(*vp),
         };
-        let lane = Arc::new(ServerLane {
+        let queue = match caller {
+            Caller::KernelThread => Queue::Single(SingleServer::new(lane.single)),
+            Caller::Processor { .. } => {
+                Queue::Rings(SharedReceiver::new(lane.requests), SharedSender::new(lane.replies))
+            }
+        };
+        Self {
             place,
             owner: AtomicUsize::new(0),
-            queue: match caller {
-                Caller::KernelThread => Queue::Single(SingleServer::new(lane.single)),
-                Caller::Processor { .. } => Queue::Rings(
-                    SharedReceiver::new(lane.requests),
-                    SharedSender::new(lane.replies),
-                ),
-            },
+            queue,
             control: lane.control,
             caller,
-            channel: self.clone(),
+            client,
             wake_check: WakeCheck::default(),
             rung: AtomicU64::new(u64::MAX),
             alone: AtomicBool::new(false),
-            duty: self.processors.duty().clone(),
+            duty,
             reply_timer: AtomicU16::new(ReplyTimer::default().parts()),
             donated: AtomicBool::new(false),
-        });
-        const { assert!(LANES <= 64) };
-        if self.opened.fetch_or(1 << number, Ordering::Relaxed) & 1 << number != 0 {
-            return Err("a lane was opened twice");
         }
-        self.processors.add_lane(lane);
-        // Closed meanwhile by another thread, which may have looked before the lane was there.
-        if self.closed.load(Ordering::SeqCst) {
-            self.remove_lanes();
-        }
-        Ok(())
     }
 
-    /// Takes no more requests. Those that run go on to their end; their replies reach nobody.
-    pub fn close(&self) {
-        if self.closed.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        if let Ok(wake_set) =
-            Domain::current().and_then(|domain| domain.wake_set(usize::from(self.home)))
-        {
-            wake_set.set.remove(&self.doorbell);
-        }
-        self.remove_lanes();
+    /// Whether it is a lane of this client's channel.
+    pub(super) fn is_of(&self, client: &ServedClient) -> bool {
+        std::ptr::eq(&*self.client, client)
     }
 
-    fn remove_lanes(&self) {
-        self.processors.remove_lanes(|lane| std::ptr::eq(&*lane.channel, self));
-    }
-}
-
-impl ServerLane {
     #[inline]
     pub(crate) fn waits(&self) -> bool {
         self.queue.waits()
@@ -285,11 +276,11 @@ impl ServerLane {
 
     /// The processor that is rung for it, by its number in the domain.
     pub(crate) fn home(&self) -> usize {
-        usize::from(self.channel.home)
+        usize::from(self.client.home)
     }
 
     pub(crate) fn owner(&self) -> Owner {
-        self.channel.owner
+        self.client.owner
     }
 
     /// How many of its calls run, or wait, in the server.
@@ -327,7 +318,7 @@ impl ServerLane {
     pub(crate) fn callers_state(&self) -> Option<State> {
         match &self.caller {
             Caller::KernelThread => None,
-            Caller::Processor { vp, .. } => Some(self.channel.station.state(*vp)),
+            Caller::Processor { vp, .. } => Some(self.client.station.state(*vp)),
         }
     }
 
@@ -343,7 +334,7 @@ impl ServerLane {
     pub(crate) fn callers_place(&self) -> Option<u32> {
         match &self.caller {
             Caller::KernelThread => None,
-            Caller::Processor { vp, .. } => self.channel.station.cpu(*vp),
+            Caller::Processor { vp, .. } => self.client.station.cpu(*vp),
         }
     }
 
@@ -392,14 +383,14 @@ impl ServerLane {
         if !self.touch(|queue, alone| queue.take(&mut image, alone)) {
             return None;
         }
-        if self.channel.closed.load(Ordering::Relaxed) {
+        if self.client.closed.load(Ordering::Relaxed) {
             cold_path();
             return None;
         }
         if self.queue.overrun() {
             cold_path();
-            self.channel.close();
-            self.channel.serve.violation("more calls outstanding than a lane has slots");
+            self.client.close();
+            self.client.serve.violation("more calls outstanding than a lane has slots");
             return None;
         }
         let donated = image.donated();
@@ -412,7 +403,7 @@ impl ServerLane {
             Came::Wake if donated => Came::HandOff,
             came => came,
         };
-        self.channel.serve.serve(request, came);
+        self.client.serve.serve(request, came);
         let stay = if image.asks_to_stay() { StayWish::Stay } else { StayWish::Sleep };
         let wish = if image.asks_to_rest() { PollWish::Rest } else { PollWish::Poll };
         Some(Served { donated: donated.then_some(stay), wish })
@@ -430,7 +421,7 @@ impl ServerLane {
         };
         // Our idle loop pays for our own lanes only.
         let more = || {
-            let own = crate::idle::number().map_or(0, |number| number + 1);
+            let own = number().map_or(0, |number| number + 1);
             self.owner.load(Ordering::Relaxed) == own && self.queue.waits()
         };
         self.wake_check.reply(publish, more, || self.wake_caller());
@@ -446,7 +437,7 @@ impl ServerLane {
                 }
             }
             Caller::Processor { vp, doorbell, safe_doorbell } => {
-                if let Some(sleep) = self.channel.station.sleep(*vp) {
+                if let Some(sleep) = self.client.station.sleep(*vp) {
                     self.wake_processor(*vp, sleep, (doorbell, safe_doorbell));
                 }
             }
@@ -472,7 +463,7 @@ impl ServerLane {
         (doorbell, safe_doorbell): (&Doorbell, &SafeDoorbell),
     ) {
         if sleep::first_ring(&self.rung, sleep)
-            || self.channel.station.cpu(vp) != Some(processor::current() as u32)
+            || self.client.station.cpu(vp) != Some(processor::current() as u32)
         {
             safe_doorbell.notify(doorbell);
         }
