@@ -2,19 +2,21 @@
 //! repeats.
 //!
 //! What: domains run as threads of this process, one at a time, each on a virtual processor with a
-//! clock of its own; the domain whose clock is behind goes on ([`engine`]). They run the code that ships.
-//! Their messages go through the queue `upcall_shm::direct`, over memory whose every access is a
-//! step of the simulator ([`bag`]): a domain is stopped, overtaken or killed between any two of its
-//! loads and stores. What a sender does without room, whose message a receiver takes next and when
-//! it forgets a sender, are decided by `upcall_message::proto`, and the sleep is that of
+//! clock of its own; the domain whose clock is behind goes on ([`engine`]). They run the code that
+//! ships. Their messages go through the queue `upcall_shm::direct`, over memory whose every access
+//! is a step of the simulator ([`bag`]): a domain is stopped, overtaken or killed between any two
+//! of its loads and stores. What a sender does without room, whose message a receiver takes next
+//! and when it forgets a sender, are decided by `upcall_message::proto`, and the sleep is that of
 //! `upcall_sched::sleep`. [`member`] drives them, as `Group` does in a process. [`chaos`] has them
 //! do anything, from a seed, while [`ledger`] watches that what the messages promise holds.
 //! [`synth`] is the paper's application in its Figure 7, and [`tpuz`] are those of its Table 6: two
-//! jobs on the same processors.
+//! jobs on the same processors. [`calling`] has callers, liars and others share CPUs with a server
+//! that follows the shipped idle policy `upcall_sched::poller`; the inputs of the policy in a
+//! run are replayed to a new one ([`recorded`]).
 //!
-//! What not: processors that reorder (every step is seen by all at once: loom and Spin check that,
-//! see `crates/message/model/messages.pml`); the kernel; joining a group; peers that break the
-//! rules (`upcall-tests`).
+//! What not: calls of user-level threads; processors that reorder (every step is seen by all at
+//! once: loom and Spin check that, see `crates/message/model/messages.pml`); the kernel; joining a
+//! group; peers that break the rules (`upcall-tests`).
 //!
 //! Source: UDM, section 5, whose results are from a simulator too.
 //!
@@ -25,13 +27,16 @@
 #![forbid(unsafe_code)]
 
 pub mod bag;
+pub mod calling;
 pub mod chaos;
+pub mod cpus;
 pub mod dice;
 pub mod engine;
 pub mod jobs;
 pub mod ledger;
 pub mod member;
 pub mod puzzle;
+pub mod recorded;
 pub mod slices;
 pub mod state;
 pub mod synth;
