@@ -6,7 +6,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use upcall_bench::{child, rpc};
+use upcall_bench::child;
+use upcall_bench::rpc::{self, Contender, Rpc};
+use upcall_bench::suite::{self, Only, Options, Peers};
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
@@ -16,8 +18,8 @@ fn main() -> ExitCode {
     let after =
         |flag: &str| args.iter().position(|arg| arg == flag).and_then(|at| args.get(at + 1));
     let text = |flag: &str| after(flag).map(|arg| arg.to_string_lossy().into_owned());
-    let peers =
-        match text("--peers").unwrap_or_else(|| "unix-socket".to_owned()).parse::<rpc::Peers>() {
+    let peers: Peers<Contender> =
+        match text("--peers").unwrap_or_else(|| "unix-socket".to_owned()).parse() {
             Ok(peers) => peers,
             Err(error) => {
                 eprintln!("{error}");
@@ -26,21 +28,21 @@ fn main() -> ExitCode {
         };
     let limits =
         ["limit", "limit-futex", "limit-eventfd", "limit-pipe", "limit-socket"].into_iter();
-    let only = rpc::Only {
+    let only = Only {
         systems: limits.chain(peers.names()).map(str::to_owned).collect(),
         cases: text("--cases")
             .map(|cases| cases.split(',').map(str::to_owned).collect())
             .unwrap_or_default(),
-        ..rpc::Only::default()
+        ..Only::default()
     };
-    let options = rpc::Options {
-        exe: std::env::current_exe().expect("this program's own path"),
+    let options = Options {
         peers,
         json: after("--json").map(PathBuf::from),
         quick: args.iter().any(|arg| arg == "--quick"),
         only,
+        ..Options::of(std::env::current_exe().expect("this program's own path"))
     };
-    match rpc::run(&options) {
+    match suite::run(&Rpc::default(), &options) {
         Ok(report) if report.failures.is_empty() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {

@@ -1,7 +1,11 @@
 //! Who takes part: the names, which program each one lives in, and the settings in which each runs.
 
+use std::path::Path;
+
+use crate::built::{self, PeersError};
 use crate::case::{Mode, Placement};
 use crate::peers::Peer;
+use crate::programs::Programs;
 
 /// Which program answers to `bench-child NAME`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -70,6 +74,24 @@ impl Peer for Contender {
     fn name(&self) -> &'static str {
         self.name
     }
+}
+
+/// The programs of `contenders`. The peers in C++ are taken out where their library is missing.
+/// `own` is the running program.
+///
+/// # Errors
+/// Why there is no program that most of them live in, or no program at all.
+pub(crate) fn programs(
+    contenders: &mut Vec<Contender>,
+    own: &Path,
+) -> Result<Programs<Program>, PeersError> {
+    let build = |program| match program {
+        Program::Own => Ok(own.to_owned()),
+        Program::Peers => built::peers(own),
+        Program::GrpcCpp => built::grpc_cpp(own),
+    };
+    let may_miss = |program, rest: &[Contender]| program == Program::GrpcCpp && !rest.is_empty();
+    Programs::of(contenders, |contender| (contender.program, contender.name), build, may_miss)
 }
 
 impl Contender {

@@ -9,6 +9,16 @@ use serde::{Deserialize, Serialize};
 use crate::child::{ClientSide, Outcome};
 use crate::stats::{Clock, Summary};
 
+/// What one turn found of one case.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Found {
+    /// What each of them took.
+    Times(Summary),
+    /// How many there were.
+    Rate(Throughput),
+}
+
 /// How long the two ways of a null call took.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Halves {

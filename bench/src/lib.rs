@@ -20,21 +20,17 @@
 //!
 //! ```no_run
 //! use std::process::ExitCode;
-//! use upcall_bench::{child, rpc};
+//! use upcall_bench::rpc::{self, Rpc};
+//! use upcall_bench::suite::{self, Options};
+//! use upcall_bench::child;
 //!
 //! fn main() -> ExitCode {
 //!     let args: Vec<_> = std::env::args_os().skip(1).collect();
 //!     if args.first().is_some_and(|first| first == "bench-child") {
 //!         return child::child_main(args.into_iter().skip(1), &rpc::SYSTEMS);
 //!     }
-//!     let options = rpc::Options {
-//!         exe: std::env::current_exe().expect("this program's own path"),
-//!         peers: rpc::Peers::None,
-//!         json: None,
-//!         quick: true,
-//!         only: rpc::Only::default(),
-//!     };
-//!     match rpc::run(&options) {
+//!     let options = Options::of(std::env::current_exe().expect("this program's own path"));
+//!     match suite::run(&Rpc::default(), &options) {
 //!         Ok(report) if report.failures.is_empty() => ExitCode::SUCCESS,
 //!         Ok(_) => ExitCode::FAILURE,
 //!         Err(error) => {
@@ -50,8 +46,9 @@
 //! [`homed::child::child_main`], `bench-cache` and [`cache::child::child_main`], and `bench-pvm`
 //! and [`pvm::child::child_main`] for this.
 //!
-//! Reading order: [`case`], [`payload`], [`child`], then `limits` and `socket` as examples of
-//! systems, then `pair` and [`rpc`]. Of threads: [`threads::case`], [`threads::child`],
+//! Reading order: [`suite`] and `run`, which all suites have in common. Of calls: [`case`],
+//! [`payload`], [`child`], then `limits` and `socket` as examples of systems, then `pair` and
+//! [`rpc`]. Of threads: [`threads::case`], [`threads::child`],
 //! [`threads::library`], then [`threads`]. Of the papers' experiments: [`urpc::case`],
 //! [`urpc::child`], then [`urpc`]; [`lrpc`]. Of messages: [`messages::case`], [`messages::child`],
 //! then [`messages`]; [`messages::own::case`], [`lab`], then [`messages::own`]. Of objects:
@@ -90,9 +87,11 @@ mod raw;
 pub mod record;
 mod report;
 pub mod rpc;
+mod run;
 mod scratch;
 mod socket;
 pub mod stats;
+pub mod suite;
 mod table;
 pub mod threads;
 pub mod urpc;

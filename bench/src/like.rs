@@ -43,11 +43,6 @@ impl Like {
         }
     }
 
-    /// Every turn.
-    pub fn all() -> Like {
-        Like { least: 0.0, most: f64::INFINITY }
-    }
-
     /// The least and the most of the probes.
     pub fn span<'a>(turns: impl Iterator<Item = &'a (f64, f64)>) -> (f64, f64) {
         let probes = turns.flat_map(|&(before, after)| [before, after]);

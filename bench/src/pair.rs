@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::case::{Case, Mode, Placement};
 use crate::child::{Binds, Halves, Throughput};
 use crate::place;
-use crate::process::{ChildError, Process};
+use crate::process::{self, ChildError, Process};
 use crate::stats::Summary;
 
 /// Longest time for a child to get ready.
@@ -208,12 +208,7 @@ impl<'a> Pair<'a> {
     /// [`ChildError`]; the pair is of no further use.
     pub fn idle_ns_per_s(&mut self, time: Duration) -> Result<f64, ChildError> {
         let (before, begun) = (self.server.cpu_ns()?, Instant::now());
-        while begun.elapsed() < time {
-            if self.interrupted.load(Relaxed) {
-                return Err(ChildError::Interrupted);
-            }
-            std::thread::sleep(Duration::from_millis(50).min(time));
-        }
+        process::pause(time, self.interrupted)?;
         Ok((self.server.cpu_ns()? - before) as f64 / begun.elapsed().as_secs_f64())
     }
 
@@ -222,8 +217,8 @@ impl<'a> Pair<'a> {
     ///
     /// # Errors
     /// [`ChildError`]; the pair is of no further use.
-    pub fn memory_kib(&self) -> Result<(u64, u64), ChildError> {
-        Ok((self.server.pss_kib()?, self.client.pss_kib()?))
+    pub fn memory_kib(&self) -> Result<[u64; 2], ChildError> {
+        Ok([self.server.pss_kib()?, self.client.pss_kib()?])
     }
 
     /// Ends all of them, clients first, and removes their directory.

@@ -4,12 +4,24 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A suite's kind of peer.
-pub trait Peer: Copy + PartialEq + 'static {
+pub trait Peer: Copy + PartialEq + Send + Sync + 'static {
     /// Every one, in the order of the report.
     const ALL: &'static [Self];
 
     /// The name in records and on the command line.
     fn name(&self) -> &'static str;
+}
+
+/// The peer of a suite that has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoPeer {}
+
+impl Peer for NoPeer {
+    const ALL: &'static [NoPeer] = &[];
+
+    fn name(&self) -> &'static str {
+        match *self {}
+    }
 }
 
 /// Which peers take part: `none`, `all`, or names with commas between.

@@ -253,6 +253,21 @@ impl Process {
     }
 }
 
+/// Waits for `time`.
+///
+/// # Errors
+/// The run was interrupted.
+pub fn pause(time: Duration, interrupted: &AtomicBool) -> Result<(), ChildError> {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        if interrupted.load(Relaxed) {
+            return Err(ChildError::Interrupted);
+        }
+        std::thread::sleep(Duration::from_millis(20).min(time));
+    }
+    Ok(())
+}
+
 /// CPU time of all threads of a process so far.
 ///
 /// # Errors

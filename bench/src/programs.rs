@@ -1,72 +1,74 @@
-//! The programs that a run of calls takes, built if need be.
+//! The programs that a run takes, built if need be.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::path::{Path, PathBuf};
 
-use crate::built::{self, PeersError};
-use crate::contender::{Contender, Program};
+use crate::built::PeersError;
+use crate::report::Report;
 
 /// Those that there are, and what is to be said of the others.
 #[derive(Debug)]
-pub(crate) struct Programs {
-    paths: HashMap<Program, PathBuf>,
-    /// A peer that takes no part, because what it needs is not on this machine.
-    pub notes: Vec<String>,
-    /// A peer that takes no part, because it could not be built from what there is.
-    pub failures: Vec<String>,
+pub(crate) struct Programs<P> {
+    paths: HashMap<P, PathBuf>,
+    /// Peers that take no part, because what they need is not on this machine.
+    notes: Vec<String>,
+    /// Peers that take no part, because they could not be built from what there is.
+    failures: Vec<String>,
 }
 
-impl Programs {
-    /// The programs of `contenders`, who lose those that can be done without: a library that this
-    /// machine does not have keeps nobody else from being measured. `own` is the running program.
+impl<P: Copy + Eq + Hash> Programs<P> {
+    /// The programs of `contenders`, by `build`. `of` is the program and the name of a contender.
+    /// Those without a program are taken out if `may_miss` permits it with the contenders that are
+    /// left: a missing library keeps no other peer from being measured.
     ///
     /// # Errors
-    /// Why there is no program that most of them live in, or none for anybody.
-    pub fn of(contenders: &mut Vec<Contender>, own: &Path) -> Result<Programs, PeersError> {
-        Programs::built_by(contenders, own, |program| match program {
-            Program::Own => Ok(own.to_owned()),
-            Program::Peers => built::peers(own),
-            Program::GrpcCpp => built::grpc_cpp(own),
-        })
-    }
-
-    fn built_by(
-        contenders: &mut Vec<Contender>,
-        own: &Path,
-        build: impl Fn(Program) -> Result<PathBuf, PeersError>,
-    ) -> Result<Programs, PeersError> {
-        let mut programs = Programs {
-            paths: HashMap::from([(Program::Own, own.to_owned())]),
-            notes: Vec::new(),
-            failures: Vec::new(),
-        };
-        for contender in contenders.clone() {
-            if programs.paths.contains_key(&contender.program) {
-                continue;
-            }
-            match build(contender.program) {
+    /// Why there is no program that must not be missing.
+    pub fn of<C>(
+        contenders: &mut Vec<C>,
+        of: impl Fn(&C) -> (P, &'static str),
+        build: impl Fn(P) -> Result<PathBuf, PeersError>,
+        may_miss: impl Fn(P, &[C]) -> bool,
+    ) -> Result<Programs<P>, PeersError> {
+        let mut programs =
+            Programs { paths: HashMap::new(), notes: Vec::new(), failures: Vec::new() };
+        while let Some(program) = contenders
+            .iter()
+            .map(|contender| of(contender).0)
+            .find(|program| !programs.paths.contains_key(program))
+        {
+            let error = match build(program) {
                 Ok(path) => {
-                    programs.paths.insert(contender.program, path);
+                    programs.paths.insert(program, path);
+                    continue;
                 }
-                Err(error) => {
-                    contenders.retain(|other| other.program != contender.program);
-                    if contender.program != Program::GrpcCpp || contenders.is_empty() {
-                        return Err(error);
-                    }
-                    let told = format!("{} takes no part: {error}", contender.name);
-                    let missing = matches!(error, PeersError::Missing { .. });
-                    if missing { &mut programs.notes } else { &mut programs.failures }.push(told);
-                }
+                Err(error) => error,
+            };
+            let lost: Vec<C> =
+                contenders.extract_if(.., |contender| of(contender).0 == program).collect();
+            if !may_miss(program, contenders) {
+                return Err(error);
             }
+            let names = lost.iter().map(|lost| of(lost).1).collect::<Vec<_>>().join(" and ");
+            let take = if lost.len() > 1 { "take" } else { "takes" };
+            let missing = matches!(error, PeersError::Missing { .. });
+            if missing { &mut programs.notes } else { &mut programs.failures }
+                .push(format!("{names} {take} no part: {error}"));
         }
         Ok(programs)
+    }
+
+    /// Adds to a report why peers take no part.
+    pub fn say(&self, report: &mut Report) {
+        report.notes.extend(self.notes.iter().cloned());
+        report.failures.extend(self.failures.iter().cloned());
     }
 
     /// Where a program is.
     ///
     /// # Panics
     /// It is that of none of the contenders.
-    pub fn path(&self, program: Program) -> &Path {
+    pub fn path(&self, program: P) -> &Path {
         &self.paths[&program]
     }
 }
@@ -74,58 +76,44 @@ impl Programs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contender::{PEERS, UPCALL};
-
-    fn missing() -> PeersError {
-        PeersError::Missing { what: "a library", packages: "lib-dev" }
-    }
+    use crate::messages::contender::{LIMIT, PEERS, Program};
 
     #[test]
     fn a_library_that_is_missing_keeps_nobody_else_back() {
-        let mut contenders = [&[UPCALL][..], &PEERS].concat();
-        let all = contenders.len();
-        let own = Path::new("/own");
-        let without = |program| {
-            if program == Program::GrpcCpp { Err(missing()) } else { Ok(PathBuf::from("/peers")) }
+        let mut contenders = [&[LIMIT][..], &PEERS].concat();
+        let build = |program| match program {
+            Program::Ucx => Err(PeersError::Missing { what: "UCX", packages: "libucx-dev" }),
+            Program::OpenMpi => {
+                Err(PeersError::Build { command: "cc".into(), how: "status 1".into() })
+            }
+            _ => Ok(PathBuf::from("/program")),
         };
-        let programs = Programs::built_by(&mut contenders, own, without).unwrap();
-        assert_eq!(
-            (contenders.len(), programs.failures.len(), programs.notes.len()),
-            (all - 1, 0, 1)
-        );
-        assert!(contenders.iter().all(|contender| contender.name != "grpc-c++"));
-        let note = &programs.notes[0];
+        let programs =
+            Programs::of(&mut contenders, |c| (c.program, c.name), build, |_, _| true).unwrap();
+        let names: Vec<_> = contenders.iter().map(|contender| contender.name).collect();
+        assert_eq!(names, ["limit", "iceoryx2"]);
+        let mut report = Report::default();
+        programs.say(&mut report);
+        let [note] = &report.notes[..] else { panic!("{programs:?}") };
         assert!(
-            note.starts_with("grpc-c++ takes no part") && note.contains("apt-get install lib-dev"),
+            note.starts_with("ucx-am and ucx-tag take no part")
+                && note.contains("apt-get install libucx-dev"),
             "{note}"
         );
-        assert_eq!(
-            (programs.path(Program::Own), programs.path(Program::Peers)),
-            (own, Path::new("/peers"))
-        );
-    }
-
-    #[test]
-    fn a_build_that_fails_is_a_failure() {
-        let mut contenders = [&[UPCALL][..], &PEERS].concat();
-        let fails = |program| match program {
-            Program::GrpcCpp => {
-                Err(PeersError::Build { command: "c++".into(), how: "status 1".into() })
-            }
-            _ => Ok(PathBuf::new()),
-        };
-        let programs = Programs::built_by(&mut contenders, Path::new("/own"), fails).unwrap();
+        let [failure] = &report.failures[..] else { panic!("{programs:?}") };
         assert!(
-            programs.notes.is_empty() && programs.failures[0].contains("run: c++"),
-            "{programs:?}"
+            failure.starts_with("openmpi takes no part") && failure.contains("run: cc"),
+            "{failure}"
         );
+        assert_eq!(programs.path(Program::Rust), Path::new("/program"));
     }
 
     #[test]
     fn what_nobody_can_do_without_ends_the_run() {
-        let build = |_| Err(missing());
-        assert!(Programs::built_by(&mut PEERS.to_vec(), Path::new("/own"), build).is_err());
-        let only = PEERS.into_iter().filter(|peer| peer.program == Program::GrpcCpp);
-        assert!(Programs::built_by(&mut only.collect(), Path::new("/own"), build).is_err());
+        let fails = |_| Err(PeersError::Missing { what: "a library", packages: "lib-dev" });
+        let of = |c: &crate::messages::contender::Contender| (c.program, c.name);
+        let rest = |_, rest: &[_]| !rest.is_empty();
+        assert!(Programs::of(&mut PEERS[..2].to_vec(), of, fails, rest).is_err());
+        assert!(Programs::of(&mut PEERS[1..3].to_vec(), of, fails, rest).is_err());
     }
 }

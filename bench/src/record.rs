@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::case::{Mode, Placement};
+use crate::found::Found;
 use crate::stats::{Summary, median};
 
 /// One figure of the report: medians over the rounds.
@@ -143,6 +144,29 @@ impl Label<'_> {
             turns.iter().map(|t| t.found.calls).sum(),
             &turns.iter().map(|t| t.lines).collect::<Vec<_>>(),
         )
+    }
+
+    /// The record of what `of` finds in each turn: times, or rates of `callers` callers. `None`
+    /// without findings.
+    pub fn found<T>(
+        &self,
+        callers: usize,
+        turns: &[Turn<T>],
+        of: impl Fn(&T) -> Option<Found>,
+    ) -> Option<Record> {
+        let (mut times, mut rates) = (Vec::new(), Vec::new());
+        for &Turn { ref found, lines } in turns {
+            match of(found) {
+                Some(Found::Times(found)) => times.push(Turn { found, lines }),
+                Some(Found::Rate(found)) => rates.push(Turn { found, lines }),
+                None => {}
+            }
+        }
+        match (times.is_empty(), rates.is_empty()) {
+            (true, true) => None,
+            (false, true) => Some(self.latency(&times)),
+            (_, false) => Some(self.throughput(callers, &rates)),
+        }
     }
 
     fn record(

@@ -1,16 +1,32 @@
-//! What a suite of calls has found.
+//! What a suite has found.
 
+use crate::case::Mode;
 use crate::record::Record;
 
 /// What was found.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// One record for each case, configuration and system.
+    /// One record for each case, system and setting.
     pub records: Vec<Record>,
-    /// What a reader of the numbers should know, also what this machine has no processors for.
+    /// What systems cost that have nothing to do.
+    pub idle: Vec<Idle>,
+    /// What a reader of the numbers should know: moved processors, absent settings and systems.
     pub notes: Vec<String>,
     /// What could not be measured, and why.
     pub failures: Vec<String>,
+}
+
+/// A system at rest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Idle {
+    /// Its name.
+    pub system: &'static str,
+    /// How its server waits.
+    pub mode: Mode,
+    /// CPU time of the server, of the receiver, or of the only process, nanoseconds per second.
+    pub cpu_ns_per_s: f64,
+    /// Memory of each process, KiB: proportional set size, or in `threads` the peak.
+    pub memory_kib: Vec<u64>,
 }
 
 /// Says that other programs are running, if they are: both processors are needed.

@@ -5,31 +5,25 @@
 //! medians over the rounds, so that a move of the processors by the host, or one unlucky layout of
 //! a process, decides nothing. Rounds go on until the case's share of the time is used.
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use crate::case::{BINDS, Case, Mode, Placement, SETTINGS, THREADS};
-use crate::child::{Binds, Entry, Throughput};
+use crate::child::{Binds, Entry};
 pub use crate::contender::Contender;
-use crate::contender::{LIMITS, PEERS, UPCALL};
-pub use crate::error::RunError;
-use crate::interrupted::Interrupted;
-use crate::like::Like;
+use crate::contender::{self, LIMITS, PEERS, Program, UPCALL};
+use crate::error::RunError;
+use crate::found::Found;
 use crate::limits::{Descriptors, Eventfd, Futex, Limit, Look, Pipe, Socket};
-use crate::line;
-use crate::output;
 use crate::pair::{Pair, Spec};
-use crate::peers;
-pub use crate::peers::UnknownPeer;
-use crate::place::{self, Cpus};
 use crate::process::ChildError;
 use crate::programs::Programs;
-use crate::progress::Progress;
-use crate::record::{self, Label, Record, Turn};
-use crate::scratch::Scratch;
+use crate::record::{self, Label, Record};
+use crate::report::{Idle, Report};
+use crate::run::{Rounds, Run, Said, Series};
 use crate::socket::UnixSocket;
 use crate::stats::Summary;
+use crate::suite::{Offer, Only, Suite};
 use crate::table;
 
 /// The systems of this crate, for the table of the program that runs the benchmark (see
@@ -43,98 +37,11 @@ pub const SYSTEMS: [Entry; 6] = [
     Entry::of::<UnixSocket>(),
 ];
 
-/// Which peers take part.
-pub type Peers = peers::Peers<Contender>;
-
-/// What to measure.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The program that answers to `bench-child` for `upcall`, the limits and `unix-socket`:
-    /// normally this one.
-    pub exe: PathBuf,
-    /// Who else takes part.
-    pub peers: Peers,
-    /// Where the records go as a JSON array; `-` is standard output, which then has no table.
-    pub json: Option<PathBuf>,
-    /// Less time: for trying out, not for numbers.
-    pub quick: bool,
-    /// A part of the suite.
-    pub only: Only,
-}
-
-/// A part of the suite. An empty list stands for everything.
+/// The suite.
 #[derive(Debug, Clone, Default)]
-pub struct Only {
-    /// Contenders by name (the limits in `parked` are `limit-futex` and so on).
-    pub systems: Vec<String>,
-    /// Cases by name, `null-t32` and the like included.
-    pub cases: Vec<String>,
-    /// Placements.
-    pub placements: Vec<Placement>,
-    /// Modes.
+pub struct Rpc {
+    /// Only these modes. An empty list stands for all.
     pub modes: Vec<Mode>,
-}
-
-impl Only {
-    fn system(&self, name: &str) -> bool {
-        self.systems.is_empty() || self.systems.iter().any(|s| s == name)
-    }
-
-    fn case(&self, name: &str) -> bool {
-        self.cases.is_empty() || self.cases.iter().any(|c| c == name)
-    }
-
-    fn setting(&self, placement: Placement, mode: Mode) -> bool {
-        (self.placements.is_empty() || self.placements.contains(&placement))
-            && (self.modes.is_empty() || self.modes.contains(&mode))
-    }
-
-    /// # Errors
-    /// A name of a case or a system that is none.
-    fn check(&self) -> Result<(), RunError> {
-        let cases = Measure::all().map(Measure::name).collect();
-        let systems = LIMITS
-            .iter()
-            .chain([&UPCALL])
-            .chain(&PEERS)
-            .map(|contender| contender.name.to_owned())
-            .collect();
-        RunError::unless_known("case", &self.cases, cases)?;
-        RunError::unless_known("system", &self.systems, systems)
-    }
-
-    fn is_all(&self) -> bool {
-        self.systems.is_empty()
-            && self.cases.is_empty()
-            && self.placements.is_empty()
-            && self.modes.is_empty()
-    }
-}
-
-/// What was found.
-#[derive(Debug, Clone, Default)]
-pub struct Report {
-    /// One record for each case, contender and setting.
-    pub records: Vec<Record>,
-    /// What servers cost while nobody calls.
-    pub idle: Vec<Idle>,
-    /// What a reader of the numbers should know: moved processors, absent settings.
-    pub notes: Vec<String>,
-    /// What could not be measured, and why.
-    pub failures: Vec<String>,
-}
-
-/// A bound server at rest.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Idle {
-    /// Who.
-    pub system: &'static str,
-    /// How its server waits.
-    pub mode: Mode,
-    /// CPU time of the server, nanoseconds per second.
-    pub cpu_ns_per_s: f64,
-    /// Memory of server and client, KiB (proportional set size).
-    pub memory_kib: (u64, u64),
 }
 
 /// Times of a run.
@@ -153,9 +60,9 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(options: &Options, peers: usize) -> Plan {
+    fn of(quick: bool, peers: usize) -> Plan {
         let ms = Duration::from_millis;
-        if options.quick {
+        if quick {
             let total = ms(10_000) + ms(6_000) * peers as u32;
             Plan {
                 total,
@@ -218,150 +125,107 @@ impl Measure {
     }
 }
 
-enum Found {
-    Latency(Summary),
-    Throughput(Throughput),
-    Binds(Binds),
+/// What contenders are compared in.
+#[derive(Clone, Copy)]
+struct Group {
+    placement: Placement,
+    mode: Mode,
+    measure: Measure,
 }
 
-/// Runs the suite, shows progress on standard error, prints a table on standard output and writes
-/// the records where `options` say. Takes at most about a minute without peers, and half a minute
-/// more for each peer; busies two processors meanwhile. Leaves no process and no file behind.
-///
-/// # Errors
-/// [`RunError`]. A contender that fails is in the report's `failures` and does not stop the others.
-pub fn run(options: &Options) -> Result<Report, RunError> {
-    options.only.check()?;
-    let cpus = Cpus::allowed().map_err(RunError::System)?;
-    let wanted = |c: &Contender| options.only.system(c.name);
-    let peers = options.peers.meant();
-    let mut contenders: Vec<Contender> =
-        LIMITS.into_iter().chain([UPCALL]).chain(peers.iter().copied()).filter(wanted).collect();
-    let programs = Programs::of(&mut contenders, &options.exe)?;
-    let mut groups = Vec::new();
-    for (placement, mode) in SETTINGS {
-        if !options.only.setting(placement, mode) {
-            continue;
+/// Takes at most about a minute without peers, and half a minute more for each peer. Keeps two
+/// processors busy.
+impl Suite for Rpc {
+    const NAME: &'static str = "rpc";
+    const OFFERS: &'static [Offer] = &[
+        Offer::System("Only this system; may be repeated"),
+        Offer::Case("Only this case, for example `null` or `null-t32`; may be repeated"),
+        Offer::Placement("Only this placement: `two-cores`, `one-core` or `unpinned`"),
+    ];
+    const SAYS_BUSY: bool = false;
+    type Peer = Contender;
+
+    fn cases(&self) -> Vec<String> {
+        Measure::all().map(Measure::name).collect()
+    }
+
+    fn systems(&self) -> Vec<String> {
+        let all = LIMITS.iter().chain([&UPCALL]).chain(&PEERS);
+        all.map(|contender| contender.name.to_owned()).collect()
+    }
+
+    fn measure(&self, peers: Vec<Contender>, run: &mut Run<'_>) -> Result<(), RunError> {
+        let plan = Plan::of(run.quick, peers.len());
+        let all = LIMITS.into_iter().chain([UPCALL]).chain(peers);
+        let mut contenders: Vec<Contender> =
+            all.filter(|contender| run.only.system(contender.name)).collect();
+        let programs = contender::programs(&mut contenders, run.exe)?;
+        programs.say(&mut run.report);
+        let wanted = SETTINGS.into_iter().filter(|(placement, mode)| {
+            run.only.placement(*placement) && (self.modes.is_empty() || self.modes.contains(mode))
+        });
+        let groups = wanted.flat_map(|(placement, mode)| {
+            let of_setting = Measure::all().filter(move |m| m.is_for(placement, mode));
+            of_setting.map(move |measure| Group { placement, mode, measure })
+        });
+        let groups: Vec<Group> =
+            groups.filter(|group| run.only.case(&group.measure.name())).collect();
+        let with_idle = run.only.is_all() && self.modes.is_empty();
+        Runner { contenders, programs, plan, hurried: 0 }.suite(&groups, with_idle, run)?;
+        if run.report.records.is_empty() && run.report.failures.is_empty() {
+            return Err(RunError::Nothing);
         }
-        groups.extend(
-            Measure::all()
-                .filter(|m| m.is_for(placement, mode) && options.only.case(&m.name()))
-                .map(|m| (placement, mode, m)),
-        );
+        record::name_best_limits(&mut run.report.records);
+        Ok(())
     }
 
-    let interrupted = Interrupted::watch().map_err(RunError::System)?;
-    let scratch = Scratch::make()?;
-    let plan = Plan::of(options, peers.len());
-    let mut runner = Runner {
-        cpus,
-        allowed: place::allowed().map_err(RunError::System)?,
-        contenders,
-        programs: &programs,
-        scratch: &scratch,
-        interrupted: &interrupted.flag,
-        plan: &plan,
-        report: Report {
-            notes: programs.notes.clone(),
-            failures: programs.failures.clone(),
-            ..Report::default()
-        },
-        line_ns: f64::NAN,
-        pairs: 0,
-        hurried: 0,
-        progress: Progress::new(),
-    };
-    runner.suite(&groups, options.only.is_all())?;
-    runner.progress.clear();
-    let mut report = runner.report;
-    if report.records.is_empty() && report.failures.is_empty() {
-        return Err(RunError::Nothing);
+    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
+        table::print(report, &mut out, colour)
     }
-    record::name_best_limits(&mut report.records);
 
-    let json = options.json.as_deref();
-    output::asides(json, &report.notes, &report.failures);
-    output::table(json, |out, colour| table::print(&report, out, colour))?;
-    // A file without a wish for certain cases has the suite's cases, and no others; binds are then
-    // in the table only.
-    let wished = |record: &Record| {
-        !BINDS.contains(&&*record.case) || options.only.cases.contains(&record.case.to_string())
-    };
-    let records: Vec<Record> =
-        report.records.iter().filter(|record| wished(record)).cloned().collect();
-    output::records(json, &records)?;
-    Ok(report)
+    /// A file without a wish for certain cases has the suite's cases, and no others; binds are then
+    /// in the table only.
+    fn is_filed(record: &Record, only: &Only) -> bool {
+        !BINDS.contains(&&*record.case) || only.cases.contains(&record.case)
+    }
 }
 
-/// A run under way.
-struct Runner<'a> {
-    cpus: Cpus,
-    /// All processors that this process may run on.
-    allowed: Vec<usize>,
+/// Who is measured, for how long, and with which programs.
+struct Runner {
     contenders: Vec<Contender>,
-    programs: &'a Programs,
-    scratch: &'a Scratch,
-    interrupted: &'a AtomicBool,
-    plan: &'a Plan,
-    report: Report,
-    /// The latest probe.
-    line_ns: f64,
-    pairs: u32,
+    programs: Programs<Program>,
+    plan: Plan,
     /// Groups that had time for one round only.
     hurried: usize,
-    progress: Progress,
 }
 
-impl<'a> Runner<'a> {
+impl Runner {
     fn suite(
-        &mut self,
-        groups: &[(Placement, Mode, Measure)],
+        mut self,
+        groups: &[Group],
         with_idle: bool,
+        run: &mut Run<'_>,
     ) -> Result<(), RunError> {
         let begun = Instant::now();
-        let weight = |(_, mode, measure): &(Placement, Mode, Measure)| {
-            let running = |binds: bool| {
-                self.contenders.iter().filter(|c| c.runs(*mode) && (c.binds || !binds)).count()
-                    as f64
-            };
-            match measure {
-                // What everything else is told in, and the shortest: its ratios need the most
-                // rounds.
-                Measure::Latency(Case::Null) => 3.0 * running(false),
-                // Most of the time is gaps.
-                Measure::Latency(Case::NullGap(_)) => 1.5 * running(false),
-                Measure::Latency(_) => running(false),
-                Measure::Throughput(_) => 0.5 * running(false),
-                Measure::Bind => running(true),
-            }
-        };
-        let weights: Vec<f64> = groups.iter().map(weight).collect();
+        let weights: Vec<f64> = groups.iter().map(|group| self.weight(group)).collect();
         let whole: f64 = weights.iter().sum();
         let mut left = whole;
-        self.line_ns = line::round_trip_ns(&self.cpus);
         if with_idle {
-            self.idle()?;
+            self.idle(run)?;
         }
-        for (&(placement, mode, measure), weight) in groups.iter().zip(weights) {
-            if placement == Placement::TwoCores && self.cpus.second.is_none() {
-                let note =
-                    "this process may use one processor only: nothing of two-cores was measured";
-                if !self.report.notes.iter().any(|n| n == note) {
-                    self.report.notes.push(note.to_owned());
-                }
+        for (group, weight) in groups.iter().zip(weights) {
+            if !run.has_room(group.placement) {
                 continue;
             }
-            let time = self
-                .plan
-                .total
-                .saturating_sub(begun.elapsed())
-                .mul_f64(weight / left.max(weight).max(1e-9));
-            self.progress.percent = (100.0 * (1.0 - left / whole)) as u32;
+            let time = self.plan.total.saturating_sub(begun.elapsed());
+            let time = time.mul_f64(weight / left.max(weight).max(1e-9));
+            let percent = |left: f64| (100.0 * (1.0 - left / whole)) as u32;
+            let part = percent(left)..percent(left - weight);
             left -= weight;
-            self.group(placement, mode, measure, time)?;
+            self.group(*group, &Rounds { most: self.plan.most_rounds, time, part }, run)?;
         }
         if self.hurried > 0 {
-            self.report.notes.push(format!(
+            run.report.notes.push(format!(
                 "{} of {} cases had time for one round only: their figures are of one turn each, not medians of several",
                 self.hurried,
                 groups.len()
@@ -370,102 +234,58 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// The contenders of one group in turn, round by round, for about `time`.
-    #[expect(clippy::too_many_lines, reason = "one entry for each case")]
-    fn group(
-        &mut self,
-        placement: Placement,
-        mode: Mode,
-        measure: Measure,
-        time: Duration,
-    ) -> Result<(), RunError> {
-        let case = measure.name();
-        let mut contenders = self.in_group(placement, mode, measure);
-        let mut latency: Vec<Vec<Turn<Summary>>> = vec![Vec::new(); contenders.len()];
-        let mut throughput: Vec<Vec<Turn<Throughput>>> = vec![Vec::new(); contenders.len()];
-        let mut binds: Vec<[Vec<Turn<Summary>>; 2]> = vec![Default::default(); contenders.len()];
-        let mut probes: Vec<Vec<(f64, f64)>> = vec![Vec::new(); contenders.len()];
-        let begun = Instant::now();
-        let mut rounds = 0;
-        while rounds < self.plan.most_rounds {
-            for (at, place) in contenders.iter_mut().enumerate() {
-                let Some(contender) = *place else { continue };
-                self.progress.say(
-                    &format!("{placement}, {mode}: {case}"),
-                    &format!("round {} {}", rounds + 1, contender.name),
-                );
-                let before = self.line_ns;
-                let found = self.turn(&contender, placement, mode, measure);
-                self.line_ns = line::round_trip_ns(&self.cpus);
-                let lines = (before, self.line_ns);
-                if let Ok(Some(_)) = found {
-                    probes[at].push(lines);
-                }
-                match found {
-                    Ok(Some(Found::Latency(found))) => latency[at].push(Turn { found, lines }),
-                    Ok(Some(Found::Throughput(found))) => {
-                        throughput[at].push(Turn { found, lines })
-                    }
-                    Ok(Some(Found::Binds(Binds { first, further }))) => {
-                        for (turns, found) in binds[at].iter_mut().zip([first, further]) {
-                            turns.push(Turn { found, lines });
-                        }
-                    }
-                    Ok(None) => *place = None,
-                    Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
-                    Err(error) => {
-                        self.report.failures.push(format!("{case}: {error}"));
-                        *place = None;
-                    }
-                }
-            }
-            rounds += 1;
-            let spent = begun.elapsed();
-            if spent + spent / rounds as u32 > time {
-                break;
-            }
+    /// The share of a group in the time.
+    fn weight(&self, group: &Group) -> f64 {
+        let runs =
+            |c: &&Contender| c.runs(group.mode) && (c.binds || group.measure != Measure::Bind);
+        let running = self.contenders.iter().filter(runs).count() as f64;
+        match group.measure {
+            // What everything else is compared with, and the shortest: its ratios need the most
+            // rounds.
+            Measure::Latency(Case::Null) => 3.0 * running,
+            // Most of the time is gaps.
+            Measure::Latency(Case::NullGap(_)) => 1.5 * running,
+            Measure::Throughput(_) => 0.5 * running,
+            Measure::Latency(_) | Measure::Bind => running,
         }
-        self.hurried += usize::from(rounds == 1);
-        let like = if placement == Placement::TwoCores {
-            self.like(placement, mode, &case, &probes)
-        } else {
-            Like::all()
+    }
+
+    /// The contenders of one group in turn, round by round.
+    fn group(&mut self, group: Group, rounds: &Rounds, run: &mut Run<'_>) -> Result<(), RunError> {
+        let Group { placement, mode, measure } = group;
+        let case = measure.name();
+        let mut series: Vec<Series<Contender, Vec<Found>>> =
+            self.in_group(group, &run.report.records).into_iter().map(Series::of).collect();
+        let say = |round, contender: &Contender| Said {
+            what: format!("{placement}, {mode}: {case}"),
+            detail: format!("round {round} {}", contender.name),
+            fault: case.clone(),
         };
-        latency.iter_mut().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
-        throughput.iter_mut().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
-        binds.iter_mut().flatten().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
-        let named = |case, system| Label { suite: "rpc", case, system, placement, mode };
-        let label = |system| named(&case, system);
-        let names = self.in_group(placement, mode, measure);
-        for (at, contender) in names.into_iter().flatten().enumerate() {
-            if !latency[at].is_empty() {
-                self.report.records.push(label(contender.name).latency(&latency[at]));
-            }
-            if let (Measure::Throughput(callers), false) = (measure, throughput[at].is_empty()) {
-                self.report
-                    .records
-                    .push(label(contender.name).throughput(callers, &throughput[at]));
-            }
-            for (case, turns) in
-                BINDS.into_iter().zip(&binds[at]).filter(|(_, turns)| !turns.is_empty())
-            {
-                self.report.records.push(named(case, contender.name).latency(turns));
-            }
+        let turn = |run: &mut Run<'_>, contender: &mut Contender| self.turn(contender, group, run);
+        let done = run.rounds(rounds, &mut series, say, turn)?;
+        self.hurried += usize::from(done == 1 && series.iter().any(|one| !one.turns.is_empty()));
+        if placement == Placement::TwoCores {
+            run.leave_like(&format!("{placement}, {mode}, {case}"), &mut series);
+        }
+        let callers = if let Measure::Throughput(callers) = measure { callers } else { 1 };
+        let cases = if measure == Measure::Bind { &BINDS[..] } else { &[&*case] };
+        for Series { of: Contender { name: system, .. }, turns, .. } in &series {
+            run.report.records.extend(cases.iter().enumerate().filter_map(|(at, case)| {
+                let label = Label { suite: Rpc::NAME, case, system, placement, mode };
+                label.found(callers, turns, |found| Some(found[at]))
+            }));
         }
         Ok(())
     }
 
-    /// Who takes part in a group. The bare hand-offs all run `null`; later only the best of them
-    /// does.
+    /// The contenders of a group. The bare hand-offs all run `null`; later only the best of them
+    /// does, by these records.
     fn in_group(
         &self,
-        placement: Placement,
-        mode: Mode,
-        measure: Measure,
-    ) -> Vec<Option<Contender>> {
-        let best = self
-            .report
-            .records
+        Group { placement, mode, measure }: Group,
+        records: &[Record],
+    ) -> Vec<Contender> {
+        let best = records
             .iter()
             .filter(|r| (r.placement, r.mode, r.case.as_str()) == (placement, mode, "null"))
             .filter(|r| r.system.starts_with("limit-"))
@@ -482,141 +302,98 @@ impl<'a> Runner<'a> {
                 && best.is_some_and(|best| best.system != c.name);
             c.runs(mode) && several <= c.outstanding && !beaten
         };
-        self.contenders.iter().filter(runs).copied().map(Some).collect()
+        self.contenders.iter().filter(runs).copied().collect()
     }
 
     fn turn(
-        &mut self,
+        &self,
         contender: &Contender,
-        placement: Placement,
-        mode: Mode,
-        measure: Measure,
-    ) -> Result<Option<Found>, ChildError> {
-        let mut pair = self.pair(contender, placement, mode)?;
+        Group { placement, mode, measure }: Group,
+        run: &mut Run<'_>,
+    ) -> Result<Option<Vec<Found>>, ChildError> {
+        let mut pair = self.pair(contender, placement, mode, run)?;
         let found = match measure {
-            Measure::Latency(case) => {
-                // The first calls bind, fault pages in and so on; the second few warm up and say
-                // how long a call is.
-                let most = self.plan.most();
-                if let Some(gap) = case.gap() {
-                    pair.latency(Case::Null, 4, most)?;
-                    let count = gaps_in(self.plan.gaps, gap);
-                    pair.latency(case, 4, most)?;
-                    let found = pair.latency(case, count, 4 * self.plan.gaps + most)?;
-                    pair.end()?;
-                    return Ok(Some(Found::Latency(found)));
+            Measure::Latency(case) => Some(vec![Found::Times(self.latency(case, &mut pair)?)]),
+            Measure::Throughput(callers) => match pair.throughput(callers, self.plan.warm_up)? {
+                None => None,
+                Some(_) => {
+                    pair.throughput(callers, self.plan.turn)?.map(|found| vec![Found::Rate(found)])
                 }
-                let first = pair.latency(case, 4, most)?.mean_ns;
-                let warm =
-                    pair.latency(case, calls_in(self.plan.warm_up, first, 4, 2_000), most)?.mean_ns;
-                Found::Latency(pair.latency(
-                    case,
-                    calls_in(self.plan.turn, warm, 50, 300_000),
-                    most,
-                )?)
-            }
-            Measure::Throughput(callers) => {
-                let warm = pair.throughput(callers, self.plan.warm_up)?;
-                match warm {
-                    None => return pair.end().map(|()| None),
-                    Some(_) => match pair.throughput(callers, self.plan.turn)? {
-                        None => return pair.end().map(|()| None),
-                        Some(found) => Found::Throughput(found),
-                    },
-                }
-            }
-            Measure::Bind => match pair.bind(self.plan.binds / 10)?.is_some() {
-                // The first few warm up, as above.
-                true => match pair.bind(self.plan.binds)? {
-                    Some(found) => Found::Binds(found),
-                    None => return pair.end().map(|()| None),
-                },
-                false => return pair.end().map(|()| None),
+            },
+            // The first few warm up.
+            Measure::Bind => match pair.bind(self.plan.binds / 10)? {
+                None => None,
+                Some(_) => pair.bind(self.plan.binds)?.map(|Binds { first, further }| {
+                    vec![Found::Times(first), Found::Times(further)]
+                }),
             },
         };
         pair.end()?;
-        Ok(Some(found))
+        Ok(found)
+    }
+
+    /// The first calls bind, fault pages in and so on; the second few warm up and say how long a
+    /// call is.
+    fn latency(&self, case: Case, pair: &mut Pair<'_>) -> Result<Summary, ChildError> {
+        let most = self.plan.most();
+        if let Some(gap) = case.gap() {
+            pair.latency(Case::Null, 4, most)?;
+            let count = gaps_in(self.plan.gaps, gap);
+            pair.latency(case, 4, most)?;
+            return pair.latency(case, count, 4 * self.plan.gaps + most);
+        }
+        let first = pair.latency(case, 4, most)?.mean_ns;
+        let warm = pair.latency(case, calls_in(self.plan.warm_up, first, 4, 2_000), most)?.mean_ns;
+        pair.latency(case, calls_in(self.plan.turn, warm, 50, 300_000), most)
     }
 
     /// What each server costs while a client is bound and nobody calls.
-    fn idle(&mut self) -> Result<(), RunError> {
-        let contenders: Vec<_> =
-            self.contenders.iter().filter(|c| !c.name.starts_with("limit")).copied().collect();
-        for contender in contenders {
-            for mode in [Mode::Polling, Mode::Parked] {
-                if !contender.runs(mode) {
-                    continue;
-                }
-                self.progress.say("idle", contender.name);
-                match self.rest(&contender, mode) {
-                    Ok(idle) => self.report.idle.push(idle),
-                    Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
-                    Err(error) => self.report.failures.push(format!("idle: {error}")),
-                }
+    fn idle(&self, run: &mut Run<'_>) -> Result<(), RunError> {
+        for contender in self.contenders.iter().filter(|c| !c.name.starts_with("limit")) {
+            for mode in [Mode::Polling, Mode::Parked].into_iter().filter(|&m| contender.runs(m)) {
+                run.progress.say("idle", contender.name);
+                let found = self.rest(contender, mode, run);
+                let idle = run.unless_failed("idle", found)?;
+                run.report.idle.extend(idle);
             }
         }
         Ok(())
     }
 
-    fn rest(&mut self, contender: &Contender, mode: Mode) -> Result<Idle, ChildError> {
+    fn rest(
+        &self,
+        contender: &Contender,
+        mode: Mode,
+        run: &mut Run<'_>,
+    ) -> Result<Idle, ChildError> {
         let placement =
-            if self.cpus.second.is_some() { Placement::TwoCores } else { Placement::OneCore };
-        let mut pair = self.pair(contender, placement, mode)?;
+            if run.cpus.second.is_some() { Placement::TwoCores } else { Placement::OneCore };
+        let mut pair = self.pair(contender, placement, mode, run)?;
         pair.latency(Case::Null, 100, self.plan.most())?;
-        let memory_kib = pair.memory_kib()?;
+        let memory_kib = pair.memory_kib()?.into();
         std::thread::sleep(self.plan.idle / 4); // time to go to rest
         let cpu_ns_per_s = pair.idle_ns_per_s(self.plan.idle)?;
         pair.end()?;
         Ok(Idle { system: contender.name, mode, cpu_ns_per_s, memory_kib })
     }
 
-    fn pair(
-        &mut self,
+    fn pair<'a>(
+        &self,
         contender: &Contender,
         placement: Placement,
         mode: Mode,
+        run: &mut Run<'a>,
     ) -> Result<Pair<'a>, ChildError> {
-        self.pairs += 1;
-        let [server, client] = contender.processors(placement, &self.allowed);
+        let [server, client] = contender.processors(placement, &run.allowed);
         let spec = Spec {
             exe: self.programs.path(contender.program),
             system: contender.name,
             placement,
             mode,
             cpus: (&server, &client),
-            dir: self.scratch.dir.join(self.pairs.to_string()),
+            dir: run.folder(),
         };
-        Pair::start(&spec, self.interrupted)
-    }
-
-    /// Which turns of a case count, if the host moved the processors meanwhile; says so in the
-    /// report.
-    fn like(
-        &mut self,
-        placement: Placement,
-        mode: Mode,
-        case: &str,
-        probes: &[Vec<(f64, f64)>],
-    ) -> Like {
-        let like = Like::of(probes);
-        let turns = || probes.iter().flatten();
-        let (all, counted) = (turns().count(), turns().filter(|turn| like.has(**turn)).count());
-        let span = |probes: &mut dyn Iterator<Item = &(f64, f64)>| {
-            let (least, most) = Like::span(probes);
-            format!("{least:.0} to {most:.0} ns")
-        };
-        let found = span(&mut turns());
-        if counted < all {
-            let kept = span(&mut turns().filter(|turn| like.has(**turn)));
-            self.report.notes.push(format!(
-                "{placement}, {mode}, {case}: the line took {found}; only the {counted} of {all} turns beside {kept} count"
-            ));
-        } else if like.moved() {
-            self.report
-                .notes
-                .push(format!("{placement}, {mode}, {case}: the line took {found}, and not like turns are compared"));
-        }
-        like
+        Pair::start(&spec, run.interrupted)
     }
 }
 
@@ -647,33 +424,5 @@ mod tests {
         assert_eq!(calls_in(ms(50), 250.0, 50, 300_000), 100_000);
         assert_eq!(calls_in(ms(50), 5e6, 50, 300_000), 50);
         assert_eq!(calls_in(ms(50), 0.0, 50, 300_000), 300_000);
-    }
-
-    #[test]
-    fn a_part_of_the_suite() {
-        let only =
-            Only { cases: vec!["null-t32".into()], modes: vec![Mode::Parked], ..Only::default() };
-        assert!(only.system("anyone") && only.case("null-t32") && !only.case("null"));
-        assert!(
-            only.setting(Placement::OneCore, Mode::Parked)
-                && !only.setting(Placement::OneCore, Mode::Polling)
-        );
-        assert!(!only.is_all() && Only::default().is_all());
-        assert!(only.check().is_ok() && Only::default().check().is_ok());
-    }
-
-    #[test]
-    fn names_that_are_none_are_told_with_those_that_are() {
-        let told = |only: Only| only.check().unwrap_err().to_string();
-        let case = told(Only { cases: vec!["null".into(), "nul".into()], ..Only::default() });
-        assert!(
-            case.contains("no case `nul`") && case.contains("null-t32") && case.contains("in-1m"),
-            "{case}"
-        );
-        let system = told(Only { systems: vec!["corba".into()], ..Only::default() });
-        assert!(
-            system.contains("no system `corba`") && system.contains("upcall, unix-socket"),
-            "{system}"
-        );
     }
 }

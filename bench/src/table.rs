@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::case::{BINDS, Case, SETTINGS, THREADS};
 use crate::record::Record;
-use crate::rpc::Report;
+use crate::report::Report;
 
 pub(crate) const BOLD: &str = "\x1b[1m";
 pub(crate) const DIM: &str = "\x1b[2m";
@@ -167,8 +167,8 @@ fn idle(report: &Report, out: &mut impl Write, paint: &Paint) -> io::Result<()> 
     writeln!(out, "{}", paint.text(DIM, &heads))?;
     for idle in &report.idle {
         let cpu = format!("{:.1}", idle.cpu_ns_per_s / 1e3);
-        let (server, client) = idle.memory_kib;
-        let row = format!("{:<14}{:<10}{cpu:>16}{server:>16}{client:>16}", idle.system, idle.mode);
+        let memory: String = idle.memory_kib.iter().map(|kib| format!("{kib:>16}")).collect();
+        let row = format!("{:<14}{:<10}{cpu:>16}{memory}", idle.system, idle.mode);
         writeln!(out, "{}", paint.row(idle.system, &row))?;
     }
     writeln!(out)

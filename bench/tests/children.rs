@@ -8,9 +8,11 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use upcall_bench::case::{Mode, Placement};
+use upcall_bench::child;
 use upcall_bench::record::Record;
-use upcall_bench::threads::case::Case;
-use upcall_bench::{child, rpc, threads};
+use upcall_bench::rpc::{self, Rpc};
+use upcall_bench::suite::{self, Only, Options, Peer};
+use upcall_bench::threads::{self, Threads};
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
@@ -54,28 +56,22 @@ fn own_exe() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-fn options(systems: &[&str], cases: &[&str]) -> rpc::Options {
+fn options<P: Peer>(peer: &str, systems: &[&str], cases: &[&str]) -> Options<P> {
     let text = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-    rpc::Options {
-        exe: own_exe(),
-        peers: "unix-socket".parse().unwrap(),
-        json: None,
+    Options {
+        peers: peer.parse().unwrap(),
         quick: true,
-        only: rpc::Only { systems: text(systems), cases: text(cases), ..rpc::Only::default() },
+        only: Only { systems: text(systems), cases: text(cases), ..Only::default() },
+        ..Options::of(own_exe())
     }
 }
 
-fn thread_options(systems: &[&str], cases: &[&str]) -> threads::Options {
-    let text = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-    threads::Options {
-        exe: own_exe(),
-        peers: "pthread".parse().unwrap(),
-        json: None,
-        quick: true,
-        ready: Case::READY.to_vec(),
-        alive: Case::ALIVE.to_vec(),
-        only: threads::Only { systems: text(systems), cases: text(cases) },
-    }
+fn call_options(systems: &[&str], cases: &[&str]) -> Options<rpc::Contender> {
+    options("unix-socket", systems, cases)
+}
+
+fn thread_options(systems: &[&str], cases: &[&str]) -> Options<threads::Contender> {
+    options("pthread", systems, cases)
 }
 
 fn own_scratch() -> PathBuf {
@@ -87,8 +83,8 @@ fn limits_and_the_socket_are_measured() {
     let cases = ["null", "add", "biginout", "in-64k", "null-t1", "null-t8"];
     let systems =
         ["limit", "limit-futex", "limit-eventfd", "limit-pipe", "limit-socket", "unix-socket"];
-    let options = rpc::Options { json: Some(json.clone()), ..options(&systems, &cases) };
-    let report = rpc::run(&options).unwrap();
+    let options = Options { json: Some(json.clone()), ..call_options(&systems, &cases) };
+    let report = suite::run(&Rpc::default(), &options).unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);
 
     let written: Vec<Record> = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
@@ -137,10 +133,10 @@ fn limits_and_the_socket_are_measured() {
 }
 
 fn a_child_that_fails_is_reported() {
-    let mut options = options(&["upcall", "limit"], &["null"]);
-    options.only.modes = vec![Mode::Polling];
+    let mut options = call_options(&["upcall", "limit"], &["null"]);
+    let suite = Rpc { modes: vec![Mode::Polling] };
     options.only.placements = vec![Placement::OneCore];
-    let report = rpc::run(&options).unwrap();
+    let report = suite::run(&suite, &options).unwrap();
     assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
     let failure = &report.failures[0];
     assert!(
@@ -152,7 +148,7 @@ fn a_child_that_fails_is_reported() {
     );
 
     options.exe = PathBuf::from("/nowhere/upcall");
-    let report = rpc::run(&options).unwrap();
+    let report = suite::run(&suite, &options).unwrap();
     assert!(report.failures.iter().all(|failure| failure.contains("cannot start /nowhere/upcall")));
     assert!(!own_scratch().exists());
 }
@@ -187,7 +183,7 @@ fn remains_of_a_killed_run_are_removed() {
     let shared = Path::new("/dev/shm").join(format!("upcall-bench-{}-1-x", gone.id()));
     fs::create_dir_all(remains.join("1")).unwrap();
     fs::write(&shared, "x").unwrap();
-    rpc::run(&rpc::Options { exe: own_exe(), ..options(&["limit"], &["null"]) }).unwrap();
+    suite::run(&Rpc::default(), &call_options(&["limit"], &["null"])).unwrap();
     assert!(!remains.exists() && !shared.exists());
 }
 
@@ -195,11 +191,9 @@ fn kernel_threads_are_measured() {
     let json = std::env::temp_dir().join(format!("upcall-bench-test-{}.json", std::process::id()));
     let cases =
         ["procedure-call", "fork", "fork-join", "yield", "lock-unlock", "ping-pong", "alive-10"];
-    let options = threads::Options {
-        json: Some(json.clone()),
-        ..thread_options(&["limit", "pthread"], &cases)
-    };
-    let report = threads::run(&options).unwrap();
+    let options =
+        Options { json: Some(json.clone()), ..thread_options(&["limit", "pthread"], &cases) };
+    let report = suite::run(&Threads::default(), &options).unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     let written: Vec<Record> = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     fs::remove_file(&json).unwrap();
@@ -234,7 +228,9 @@ fn kernel_threads_are_measured() {
 
 fn threads_that_cannot_be_had_are_told() {
     // More than any machine of today permits, and a system that this program is not.
-    let report = threads::run(&thread_options(&["upcall", "pthread"], &["alive-1m"])).unwrap();
+    let report =
+        suite::run(&Threads::default(), &thread_options(&["upcall", "pthread"], &["alive-1m"]))
+            .unwrap();
     assert!(report.records.is_empty(), "{:?}", report.records);
     assert!(
         report.notes.iter().any(|note| note.contains("alive-1m") && note.contains("not")),
@@ -248,9 +244,8 @@ fn threads_that_cannot_be_had_are_told() {
         report.failures
     );
 
-    let options =
-        threads::Options { exe: "/nowhere/upcall".into(), ..thread_options(&[], &["yield"]) };
-    let report = threads::run(&options).unwrap();
+    let options = Options { exe: "/nowhere/upcall".into(), ..thread_options(&[], &["yield"]) };
+    let report = suite::run(&Threads::default(), &options).unwrap();
     assert!(
         report.failures.iter().all(|failure| failure.contains("cannot start /nowhere/upcall")),
         "{:?}",

@@ -14,6 +14,7 @@ mod pvm;
 mod rpc;
 mod suites;
 mod threads;
+mod told;
 mod urpc;
 
 use clap::Parser;
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 )]
 struct Args {
     #[command(subcommand)]
-    suite: suites::Suite,
+    suite: suites::Command,
 }
 
 const ERROR: anstyle::Style = anstyle::AnsiColor::Red.on_default().bold();

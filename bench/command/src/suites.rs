@@ -1,23 +1,38 @@
 //! The suites and their options.
 
 use crate::plot;
-use std::path::{Path, PathBuf};
+use crate::told::Told;
+use std::error::Error;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use upcall_bench::case::{Mode, Placement};
-use upcall_bench::record::Record;
+use upcall_bench::cache::Cache;
+use upcall_bench::case::Mode;
+use upcall_bench::homed::Homed;
+use upcall_bench::lrpc::Lrpc;
+use upcall_bench::messages::Messages;
+use upcall_bench::pvm::Pvm;
+use upcall_bench::rpc::Rpc;
+use upcall_bench::threads::Threads;
 use upcall_bench::threads::case::Case;
+use upcall_bench::urpc::Urpc;
 use upcall_bench::urpc::config::Config;
 
 /// The benchmark suites.
 #[derive(clap::Subcommand)]
-pub enum Suite {
+pub enum Command {
     /// Calls between two processes: the four LRPC tests and large arguments, on one processor and
     /// on two, polled and parked.
     #[command(
         after_help = "Examples:\n  upcall-bench rpc --peers none\n  upcall-bench rpc --peers iceoryx2,grpc --json rpc.json\n  \
         upcall-bench rpc --peers none --case null --case null-t32 --placement two-cores\n  upcall-bench rpc --peers none --case bind"
     )]
-    Rpc(RpcArgs),
+    Rpc {
+        #[command(flatten)]
+        told: Told<Rpc>,
+        /// Only this mode: `polling` or `parked`.
+        #[arg(long = "mode", value_name = "NAME")]
+        modes: Vec<Mode>,
+    },
     /// User-level threads on one processor: the operations of URPC's Table I, and what becomes of
     /// them with up to 1 000 000 threads at once.
     ///
@@ -29,7 +44,16 @@ pub enum Suite {
         upcall-bench threads --peers all --case fork-join --case yield\n  upcall-bench threads --peers all --plot figures\n  \
         upcall-bench threads --peers pthread --quick --alive 500,5000 --case alive-500 --case alive-5k"
     )]
-    Threads(ThreadsArgs),
+    Threads {
+        #[command(flatten)]
+        told: Told<Threads>,
+        /// Numbers of threads that yield in turn, with commas between; each is a case `yield-N`.
+        #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = Case::READY, value_parser = clap::value_parser!(u64).range(1..))]
+        ready: Vec<u64>,
+        /// Numbers of threads alive at once, with commas between; each is a case `alive-N`.
+        #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = Case::ALIVE, value_parser = clap::value_parser!(u64).range(1..))]
+        alive: Vec<u64>,
+    },
     /// The experiments of URPC: the null call by 1 to 16 threads at once (Figures 3 and 4), and the
     /// parts of a call (Table II).
     ///
@@ -40,14 +64,21 @@ pub enum Suite {
         after_help = "Examples:\n  upcall-bench urpc\n  upcall-bench urpc --json urpc.json --plot figures\n  upcall-bench urpc --config 1,1 --case null-t1 --case null-t2\n  \
         upcall-bench urpc --case send-client --case send-server --quick"
     )]
-    Urpc(UrpcArgs),
+    Urpc {
+        #[command(flatten)]
+        told: Told<Urpc>,
+        /// Only calls with so many processors for client and server, for example `1,0`; may be
+        /// repeated.
+        #[arg(long = "config", value_name = "C,S")]
+        configs: Vec<Config>,
+    },
     /// The experiments of LRPC: its four calls on one processor and on two (Table IV), the null
     /// call beside the least that the machine permits (Table V), and null calls by several
     /// processors at once (Figure 2).
     #[command(
         after_help = "Examples:\n  upcall-bench lrpc --peers none\n  upcall-bench lrpc --json lrpc.json --plot figures\n  upcall-bench lrpc --peers ipc-channel,grpc,grpc-c++ --quick"
     )]
-    Lrpc(LrpcArgs),
+    Lrpc(Told<Lrpc>),
     /// Messages between two processes (UDM's Table 4): what one costs its sender and its receiver,
     /// how long it is on its way, and how many go over in a second.
     ///
@@ -71,7 +102,14 @@ pub enum Suite {
         upcall-bench messages --peers none --case section --case buffered --case divert\n  \
         upcall-bench messages --peers none --case buffered --case synth-10 --case synth-100 --case synth-1000 --case synth-simulated --case tpuz --case tpuz-simulated --plot docs/figures\n  upcall-bench messages --peers none --case exactly-once --messages 1000000000"
     )]
-    Messages(MessagesArgs),
+    Messages {
+        #[command(flatten)]
+        told: Told<Messages>,
+        /// Messages of the case `exactly-once`: 10 million where nothing is said, and 100 000 with
+        /// --quick.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        messages: Option<u64>,
+    },
     /// Operations on objects with a home, by every way (Psyche, section 5): Table 1 and Figures 3
     /// to 5, throughput of several processes, what the home loses, and from how many lines on an
     /// invocation is worth it.
@@ -83,7 +121,7 @@ pub enum Suite {
     #[command(
         after_help = "Examples:\n  upcall-bench homed --quick\n  upcall-bench homed --json homed.json --plot docs/figures\n  upcall-bench homed --case find-last-10 --case break-even"
     )]
-    Homed(HomedArgs),
+    Homed(Told<Homed>),
     /// A table of a million entries that processes share (docs/cache.md): get and put of 100 bytes,
     /// by ours in all ways, by Redis and by Memcached over a Unix socket.
     ///
@@ -96,7 +134,13 @@ pub enum Suite {
         after_help = "Examples:\n  upcall-bench cache\n  upcall-bench cache --quick --peers none\n  upcall-bench cache --peers redis --case get --json cache.json\n  \
         upcall-bench cache --entries 10000 --placement two-cores"
     )]
-    Cache(CacheArgs),
+    Cache {
+        #[command(flatten)]
+        told: Told<Cache>,
+        /// Entries of the table: a million where nothing is said, and 100 000 with --quick.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        entries: Option<u32>,
+    },
     /// PVM programs as user-level processes (UPVM, section 4): switches, messages, a ring and
     /// Laplace's equation by 1 to 1000 tasks, beside Debian's PVM, Open MPI and MPICH.
     ///
@@ -113,339 +157,39 @@ pub enum Suite {
         after_help = "Examples:\n  upcall-bench pvm --peers none\n  upcall-bench pvm --json pvm.json --plot docs/figures\n  upcall-bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
         upcall-bench pvm --peers none --system upcall --case switch-16 --quick"
     )]
-    Pvm(PvmArgs),
+    Pvm(Told<Pvm>),
 }
 
-/// What every suite is told.
-#[derive(clap::Args)]
-struct Common {
-    /// Write the records to this file as a JSON array; `-` writes them to standard output, without
-    /// a table.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write the records to this file as a Markdown table, with the machine; `-` is standard
-    /// output.
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
-    /// Take less time: for trying out, not for numbers.
-    #[arg(long)]
-    quick: bool,
-}
-
-/// Writes the records as a Markdown table, if that is wanted.
-fn write_markdown(
-    markdown: Option<&Path>,
-    records: &[Record],
-) -> Result<(), Box<dyn std::error::Error>> {
-    let Some(path) = markdown else { return Ok(()) };
-    let written = upcall_bench::markdown::write(records, path);
-    written.map_err(|error| format!("{}: {error}", path.display()).into())
-}
-
-#[derive(clap::Args)]
-pub struct RpcArgs {
-    /// Who else is measured: `none`, `all`, or names with commas between.
-    #[arg(long, default_value = "all")]
-    peers: upcall_bench::rpc::Peers,
-    #[command(flatten)]
-    common: Common,
-    /// Only this system; may be repeated.
-    #[arg(long = "system", value_name = "NAME")]
-    systems: Vec<String>,
-    /// Only this case, for example `null` or `null-t32`; may be repeated.
-    #[arg(long = "case", value_name = "NAME")]
-    cases: Vec<String>,
-    /// Only this placement: `two-cores`, `one-core` or `unpinned`.
-    #[arg(long = "placement", value_name = "NAME")]
-    placements: Vec<Placement>,
-    /// Only this mode: `polling` or `parked`.
-    #[arg(long = "mode", value_name = "NAME")]
-    modes: Vec<Mode>,
-}
-
-#[derive(clap::Args)]
-pub struct ThreadsArgs {
-    /// Who else is measured: `none`, `all`, or names with commas between.
-    #[arg(long, default_value = "all")]
-    peers: upcall_bench::threads::Peers,
-    #[command(flatten)]
-    common: Common,
-    /// Only this system; may be repeated.
-    #[arg(long = "system", value_name = "NAME")]
-    systems: Vec<String>,
-    /// Only this case, for example `yield` or `alive-1m`; may be repeated.
-    #[arg(long = "case", value_name = "NAME")]
-    cases: Vec<String>,
-    /// Numbers of threads that yield in turn, with commas between; each is a case `yield-N`.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = Case::READY, value_parser = clap::value_parser!(u64).range(1..))]
-    ready: Vec<u64>,
-    /// Numbers of threads alive at once, with commas between; each is a case `alive-N`.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = Case::ALIVE, value_parser = clap::value_parser!(u64).range(1..))]
-    alive: Vec<u64>,
-    /// Draw the operations, and growth with the number of threads, into this folder, as SVG files.
-    #[arg(long, value_name = "DIR")]
-    plot: Option<PathBuf>,
-}
-
-#[derive(clap::Args)]
-pub struct UrpcArgs {
-    #[command(flatten)]
-    common: Common,
-    /// Only this case, for example `null-t2` or `dispatch-server`; may be repeated.
-    #[arg(long = "case", value_name = "NAME")]
-    cases: Vec<String>,
-    /// Only calls with so many processors for client and server, for example `1,0`; may be
-    /// repeated.
-    #[arg(long = "config", value_name = "C,S")]
-    configs: Vec<Config>,
-    /// Draw latency and throughput by the number of threads into this folder, as SVG files.
-    #[arg(long, value_name = "DIR")]
-    plot: Option<PathBuf>,
-}
-
-#[derive(clap::Args)]
-pub struct LrpcArgs {
-    /// Who else is measured: `none`, `all`, or names with commas between.
-    #[arg(long, default_value = "all")]
-    peers: upcall_bench::lrpc::Peers,
-    #[command(flatten)]
-    common: Common,
-    /// Draw the four calls, and throughput by processors, into this folder, as SVG files.
-    #[arg(long, value_name = "DIR")]
-    plot: Option<PathBuf>,
-}
-
-#[derive(clap::Args)]
-pub struct MessagesArgs {
-    /// Who else is measured: `none`, `all`, or names with commas between.
-    #[arg(long, default_value = "all")]
-    peers: upcall_bench::messages::Peers,
-    #[command(flatten)]
-    common: Common,
-    /// Only this system; may be repeated.
-    #[arg(long = "system", value_name = "NAME")]
-    systems: Vec<String>,
-    /// Messages of the case `exactly-once`: 10 million where nothing is said, and 100 000 with
-    /// --quick.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    messages: Option<u64>,
-    /// Only this case, for example `send-0` or `upcall-idle`; may be repeated.
-    #[arg(long = "case", value_name = "NAME")]
-    cases: Vec<String>,
-    /// Only this placement: `two-cores` or `one-core`.
-    #[arg(long = "placement", value_name = "NAME")]
-    placements: Vec<Placement>,
-    /// Draw UDM's Figure 7 (synth-N), Table 6 (tpuz) and Table 5 (buffered), beside the paper's
-    /// figures, into this folder, as SVG files.
-    #[arg(long, value_name = "DIR")]
-    plot: Option<PathBuf>,
-}
-
-#[derive(clap::Args)]
-pub struct HomedArgs {
-    #[command(flatten)]
-    common: Common,
-    /// Only this case, for example `find-last-10` or `break-even`; may be repeated.
-    #[arg(long = "case", value_name = "NAME")]
-    cases: Vec<String>,
-    /// Draw Table 1, Figures 3 to 5, throughput and break-even, beside the paper's figures, into
-    /// this folder, as SVG files.
-    #[arg(long, value_name = "DIR")]
-    plot: Option<PathBuf>,
-}
-
-#[derive(clap::Args)]
-pub struct CacheArgs {
-    /// Who else is measured: `none`, `all`, or names with commas between.
-    #[arg(long, default_value = "all")]
-    peers: upcall_bench::cache::Peers,
-    #[command(flatten)]
-    common: Common,
-    /// Entries of the table: a million where nothing is said, and 100 000 with --quick.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    entries: Option<u32>,
-    /// Only this system, for example `upcall-read` or `redis`; may be repeated.
-    #[arg(long = "system", value_name = "NAME")]
-    systems: Vec<String>,
-    /// Only this case, for example `get` or `put-16`; may be repeated.
-    #[arg(long = "case", value_name = "NAME")]
-    cases: Vec<String>,
-    /// Only this placement: `two-cores` or `one-core`.
-    #[arg(long = "placement", value_name = "NAME")]
-    placements: Vec<Placement>,
-}
-
-#[derive(clap::Args)]
-pub struct PvmArgs {
-    /// Who else is measured: `none`, `all`, or names with commas between.
-    #[arg(long, default_value = "all")]
-    peers: upcall_bench::pvm::Peers,
-    #[command(flatten)]
-    common: Common,
-    /// Only this system, for example `upcall-2` or `pvm-direct`; may be repeated.
-    #[arg(long = "system", value_name = "NAME")]
-    systems: Vec<String>,
-    /// Only this case, for example `ring-24` or `start-100`; may be repeated.
-    #[arg(long = "case", value_name = "NAME")]
-    cases: Vec<String>,
-    /// Only this placement: `two-cores` or `one-core`.
-    #[arg(long = "placement", value_name = "NAME")]
-    placements: Vec<Placement>,
-    /// Draw switches, messages, the ring and Laplace's equation, beside the paper's figures, into
-    /// this folder, as SVG files.
-    #[arg(long, value_name = "DIR")]
-    plot: Option<PathBuf>,
-}
-
-pub fn run(suite: Suite) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let failures = match suite {
-        Suite::Rpc(args) => run_rpc(args)?,
-        Suite::Threads(args) => run_threads(args)?,
-        Suite::Urpc(args) => run_urpc(args)?,
-        Suite::Lrpc(args) => run_lrpc(args)?,
-        Suite::Messages(args) => run_messages(args)?,
-        Suite::Homed(args) => run_homed(args)?,
-        Suite::Cache(args) => run_cache(args)?,
-        Suite::Pvm(args) => run_pvm(args)?,
-    };
-    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-type Failures = Result<Vec<String>, Box<dyn std::error::Error>>;
-
-fn run_rpc(args: RpcArgs) -> Failures {
-    use upcall_bench::rpc;
-    let Common { json, markdown, quick } = args.common;
-    let options = rpc::Options {
-        exe: std::env::current_exe()?,
-        peers: args.peers,
-        json,
-        quick,
-        only: rpc::Only {
-            systems: args.systems,
-            cases: args.cases,
-            placements: args.placements,
-            modes: args.modes,
-        },
-    };
-    let report = rpc::run(&options)?;
-    write_markdown(markdown.as_deref(), &report.records)?;
-    Ok(report.failures)
-}
-
-fn run_threads(args: ThreadsArgs) -> Failures {
-    use upcall_bench::threads;
-    let Common { json, markdown, quick } = args.common;
-    let options = threads::Options {
-        exe: std::env::current_exe()?,
-        peers: args.peers,
-        json,
-        quick,
-        ready: args.ready,
-        alive: args.alive,
-        only: threads::Only { systems: args.systems, cases: args.cases },
-    };
-    let report = threads::run(&options)?;
-    write_markdown(markdown.as_deref(), &report.records)?;
-    plot::draw(args.plot.as_deref(), &report.records, plot::threads::write)?;
-    Ok(report.failures)
-}
-
-fn run_urpc(args: UrpcArgs) -> Failures {
-    use upcall_bench::urpc;
-    let Common { json, markdown, quick } = args.common;
-    let options = urpc::Options {
-        exe: std::env::current_exe()?,
-        json,
-        quick,
-        only: urpc::Only { cases: args.cases, configs: args.configs },
-    };
-    let report = urpc::run(&options)?;
-    write_markdown(markdown.as_deref(), &report.records)?;
-    plot::draw(args.plot.as_deref(), &report.records, plot::urpc::write)?;
-    Ok(report.failures)
-}
-
-fn run_lrpc(args: LrpcArgs) -> Failures {
-    use upcall_bench::lrpc;
-    let Common { json, markdown, quick } = args.common;
-    let options = lrpc::Options { exe: std::env::current_exe()?, peers: args.peers, json, quick };
-    let report = lrpc::run(&options)?;
-    write_markdown(markdown.as_deref(), &report.records)?;
-    plot::draw(args.plot.as_deref(), &report.records, plot::lrpc::write)?;
-    Ok(report.failures)
-}
-
-fn run_messages(args: MessagesArgs) -> Failures {
-    use upcall_bench::messages;
-    let Common { json, markdown, quick } = args.common;
-    let options = messages::Options {
-        exe: std::env::current_exe()?,
-        peers: args.peers,
-        json,
-        quick,
-        messages: args.messages,
-        only: messages::Only {
-            systems: args.systems,
-            cases: args.cases,
-            placements: args.placements,
-        },
-    };
-    let report = messages::run(&options)?;
-    write_markdown(markdown.as_deref(), &report.records)?;
-    plot::draw(args.plot.as_deref(), &report.records, plot::messages::write)?;
-    Ok(report.failures)
-}
-
-fn run_homed(args: HomedArgs) -> Failures {
-    use upcall_bench::homed;
-    let Common { json, markdown, quick } = args.common;
-    let options = homed::Options { exe: std::env::current_exe()?, json, quick, cases: args.cases };
-    let report = homed::run(&options)?;
-    write_markdown(markdown.as_deref(), &report.records)?;
-    plot::draw(args.plot.as_deref(), &report.records, plot::homed::write)?;
-    Ok(report.failures)
-}
-
-fn run_cache(args: CacheArgs) -> Failures {
-    use upcall_bench::cache;
-    let Common { json, markdown, quick } = args.common;
-    let options = cache::Options {
-        exe: std::env::current_exe()?,
-        peers: args.peers,
-        json,
-        quick,
-        entries: args.entries.map(|entries| entries as usize),
-        only: cache::Only { systems: args.systems, cases: args.cases, placements: args.placements },
-    };
-    let report = cache::run(&options)?;
-    write_markdown(markdown.as_deref(), &report.records)?;
-    Ok(report.failures)
+/// Runs a suite as it is asked for.
+///
+/// # Errors
+/// There is no report, or no figure.
+pub fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
+    match command {
+        Command::Rpc { told, modes } => told.run(&Rpc { modes }, plot::nothing),
+        Command::Threads { told, ready, alive } => {
+            told.run(&Threads { ready, alive }, plot::threads::write)
+        }
+        Command::Urpc { told, configs } => told.run(&Urpc { configs }, plot::urpc::write),
+        Command::Lrpc(told) => told.run(&Lrpc, plot::lrpc::write),
+        Command::Messages { told, messages } => {
+            told.run(&Messages { messages }, plot::messages::write)
+        }
+        Command::Homed(told) => told.run(&Homed, plot::homed::write),
+        Command::Cache { told, entries } => {
+            let entries = entries.map(|entries| entries as usize);
+            told.run(&Cache { entries }, plot::nothing)
+        }
+        Command::Pvm(told) => told.run(&Pvm { upcall: starter()? }, plot::pvm::write),
+    }
 }
 
 /// The command `upcall`, which starts PVM programs: the one beside this program.
-fn command() -> Result<PathBuf, Box<dyn std::error::Error>> {
+fn starter() -> Result<PathBuf, Box<dyn Error>> {
     let command = std::env::current_exe()?.with_file_name("upcall");
     if command.exists() {
         return Ok(command);
     }
     let missing = command.display();
     Err(format!("{missing} is missing, which starts PVM programs: build it (cargo build --release --package upcall-cli)").into())
-}
-
-fn run_pvm(args: PvmArgs) -> Failures {
-    use upcall_bench::pvm;
-    let Common { json, markdown, quick } = args.common;
-    let options = pvm::Options {
-        exe: std::env::current_exe()?,
-        upcall: command()?,
-        peers: args.peers,
-        json,
-        quick,
-        only: pvm::Only { systems: args.systems, cases: args.cases, placements: args.placements },
-    };
-    let report = pvm::run(&options)?;
-    write_markdown(markdown.as_deref(), &report.records)?;
-    plot::draw(args.plot.as_deref(), &report.records, plot::pvm::write)?;
-    Ok(report.failures)
 }

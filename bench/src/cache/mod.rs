@@ -12,12 +12,11 @@ pub mod child;
 /// Keys and values, which the example `cache` has as well.
 #[path = "../../../crates/upcall/examples/cache/entries.rs"]
 pub mod entries;
-mod options;
 mod sockets;
 mod table;
 
 use std::env;
-use std::path::Path;
+use std::io::{self, Write};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -27,20 +26,15 @@ use serde::Deserialize;
 use self::case::{Case, Contender, OURS, with_spinning};
 use self::child::Entry;
 use self::entries::Keys;
-pub use self::options::{Only, Options, Peers};
 use crate::case::Placement;
-pub use crate::error::RunError;
-use crate::interrupted::Interrupted;
-use crate::like::Like;
-use crate::line;
-use crate::output;
-use crate::place::{self, Cpus};
+use crate::error::RunError;
+use crate::place;
 use crate::process::{ChildError, Process};
-use crate::progress::Progress;
-use crate::record::{Label, Record, Turn};
-use crate::report::{Report, busy};
-use crate::scratch::Scratch;
+use crate::record::Label;
+use crate::report::Report;
+use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::Summary;
+use crate::suite::{Offer, Only, Suite};
 
 /// The stores of this crate, for the table of the program that runs the benchmark (see
 /// [`child::child_main`]).
@@ -67,83 +61,65 @@ struct Running {
     server: Process,
 }
 
-/// One way of one store in one case.
-struct Series {
-    contender: Contender,
-    case: Case,
-    turns: Vec<Turn<Summary>>,
+/// The suite.
+#[derive(Debug, Clone, Default)]
+pub struct Cache {
+    /// Entries of the table: a million, if nothing is said, and 100 000 if it is to be quick.
+    pub entries: Option<usize>,
 }
 
-/// Runs the suite, shows progress on standard error, prints a table on standard output and writes
-/// the records where `options` say. Takes about a minute and a half with all peers, and busies two
-/// processors meanwhile. Leaves no process and no file behind.
-///
-/// # Errors
-/// [`RunError`]. A system that fails is in the report's `failures` and does not stop the others.
-pub fn run(options: &Options) -> Result<Report, RunError> {
-    options.only.check()?;
-    let cpus = Cpus::allowed().map_err(RunError::System)?;
-    let entries = options.entries();
-    let mut report = Report { notes: busy().into_iter().collect(), ..Report::default() };
-    let keys = Keys::find(1).map_err(RunError::System)?;
-    report.notes.push(format!(
-        "{entries} entries of {} bytes under {}",
-        entries::VALUE,
-        keys.source
-    ));
+/// Takes about a minute and a half with all peers. Keeps two processors busy.
+impl Suite for Cache {
+    const NAME: &'static str = "cache";
+    const OFFERS: &'static [Offer] = &[
+        Offer::System("Only this system, for example `upcall-read` or `redis`; may be repeated"),
+        Offer::Case("Only this case, for example `get` or `put-16`; may be repeated"),
+        Offer::Placement("Only this placement: `two-cores` or `one-core`"),
+    ];
+    type Peer = Contender;
 
-    let peers = options.peers.meant().into_iter();
-    let mut contenders: Vec<Contender> =
-        OURS.into_iter().chain(peers.flat_map(with_spinning)).collect();
-    contenders.retain(|contender| Case::ALL.iter().any(|&case| options.only.has(contender, case)));
-    let mut why: Vec<String> = contenders.iter().filter_map(missing).collect();
-    why.dedup();
-    report.notes.extend(why);
-    contenders.retain(|contender| missing(contender).is_none());
-    let interrupted = Interrupted::watch().map_err(RunError::System)?;
-    let scratch = Scratch::make()?;
-    let mut runner = Runner {
-        exe: &options.exe,
-        dir: &scratch.dir,
-        entries,
-        cpus,
-        interrupted: &interrupted.flag,
-        progress: Progress::new(),
-        running: Vec::new(),
-        report,
-    };
-    runner.start(&contenders)?;
-    let (rounds, time) = if options.quick { (3, 10) } else { (9, 100) };
-    for placement in [Placement::TwoCores, Placement::OneCore]
-        .into_iter()
-        .filter(|&placement| options.only.at(placement))
-    {
-        if placement == Placement::TwoCores && cpus.second.is_none() {
-            runner.report.notes.push(
-                "this process may use one processor only: two-cores was not measured".to_owned(),
-            );
-            continue;
+    fn cases(&self) -> Vec<String> {
+        Case::ALL.map(|case| case.name().to_owned()).into()
+    }
+
+    fn systems(&self) -> Vec<String> {
+        case::all().map(|contender| contender.name.to_owned()).collect()
+    }
+
+    fn measure(&self, peers: Vec<Contender>, run: &mut Run<'_>) -> Result<(), RunError> {
+        let entries = self.entries.unwrap_or(if run.quick { 100_000 } else { 1_000_000 });
+        let keys = Keys::find(1).map_err(RunError::System)?;
+        run.report.notes.push(format!(
+            "{entries} entries of {} bytes under {}",
+            entries::VALUE,
+            keys.source
+        ));
+        let peers = peers.into_iter().flat_map(with_spinning);
+        let mut contenders: Vec<Contender> = OURS.into_iter().chain(peers).collect();
+        contenders.retain(|contender| Case::ALL.iter().any(|&case| has(run.only, contender, case)));
+        let mut why: Vec<String> = contenders.iter().filter_map(missing).collect();
+        why.dedup();
+        run.report.notes.extend(why);
+        contenders.retain(|contender| missing(contender).is_none());
+        let mut running = start(&contenders, entries, run)?;
+        for placement in [Placement::TwoCores, Placement::OneCore] {
+            if run.only.placement(placement) && run.has_room(placement) {
+                measure(&mut running, &contenders, placement, run)?;
+            }
         }
-        let has = |contender: &Contender, case| {
-            options.only.has(contender, case) && contender.is_for(placement)
-        };
-        let series = Case::ALL.into_iter().flat_map(|case| {
-            let of_case = contenders.iter().filter(move |contender| has(contender, case));
-            of_case.map(move |&contender| Series { contender, case, turns: Vec::new() })
-        });
-        runner.placement(placement, series.collect(), rounds, Duration::from_millis(time))?;
+        if run.report.records.is_empty() && run.report.failures.is_empty() {
+            return Err(RunError::Nothing);
+        }
+        Ok(())
     }
-    runner.progress.clear();
-    let Runner { report, running, .. } = runner;
-    drop(running);
-    if report.records.is_empty() && report.failures.is_empty() {
-        return Err(RunError::Nothing);
+
+    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
+        table::print(report, &mut out, colour)
     }
-    let json = options.json.as_deref();
-    output::asides(json, &report.notes, &report.failures);
-    output::table(json, |out, colour| table::print(&report, out, colour))?;
-    output::records(json, &report.records)?;
-    Ok(report)
+}
+
+fn has(only: &Only, contender: &Contender, case: Case) -> bool {
+    only.system(contender.name) && only.case(case.name()) && contender.takes_part(case)
 }
 
 /// Why a peer takes no part.
@@ -156,133 +132,97 @@ fn missing(contender: &Contender) -> Option<String> {
     })
 }
 
-/// A run under way.
-struct Runner<'a> {
-    exe: &'a Path,
-    dir: &'a Path,
+/// Starts the stores, each with its client, which fills it.
+fn start(
+    contenders: &[Contender],
     entries: usize,
-    cpus: Cpus,
-    interrupted: &'a AtomicBool,
-    progress: Progress,
-    running: Vec<Running>,
-    report: Report,
+    run: &mut Run<'_>,
+) -> Result<Vec<Running>, RunError> {
+    let mut stores: Vec<&'static str> =
+        contenders.iter().map(|contender| contender.store).collect();
+    stores.dedup();
+    let mut all = Vec::new();
+    for name in stores {
+        run.progress.say("filling", name);
+        let found = filled(name, entries, run);
+        all.extend(run.unless_failed("", found)?);
+    }
+    Ok(all)
 }
 
-impl Runner<'_> {
-    /// Starts the stores, each with its client, which fills it.
-    fn start(&mut self, contenders: &[Contender]) -> Result<(), RunError> {
-        let mut stores: Vec<&'static str> =
-            contenders.iter().map(|contender| contender.store).collect();
-        stores.dedup();
-        for name in stores {
-            self.progress.say("filling", name);
-            match self.filled(name) {
-                Ok(running) => self.running.push(running),
-                Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
-                Err(error) => self.report.failures.push(error.to_string()),
-            }
+fn filled(name: &'static str, entries: usize, run: &Run<'_>) -> Result<Running, ChildError> {
+    let start = |role: &str| {
+        let mut command = Command::new(run.exe);
+        command.args(["bench-cache", name, role, &entries.to_string()]).arg(run.dir);
+        // Names are for this run alone; and the reason stands in the line before a backtrace.
+        command.env("UPCALL_DIR", run.dir.join("names")).env("RUST_BACKTRACE", "0");
+        let errors = run.dir.join(format!("{name}-{role}-errors"));
+        let started =
+            place::on(run.cpus.first, || Process::start(command, format!("{name} {role}"), errors));
+        started.map_err(|error| ChildError::Start { exe: run.exe.to_owned(), error })?
+    };
+    let server = start("server")?;
+    server.confine(&[run.other(Placement::TwoCores)])?;
+    let mut client = start("client")?;
+    let time = FILL.0 * (1 + entries / FILL.1) as u32;
+    let ready = client.line("filling", Instant::now() + time, run.interrupted);
+    let ready = ready.map_err(|error| match error {
+        ChildError::Child { who, what } => {
+            ChildError::Child { who, what: format!("{what}; {}", server.fault("its server")) }
         }
-        Ok(())
+        error => error,
+    })?;
+    if ready == "ready" {
+        Ok(Running { name, client, server })
+    } else {
+        Err(client.fault(&format!("said `{ready}`")))
     }
+}
 
-    fn filled(&self, name: &'static str) -> Result<Running, ChildError> {
-        let start = |role: &str| {
-            let mut command = Command::new(self.exe);
-            command.args(["bench-cache", name, role, &self.entries.to_string()]).arg(self.dir);
-            // Names are for this run alone; and the reason stands in the line before a backtrace.
-            command.env("UPCALL_DIR", self.dir.join("names")).env("RUST_BACKTRACE", "0");
-            let errors = self.dir.join(format!("{name}-{role}-errors"));
-            let started = place::on(self.cpus.first, || {
-                Process::start(command, format!("{name} {role}"), errors)
-            });
-            started.map_err(|error| ChildError::Start { exe: self.exe.to_owned(), error })?
-        };
-        let server = start("server")?;
-        server.confine(&[self.cpus.second.unwrap_or(self.cpus.first)])?;
-        let mut client = start("client")?;
-        let time = FILL.0 * (1 + self.entries / FILL.1) as u32;
-        let ready =
-            client.line("filling", Instant::now() + time, self.interrupted).map_err(|error| {
-                match error {
-                    ChildError::Child { who, what } => ChildError::Child {
-                        who,
-                        what: format!("{what}; {}", server.fault("its server")),
-                    },
-                    error => error,
-                }
-            })?;
-        if ready == "ready" {
-            Ok(Running { name, client, server })
-        } else {
-            Err(client.fault(&format!("said `{ready}`")))
-        }
+/// All contenders of a placement in turn, round by round.
+fn measure(
+    running: &mut Vec<Running>,
+    contenders: &[Contender],
+    placement: Placement,
+    run: &mut Run<'_>,
+) -> Result<(), RunError> {
+    for store in running.iter() {
+        let confined = store.server.confine(&[run.other(placement)]);
+        run.unless_failed("", confined)?;
     }
-
-    /// All of them in turn, round by round.
-    fn placement(
-        &mut self,
-        placement: Placement,
-        mut series: Vec<Series>,
-        rounds: usize,
-        time: Duration,
-    ) -> Result<(), RunError> {
-        let own = if placement == Placement::OneCore {
-            self.cpus.first
-        } else {
-            self.cpus.second.unwrap_or(self.cpus.first)
+    let (rounds, millis) = if run.quick { (3, 10) } else { (9, 100) };
+    let time = Duration::from_millis(millis);
+    let only = run.only;
+    let all = Case::ALL.into_iter().flat_map(|case| {
+        let takes_part =
+            move |contender: &&Contender| has(only, contender, case) && contender.is_for(placement);
+        contenders.iter().filter(takes_part).map(move |&contender| (contender, case))
+    });
+    let mut series: Vec<Series<(Contender, Case), Summary>> = all.map(Series::of).collect();
+    let say = |round, (contender, case): &(Contender, Case)| Said {
+        what: format!("{placement}, round {round} of {rounds}"),
+        detail: format!("{case} {}", contender.name),
+        fault: format!("{case}, {placement}"),
+    };
+    let turn = |run: &mut Run<'_>, &mut (contender, case): &mut (Contender, Case)| {
+        let Some(at) = running.iter().position(|store| store.name == contender.store) else {
+            return Ok(None);
         };
-        for running in &self.running {
-            if let Err(error) = running.server.confine(&[own]) {
-                self.report.failures.push(error.to_string());
-            }
+        let found = turn(&mut running[at].client, case, contender.way, time, run.interrupted);
+        if found.is_err() {
+            // What it would say next belongs to another question, perhaps.
+            running.remove(at);
         }
-        let mut before = line::round_trip_ns(&self.cpus);
-        for round in 0..rounds {
-            for one in &mut series {
-                let Series { contender: Contender { name, store, way, .. }, case, .. } = *one;
-                let Some(running) = self.running.iter_mut().find(|running| running.name == store)
-                else {
-                    continue;
-                };
-                self.progress.percent = (100 * round / rounds) as u32;
-                self.progress.say(
-                    &format!("{placement}, round {} of {rounds}", round + 1),
-                    &format!("{case} {name}"),
-                );
-                let found = turn(&mut running.client, case, way, time, self.interrupted);
-                let after = line::round_trip_ns(&self.cpus);
-                match found {
-                    Ok(found) => one.turns.push(Turn { found, lines: (before, after) }),
-                    Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
-                    Err(error) => {
-                        self.report.failures.push(format!("{case}, {placement}: {error}"));
-                        // What it would say next belongs to another question, perhaps.
-                        self.running.retain(|running| running.name != store);
-                    }
-                }
-                before = after;
-            }
-        }
-        series.retain(|one| !one.turns.is_empty());
-        let probes: Vec<Vec<_>> =
-            series.iter().map(|one| one.turns.iter().map(|turn| turn.lines).collect()).collect();
-        let like = Like::of(&probes);
-        let all: usize = probes.iter().map(Vec::len).sum();
-        for one in &mut series {
-            one.turns.retain(|turn| like.has(turn.lines));
-        }
-        let left: usize = series.iter().map(|one| one.turns.len()).sum();
-        if left < all {
-            let (least, most) = Like::span(probes.iter().flatten());
-            self.report.notes.push(format!(
-                "{placement}: the line took {least:.0} to {most:.0} ns; only the {left} of {all} turns with it in one place count"
-            ));
-        }
-        let records =
-            series.iter().filter(|one| !one.turns.is_empty()).map(|one| recorded(placement, one));
-        self.report.records.extend(records);
-        Ok(())
-    }
+        found.map(Some)
+    };
+    run.rounds(&Rounds::count(rounds, 0..100), &mut series, say, turn)?;
+    run.leave_like(&placement.to_string(), &mut series);
+    let measured = series.iter().filter(|one| !one.turns.is_empty());
+    run.report.records.extend(measured.map(|Series { of: (contender, case), turns, .. }| {
+        let Contender { name: system, mode, .. } = *contender;
+        Label { suite: Cache::NAME, case: case.name(), system, placement, mode }.latency(turns)
+    }));
+    Ok(())
 }
 
 fn turn(
@@ -302,18 +242,6 @@ fn turn(
         }
         Err(_) => Err(client.fault(&format!("answered by `{line}`, which is no answer"))),
     }
-}
-
-fn recorded(placement: Placement, series: &Series) -> Record {
-    let Series { contender, case, turns } = series;
-    Label {
-        suite: "cache",
-        case: case.name(),
-        system: contender.name,
-        placement,
-        mode: contender.mode,
-    }
-    .latency(turns)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use std::io::{self, Write};
 
-use super::Report;
 use super::case::{
     CALLERS, CHAINS, Hot, Op, SLOWED, chain, slowdown, slowdown_caller, slowdown_quiet, way,
 };
@@ -12,6 +11,7 @@ use super::paper::{
     figure_3, figure_4, figure_5, found,
 };
 use crate::record::Record;
+use crate::report::Report;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
 
 /// Room for a name, and for a figure.
@@ -382,8 +382,12 @@ mod tests {
                 time(&chain(lines), way::INVOKE, 800.0 + 2.0 * n),
             ]);
         }
-        let report =
-            Report { records, notes: vec!["a note".into()], failures: vec!["something".into()] };
+        let report = Report {
+            records,
+            notes: vec!["a note".into()],
+            failures: vec!["something".into()],
+            ..Report::default()
+        };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();
         let text = String::from_utf8(out).unwrap();

@@ -39,33 +39,27 @@ mod paper;
 mod table;
 
 use std::convert::Infallible;
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::io::{self, Write};
 use std::time::Duration;
 
-use crate::case::{Mode, Placement};
+use crate::case::{Case, Mode, Placement};
 use crate::child::{Halves, Throughput};
-use crate::contender::{Contender, Program, UPCALL};
-pub use crate::error::RunError;
-use crate::interrupted::Interrupted;
-use crate::like::Like;
-use crate::line;
+use crate::contender::{self, Contender, Program, UPCALL};
+use crate::error::RunError;
+use crate::found::Found;
 pub use crate::lrpc::paper::{
     FIGURE_2, MINIMUM_US, OVERHEAD_US, SRC_RPC_MOST, TESTS, TableIv, table_iv,
 };
-use crate::output;
 use crate::pair::{Pair, Spec};
-use crate::place::{self, Cpus};
+use crate::place;
 use crate::process::ChildError;
 use crate::programs::Programs;
-use crate::progress::Progress;
-use crate::record::{Label, Record, Turn};
-pub use crate::report::Report;
-use crate::report::busy;
-pub use crate::rpc::Peers;
+use crate::record::{Label, Record};
+use crate::report::Report;
 use crate::rpc::calls_in;
-use crate::scratch::Scratch;
+use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::{Clock, Summary};
+use crate::suite::{Offer, Suite};
 use crate::threads::child::next;
 
 /// The name of Upcall with default pacing as a system of `bench-child`.
@@ -98,20 +92,6 @@ pub fn null(processors: usize) -> String {
     format!("null-p{processors}")
 }
 
-/// What to measure.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The program that answers to `bench-child` for Upcall, the limits and `unix-socket`:
-    /// normally this one.
-    pub exe: PathBuf,
-    /// Who else takes part.
-    pub peers: Peers,
-    /// Where the records go as a JSON array; `-` is standard output, which then has no table.
-    pub json: Option<PathBuf>,
-    /// Less time: for trying out, not for numbers.
-    pub quick: bool,
-}
-
 /// Times of a run.
 struct Plan {
     rounds: usize,
@@ -121,9 +101,9 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(options: &Options) -> Plan {
+    fn of(quick: bool) -> Plan {
         let ms = Duration::from_millis;
-        match options.quick {
+        match quick {
             true => Plan { rounds: 2, turn: ms(8), warm_up: ms(2) },
             false => Plan { rounds: 9, turn: ms(40), warm_up: ms(8) },
         }
@@ -179,13 +159,6 @@ struct Tested {
     halves: Option<Halves>,
 }
 
-/// A caller, and what its turns have come to.
-struct Tester {
-    caller: Caller,
-    turns: Vec<Turn<Tested>>,
-    out: bool,
-}
-
 /// What is measured of a point.
 #[derive(Debug, Clone, Copy)]
 enum Measure {
@@ -204,166 +177,119 @@ impl Measure {
     }
 }
 
-/// A point of Figure 2, or of domain caching.
-struct Point {
-    caller: Caller,
-    config: &'static str,
-    measure: Measure,
-    turns: Vec<Turn<Throughput>>,
-    out: bool,
+/// What has a turn in a round.
+enum Seat {
+    /// The parts of the minimum.
+    Minimum,
+    /// The four tests.
+    Tests(Caller),
+    /// A point of Figure 2, or of domain caching.
+    Point { caller: Caller, config: &'static str, measure: Measure },
 }
 
-/// Runs the suite, shows progress on standard error, prints tables on standard output and writes
-/// the records where `options` say. Takes about half a minute, and some seconds more for each peer;
-/// busies all processors that it may use. Leaves no process and no file behind.
-///
-/// # Errors
-/// [`RunError`]. What fails is in the report's `failures` and does not stop the rest.
-pub fn run(options: &Options) -> Result<Report, RunError> {
-    let cpus = Cpus::allowed().map_err(RunError::System)?;
-    let allowed = place::allowed().map_err(RunError::System)?;
-    let mut contenders = [vec![UPCALL], options.peers.meant()].concat();
-    let programs = Programs::of(&mut contenders, &options.exe)?;
-    let interrupted = Interrupted::watch().map_err(RunError::System)?;
-    let scratch = Scratch::make()?;
-    let note = busy();
-    let mut runner = Runner {
-        cpus,
-        allowed,
-        programs: &programs,
-        scratch: &scratch,
-        interrupted: &interrupted.flag,
-        plan: Plan::of(options),
-        report: Report {
-            notes: programs.notes.clone(),
-            failures: programs.failures.clone(),
-            ..Report::default()
-        },
-        line_ns: line::round_trip_ns(&cpus),
-        pairs: 0,
-        progress: Progress::new(),
-    };
-    runner.suite(&contenders[1..])?;
-    runner.progress.clear();
-    let mut report = runner.report;
-    report.notes.extend(note);
-    let json = options.json.as_deref();
-    output::asides(json, &report.notes, &report.failures);
-    output::table(json, |out, colour| table::print(&report, out, colour))?;
-    output::records(json, &report.records)?;
-    Ok(report)
+/// What one turn found.
+enum Turned {
+    Minimum([Summary; 2]),
+    Tests(Tested),
+    Point(Throughput),
 }
 
-/// A run under way.
-struct Runner<'a> {
-    cpus: Cpus,
-    allowed: Vec<usize>,
-    programs: &'a Programs,
-    scratch: &'a Scratch,
-    interrupted: &'a AtomicBool,
-    plan: Plan,
-    report: Report,
-    /// The latest probe.
-    line_ns: f64,
-    pairs: u32,
-    progress: Progress,
-}
-
-impl<'a> Runner<'a> {
-    fn suite(&mut self, peers: &[Contender]) -> Result<(), RunError> {
-        let two = self.cpus.second.is_some();
-        if !two {
-            self.report.notes.push(
-                "this process may use one processor only: nothing of two-cores was measured"
-                    .to_owned(),
-            );
-        }
-        let callers = Caller::all(peers)
-            .into_iter()
-            .filter(|caller| two || caller.placement == Placement::OneCore);
-        let mut testers: Vec<_> =
-            callers.map(|caller| Tester { caller, turns: Vec::new(), out: false }).collect();
-        let mut parts: [Vec<Turn<Summary>>; 2] = Default::default();
-        let mut points = self.points(peers);
-        for round in 0..self.plan.rounds {
-            self.progress.percent = (100 * round / self.plan.rounds) as u32;
-            let say = format!("round {} of {}", round + 1, self.plan.rounds);
-            for (turns, found) in
-                parts.iter_mut().zip(minimal(self.cpus.first).map_err(RunError::System)?)
-            {
-                turns.push(Turn { found, lines: (self.line_ns, self.line_ns) });
-            }
-            for tester in testers.iter_mut().filter(|tester| !tester.out) {
-                let name = format!("{}, {}", tester.caller.name, tester.caller.placement);
-                match self.turn(&say, &name, |runner| runner.tests(&tester.caller))? {
-                    Some(turn) => tester.turns.push(turn),
-                    None => tester.out = true,
-                }
-            }
-            for point in points.iter_mut().filter(|point| !point.out) {
-                let name =
-                    format!("{}, {}, {}", point.measure.name(), point.caller.name, point.config);
-                let measure = |runner: &mut Self| match point.measure {
-                    Measure::Processors(processors) => runner.crowd(point, processors),
-                    Measure::Mix(mix) => runner.mix(point, MIXES[mix].1),
-                };
-                match self.turn(&say, &name, measure)? {
-                    Some(turn) => point.turns.push(turn),
-                    None => point.out = true,
-                }
+impl Seat {
+    fn name(&self) -> String {
+        match self {
+            Seat::Minimum => "minimum".to_owned(),
+            Seat::Tests(caller) => format!("{}, {}", caller.name, caller.placement),
+            Seat::Point { caller, config, measure } => {
+                format!("{}, {}, {config}", measure.name(), caller.name)
             }
         }
-        self.leave_like(&mut testers);
-        self.record(&testers, &parts, &points);
+    }
+}
+
+/// The suite.
+#[derive(Debug, Clone, Default)]
+pub struct Lrpc;
+
+/// Takes about half a minute, and some seconds more for each peer. Keeps all processors busy that
+/// it may use.
+impl Suite for Lrpc {
+    const NAME: &'static str = "lrpc";
+    const OFFERS: &'static [Offer] = &[Offer::Plot(
+        "Draw the four calls, and throughput by processors, into this folder, as SVG files",
+    )];
+    type Peer = Contender;
+
+    fn cases(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn measure(&self, peers: Vec<Contender>, run: &mut Run<'_>) -> Result<(), RunError> {
+        let mut contenders = [vec![UPCALL], peers].concat();
+        let programs = contender::programs(&mut contenders, run.exe)?;
+        programs.say(&mut run.report);
+        let runner = Runner { programs, plan: Plan::of(run.quick) };
+        let two = run.has_room(Placement::TwoCores);
+        let all = Caller::all(&contenders[1..]);
+        let tests = all.iter().filter(|caller| two || caller.placement == Placement::OneCore);
+        let seats = [Seat::Minimum].into_iter().chain(tests.map(|&caller| Seat::Tests(caller)));
+        let seats = seats.chain(points(&all, run.allowed.len()));
+        let mut series: Vec<Series<Seat, Turned>> = seats.map(Series::of).collect();
+        let rounds = runner.plan.rounds;
+        let say = |round, seat: &Seat| Said {
+            what: format!("round {round} of {rounds}"),
+            detail: seat.name(),
+            fault: seat.name(),
+        };
+        let turn = |run: &mut Run<'_>, seat: &mut Seat| runner.turn(seat, run).map(Some);
+        run.rounds(&Rounds::count(rounds, 0..100), &mut series, say, turn)?;
+        let two = |seat: &Seat| matches!(seat, Seat::Tests(caller) if caller.placement == Placement::TwoCores);
+        run.leave_like("two-cores", series.iter_mut().filter(|one| two(&one.of)));
+        run.report.records.extend(series.iter().flat_map(recorded));
         Ok(())
     }
 
-    /// A turn of what is called `name`, with the cache line probed before and after; `None` if it
-    /// failed, which the report says.
-    fn turn<T>(
-        &mut self,
-        round: &str,
-        name: &str,
-        measure: impl FnOnce(&mut Self) -> Result<T, ChildError>,
-    ) -> Result<Option<Turn<T>>, RunError> {
-        self.progress.say(round, name);
-        let before = self.line_ns;
-        let found = measure(self);
-        self.line_ns = line::round_trip_ns(&self.cpus);
-        match found {
-            Ok(found) => Ok(Some(Turn { found, lines: (before, self.line_ns) })),
-            Err(ChildError::Interrupted) => Err(RunError::Interrupted),
-            Err(error) => {
-                self.report.failures.push(format!("{name}: {error}"));
-                Ok(None)
-            }
-        }
+    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
+        table::print(report, &mut out, colour)
+    }
+}
+
+/// How long each turn is, and by which programs.
+struct Runner {
+    programs: Programs<Program>,
+    plan: Plan,
+}
+
+impl Runner {
+    fn turn(&self, seat: &Seat, run: &mut Run<'_>) -> Result<Turned, ChildError> {
+        Ok(match *seat {
+            Seat::Minimum => Turned::Minimum(
+                minimal(run.cpus.first)
+                    .map_err(|error| ChildError::Start { exe: run.exe.to_owned(), error })?,
+            ),
+            Seat::Tests(ref caller) => Turned::Tests(self.tests(caller, run)?),
+            Seat::Point { ref caller, config, measure } => Turned::Point(match measure {
+                Measure::Processors(processors) => self.crowd(caller, config, processors, run)?,
+                Measure::Mix(mix) => self.mix(caller, config, MIXES[mix].1, run)?,
+            }),
+        })
     }
 
-    fn pair(
-        &mut self,
+    fn pair<'a>(
+        &self,
         caller: &Caller,
-        servers: &[usize],
-        clients: &[usize],
+        cpus: (&[usize], &[usize]),
+        run: &mut Run<'a>,
     ) -> Result<Pair<'a>, ChildError> {
-        self.pairs += 1;
-        let spec = Spec {
-            exe: self.programs.path(caller.program),
-            system: caller.system,
-            placement: caller.placement,
-            mode: caller.mode,
-            cpus: (servers, clients),
-            dir: self.scratch.dir.join(self.pairs.to_string()),
-        };
-        Pair::start(&spec, self.interrupted)
+        let Caller { system, placement, mode, .. } = *caller;
+        let exe = self.programs.path(caller.program);
+        let spec = Spec { exe, system, placement, mode, cpus, dir: run.folder() };
+        Pair::start(&spec, run.interrupted)
     }
 
     /// The four tests by one pair, and the halves of a call.
-    fn tests(&mut self, caller: &Caller) -> Result<Tested, ChildError> {
-        let client = self.cpus.first;
-        let server =
-            self.cpus.second.filter(|_| caller.placement == Placement::TwoCores).unwrap_or(client);
-        let mut pair = self.pair(caller, &[server], &[client])?;
+    fn tests(&self, caller: &Caller, run: &mut Run<'_>) -> Result<Tested, ChildError> {
+        let (server, client) = (run.other(caller.placement), run.cpus.first);
+        let mut pair = self.pair(caller, (&[server], &[client]), run)?;
         let most = 2 * self.plan.turn;
         let mut tests = Vec::new();
         let mut calls = 0;
@@ -380,53 +306,17 @@ impl<'a> Runner<'a> {
         Ok(Tested { tests, halves })
     }
 
-    /// Who calls from how many processors: all of one config, then the other.
-    fn points(&self, peers: &[Contender]) -> Vec<Point> {
-        let mut points = Vec::new();
-        let one_core = |caller: &Caller| caller.placement == Placement::OneCore;
-        // Of the peers the one that needs nothing but the kernel.
-        let taking_part = |caller: &Caller| {
-            one_core(caller) && ["limit", "upcall", "unix-socket"].contains(&caller.name)
-        };
-        for caller in Caller::all(peers).into_iter().filter(taking_part) {
-            for config in
-                CONFIGS.into_iter().filter(|config| *config == "pairs" || caller.name == "upcall")
-            {
-                for processors in 1..=self.allowed.len() {
-                    points.push(Point {
-                        caller,
-                        config,
-                        measure: Measure::Processors(processors),
-                        turns: Vec::new(),
-                        out: false,
-                    });
-                }
-            }
-            let spares = SPARES.into_iter().take(if caller.name == "upcall" {
-                self.allowed.len().min(2)
-            } else {
-                0
-            });
-            for config in spares {
-                let mixes = (0..MIXES.len()).map(Measure::Mix);
-                let caller = Caller { system: ONE, ..caller };
-                points.extend(mixes.map(|measure| Point {
-                    caller,
-                    config,
-                    measure,
-                    turns: Vec::new(),
-                    out: false,
-                }));
-            }
-        }
-        points
-    }
-
-    fn mix(&mut self, point: &Point, first: usize) -> Result<Throughput, ChildError> {
-        let cpus = self.allowed[..if point.config == SPARES[1] { 2 } else { 1 }].to_vec();
+    fn mix(
+        &self,
+        caller: &Caller,
+        config: &str,
+        first: usize,
+        run: &mut Run<'_>,
+    ) -> Result<Throughput, ChildError> {
+        let cpus = run.allowed[..if config == SPARES[1] { 2 } else { 1 }].to_vec();
         let mut pairs = Vec::new();
         for _ in 0..SERVERS {
-            pairs.push(self.pair(&point.caller, &cpus, &cpus[..1])?);
+            pairs.push(self.pair(caller, (&cpus, &cpus[..1]), run)?);
         }
         // Servers find their places.
         Pair::mix(&mut pairs, first, 4 * self.plan.turn)?;
@@ -435,15 +325,21 @@ impl<'a> Runner<'a> {
         Ok(found.unwrap_or(Throughput { calls: 0, elapsed_ns: 1 }))
     }
 
-    fn crowd(&mut self, point: &Point, processors: usize) -> Result<Throughput, ChildError> {
-        let cpus = self.allowed[..processors].to_vec();
+    fn crowd(
+        &self,
+        caller: &Caller,
+        config: &str,
+        processors: usize,
+        run: &mut Run<'_>,
+    ) -> Result<Throughput, ChildError> {
+        let cpus = run.allowed[..processors].to_vec();
         let mut pairs = Vec::new();
-        if point.config == "pairs" {
+        if config == "pairs" {
             for cpu in cpus {
-                pairs.push(self.pair(&point.caller, &[cpu], &[cpu])?);
+                pairs.push(self.pair(caller, (&[cpu], &[cpu]), run)?);
             }
         } else {
-            pairs.push(self.pair(&point.caller, &cpus, &cpus)?);
+            pairs.push(self.pair(caller, (&cpus, &cpus), run)?);
         }
         Pair::together(&mut pairs, self.plan.warm_up)?;
         let found = Pair::together(&mut pairs, self.plan.turn)?.unwrap_or_default();
@@ -454,66 +350,69 @@ impl<'a> Runner<'a> {
         let calls = found.iter().map(|each| each.calls).sum::<u64>();
         Ok(Throughput { calls, elapsed_ns: (calls as f64 / per_s.max(f64::MIN_POSITIVE)) as u64 })
     }
+}
 
-    /// Leaves the turns that may be compared, where two processors are, if the host moved them
-    /// meanwhile; says so in the report.
-    fn leave_like(&mut self, testers: &mut [Tester]) {
-        let two = |tester: &&mut Tester| tester.caller.placement == Placement::TwoCores;
-        let probes: Vec<Vec<_>> = testers
-            .iter_mut()
-            .filter(two)
-            .map(|tester| tester.turns.iter().map(|turn| turn.lines).collect())
-            .collect();
-        let like = Like::of(&probes);
-        let all = probes.iter().flatten().count();
-        testers
-            .iter_mut()
-            .filter(two)
-            .for_each(|tester| tester.turns.retain(|turn| like.has(turn.lines)));
-        let left = testers.iter_mut().filter(two).map(|tester| tester.turns.len()).sum::<usize>();
-        if left < all || like.moved() {
-            let (least, most) = Like::span(probes.iter().flatten());
-            self.report.notes.push(format!(
-                "on two processors: the line took {least:.0} to {most:.0} ns; only {left} of {all} turns, beside lines of one placement, count"
-            ));
+/// Calls from `processors` processors: for each caller all of one config, then the other.
+fn points(all: &[Caller], processors: usize) -> Vec<Seat> {
+    let mut points = Vec::new();
+    // The only peer here is the one without a library: it needs nothing but the kernel.
+    let names = ["limit", "upcall", "unix-socket"];
+    let one_core = all.iter().filter(|caller| caller.placement == Placement::OneCore);
+    for &caller in one_core.filter(|caller| names.contains(&caller.name)) {
+        let ours = caller.name == "upcall";
+        for config in CONFIGS.into_iter().filter(|config| *config == "pairs" || ours) {
+            let measures = (1..=processors).map(Measure::Processors);
+            points.extend(measures.map(|measure| Seat::Point { caller, config, measure }));
+        }
+        for config in SPARES.into_iter().take(if ours { processors.min(2) } else { 0 }) {
+            let caller = Caller { system: ONE, ..caller };
+            let mixes = (0..MIXES.len()).map(Measure::Mix);
+            points.extend(mixes.map(|measure| Seat::Point { caller, config, measure }));
         }
     }
+    points
+}
 
-    fn record(&mut self, testers: &[Tester], parts: &[Vec<Turn<Summary>>; 2], points: &[Point]) {
-        let records = &mut self.report.records;
-        let bare = Caller::own("limit", "limit", Placement::OneCore, Mode::Polling);
-        for (part, turns) in PARTS.into_iter().zip(parts) {
-            records.push(bare.label(part).latency(turns));
+fn recorded(Series { of: seat, turns, .. }: &Series<Seat, Turned>) -> Vec<Record> {
+    let times = |caller: &Caller, case: &str, of: &dyn Fn(&Turned) -> Option<Summary>| {
+        caller.label(case).found(1, turns, |turned| of(turned).map(Found::Times))
+    };
+    match seat {
+        Seat::Minimum => {
+            let bare = Caller::own("limit", "limit", Placement::OneCore, Mode::Polling);
+            let part = |(at, part): (usize, &&str)| {
+                times(&bare, part, &|turned| match turned {
+                    Turned::Minimum(parts) => Some(parts[at]),
+                    _ => None,
+                })
+            };
+            PARTS.iter().enumerate().filter_map(part).collect()
         }
-        for Tester { caller, turns, .. } in testers.iter().filter(|tester| !tester.turns.is_empty())
-        {
-            for (at, test) in TESTS.into_iter().enumerate() {
-                let turns: Vec<_> = turns
-                    .iter()
-                    .map(|turn| Turn { found: turn.found.tests[at], lines: turn.lines })
-                    .collect();
-                records.push(caller.label(test.name()).latency(&turns));
-            }
-            for (half, of) in HALVES
-                .into_iter()
-                .zip([|halves: Halves| halves.there, |halves: Halves| halves.back])
-            {
-                let turns = turns.iter().filter_map(|turn| {
-                    Some(Turn { found: of(turn.found.halves?), lines: turn.lines })
-                });
-                let turns: Vec<_> = turns.collect();
-                if !turns.is_empty() {
-                    records.push(caller.label(half).latency(&turns));
-                }
-            }
+        Seat::Tests(caller) => {
+            let tested = |turned: &Turned| match turned {
+                Turned::Tests(tested) => Some(tested.clone()),
+                _ => None,
+            };
+            let test = |(at, test): (usize, Case)| {
+                times(caller, test.name(), &|turned| Some(tested(turned)?.tests[at]))
+            };
+            let halves: [fn(Halves) -> Summary; 2] = [|halves| halves.there, |halves| halves.back];
+            let half = |(case, of): (&str, fn(Halves) -> Summary)| {
+                times(caller, case, &|turned| tested(turned)?.halves.map(of))
+            };
+            let tests = TESTS.into_iter().enumerate().filter_map(test);
+            tests.chain(HALVES.into_iter().zip(halves).filter_map(half)).collect()
         }
-        for Point { caller, config, measure, turns, .. } in
-            points.iter().filter(|point| !point.turns.is_empty())
-        {
+        Seat::Point { caller, config, measure } => {
             let callers =
                 if let Measure::Processors(processors) = measure { *processors } else { 1 };
-            let record = caller.label(&measure.name()).throughput(callers, turns);
-            records.push(Record { config: Some((*config).to_owned()), ..record });
+            let rate = |turned: &Turned| match turned {
+                Turned::Point(found) => Some(Found::Rate(*found)),
+                _ => None,
+            };
+            let record = caller.label(&measure.name()).found(callers, turns, rate);
+            let config = Some((*config).to_owned());
+            record.map(|record| Record { config, ..record }).into_iter().collect()
         }
     }
 }
@@ -552,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_crossing_takes_longer_than_a_call() {
-        let [call, crossing] = minimal(Cpus::allowed().unwrap().first).unwrap();
+        let [call, crossing] = minimal(place::Cpus::allowed().unwrap().first).unwrap();
         assert!(0.0 < call.p50_ns && call.p50_ns < crossing.p50_ns, "{call:?} {crossing:?}");
     }
 

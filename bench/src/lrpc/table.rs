@@ -4,9 +4,10 @@
 use std::io::{self, Write};
 
 use super::paper::{FIGURE_2, MINIMUM_US, OVERHEAD_US, SRC_RPC_MOST, TESTS, table_iv};
-use super::{CONFIGS, HALVES, MIXES, PARTS, Report, SPARES, null};
+use super::{CONFIGS, HALVES, MIXES, PARTS, SPARES, null};
 use crate::case::{Case, Placement};
 use crate::record::Record;
+use crate::report::Report;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
 
 /// Prints everything that `report` holds.
@@ -313,8 +314,12 @@ mod tests {
         {
             records.push(record(test, "upcall", ns, None));
         }
-        let report =
-            Report { records, notes: vec!["a note".into()], failures: vec!["something".into()] };
+        let report = Report {
+            records,
+            notes: vec!["a note".into()],
+            failures: vec!["something".into()],
+            ..Report::default()
+        };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();
         let text = String::from_utf8(out).unwrap();

@@ -1,7 +1,11 @@
 //! Who takes part, and in which program each one lives.
 
+use std::path::Path;
+
+use crate::built::{self, PeersError};
 use crate::case::Mode;
 use crate::peers::Peer;
+use crate::programs::Programs;
 
 /// Which program answers to `bench-messages NAME`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,4 +56,23 @@ impl Peer for Contender {
     fn name(&self) -> &'static str {
         self.name
     }
+}
+
+/// The programs of `contenders`. Those without a program are taken out. `own` is the running
+/// program.
+///
+/// # Errors
+/// None: every contender may be missing.
+pub(super) fn programs(
+    contenders: &mut Vec<Contender>,
+    own: &Path,
+) -> Result<Programs<Program>, PeersError> {
+    let build = |program| match program {
+        Program::Own => Ok(own.to_owned()),
+        Program::Rust => built::message_peers(own),
+        Program::Ucx => built::ucx(own),
+        Program::OpenMpi => built::open_mpi(own),
+    };
+    let of = |contender: &Contender| (contender.program, contender.name);
+    Programs::of(contenders, of, build, |_, _| true)
 }

@@ -26,39 +26,29 @@ pub mod child;
 pub mod contender;
 mod driver;
 mod floor;
-mod options;
 pub mod own;
 mod pair;
-mod programs;
 #[allow(unsafe_code)]
 pub(crate) mod raw;
 mod table;
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use self::case::Case;
 use self::child::Entry;
-use self::contender::{Contender, LIMIT, OURS};
-pub use self::options::{Only, Options, Peers};
-pub use self::pair::Found;
+use self::contender::{Contender, LIMIT, OURS, PEERS, Program};
+use self::own::case::Own;
 use self::pair::{Pair, Spec};
-use self::programs::Programs;
 use crate::case::Placement;
-pub use crate::error::RunError;
-use crate::found::Throughput;
-use crate::interrupted::Interrupted;
-use crate::like::Like;
-use crate::line;
-use crate::output;
-use crate::place::Cpus;
+use crate::error::RunError;
+pub use crate::found::Found;
 use crate::process::ChildError;
-use crate::progress::Progress;
-use crate::record::{Label, Record, Turn};
-use crate::report::busy;
-use crate::scratch::Scratch;
-use crate::stats::Summary;
+use crate::programs::Programs;
+use crate::record::{Label, Record};
+use crate::report::{Idle, Report};
+use crate::run::{Rounds, Run, Said, Series};
+use crate::suite::{Offer, Only, Suite};
 
 /// The systems of this crate, for the table of the program that runs the benchmark (see
 /// [`child::child_main`]).
@@ -66,32 +56,6 @@ pub const SYSTEMS: [Entry; 1] = [Entry::of::<floor::Floor>()];
 
 /// The share of the first part in the time of a run that has both, in percent, about.
 const FIRST: u32 = 25;
-
-/// What was found.
-#[derive(Debug, Clone, Default)]
-pub struct Report {
-    /// One record for each case, system and placement.
-    pub records: Vec<Record>,
-    /// Those of them that are of the second part.
-    pub own: Vec<Record>,
-    /// What receivers cost while nothing is sent.
-    pub idle: Vec<Idle>,
-    /// What a reader of the numbers should know.
-    pub notes: Vec<String>,
-    /// What could not be measured, and why.
-    pub failures: Vec<String>,
-}
-
-/// A receiver at rest.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Idle {
-    /// Who.
-    pub system: &'static str,
-    /// CPU time of the receiver, nanoseconds per second.
-    pub cpu_ns_per_s: f64,
-    /// Memory of sender and receiver, KiB (proportional set size).
-    pub memory_kib: (u64, u64),
-}
 
 /// Times of a run.
 struct Plan {
@@ -103,143 +67,133 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(options: &Options) -> Plan {
+    fn of(quick: bool) -> Plan {
         let ms = Duration::from_millis;
-        match options.quick {
+        match quick {
             true => Plan { rounds: 2, turn: ms(4), warm_up: ms(1), idle: ms(200) },
             false => Plan { rounds: 9, turn: ms(24), warm_up: ms(5), idle: ms(1000) },
         }
     }
 }
 
-/// A contender at a place, and what its turns have come to: a finding for each case that it can do.
+/// A contender at a place, and what it is measured in.
 struct Tester {
     contender: Contender,
     placement: Placement,
     cases: Vec<Case>,
-    turns: Vec<Turn<Vec<Option<Found>>>>,
-    out: bool,
 }
 
-/// Runs the suite, shows progress on standard error, prints tables on standard output and writes
-/// the records where `options` say. Takes about two minutes, of which ours alone is one and a half,
-/// and a quarter more for each peer; busies two processors meanwhile. Leaves no process and no file
-/// behind.
-///
-/// # Errors
-/// [`RunError`]. A contender that fails is in the report's `failures` and does not stop the others.
-pub fn run(options: &Options) -> Result<Report, RunError> {
-    options.only.check()?;
-    let cpus = Cpus::allowed().map_err(RunError::System)?;
-    let wanted = |contender: &Contender| {
-        options.only.system(contender.name) && options.only.with_contenders()
-    };
-    let all = [&[LIMIT][..], &OURS, &options.peers.meant()].concat();
-    let mut contenders: Vec<Contender> = all.into_iter().filter(wanted).collect();
-    let programs = Programs::of(&mut contenders, &options.exe);
-    let interrupted = Interrupted::watch().map_err(RunError::System)?;
-    let scratch = Scratch::make()?;
-    let note = busy();
-    let own = options.only.own();
-    let mut runner = Runner {
-        cpus,
-        programs: &programs,
-        scratch: &scratch,
-        interrupted: &interrupted.flag,
-        plan: Plan::of(options),
-        report: Report {
-            notes: programs.notes.clone(),
-            failures: programs.failures.clone(),
-            ..Report::default()
-        },
-        line_ns: line::round_trip_ns(&cpus),
-        pairs: 0,
-        first: if own.is_empty() { 100 } else { FIRST },
-        progress: Progress::new(),
-    };
-    if options.only.with_idle() {
-        runner.idle(&contenders)?;
-    }
-    runner.suite(&contenders, &options.only)?;
-    runner.own(options, &own, if runner.report.records.is_empty() { 0 } else { FIRST })?;
-    runner.progress.clear();
-    let mut report = runner.report;
-    if report.records.is_empty() && report.failures.is_empty() && report.notes.is_empty() {
-        return Err(RunError::Nothing);
-    }
-    report.notes.extend(note);
-    let json = options.json.as_deref();
-    output::asides(json, &report.notes, &report.failures);
-    output::table(json, |out, colour| table::print(&report, out, colour))?;
-    output::records(json, &report.records)?;
-    Ok(report)
+/// A finding for each case of a tester that it can do.
+type Turned = Vec<Option<Found>>;
+
+/// The suite.
+#[derive(Debug, Clone, Default)]
+pub struct Messages {
+    /// Messages of the case `exactly-once`, where it is not to be as many as usual.
+    pub messages: Option<u64>,
 }
 
-/// A run under way.
-struct Runner<'a> {
-    cpus: Cpus,
-    programs: &'a Programs,
-    scratch: &'a Scratch,
-    interrupted: &'a AtomicBool,
+/// Takes about two minutes, of which ours alone is one and a half, and a quarter more for each
+/// peer. Keeps two processors busy.
+impl Suite for Messages {
+    const NAME: &'static str = "messages";
+    const OFFERS: &'static [Offer] = &[
+        Offer::System("Only this system; may be repeated"),
+        Offer::Case("Only this case, for example `send-0` or `upcall-idle`; may be repeated"),
+        Offer::Placement("Only this placement: `two-cores` or `one-core`"),
+        Offer::Plot(
+            "Draw UDM's Figure 7 (synth-N), Table 6 (tpuz) and Table 5 (buffered), beside the paper's figures, into this folder, as SVG files",
+        ),
+    ];
+    type Peer = Contender;
+
+    fn cases(&self) -> Vec<String> {
+        Case::all().map(Case::name).chain(Own::ALL.map(|own| own.name().to_owned())).collect()
+    }
+
+    fn systems(&self) -> Vec<String> {
+        let all = [LIMIT].into_iter().chain(OURS).chain(PEERS);
+        all.map(|contender| contender.name.to_owned()).collect()
+    }
+
+    fn measure(&self, peers: Vec<Contender>, run: &mut Run<'_>) -> Result<(), RunError> {
+        let only = run.only;
+        let mut contenders = [&[LIMIT][..], &OURS, &peers].concat();
+        // Cases of ours alone need no other system.
+        let others = Case::all().any(|case| only.case(&case.name()));
+        contenders.retain(|contender| only.system(contender.name) && others);
+        let programs = contender::programs(&mut contenders, run.exe)?;
+        programs.say(&mut run.report);
+        let own = own_cases(only);
+        let runner = Runner { programs, plan: Plan::of(run.quick) };
+        if only.cases.is_empty() && only.placements.is_empty() {
+            runner.idle(&contenders, run)?;
+        }
+        runner.suite(&contenders, if own.is_empty() { 100 } else { FIRST }, run)?;
+        let percent = if run.report.records.is_empty() { 0 } else { FIRST };
+        own::measure(&own, self.messages, percent, run)
+    }
+
+    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
+        table::print(report, &mut out, colour)
+    }
+}
+
+/// The cases of a placement.
+fn cases(only: &Only, placement: Placement) -> Vec<Case> {
+    let wished = |case: &Case| {
+        only.placement(placement) && case.is_for(placement) && only.case(&case.name())
+    };
+    Case::all().filter(wished).collect()
+}
+
+/// The cases of ours alone.
+fn own_cases(only: &Only) -> Vec<Own> {
+    let ours =
+        only.placement(Placement::TwoCores) && OURS.iter().any(|ours| only.system(ours.name));
+    Own::ALL.into_iter().filter(|own| ours && only.case(own.name())).collect()
+}
+
+/// How long the first part is measured, and with which programs.
+struct Runner {
+    programs: Programs<Program>,
     plan: Plan,
-    report: Report,
-    /// The latest probe.
-    line_ns: f64,
-    pairs: u32,
-    /// How much of the run is the first part, in percent.
-    first: u32,
-    progress: Progress,
 }
 
-impl<'a> Runner<'a> {
-    fn suite(&mut self, contenders: &[Contender], only: &Only) -> Result<(), RunError> {
-        let mut testers = Vec::new();
+impl Runner {
+    /// The first part, which ends at `percent` of the run.
+    fn suite(
+        &self,
+        contenders: &[Contender],
+        percent: u32,
+        run: &mut Run<'_>,
+    ) -> Result<(), RunError> {
+        let mut testers: Vec<Series<Tester, Turned>> = Vec::new();
         for placement in [Placement::TwoCores, Placement::OneCore] {
-            let cases = only.cases(placement);
-            if placement == Placement::TwoCores && self.cpus.second.is_none() && !cases.is_empty() {
-                self.report.notes.push(
-                    "this process may use one processor only: nothing of two-cores was measured"
-                        .to_owned(),
-                );
+            let cases = cases(run.only, placement);
+            if cases.is_empty() || !run.has_room(placement) {
                 continue;
             }
-            let tester = |&contender| Tester {
-                contender,
-                placement,
-                cases: cases.clone(),
-                turns: Vec::new(),
-                out: cases.is_empty(),
-            };
-            testers.extend(contenders.iter().map(tester));
+            let tester = |&contender| Tester { contender, placement, cases: cases.clone() };
+            testers.extend(contenders.iter().map(tester).map(Series::of));
         }
-        for round in 0..self.plan.rounds {
-            self.progress.percent = self.first * round as u32 / self.plan.rounds as u32;
-            for tester in testers.iter_mut().filter(|tester| !tester.out) {
-                let name = format!("{}, {}", tester.contender.name, tester.placement);
-                self.progress.say(&format!("round {} of {}", round + 1, self.plan.rounds), &name);
-                let before = self.line_ns;
-                let found = self.turn(tester);
-                self.line_ns = line::round_trip_ns(&self.cpus);
-                match found {
-                    Ok(found) => tester.turns.push(Turn { found, lines: (before, self.line_ns) }),
-                    Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
-                    Err(error) => {
-                        self.report.failures.push(error.to_string());
-                        tester.out = true;
-                    }
-                }
-            }
-        }
-        self.leave_like(&mut testers);
-        for tester in &testers {
-            self.report.records.extend(recorded(tester));
-        }
+        let most = self.plan.rounds;
+        let say = |round, tester: &Tester| Said {
+            what: format!("round {round} of {most}"),
+            detail: format!("{}, {}", tester.contender.name, tester.placement),
+            fault: String::new(),
+        };
+        let turn = |run: &mut Run<'_>, tester: &mut Tester| self.turn(tester, run).map(Some);
+        run.rounds(&Rounds::count(most, 0..percent), &mut testers, say, turn)?;
+        let two = testers.iter_mut().filter(|one| one.of.placement == Placement::TwoCores);
+        run.leave_like("two-cores", two);
+        run.report.records.extend(testers.iter().flat_map(recorded));
         Ok(())
     }
 
     /// All cases by one pair.
-    fn turn(&mut self, tester: &Tester) -> Result<Vec<Option<Found>>, ChildError> {
-        let mut pair = self.pair(tester.contender, tester.placement)?;
+    fn turn(&self, tester: &Tester, run: &mut Run<'_>) -> Result<Turned, ChildError> {
+        let mut pair = self.pair(tester.contender, tester.placement, run)?;
         let mut found = Vec::new();
         for &case in &tester.cases {
             pair.measure(case, self.plan.warm_up)?;
@@ -250,105 +204,57 @@ impl<'a> Runner<'a> {
     }
 
     /// What each receiver costs while nothing is sent.
-    fn idle(&mut self, contenders: &[Contender]) -> Result<(), RunError> {
-        let placement =
-            if self.cpus.second.is_some() { Placement::TwoCores } else { Placement::OneCore };
+    fn idle(&self, contenders: &[Contender], run: &mut Run<'_>) -> Result<(), RunError> {
         for &contender in contenders.iter().filter(|contender| **contender != LIMIT) {
-            self.progress.say("idle", contender.name);
-            let rest = |runner: &mut Self| {
-                let mut pair = runner.pair(contender, placement)?;
-                pair.measure(Case::OneWay(0), runner.plan.warm_up)?;
-                let found = pair.rest(runner.plan.idle)?;
-                pair.end()?;
-                Ok(found)
-            };
-            match rest(self) {
-                Ok((cpu_ns_per_s, memory_kib)) => {
-                    self.report.idle.push(Idle { system: contender.name, cpu_ns_per_s, memory_kib })
-                }
-                Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
-                Err(error) => self.report.failures.push(format!("idle: {error}")),
-            }
+            run.progress.say("idle", contender.name);
+            let found = self.rest(contender, run);
+            let idle = run.unless_failed("idle", found)?;
+            run.report.idle.extend(idle);
         }
         Ok(())
     }
 
-    fn pair(&mut self, contender: Contender, placement: Placement) -> Result<Pair<'a>, ChildError> {
-        self.pairs += 1;
-        let sender = self.cpus.first;
-        let receiver =
-            self.cpus.second.filter(|_| placement == Placement::TwoCores).unwrap_or(sender);
+    fn rest(&self, contender: Contender, run: &mut Run<'_>) -> Result<Idle, ChildError> {
+        let placement =
+            if run.cpus.second.is_some() { Placement::TwoCores } else { Placement::OneCore };
+        let mut pair = self.pair(contender, placement, run)?;
+        pair.measure(Case::OneWay(0), self.plan.warm_up)?;
+        let (cpu_ns_per_s, memory_kib) = pair.rest(self.plan.idle)?;
+        pair.end()?;
+        let Contender { name: system, mode, .. } = contender;
+        Ok(Idle { system, mode, cpu_ns_per_s, memory_kib: memory_kib.into() })
+    }
+
+    fn pair<'a>(
+        &self,
+        contender: Contender,
+        placement: Placement,
+        run: &mut Run<'a>,
+    ) -> Result<Pair<'a>, ChildError> {
         let exe = self.programs.path(contender.program);
-        let dir: PathBuf = self.scratch.dir.join(self.pairs.to_string());
-        Pair::start(
-            &Spec { exe, contender, placement, cpus: (sender, receiver), dir },
-            self.interrupted,
-        )
-    }
-
-    /// Leaves the turns that may be compared, where two processors are.
-    fn leave_like(&mut self, testers: &mut [Tester]) {
-        let two = |tester: &&mut Tester| tester.placement == Placement::TwoCores;
-        let probes: Vec<Vec<_>> = testers
-            .iter_mut()
-            .filter(two)
-            .map(|tester| tester.turns.iter().map(|turn| turn.lines).collect())
-            .collect();
-        let like = self.like("two-cores", &probes);
-        testers
-            .iter_mut()
-            .filter(two)
-            .for_each(|tester| tester.turns.retain(|turn| like.has(turn.lines)));
-    }
-
-    /// Which turns of `what` may be compared, by their probes, if the host moved the processors
-    /// meanwhile; says so in the report.
-    fn like(&mut self, what: &str, probes: &[Vec<(f64, f64)>]) -> Like {
-        let like = Like::of(probes);
-        let all = probes.iter().flatten().count();
-        let (least, most) = Like::span(probes.iter().flatten());
-        let left: Vec<_> = probes.iter().flatten().filter(|lines| like.has(**lines)).collect();
-        if left.len() < all {
-            let (from, to) = Like::span(left.iter().copied());
-            self.report.notes.push(format!(
-                "{what}: the line took {least:.0} to {most:.0} ns; only the {} of {all} turns beside {from:.0} to {to:.0} ns count",
-                left.len()
-            ));
-        } else if like.moved() {
-            self.report.notes.push(format!(
-                "{what}: the line took {least:.0} to {most:.0} ns, and not like turns are compared"
-            ));
-        }
-        like
+        let cpus = (run.cpus.first, run.other(placement));
+        let spec = Spec { exe, contender, placement, cpus, dir: run.folder() };
+        Pair::start(&spec, run.interrupted)
     }
 }
 
 /// The records of a tester.
-fn recorded(tester: &Tester) -> Vec<Record> {
-    let mut records = Vec::new();
-    for (at, case) in tester.cases.iter().enumerate().filter(|_| !tester.turns.is_empty()) {
-        let name = case.name();
-        let Contender { name: system, mode, .. } = tester.contender;
-        let label =
-            Label { suite: "messages", case: &name, system, placement: tester.placement, mode };
-        let (mut times, mut rates): (Vec<Turn<Summary>>, Vec<Turn<Throughput>>) =
-            Default::default();
-        for Turn { found, lines } in &tester.turns {
-            match found[at] {
-                Some(Found::Times(found)) => times.push(Turn { found, lines: *lines }),
-                Some(Found::Rate(found)) => rates.push(Turn { found, lines: *lines }),
-                None => {}
-            }
-        }
-        records.extend((!times.is_empty()).then(|| label.latency(&times)));
-        records.extend((!rates.is_empty()).then(|| label.throughput(1, &rates)));
-    }
-    records
+fn recorded(Series { of: tester, turns, .. }: &Series<Tester, Turned>) -> Vec<Record> {
+    let Contender { name: system, mode, .. } = tester.contender;
+    let record = |(at, case): (usize, &Case)| {
+        let (case, placement) = (&case.name(), tester.placement);
+        let label = Label { suite: Messages::NAME, case, system, placement, mode };
+        label.found(1, turns, |found| found[at])
+    };
+    tester.cases.iter().enumerate().filter_map(record).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::found::Throughput;
+    use crate::record::Turn;
+    use crate::stats::Summary;
 
     #[test]
     fn every_case_of_a_turn_has_a_record() {
@@ -362,14 +268,11 @@ mod tests {
         let rate = Found::Rate(Throughput { calls: 1000, elapsed_ns: 10_000 });
         let turn = |line| Turn { found: vec![Some(times), None, Some(rate)], lines: (line, line) };
         let (contender, placement) = (LIMIT, Placement::TwoCores);
-        let tester = Tester {
-            contender,
-            placement,
-            cases: vec![Case::Send(4), Case::Send(16), Case::Rate],
-            turns: vec![turn(90.0), turn(110.0)],
-            out: false,
-        };
-        let records = recorded(&tester);
+        let tester =
+            Tester { contender, placement, cases: vec![Case::Send(4), Case::Send(16), Case::Rate] };
+        let mut series = Series::of(tester);
+        series.turns = vec![turn(90.0), turn(110.0)];
+        let records = recorded(&series);
         let told: Vec<_> = records
             .iter()
             .map(|record| (record.case.as_str(), record.p50_ns, record.per_s))
@@ -380,6 +283,27 @@ mod tests {
                 .iter()
                 .all(|record| record.line_ns == Some(100.0) && record.suite == "messages")
         );
-        assert!(recorded(&Tester { turns: Vec::new(), ..tester }).is_empty());
+        series.turns.clear();
+        assert!(recorded(&series).is_empty());
+    }
+
+    #[test]
+    fn a_part_of_the_suite() {
+        let only = Only { cases: vec!["send-0".into(), "one-way-8".into()], ..Only::default() };
+        assert_eq!(cases(&only, Placement::TwoCores), [Case::Send(0), Case::OneWay(8)]);
+        assert_eq!(cases(&only, Placement::OneCore), [Case::OneWay(8)]);
+        assert!(own_cases(&only).is_empty() && own_cases(&Only::default()) == Own::ALL);
+        let only = Only {
+            cases: vec!["stopped".into()],
+            systems: vec!["upcall".into()],
+            ..Only::default()
+        };
+        assert_eq!(own_cases(&only), [Own::Stopped]);
+        assert!(cases(&only, Placement::TwoCores).is_empty());
+        assert!(own_cases(&Only { systems: vec!["limit".into()], ..only }).is_empty());
+        let only = Only { placements: vec![Placement::OneCore], ..Only::default() };
+        let count = |placement| cases(&only, placement).len();
+        assert_eq!((count(Placement::TwoCores), count(Placement::OneCore)), (0, 4));
+        assert!(own_cases(&only).is_empty());
     }
 }

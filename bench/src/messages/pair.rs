@@ -6,20 +6,19 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::case::Case;
 use super::child::{MEMORY, Processes, Side};
 use super::contender::{Contender, Program};
 use super::raw;
 use crate::case::Placement;
-use crate::found::Throughput;
+use crate::found::Found;
 use crate::pair::{answer, remove_shared_memory, shared_memory_prefix};
 use crate::process::{self, ChildError, Process};
-use crate::stats::Summary;
 
 /// Longest time for the two to meet.
 const START: Duration = Duration::from_secs(20);
@@ -80,16 +79,6 @@ impl Drop for Directory {
         fs::remove_dir_all(&self.path).ok();
         remove_shared_memory(&shared_memory_prefix(&self.path));
     }
-}
-
-/// What was found of a case.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Found {
-    /// Of the stream.
-    Rate(Throughput),
-    /// Of every other case.
-    Times(Summary),
 }
 
 impl<'a> Pair<'a> {
@@ -153,7 +142,7 @@ impl<'a> Pair<'a> {
     ///
     /// # Errors
     /// [`ChildError`]; the pair is of no further use.
-    pub fn rest(&mut self, time: Duration) -> Result<(f64, (u64, u64)), ChildError> {
+    pub fn rest(&mut self, time: Duration) -> Result<(f64, [u64; 2]), ChildError> {
         let processes = self.ask("processes", PATIENCE)?;
         let Processes { sender, receiver } =
             processes.ok_or_else(|| self.sender.fault("does not tell its processes"))?;
@@ -161,15 +150,10 @@ impl<'a> Pair<'a> {
             self.sender.fault(&format!("no figures of its processes to be had: {error}"))
         };
         let memory =
-            (process::pss_kib(sender).map_err(fault)?, process::pss_kib(receiver).map_err(fault)?);
+            [process::pss_kib(sender).map_err(fault)?, process::pss_kib(receiver).map_err(fault)?];
         std::thread::sleep(time / 4); // time to go to rest
         let (before, begun) = (process::cpu_ns(receiver).map_err(fault)?, Instant::now());
-        while begun.elapsed() < time {
-            if self.interrupted.load(Relaxed) {
-                return Err(ChildError::Interrupted);
-            }
-            std::thread::sleep(Duration::from_millis(50).min(time));
-        }
+        process::pause(time, self.interrupted)?;
         let spent = process::cpu_ns(receiver).map_err(fault)? - before;
         Ok((spent as f64 / begun.elapsed().as_secs_f64(), memory))
     }
@@ -244,7 +228,9 @@ fn by_open_mpi(spec: &Spec<'_>) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::found::Throughput;
     use crate::messages::contender::{LIMIT, PEERS};
+    use crate::stats::Summary;
 
     fn spec(contender: Contender) -> Spec<'static> {
         let (exe, dir) = (Path::new("/x/program"), PathBuf::from("/tmp/pair"));

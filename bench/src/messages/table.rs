@@ -3,12 +3,12 @@
 
 use std::io::{self, Write};
 
-use super::Report;
 use super::case::{BYTES, Case, WORDS};
 use super::contender::OURS;
 use super::own;
 use crate::case::Placement::{self, OneCore, TwoCores};
 use crate::record::Record;
+use crate::report::Report;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
 
 /// Room for a name, and for a figure.
@@ -27,8 +27,8 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     }
     idle(report, out, &paint)?;
     aims(&found, out, &paint)?;
-    own::table::print(&report.own, out, &paint)?;
-    own::paper_table::print(&report.own, out, &paint)?;
+    own::table::print(&report.records, out, &paint)?;
+    own::paper_table::print(&report.records, out, &paint)?;
     writeln!(out)?;
     remarks(out, &paint, &report.notes, &report.failures)
 }
@@ -201,8 +201,8 @@ fn idle(report: &Report, out: &mut impl Write, paint: &Paint) -> io::Result<()> 
     writeln!(out, "{}", paint.text(DIM, &heads))?;
     for idle in &report.idle {
         let cpu = format!("{:.1}", idle.cpu_ns_per_s / 1e3);
-        let (sender, receiver) = idle.memory_kib;
-        let text = format!("{:<NAME$}{cpu:>16}{sender:>16}{receiver:>16}", idle.system);
+        let memory: String = idle.memory_kib.iter().map(|kib| format!("{kib:>16}")).collect();
+        let text = format!("{:<NAME$}{cpu:>16}{memory}", idle.system);
         writeln!(out, "{}", row(paint, idle.system, &text))?;
     }
     Ok(())
@@ -275,8 +275,8 @@ fn aims(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<()
 mod tests {
     use super::*;
     use crate::case::Mode;
-    use crate::messages::Idle;
     use crate::record::{Label, Turn};
+    use crate::report::Idle;
     use crate::stats::Summary;
 
     fn record(case: Case, system: &str, placement: Placement, ns: f64) -> Record {
@@ -302,13 +302,13 @@ mod tests {
             record(Case::Rate, ours, TwoCores, 20.0),
             record(Case::Rate, "ucx-am", TwoCores, 80.0),
         ]);
-        let idle = vec![Idle { system: ours, cpu_ns_per_s: 5_000.0, memory_kib: (10, 20) }];
+        let (cpu_ns_per_s, memory_kib, mode) = (5_000.0, vec![10, 20], Mode::Polling);
+        let idle = vec![Idle { system: ours, mode, cpu_ns_per_s, memory_kib }];
         let report = Report {
             records,
             idle,
             notes: vec!["a note".into()],
             failures: vec!["something".into()],
-            ..Report::default()
         };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();

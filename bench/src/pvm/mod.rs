@@ -20,141 +20,118 @@ pub mod case;
 pub mod child;
 pub mod contender;
 mod machine;
-mod options;
 pub mod paper;
 mod programs;
 mod run;
 mod table;
 
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use self::case::Case;
-use self::contender::{Contender, OURS, PEERS};
-pub use self::options::{Only, Options, Peers};
+use self::contender::{Contender, Named, OURS, PEERS};
 use self::programs::Programs;
 use self::run::{Found, Turns};
 use crate::case::Placement;
-pub use crate::error::RunError;
-use crate::interrupted::Interrupted;
+use crate::error::RunError;
 use crate::like::Like;
-use crate::line;
-use crate::output;
-use crate::place::Cpus;
-use crate::process::ChildError;
-use crate::progress::Progress;
 use crate::record::{Label, Record, Turn, tenths};
-use crate::report::{Report, busy};
-use crate::scratch::Scratch;
+use crate::report::Report;
+use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::{Summary, median};
+use crate::suite::{Offer, Only, Suite};
+
+/// The suite.
+#[derive(Debug, Clone)]
+pub struct Pvm {
+    /// The command `upcall`, which answers to `pvm run`.
+    pub upcall: PathBuf,
+}
+
+/// Takes a minute and a half without peers and six to eight with all. Keeps two processors busy. A
+/// contender that fails in a case stops neither others nor its own other cases.
+impl Suite for Pvm {
+    const NAME: &'static str = "pvm";
+    const OFFERS: &'static [Offer] = &[
+        Offer::System("Only this system, for example `upcall-2` or `pvm-direct`; may be repeated"),
+        Offer::Case("Only this case, for example `ring-24` or `start-100`; may be repeated"),
+        Offer::Placement("Only this placement: `two-cores` or `one-core`"),
+        Offer::Plot(
+            "Draw switches, messages, the ring and Laplace's equation, beside the paper's figures, into this folder, as SVG files",
+        ),
+    ];
+    type Peer = Named;
+
+    fn cases(&self) -> Vec<String> {
+        Case::all().map(Case::name).collect()
+    }
+
+    fn systems(&self) -> Vec<String> {
+        let mut systems: Vec<String> = Vec::new();
+        for one in OURS.iter().chain(&PEERS) {
+            if !systems.iter().any(|name| name == one.name) {
+                systems.push(one.name.to_owned());
+            }
+        }
+        systems
+    }
+
+    fn measure(&self, peers: Vec<Named>, run: &mut Run<'_>) -> Result<(), RunError> {
+        let only = run.only;
+        let peers = PEERS.into_iter().filter(|peer| peers.contains(&Named(peer.name)));
+        let mut contenders: Vec<Contender> = OURS.into_iter().chain(peers).collect();
+        contenders.retain(|contender| Case::all().any(|case| has(only, contender, case)));
+        contenders.retain(|contender| run.has_room(contender.placement));
+        let programs = Programs::of(&mut contenders, run.exe, run.dir)?;
+        run.report.notes.extend(programs.notes.iter().cloned());
+        run.report.failures.extend(programs.failures.iter().cloned());
+        let all = Case::all().flat_map(|case| {
+            let of = contenders.iter().filter(move |contender| has(only, contender, case));
+            of.map(move |&contender| (contender, case))
+        });
+        let mut series: Vec<Measured> = all.map(Series::of).collect();
+        let (rounds, millis, idle) = if run.quick { (1, 20, 200) } else { (3, 300, 2000) };
+        let [time, idle] = [millis, idle].map(Duration::from_millis);
+        let mut turns =
+            Turns { upcall: &self.upcall, programs: &programs, time, idle, machine: None };
+        let say = |round, (contender, case): &(Contender, Case)| Said {
+            what: format!("round {round} of {rounds}, {case}"),
+            detail: format!("{}, {}", contender.name, contender.placement),
+            fault: case.name(),
+        };
+        let turn = |run: &mut Run<'_>, (contender, case): &mut (Contender, Case)| {
+            turns.take(contender, *case, run).map(Some)
+        };
+        run.rounds(&Rounds::count(rounds, 0..100), &mut series, say, turn)?;
+        recorded(&mut series, &mut run.report);
+        Ok(())
+    }
+
+    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
+        table::print(report, &mut out, colour)
+    }
+}
 
 /// A contender in a case.
-struct Series {
-    contender: Contender,
-    case: Case,
-    turns: Vec<Turn<Found>>,
-    /// It cannot go on.
-    out: bool,
-}
+type Measured = Series<(Contender, Case), Found>;
 
-/// Runs the suite, shows progress on standard error, prints tables on standard output and writes
-/// the records where `options` say. Takes a minute and a half without peers and six to eight with
-/// all, and busies two processors meanwhile. Leaves no process and no file behind.
-///
-/// # Errors
-/// [`RunError`]. A contender that fails in a case is in the report's `failures`, and stops neither
-/// others nor its own other cases.
-pub fn run(options: &Options) -> Result<Report, RunError> {
-    options.only.check()?;
-    let cpus = Cpus::allowed().map_err(RunError::System)?;
-    let mut report = Report { notes: busy().into_iter().collect(), ..Report::default() };
-    let peers = options.peers.names();
-    let peers = PEERS.into_iter().filter(|peer| peers.contains(&peer.name));
-    let mut contenders: Vec<Contender> = OURS.into_iter().chain(peers).collect();
-    contenders.retain(|contender| Case::all().any(|case| options.only.has(contender, case)));
-    let all = contenders.len();
-    contenders
-        .retain(|contender| contender.placement == Placement::OneCore || cpus.second.is_some());
-    if contenders.len() < all {
-        report.notes.push(
-            "this process may use one processor only: nothing of two-cores was measured".to_owned(),
-        );
-    }
-    let interrupted = Interrupted::watch().map_err(RunError::System)?;
-    let scratch = Scratch::make()?;
-    let programs = Programs::of(&mut contenders, &options.exe, &scratch.dir)?;
-    report.notes.extend(programs.notes.iter().cloned());
-    report.failures.extend(programs.failures.iter().cloned());
-
-    let series = Case::all().flat_map(|case| {
-        let of = contenders.iter().filter(move |contender| options.only.has(contender, case));
-        of.map(move |&contender| Series { contender, case, turns: Vec::new(), out: false })
-    });
-    let mut series: Vec<Series> = series.collect();
-    let (rounds, millis, idle) = if options.quick { (1, 20, 200) } else { (3, 300, 2000) };
-    let [time, idle] = [millis, idle].map(Duration::from_millis);
-    let turns = Turns {
-        exe: &options.exe,
-        upcall: &options.upcall,
-        dir: &scratch.dir,
-        cpus,
-        programs: &programs,
-        interrupted: &interrupted.flag,
-        time,
-        idle,
-        machine: None,
-        pairs: 0,
-    };
-    all_turns(&mut series, turns, rounds, &mut report)?;
-    recorded(&mut series, &mut report);
-    if report.records.is_empty() && report.failures.is_empty() && report.notes.is_empty() {
-        return Err(RunError::Nothing);
-    }
-    let json = options.json.as_deref();
-    output::asides(json, &report.notes, &report.failures);
-    output::table(json, |out, colour| table::print(&report, out, colour))?;
-    output::records(json, &report.records)?;
-    Ok(report)
-}
-
-/// Round by round.
-fn all_turns(
-    series: &mut [Series],
-    mut turns: Turns<'_>,
-    rounds: usize,
-    report: &mut Report,
-) -> Result<(), RunError> {
-    let mut progress = Progress::new();
-    let (cpus, count) = (turns.cpus, series.len());
-    let mut before = line::round_trip_ns(&cpus);
-    for round in 0..rounds {
-        for (at, one) in series.iter_mut().enumerate().filter(|(_, one)| !one.out) {
-            progress.percent = (100 * (round * count + at) / (rounds * count)) as u32;
-            let Series { contender, case, .. } = *one;
-            let detail = format!("{}, {}", contender.name, contender.placement);
-            progress.say(&format!("round {} of {rounds}, {case}", round + 1), &detail);
-            let found = turns.take(&contender, case);
-            let after = line::round_trip_ns(&cpus);
-            match found {
-                Ok(found) => one.turns.push(Turn { found, lines: (before, after) }),
-                Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
-                Err(error) => {
-                    report.failures.push(format!("{case}: {error}"));
-                    one.out = true;
-                }
-            }
-            before = after;
-        }
-    }
-    progress.clear();
-    Ok(())
+/// Returns `true` if a contender is measured in a case.
+fn has(only: &Only, contender: &Contender, case: Case) -> bool {
+    only.system(contender.name)
+        && only.case(&case.name())
+        && only.placement(contender.placement)
+        && contender.takes_part(case)
 }
 
 /// Records of the turns that may be compared.
-fn recorded(series: &mut [Series], report: &mut Report) {
+fn recorded(series: &mut [Measured], report: &mut Report) {
     let (mut all, mut left) = (0, 0);
     for case in Case::all() {
-        let two =
-            |one: &&mut Series| one.case == case && one.contender.placement == Placement::TwoCores;
+        let two = |one: &&mut Measured| {
+            let (contender, of) = one.of;
+            of == case && contender.placement == Placement::TwoCores
+        };
         let probes = series
             .iter_mut()
             .filter(two)
@@ -174,10 +151,10 @@ fn recorded(series: &mut [Series], report: &mut Report) {
     report.records.extend(series.iter().filter(|one| !one.turns.is_empty()).map(record));
 }
 
-fn record(Series { contender, case, turns, .. }: &Series) -> Record {
+fn record(Series { of: (contender, case), turns, .. }: &Measured) -> Record {
     let name = case.name();
     let Contender { name: system, placement, mode, .. } = *contender;
-    let label = Label { suite: "pvm", case: &name, system, placement, mode };
+    let label = Label { suite: Pvm::NAME, case: &name, system, placement, mode };
     let times: Vec<Turn<Summary>> =
         turns.iter().map(|turn| Turn { found: turn.found.times, lines: turn.lines }).collect();
     let over = |of: fn(&Found) -> Option<f64>| {
@@ -200,7 +177,7 @@ fn record(Series { contender, case, turns, .. }: &Series) -> Record {
 mod tests {
     use super::*;
 
-    fn series(contender: Contender, case: Case, turns: &[(f64, f64)]) -> Series {
+    fn series(contender: Contender, case: Case, turns: &[(f64, f64)]) -> Measured {
         let turn = |&(ns, line): &(f64, f64)| {
             let times = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
             let found = Found {
@@ -212,7 +189,7 @@ mod tests {
             };
             Turn { found, lines: (line, line) }
         };
-        Series { contender, case, turns: turns.iter().map(turn).collect(), out: false }
+        Series { turns: turns.iter().map(turn).collect(), ..Series::of((contender, case)) }
     }
 
     #[test]
@@ -253,5 +230,17 @@ mod tests {
              \"line_ns\":90.0,\"bare_ns\":3.0,\"memcpy_ns\":1.0}"
         );
         assert_eq!(record(&series(OURS[2], Case::Idle(24), &[(0.0, 90.0)])).per_s, 0.0);
+    }
+
+    #[test]
+    fn a_part_of_the_suite() {
+        let only = Only {
+            systems: vec!["pvm".into()],
+            cases: vec!["ring-2".into()],
+            placements: vec![Placement::OneCore],
+        };
+        let all = OURS.iter().chain(&PEERS);
+        let all = all.flat_map(|one| Case::all().filter(|case| has(&only, one, *case)));
+        assert_eq!(all.count(), 1);
     }
 }

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::case::Case;
@@ -13,8 +12,9 @@ use super::machine::Machine;
 use super::programs::Programs;
 use crate::case::{Case as Call, Mode, Placement};
 use crate::pair::{Pair, Spec};
-use crate::place::{self, Cpus};
+use crate::place;
 use crate::process::{self, ChildError, Process};
+use crate::run::Run;
 use crate::stats::Summary;
 
 /// Longest time of a turn over what it was asked to take: PVM's Laplace needs it, and hundreds of
@@ -37,19 +37,13 @@ pub struct Found {
 
 /// Runs the turns.
 pub struct Turns<'a> {
-    pub exe: &'a Path,
     pub upcall: &'a Path,
-    pub dir: &'a Path,
-    pub cpus: Cpus,
     pub programs: &'a Programs,
-    pub interrupted: &'a AtomicBool,
     /// How long a turn measures, about, and how long tasks are looked at that wait.
     pub time: Duration,
     pub idle: Duration,
     /// PVM's, if one runs.
     pub machine: Option<Machine>,
-    /// How many pairs for calls there were.
-    pub pairs: u32,
 }
 
 impl Turns<'_> {
@@ -57,10 +51,15 @@ impl Turns<'_> {
     ///
     /// # Errors
     /// The program failed, hung, or said something else. Nothing of it is left running.
-    pub fn take(&mut self, contender: &Contender, case: Case) -> Result<Found, ChildError> {
+    pub fn take(
+        &mut self,
+        contender: &Contender,
+        case: Case,
+        run: &mut Run<'_>,
+    ) -> Result<Found, ChildError> {
         let found = match case {
-            Case::CallOneWay => self.call(contender),
-            _ => self.program(contender, case),
+            Case::CallOneWay => self.call(contender, run),
+            _ => self.program(contender, case, run),
         };
         if found.is_err() {
             // Tasks may be left, which would be in the way of the next ones.
@@ -69,25 +68,18 @@ impl Turns<'_> {
         found
     }
 
-    /// The processors of a contender, as a list for the command line.
-    fn processors(&self, contender: &Contender) -> Vec<usize> {
-        let second = self.cpus.second.filter(|_| contender.placement == Placement::TwoCores);
-        [self.cpus.first].into_iter().chain(second).collect()
-    }
-
     /// A null call there and back, halved.
-    fn call(&mut self, contender: &Contender) -> Result<Found, ChildError> {
-        self.pairs += 1;
-        let (second, first) = (self.cpus.second.unwrap_or(self.cpus.first), self.cpus.first);
+    fn call(&self, contender: &Contender, run: &mut Run<'_>) -> Result<Found, ChildError> {
+        let (second, first) = (run.other(Placement::TwoCores), run.cpus.first);
         let spec = Spec {
-            exe: self.exe,
+            exe: run.exe,
             system: contender.name,
             placement: contender.placement,
             mode: Mode::Polling,
             cpus: (&[second], &[first]),
-            dir: self.dir.join(format!("call-{}", self.pairs)),
+            dir: run.folder(),
         };
-        let mut pair = Pair::start(&spec, self.interrupted)?;
+        let mut pair = Pair::start(&spec, run.interrupted)?;
         pair.latency(Call::Null, 2_000, self.time)?;
         let Summary { p50_ns, p99_ns, p999_ns, mean_ns, count } =
             pair.latency(Call::Null, 50_000, self.time)?;
@@ -98,11 +90,16 @@ impl Turns<'_> {
         Ok(Found { times, bare_ns: None, memcpy_ns: None, alone_ns: None, bytes_each: None })
     }
 
-    fn program(&mut self, contender: &Contender, case: Case) -> Result<Found, ChildError> {
-        let command = self.command(contender, case)?;
+    fn program(
+        &mut self,
+        contender: &Contender,
+        case: Case,
+        run: &Run<'_>,
+    ) -> Result<Found, ChildError> {
+        let command = self.command(contender, case, run)?;
         let who = format!("{}, {}", contender.name, contender.placement);
-        let mut running = Process::start(command, who, self.dir.join("errors"))?;
-        let found = self.watched(&mut running, case);
+        let mut running = Process::start(command, who, run.dir.join("errors"))?;
+        let found = self.watched(&mut running, case, run.interrupted);
         if found.is_err() {
             // A starter of others ends them if it is asked to end itself.
             running.terminate(Duration::from_secs(2));
@@ -110,20 +107,25 @@ impl Turns<'_> {
         found
     }
 
-    fn watched(&self, running: &mut Process, case: Case) -> Result<Found, ChildError> {
+    fn watched(
+        &self,
+        running: &mut Process,
+        case: Case,
+        interrupted: &AtomicBool,
+    ) -> Result<Found, ChildError> {
         let deadline = Instant::now() + PATIENCE + self.time;
-        let line = running.line(&case.name(), deadline, self.interrupted)?;
+        let line = running.line(&case.name(), deadline, interrupted)?;
         let told: Told =
             serde_json::from_str(&line).map_err(|_| running.fault(&format!("said `{line}`")))?;
         if told.case != case.name() {
             return Err(running.fault(&format!("told of {}, and was asked for {case}", told.case)));
         }
         let (times, bytes_each) = match (case, told.times) {
-            (Case::Idle(tasks), _) => self.rest(running, tasks)?,
+            (Case::Idle(tasks), _) => self.rest(running, tasks, interrupted)?,
             (_, Some(times)) => (times, None),
             (_, None) => return Err(running.fault("told no times")),
         };
-        running.end(END + self.idle, self.interrupted)?;
+        running.end(END + self.idle, interrupted)?;
         Ok(Found {
             times,
             bare_ns: told.bare_ns,
@@ -134,8 +136,13 @@ impl Turns<'_> {
     }
 
     /// What tasks take that wait: the time of processors in a second, and memory.
-    fn rest(&self, running: &Process, tasks: usize) -> Result<(Summary, Option<f64>), ChildError> {
-        self.pause(SETTLING)?;
+    fn rest(
+        &self,
+        running: &Process,
+        tasks: usize,
+        interrupted: &AtomicBool,
+    ) -> Result<(Summary, Option<f64>), ChildError> {
+        process::pause(SETTLING, interrupted)?;
         let mut all = vec![running.id()];
         all.extend(process::descendants(running.id()));
         if let Some(machine) = &self.machine {
@@ -148,27 +155,23 @@ impl Turns<'_> {
         let kib =
             all.iter().map(|id| process::pss_kib(*id)).sum::<Result<u64, _>>().map_err(failed)?;
         let (begun, before) = (Instant::now(), spent()?);
-        self.pause(self.idle)?;
+        process::pause(self.idle, interrupted)?;
         let ns = (spent()? - before) as f64 / begun.elapsed().as_secs_f64();
         let times = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 1 };
         Ok((times, Some((1024 * kib) as f64 / tasks as f64)))
     }
 
-    fn pause(&self, time: Duration) -> Result<(), ChildError> {
-        let begun = Instant::now();
-        while begun.elapsed() < time {
-            if self.interrupted.load(Ordering::Relaxed) {
-                return Err(ChildError::Interrupted);
-            }
-            thread::sleep(Duration::from_millis(20).min(time));
-        }
-        Ok(())
-    }
-
     /// What is to be run.
     #[expect(clippy::too_many_lines, reason = "one arm for each system")]
-    fn command(&mut self, contender: &Contender, case: Case) -> Result<Command, ChildError> {
-        let cpus = self.processors(contender);
+    fn command(
+        &mut self,
+        contender: &Contender,
+        case: Case,
+        run: &Run<'_>,
+    ) -> Result<Command, ChildError> {
+        let second = run.cpus.second.filter(|_| contender.placement == Placement::TwoCores);
+        let cpus: Vec<usize> = [run.cpus.first].into_iter().chain(second).collect();
+        let on = |program: &Path| run_on(run.exe, &cpus, program);
         let time = if matches!(case, Case::Idle(_)) { 2 * SETTLING + self.idle } else { self.time };
         let seconds = time.as_secs_f64().to_string();
         let words = case.words();
@@ -176,23 +179,23 @@ impl Turns<'_> {
         let list = place::list(&cpus);
         let mut command = match contender.how {
             How::Upcall | How::Limit if case.words().is_none() => {
-                let mut command = self.on(&cpus, self.exe);
+                let mut command = on(run.exe);
                 command.arg("bench-pvm");
                 match case {
                     Case::Switch(ulps) => {
-                        command.args(["switch", &ulps.to_string(), &seconds]).arg(self.dir)
+                        command.args(["switch", &ulps.to_string(), &seconds]).arg(run.dir)
                     }
                     _ => command.args([&case.name(), &seconds]),
                 };
                 command
             }
             How::Upcall | How::Limit | How::Call => {
-                let mut command = self.on(&cpus, self.upcall);
+                let mut command = on(self.upcall);
                 command.args(["pvm", "run"]).arg(self.programs.program(How::Upcall)).args(words);
                 command
             }
             How::Upcall2 { interleave } => {
-                let mut command = self.on(&cpus, self.upcall);
+                let mut command = on(self.upcall);
                 command.args([
                     "pvm",
                     "run",
@@ -207,15 +210,11 @@ impl Turns<'_> {
             How::Pvm { direct } => {
                 let folder = self.programs.folder(contender.how);
                 if self.machine.is_none() {
-                    let started = Machine::start(
-                        |pvmd| self.on(&cpus, pvmd),
-                        &folder,
-                        &self.dir.join("pvm-machine"),
-                        self.interrupted,
-                    );
+                    let started =
+                        Machine::start(on, &folder, &run.dir.join("pvm-machine"), run.interrupted);
                     self.machine = Some(started?);
                 }
-                let mut command = self.on(&cpus, &self.programs.program(contender.how));
+                let mut command = on(&self.programs.program(contender.how));
                 command.args(words).args(direct.then_some("--direct")).current_dir(folder);
                 if cpus.len() > 1 {
                     command.args(["--cpus", &list]);
@@ -227,7 +226,7 @@ impl Turns<'_> {
                 command
             }
             How::OpenMpi { yields } => {
-                let mut command = self.on(&cpus, Path::new("orterun"));
+                let mut command = on(Path::new("orterun"));
                 command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
                 command.args(if yields { &["--mca", "mpi_yield_when_idle", "1"][..] } else { &[] });
                 command
@@ -237,7 +236,7 @@ impl Turns<'_> {
                 command
             }
             How::Mpich => {
-                let mut command = self.on(&cpus, Path::new("mpirun.mpich"));
+                let mut command = on(Path::new("mpirun.mpich"));
                 command
                     .args(["-np", &case.processes().to_string()])
                     .arg(self.programs.program(contender.how));
@@ -248,16 +247,16 @@ impl Turns<'_> {
         // Names and files are for this run alone; and the reason stands in the line before a
         // backtrace.
         command
-            .env("UPCALL_DIR", self.dir.join("names"))
-            .env("TMPDIR", self.dir)
+            .env("UPCALL_DIR", run.dir.join("names"))
+            .env("TMPDIR", run.dir)
             .env("RUST_BACKTRACE", "0");
         Ok(command)
     }
+}
 
-    /// The start of a command by which a program is run on these processors.
-    fn on(&self, cpus: &[usize], program: &Path) -> Command {
-        let mut command = Command::new(self.exe);
-        command.args(["bench-pvm", "run", &place::list(cpus)]).arg(program);
-        command
-    }
+/// The start of a command by which a program is run on these processors.
+fn run_on(exe: &Path, cpus: &[usize], program: &Path) -> Command {
+    let mut command = Command::new(exe);
+    command.args(["bench-pvm", "run", &place::list(cpus)]).arg(program);
+    command
 }

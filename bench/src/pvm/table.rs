@@ -336,8 +336,12 @@ mod tests {
     }
 
     fn told(records: Vec<Record>) -> String {
-        let report =
-            Report { records, notes: vec!["a note".into()], failures: vec!["something".into()] };
+        let report = Report {
+            records,
+            notes: vec!["a note".into()],
+            failures: vec!["something".into()],
+            ..Report::default()
+        };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();
         String::from_utf8(out).unwrap()

@@ -12,36 +12,30 @@ pub mod child;
 mod contender;
 pub mod library;
 mod limit;
-mod options;
 mod pthread;
 mod table;
 mod turn;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use self::case::Case;
 use self::child::Entry;
 pub use self::contender::Contender;
-use self::contender::{LIMIT, Program, UPCALL};
-pub use self::options::{Only, Options, Peers};
+use self::contender::{LIMIT, PEERS, Program, UPCALL};
 use self::turn::{Found, Spec};
 use crate::built;
 use crate::case::{Mode, Placement};
-pub use crate::error::RunError;
-use crate::interrupted::Interrupted;
-use crate::line;
-use crate::output;
-pub use crate::peers::UnknownPeer;
-use crate::place::Cpus;
+use crate::error::RunError;
 use crate::process::ChildError;
-use crate::progress::Progress;
 use crate::record::{Label, Record, Turn};
-use crate::scratch::Scratch;
+use crate::report::{Idle, Report};
+use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::{Summary, median};
+use crate::suite::{Offer, Suite};
 
 /// The systems of this crate, for the table of the program that runs the benchmark (see
 /// [`child::child_main`]).
@@ -58,30 +52,6 @@ const KIB_EACH: u64 = 12;
 /// tried before.
 const MOST_TRIED: u64 = 10_000;
 
-/// What was found.
-#[derive(Debug, Clone, Default)]
-pub struct Report {
-    /// One record for each case and system.
-    pub records: Vec<Record>,
-    /// What a thousand threads cost that wait.
-    pub idle: Vec<Idle>,
-    /// What a reader of the numbers should know, also which system cannot run which case.
-    pub notes: Vec<String>,
-    /// What could not be measured, and why.
-    pub failures: Vec<String>,
-}
-
-/// A process in which a thousand threads wait.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Idle {
-    /// Who.
-    pub system: &'static str,
-    /// CPU time, nanoseconds per second.
-    pub cpu_ns_per_s: f64,
-    /// The most memory at a time, KiB.
-    pub peak_kib: u64,
-}
-
 /// Times of a run.
 struct Plan {
     /// For the whole run, building excluded.
@@ -92,9 +62,9 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(options: &Options, peers: usize) -> Plan {
+    fn of(quick: bool, peers: usize) -> Plan {
         let ms = Duration::from_millis;
-        if options.quick {
+        if quick {
             Plan { total: ms(4_000) + ms(2_000) * peers as u32, turn: ms(10), most_rounds: 3 }
         } else {
             Plan { total: ms(18_000) + ms(18_000) * peers as u32, turn: ms(50), most_rounds: 9 }
@@ -102,48 +72,71 @@ impl Plan {
     }
 }
 
-/// Runs the suite, shows progress on standard error, prints a table on standard output and writes
-/// the records where `options` say. Takes about a third of a minute without peers, and as much more
-/// for each peer; busies one processor meanwhile. Leaves no process and no file behind.
-///
-/// # Errors
-/// [`RunError`]. A system that fails is in the report's `failures` and does not stop the others.
-pub fn run(options: &Options) -> Result<Report, RunError> {
-    let cases = options.cases()?;
-    let cpus = Cpus::allowed().map_err(RunError::System)?;
-    let peers = options.peers.meant();
-    let all = [UPCALL, LIMIT].into_iter().chain(peers.iter().copied());
-    let contenders: Vec<Contender> =
-        all.filter(|contender| options.only.system(contender.name)).collect();
+/// The suite.
+#[derive(Debug, Clone)]
+pub struct Threads {
+    /// Numbers of threads that yield in turn, besides the two of `yield`.
+    pub ready: Vec<u64>,
+    /// Numbers of threads alive at once.
+    pub alive: Vec<u64>,
+}
 
-    let (programs, failures) = programs(&contenders, &cases, &options.exe);
+impl Default for Threads {
+    fn default() -> Threads {
+        Threads { ready: Case::READY.to_vec(), alive: Case::ALIVE.to_vec() }
+    }
+}
 
-    let interrupted = Interrupted::watch().map_err(RunError::System)?;
-    let scratch = Scratch::make()?;
-    let mut runner = Runner {
-        cpus,
-        programs,
-        contenders,
-        errors: scratch.dir.join("stderr"),
-        interrupted: &interrupted.flag,
-        plan: Plan::of(options, peers.len()),
-        report: Report { failures, ..Report::default() },
-        line_ns: f64::NAN,
-        hurried: 0,
-        progress: Progress::new(),
-    };
-    runner.suite(&cases, options.only.is_all())?;
-    runner.progress.clear();
-    let report = runner.report;
-    if report.records.is_empty() && report.failures.is_empty() && report.notes.is_empty() {
-        return Err(RunError::Nothing);
+impl Threads {
+    /// What the suite has with these numbers, in the order of the report.
+    fn all(&self) -> impl Iterator<Item = Case> {
+        let sorted = |numbers: &[u64]| {
+            numbers.iter().copied().filter(|&number| number > 0).collect::<BTreeSet<_>>()
+        };
+        let ready = sorted(&self.ready).into_iter().filter(|&threads| threads != 2);
+        let alive = sorted(&self.alive).into_iter().map(Case::Alive);
+        Case::TABLE.into_iter().chain(ready.map(Case::Yield)).chain(alive)
+    }
+}
+
+/// Takes about a third of a minute without peers, and as much more for each peer. Keeps one
+/// processor busy.
+impl Suite for Threads {
+    const NAME: &'static str = "threads";
+    const OFFERS: &'static [Offer] = &[
+        Offer::System("Only this system; may be repeated"),
+        Offer::Case("Only this case, for example `yield` or `alive-1m`; may be repeated"),
+        Offer::Plot(
+            "Draw the operations, and growth with the number of threads, into this folder, as SVG files",
+        ),
+    ];
+    const SAYS_BUSY: bool = false;
+    type Peer = Contender;
+
+    fn cases(&self) -> Vec<String> {
+        self.all().map(Case::name).collect()
     }
 
-    let json = options.json.as_deref();
-    output::asides(json, &report.notes, &report.failures);
-    output::table(json, |out, colour| table::print(&report, out, colour))?;
-    output::records(json, &report.records)?;
-    Ok(report)
+    fn systems(&self) -> Vec<String> {
+        let all = [UPCALL, LIMIT].into_iter().chain(PEERS);
+        all.map(|contender| contender.name.to_owned()).collect()
+    }
+
+    fn measure(&self, peers: Vec<Contender>, run: &mut Run<'_>) -> Result<(), RunError> {
+        let plan = Plan::of(run.quick, peers.len());
+        let cases: Vec<Case> = self.all().filter(|case| run.only.case(&case.name())).collect();
+        let all = [UPCALL, LIMIT].into_iter().chain(peers);
+        let contenders: Vec<Contender> =
+            all.filter(|contender| run.only.system(contender.name)).collect();
+        let (programs, failures) = programs(&contenders, &cases, run.exe);
+        run.report.failures = failures;
+        let errors = run.dir.join("stderr");
+        Runner { programs, contenders, errors, plan, hurried: 0 }.suite(&cases, run)
+    }
+
+    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
+        table::print(report, &mut out, colour)
+    }
 }
 
 /// The programs that are needed, built if need be; and why those contenders cannot go on whose
@@ -180,56 +173,54 @@ fn programs(
     )
 }
 
-/// A run under way.
-struct Runner<'a> {
-    cpus: Cpus,
+/// Who is measured, for how long, and with which programs.
+struct Runner {
     /// Those that there are.
     programs: HashMap<Program, PathBuf>,
     contenders: Vec<Contender>,
     errors: PathBuf,
-    interrupted: &'a AtomicBool,
     plan: Plan,
-    report: Report,
-    /// The latest probe.
-    line_ns: f64,
     /// Cases that had time for one round only.
     hurried: usize,
-    progress: Progress,
 }
 
-/// What the turns of one system in one case have come to.
+/// One system in one case.
 struct Tally {
     contender: Contender,
-    /// Samples of one turn.
-    samples: u64,
-    turns: Vec<Turn<Vec<u64>>>,
-    /// An operation of the first sample of each turn, nanoseconds.
-    first: Vec<f64>,
-    peak_kib: u64,
-    /// The part of it that came after the system had begun.
-    grown_kib: u64,
-    /// It cannot go on.
-    out: bool,
+    /// Samples of one turn, which the first one finds out.
+    samples: Option<u64>,
 }
 
-impl Runner<'_> {
-    fn suite(&mut self, cases: &[Case], with_idle: bool) -> Result<(), RunError> {
+/// What one turn found.
+#[derive(Clone)]
+struct Turned {
+    /// The samples that count, nanoseconds.
+    ns: Vec<u64>,
+    /// The first sample.
+    first: u64,
+    peak_kib: u64,
+    /// The part of the peak that came after the system had begun.
+    grown_kib: u64,
+}
+
+impl Runner {
+    fn suite(&mut self, cases: &[Case], run: &mut Run<'_>) -> Result<(), RunError> {
         let begun = Instant::now();
-        self.line_ns = line::round_trip_ns(&self.cpus);
-        if with_idle {
-            self.idle()?;
+        if run.only.is_all() {
+            self.idle(run)?;
         }
         let whole: f64 = cases.iter().map(|case| case.weight()).sum();
         let mut left = whole;
         for case in cases {
-            let time =
-                self.plan.total.saturating_sub(begun.elapsed()).mul_f64(case.weight() / left);
-            self.progress.percent = (100.0 * (1.0 - left / whole)) as u32;
+            let time = self.plan.total.saturating_sub(begun.elapsed());
+            let time = time.mul_f64(case.weight() / left);
+            let percent = |left: f64| (100.0 * (1.0 - left / whole)) as u32;
+            let part = percent(left)..percent(left - case.weight());
             left -= case.weight();
-            self.case(*case, time)?;
+            self.case(*case, &Rounds { most: self.plan.most_rounds, time, part }, run)?;
         }
         if self.hurried > 0 {
-            self.report.notes.push(format!(
+            run.report.notes.push(format!(
                 "{} of {} cases had time for one round only: their figures are of one turn each",
                 self.hurried,
                 cases.len()
@@ -238,96 +229,75 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// The systems of one case in turn, round by round, for about `time`.
-    fn case(&mut self, case: Case, time: Duration) -> Result<(), RunError> {
+    /// The systems of one case in turn, round by round.
+    fn case(&mut self, case: Case, rounds: &Rounds, run: &mut Run<'_>) -> Result<(), RunError> {
         if let Some(why) = too_large(case) {
-            self.report.notes.push(format!("{case} was not run: {why}"));
+            run.report.notes.push(format!("{case} was not run: {why}"));
             return Ok(());
         }
-        let takes_part = |c: &&Contender| {
-            c.program(Some(case)).is_some_and(|program| self.programs.contains_key(&program))
+        let mut series: Vec<Series<Tally, Turned>> = self
+            .with_program(Some(case))
+            .map(|contender| Series::of(Tally { contender, samples: None }))
+            .collect();
+        let say = |round, tally: &Tally| Said {
+            what: case.name(),
+            detail: format!("round {round} {}", tally.contender.name),
+            fault: case.name(),
         };
-        let contenders: Vec<Contender> =
-            self.contenders.iter().filter(takes_part).copied().collect();
-        let tally = |contender| Tally {
-            contender,
-            samples: 1,
-            turns: Vec::new(),
-            first: Vec::new(),
-            peak_kib: 0,
-            grown_kib: 0,
-            out: false,
-        };
-        let mut tallies: Vec<Tally> = contenders.into_iter().map(tally).collect();
-        let begun = Instant::now();
-        let mut rounds = 0;
-        while rounds < self.plan.most_rounds && tallies.iter().any(|tally| !tally.out) {
-            for tally in tallies.iter_mut().filter(|tally| !tally.out) {
-                self.progress
-                    .say(&case.name(), &format!("round {} {}", rounds + 1, tally.contender.name));
-                match self.turn(case, rounds == 0, tally) {
-                    Ok(()) => {}
-                    Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
-                    Err(error) => {
-                        self.report.failures.push(format!("{case}: {error}"));
-                        tally.out = true;
-                    }
-                }
-            }
-            rounds += 1;
-            let spent = begun.elapsed();
-            if spent + spent / rounds as u32 > time {
-                break;
-            }
-        }
-        let counted: Vec<_> = tallies.iter().filter(|tally| !tally.turns.is_empty()).collect();
-        self.hurried += usize::from(rounds == 1 && !counted.is_empty());
-        self.report.records.extend(counted.into_iter().map(|tally| recorded(case, tally)));
+        let turn = |run: &mut Run<'_>, tally: &mut Tally| self.turn(case, tally, run);
+        let done = run.rounds(rounds, &mut series, say, turn)?;
+        series.retain(|one| !one.turns.is_empty());
+        self.hurried += usize::from(done == 1 && !series.is_empty());
+        run.report.records.extend(series.iter().map(|one| recorded(case, one)));
         Ok(())
+    }
+
+    /// The contenders whose program for a case is there; none stands for `idle`.
+    fn with_program(&self, case: Option<Case>) -> impl Iterator<Item = Contender> {
+        let there = move |contender: &&Contender| {
+            contender.program(case).is_some_and(|program| self.programs.contains_key(&program))
+        };
+        self.contenders.iter().filter(there).copied()
     }
 
     /// One turn. The first finds out how many samples fill its time.
-    fn turn(&mut self, case: Case, first: bool, tally: &mut Tally) -> Result<(), ChildError> {
+    fn turn(
+        &self,
+        case: Case,
+        tally: &mut Tally,
+        run: &mut Run<'_>,
+    ) -> Result<Option<Turned>, ChildError> {
         let alive = case.is_alive();
-        if first && !(alive && case.threads() > MOST_TRIED) {
-            let tried = if alive { 2 } else { 8 };
-            match self.take(&tally.contender, Some(case), case.ops(), tried)? {
-                Found::Samples { ns, .. } => {
-                    let counted = &ns[usize::from(alive)..];
-                    let each = median(&counted.iter().map(|&ns| ns as f64).collect::<Vec<_>>());
-                    let fill = (self.plan.turn.as_nanos() as f64 / each.max(1.0)) as u64;
-                    tally.samples = if alive { fill.clamp(1, 200) } else { fill.clamp(10, 2000) };
-                }
-                Found::Unsupported(why) => {
-                    self.unsupported(case, tally, &why);
-                    return Ok(());
-                }
+        let mut take = |samples| {
+            let found = self.take(&tally.contender, Some(case), case.ops(), samples, run)?;
+            if let Found::Unsupported(why) = &found {
+                let name = tally.contender.name;
+                run.report.notes.push(format!("{case}, {name}: not run: {why}"));
             }
-        }
+            Ok(found)
+        };
+        let samples = match tally.samples {
+            Some(samples) => samples,
+            None if alive && case.threads() > MOST_TRIED => 1,
+            None => {
+                let tried = if alive { 2 } else { 8 };
+                let Found::Samples { ns, .. } = take(tried)? else { return Ok(None) };
+                let counted = &ns[usize::from(alive)..];
+                let each = median(&counted.iter().map(|&ns| ns as f64).collect::<Vec<_>>());
+                let fill = (self.plan.turn.as_nanos() as f64 / each.max(1.0)) as u64;
+                if alive { fill.clamp(1, 200) } else { fill.clamp(10, 2000) }
+            }
+        };
+        tally.samples = Some(samples);
         // The first tenth of the samples warms up. Of threads alive the first sample counts by
         // itself.
-        let warm_up = if alive { 1 } else { tally.samples.div_ceil(10) };
-        let before = self.line_ns;
-        let found = self.take(&tally.contender, Some(case), case.ops(), warm_up + tally.samples)?;
-        self.line_ns = line::round_trip_ns(&self.cpus);
-        match found {
-            Found::Samples { ns, base_kib, peak_kib } => {
-                tally.turns.push(Turn {
-                    found: ns[warm_up as usize..].to_vec(),
-                    lines: (before, self.line_ns),
-                });
-                tally.first.push(ns[0] as f64 / case.ops_in(1) as f64);
-                tally.peak_kib = tally.peak_kib.max(peak_kib);
-                tally.grown_kib = tally.grown_kib.max(peak_kib.saturating_sub(base_kib));
-            }
-            Found::Unsupported(why) => self.unsupported(case, tally, &why),
-        }
-        Ok(())
-    }
-
-    fn unsupported(&mut self, case: Case, tally: &mut Tally, why: &str) {
-        self.report.notes.push(format!("{case}, {}: not run: {why}", tally.contender.name));
-        tally.out = true;
+        let warm_up = if alive { 1 } else { samples.div_ceil(10) };
+        let Found::Samples { mut ns, base_kib, peak_kib } = take(warm_up + samples)? else {
+            return Ok(None);
+        };
+        let grown_kib = peak_kib.saturating_sub(base_kib);
+        let counted = ns.split_off(warm_up as usize);
+        Ok(Some(Turned { ns: counted, first: ns[0], peak_kib, grown_kib }))
     }
 
     fn take(
@@ -336,6 +306,7 @@ impl Runner<'_> {
         case: Option<Case>,
         ops: u64,
         samples: u64,
+        run: &Run<'_>,
     ) -> Result<Found, ChildError> {
         let Some(exe) = contender.program(case).and_then(|program| self.programs.get(&program))
         else {
@@ -349,70 +320,61 @@ impl Runner<'_> {
             threads,
             ops,
             samples,
-            cpu: self.cpus.first,
+            cpu: run.cpus.first,
             errors: &self.errors,
         };
-        turn::take(&spec, self.interrupted)
+        turn::take(&spec, run.interrupted)
     }
 
     /// What a process costs in which threads wait and nothing happens.
-    fn idle(&mut self) -> Result<(), RunError> {
-        for contender in self.contenders.clone() {
-            if contender.program(None).is_none_or(|program| !self.programs.contains_key(&program)) {
-                continue;
-            }
-            self.progress.say("idle", contender.name);
-            match self.take(&contender, None, IDLE_THREADS, 1) {
-                Ok(Found::Samples { ns, peak_kib, .. }) => {
-                    self.report.idle.push(Idle {
-                        system: contender.name,
-                        cpu_ns_per_s: ns[0] as f64,
-                        peak_kib,
-                    });
+    fn idle(&self, run: &mut Run<'_>) -> Result<(), RunError> {
+        for contender in self.with_program(None) {
+            let system = contender.name;
+            run.progress.say("idle", system);
+            let found = self.take(&contender, None, IDLE_THREADS, 1, run);
+            match run.unless_failed("idle", found)? {
+                Some(Found::Samples { ns, peak_kib, .. }) => run.report.idle.push(Idle {
+                    system,
+                    mode: Mode::Parked,
+                    cpu_ns_per_s: ns[0] as f64,
+                    memory_kib: vec![peak_kib],
+                }),
+                Some(Found::Unsupported(why)) => {
+                    run.report.notes.push(format!("idle, {system}: not run: {why}"));
                 }
-                Ok(Found::Unsupported(why)) => {
-                    self.report.notes.push(format!("idle, {}: not run: {why}", contender.name))
-                }
-                Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
-                Err(error) => self.report.failures.push(format!("idle: {error}")),
+                None => {}
             }
         }
         Ok(())
     }
 }
 
-fn recorded(case: Case, tally: &Tally) -> Record {
+fn recorded(case: Case, Series { of: tally, turns, .. }: &Series<Tally, Turned>) -> Record {
     let name = case.name();
-    let label = Label {
-        suite: "threads",
-        case: &name,
-        system: tally.contender.name,
-        placement: Placement::OneCore,
-        mode: Mode::Polling,
-    };
+    let (placement, mode) = (Placement::OneCore, Mode::Polling);
+    let system = tally.contender.name;
+    let label = Label { suite: Threads::NAME, case: &name, system, placement, mode };
     let summary = |mut ns: Vec<u64>| Summary::of_batches(&mut ns, case.ops());
+    let latency = |of: &dyn Fn(&Turned) -> Summary| {
+        let turn = |turn: &Turn<Turned>| Turn { found: of(&turn.found), lines: turn.lines };
+        label.latency(&turns.iter().map(turn).collect::<Vec<_>>())
+    };
     if !case.is_alive() {
-        let turns: Vec<_> = tally
-            .turns
-            .iter()
-            .map(|turn| Turn { found: summary(turn.found.clone()), lines: turn.lines })
-            .collect();
-        return label.latency(&turns);
+        return latency(&|turned| summary(turned.ns.clone()));
     }
     // A turn may have one sample that counts, so the turns are summarised together, once for the
     // probes of each.
-    let together =
-        summary(tally.turns.iter().flat_map(|turn| turn.found.iter().copied()).collect());
-    let turns: Vec<_> =
-        tally.turns.iter().map(|turn| Turn { found: together, lines: turn.lines }).collect();
-    let first_ns = Some(median(&tally.first));
-    let bytes_each = Some((1024.0 * tally.grown_kib as f64 / case.threads() as f64).round());
+    let all = || turns.iter().map(|turn| &turn.found);
+    let together = summary(all().flat_map(|turned| turned.ns.iter().copied()).collect());
+    let first = all().map(|turned| turned.first as f64 / case.ops_in(1) as f64);
+    let most = |of: fn(&Turned) -> u64| all().map(of).max().unwrap_or_default();
+    let grown = most(|turned| turned.grown_kib);
     Record {
         samples: together.count,
-        peak_kib: Some(tally.peak_kib),
-        bytes_each,
-        first_ns,
-        ..label.latency(&turns)
+        peak_kib: Some(most(|turned| turned.peak_kib)),
+        bytes_each: Some((1024.0 * grown as f64 / case.threads() as f64).round()),
+        first_ns: Some(median(&first.collect::<Vec<_>>())),
+        ..latency(&|_| together)
     }
 }
 
@@ -433,4 +395,17 @@ fn too_large(case: Case) -> Option<String> {
             gib(free)
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_threads_make_cases() {
+        let suite = Threads { ready: vec![100, 2], alive: vec![1_000_000, 5] };
+        let cases: Vec<Case> = suite.all().collect();
+        assert_eq!(cases[..6], Case::TABLE);
+        assert_eq!(cases[6..], [Case::Yield(100), Case::Alive(5), Case::Alive(1_000_000)]);
+    }
 }

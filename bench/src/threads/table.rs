@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::case::Case;
-use super::{Idle, Report};
+use crate::report::{Idle, Report};
 use crate::table::{BOLD, DIM, Paint, remarks, thousands};
 
 /// Room for a row's name, and for a figure.
@@ -111,7 +111,13 @@ fn operations(
         move |system: &str| report.idle.iter().find(|idle| idle.system == system).map(of)
     };
     row(out, paint, systems, "1000 asleep, CPU µs/s", idle(|idle| idle.cpu_ns_per_s / 1e3))?;
-    row(out, paint, systems, "1000 asleep, peak MiB", idle(|idle| idle.peak_kib as f64 / 1024.0))
+    row(
+        out,
+        paint,
+        systems,
+        "1000 asleep, peak MiB",
+        idle(|idle| idle.memory_kib[0] as f64 / 1024.0),
+    )
 }
 
 /// A row without a ratio, if any system has a figure.
@@ -185,7 +191,12 @@ mod tests {
                 record("fork-join", "pthread", 26_000.0, None),
                 record("alive-100k", "upcall", 1000.0, Some(2048.0)),
             ],
-            idle: vec![Idle { system: "upcall", cpu_ns_per_s: 12_300.0, peak_kib: 1024 }],
+            idle: vec![Idle {
+                system: "upcall",
+                mode: Mode::Parked,
+                cpu_ns_per_s: 12_300.0,
+                memory_kib: vec![1024],
+            }],
             notes: Vec::new(),
             failures: vec!["something".to_owned()],
         };

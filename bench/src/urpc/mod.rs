@@ -29,35 +29,27 @@ pub mod case;
 pub mod child;
 pub mod config;
 mod contender;
-mod options;
 mod pair;
 mod table;
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::io::{self, Write};
+use std::time::Duration;
 
 use self::case::{Part, THREADS, is_tried, null};
 use self::child::{Calls, Waits};
 use self::config::Config;
 use self::contender::Contender;
-pub use self::options::{Only, Options};
 use crate::case::{Case, Mode, Placement};
-pub use crate::error::RunError;
-use crate::interrupted::Interrupted;
-use crate::like::Like;
-use crate::line;
-use crate::output;
+use crate::error::RunError;
 use crate::pair as calls_pair;
-use crate::place::{self, Cpus};
+use crate::peers::NoPeer;
 use crate::process::ChildError;
-use crate::progress::Progress;
 use crate::record::{self, Label, Record, Turn};
-pub use crate::report::Report;
-use crate::report::busy;
+use crate::report::Report;
 use crate::rpc::calls_in;
-use crate::scratch::Scratch;
+use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::{Summary, median};
+use crate::suite::{Offer, Only, Suite};
 
 /// Times of a run.
 struct Plan {
@@ -72,9 +64,9 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(options: &Options) -> Plan {
+    fn of(quick: bool) -> Plan {
         let ms = Duration::from_millis;
-        if options.quick {
+        if quick {
             Plan { figures: ms(4_000), turn: ms(5), most_rounds: 2, samples: 200, part_rounds: 2 }
         } else {
             Plan {
@@ -88,308 +80,200 @@ impl Plan {
     }
 }
 
-/// Runs the suite, shows progress on standard error, prints tables on standard output and writes
-/// the records where `options` say. Takes about a minute; busies as many processors as the largest
-/// configuration has. Leaves no process and no file behind.
-///
-/// # Errors
-/// [`RunError`]. What fails is in the report's `failures` and does not stop the rest.
-pub fn run(options: &Options) -> Result<Report, RunError> {
-    options.only.check()?;
-    let cpus = Cpus::allowed().map_err(RunError::System)?;
-    let allowed = place::allowed().map_err(RunError::System)?;
-    let interrupted = Interrupted::watch().map_err(RunError::System)?;
-    let scratch = Scratch::make()?;
-    let mut runner = Runner {
-        cpus,
-        allowed,
-        options,
-        scratch: &scratch,
-        interrupted: &interrupted.flag,
-        plan: Plan::of(options),
-        report: Report::default(),
-        line_ns: f64::NAN,
-        pairs: 0,
-        standing: None,
-        progress: Progress::new(),
-    };
-    let busy = busy();
-    runner.line_ns = line::round_trip_ns(&cpus);
-    runner.figures()?;
-    runner.parts()?;
-    runner.progress.clear();
-    let mut report = runner.report;
-    if report.records.is_empty() && report.failures.is_empty() && report.notes.is_empty() {
-        return Err(RunError::Nothing);
+/// The suite.
+#[derive(Debug, Clone, Default)]
+pub struct Urpc {
+    /// Configurations of the calls; all if empty. If there are some and no cases, parts of a call
+    /// are left out.
+    pub configs: Vec<Config>,
+}
+
+/// Takes about a minute. Keeps as many processors busy as the largest configuration has.
+impl Suite for Urpc {
+    const NAME: &'static str = "urpc";
+    const OFFERS: &'static [Offer] = &[
+        Offer::Case("Only this case, for example `null-t2` or `dispatch-server`; may be repeated"),
+        Offer::Plot(
+            "Draw latency and throughput by the number of threads into this folder, as SVG files",
+        ),
+    ];
+    type Peer = NoPeer;
+
+    fn cases(&self) -> Vec<String> {
+        let parts = Part::ALL.iter().map(|part| part.name().to_owned());
+        THREADS.into_iter().map(null).chain(parts).collect()
     }
-    report.notes.extend(busy);
-    record::name_best_limits(&mut report.records);
 
-    let json = options.json.as_deref();
-    output::asides(json, &report.notes, &report.failures);
-    output::table(json, |out, colour| table::print(&report, out, colour))?;
-    output::records(json, &report.records)?;
-    Ok(report)
-}
-
-/// A run under way.
-struct Runner<'a> {
-    cpus: Cpus,
-    allowed: Vec<usize>,
-    options: &'a Options,
-    scratch: &'a Scratch,
-    interrupted: &'a AtomicBool,
-    plan: Plan,
-    report: Report,
-    /// The latest probe.
-    line_ns: f64,
-    pairs: u32,
-    /// Who calls, and is called, at the moment.
-    standing: Option<(Config, Contender, pair::Pair<'a>)>,
-    progress: Progress,
-}
-
-/// A point of the figures, and what its turns have come to.
-struct Point {
-    config: Config,
-    threads: usize,
-    contender: Contender,
-    turns: Vec<Turn<Calls>>,
-    /// It cannot go on.
-    out: bool,
-}
-
-impl<'a> Runner<'a> {
-    /// Every point in turn, round by round.
-    fn figures(&mut self) -> Result<(), RunError> {
-        let mut points = self.points();
-        let begun = Instant::now();
-        let mut rounds = 0;
-        while rounds < self.plan.most_rounds && points.iter().any(|point| !point.out) {
-            let count = points.len();
-            for (at, point) in points.iter_mut().enumerate().filter(|(_, point)| !point.out) {
-                let done =
-                    (rounds as f64 + at as f64 / count as f64) / self.plan.most_rounds as f64;
-                let spent = begun.elapsed().as_secs_f64() / self.plan.figures.as_secs_f64();
-                self.progress.percent = (90.0 * done.max(spent)).min(90.0) as u32;
-                let (name, system) = (null(point.threads), point.contender.name());
-                self.progress.say(
-                    &format!("round {}", rounds + 1),
-                    &format!("C,S = {} {name} {system}", point.config),
-                );
-                let before = self.line_ns;
-                let found = self.turn(point);
-                self.line_ns = line::round_trip_ns(&self.cpus);
-                match found {
-                    Ok(found) => point.turns.push(Turn { found, lines: (before, self.line_ns) }),
-                    Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
-                    Err(error) => {
-                        self.report
-                            .failures
-                            .push(format!("C,S = {}, {name}: {error}", point.config));
-                        point.out = true;
-                    }
-                }
-            }
-            rounds += 1;
-            let spent = begun.elapsed();
-            if spent + spent / rounds as u32 > self.plan.figures {
-                break;
-            }
-        }
-        if rounds == 1 {
-            self.report
-                .notes
-                .push("there was time for one round only: the figures are of one turn each, not medians of several".into());
-        }
-        // One that is killed leaves its server's names behind.
-        if let Some((.., pair)) = self.standing.take()
-            && let Err(error) = pair.end()
-        {
-            self.report.failures.push(error.to_string());
-        }
-        self.like(&mut points);
-        self.report
-            .records
-            .extend(points.iter().filter(|point| !point.turns.is_empty()).map(recorded));
+    fn measure(&self, _: Vec<NoPeer>, run: &mut Run<'_>) -> Result<(), RunError> {
+        let plan = Plan::of(run.quick);
+        figures(&plan, self.points(run), run)?;
+        let parts = Part::ALL.into_iter().filter(|part| self.has_part(*part, run.only));
+        self::parts(&plan, parts.map(Series::of).collect(), run)?;
+        record::name_best_limits(&mut run.report.records);
         Ok(())
     }
 
+    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
+        table::print(report, &mut out, colour)
+    }
+}
+
+impl Urpc {
+    fn has_part(&self, part: Part, only: &Only) -> bool {
+        only.case(part.name()) && (!only.cases.is_empty() || self.configs.is_empty())
+    }
+
     /// In the order of their turns. Says which configurations there are no processors for.
-    fn points(&mut self) -> Vec<Point> {
-        let threads = THREADS
+    fn points(&self, run: &mut Run<'_>) -> Vec<Series<Point, Calls>> {
+        let only = run.only;
+        let threads: Vec<usize> =
+            THREADS.into_iter().filter(|&threads| only.case(&null(threads))).collect();
+        let wanted = |config: &Config| {
+            !threads.is_empty() && (self.configs.is_empty() || self.configs.contains(config))
+        };
+        let (configs, absent): (Vec<_>, Vec<_>) = Config::ALL
             .into_iter()
-            .filter(|&threads| self.options.only.threads(threads))
-            .collect::<Vec<_>>();
-        if threads.is_empty() {
-            return Vec::new();
-        }
-        let wanted = Config::ALL.into_iter().filter(|&config| self.options.only.config(config));
-        let (configs, absent): (Vec<_>, Vec<_>) =
-            wanted.partition(|config| config.place(&self.allowed).is_some());
-        let count = self.allowed.len();
-        self.report.notes.extend(absent.into_iter().map(|config| {
+            .filter(wanted)
+            .partition(|config| config.place(&run.allowed).is_some());
+        let count = run.allowed.len();
+        run.report.notes.extend(absent.into_iter().map(|config| {
             let needed = config.processors();
             format!("C,S = {config} was not run: it takes {needed} processors, and this process may use {count}")
         }));
-        let point = |config, threads, contender| Point {
-            config,
-            threads,
-            contender,
-            turns: Vec::new(),
-            out: false,
-        };
         let mut points: Vec<Point> = Vec::new();
         for config in configs {
             let tried = threads.iter().filter(|&&threads| is_tried(threads, config));
             points.extend(tried.flat_map(|&threads| {
-                Contender::of(config, threads).map(move |who| point(config, threads, who))
+                let all = Contender::of(config, threads);
+                all.map(move |contender| Point { config, threads, contender })
             }));
         }
         // The sort is stable: who shares a server stands together, in the order of T.
         points.sort_by_key(|point| (point.config, point.contender.name()));
-        points
-    }
-
-    fn turn(&mut self, point: &Point) -> Result<Calls, ChildError> {
-        let Some((clients, servers)) = point.config.place(&self.allowed) else {
-            unreachable!("a configuration without processors has no points");
-        };
-        let standing = self.standing.take_if(|(config, contender, _)| {
-            (*config, *contender) != (point.config, point.contender)
-        });
-        if let Some((.., pair)) = standing {
-            pair.end()?;
-        }
-        let found = match (self.standing.as_mut(), point.contender) {
-            (Some((.., pair)), _) => pair.calls(point.threads, self.plan.turn),
-            (None, Contender::Limit(system)) => {
-                let (placement, mode) = setting(point.config);
-                let (server, client, dir) = ([servers[0]], [clients[0]], self.directory());
-                let cpus = (&server[..], &client[..]);
-                self.limit(&calls_pair::Spec {
-                    exe: &self.options.exe,
-                    system,
-                    placement,
-                    mode,
-                    cpus,
-                    dir,
-                })
-            }
-            (None, Contender::Upcall(waits)) => {
-                let cpus = match waits {
-                    Waits::Polling => (clients.to_vec(), servers.to_vec()),
-                    Waits::Default => {
-                        let all = &self.allowed[..point.config.processors()];
-                        (all.to_vec(), all.to_vec())
-                    }
-                };
-                let dir = self.directory();
-                let spec =
-                    pair::Spec { exe: &self.options.exe, config: point.config, waits, cpus, dir };
-                let mut pair = pair::Pair::start(&spec, self.interrupted)?;
-                let found = pair.calls(point.threads, self.plan.turn);
-                self.standing = Some((point.config, point.contender, pair));
-                found
-            }
-        };
-        if found.is_err() {
-            self.standing = None;
-        }
-        found
-    }
-
-    fn directory(&mut self) -> PathBuf {
-        self.pairs += 1;
-        self.scratch.dir.join(self.pairs.to_string())
-    }
-
-    /// One call at a time by a limit of the machine, as in the suite `rpc`.
-    fn limit(&self, spec: &calls_pair::Spec<'_>) -> Result<Calls, ChildError> {
-        let mut pair = calls_pair::Pair::start(spec, self.interrupted)?;
-        let most = 2 * self.plan.turn;
-        let first = pair.latency(Case::Null, 50, most)?.mean_ns;
-        let latency =
-            pair.latency(Case::Null, calls_in(2 * self.plan.turn, first, 50, 300_000), most)?;
-        pair.end()?;
-        Ok(Calls { calls: latency.count, per_s: 1e9 / latency.mean_ns, latency })
-    }
-
-    /// Leaves the turns that may be compared, if the host moved the processors meanwhile; says so
-    /// in the report.
-    fn like(&mut self, points: &mut [Point]) {
-        let two = |point: &&mut Point| point.config.servers > 0;
-        let probes: Vec<Vec<_>> = points
-            .iter_mut()
-            .filter(two)
-            .map(|point| point.turns.iter().map(|turn| turn.lines).collect())
-            .collect();
-        let like = Like::of(&probes);
-        let all = probes.iter().flatten().count();
-        let (least, most) = Like::span(probes.iter().flatten());
-        points
-            .iter_mut()
-            .filter(two)
-            .for_each(|point| point.turns.retain(|turn| like.has(turn.lines)));
-        let left = points
-            .iter()
-            .filter(|point| point.config.servers > 0)
-            .flat_map(|point| &point.turns)
-            .map(|turn| turn.lines);
-        let left: Vec<_> = left.collect();
-        if left.len() < all {
-            let (from, to) = Like::span(left.iter());
-            self.report.notes.push(format!(
-                "with processors of the server's own: the line took {least:.0} to {most:.0} ns; only the {} of {all} turns beside {from:.0} to {to:.0} ns count",
-                left.len()
-            ));
-        } else if like.moved() {
-            self.report.notes.push(format!(
-                "with processors of the server's own: the line took {least:.0} to {most:.0} ns, and not like turns are compared"
-            ));
-        }
-    }
-
-    /// The parts of a call in turn, round by round.
-    fn parts(&mut self) -> Result<(), RunError> {
-        let wanted = Part::ALL.into_iter().filter(|&part| self.options.only.part(part));
-        let mut parts: Vec<(Part, Vec<Turn<Summary>>, bool)> =
-            wanted.map(|part| (part, Vec::new(), false)).collect();
-        let errors = self.scratch.dir.join("stderr");
-        for round in 0..self.plan.part_rounds {
-            for (part, turns, out) in parts.iter_mut().filter(|(.., out)| !out) {
-                self.progress.percent = (90 + 10 * round / self.plan.part_rounds) as u32;
-                self.progress.say(part.name(), &format!("round {}", round + 1));
-                let before = self.line_ns;
-                let exe = &self.options.exe;
-                let found = pair::part(
-                    exe,
-                    *part,
-                    self.plan.samples,
-                    self.cpus.first,
-                    &errors,
-                    self.interrupted,
-                );
-                self.line_ns = line::round_trip_ns(&self.cpus);
-                match found {
-                    Ok(found) => turns.push(Turn { found, lines: (before, self.line_ns) }),
-                    Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
-                    Err(error) => {
-                        self.report.failures.push(format!("{part}: {error}"));
-                        *out = true;
-                    }
-                }
-            }
-        }
-        let label = |part: Part| label(part.name(), "upcall", (Placement::OneCore, Mode::Polling));
-        let measured = parts.iter().filter(|(_, turns, _)| !turns.is_empty());
-        self.report.records.extend(measured.map(|(part, turns, _)| label(*part).latency(turns)));
-        Ok(())
+        points.into_iter().map(Series::of).collect()
     }
 }
 
+/// A point of the figures.
+struct Point {
+    config: Config,
+    threads: usize,
+    contender: Contender,
+}
+
+/// The pair that calls, and is called, at the moment.
+type Standing<'a> = Option<(Config, Contender, pair::Pair<'a>)>;
+
+/// Every point in turn, round by round.
+fn figures<'a>(
+    plan: &Plan,
+    mut points: Vec<Series<Point, Calls>>,
+    run: &mut Run<'a>,
+) -> Result<(), RunError> {
+    let mut standing: Standing<'a> = None;
+    let say = |round, point: &Point| {
+        let (name, config) = (null(point.threads), point.config);
+        Said {
+            what: format!("round {round}"),
+            detail: format!("C,S = {config} {name} {}", point.contender.name()),
+            fault: format!("C,S = {config}, {name}"),
+        }
+    };
+    let turn = |run: &mut Run<'a>, point: &mut Point| {
+        let found = turn(plan, point, &mut standing, run);
+        if found.is_err() {
+            standing = None;
+        }
+        found.map(Some)
+    };
+    let rounds = Rounds { most: plan.most_rounds, time: plan.figures, part: 0..90 };
+    if run.rounds(&rounds, &mut points, say, turn)? == 1 {
+        run.report.notes.push("there was time for one round only: the figures are of one turn each, not medians of several".into());
+    }
+    // A pair that is killed leaves its server's names behind.
+    let ended = standing.map_or(Ok(()), |(.., pair)| pair.end());
+    run.unless_failed("", ended)?;
+    let two = points.iter_mut().filter(|point| point.of.config.servers > 0);
+    run.leave_like("with processors of the server's own", two);
+    let measured = points.iter().filter(|point| !point.turns.is_empty());
+    run.report.records.extend(measured.map(recorded));
+    Ok(())
+}
+
+fn turn<'a>(
+    plan: &Plan,
+    point: &Point,
+    standing: &mut Standing<'a>,
+    run: &mut Run<'a>,
+) -> Result<Calls, ChildError> {
+    let (exe, dir) = (run.exe, run.folder());
+    let Some((clients, servers)) = point.config.place(&run.allowed) else {
+        unreachable!("a configuration without processors has no points");
+    };
+    let before = standing
+        .take_if(|(config, contender, _)| (*config, *contender) != (point.config, point.contender));
+    if let Some((.., pair)) = before {
+        pair.end()?;
+    }
+    match (standing.as_mut(), point.contender) {
+        (Some((.., pair)), _) => pair.calls(point.threads, plan.turn),
+        (None, Contender::Limit(system)) => {
+            let (placement, mode) = setting(point.config);
+            let cpus = (&servers[..1], &clients[..1]);
+            let spec = calls_pair::Spec { exe, system, placement, mode, cpus, dir };
+            limit(plan, calls_pair::Pair::start(&spec, run.interrupted)?)
+        }
+        (None, Contender::Upcall(waits)) => {
+            let cpus = match waits {
+                Waits::Polling => (clients.to_vec(), servers.to_vec()),
+                Waits::Default => {
+                    let all = &run.allowed[..point.config.processors()];
+                    (all.to_vec(), all.to_vec())
+                }
+            };
+            let spec = pair::Spec { exe, config: point.config, waits, cpus, dir };
+            let mut pair = pair::Pair::start(&spec, run.interrupted)?;
+            let found = pair.calls(point.threads, plan.turn);
+            *standing = Some((point.config, point.contender, pair));
+            found
+        }
+    }
+}
+
+/// One call at a time by a limit of the machine, as in the suite `rpc`.
+fn limit(plan: &Plan, mut pair: calls_pair::Pair<'_>) -> Result<Calls, ChildError> {
+    let most = 2 * plan.turn;
+    let first = pair.latency(Case::Null, 50, most)?.mean_ns;
+    let latency = pair.latency(Case::Null, calls_in(2 * plan.turn, first, 50, 300_000), most)?;
+    pair.end()?;
+    Ok(Calls { calls: latency.count, per_s: 1e9 / latency.mean_ns, latency })
+}
+
+/// The parts of a call in turn, round by round.
+fn parts(
+    plan: &Plan,
+    mut parts: Vec<Series<Part, Summary>>,
+    run: &mut Run<'_>,
+) -> Result<(), RunError> {
+    let errors = run.dir.join("stderr");
+    let say = |round, part: &Part| Said {
+        what: part.name().to_owned(),
+        detail: format!("round {round}"),
+        fault: part.to_string(),
+    };
+    let turn = |run: &mut Run<'_>, part: &mut Part| {
+        let (cpu, interrupted) = (run.cpus.first, run.interrupted);
+        pair::part(run.exe, *part, plan.samples, cpu, &errors, interrupted).map(Some)
+    };
+    run.rounds(&Rounds::count(plan.part_rounds, 90..100), &mut parts, say, turn)?;
+    let label = |part: Part| label(part.name(), "upcall", (Placement::OneCore, Mode::Polling));
+    let measured = parts.iter().filter(|part| !part.turns.is_empty());
+    run.report.records.extend(measured.map(|part| label(part.of).latency(&part.turns)));
+    Ok(())
+}
+
 fn label<'a>(case: &'a str, system: &'a str, (placement, mode): (Placement, Mode)) -> Label<'a> {
-    Label { suite: "urpc", case, system, placement, mode }
+    Label { suite: Urpc::NAME, case, system, placement, mode }
 }
 
 /// A configuration in the words of a record.
@@ -400,18 +284,30 @@ fn setting(config: Config) -> (Placement, Mode) {
     }
 }
 
-fn recorded(point: &Point) -> Record {
-    let latency: Vec<_> = point
-        .turns
-        .iter()
-        .map(|turn| Turn { found: turn.found.latency, lines: turn.lines })
-        .collect();
-    let per_s = median(&point.turns.iter().map(|turn| turn.found.per_s).collect::<Vec<_>>());
-    let record = label(&null(point.threads), point.contender.name(), setting(point.config))
-        .latency(&latency);
+fn recorded(Series { of: point, turns, .. }: &Series<Point, Calls>) -> Record {
+    let latency: Vec<_> =
+        turns.iter().map(|turn| Turn { found: turn.found.latency, lines: turn.lines }).collect();
+    let per_s = median(&turns.iter().map(|turn| turn.found.per_s).collect::<Vec<_>>());
+    let case = null(point.threads);
     Record {
         config: Some(point.config.to_string()),
         per_s: (per_s * 10.0).round() / 10.0,
-        ..record
+        ..label(&case, point.contender.name(), setting(point.config)).latency(&latency)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_measured_when_they_are_meant() {
+        let has = |cases: &[&str], configs: &[&str]| {
+            let cases = cases.iter().map(|&name| name.to_owned()).collect();
+            let configs = configs.iter().map(|config| config.parse().unwrap()).collect();
+            Urpc { configs }.has_part(Part::SendClient, &Only { cases, ..Only::default() })
+        };
+        assert!(has(&[], &[]) && !has(&[], &["1,1"]));
+        assert!(has(&["send-client"], &["1,1"]) && !has(&["null-t1"], &[]));
     }
 }

@@ -3,9 +3,9 @@
 
 use std::io::{self, Write};
 
-use super::Report;
 use super::case::{ANCHORS, Part, THREADS, null};
 use crate::record::Record;
+use crate::report::Report;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
 
 /// Room for a row's name, and for a figure.
@@ -296,8 +296,12 @@ mod tests {
     }
 
     fn printed(records: Vec<Record>) -> String {
-        let report =
-            Report { records, notes: vec!["a note".into()], failures: vec!["something".into()] };
+        let report = Report {
+            records,
+            notes: vec!["a note".into()],
+            failures: vec!["something".into()],
+            ..Report::default()
+        };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();
         String::from_utf8(out).unwrap()

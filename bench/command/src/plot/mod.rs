@@ -93,7 +93,15 @@ struct Line {
 type Figure = fn(&Record) -> f64;
 
 /// How a suite draws its records into a folder, and which files it makes.
-type Write = fn(&[Record], &Path) -> Result<Vec<PathBuf>, PlotError>;
+pub type Write = fn(&[Record], &Path) -> Result<Vec<PathBuf>, PlotError>;
+
+/// A suite that is not drawn.
+///
+/// # Errors
+/// None.
+pub fn nothing(_: &[Record], _: &Path) -> Result<Vec<PathBuf>, PlotError> {
+    Ok(Vec::new())
+}
 
 /// Draws the records, if there is a folder for that, and tells which files were made.
 ///

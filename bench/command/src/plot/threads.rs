@@ -9,7 +9,8 @@ use plotters::prelude::*;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use upcall_bench::record::Record;
-use upcall_bench::threads::Peers;
+use upcall_bench::suite::Peers;
+use upcall_bench::threads::Contender;
 use upcall_bench::threads::case::Case;
 
 /// A figure of a record that may lack it.
@@ -94,7 +95,7 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
 
 /// All that may take part, each with its colour in every figure: ours, the peers, the floor.
 fn systems() -> impl Iterator<Item = (&'static str, RGBColor)> {
-    let names = ["upcall"].into_iter().chain(Peers::All.names());
+    let names = ["upcall"].into_iter().chain(Peers::<Contender>::All.names());
     names.zip(COLOURS.into_iter().cycle()).chain([("limit", LIGHT)])
 }
 

@@ -19,21 +19,16 @@ pub(super) mod paper_table;
 pub(super) mod table;
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use self::case::Own;
 use self::child::{Finding, Task, arguments, read_at};
-use super::options::Options;
-use super::{Found, Runner};
 use crate::case::{Mode, Placement};
 use crate::error::RunError;
-use crate::found::Throughput;
-use crate::line;
 use crate::process::{ChildError, Process};
 use crate::record::{Label, Record, Turn};
-use crate::stats::Summary;
+use crate::run::{Rounds, Run, Said, Series};
 
 /// Longest time for a child to say the next thing, over what it was asked to take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,9 +57,9 @@ struct Amounts {
 }
 
 impl Amounts {
-    fn of(options: &Options) -> Amounts {
+    fn of(quick: bool, messages: Option<u64>) -> Amounts {
         let ms = Duration::from_millis;
-        let (usual, amounts) = match options.quick {
+        let (usual, amounts) = match quick {
             true => {
                 let amounts = Amounts {
                     rounds: 2,
@@ -86,13 +81,13 @@ impl Amounts {
                 (10_000_000, Amounts { paper_rounds: 3, point: ms(250), searches: 16, ..amounts })
             }
         };
-        Amounts { messages: options.messages.unwrap_or(usual), ..amounts }
+        Amounts { messages: messages.unwrap_or(usual), ..amounts }
     }
 
     fn rounds(&self, case: Own) -> usize {
         match case {
             Own::Stopped => self.stopped_rounds,
-            Own::Once => 0,
+            Own::Once => 1,
             // The same each time.
             Own::Simulated | Own::TpuzSimulated => 1,
             _ if case.is_papers() => self.paper_rounds,
@@ -114,129 +109,83 @@ impl Amounts {
     }
 }
 
-/// A case, and what its turns have come to.
-struct Sheet {
-    case: Own,
-    turns: Vec<Turn<Vec<Finding>>>,
-    out: bool,
+/// Measures these cases. `percent` of the run was done before.
+pub(super) fn measure(
+    cases: &[Own],
+    messages: Option<u64>,
+    percent: u32,
+    run: &mut Run<'_>,
+) -> Result<(), RunError> {
+    if cases.is_empty() {
+        return Ok(());
+    }
+    let Some(second) = run.cpus.second else {
+        let note = "this process may use one processor only: nothing of ours alone was measured";
+        run.report.notes.push(note.to_owned());
+        return Ok(());
+    };
+    let (amounts, cpus) = (Amounts::of(run.quick, messages), [run.cpus.first, second]);
+    let series =
+        cases.iter().map(|&case| Series { most: amounts.rounds(case), ..Series::of(case) });
+    let mut series: Vec<Series<Own, Vec<Finding>>> = series.collect();
+    if let Some(stopped) = series.iter_mut().find(|one| one.of == Own::Stopped) {
+        let available = available_memory().unwrap_or(u64::MAX);
+        if amounts.buffered << 20 >= 1 << 30 && available < ENOUGH {
+            run.report.notes.push(format!(
+                "stopped was not measured: its buffers are 1 GiB, and {} MiB of memory are available",
+                available >> 20
+            ));
+            stopped.leave();
+        }
+    }
+    let rounds = amounts.rounds;
+    let say = |round, case: &Own| Said {
+        what: format!("ours alone, round {round} of {rounds}"),
+        detail: case.name().to_owned(),
+        fault: String::new(),
+    };
+    let mut turn =
+        |run: &mut Run<'_>, case: &mut Own| one(run, &amounts.task(*case, cpus)).map(Some);
+    let (mut once, mut series): (Vec<_>, Vec<_>) =
+        series.into_iter().partition(|one| one.of == Own::Once);
+    run.rounds(&Rounds::count(rounds, percent..100), &mut series, say, &mut turn)?;
+    run.rounds(&Rounds::count(1, 100..100), &mut once, say, turn)?;
+    let (papers, mut series): (Vec<_>, Vec<_>) =
+        series.into_iter().partition(|one| one.of.is_papers());
+    run.leave_like("ours alone", &mut series);
+    let all = series.iter().chain(&once).chain(&papers);
+    run.report.records.extend(all.flat_map(|one| recorded(&one.turns)));
+    Ok(())
 }
 
-impl Runner<'_> {
-    /// Measures these cases; `percent` of the run was done before.
-    pub(super) fn own(
-        &mut self,
-        options: &Options,
-        cases: &[Own],
-        percent: u32,
-    ) -> Result<(), RunError> {
-        if cases.is_empty() {
-            return Ok(());
+/// What a child finds.
+fn one(run: &mut Run<'_>, task: &Task) -> Result<Vec<Finding>, ChildError> {
+    let mut command = Command::new(run.exe);
+    // The reason stands in the line before a backtrace, and the harness shows the last lines.
+    command.args(arguments(task)).env("RUST_BACKTRACE", "0").env("TMPDIR", run.dir);
+    let who = format!("upcall, {}", task.case);
+    let mut process = Process::start(command, who, run.dir.join("own.stderr"))?;
+    let (begun, mut told) = (Instant::now(), None);
+    // The thirteen runs of Tpuz have one answer.
+    let patience = if task.case == Own::Tpuz { 4 * PATIENCE } else { PATIENCE };
+    loop {
+        let deadline = Instant::now() + task.time + patience;
+        let line = process.line(task.case.name(), deadline, run.interrupted)?;
+        if let Some(done) = read_at(&line) {
+            let tenths = 10 * done / task.count.max(1);
+            let what = match told.take().filter(|(before, _)| *before == tenths) {
+                Some((_, what)) => what,
+                None => so_far(task, done, begun.elapsed()),
+            };
+            run.progress.say(&what, &format!("{done} are through"));
+            told = Some((tenths, what));
+            continue;
         }
-        let Some(second) = self.cpus.second else {
-            self.report.notes.push(
-                "this process may use one processor only: nothing of ours alone was measured"
-                    .to_owned(),
-            );
-            return Ok(());
-        };
-        let (amounts, cpus) = (Amounts::of(options), [self.cpus.first, second]);
-        let mut sheets: Vec<Sheet> =
-            cases.iter().map(|&case| Sheet { case, turns: Vec::new(), out: false }).collect();
-        if let Some(sheet) = sheets.iter_mut().find(|sheet| sheet.case == Own::Stopped) {
-            let available = available_memory().unwrap_or(u64::MAX);
-            if amounts.buffered << 20 >= 1 << 30 && available < ENOUGH {
-                let note = format!(
-                    "stopped was not measured: its buffers are 1 GiB, and {} MiB of memory are available",
-                    available >> 20
-                );
-                self.report.notes.push(note);
-                sheet.out = true;
-            }
-        }
-        for round in 0..amounts.rounds {
-            self.progress.percent =
-                percent + (100 - percent) * round as u32 / amounts.rounds as u32;
-            for sheet in
-                sheets.iter_mut().filter(|sheet| !sheet.out && round < amounts.rounds(sheet.case))
-            {
-                self.progress.say(
-                    &format!("ours alone, round {} of {}", round + 1, amounts.rounds),
-                    sheet.case.name(),
-                );
-                self.sheet(sheet, &options.exe, &amounts.task(sheet.case, cpus))?;
-            }
-        }
-        let (mut once, sheets): (Vec<_>, Vec<_>) =
-            sheets.into_iter().partition(|sheet| sheet.case == Own::Once);
-        for sheet in &mut once {
-            self.sheet(sheet, &options.exe, &amounts.task(sheet.case, cpus))?;
-        }
-        let (papers, mut sheets): (Vec<_>, Vec<_>) =
-            sheets.into_iter().partition(|sheet| sheet.case.is_papers());
-        let probes: Vec<Vec<_>> = sheets
-            .iter()
-            .map(|sheet| sheet.turns.iter().map(|turn| turn.lines).collect())
-            .collect();
-        let like = self.like("ours alone", &probes);
-        sheets.iter_mut().for_each(|sheet| sheet.turns.retain(|turn| like.has(turn.lines)));
-        let records =
-            sheets.iter().chain(&once).chain(&papers).flat_map(|sheet| recorded(&sheet.turns));
-        self.report.own.extend(records.clone());
-        self.report.records.extend(records);
-        Ok(())
-    }
-
-    /// A turn of a case.
-    fn sheet(&mut self, sheet: &mut Sheet, exe: &Path, task: &Task) -> Result<(), RunError> {
-        let before = self.line_ns;
-        let found = self.one(exe, task);
-        self.line_ns = line::round_trip_ns(&self.cpus);
-        match found {
-            Ok(found) => sheet.turns.push(Turn { found, lines: (before, self.line_ns) }),
-            Err(ChildError::Interrupted) => return Err(RunError::Interrupted),
-            Err(error) => {
-                self.report.failures.push(error.to_string());
-                sheet.out = true;
-            }
-        }
-        Ok(())
-    }
-
-    /// What a child finds.
-    fn one(&mut self, exe: &Path, task: &Task) -> Result<Vec<Finding>, ChildError> {
-        let mut command = Command::new(exe);
-        // The reason stands in the line before a backtrace, and the harness shows the last lines.
-        command.args(arguments(task)).env("RUST_BACKTRACE", "0").env("TMPDIR", &self.scratch.dir);
-        let mut process = Process::start(
-            command,
-            format!("upcall, {}", task.case),
-            self.scratch.dir.join("own.stderr"),
-        )?;
-        let (begun, mut told) = (Instant::now(), None);
-        // Its thirteen runs are told of together.
-        let patience = if task.case == Own::Tpuz { 4 * PATIENCE } else { PATIENCE };
-        loop {
-            let line = process.line(
-                task.case.name(),
-                Instant::now() + task.time + patience,
-                self.interrupted,
-            )?;
-            if let Some(done) = read_at(&line) {
-                let tenths = 10 * done / task.count.max(1);
-                let what = match told.take().filter(|(before, _)| *before == tenths) {
-                    Some((_, what)) => what,
-                    None => so_far(task, done, begun.elapsed()),
-                };
-                self.progress.say(&what, &format!("{done} are through"));
-                told = Some((tenths, what));
-                continue;
-            }
-            let found = serde_json::from_str(&line);
-            let found = found
-                .map_err(|_| process.fault(&format!("answered by `{line}`, which is no answer")))?;
-            process.end(END, self.interrupted)?;
-            return Ok(found);
-        }
+        let found = serde_json::from_str(&line);
+        let found = found
+            .map_err(|_| process.fault(&format!("answered by `{line}`, which is no answer")))?;
+        process.end(END, run.interrupted)?;
+        return Ok(found);
     }
 }
 
@@ -273,29 +222,15 @@ fn recorded(turns: &[Turn<Vec<Finding>>]) -> Vec<Record> {
         }
     }
     let of = |case: &str| {
-        let label = Label {
-            suite: "messages",
-            case,
-            system: "upcall",
-            placement: Placement::TwoCores,
-            mode: mode(case),
-        };
-        let (mut times, mut rates): (Vec<Turn<Summary>>, Vec<Turn<Throughput>>) =
-            Default::default();
-        for Turn { found, lines } in turns {
-            match found.iter().find(|finding| finding.case == case).map(|finding| finding.found) {
-                Some(Found::Times(found)) => times.push(Turn { found, lines: *lines }),
-                Some(Found::Rate(found)) => rates.push(Turn { found, lines: *lines }),
-                None => {}
-            }
-        }
-        let record =
-            if rates.is_empty() { label.latency(&times) } else { label.throughput(1, &rates) };
-        let all = turns.iter().flat_map(|turn| &turn.found).filter(|finding| finding.case == case);
+        let (placement, mode) = (Placement::TwoCores, mode(case));
+        let label = Label { suite: "messages", case, system: "upcall", placement, mode };
+        let is = |finding: &&Finding| finding.case == case;
+        let record = label.found(1, turns, |found| found.iter().find(is).map(|one| one.found))?;
+        let all = turns.iter().flat_map(|turn| &turn.found).filter(is);
         let buffered = all.filter_map(|finding| finding.buffered).reduce(|a, b| a + b);
-        Record { buffered, ..record }
+        Some(Record { buffered, ..record })
     };
-    names.into_iter().map(of).collect()
+    names.into_iter().filter_map(of).collect()
 }
 
 /// How the receiver waits.
@@ -306,6 +241,7 @@ fn mode(case: &str) -> Mode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Summary;
 
     #[test]
     fn every_finding_has_a_record() {

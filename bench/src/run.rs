@@ -1,0 +1,248 @@
+//! A run of a suite under way: turns, their rounds, and what they come to.
+//!
+//! Systems that are compared take turns, A B C A B C …, and the cache line is probed between turns.
+//! The figures are medians over the rounds, so that a move of the processors by the host, or one
+//! unlucky layout of a process, decides nothing.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use crate::case::Placement;
+use crate::error::RunError;
+use crate::like::Like;
+use crate::line;
+use crate::place::{self, Cpus};
+use crate::process::ChildError;
+use crate::progress::Progress;
+use crate::record::Turn;
+use crate::report::Report;
+use crate::suite::{Only, Options};
+
+/// A run under way.
+pub struct Run<'a> {
+    /// The program that runs the children of this crate and of Upcall.
+    pub exe: &'a Path,
+    /// Less time: for trying out, not for numbers.
+    pub quick: bool,
+    /// The part of the suite that is measured.
+    pub only: &'a Only,
+    /// The first two processors that this process may run on.
+    pub cpus: Cpus,
+    /// All processors that this process may run on.
+    pub allowed: Vec<usize>,
+    /// Folder for the files of children.
+    pub dir: &'a Path,
+    /// Set when the run has to end.
+    pub interrupted: &'a AtomicBool,
+    /// What was found so far.
+    pub report: Report,
+    pub(crate) progress: Progress,
+    /// The latest probe of the line.
+    line_ns: Option<f64>,
+    /// Number of folders handed out.
+    folders: u32,
+}
+
+/// Something that is measured in each round, and its turns so far.
+#[derive(Debug, Clone)]
+pub struct Series<K, T> {
+    /// What is measured.
+    pub of: K,
+    /// Its turns.
+    pub turns: Vec<Turn<T>>,
+    /// Maximum number of turns.
+    pub most: usize,
+}
+
+impl<K, T> Series<K, T> {
+    /// Without turns yet.
+    pub fn of(of: K) -> Series<K, T> {
+        Series { of, turns: Vec::new(), most: usize::MAX }
+    }
+
+    /// Returns `true` if it has no further turn.
+    pub fn is_out(&self) -> bool {
+        self.turns.len() >= self.most
+    }
+
+    /// Ends its turns.
+    pub fn leave(&mut self) {
+        self.most = 0;
+    }
+}
+
+/// How often there are turns.
+pub struct Rounds {
+    /// Maximum number of rounds.
+    pub most: usize,
+    /// Time for all of them. There is one round at least.
+    pub time: Duration,
+    /// The part of the run that they are, in percent.
+    pub part: Range<u32>,
+}
+
+impl Rounds {
+    /// A fixed number of rounds.
+    pub fn count(most: usize, part: Range<u32>) -> Rounds {
+        Rounds { most, time: Duration::MAX, part }
+    }
+}
+
+/// What is said of a turn.
+pub struct Said {
+    /// On a line of its own where progress is not shown on a terminal.
+    pub what: String,
+    /// Shown on a terminal only.
+    pub detail: String,
+    /// In front of an error; may be empty.
+    pub fault: String,
+}
+
+impl<'a> Run<'a> {
+    /// The run that `options` ask for, with files in `dir`.
+    pub(crate) fn new<P>(
+        options: &'a Options<P>,
+        dir: &'a Path,
+        interrupted: &'a AtomicBool,
+    ) -> Result<Run<'a>, RunError> {
+        Ok(Run {
+            exe: &options.exe,
+            quick: options.quick,
+            only: &options.only,
+            cpus: Cpus::allowed().map_err(RunError::System)?,
+            allowed: place::allowed().map_err(RunError::System)?,
+            dir,
+            interrupted,
+            report: Report::default(),
+            progress: Progress::new(),
+            line_ns: None,
+            folders: 0,
+        })
+    }
+
+    /// A folder of its own for a pair of children, which makes it.
+    pub fn folder(&mut self) -> PathBuf {
+        self.folders += 1;
+        self.dir.join(self.folders.to_string())
+    }
+
+    /// The second process's processor: the first process has the first one.
+    pub fn other(&self, placement: Placement) -> usize {
+        self.cpus.second.filter(|_| placement == Placement::TwoCores).unwrap_or(self.cpus.first)
+    }
+
+    /// Returns `true` if there are the processors for a placement. The report says it if not.
+    pub fn has_room(&mut self, placement: Placement) -> bool {
+        let room = placement != Placement::TwoCores || self.cpus.second.is_some();
+        let note = "this process may use one processor only: nothing of two-cores was measured";
+        if !room && !self.report.notes.iter().any(|said| said == note) {
+            self.report.notes.push(note.to_owned());
+        }
+        room
+    }
+
+    /// A finding, or `None` where there is an error, which the report then says after `what`.
+    ///
+    /// # Errors
+    /// The run was interrupted.
+    pub fn unless_failed<T>(
+        &mut self,
+        what: &str,
+        found: Result<T, ChildError>,
+    ) -> Result<Option<T>, RunError> {
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(ChildError::Interrupted) => Err(RunError::Interrupted),
+            Err(error) => {
+                let colon = if what.is_empty() { "" } else { ": " };
+                self.report.failures.push(format!("{what}{colon}{error}"));
+                Ok(None)
+            }
+        }
+    }
+
+    /// A turn, between two probes of the line. A finding of `None` is neither a turn nor a failure.
+    ///
+    /// # Errors
+    /// The run was interrupted.
+    pub fn turn<T>(
+        &mut self,
+        fault: &str,
+        measure: impl FnOnce(&mut Self) -> Result<Option<T>, ChildError>,
+    ) -> Result<Option<Turn<T>>, RunError> {
+        let before = self.line_ns.unwrap_or_else(|| line::round_trip_ns(&self.cpus));
+        let found = measure(self);
+        let after = line::round_trip_ns(&self.cpus);
+        self.line_ns = Some(after);
+        let found = self.unless_failed(fault, found)?.flatten();
+        Ok(found.map(|found| Turn { found, lines: (before, after) }))
+    }
+
+    /// A turn of each series that is not out, for `rounds`. A series without a finding is out.
+    /// Returns the number of rounds.
+    ///
+    /// # Errors
+    /// The run was interrupted.
+    pub fn rounds<K, T>(
+        &mut self,
+        rounds: &Rounds,
+        series: &mut [Series<K, T>],
+        say: impl Fn(usize, &K) -> Said,
+        mut measure: impl FnMut(&mut Self, &mut K) -> Result<Option<T>, ChildError>,
+    ) -> Result<usize, RunError> {
+        let Range { start, end } = rounds.part;
+        let (begun, count, mut done) = (Instant::now(), series.len(), 0);
+        while done < rounds.most && series.iter().any(|one| !one.is_out()) {
+            for (at, one) in series.iter_mut().enumerate().filter(|(_, one)| !one.is_out()) {
+                let turns = (done * count + at) as f64 / (rounds.most * count) as f64;
+                let spent = begun.elapsed().as_secs_f64() / rounds.time.as_secs_f64();
+                let part = turns.max(spent).min(1.0);
+                self.progress.percent = start + (f64::from(end - start) * part) as u32;
+                let Said { what, detail, fault } = say(done + 1, &one.of);
+                self.progress.say(&what, &detail);
+                match self.turn(&fault, |run| measure(run, &mut one.of))? {
+                    Some(turn) => one.turns.push(turn),
+                    None => one.leave(),
+                }
+            }
+            done += 1;
+            let spent = begun.elapsed();
+            if spent + spent / done as u32 > rounds.time {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Keeps the turns that may be compared, if the host moved the processors between turns. The
+    /// report says so after `what`, which may be empty.
+    pub fn leave_like<'s, K: 's, T: 's>(
+        &mut self,
+        what: &str,
+        series: impl IntoIterator<Item = &'s mut Series<K, T>>,
+    ) {
+        let mut turns: Vec<_> = series.into_iter().map(|one| &mut one.turns).collect();
+        let lines = |turns: &[&mut Vec<Turn<T>>]| -> Vec<Vec<(f64, f64)>> {
+            turns.iter().map(|turns| turns.iter().map(|turn| turn.lines).collect()).collect()
+        };
+        let before = lines(&turns);
+        let like = Like::of(&before);
+        turns.iter_mut().for_each(|turns| turns.retain(|turn| like.has(turn.lines)));
+        let after = lines(&turns);
+        let count = |lines: &[Vec<(f64, f64)>]| lines.iter().map(Vec::len).sum::<usize>();
+        let (all, left) = (count(&before), count(&after));
+        let (least, most) = Like::span(before.iter().flatten());
+        let colon = if what.is_empty() { "" } else { ": " };
+        let moved = format!("{what}{colon}the line took {least:.0} to {most:.0} ns");
+        if left < all {
+            let (from, to) = Like::span(after.iter().flatten());
+            self.report.notes.push(format!(
+                "{moved}; only the {left} of {all} turns beside {from:.0} to {to:.0} ns count"
+            ));
+        } else if like.moved() {
+            self.report.notes.push(format!("{moved}, and not like turns are compared"));
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What all suites have in common: their options, and the way from these to a report.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use crate::case::Placement;
+pub use crate::error::RunError;
+use crate::interrupted::Interrupted;
+use crate::markdown;
+use crate::output;
+pub use crate::peers::{NoPeer, Peer, Peers, UnknownPeer};
+use crate::record::Record;
+use crate::report::busy;
+pub use crate::report::{Idle, Report};
+pub use crate::run::Run;
+use crate::scratch::Scratch;
+
+/// A suite of benchmarks. Its fields are the options that no other suite has.
+pub trait Suite {
+    /// Its name in records and on the command line.
+    const NAME: &'static str;
+    /// The options of the command line that not every suite has, besides its own.
+    const OFFERS: &'static [Offer];
+    /// Whether a report says that other programs were running.
+    const SAYS_BUSY: bool = true;
+    /// The systems that take part by request only.
+    type Peer: Peer;
+
+    /// The names of all cases that can be asked for.
+    fn cases(&self) -> Vec<String>;
+
+    /// The names of all systems that can be asked for.
+    fn systems(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Measures with `peers` what `run.only` has of the suite, into `run.report`.
+    ///
+    /// # Errors
+    /// [`RunError`]. What fails by itself is in the report and does not stop the rest.
+    fn measure(&self, peers: Vec<Self::Peer>, run: &mut Run<'_>) -> Result<(), RunError>;
+
+    /// Prints the tables of a report for people.
+    ///
+    /// # Errors
+    /// `out` cannot be written.
+    fn print(report: &Report, out: &mut dyn Write, colour: bool) -> io::Result<()>;
+
+    /// Returns `true` if a file of records with this part of the suite has the record.
+    fn is_filed(_record: &Record, _only: &Only) -> bool {
+        true
+    }
+}
+
+/// An option of the command line, and its help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// `--system`.
+    System(&'static str),
+    /// `--case`.
+    Case(&'static str),
+    /// `--placement`.
+    Placement(&'static str),
+    /// `--plot`.
+    Plot(&'static str),
+}
+
+/// What to measure of a suite, and where the records go.
+#[derive(Debug, Clone)]
+pub struct Options<P> {
+    /// The program that runs the children of this crate and of Upcall: normally this one.
+    pub exe: PathBuf,
+    /// The peers that take part.
+    pub peers: Peers<P>,
+    /// File for the records as a JSON array; `-` is standard output, which then has no table.
+    pub json: Option<PathBuf>,
+    /// File for the records as a Markdown table; `-` is standard output.
+    pub markdown: Option<PathBuf>,
+    /// Less time: for trying out, not for numbers.
+    pub quick: bool,
+    /// A part of the suite.
+    pub only: Only,
+}
+
+impl<P> Options<P> {
+    /// The whole suite without peers, by the program `exe`. Records go nowhere.
+    pub fn of(exe: PathBuf) -> Options<P> {
+        let (peers, only) = (Peers::None, Only::default());
+        Options { exe, peers, json: None, markdown: None, quick: false, only }
+    }
+}
+
+/// A part of a suite. An empty list stands for everything.
+#[derive(Debug, Clone, Default)]
+pub struct Only {
+    /// Systems by name.
+    pub systems: Vec<String>,
+    /// Cases by name.
+    pub cases: Vec<String>,
+    /// Placements.
+    pub placements: Vec<Placement>,
+}
+
+impl Only {
+    /// Returns `true` if the system takes part.
+    pub fn system(&self, name: &str) -> bool {
+        self.systems.is_empty() || self.systems.iter().any(|system| system == name)
+    }
+
+    /// Returns `true` if the case is measured.
+    pub fn case(&self, name: &str) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|case| case == name)
+    }
+
+    /// Returns `true` if something is measured there.
+    pub fn placement(&self, placement: Placement) -> bool {
+        self.placements.is_empty() || self.placements.contains(&placement)
+    }
+
+    /// Returns `true` if this part is the whole.
+    pub fn is_all(&self) -> bool {
+        self.systems.is_empty() && self.cases.is_empty() && self.placements.is_empty()
+    }
+
+    fn check(&self, suite: &impl Suite) -> Result<(), RunError> {
+        RunError::unless_known("case", &self.cases, suite.cases())?;
+        RunError::unless_known("system", &self.systems, suite.systems())
+    }
+}
+
+/// Runs a suite: shows progress on standard error, prints tables on standard output, and writes the
+/// records where `options` say. Leaves no process and no file behind.
+///
+/// # Errors
+/// [`RunError`]. What fails by itself is in the report's `failures` and does not stop the rest.
+pub fn run<S: Suite>(suite: &S, options: &Options<S::Peer>) -> Result<Report, RunError> {
+    options.only.check(suite)?;
+    let interrupted = Interrupted::watch().map_err(RunError::System)?;
+    let scratch = Scratch::make()?;
+    let note = busy().filter(|_| S::SAYS_BUSY);
+    let mut run = Run::new(options, &scratch.dir, &interrupted.flag)?;
+    suite.measure(options.peers.meant(), &mut run)?;
+    run.progress.clear();
+    let mut report = run.report;
+    if report.records.is_empty() && report.failures.is_empty() && report.notes.is_empty() {
+        return Err(RunError::Nothing);
+    }
+    report.notes.extend(note);
+    let json = options.json.as_deref();
+    output::asides(json, &report.notes, &report.failures);
+    output::table(json, |out, colour| S::print(&report, out, colour))?;
+    let filed = report.records.iter().filter(|record| S::is_filed(record, &options.only));
+    output::records(json, &filed.cloned().collect::<Vec<_>>())?;
+    if let Some(path) = &options.markdown {
+        markdown::write(&report.records, path)
+            .map_err(|error| RunError::File { path: path.clone(), error })?;
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::Cache;
+    use crate::homed::Homed;
+    use crate::messages::Messages;
+    use crate::pvm::Pvm;
+    use crate::rpc::Rpc;
+    use crate::threads::Threads;
+    use crate::urpc::Urpc;
+
+    /// What is said of a case, and of a system, that a suite does not have.
+    fn told(suite: &impl Suite) -> [String; 2] {
+        let wish = || vec!["corba".to_owned()];
+        let case = Only { cases: wish(), ..Only::default() };
+        let system = Only { systems: wish(), ..Only::default() };
+        assert!(Only::default().check(suite).is_ok());
+        [case, system].map(|only| only.check(suite).unwrap_err().to_string())
+    }
+
+    #[test]
+    fn names_that_are_none_are_told_with_those_that_are() {
+        let [case, system] = told(&Rpc::default());
+        assert!(case.contains("no case `corba`; there are null, ") && case.contains("null-t32"));
+        assert!(system.contains("no system `corba`") && system.contains("upcall, unix-socket"));
+        let [case, system] = told(&Threads::default());
+        assert!(case.contains("fork-join") && case.contains("alive-1m"), "{case}");
+        assert!(system.contains("there are upcall, limit, boost-fiber"), "{system}");
+        let [case, _] = told(&Urpc::default());
+        assert!(case.contains("null-t32") && case.contains("poll-server"), "{case}");
+        let [case, system] = told(&Messages::default());
+        assert!(case.contains("send-16") && case.contains("upcall-asleep"), "{case}");
+        assert!(system.contains("limit, upcall, ucx-am"), "{system}");
+        assert!(told(&Homed)[0].contains("enqueue-dequeue, find-last-5"));
+        let [case, system] = told(&Cache::default());
+        assert!(case.contains("put-16") && system.contains("upcall-read"), "{case} {system}");
+        let [case, system] = told(&Pvm { upcall: PathBuf::new() });
+        assert!(case.contains("idle-1000"), "{case}");
+        assert!(
+            system.contains("limit, upcall, upcall-2, upcall-2-interleave, pvm, pvm-direct"),
+            "{system}"
+        );
+    }
+
+    #[test]
+    fn a_part_of_a_suite() {
+        let only = Only {
+            systems: vec!["upcall".into()],
+            cases: vec!["null".into()],
+            placements: vec![Placement::OneCore],
+        };
+        assert!(only.system("upcall") && !only.system("limit"));
+        assert!(only.case("null") && !only.case("null-t32"));
+        assert!(only.placement(Placement::OneCore) && !only.placement(Placement::TwoCores));
+        let all = Only::default();
+        assert!(all.is_all() && !only.is_all() && all.system("limit") && all.case("null"));
+    }
+}
