@@ -48,6 +48,9 @@ pub struct Record {
     /// 99.9th percentile; absent in throughput cases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p999_ns: Option<f64>,
+    /// 99.99th percentile; present where each turn has 20 000 samples or more of single calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p9999_ns: Option<f64>,
     /// Mean.
     pub mean_ns: f64,
     /// Calls or operations a second.
@@ -121,13 +124,15 @@ impl Label<'_> {
             median(&turns.iter().map(|t| figure(&t.found)).collect::<Vec<_>>())
         };
         let mean_ns = over(|s| s.mean_ns);
-        self.record(
+        let rare: Option<Vec<f64>> = turns.iter().map(|turn| turn.found.p9999_ns).collect();
+        let record = self.record(
             [over(|s| s.p50_ns), over(|s| s.p99_ns), mean_ns],
             Some(tenths(over(|s| s.p999_ns))),
             1e9 / mean_ns,
             turns.iter().map(|t| t.found.count).sum(),
             &turns.iter().map(|t| t.lines).collect::<Vec<_>>(),
-        )
+        );
+        Record { p9999_ns: rare.map(|rare| tenths(median(&rare))), ..record }
     }
 
     /// The record of a throughput case of `callers` callers.
@@ -189,6 +194,7 @@ impl Label<'_> {
             p50_ns: tenths(p50_ns),
             p99_ns: tenths(p99_ns),
             p999_ns,
+            p9999_ns: None,
             mean_ns: tenths(mean_ns),
             per_s: tenths(per_s),
             samples,
@@ -256,11 +262,10 @@ mod tests {
 
     fn turn(p50_ns: f64, line: f64) -> Turn<Summary> {
         let found = Summary {
-            p50_ns,
             p99_ns: 2.0 * p50_ns,
             p999_ns: 3.0 * p50_ns,
             mean_ns: p50_ns + 1.0,
-            count: 10,
+            ..Summary::flat(p50_ns, 10)
         };
         Turn { found, lines: (line, line) }
     }
@@ -276,6 +281,13 @@ mod tests {
              \"line_ns\":145.0}"
         );
         assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), record);
+        let rare = |p9999_ns| {
+            let Turn { found, lines } = turn(99.0, 140.0);
+            Turn { found: Summary { p9999_ns, ..found }, lines }
+        };
+        let p9999_ns = |turns: &[_]| LABEL.latency(turns).p9999_ns;
+        assert_eq!(p9999_ns(&[rare(Some(500.0)), rare(Some(700.0))]), Some(600.0));
+        assert_eq!(p9999_ns(&[rare(Some(500.0)), rare(None)]), None);
     }
 
     #[test]

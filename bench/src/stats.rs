@@ -15,13 +15,37 @@ pub struct Summary {
     pub p99_ns: f64,
     /// 99.9th percentile.
     pub p999_ns: f64,
+    /// 99.99th percentile of single calls, where there are [`ENOUGH`] samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p9999_ns: Option<f64>,
     /// Mean of calls made without reading the clock between them.
     pub mean_ns: f64,
     /// Calls with a time stamp each.
     pub count: u64,
 }
 
+/// Minimum number of samples that have a 99.99th percentile: with fewer it is the longest but one.
+pub const ENOUGH: usize = 20_000;
+
 impl Summary {
+    /// Summary of `count` calls that all took the same time.
+    pub fn flat(ns: f64, count: u64) -> Summary {
+        Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, p9999_ns: None, mean_ns: ns, count }
+    }
+
+    /// The same with every time changed by `each`.
+    #[must_use]
+    pub fn map(self, each: impl Fn(f64) -> f64) -> Summary {
+        Summary {
+            p50_ns: each(self.p50_ns),
+            p99_ns: each(self.p99_ns),
+            p999_ns: each(self.p999_ns),
+            p9999_ns: self.p9999_ns.map(&each),
+            mean_ns: each(self.mean_ns),
+            count: self.count,
+        }
+    }
+
     /// Summarises durations in nanoseconds, each taken by itself (sorted here).
     ///
     /// # Panics
@@ -37,18 +61,11 @@ impl Summary {
     /// # Panics
     /// If there are none.
     pub fn of_batches(batches: &mut [u64], ops: u64) -> Summary {
-        let whole = Summary::of_durations(batches);
-        let each = |ns| ns / ops as f64;
-        Summary {
-            p50_ns: each(whole.p50_ns),
-            p99_ns: each(whole.p99_ns),
-            p999_ns: each(whole.p999_ns),
-            mean_ns: each(whole.mean_ns),
-            count: whole.count,
-        }
+        let whole = Summary { p9999_ns: None, ..Summary::of_durations(batches) };
+        whole.map(|ns| ns / ops as f64)
     }
 
-    /// Summarises durations in nanoseconds and parts of them.
+    /// Summarises durations in nanoseconds and parts of them, most of which are of batches.
     ///
     /// # Panics
     /// If there are none.
@@ -60,6 +77,7 @@ impl Summary {
             p50_ns: at(0.5),
             p99_ns: at(0.99),
             p999_ns: at(0.999),
+            p9999_ns: None,
             mean_ns,
             count: samples.len() as u64,
         }
@@ -77,6 +95,7 @@ impl Summary {
             p50_ns: at(0.5),
             p99_ns: at(0.99),
             p999_ns: at(0.999),
+            p9999_ns: (samples.len() >= ENOUGH).then(|| at(0.9999)),
             mean_ns,
             count: samples.len() as u64,
         }
@@ -265,6 +284,17 @@ mod tests {
             (summary.p50_ns, summary.p99_ns, summary.mean_ns, summary.count),
             (1.5, 2.5, 1.5, 3)
         );
+    }
+
+    #[test]
+    fn a_rare_percentile_needs_many_single_calls() {
+        let summary = |count: u64| Summary::of_durations(&mut (1..=count).collect::<Vec<_>>());
+        assert_eq!(summary(ENOUGH as u64).map(|ns| ns / 2.0).p9999_ns, Some(9999.0));
+        assert_eq!(summary(ENOUGH as u64 - 1).p9999_ns, None);
+        assert_eq!(Summary::of_batches(&mut vec![100; ENOUGH], 10).p9999_ns, None);
+        let text = serde_json::to_string(&Summary::flat(5.0, 7)).unwrap();
+        assert!(!text.contains("p9999"), "{text}");
+        assert_eq!(serde_json::from_str::<Summary>(&text).unwrap(), Summary::flat(5.0, 7));
     }
 
     #[test]

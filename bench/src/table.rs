@@ -69,8 +69,9 @@ impl Paint {
 }
 
 fn latency(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let heads =
-        ["p50 ns", "p99 ns", "p99.9 ns", "mean ns"].map(|head| format!("{head:>13}")).concat();
+    let heads = ["p50 ns", "p99 ns", "p99.9 ns", "p99.99 ns", "mean ns"]
+        .map(|head| format!("{head:>12}"))
+        .concat();
     let heads = format!("{heads}{:>9}{:>10}{:>9}", "/ limit", "/ upcall", "line ns");
     let mut headed = false;
     for case in Case::ALL.map(Case::name).into_iter().chain(BINDS) {
@@ -87,9 +88,9 @@ fn latency(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Resu
                 )?;
                 headed = true;
             }
-            let times =
-                [record.p50_ns, record.p99_ns, record.p999_ns.unwrap_or(f64::NAN), record.mean_ns];
-            let times: String = times.iter().map(|&ns| format!("{:>13}", thousands(ns))).collect();
+            let rare = [record.p999_ns, record.p9999_ns].map(|ns| ns.unwrap_or(f64::NAN));
+            let times = [record.p50_ns, record.p99_ns, rare[0], rare[1], record.mean_ns];
+            let times: String = times.iter().map(|&ns| format!("{:>12}", thousands(ns))).collect();
             let ratios = [
                 format!("{:>9}", ratio(record.p50_ns, limit)),
                 format!("{:>10}", ratio(record.p50_ns, upcall)),
@@ -215,7 +216,7 @@ mod tests {
     }
 
     fn record(system: &str, p50_ns: f64) -> Record {
-        let found = Summary { p50_ns, p99_ns: p50_ns, p999_ns: p50_ns, mean_ns: p50_ns, count: 5 };
+        let found = Summary::flat(p50_ns, 5);
         Label {
             suite: "rpc",
             case: "null",

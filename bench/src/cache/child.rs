@@ -275,14 +275,8 @@ impl<C: Client> Driver<C> {
         self.steps(&batch, warm + count..warm + 2 * count)?;
         let mean_ns = begun.elapsed().as_nanos() as f64 / count as f64;
         let all = Summary::of(&mut samples, &self.clock, mean_ns);
-        let each = |ns| ns / case.depth() as f64;
-        Ok(Summary {
-            p50_ns: each(all.p50_ns),
-            p99_ns: each(all.p99_ns),
-            p999_ns: each(all.p999_ns),
-            mean_ns: each(all.mean_ns),
-            count: all.count,
-        })
+        let p9999_ns = all.p9999_ns.filter(|_| case.depth() == 1);
+        Ok(Summary { p9999_ns, ..all }.map(|ns| ns / case.depth() as f64))
     }
 
     fn at_random(&mut self, case: Case, way: &str, count: usize) -> Outcome<Batch> {

@@ -103,7 +103,7 @@ mod tests {
     use crate::stats::Summary;
 
     fn record(case: &str, system: &str, p50_ns: f64, p99_ns: f64) -> Record {
-        let found = Summary { p50_ns, p99_ns, p999_ns: p99_ns, mean_ns: p50_ns, count: 5 };
+        let found = Summary { p99_ns, p999_ns: p99_ns, ..Summary::flat(p50_ns, 5) };
         Label { suite: "cache", case, system, placement: Placement::TwoCores, mode: Mode::Parked }
             .latency(&[Turn { found, lines: (140.0, 140.0) }])
     }

@@ -155,7 +155,7 @@ mod tests {
     use crate::stats::Summary;
 
     pub fn record(case: &str, system: &str, ns: f64) -> Record {
-        let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
+        let found = Summary::flat(ns, 5);
         let label = Label {
             suite: "homed",
             case,

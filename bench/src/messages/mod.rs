@@ -258,13 +258,7 @@ mod tests {
 
     #[test]
     fn every_case_of_a_turn_has_a_record() {
-        let times = Found::Times(Summary {
-            p50_ns: 5.0,
-            p99_ns: 6.0,
-            p999_ns: 7.0,
-            mean_ns: 5.0,
-            count: 10,
-        });
+        let times = Found::Times(Summary::flat(5.0, 10));
         let rate = Found::Rate(Throughput { calls: 1000, elapsed_ns: 10_000 });
         let turn = |line| Turn { found: vec![Some(times), None, Some(rate)], lines: (line, line) };
         let (contender, placement) = (LIMIT, Placement::TwoCores);

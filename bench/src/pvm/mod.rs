@@ -179,7 +179,7 @@ mod tests {
 
     fn series(contender: Contender, case: Case, turns: &[(f64, f64)]) -> Measured {
         let turn = |&(ns, line): &(f64, f64)| {
-            let times = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
+            let times = Summary::flat(ns, 5);
             let found = Found {
                 times,
                 bare_ns: Some(3.0),

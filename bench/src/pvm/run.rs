@@ -81,12 +81,8 @@ impl Turns<'_> {
         };
         let mut pair = Pair::start(&spec, run.interrupted)?;
         pair.latency(Call::Null, 2_000, self.time)?;
-        let Summary { p50_ns, p99_ns, p999_ns, mean_ns, count } =
-            pair.latency(Call::Null, 50_000, self.time)?;
+        let times = pair.latency(Call::Null, 50_000, self.time)?.map(|ns| ns / 2.0);
         pair.end()?;
-        let [p50_ns, p99_ns, p999_ns, mean_ns] =
-            [p50_ns, p99_ns, p999_ns, mean_ns].map(|ns| ns / 2.0);
-        let times = Summary { p50_ns, p99_ns, p999_ns, mean_ns, count };
         Ok(Found { times, bare_ns: None, memcpy_ns: None, alone_ns: None, bytes_each: None })
     }
 
@@ -157,7 +153,7 @@ impl Turns<'_> {
         let (begun, before) = (Instant::now(), spent()?);
         process::pause(self.idle, interrupted)?;
         let ns = (spent()? - before) as f64 / begun.elapsed().as_secs_f64();
-        let times = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 1 };
+        let times = Summary::flat(ns, 1);
         Ok((times, Some((1024 * kib) as f64 / tasks as f64)))
     }
 

@@ -329,8 +329,7 @@ mod tests {
     use crate::stats::Summary;
 
     fn record(case: &str, system: &str, placement: Placement, ns: f64) -> Record {
-        let found =
-            Summary { p50_ns: ns, p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, mean_ns: ns, count: 5 };
+        let found = Summary { p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, ..Summary::flat(ns, 5) };
         let label = Label { suite: "pvm", case, system, placement, mode: Mode::Parked };
         label.latency(&[Turn { found, lines: (140.0, 140.0) }])
     }

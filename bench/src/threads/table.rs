@@ -169,7 +169,7 @@ mod tests {
     use crate::stats::Summary;
 
     fn record(case: &str, system: &str, ns: f64, bytes_each: Option<f64>) -> Record {
-        let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
+        let found = Summary::flat(ns, 5);
         let label = Label {
             suite: "threads",
             case,

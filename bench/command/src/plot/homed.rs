@@ -221,7 +221,7 @@ mod tests {
     use upcall_bench::stats::Summary;
 
     fn record(case: &str, system: &str, ns: f64) -> Record {
-        let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 500 };
+        let found = Summary::flat(ns, 500);
         let label = Label {
             suite: "homed",
             case,

@@ -175,7 +175,7 @@ mod tests {
     use upcall_bench::stats::Summary;
 
     fn record(case: &str, system: &str, ns: f64, config: Option<&str>) -> Record {
-        let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
+        let found = Summary::flat(ns, 5);
         let label = Label {
             suite: "lrpc",
             case,

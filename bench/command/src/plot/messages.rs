@@ -196,7 +196,7 @@ mod tests {
     use upcall_bench::stats::Summary;
 
     fn record(case: &str, ns: f64, buffered: Option<u64>) -> Record {
-        let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 500 };
+        let found = Summary::flat(ns, 500);
         let label = Label {
             suite: "messages",
             case,

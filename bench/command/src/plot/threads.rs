@@ -218,7 +218,7 @@ mod tests {
     use upcall_bench::stats::Summary;
 
     fn record(case: Case, system: &str, ns: f64) -> Record {
-        let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
+        let found = Summary::flat(ns, 5);
         let name = case.name();
         let label = Label {
             suite: "threads",

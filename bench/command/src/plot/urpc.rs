@@ -227,7 +227,7 @@ mod tests {
     use upcall_bench::stats::Summary;
 
     fn record(threads: usize, system: &str, config: &str, ns: f64, per_s: f64) -> Record {
-        let found = Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, mean_ns: ns, count: 5 };
+        let found = Summary::flat(ns, 5);
         let case = null(threads);
         let label = Label {
             suite: "urpc",

@@ -68,7 +68,7 @@ fn take_bursts<E: End>(end: &mut E, gate: &Gate, burst: u64, clock: &Clock) -> O
     }
     let each = samples.iter().map(|&ticks| clock.ns(ticks) / burst as f64).collect::<Vec<_>>();
     let found = (!each.is_empty()).then(|| Summary::of_nanoseconds(each)).ok_or("no burst came")?;
-    let Summary { p50_ns, p99_ns, p999_ns, mean_ns, count } = found;
+    let Summary { p50_ns, p99_ns, p999_ns, mean_ns, count, .. } = found;
     let [p50, p99, p999, mean] = [p50_ns, p99_ns, p999_ns, mean_ns].map(f64::to_bits);
     Ok(words([taken.count, taken.sum, p50, p99, p999, mean, count]))
 }

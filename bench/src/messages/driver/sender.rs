@@ -144,7 +144,8 @@ impl<E: End> Sender<E> {
         let each =
             samples[..done].iter().map(|&ticks| self.clock.ns(ticks) / self.burst as f64).collect();
         let [p50_ns, p99_ns, p999_ns, mean_ns] = [p50, p99, p999, mean].map(f64::from_bits);
-        Ok((Summary::of_nanoseconds(each), Summary { p50_ns, p99_ns, p999_ns, mean_ns, count }))
+        let received = Summary { p50_ns, p99_ns, p999_ns, p9999_ns: None, mean_ns, count };
+        Ok((Summary::of_nanoseconds(each), received))
     }
 
     /// Half of a ping-pong: for half of the time with a time stamp each, then without.
@@ -178,13 +179,7 @@ impl<E: End> Sender<E> {
         check("messages", count, (timed + untimed) as u64)?;
         check("wrong ones", wrong + ball.wrong + strayed + u64::from(ball.over), 0)?;
         let trip = Summary::of(&mut samples[..timed], &self.clock, mean_ns);
-        Ok(Summary {
-            p50_ns: trip.p50_ns / 2.0,
-            p99_ns: trip.p99_ns / 2.0,
-            p999_ns: trip.p999_ns / 2.0,
-            mean_ns: trip.mean_ns / 2.0,
-            count: trip.count,
-        })
+        Ok(trip.map(|ns| ns / 2.0))
     }
 
     fn rate(&mut self, time: Duration) -> Outcome<Throughput> {

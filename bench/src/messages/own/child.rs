@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn findings_are_read_back() {
-        let summary = Summary { p50_ns: 1.0, p99_ns: 2.0, p999_ns: 3.0, mean_ns: 4.5, count: 5 };
+        let summary = Summary { p99_ns: 2.0, mean_ns: 4.5, ..Summary::flat(1.0, 5) };
         let findings = vec![
             Finding::times("section-1", summary),
             Finding::rate("exactly-once", 8, Duration::from_nanos(9)),

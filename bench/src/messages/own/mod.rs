@@ -245,13 +245,7 @@ mod tests {
 
     #[test]
     fn every_finding_has_a_record() {
-        let times = |ns| Summary {
-            p50_ns: ns,
-            p99_ns: 2.0 * ns,
-            p999_ns: 3.0 * ns,
-            mean_ns: ns,
-            count: 10,
-        };
+        let times = |ns| Summary { p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, ..Summary::flat(ns, 10) };
         let turn = |ns, line| Turn {
             found: vec![
                 Finding::times("upcall-asleep", times(ns)),

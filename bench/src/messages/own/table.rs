@@ -155,8 +155,7 @@ mod tests {
     }
 
     fn time(case: &str, ns: f64) -> Record {
-        let found =
-            Summary { p50_ns: ns, p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, mean_ns: ns, count: 5 };
+        let found = Summary { p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, ..Summary::flat(ns, 5) };
         label(case).latency(&[Turn { found, lines: (140.0, 140.0) }])
     }
 
