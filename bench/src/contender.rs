@@ -1,5 +1,6 @@
 //! Who takes part: the names, which program each one lives in, and the settings in which each runs.
 
+use std::fmt;
 use std::path::Path;
 
 use crate::built::{self, PeersError};
@@ -18,6 +19,31 @@ pub enum Program {
     GrpcCpp,
 }
 
+/// What becomes of the data that a peer writes, which may be hostile. This is by the construction of
+/// a system, and not measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// The kernel copies each message, so that the peer cannot change it while it is decoded.
+    Copied,
+    /// The peer can write at any time, and each word is checked where it is read. Upcall: U3 in
+    /// docs/requirements.md has the tests.
+    Checked,
+    /// The peer can write at any time and is believed. The limits do nothing but what takes time.
+    /// iceoryx2 adds an offset from its queue to the address of a segment, without a bound
+    /// (`data_segment.rs` of 0.10.0).
+    Believed,
+}
+
+impl fmt::Display for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Trust::Copied => "copied",
+            Trust::Checked => "checked",
+            Trust::Believed => "trusted",
+        })
+    }
+}
+
 /// One that takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contender {
@@ -25,6 +51,8 @@ pub struct Contender {
     pub name: &'static str,
     /// Where it lives.
     pub program: Program,
+    /// What becomes of the data that a peer writes.
+    pub trust: Trust,
     /// How its servers can wait.
     modes: &'static [Mode],
     /// A bare hand-off, which has both sides on one processor in either placement.
@@ -36,16 +64,26 @@ pub struct Contender {
 }
 
 const fn contender(name: &'static str, program: Program, modes: &'static [Mode]) -> Contender {
-    Contender { name, program, modes, hand_off: false, outstanding: usize::MAX, binds: false }
+    let trust = Trust::Copied;
+    Contender {
+        name,
+        program,
+        trust,
+        modes,
+        hand_off: false,
+        outstanding: usize::MAX,
+        binds: false,
+    }
 }
 
 const fn hand_off(name: &'static str) -> Contender {
-    Contender { hand_off: true, outstanding: 1, ..contender(name, Program::Own, &[Mode::Parked]) }
+    let limit = contender(name, Program::Own, &[Mode::Parked]);
+    Contender { trust: Trust::Believed, hand_off: true, outstanding: 1, ..limit }
 }
 
 /// The floors, in the order of the report.
 pub const LIMITS: [Contender; 5] = [
-    contender("limit", Program::Own, &[Mode::Polling]),
+    Contender { trust: Trust::Believed, ..contender("limit", Program::Own, &[Mode::Polling]) },
     hand_off("limit-futex"),
     hand_off("limit-eventfd"),
     hand_off("limit-pipe"),
@@ -53,13 +91,19 @@ pub const LIMITS: [Contender; 5] = [
 ];
 
 /// Ours.
-pub const UPCALL: Contender =
-    Contender { binds: true, ..contender("upcall", Program::Own, &[Mode::Polling, Mode::Parked]) };
+pub const UPCALL: Contender = Contender {
+    trust: Trust::Checked,
+    binds: true,
+    ..contender("upcall", Program::Own, &[Mode::Polling, Mode::Parked])
+};
 
 /// The peers. A peer without a mode in which its server polls takes part in `parked` only.
 pub const PEERS: [Contender; 8] = [
     contender("unix-socket", Program::Own, &[Mode::Parked]),
-    contender("iceoryx2", Program::Peers, &[Mode::Polling, Mode::Parked]),
+    Contender {
+        trust: Trust::Believed,
+        ..contender("iceoryx2", Program::Peers, &[Mode::Polling, Mode::Parked])
+    },
     contender("ipc-channel", Program::Peers, &[Mode::Parked]),
     contender("capnproto", Program::Peers, &[Mode::Parked]),
     contender("grpc", Program::Peers, &[Mode::Parked]),

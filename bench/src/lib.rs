@@ -85,6 +85,7 @@ pub mod pvm;
 #[allow(unsafe_code)]
 mod raw;
 pub mod record;
+mod remains;
 mod report;
 pub mod rpc;
 mod run;

@@ -3,17 +3,19 @@
 
 use crate::place;
 use crate::record::Record;
+use crate::report::{Properties, Report};
 use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Writes `records` to the file `path` as a Markdown table. `-` is standard output.
+/// Writes the records of `report` to the file `path` as a Markdown table, and the properties of its
+/// systems as another one. `-` is standard output.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write(records: &[Record], path: &Path) -> io::Result<()> {
-    let text = text(records, &machine());
+pub fn write(report: &Report, path: &Path) -> io::Result<()> {
+    let text = text(&report.records, &machine()) + &properties(&report.properties);
     if path == Path::new("-") {
         print!("{text}");
         return Ok(());
@@ -56,6 +58,16 @@ fn text(records: &[Record], machine: &str) -> String {
     out
 }
 
+/// The table of properties, if there are some.
+fn properties(all: &[Properties]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let row = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let rows: String = all.iter().map(|one| row(&one.row())).collect();
+    format!("\n{}|---|---|---|--:|--:|\n{rows}", row(&Properties::HEADS.map(String::from)))
+}
+
 /// Whether the record repeats that of the best limit under the name `limit`.
 fn is_repeated(record: &Record, records: &[Record]) -> bool {
     let setting = |one: &Record| (one.case.clone(), one.placement, one.mode);
@@ -95,6 +107,8 @@ fn digits(number: f64) -> String {
 mod tests {
     use super::*;
     use crate::case::{Mode, Placement};
+    use crate::contender::Trust;
+    use crate::remains::Remains;
 
     #[test]
     fn times_and_counts_have_three_digits() {
@@ -134,5 +148,13 @@ mod tests {
         assert!(text.starts_with("Measured on a machine, with upcall "), "{text}");
         let row = "| null | upcall | two-cores | parked | 6.12 µs | 7.00 µs | 19.5 µs | 6.20 µs | 161 thousand | – |";
         assert_eq!(text.lines().last(), Some(row));
+        let properties = properties(&[Properties {
+            system: "unix-socket",
+            trust: Trust::Copied,
+            left: Remains::default(),
+            idle: vec![(Mode::Parked, 0.25)],
+        }]);
+        let row = "| unix-socket | copied | nothing | - | 0.25 % |";
+        assert_eq!((properties.lines().count(), properties.lines().last()), (4, Some(row)));
     }
 }

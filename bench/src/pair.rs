@@ -12,6 +12,7 @@ use crate::case::{Case, Mode, Placement};
 use crate::child::{Binds, Halves, Throughput};
 use crate::place;
 use crate::process::{self, ChildError, Process};
+use crate::remains::{Held, Remains};
 use crate::stats::Summary;
 
 /// Longest time for a child to get ready.
@@ -84,11 +85,37 @@ impl<'a> Pair<'a> {
     /// # Panics
     /// There is no processor for a client.
     pub fn start(spec: &Spec<'_>, interrupted: &'a AtomicBool) -> Result<Pair<'a>, ChildError> {
+        Pair::start_at(spec, false, interrupted)
+    }
+
+    /// The same, at home in the pair's directory if `at_home`: files that a system keeps for its
+    /// user, or for a time, are there then.
+    ///
+    /// # Errors
+    /// [`ChildError`]; nothing is left running.
+    ///
+    /// # Panics
+    /// There is no processor for a client.
+    pub fn start_at(
+        spec: &Spec<'_>,
+        at_home: bool,
+        interrupted: &'a AtomicBool,
+    ) -> Result<Pair<'a>, ChildError> {
         let no_dir = |error| ChildError::Start { exe: spec.dir.clone(), error };
         fs::create_dir(&spec.dir).map_err(no_dir)?;
         let started = || {
-            let server = start(spec, "server", spec.cpus.0, interrupted)?;
-            let client = |&cpu: &usize| start(spec, "client", &[cpu], interrupted);
+            let command = |role: &str, cpus: &[usize]| {
+                let mut command = command(spec, role, cpus);
+                if at_home {
+                    for variable in ["HOME", "TMPDIR", "XDG_RUNTIME_DIR", "UPCALL_DIR"] {
+                        command.env(variable, &spec.dir);
+                    }
+                }
+                command
+            };
+            let server = start(spec, "server", command("server", spec.cpus.0), interrupted)?;
+            let client =
+                |&cpu: &usize| start(spec, "client", command("client", &[cpu]), interrupted);
             let (first, others) = spec.cpus.1.split_first().expect("a client has a processor");
             let client_and_others =
                 (client(first)?, others.iter().map(client).collect::<Result<_, _>>()?);
@@ -202,14 +229,29 @@ impl<'a> Pair<'a> {
         answer(&mut self.client, command, limit, self.interrupted)
     }
 
-    /// CPU time that the server uses in `time` while nobody calls, in nanoseconds per second.
+    /// CPU time that server and client use in `time` without calls, in nanoseconds per second.
     ///
     /// # Errors
     /// [`ChildError`]; the pair is of no further use.
-    pub fn idle_ns_per_s(&mut self, time: Duration) -> Result<f64, ChildError> {
-        let (before, begun) = (self.server.cpu_ns()?, Instant::now());
+    pub fn idle_ns_per_s(&mut self, time: Duration) -> Result<[f64; 2], ChildError> {
+        let spent = || Ok([self.server.cpu_ns()?, self.client.cpu_ns()?]);
+        let (before, begun) = (spent()?, Instant::now());
         process::pause(time, self.interrupted)?;
-        Ok((self.server.cpu_ns()? - before) as f64 / begun.elapsed().as_secs_f64())
+        let (after, seconds) = (spent()?, begun.elapsed().as_secs_f64());
+        Ok([0, 1].map(|at| (after[at] - before[at]) as f64 / seconds))
+    }
+
+    /// Kills all of them at once, and finds what is left of them.
+    pub fn killed(mut self) -> Remains {
+        let mut all = vec![self.server.id()];
+        all.extend(self.clients().map(|client| client.id()));
+        let others: Vec<u32> = all.iter().flat_map(|id| process::descendants(*id)).collect();
+        all.extend(others);
+        let held = Held::by(&all, &shared_memory_prefix(&self.dir));
+        self.server.strike();
+        self.clients().for_each(Process::kill);
+        self.server.kill();
+        held.left(&self.dir)
     }
 
     /// Memory of server and client, in KiB (proportional set size: shared pages are divided among
@@ -267,18 +309,22 @@ pub fn answer<T: for<'de> Deserialize<'de>>(
     }
 }
 
-/// One of them; it is ready.
-fn start(
-    spec: &Spec<'_>,
-    role: &str,
-    cpus: &[usize],
-    interrupted: &AtomicBool,
-) -> Result<Process, ChildError> {
+fn command(spec: &Spec<'_>, role: &str, cpus: &[usize]) -> Command {
     let mut command = Command::new(spec.exe);
     command
         .args(["bench-child", spec.system, role, "--cpus", &place::list(cpus)])
         .args(["--placement", spec.placement.name(), "--mode", spec.mode.name(), "--dir"])
         .arg(&spec.dir);
+    command
+}
+
+/// One of them; it is ready.
+fn start(
+    spec: &Spec<'_>,
+    role: &str,
+    command: Command,
+    interrupted: &AtomicBool,
+) -> Result<Process, ChildError> {
     let who = format!("{} {role} ({}, {})", spec.system, spec.placement, spec.mode);
     let mut process = Process::start(command, who, spec.dir.join(format!("{role}.stderr")))?;
     let line = process.line("its start", Instant::now() + START, interrupted)?;

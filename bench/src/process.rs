@@ -200,6 +200,11 @@ impl Process {
         true
     }
 
+    /// Kills it, if it has not ended, without waiting for its end.
+    pub fn strike(&mut self) {
+        self.child.kill().ok();
+    }
+
     /// Ends it at once, if it has not ended.
     pub fn kill(&mut self) {
         // Both do nothing to a child that has ended and been waited for.

@@ -1,7 +1,9 @@
 //! What a suite has found.
 
 use crate::case::Mode;
+use crate::contender::Trust;
 use crate::record::Record;
+use crate::remains::Remains;
 
 /// What was found.
 #[derive(Debug, Clone, Default)]
@@ -10,10 +12,20 @@ pub struct Report {
     pub records: Vec<Record>,
     /// What systems cost that have nothing to do.
     pub idle: Vec<Idle>,
+    /// What systems of calls are besides their figures.
+    pub properties: Vec<Properties>,
     /// What a reader of the numbers should know: moved processors, absent settings and systems.
     pub notes: Vec<String>,
     /// What could not be measured, and why.
     pub failures: Vec<String>,
+}
+
+impl Report {
+    /// Returns `true` if there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        let Report { records, idle, notes, failures, .. } = self;
+        records.is_empty() && idle.is_empty() && notes.is_empty() && failures.is_empty()
+    }
 }
 
 /// A system at rest.
@@ -27,6 +39,35 @@ pub struct Idle {
     pub cpu_ns_per_s: f64,
     /// Memory of each process, KiB: proportional set size, or in `threads` the peak.
     pub memory_kib: Vec<u64>,
+}
+
+/// What a system of calls is besides its figures.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Properties {
+    /// Its name.
+    pub system: &'static str,
+    /// What becomes of the data that a peer writes.
+    pub trust: Trust,
+    /// What is left of server and client that are killed; parked ones, if its servers can wait so.
+    pub left: Remains,
+    /// CPU time of server and client without calls, in percent of one processor, by how the server
+    /// waits.
+    pub idle: Vec<(Mode, f64)>,
+}
+
+impl Properties {
+    /// The heads of a table of them.
+    pub const HEADS: [&str; 5] =
+        ["system", "peer's data", "left by kill -9", "CPU at rest, polling", "CPU at rest, parked"];
+
+    /// The cells of a row.
+    pub fn row(&self) -> [String; 5] {
+        let [polling, parked] = [Mode::Polling, Mode::Parked].map(|mode| {
+            let idle = self.idle.iter().find(|(of, _)| *of == mode);
+            idle.map_or("-".to_owned(), |(_, percent)| format!("{percent:.2} %"))
+        });
+        [self.system.to_owned(), self.trust.to_string(), self.left.to_string(), polling, parked]
+    }
 }
 
 /// Says that other programs are running, if they are: both processors are needed.

@@ -19,7 +19,8 @@ use crate::pair::{Pair, Spec};
 use crate::process::ChildError;
 use crate::programs::Programs;
 use crate::record::{self, Label, Record};
-use crate::report::{Idle, Report};
+use crate::remains::Remains;
+use crate::report::{Idle, Properties, Report};
 use crate::run::{Rounds, Run, Said, Series};
 use crate::socket::UnixSocket;
 use crate::stats::Summary;
@@ -95,6 +96,9 @@ impl Plan {
     }
 }
 
+/// The case that is no call: systems at rest, and killed.
+const PROPERTIES: &str = "properties";
+
 /// What a group of turns measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Measure {
@@ -146,7 +150,7 @@ impl Suite for Rpc {
     type Peer = Contender;
 
     fn cases(&self) -> Vec<String> {
-        Measure::all().map(Measure::name).collect()
+        Measure::all().map(Measure::name).chain([PROPERTIES.to_owned()]).collect()
     }
 
     fn systems(&self) -> Vec<String> {
@@ -170,9 +174,12 @@ impl Suite for Rpc {
         });
         let groups: Vec<Group> =
             groups.filter(|group| run.only.case(&group.measure.name())).collect();
-        let with_idle = run.only.is_all() && self.modes.is_empty();
+        let all = run.only.cases.is_empty() && run.only.placements.is_empty();
+        let with_idle =
+            all && self.modes.is_empty() || run.only.cases.iter().any(|case| case == PROPERTIES);
         Runner { contenders, programs, plan, hurried: 0 }.suite(&groups, with_idle, run)?;
-        if run.report.records.is_empty() && run.report.failures.is_empty() {
+        let Report { records, idle, failures, .. } = &run.report;
+        if records.is_empty() && idle.is_empty() && failures.is_empty() {
             return Err(RunError::Nothing);
         }
         record::name_best_limits(&mut run.report.records);
@@ -311,7 +318,7 @@ impl Runner {
         Group { placement, mode, measure }: Group,
         run: &mut Run<'_>,
     ) -> Result<Option<Vec<Found>>, ChildError> {
-        let mut pair = self.pair(contender, placement, mode, run)?;
+        let mut pair = self.pair(contender, placement, mode, false, run)?;
         let found = match measure {
             Measure::Latency(case) => Some(vec![Found::Times(self.latency(case, &mut pair)?)]),
             Measure::Throughput(callers) => match pair.throughput(callers, self.plan.warm_up)? {
@@ -347,34 +354,43 @@ impl Runner {
         pair.latency(case, calls_in(self.plan.turn, warm, 50, 300_000), most)
     }
 
-    /// What each server costs while a client is bound and nobody calls.
+    /// What each server costs without calls while a client is bound; and the properties of each
+    /// system.
     fn idle(&self, run: &mut Run<'_>) -> Result<(), RunError> {
         for contender in self.contenders.iter().filter(|c| !c.name.starts_with("limit")) {
+            let Contender { name: system, trust, .. } = *contender;
+            let (mut left, mut percents) = (None, Vec::new());
             for mode in [Mode::Polling, Mode::Parked].into_iter().filter(|&m| contender.runs(m)) {
                 run.progress.say("idle", contender.name);
                 let found = self.rest(contender, mode, run);
-                let idle = run.unless_failed("idle", found)?;
-                run.report.idle.extend(idle);
+                if let Some((idle, client_ns_per_s, remains)) = run.unless_failed("idle", found)? {
+                    percents.push((mode, (idle.cpu_ns_per_s + client_ns_per_s) / 1e7));
+                    run.report.idle.push(idle);
+                    left = Some(remains);
+                }
             }
+            let properties = left.map(|left| Properties { system, trust, left, idle: percents });
+            run.report.properties.extend(properties);
         }
         Ok(())
     }
 
+    /// A pair that is bound and rests, until it is killed; and the CPU time of its client.
     fn rest(
         &self,
         contender: &Contender,
         mode: Mode,
         run: &mut Run<'_>,
-    ) -> Result<Idle, ChildError> {
+    ) -> Result<(Idle, f64, Remains), ChildError> {
         let placement =
             if run.cpus.second.is_some() { Placement::TwoCores } else { Placement::OneCore };
-        let mut pair = self.pair(contender, placement, mode, run)?;
+        let mut pair = self.pair(contender, placement, mode, true, run)?;
         pair.latency(Case::Null, 100, self.plan.most())?;
         let memory_kib = pair.memory_kib()?.into();
         std::thread::sleep(self.plan.idle / 4); // time to go to rest
-        let cpu_ns_per_s = pair.idle_ns_per_s(self.plan.idle)?;
-        pair.end()?;
-        Ok(Idle { system: contender.name, mode, cpu_ns_per_s, memory_kib })
+        let [cpu_ns_per_s, client] = pair.idle_ns_per_s(self.plan.idle)?;
+        let idle = Idle { system: contender.name, mode, cpu_ns_per_s, memory_kib };
+        Ok((idle, client, pair.killed()))
     }
 
     fn pair<'a>(
@@ -382,6 +398,7 @@ impl Runner {
         contender: &Contender,
         placement: Placement,
         mode: Mode,
+        at_home: bool,
         run: &mut Run<'a>,
     ) -> Result<Pair<'a>, ChildError> {
         let [server, client] = contender.processors(placement, &run.allowed);
@@ -393,7 +410,7 @@ impl Runner {
             cpus: (&server, &client),
             dir: run.folder(),
         };
-        Pair::start(&spec, run.interrupted)
+        Pair::start_at(&spec, at_home, run.interrupted)
     }
 }
 

@@ -142,7 +142,7 @@ pub fn run<S: Suite>(suite: &S, options: &Options<S::Peer>) -> Result<Report, Ru
     suite.measure(options.peers.meant(), &mut run)?;
     run.progress.clear();
     let mut report = run.report;
-    if report.records.is_empty() && report.failures.is_empty() && report.notes.is_empty() {
+    if report.is_empty() {
         return Err(RunError::Nothing);
     }
     report.notes.extend(note);
@@ -152,7 +152,7 @@ pub fn run<S: Suite>(suite: &S, options: &Options<S::Peer>) -> Result<Report, Ru
     let filed = report.records.iter().filter(|record| S::is_filed(record, &options.only));
     output::records(json, &filed.cloned().collect::<Vec<_>>())?;
     if let Some(path) = &options.markdown {
-        markdown::write(&report.records, path)
+        markdown::write(&report, path)
             .map_err(|error| RunError::File { path: path.clone(), error })?;
     }
     Ok(report)

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::case::{BINDS, Case, SETTINGS, THREADS};
 use crate::record::Record;
-use crate::report::Report;
+use crate::report::{Properties, Report};
 
 pub(crate) const BOLD: &str = "\x1b[1m";
 pub(crate) const DIM: &str = "\x1b[2m";
@@ -29,6 +29,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
         throughput(&records, out, &paint)?;
     }
     idle(report, out, &paint)?;
+    properties(report, out, &paint)?;
     remarks(out, &paint, &report.notes, &report.failures)
 }
 
@@ -175,6 +176,22 @@ fn idle(report: &Report, out: &mut impl Write, paint: &Paint) -> io::Result<()> 
     writeln!(out)
 }
 
+fn properties(report: &Report, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+    if report.properties.is_empty() {
+        return Ok(());
+    }
+    let text = |[system, trust, left, polling, parked]: [&str; 5]| {
+        format!("{system:<14}{trust:<14}{left:<44}{polling:>22}{parked:>22}")
+    };
+    writeln!(out, "{}", paint.text(BOLD, "properties of the systems"))?;
+    writeln!(out, "{}", paint.text(DIM, &text(Properties::HEADS)))?;
+    for one in &report.properties {
+        let row = one.row();
+        writeln!(out, "{}", paint.row(one.system, &text(row.each_ref().map(String::as_str))))?;
+    }
+    writeln!(out)
+}
+
 fn ratio(ns: f64, to: Option<f64>) -> String {
     to.filter(|&to| to > 0.0).map_or("-".to_owned(), |to| format!("{:.2}", ns / to))
 }
@@ -202,7 +219,9 @@ pub(crate) fn thousands(x: f64) -> String {
 mod tests {
     use super::*;
     use crate::case::{Mode, Placement};
+    use crate::contender::Trust;
     use crate::record::{Label, Turn};
+    use crate::remains::Remains;
     use crate::stats::Summary;
 
     #[test]
@@ -236,6 +255,12 @@ mod tests {
                 record("iceoryx2", 1500.0),
             ],
             failures: vec!["something".to_owned()],
+            properties: vec![Properties {
+                system: "upcall",
+                trust: Trust::Checked,
+                left: Remains { files: 2, shared: (1, 8), sockets: 0 },
+                idle: vec![(Mode::Polling, 99.5), (Mode::Parked, 0.0)],
+            }],
             ..Report::default()
         };
         let mut out = Vec::new();
@@ -246,6 +271,12 @@ mod tests {
         assert!(lines[3].starts_with("null          limit"), "{text}");
         assert!(lines[4].contains("upcall") && lines[4].contains("1.50"), "{text}");
         assert!(lines[5].contains("15.00") && lines[5].contains("10.00"), "{text}");
-        assert!(lines[6].contains("not measured: something") && !text.contains('\x1b'), "{text}");
+        let words: Vec<&str> = lines[8].split_whitespace().collect();
+        let left = ["2", "in", "folders,", "1", "in", "/dev/shm", "(8", "KiB)"];
+        assert_eq!(
+            words,
+            [&["upcall", "checked"][..], &left, &["99.50", "%", "0.00", "%"]].concat()
+        );
+        assert!(text.contains("not measured: something") && !text.contains('\x1b'), "{text}");
     }
 }

@@ -22,10 +22,11 @@ fn main() -> ExitCode {
     if args.first().is_some_and(|first| first == "bench-threads") {
         return threads::child::child_main(args.into_iter().skip(1), &threads::SYSTEMS);
     }
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
         ("limits_and_the_socket_are_measured", limits_and_the_socket_are_measured),
         ("a_child_that_fails_is_reported", a_child_that_fails_is_reported),
         ("a_server_ends_with_its_input", a_server_ends_with_its_input),
+        ("what_a_killed_pair_leaves_is_found", what_a_killed_pair_leaves_is_found),
         ("remains_of_a_killed_run_are_removed", remains_of_a_killed_run_are_removed),
         ("kernel_threads_are_measured", kernel_threads_are_measured),
         ("threads_that_cannot_be_had_are_told", threads_that_cannot_be_had_are_told),
@@ -173,6 +174,18 @@ fn a_server_ends_with_its_input() {
         std::thread::sleep(Duration::from_millis(5));
     }
     fs::remove_dir_all(&dir).unwrap();
+}
+
+fn what_a_killed_pair_leaves_is_found() {
+    let options = call_options(&["unix-socket", "limit"], &["properties"]);
+    let report = suite::run(&Rpc::default(), &options).unwrap();
+    assert!(report.failures.is_empty() && report.records.is_empty(), "{report:?}");
+    let [properties] = &report.properties[..] else { panic!("{:?}", report.properties) };
+    // Its socket.
+    assert_eq!((properties.left.files, properties.left.shared), (1, (0, 0)), "{properties:?}");
+    let [(Mode::Parked, percent)] = properties.idle[..] else { panic!("{properties:?}") };
+    assert!((0.0..50.0).contains(&percent), "{properties:?}");
+    assert!(!own_scratch().exists());
 }
 
 fn remains_of_a_killed_run_are_removed() {

@@ -22,9 +22,13 @@ use upcall_bench::urpc::config::Config;
 pub enum Command {
     /// Calls between two processes: the four LRPC tests and large arguments, on one processor and
     /// on two, polled and parked.
+    ///
+    /// The case properties is no call: CPU time of systems at rest, and what is left of a server
+    /// and a client after kill -9. Its table also says what becomes of the data that a peer writes:
+    /// copied by the kernel, checked where the peer can change it, or trusted.
     #[command(
         after_help = "Examples:\n  upcall-bench rpc --peers none\n  upcall-bench rpc --peers iceoryx2,grpc --json rpc.json\n  \
-        upcall-bench rpc --peers none --case null --case null-t32 --placement two-cores\n  upcall-bench rpc --peers none --case bind"
+        upcall-bench rpc --peers none --case null --case null-t32 --placement two-cores\n  upcall-bench rpc --peers none --case bind\n  upcall-bench rpc --peers all --case properties"
     )]
     Rpc {
         #[command(flatten)]

@@ -315,6 +315,17 @@ fn calls(suite: &str, arguments: &[&str]) -> (bool, String, String) {
 }
 
 #[test]
+fn properties_of_systems_are_found() {
+    let wish = ["--quick", "--peers", "unix-socket", "--case", "properties", "--markdown", "-"];
+    let (done, said, errors) = calls("rpc", &wish);
+    assert!(done, "{errors}");
+    let row = |begin: &str| said.lines().find(|line| line.starts_with(begin));
+    let ours = row("| upcall | checked |").expect("a row of ours");
+    assert!(!ours.contains("/dev/shm") && ours.ends_with("% |"), "{ours}");
+    assert!(row("| unix-socket | copied | 1 in folders | - |").is_some(), "{said}");
+}
+
+#[test]
 fn calls_by_several_threads_are_measured() {
     let (done, said, errors) = urpc(&[
         "--quick", "--config", "1,0", "--case", "null-t1", "--case", "null-t4", "--case",

@@ -308,6 +308,7 @@ mod tests {
             idle,
             notes: vec!["a note".into()],
             failures: vec!["something".into()],
+            ..Report::default()
         };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();

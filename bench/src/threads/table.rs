@@ -197,8 +197,8 @@ mod tests {
                 cpu_ns_per_s: 12_300.0,
                 memory_kib: vec![1024],
             }],
-            notes: Vec::new(),
             failures: vec!["something".to_owned()],
+            ..Report::default()
         };
         let mut out = Vec::new();
         print(&report, &mut out, false).unwrap();
