@@ -30,7 +30,8 @@ pub enum Trust {
     Checked,
     /// The peer can write at any time and is believed. The limits do nothing but what takes time.
     /// iceoryx2 adds an offset from its queue to the address of a segment, without a bound
-    /// (`data_segment.rs` of 0.10.0).
+    /// (`data_segment.rs` of 0.10.0). shmipc compares offset and length with a bound, by a sum of 32
+    /// bits that may overflow (`manager.rs` of 0.2.1).
     Believed,
 }
 
@@ -98,12 +99,13 @@ pub const UPCALL: Contender = Contender {
 };
 
 /// The peers. A peer without a mode in which its server polls takes part in `parked` only.
-pub const PEERS: [Contender; 8] = [
+pub const PEERS: [Contender; 9] = [
     contender("unix-socket", Program::Own, &[Mode::Parked]),
     Contender {
         trust: Trust::Believed,
         ..contender("iceoryx2", Program::Peers, &[Mode::Polling, Mode::Parked])
     },
+    Contender { trust: Trust::Believed, ..contender("shmipc", Program::Peers, &[Mode::Parked]) },
     contender("ipc-channel", Program::Peers, &[Mode::Parked]),
     contender("capnproto", Program::Peers, &[Mode::Parked]),
     contender("grpc", Program::Peers, &[Mode::Parked]),

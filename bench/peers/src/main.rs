@@ -10,6 +10,7 @@ mod capnproto;
 mod grpc;
 mod iceoryx;
 mod ipc_channel;
+mod shmipc;
 mod tarpc;
 mod zeromq;
 
@@ -17,8 +18,9 @@ use std::process::ExitCode;
 
 use upcall_bench::child::{Entry, child_main};
 
-const SYSTEMS: [Entry; 6] = [
+const SYSTEMS: [Entry; 7] = [
     Entry::of::<iceoryx::Iceoryx2>(),
+    Entry::of::<shmipc::Shmipc>(),
     Entry::of::<ipc_channel::IpcChannel>(),
     Entry::of::<capnproto::CapnProto>(),
     Entry::of::<grpc::Grpc>(),
