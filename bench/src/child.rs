@@ -214,6 +214,39 @@ fn announce() {
     println!("ready");
 }
 
+/// Answers each line of standard input by one on standard output, until `quit` or the end.
+pub(crate) fn answer_lines(mut command: impl FnMut(&str) -> Outcome<String>) -> Outcome<()> {
+    announce();
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        if line == "quit" {
+            break;
+        }
+        writeln!(io::stdout(), "{}", answer_line(&line, command(&line)))?;
+    }
+    Ok(())
+}
+
+/// An answer, or what is said of an error.
+pub(crate) fn answer_line(line: &str, answer: Outcome<String>) -> String {
+    answer.unwrap_or_else(|error| {
+        serde_json::json!({ "error": format!("{line}: {error}") }).to_string()
+    })
+}
+
+/// The entry with this name, of those that this program can be.
+pub(crate) fn entry<'a, E>(
+    entries: &'a [E],
+    what: &str,
+    wished: &str,
+    name: impl Fn(&E) -> &'static str,
+) -> Outcome<&'a E> {
+    let known = || entries.iter().map(&name).collect::<Vec<_>>().join(", ");
+    let found = entries.iter().find(|entry| name(entry) == wished);
+    let unknown = || format!("this program is no {what} `{wished}`; it can be: {}", known());
+    Ok(found.ok_or_else(unknown)?)
+}
+
 fn until_end_of_input() {
     let mut bytes = [0; 64];
     while matches!(io::stdin().read(&mut bytes), Ok(1..)) {}
@@ -254,10 +287,7 @@ pub(crate) fn exit(outcome: Outcome<()>) -> ExitCode {
 fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let args = Args::parse(args)?;
-    let system = systems.iter().find(|system| system.name == args.system).ok_or_else(|| {
-        let known: Vec<_> = systems.iter().map(|system| system.name).collect();
-        format!("this program is no system `{}`; it can be: {}", args.system, known.join(", "))
-    })?;
+    let system = entry(systems, "system", &args.system, |system| system.name)?;
     confine(&args.place.cpus)?;
     match args.role {
         Role::Server => (system.serve)(&args.place, Ready(())),
@@ -332,18 +362,7 @@ fn client<S: System>(place: &Place) -> Outcome<()> {
         seed: 1,
         payload: Vec::new(),
     };
-    announce();
-    for line in io::stdin().lock().lines() {
-        let line = line?;
-        if line == "quit" {
-            break;
-        }
-        let answer = driver.command(&line).unwrap_or_else(|error| {
-            serde_json::json!({ "error": format!("{line}: {error}") }).to_string()
-        });
-        writeln!(io::stdout(), "{answer}")?;
-    }
-    Ok(())
+    answer_lines(|line| driver.command(line))
 }
 
 /// A client and what it needs to measure.

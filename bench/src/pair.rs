@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::case::{Case, Mode, Placement};
 use crate::child::{Binds, Halves, Throughput};
@@ -15,8 +15,6 @@ use crate::process::{self, ChildError, Process};
 use crate::remains::{Held, Remains};
 use crate::stats::Summary;
 
-/// Longest time for a child to get ready.
-const START: Duration = Duration::from_secs(20);
 /// Longest time for a child to end.
 const END: Duration = Duration::from_secs(3);
 /// Longest time for a command, over what it was asked to take.
@@ -67,14 +65,6 @@ pub struct Pair<'a> {
     interrupted: &'a AtomicBool,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Answer<T> {
-    Done(T),
-    Unsupported { unsupported: bool },
-    Error { error: String },
-}
-
 impl<'a> Pair<'a> {
     /// Starts a server and a client on each of the clients' processors, and waits until all are
     /// ready.
@@ -104,18 +94,18 @@ impl<'a> Pair<'a> {
         let no_dir = |error| ChildError::Start { exe: spec.dir.clone(), error };
         fs::create_dir(&spec.dir).map_err(no_dir)?;
         let started = || {
-            let command = |role: &str, cpus: &[usize]| {
+            let start = |role: &str, cpus: &[usize]| {
                 let mut command = command(spec, role, cpus);
                 if at_home {
                     for variable in ["HOME", "TMPDIR", "XDG_RUNTIME_DIR", "UPCALL_DIR"] {
                         command.env(variable, &spec.dir);
                     }
                 }
-                command
+                let who = format!("{} {role} ({}, {})", spec.system, spec.placement, spec.mode);
+                Process::ready(command, who, spec.dir.join(format!("{role}.stderr")), interrupted)
             };
-            let server = start(spec, "server", command("server", spec.cpus.0), interrupted)?;
-            let client =
-                |&cpu: &usize| start(spec, "client", command("client", &[cpu]), interrupted);
+            let server = start("server", spec.cpus.0)?;
+            let client = |&cpu: &usize| start("client", &[cpu]);
             let (first, others) = spec.cpus.1.split_first().expect("a client has a processor");
             let client_and_others =
                 (client(first)?, others.iter().map(client).collect::<Result<_, _>>()?);
@@ -194,7 +184,7 @@ impl<'a> Pair<'a> {
             pair.clients().map(move |client| (client, interrupted))
         });
         answers
-            .map(|(client, interrupted)| answer(client, &command, time + PATIENCE, interrupted))
+            .map(|(client, interrupted)| client.answer(&command, time + PATIENCE, interrupted))
             .collect()
     }
 
@@ -220,13 +210,12 @@ impl<'a> Pair<'a> {
         std::iter::once(&mut self.client).chain(&mut self.others)
     }
 
-    fn ask<T: for<'de> Deserialize<'de>>(
+    fn ask<T: DeserializeOwned>(
         &mut self,
         command: &str,
         limit: Duration,
     ) -> Result<Option<T>, ChildError> {
-        self.client.say(command)?;
-        answer(&mut self.client, command, limit, self.interrupted)
+        self.client.ask(command, limit, self.interrupted)
     }
 
     /// CPU time that server and client use in `time` without calls, in nanoseconds per second.
@@ -286,29 +275,6 @@ impl Drop for Pair<'_> {
     }
 }
 
-/// What a child answers to a command that it was given; None if it does not support that.
-///
-/// # Errors
-/// [`ChildError`]; the child is of no further use.
-pub fn answer<T: for<'de> Deserialize<'de>>(
-    client: &mut Process,
-    command: &str,
-    limit: Duration,
-    interrupted: &AtomicBool,
-) -> Result<Option<T>, ChildError> {
-    let line = client.line(command, Instant::now() + limit, interrupted)?;
-    match serde_json::from_str(&line) {
-        Ok(Answer::Done(value)) => Ok(Some(value)),
-        Ok(Answer::Unsupported { unsupported: true }) => Ok(None),
-        Ok(Answer::Error { error }) => {
-            Err(ChildError::Call { who: client.who.clone(), what: error })
-        }
-        _ => {
-            Err(client.fault(&format!("answered `{command}` by `{line}`, which is no such answer")))
-        }
-    }
-}
-
 fn command(spec: &Spec<'_>, role: &str, cpus: &[usize]) -> Command {
     let mut command = Command::new(spec.exe);
     command
@@ -316,20 +282,4 @@ fn command(spec: &Spec<'_>, role: &str, cpus: &[usize]) -> Command {
         .args(["--placement", spec.placement.name(), "--mode", spec.mode.name(), "--dir"])
         .arg(&spec.dir);
     command
-}
-
-/// One of them; it is ready.
-fn start(
-    spec: &Spec<'_>,
-    role: &str,
-    command: Command,
-    interrupted: &AtomicBool,
-) -> Result<Process, ChildError> {
-    let who = format!("{} {role} ({}, {})", spec.system, spec.placement, spec.mode);
-    let mut process = Process::start(command, who, spec.dir.join(format!("{role}.stderr")))?;
-    let line = process.line("its start", Instant::now() + START, interrupted)?;
-    match line.as_str() {
-        "ready" => Ok(process),
-        other => Err(process.fault(&format!("said `{other}` where `ready` was expected"))),
-    }
 }

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::place;
 
@@ -60,6 +62,18 @@ impl fmt::Display for ChildError {
 
 impl std::error::Error for ChildError {}
 
+/// Longest time for a child to get ready.
+const START: Duration = Duration::from_secs(20);
+
+/// What a child answers.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer<T> {
+    Done(T),
+    Unsupported { unsupported: bool },
+    Error { error: String },
+}
+
 /// One child, killed on drop.
 pub struct Process {
     /// How it is called in errors.
@@ -90,6 +104,77 @@ impl Process {
         let input = child.stdin.take();
         let Some(output) = child.stdout.take() else { unreachable!("stdout is piped") };
         Ok(Process { who, child, input, output, unread: Vec::new(), errors })
+    }
+
+    /// As [`Process::start`], and waits until the child is ready.
+    ///
+    /// # Errors
+    /// It does not start, or is not ready in time.
+    pub fn ready(
+        command: Command,
+        who: String,
+        errors: PathBuf,
+        interrupted: &AtomicBool,
+    ) -> Result<Process, ChildError> {
+        let mut process = Process::start(command, who, errors)?;
+        match process.line("its start", Instant::now() + START, interrupted)?.as_str() {
+            "ready" => Ok(process),
+            other => Err(process.fault(&format!("said `{other}` where `ready` was expected"))),
+        }
+    }
+
+    /// Gives a command, and returns the answer; `None` if the child does not support it.
+    ///
+    /// # Errors
+    /// [`ChildError`]; the child is of no further use.
+    pub fn ask<T: DeserializeOwned>(
+        &mut self,
+        command: &str,
+        limit: Duration,
+        interrupted: &AtomicBool,
+    ) -> Result<Option<T>, ChildError> {
+        self.say(command)?;
+        self.answer(command, limit, interrupted)
+    }
+
+    /// The answer to a command that was given.
+    ///
+    /// # Errors
+    /// [`ChildError`]; the child is of no further use.
+    pub fn answer<T: DeserializeOwned>(
+        &mut self,
+        command: &str,
+        limit: Duration,
+        interrupted: &AtomicBool,
+    ) -> Result<Option<T>, ChildError> {
+        let line = self.line(command, Instant::now() + limit, interrupted)?;
+        match serde_json::from_str(&line) {
+            Ok(Answer::Done(value)) => Ok(Some(value)),
+            Ok(Answer::Unsupported { unsupported: true }) => Ok(None),
+            Ok(Answer::Error { error }) => {
+                Err(ChildError::Call { who: self.who.clone(), what: error })
+            }
+            _ => {
+                Err(self
+                    .fault(&format!("answered `{command}` by `{line}`, which is no such answer")))
+            }
+        }
+    }
+
+    /// What the child has found, by the last line that it prints; then waits for its end.
+    ///
+    /// # Errors
+    /// The line is no finding, or the child does not end well by itself within that time.
+    pub fn finding<T: DeserializeOwned>(
+        mut self,
+        line: &str,
+        within: Duration,
+        interrupted: &AtomicBool,
+    ) -> Result<T, ChildError> {
+        let found = serde_json::from_str(line)
+            .map_err(|_| self.fault(&format!("answered by `{line}`, which is no answer")))?;
+        self.end(within, interrupted)?;
+        Ok(found)
     }
 
     /// Writes a line to its input.

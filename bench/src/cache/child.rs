@@ -16,7 +16,6 @@
 //! the harness; so does what it becomes by `exec`. The harness confines children to processors.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -25,7 +24,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::case::Case;
 use super::entries::{Keys, Random, VALUE, value};
-use crate::child::{Outcome, Ready, exit};
+use crate::child::{Outcome, Ready, answer_lines, entry, exit};
 use crate::stats::{Clock, Summary};
 
 /// Where a store is, and how large.
@@ -171,10 +170,7 @@ fn run(args: impl IntoIterator<Item = OsString>, stores: &[Entry]) -> Outcome<()
     let [store, role, entries, dir] = &args[..] else {
         return Err(format!("usage: {USAGE}").into());
     };
-    let store = stores.iter().find(|known| known.name == store).ok_or_else(|| {
-        let known: Vec<_> = stores.iter().map(|store| store.name).collect();
-        format!("this program is no store `{store}`; it can be: {}", known.join(", "))
-    })?;
+    let store = entry(stores, "store", store, |store| store.name)?;
     let entries = entries.parse().ok().filter(|entries| *entries > 0);
     let entries =
         entries.ok_or_else(|| format!("ENTRIES: not a number above 0; usage: {USAGE}"))?;
@@ -213,16 +209,7 @@ fn client<S: Store>(place: &Place) -> Outcome<()> {
     let mut driver =
         Driver { client, keys, clock: Clock::calibrated(), random: Random(1), version: 0 };
     driver.fill(S::FILL)?;
-    println!("ready");
-    for line in io::stdin().lock().lines() {
-        let line = line?;
-        let answer = match driver.command(&line) {
-            Ok(summary) => serde_json::to_string(&summary)?,
-            Err(error) => serde_json::json!({ "error": format!("{line}: {error}") }).to_string(),
-        };
-        writeln!(io::stdout(), "{answer}")?;
-    }
-    Ok(())
+    answer_lines(|line| Ok(serde_json::to_string(&driver.command(line)?)?))
 }
 
 /// A client and what it needs to measure.

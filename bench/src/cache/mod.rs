@@ -21,8 +21,6 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-
 use self::case::{Case, Contender, OURS, with_spinning};
 use self::child::Entry;
 use self::entries::Keys;
@@ -44,14 +42,6 @@ pub const STORES: [Entry; 2] = [Entry::of::<sockets::Redis>(), Entry::of::<socke
 const FILL: (Duration, usize) = (Duration::from_secs(60), 1_000_000);
 /// Longest time for a turn, over what it was asked to take.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// What a client says.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Answer {
-    Done(Summary),
-    Error { error: String },
-}
 
 /// A store that runs.
 struct Running {
@@ -233,15 +223,8 @@ fn turn(
     interrupted: &AtomicBool,
 ) -> Result<Summary, ChildError> {
     let command = format!("time {case} {way} {}", time.as_millis());
-    client.say(&command)?;
-    let line = client.line(&command, Instant::now() + PATIENCE + 3 * time, interrupted)?;
-    match serde_json::from_str(&line) {
-        Ok(Answer::Done(found)) => Ok(found),
-        Ok(Answer::Error { error }) => {
-            Err(ChildError::Call { who: client.who.clone(), what: error })
-        }
-        Err(_) => Err(client.fault(&format!("answered by `{line}`, which is no answer"))),
-    }
+    let found = client.ask(&command, PATIENCE + 3 * time, interrupted)?;
+    found.ok_or_else(|| client.fault("does not support times, which every store must"))
 }
 
 #[cfg(test)]

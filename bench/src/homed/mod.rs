@@ -93,11 +93,7 @@ fn turn(task: &Task, run: &Run<'_>) -> Result<Vec<Finding>, ChildError> {
     command.args(arguments(task)).env("RUST_BACKTRACE", "0").env("TMPDIR", run.dir);
     let mut process = Process::start(command, task.case.name(), run.dir.join("homed.stderr"))?;
     let line = process.line("its case", Instant::now() + PATIENCE, run.interrupted)?;
-    let found = serde_json::from_str(&line);
-    let found =
-        found.map_err(|_| process.fault(&format!("answered by `{line}`, which is no answer")))?;
-    process.end(END, run.interrupted)?;
-    Ok(found)
+    process.finding(&line, END, run.interrupted)
 }
 
 /// The records of a case.

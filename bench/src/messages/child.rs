@@ -36,7 +36,7 @@ use super::case::BURST;
 use super::driver;
 use super::raw::Gate;
 use crate::case::Placement;
-use crate::child::{Outcome, exit};
+use crate::child::{Outcome, answer_line, entry, exit};
 use crate::place;
 
 /// Which of the two a child is. Either may send to the other.
@@ -260,10 +260,7 @@ fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<(
     let [system, side, cpu_flag, cpu, placement_flag, placement, dir_flag, dir] = &args[..] else {
         return Err(format!("usage: {USAGE}").into());
     };
-    let system = systems.iter().find(|known| known.name == *system).ok_or_else(|| {
-        let known: Vec<_> = systems.iter().map(|system| system.name).collect();
-        format!("this program is no system `{system}`; it can be: {}", known.join(", "))
-    })?;
+    let system = entry(systems, "system", system, |system| system.name)?;
     let side = [Side::Sender, Side::Receiver].into_iter().find(|known| known.name() == side);
     let (Some(side), ["--cpu", "--placement", "--dir"]) =
         (side, [&cpu_flag[..], placement_flag, dir_flag])
@@ -288,11 +285,7 @@ fn both<S: System>(place: &Place) -> Outcome<()> {
         if line == "quit" {
             break;
         }
-        let answer = sender.command(&line);
-        let answer = answer.unwrap_or_else(|error| {
-            serde_json::json!({ "error": format!("{line}: {error}") }).to_string()
-        });
-        writeln!(io::stdout(), "{answer}")?;
+        writeln!(io::stdout(), "{}", answer_line(&line, sender.command(&line)))?;
     }
     sender.quit()
 }

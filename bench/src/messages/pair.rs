@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::case::Case;
 use super::child::{MEMORY, Processes, Side};
@@ -17,7 +17,7 @@ use super::contender::{Contender, Program};
 use super::raw;
 use crate::case::Placement;
 use crate::found::Found;
-use crate::pair::{answer, remove_shared_memory, shared_memory_prefix};
+use crate::pair::{remove_shared_memory, shared_memory_prefix};
 use crate::process::{self, ChildError, Process};
 
 /// Longest time for the two to meet.
@@ -128,13 +128,12 @@ impl<'a> Pair<'a> {
         self.ask(&format!("{case} {}", time.as_millis()), time + PATIENCE)
     }
 
-    fn ask<T: for<'de> Deserialize<'de>>(
+    fn ask<T: DeserializeOwned>(
         &mut self,
         command: &str,
         limit: Duration,
     ) -> Result<Option<T>, ChildError> {
-        self.sender.say(command)?;
-        answer(&mut self.sender, command, limit, self.interrupted)
+        self.sender.ask(command, limit, self.interrupted)
     }
 
     /// CPU time that the receiver uses in `time` while nothing is sent, in nanoseconds per second;

@@ -34,7 +34,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
-use crate::child::{Outcome, exit};
+use crate::child::{Outcome, entry, exit};
 use crate::place::Cpus;
 
 /// What a child is asked for.
@@ -129,10 +129,7 @@ fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<(
     let [system, case, threads, ops, samples] = &args[..] else {
         return Err(format!("usage: {USAGE}").into());
     };
-    let system = systems.iter().find(|known| known.name == system).ok_or_else(|| {
-        let known: Vec<_> = systems.iter().map(|system| system.name).collect();
-        format!("this program is no system `{system}`; it can be: {}", known.join(", "))
-    })?;
+    let system = entry(systems, "system", system, |system| system.name)?;
     let number = |what: &str, word: &str| {
         word.parse().map_err(|_| format!("{what} {word}: not a number; usage: {USAGE}"))
     };

@@ -19,7 +19,6 @@
 
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -29,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::case::{BATCH, Part};
 use super::config::Config;
-use crate::child::{Outcome, Ready, exit};
+use crate::child::{Outcome, Ready, answer_lines, exit};
 use crate::place;
 use crate::stats::{Clock, Summary};
 use crate::threads::child::next;
@@ -171,19 +170,7 @@ fn run<S: System>(args: impl IntoIterator<Item = OsString>) -> Outcome<()> {
 
 fn client<S: System>(setting: &Setting) -> Outcome<()> {
     let (mut client, clock) = (S::connect(setting)?, Clock::calibrated());
-    println!("ready");
-    for line in io::stdin().lock().lines() {
-        let line = line?;
-        if line == "quit" {
-            break;
-        }
-        let answer = command(&mut client, &clock, &line);
-        let answer = answer.unwrap_or_else(|error| {
-            serde_json::json!({ "error": format!("{line}: {error}") }).to_string()
-        });
-        writeln!(io::stdout(), "{answer}")?;
-    }
-    Ok(())
+    answer_lines(|line| command(&mut client, &clock, line))
 }
 
 fn command(client: &mut impl ClientSide, clock: &Clock, line: &str) -> Outcome<String> {

@@ -7,8 +7,6 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-
 use super::case::Part;
 use super::child::{Calls, Waits};
 use super::config::Config;
@@ -16,8 +14,6 @@ use crate::place;
 use crate::process::{ChildError, Process};
 use crate::stats::Summary;
 
-/// Longest time for a child to get ready.
-const START: Duration = Duration::from_secs(20);
 /// Longest time for a child to end.
 const END: Duration = Duration::from_secs(3);
 /// Longest time for a command, over what it was asked to take.
@@ -56,13 +52,6 @@ impl Drop for Directory {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Answer {
-    Done(Calls),
-    Error { error: String },
-}
-
 impl<'a> Pair<'a> {
     /// Starts server and client and waits until both are ready.
     ///
@@ -83,18 +72,8 @@ impl<'a> Pair<'a> {
     /// [`ChildError`]; the pair is of no further use.
     pub fn calls(&mut self, threads: usize, time: Duration) -> Result<Calls, ChildError> {
         let command = format!("calls {threads} {}", time.as_millis());
-        self.client.say(&command)?;
-        let line =
-            self.client.line(&command, Instant::now() + 3 * time + PATIENCE, self.interrupted)?;
-        match serde_json::from_str(&line) {
-            Ok(Answer::Done(calls)) => Ok(calls),
-            Ok(Answer::Error { error }) => {
-                Err(ChildError::Call { who: self.client.who.clone(), what: error })
-            }
-            Err(_) => Err(self
-                .client
-                .fault(&format!("answered `{command}` by `{line}`, which is no such answer"))),
-        }
+        let calls = self.client.ask(&command, 3 * time + PATIENCE, self.interrupted)?;
+        calls.ok_or_else(|| self.client.fault("does not support calls, which every system must"))
     }
 
     /// Ends both, client first, and removes their directory.
@@ -132,12 +111,7 @@ fn start(
     ]);
     command.arg("--dir").arg(&spec.dir);
     let who = format!("upcall {role} (C,S = {}, {})", spec.config, spec.waits.name());
-    let mut process = Process::start(command, who, spec.dir.join(format!("{role}.stderr")))?;
-    let line = process.line("its start", Instant::now() + START, interrupted)?;
-    match line.as_str() {
-        "ready" => Ok(process),
-        other => Err(process.fault(&format!("said `{other}` where `ready` was expected"))),
-    }
+    Process::ready(command, who, spec.dir.join(format!("{role}.stderr")), interrupted)
 }
 
 /// Measures a part of a call in a process of its own, on processor `cpu`; what it says goes to
@@ -162,8 +136,5 @@ pub fn part(
     let mut process =
         started.map_err(|error| ChildError::Start { exe: exe.to_owned(), error })??;
     let line = process.line(part.name(), Instant::now() + PATIENCE, interrupted)?;
-    let found = serde_json::from_str(&line)
-        .map_err(|_| process.fault(&format!("answered by `{line}`, which is no answer")))?;
-    process.end(END, interrupted)?;
-    Ok(found)
+    process.finding(&line, END, interrupted)
 }

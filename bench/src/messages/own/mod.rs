@@ -181,11 +181,7 @@ fn one(run: &mut Run<'_>, task: &Task) -> Result<Vec<Finding>, ChildError> {
             told = Some((tenths, what));
             continue;
         }
-        let found = serde_json::from_str(&line);
-        let found = found
-            .map_err(|_| process.fault(&format!("answered by `{line}`, which is no answer")))?;
-        process.end(END, run.interrupted)?;
-        return Ok(found);
+        return process.finding(&line, END, run.interrupted);
     }
 }
 
