@@ -246,3 +246,60 @@ impl<'a> Run<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::NoPeer;
+
+    fn with_run(body: impl FnOnce(&mut Run<'_>)) {
+        let options = Options::<NoPeer>::of("/nowhere".into());
+        let interrupted = AtomicBool::new(false);
+        body(&mut Run::new(&options, Path::new("/nowhere"), &interrupted).unwrap());
+    }
+
+    fn said(_: usize, of: &&str) -> Said {
+        Said { what: String::new(), detail: String::new(), fault: (*of).to_owned() }
+    }
+
+    fn failed(who: &str) -> ChildError {
+        ChildError::Call { who: who.to_owned(), what: "no".to_owned() }
+    }
+
+    #[test]
+    fn series_have_turns_until_they_are_out() {
+        with_run(|run| {
+            let mut series = ["good", "bad", "absent", "short"].map(Series::of);
+            series[3].most = 2;
+            let measure = |_: &mut Run<'_>, of: &mut &str| match *of {
+                "bad" => Err(failed("child")),
+                "absent" => Ok(None),
+                _ => Ok(Some(7)),
+            };
+            let done = run.rounds(&Rounds::count(3, 0..100), &mut series, said, measure).unwrap();
+            let turns = series.each_ref().map(|one| one.turns.len());
+            assert_eq!((done, turns), (3, [3, 0, 0, 2]));
+            assert_eq!(run.report.failures, ["bad: child: no"]);
+            let no_time = Rounds { most: 3, time: Duration::ZERO, part: 0..100 };
+            let one = run.rounds(&no_time, &mut series[..1], said, |_, _| Ok(Some(7)));
+            assert_eq!((one.unwrap(), series[0].turns.len()), (1, 4));
+            let ended = run.turn::<()>("", |_| Err(ChildError::Interrupted));
+            assert!(matches!(ended, Err(RunError::Interrupted)));
+        });
+    }
+
+    #[test]
+    fn turns_of_one_placement_are_left() {
+        with_run(|run| {
+            let turn = |line| Turn { found: (), lines: (line, line) };
+            let mut series = ["a", "b"].map(Series::of);
+            series[0].turns = [100.0, 400.0, 110.0].map(turn).into();
+            series[1].turns = [105.0, 100.0].map(turn).into();
+            run.leave_like("two-cores", &mut series);
+            assert_eq!(series.map(|one| one.turns.len()), [2, 2]);
+            let note = "two-cores: the line took 100 to 400 ns; only the 4 of 5 turns beside 100 to 110 ns count";
+            assert_eq!(run.report.notes, [note]);
+            assert!(run.has_room(Placement::OneCore) && run.folder() != run.folder());
+        });
+    }
+}
