@@ -19,8 +19,8 @@ pub enum Program {
     GrpcCpp,
 }
 
-/// What becomes of the data that a peer writes, which may be hostile. This is by the construction of
-/// a system, and not measured.
+/// What becomes of the data that a peer writes, which may be hostile. A system's construction says
+/// this; it is not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// The kernel copies each message, so that the peer cannot change it while it is decoded.
@@ -30,8 +30,8 @@ pub enum Trust {
     Checked,
     /// The peer can write at any time and is believed. The limits do nothing but what takes time.
     /// iceoryx2 adds an offset from its queue to the address of a segment, without a bound
-    /// (`data_segment.rs` of 0.10.0). shmipc compares offset and length with a bound, by a sum of 32
-    /// bits that may overflow (`manager.rs` of 0.2.1).
+    /// (`data_segment.rs` of 0.10.0). shmipc compares offset and length with a bound, by a sum of
+    /// 32 bits that may overflow (`manager.rs` of 0.2.1).
     Believed,
 }
 
