@@ -253,10 +253,14 @@ impl Group {
         &self,
         with: impl FnOnce(Arrived<'_, Mailbag>, &Rc<Inbound>) -> R,
     ) -> Result<R, NothingThere> {
-        receiving::next(&Driver(self), with).ok_or_else(|| {
-            self.offer_again();
-            NothingThere
-        })
+        self.attend_if_there_is_news();
+        match receiving::next(&Driver(self), with) {
+            Some(done) => Ok(done),
+            None => {
+                self.offer_again();
+                Err(NothingThere)
+            }
+        }
     }
 
     /// Runs the handlers of the messages that wait, at most 64 of each member. Returns how many. A
@@ -589,10 +593,6 @@ impl Receiving for Driver<'_> {
     }
 
     #[inline]
-    fn attend(&self) {
-        self.0.attend_if_there_is_news();
-    }
-
     fn run(&self, inbound: &Rc<Inbound>, kind: u16, queue: Looking<'_, Mailbag>) -> Ran {
         let group = self.0;
         let handler = match group.0.handlers.handlers.get(usize::from(kind)) {

@@ -227,7 +227,8 @@ impl Group {
         if let Some(Ok(mut outward)) = self.0.links.get(to).map(RefCell::try_borrow_mut)
             && let Outward::Open(link) = &mut *outward
             && (unread || link.is_read())
-            && let Some(draft) = link.queue.describe_at_once(kind.index, value.size())
+            && link.queue.is_calm()
+            && let Ok(draft) = link.queue.describe(kind.index, value.size())
         {
             value.write(&mut Writer::new(&draft));
             point(Point::MemberDescribed);

@@ -222,6 +222,7 @@ impl<const S: u64> Member<S> {
 
     /// Runs `handler` for the messages that wait, at most 64 of each member. Returns how many ran.
     pub fn poll(&self, handler: &dyn Fn(&Self, Rank)) -> usize {
+        self.attend();
         receiving::poll(&Driver { member: self, handler })
     }
 
@@ -230,11 +231,13 @@ impl<const S: u64> Member<S> {
         let take = |arrived: Arrived<'_, Bag<S>>, sender: &Rc<ReceiveQueue<Bag<S>>>| {
             self.take(sender.from(), arrived);
         };
+        self.attend();
         receiving::next(&self.driver(), take).is_some()
     }
 
     /// Looks at the next message, which stays.
     pub fn peek(&self) {
+        self.attend();
         let turn = self.senders.turn();
         receiving::next(&self.driver(), |_, _| ());
         self.senders.keep_turn(turn);
@@ -330,10 +333,6 @@ impl<const S: u64> Receiving for Driver<'_, S> {
 
     fn senders(&self) -> &Senders<Bag<S>> {
         &self.member.senders
-    }
-
-    fn attend(&self) {
-        self.member.attend();
     }
 
     fn run(

@@ -18,8 +18,8 @@
 //!
 //! The core calls its driver by three traits. [`Buffers`](flow::Buffers) says what else is
 //! buffered. [`Sending`](sending::Sending) attempts, runs handlers and pauses.
-//! [`Receiving`](receiving::Receiving) hears news, runs one handler, and learns what the core
-//! takes no more messages from.
+//! [`Receiving`](receiving::Receiving) runs one handler, and learns from whom the core takes no more
+//! messages.
 
 pub mod flow;
 pub mod offers;

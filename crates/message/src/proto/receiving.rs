@@ -127,10 +127,6 @@ pub trait Receiving {
     /// Those who have sent something.
     fn senders(&self) -> &Senders<Self::Memory, Self::With>;
 
-    /// Hears the news, if there is any: of those who have [sent](Senders::add) something, and of
-    /// those who have [ended].
-    fn attend(&self);
-
     /// Runs the handler of a sender's next message, which is of this kind. A handler may poll, and
     /// send.
     fn run(
@@ -147,13 +143,12 @@ pub trait Receiving {
 type SenderOf<R> = Rc<ReceiveQueue<<R as Receiving>::Memory, <R as Receiving>::With>>;
 
 /// Does something with the next message; the turn goes to the member after its sender. `None`:
-/// nothing waits.
-#[inline]
+/// nothing waits. The driver has heard the news before.
+#[inline(always)]
 pub fn next<R: Receiving, T>(
     member: &R,
     with: impl FnOnce(Arrived<'_, R::Memory>, &SenderOf<R>) -> T,
 ) -> Option<T> {
-    member.attend();
     let senders = member.senders();
     let all = senders.all();
     let mut at = senders.turn.get();
@@ -187,13 +182,14 @@ pub fn next<R: Receiving, T>(
     None
 }
 
-/// Runs the handlers of the messages that wait, at most 64 of each sender. Returns how many.
+/// Runs the handlers of the messages that wait, at most 64 of each sender. Returns how many. The
+/// driver has heard the news before.
 #[inline]
 pub fn poll<R: Receiving>(member: &R) -> usize {
-    member.attend();
     member.senders().all().iter().map(|sender| poll_one(member, sender)).sum()
 }
 
+#[inline]
 fn poll_one<R: Receiving>(member: &R, sender: &SenderOf<R>) -> usize {
     for done in 0..BATCH {
         let Some(mut queue) = sender.queue() else { return done };
@@ -223,7 +219,7 @@ fn poll_one<R: Receiving>(member: &R, sender: &SenderOf<R>) -> usize {
 }
 
 /// All that a sender has sent so far is taken.
-#[inline]
+#[inline(always)]
 pub fn nothing_there<R: Receiving>(member: &R, sender: &SenderOf<R>) {
     sender.tell();
     if sender.has_ended() && sender.is_drained() {

@@ -83,11 +83,20 @@ impl<M: Memory> SendQueue<M> {
         self.queue.shrink()
     }
 
-    /// Finds room for a message of `len` bytes if that takes nothing but to write it: nothing is
-    /// waited for, and the direct way is open.
+    /// Whether a message that has room needs nothing else: nothing is waited for, and the direct
+    /// way is open. Then [`describe`](Self::describe) is enough.
     #[inline(always)]
-    pub fn describe_at_once(&mut self, handler: u16, len: usize) -> Option<Draft<'_, M>> {
-        if self.flow.is_calm() { self.queue.describe(handler, len).ok() } else { None }
+    pub fn is_calm(&self) -> bool {
+        self.flow.is_calm()
+    }
+
+    /// Finds room for a message of `len` bytes in the queue as it is.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    #[inline(always)]
+    pub fn describe(&mut self, handler: u16, len: usize) -> Result<Draft<'_, M>, Refused> {
+        self.queue.describe(handler, len)
     }
 
     /// Attempts to send a message of `len` bytes. `launch` writes and launches it where there is
