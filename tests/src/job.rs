@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
-use upcall::message::{Event, Handlers, Joining, RunError};
+use upcall::message::{Event, GroupBuilder, Handlers, RunError};
 use upcall_job::{Happening, Job, Kind, OnDeath, Way};
 
 /// Runs a job: options, `--`, and what its members are, which is this program too. Says what
@@ -124,7 +124,7 @@ fn exchange(count: u64) -> Outcome {
         let taken = taken.clone();
         move |_, _, number: u64| taken.set(taken.get() + number)
     });
-    let group = Joining::from_environment()?.join(handlers)?;
+    let group = GroupBuilder::from_environment()?.join(handlers)?;
     let others = || (0..group.size()).filter(|&rank| rank != group.rank());
     for number in 0..count {
         others().try_for_each(|to| group.send(to, data, &number))?;
@@ -146,7 +146,7 @@ fn work(path: &Path) -> Outcome {
         let taken = taken.clone();
         move |_, _, round: u64| taken.set(taken.get() + round)
     });
-    let group = Joining::from_environment()?.join(handlers)?;
+    let group = GroupBuilder::from_environment()?.join(handlers)?;
     let (own, others) = (group.rank(), group.size() as u64 - 1);
     for round in 1.. {
         for _ in 0..BURST {
@@ -170,7 +170,7 @@ fn work(path: &Path) -> Outcome {
 
 /// Stays in the group, and says who leaves it.
 fn hold() -> Outcome {
-    let group = Joining::from_environment()?.join(Handlers::new())?;
+    let group = GroupBuilder::from_environment()?.join(Handlers::new())?;
     println!("ok in {} {}", group.rank(), std::process::id());
     loop {
         if let Err(RunError::Lost(Event::Ended { rank })) = group.run_until(|| false) {

@@ -8,7 +8,7 @@ use std::io::BufRead;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use upcall::message::{Event, Group, Handlers, Joining, Kind, Pacing, Rank, SendError};
+use upcall::message::{Event, Group, GroupBuilder, Handlers, Kind, Pacing, Rank, SendError};
 
 /// A number, what it is multiplied by some constant, the sender, the receiver.
 type Data = [u64; 4];
@@ -65,7 +65,7 @@ impl Member {
         rank: Rank,
         options: &[&str],
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let mut joining = Joining::new(name, size).rank(rank).within(PATIENCE);
+        let mut joining = GroupBuilder::new(name, size).rank(rank).within(PATIENCE);
         let mut patience = PATIENCE;
         for option in options {
             joining = match option.split_once('=').unwrap_or((option, "")) {

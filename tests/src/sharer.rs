@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall::policy;
 use upcall_home::{
-    Background, Creating, DataError, Grant, Handle, Homed, List, Operation, Operations, Place,
+    Background, DataError, Grant, Handle, HomeBuilder, Homed, List, Operation, Operations, Place,
     Torn, Verdict,
 };
 use upcall_os::socket::Peer;
@@ -77,7 +77,7 @@ fn make(name: &str, options: &[&str]) -> Result<Handle, Box<dyn std::error::Erro
         room.put_u64(REPAIRED, word(room, REPAIRED) + 1);
         Verdict::Keep
     };
-    let creating = Creating::new(name, 4096).repair(repair);
+    let creating = HomeBuilder::new(name, 4096).repair(repair);
     let creating = if sealed { creating.only_home_writes() } else { creating };
     // Whoever says so may only read.
     let reads_only = |peer: &Peer| {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 use upcall::home::{Homed, Map, Reference, Text};
-use upcall::message::{Handlers, Joining};
+use upcall::message::{GroupBuilder, Handlers};
 
 upcall::interface!(
     r#"
@@ -40,7 +40,7 @@ fn an_object_goes_through_a_call_and_a_message() {
     let joins = |rank| {
         let mut handlers = Handlers::new();
         let object = handlers.kind::<[u8]>("object");
-        let joining = Joining::new(&name, 2).rank(rank).within(Duration::from_secs(60));
+        let joining = GroupBuilder::new(&name, 2).rank(rank).within(Duration::from_secs(60));
         (joining.join(handlers).unwrap(), object)
     };
     std::thread::scope(|scope| {

@@ -3,7 +3,7 @@
 
 use std::array;
 use std::time::Duration;
-use upcall::message::{Group, Handlers, Joining, Kind, Message, Pacing, Rank};
+use upcall::message::{Group, GroupBuilder, Handlers, Kind, Message, Pacing, Rank};
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::child::{End, Handler, Payload, Place, Side, System};
 
@@ -46,7 +46,7 @@ impl System for Messages {
         );
         let pacing = if waits { Pacing::Adaptive } else { Pacing::Poll };
         let joining =
-            Joining::new(&name, 2).rank(rank).pacing(pacing).within(Duration::from_secs(10));
+            GroupBuilder::new(&name, 2).rank(rank).pacing(pacing).within(Duration::from_secs(10));
         Ok(Member { group: joining.join(handlers)?, other: 1 - rank, words, bytes, waits })
     }
 }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use upcall::Pacing;
-use upcall::message::{Handlers, Joining};
+use upcall::message::{GroupBuilder, Handlers};
 
 const BATCH: u64 = 1000;
 const ROUNDS: usize = 200;
@@ -43,7 +43,7 @@ fn member(name: &str, size: usize, rank: usize) -> Result<(), Box<dyn Error>> {
     let (mut handlers, here) = (Handlers::new(), taken.clone());
     let null = handlers.kind::<()>("null");
     handlers.on(null, move |_, _, ()| here.set(here.get() + 1));
-    let group = Joining::new(name, size).rank(rank).pacing(Pacing::Poll).join(handlers)?;
+    let group = GroupBuilder::new(name, size).rank(rank).pacing(Pacing::Poll).join(handlers)?;
     let take = |until: u64| {
         while taken.get() < until {
             group.poll();

@@ -20,7 +20,7 @@ use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use upcall_message::{
-    Carried, Event, ForeignKind, Group, Handlers, Joining, Message, Rank, SendError,
+    Carried, Event, ForeignKind, Group, GroupBuilder, Handlers, Message, Rank, SendError,
 };
 
 /// `UPCALL_NEVER`.
@@ -70,7 +70,7 @@ pub struct CHandlers {
 }
 
 /// `upcall_joining`.
-pub struct CJoining(Joining);
+pub struct CGroupBuilder(GroupBuilder);
 
 /// `upcall_group`.
 pub struct CGroup {
@@ -345,25 +345,25 @@ pub unsafe extern "C" fn upcall_joining_new(
     name: *const c_char,
     size: usize,
     error: *mut Error,
-) -> *mut CJoining {
+) -> *mut CGroupBuilder {
     let run = || {
         // SAFETY: by the header a C string.
         let name = unsafe { text(name, "the name") }?;
-        Ok(hand_out(CJoining(Joining::new(name, size).upcalls(false))))
+        Ok(hand_out(CGroupBuilder(GroupBuilder::new(name, size).upcalls(false))))
     };
     // SAFETY: by the header `error` is null or the caller's.
     unsafe { guard(error, |_| ptr::null_mut(), run) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_joining_from_environment(error: *mut Error) -> *mut CJoining {
-    let run = || Ok(hand_out(CJoining(Joining::from_environment()?.upcalls(false))));
+pub unsafe extern "C" fn upcall_joining_from_environment(error: *mut Error) -> *mut CGroupBuilder {
+    let run = || Ok(hand_out(CGroupBuilder(GroupBuilder::from_environment()?.upcalls(false))));
     // SAFETY: by the header `error` is null or the caller's.
     unsafe { guard(error, |_| ptr::null_mut(), run) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_joining_free(joining: *mut CJoining) {
+pub unsafe extern "C" fn upcall_joining_free(joining: *mut CGroupBuilder) {
     // SAFETY: by the header null, or one that nobody uses any more.
     guard_or((), || drop(unsafe { take_back(joining) }));
 }
@@ -372,20 +372,23 @@ pub unsafe extern "C" fn upcall_joining_free(joining: *mut CJoining) {
 ///
 /// # Safety
 /// It is null, or one that nobody else uses meanwhile.
-unsafe fn say(joining: *mut CJoining, how: impl FnOnce(Joining) -> Joining) {
+unsafe fn say(joining: *mut CGroupBuilder, how: impl FnOnce(GroupBuilder) -> GroupBuilder) {
     // SAFETY: the caller's contract.
     let Some(joining) = (unsafe { joining.as_mut() }) else { return };
     guard_or((), || joining.0 = how(joining.0.clone()));
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_joining_set_rank(joining: *mut CJoining, rank: usize) {
+pub unsafe extern "C" fn upcall_joining_set_rank(joining: *mut CGroupBuilder, rank: usize) {
     // SAFETY: by the header.
     unsafe { say(joining, |joining| joining.rank(rank)) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_joining_set_patience(joining: *mut CJoining, nanoseconds: u64) {
+pub unsafe extern "C" fn upcall_joining_set_patience(
+    joining: *mut CGroupBuilder,
+    nanoseconds: u64,
+) {
     let patience =
         if nanoseconds == NEVER { Duration::MAX } else { Duration::from_nanos(nanoseconds) };
     // SAFETY: by the header.
@@ -393,19 +396,19 @@ pub unsafe extern "C" fn upcall_joining_set_patience(joining: *mut CJoining, nan
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_joining_set_pacing(joining: *mut CJoining, number: u32) {
+pub unsafe extern "C" fn upcall_joining_set_pacing(joining: *mut CGroupBuilder, number: u32) {
     // SAFETY: by the header.
     unsafe { say(joining, |joining| joining.pacing(pacing(number))) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_joining_set_timeout(joining: *mut CJoining, nanoseconds: u64) {
+pub unsafe extern "C" fn upcall_joining_set_timeout(joining: *mut CGroupBuilder, nanoseconds: u64) {
     // SAFETY: by the header.
     unsafe { say(joining, |joining| joining.timeout(limit(nanoseconds))) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_joining_set_limit(joining: *mut CJoining, bytes: u64) {
+pub unsafe extern "C" fn upcall_joining_set_limit(joining: *mut CGroupBuilder, bytes: u64) {
     // SAFETY: by the header.
     unsafe { say(joining, |joining| joining.limit(bytes)) }
 }
@@ -417,7 +420,7 @@ fn limit(nanoseconds: u64) -> Option<Duration> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_group_join(
-    joining: *mut CJoining,
+    joining: *mut CGroupBuilder,
     handlers: *mut CHandlers,
     error: *mut Error,
 ) -> *mut CGroup {

@@ -7,7 +7,7 @@ use process::{Member, name};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use upcall::message::Joining;
+use upcall::message::GroupBuilder;
 
 mod gcc;
 #[path = "members/member.rs"]
@@ -122,7 +122,7 @@ fn the_example_is_a_ring() {
         let start_one = |rank| {
             Command::new(&program)
                 .arg("1000")
-                .envs(Joining::environment(&name, 4, rank))
+                .envs(GroupBuilder::environment(&name, 4, rank))
                 .stdout(Stdio::piped())
                 .spawn()
         };

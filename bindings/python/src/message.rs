@@ -30,7 +30,7 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 use upcall::Pacing;
 use upcall::message::{
-    Announced, Carried, Event, ForeignKind, Group, Handlers, JoinError, Joining, MOST_MEMBERS,
+    Announced, Carried, Event, ForeignKind, Group, GroupBuilder, Handlers, JoinError, MOST_MEMBERS,
     Message, Number, Rank, RunError, SendError, Shape,
 };
 
@@ -518,9 +518,9 @@ impl Member {
                         &[],
                     )
                 };
-                Joining::new(name, natural(size, bad)?)
+                GroupBuilder::new(name, natural(size, bad)?)
             }
-            None => Joining::from_environment().map_err(|wrong| join_error(py, &wrong))?,
+            None => GroupBuilder::from_environment().map_err(|wrong| join_error(py, &wrong))?,
         };
         if let Some(rank) = rank {
             let bad = |py| {

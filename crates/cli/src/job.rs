@@ -25,7 +25,7 @@ pub enum Suite {
 /// Starts N processes that form one group, and stays until they have ended.
 ///
 /// Each is told its group, the group's size and its rank by UPCALL_GROUP, UPCALL_SIZE and
-/// UPCALL_RANK, and its limit by UPCALL_LIMIT; programs take them by `Joining::from_environment`.
+/// UPCALL_RANK, and its limit by UPCALL_LIMIT; programs take them by `GroupBuilder::from_environment`.
 /// SIGINT, SIGTERM and SIGHUP are passed on; the second one ends the job, after the period of grace
 /// by force. If this command is killed the kernel kills the members.
 ///

@@ -159,12 +159,12 @@ fn program() {
 /// The first of two sends what the second one does not take, until that may; they end with their
 /// input, and when all was taken.
 fn member(rank: usize) {
-    use upcall::message::{Handlers, Joining};
+    use upcall::message::{GroupBuilder, Handlers};
     const ALL: u64 = 600;
     println!("\nlistens nowhere");
     let mut handlers = Handlers::new();
     let block = handlers.kind::<[u64]>("block");
-    let joining = Joining::new("flood", 2)
+    let joining = GroupBuilder::new("flood", 2)
         .rank(rank)
         .limit(8 << 20)
         .timeout(Some(std::time::Duration::from_micros(50)));

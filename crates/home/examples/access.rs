@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use upcall_home::{
-    Blob, Creating, DataError, Handle, Homed, Map, Operation, Operations, Place, Text,
+    Blob, DataError, Handle, HomeBuilder, Homed, Map, Operation, Operations, Place, Text,
 };
 
 const ROUNDS: u32 = 1_000_000;
@@ -28,7 +28,7 @@ fn time(mut operation: impl FnMut()) -> f64 {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = format!("access-{}", std::process::id());
-    let home = Creating::new(&name, 4096).create(1, |_| ())?;
+    let home = HomeBuilder::new(&name, 4096).create(1, |_| ())?;
     let away = Handle::find(&name, 1)?;
     let lock = AtomicBool::new(false);
     let spin = time(|| {

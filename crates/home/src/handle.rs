@@ -575,7 +575,7 @@ impl Drop for Handle {
 mod tests {
     use super::*;
     use crate::homed::Homed;
-    use crate::object::{Creating, Verdict};
+    use crate::object::{HomeBuilder, Verdict};
     use crate::operation::{Operation, Operations};
     use crate::types::{DataError, Place};
     use upcall_os::atomic::{AtomicBool, Ordering::Relaxed};
@@ -678,7 +678,7 @@ mod tests {
             println!("seed {seed}");
             let name = format!("scribbled-{}-{seed}", std::process::id());
             let repair = |_: Room<'_>, _| Verdict::Keep;
-            let home = Creating::new(&name, 4096).repair(repair).create(7, |_| ()).unwrap();
+            let home = HomeBuilder::new(&name, 4096).repair(repair).create(7, |_| ()).unwrap();
             let home = home.patience(Some(Duration::from_millis(20)));
             let (hostile, other) =
                 (Handle::find(&name, 7).unwrap(), Handle::find(&name, 7).unwrap());
@@ -710,7 +710,7 @@ mod tests {
             });
             // What is left of it can be let go of, and the name is free.
             drop(home);
-            drop(Creating::new(&name, 8).create(7, |_| ()).unwrap());
+            drop(HomeBuilder::new(&name, 8).create(7, |_| ()).unwrap());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! An object of a type: [`Homed`].
 
-use crate::creating::Creating;
+use crate::builder::HomeBuilder;
 use crate::error::{AccessError, CreateError, FindError};
 use crate::finder::Finder;
 use crate::handle::Handle;
@@ -36,7 +36,7 @@ impl<T> fmt::Debug for Homed<T> {
 /// How to make an object of type `T`: [`Homed::create`].
 #[must_use]
 pub struct Making<T> {
-    creating: Creating,
+    creating: HomeBuilder,
     room: u64,
     of: PhantomData<fn() -> T>,
 }
@@ -97,12 +97,12 @@ impl<T: Shared> Making<T> {
         Self { creating: self.creating.policy(policy), ..self }
     }
 
-    /// Sets the mode of the home's socket: see [`Creating::mode`].
+    /// Sets the mode of the home's socket: see [`HomeBuilder::mode`].
     pub fn mode(self, mode: u32) -> Self {
         Self { creating: self.creating.mode(mode), ..self }
     }
 
-    /// Sets the group of the home's socket: see [`Creating::group`].
+    /// Sets the group of the home's socket: see [`HomeBuilder::group`].
     pub fn group(self, group: impl Into<Group>) -> Self {
         Self { creating: self.creating.group(group), ..self }
     }
@@ -138,7 +138,7 @@ impl<T: Shared> Homed<T> {
     /// [`with`](Making::with).
     pub fn create(name: &str) -> Making<T> {
         const { assert!(T::ALIGN <= 8 && T::ALIGN.is_power_of_two(), "places are aligned at 8 bytes") };
-        Making { creating: Creating::new(name, 0), room: USUAL, of: PhantomData }
+        Making { creating: HomeBuilder::new(name, 0), room: USUAL, of: PhantomData }
     }
 
     /// Finds the object of a name, which is to be of this type. Takes some 0.1 ms, and up to 5 s if

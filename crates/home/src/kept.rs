@@ -7,7 +7,7 @@
 //! by which nothing can be done but ask. The object behind it has no data, and its memory is handed
 //! over to nobody.
 
-use crate::creating::Creating;
+use crate::builder::HomeBuilder;
 use crate::error::{CreateError, FindError};
 use crate::failure::InvokeError;
 use crate::finder::Finder;
@@ -190,7 +190,7 @@ impl<V: 'static> Kept<V> {
     /// # Errors
     /// See [`KeepError`].
     pub fn serve(name: &str, value: V, errands: Errands<V>) -> Result<Self, KeepError> {
-        Self::make(Creating::new(name, 8), value, errands)
+        Self::make(HomeBuilder::new(name, 8), value, errands)
     }
 
     /// The same for those that `policy` lets ask. What it says when it refuses is told. It runs on
@@ -205,23 +205,27 @@ impl<V: 'static> Kept<V> {
         policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, KeepError> {
         Self::make(
-            Creating::new(name, 8).policy(move |peer| policy(peer).map(|()| Grant::Invoke)),
+            HomeBuilder::new(name, 8).policy(move |peer| policy(peer).map(|()| Grant::Invoke)),
             value,
             errands,
         )
     }
 
-    /// The same with a mode and a group of the home's socket, as [`Creating::mode`] and
-    /// [`Creating::group`] say it: for programs of other users.
+    /// The same with a mode and a group of the home's socket, as [`HomeBuilder::mode`] and
+    /// [`HomeBuilder::group`] say it: for programs of other users.
     ///
     /// # Errors
     /// See [`KeepError`].
-    pub fn serve_by(creating: Creating, value: V, errands: Errands<V>) -> Result<Self, KeepError> {
+    pub fn serve_by(
+        creating: HomeBuilder,
+        value: V,
+        errands: Errands<V>,
+    ) -> Result<Self, KeepError> {
         Self::make(creating.length(8), value, errands)
     }
 
     fn make(
-        creating: Creating,
+        creating: HomeBuilder,
         value: V,
         Errands(operations, _): Errands<V>,
     ) -> Result<Self, KeepError> {

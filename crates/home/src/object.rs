@@ -11,7 +11,7 @@
 
 use crate::account;
 use crate::body::{Body, Ours, State};
-pub use crate::creating::Creating;
+pub use crate::builder::HomeBuilder;
 use crate::desk::Desk;
 use crate::guest::{End, Guest};
 use crate::types::DataError;
@@ -753,12 +753,12 @@ mod tests {
             may_go_on.recv_timeout(GUARD).unwrap();
             Verdict::Keep
         };
-        let home = Creating::new(&name("long"), 64)
+        let home = HomeBuilder::new(&name("long"), 64)
             .repair(repair)
             .create(7, |_| ())
             .unwrap()
             .patience(Some(GUARD));
-        let other = Creating::new(&name("beside"), 64).create(7, |_| ()).unwrap();
+        let other = HomeBuilder::new(&name("beside"), 64).create(7, |_| ()).unwrap();
         let (guest, lasting) =
             (Handle::find(&name("long"), 7).unwrap(), Handle::find(&name("long"), 7).unwrap());
         tear(&guest, |room| room.put_u64(0, 1).unwrap());
@@ -782,7 +782,7 @@ mod tests {
             assert!(matches!(torn, Torn::Died { .. }), "{torn:?}");
             Verdict::Keep
         };
-        let home = Creating::new(&name("holder"), 64)
+        let home = HomeBuilder::new(&name("holder"), 64)
             .repair(repair)
             .create(7, |_| ())
             .unwrap()

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 use upcall_home::{
-    AccessError, CreateError, Creating, FindError, Grant, Handle, NotAnObject, Torn, Verdict,
+    AccessError, CreateError, FindError, Grant, Handle, HomeBuilder, NotAnObject, Torn, Verdict,
 };
 use upcall_shm::span::Room;
 
@@ -25,7 +25,7 @@ fn count(room: Room<'_>) -> u64 {
 }
 
 fn create(of: &str) -> Handle {
-    Creating::new(&name(of), 4096).create(SHAPE, |room| room.put_u64(0, 0).unwrap()).unwrap()
+    HomeBuilder::new(&name(of), 4096).create(SHAPE, |room| room.put_u64(0, 0).unwrap()).unwrap()
 }
 
 fn find(of: &str) -> Handle {
@@ -48,7 +48,7 @@ fn operations_run_one_at_a_time_at_home_and_elsewhere() {
 
 #[test]
 fn what_is_found_is_what_was_made() {
-    let home = Creating::new(&name("made"), 1 << 30)
+    let home = HomeBuilder::new(&name("made"), 1 << 30)
         .create(SHAPE, |room| room.put_u64(800, 7).unwrap())
         .unwrap();
     assert!(home.is_home() && home.length() == 1 << 30 && home.name() == name("made"));
@@ -59,7 +59,7 @@ fn what_is_found_is_what_was_made() {
     assert_eq!(clone.access(|room| room.put_u64(800, 8)), Ok(Some(())));
     assert_eq!(home.access(|room| room.u64(800)), Ok(Some(8)));
 
-    let taken = Creating::new(&name("made"), 8).create(SHAPE, |_| ()).unwrap_err();
+    let taken = HomeBuilder::new(&name("made"), 8).create(SHAPE, |_| ()).unwrap_err();
     assert!(
         matches!(&taken, CreateError::Name(_)) && taken.to_string().contains("choose another name"),
         "{taken}"
@@ -70,9 +70,9 @@ fn what_is_found_is_what_was_made() {
         "{other}"
     );
     assert!(matches!(Handle::find(&name("nobody"), SHAPE), Err(FindError::Name(_))));
-    let empty = Creating::new(&name("empty"), 0).create(SHAPE, |_| ()).unwrap_err();
+    let empty = HomeBuilder::new(&name("empty"), 0).create(SHAPE, |_| ()).unwrap_err();
     assert!(empty.to_string().contains("1 to"), "{empty}");
-    assert!(Creating::new("a/b", 8).create(SHAPE, |_| ()).is_err());
+    assert!(HomeBuilder::new("a/b", 8).create(SHAPE, |_| ()).is_err());
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn an_operation_that_panics_leaves_the_object_to_its_home() {
             room.put_u64(64, room.u64(0).unwrap()).unwrap();
             verdict
         };
-        Creating::new(&name("torn"), 4096).repair(repair).create(SHAPE, |_| ()).unwrap()
+        HomeBuilder::new(&name("torn"), 4096).repair(repair).create(SHAPE, |_| ()).unwrap()
     };
     let away = find("torn");
     let tear = |handle: &Handle, to: u64| {
@@ -213,7 +213,7 @@ fn a_policy_decides_who_uses_it() {
         assert_eq!(peer.pid, std::process::id());
         if own.fetch_add(1, Relaxed) == 0 { Err("come again".into()) } else { Ok(Grant::ReadWrite) }
     };
-    let _home = Creating::new(&name("policy"), 8).policy(policy).create(SHAPE, |_| ()).unwrap();
+    let _home = HomeBuilder::new(&name("policy"), 8).policy(policy).create(SHAPE, |_| ()).unwrap();
     assert!(
         matches!(Handle::find(&name("policy"), SHAPE), Err(FindError::Refused { why, .. }) if why == "come again")
     );

@@ -10,7 +10,7 @@
 //! ```no_run
 //! use upcall_job::{Job, Kind};
 //!
-//! // Each of the four finds its group by `Joining::from_environment()`.
+//! // Each of the four finds its group by `GroupBuilder::from_environment()`.
 //! let code = Job::new(4, "./sieve").arguments(["1000000"]).schedule(Kind::Gang).run(|what| eprintln!("{what}"))?;
 //! std::process::exit(code.into());
 //! # Ok::<(), upcall_job::JobError>(())
@@ -135,9 +135,9 @@ impl Job {
     }
 
     /// So many bytes at most its group buffers for members that do not take their messages
-    /// ([`Joining::limit`](upcall_message::Joining::limit)): a quarter of the machine's memory, if
+    /// ([`GroupBuilder::limit`](upcall_message::GroupBuilder::limit)): a quarter of the machine's memory, if
     /// nothing is said. Members that join by
-    /// [`Joining::from_environment`](upcall_message::Joining::from_environment) keep to it.
+    /// [`GroupBuilder::from_environment`](upcall_message::GroupBuilder::from_environment) keep to it.
     #[must_use]
     pub fn limit(self, bytes: u64) -> Self {
         Self { limit: Some(bytes), ..self }

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use upcall_message::Joining;
+use upcall_message::GroupBuilder;
 use upcall_os::process::{self, Bounds};
 use upcall_os::processor::{self, Processors};
 
@@ -125,15 +125,15 @@ impl Members {
         processor: Option<u32>,
     ) -> io::Result<()> {
         let mut command = Command::new(&program.path);
-        command.args(&program.arguments).envs(Joining::environment(
+        command.args(&program.arguments).envs(GroupBuilder::environment(
             &program.group,
             program.size,
             rank,
         ));
         match program.limit {
-            Some(bytes) => command.env(Joining::LIMIT, bytes.to_string()),
+            Some(bytes) => command.env(GroupBuilder::LIMIT, bytes.to_string()),
             // Who starts them may be a member of another job.
-            None => command.env_remove(Joining::LIMIT),
+            None => command.env_remove(GroupBuilder::LIMIT),
         };
         let output = || if program.pipes { Stdio::piped() } else { Stdio::inherit() };
         let input = if program.input && rank == 0 { Stdio::piped() } else { Stdio::null() };

@@ -153,7 +153,7 @@ pub enum SendError {
     /// [`Group::send_within`](crate::Group::send_within) report this and the two that follow.
     Full,
     /// This member has its share of what the group may buffer in use
-    /// ([`Joining::limit`](crate::Joining::limit)), and the receiver has made no room in time.
+    /// ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), and the receiver has made no room in time.
     Overflow {
         /// The receiver.
         rank: Rank,

@@ -187,7 +187,7 @@ impl Handlers {
     /// with [`SendError::Interrupted`], [`Group::wait_foreign`] likewise; [`Group::wait`]
     /// returns then, and each time that it was asked in vain. They ask when they have looked in
     /// vain, after each sleep that something has ended, the handler of a signal included, and twice
-    /// a second. [`Joining::join`](crate::Joining::join) asks, too, five times a second. On a
+    /// a second. [`GroupBuilder::join`](crate::GroupBuilder::join) asks, too, five times a second. On a
     /// virtual processor nobody asks.
     pub fn interruption(&mut self, ask: impl Fn() -> bool + 'static) {
         self.interruption = Some(Box::new(ask));

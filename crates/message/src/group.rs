@@ -294,7 +294,7 @@ impl Group {
     }
 
     /// How often messages for this member went over to a buffer, as far as it has come to them: a
-    /// sender found no room for longer than the [atomicity timeout](crate::Joining::timeout), in one of
+    /// sender found no room for longer than the [atomicity timeout](crate::GroupBuilder::timeout), in one of
     /// this member's [sections](Group::atomic) or because it did not poll (UDM's
     /// atomicity-timeout). Nothing is lost by that; who sees it grow keeps messages waiting.
     pub fn diversions(&self) -> u64 {

@@ -8,7 +8,7 @@
 //! what finds no room goes to a buffer in virtual memory, and neither side sees the difference.
 //!
 //! ```no_run
-//! use upcall_message::{Handlers, Joining};
+//! use upcall_message::{Handlers, GroupBuilder};
 //!
 //! let mut handlers = Handlers::new();
 //! let token = handlers.kind::<u64>("token");
@@ -22,7 +22,7 @@
 //! handlers.on(stop, { let done = done.clone(); move |_, _, ()| done.set(true) });
 //!
 //! // Four processes say this; each gets a rank from 0 to 3.
-//! let group = Joining::new("ring", 4).join(handlers)?;
+//! let group = GroupBuilder::new("ring", 4).join(handlers)?;
 //! if group.rank() == 0 {
 //!     group.send(1, token, &1)?;
 //! }
@@ -42,6 +42,7 @@
 pub mod accounts;
 mod announced;
 mod barrier;
+mod builder;
 mod door;
 mod error;
 mod event;
@@ -51,7 +52,6 @@ mod group;
 mod held;
 mod inbound;
 mod interrupts;
-mod joining;
 mod kinds;
 mod link;
 mod member;
@@ -70,6 +70,7 @@ mod waiters;
 mod wire;
 
 pub use announced::Announced;
+pub use builder::GroupBuilder;
 pub use error::{JoinError, Lack, NothingThere, RunError, SendError};
 pub use event::Event;
 pub use foreign::{BadKind, ForeignKind};
@@ -77,7 +78,6 @@ pub use forming::MOST_MEMBERS;
 pub use group::{Group, Message};
 pub use held::{Held, Lying};
 pub use interrupts::Interrupt;
-pub use joining::Joining;
 pub use kinds::{Handlers, Kind};
 pub use payload::{Payload, Reader, Writer};
 pub use reduction::Reducible;

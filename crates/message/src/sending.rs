@@ -184,8 +184,8 @@ impl Group {
     ///
     /// # Blocking
     /// Waits for room, not for the receiver. In the queue it waits no longer than the group's
-    /// [timeout](crate::Joining::timeout): then messages go to a buffer. With all of its share of
-    /// that in use ([`Joining::limit`](crate::Joining::limit)), or little memory left, or no
+    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. With all of its share of
+    /// that in use ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), or little memory left, or no
     /// timeout, it waits until the receiver has taken some, for as long as that takes: the receiver
     /// may be slow, or stopped. The first message to each member takes some 0.1 ms more, and 5 ms
     /// if that is stopped. What a member sends to itself is there at once.

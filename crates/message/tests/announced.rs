@@ -11,18 +11,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
-use upcall_message::{Group, Handlers, InterruptError, Joining};
+use upcall_message::{Group, GroupBuilder, Handlers, InterruptError};
 
 /// Runs `member` as each of the members of a group of two.
-fn both(member: impl Fn(Joining) + Sync) {
+fn both(member: impl Fn(GroupBuilder) + Sync) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("announced-{}-{}", std::process::id(), NEXT.fetch_add(1, SeqCst));
     guarded(2, |guard| {
         thread::scope(|scope| {
             for rank in 0..2 {
                 let (name, member) = (&name, &member);
-                scope
-                    .spawn(move || guard.member(rank, || member(Joining::new(name, 2).rank(rank))));
+                scope.spawn(move || {
+                    guard.member(rank, || member(GroupBuilder::new(name, 2).rank(rank)))
+                });
             }
         });
     });

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use upcall_message::{
-    BadKind, Carried, Event, Handlers, JoinError, Joining, Message, RunError, SendError, Unfit,
+    BadKind, Carried, Event, GroupBuilder, Handlers, JoinError, Message, RunError, SendError, Unfit,
 };
 
 fn name() -> String {
@@ -20,9 +20,9 @@ fn name() -> String {
 }
 
 /// Member 0 and member 1 of a group, each in a thread.
-fn both(zero: impl FnOnce(Joining) + Send, one: impl FnOnce(Joining) + Send) {
+fn both(zero: impl FnOnce(GroupBuilder) + Send, one: impl FnOnce(GroupBuilder) + Send) {
     let name = name();
-    let joining = |rank| Joining::new(&name, 2).rank(rank).within(Duration::from_secs(60));
+    let joining = |rank| GroupBuilder::new(&name, 2).rank(rank).within(Duration::from_secs(60));
     guarded(2, |guard| {
         thread::scope(|scope| {
             scope.spawn(|| guard.member(0, || zero(joining(0))));
@@ -110,11 +110,12 @@ fn another_signature_is_refused_by_name() {
         let other = scope.spawn(|| {
             let mut handlers = Handlers::new();
             handlers.kind::<(u64, i32)>("pair");
-            Joining::new(&name, 2).within(Duration::from_secs(2)).join(handlers).map(drop)
+            GroupBuilder::new(&name, 2).within(Duration::from_secs(2)).join(handlers).map(drop)
         });
         let mut handlers = Handlers::new();
         handlers.foreign("pair", carried("(u64, i64)")).unwrap();
-        let mine = Joining::new(&name, 2).within(Duration::from_secs(2)).join(handlers).map(drop);
+        let mine =
+            GroupBuilder::new(&name, 2).within(Duration::from_secs(2)).join(handlers).map(drop);
         for one in [mine, other.join().unwrap()] {
             if let Err(JoinError::Refused { reason, .. }) = one {
                 said.borrow_mut().push_str(&reason);
@@ -169,7 +170,7 @@ fn what_is_not_what_its_kind_carries_is_a_violation() {
 
 #[test]
 fn more_kinds_than_members_can_tell_each_other_are_refused() {
-    let with = |joining: Joining, count: usize| {
+    let with = |joining: GroupBuilder, count: usize| {
         let mut handlers = Handlers::new();
         for number in 0..count {
             handlers.foreign(&format!("{number:0100}"), carried("u64")).unwrap();
@@ -181,7 +182,7 @@ fn more_kinds_than_members_can_tell_each_other_are_refused() {
         |joining| with(joining, 1465).unwrap().barrier().unwrap(),
         |joining| with(joining, 1465).unwrap().barrier().unwrap(),
     );
-    let error = with(Joining::new(&name(), 2), 1466).unwrap_err();
+    let error = with(GroupBuilder::new(&name(), 2), 1466).unwrap_err();
     assert!(matches!(error, JoinError::TooManyKinds { kinds: 1466, .. }), "{error:?}");
     assert!(error.to_string().contains("shorter names"));
 }

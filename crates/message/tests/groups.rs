@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 use upcall_message::{
-    Event, Group, Handlers, JoinError, Joining, Kind, NothingThere, Pacing, RunError, SendError,
+    Event, Group, GroupBuilder, Handlers, JoinError, Kind, NothingThere, Pacing, RunError,
+    SendError,
 };
 
 /// Longest time that a wait takes, within the longest time of a test.
@@ -23,14 +24,14 @@ fn name() -> String {
 }
 
 /// Runs `member` as each of the members of a group.
-fn together(size: usize, member: impl Fn(Joining) + Sync) {
+fn together(size: usize, member: impl Fn(GroupBuilder) + Sync) {
     let name = name();
     guarded(size, |guard| {
         thread::scope(|scope| {
             for rank in 0..size {
                 let (name, member) = (&name, &member);
                 scope.spawn(move || {
-                    guard.member(rank, || member(Joining::new(name, size).rank(rank)))
+                    guard.member(rank, || member(GroupBuilder::new(name, size).rank(rank)))
                 });
             }
         });
@@ -406,10 +407,10 @@ fn what_comes_after_a_barrier_does_not_end_it() {
 
 #[test]
 fn what_does_not_fit_together_is_refused_by_name() {
-    let join = |name: &str, joining: fn(Joining) -> Joining, kinds: fn(&mut Handlers)| {
+    let join = |name: &str, joining: fn(GroupBuilder) -> GroupBuilder, kinds: fn(&mut Handlers)| {
         let mut handlers = Handlers::new();
         kinds(&mut handlers);
-        let joining = joining(Joining::new(name, 2).within(Duration::from_secs(3)));
+        let joining = joining(GroupBuilder::new(name, 2).within(Duration::from_secs(3)));
         joining.join(handlers).map(|group| (group.rank(), group.size()))
     };
     let one = |handlers: &mut Handlers| _ = handlers.kind::<u64>("a");
@@ -435,7 +436,7 @@ fn what_does_not_fit_together_is_refused_by_name() {
         );
         refused(|joining| joining.rank(1), one, "rank 1 is taken by process");
         let other_size =
-            Joining::new(&name, 3).within(Duration::from_secs(3)).join(Handlers::new());
+            GroupBuilder::new(&name, 3).within(Duration::from_secs(3)).join(Handlers::new());
         assert!(
             other_size
                 .unwrap_err()
@@ -445,18 +446,23 @@ fn what_does_not_fit_together_is_refused_by_name() {
         assert_eq!(join(&name, |joining| joining, one).unwrap(), (0, 2));
         assert_eq!(leader.join().unwrap().unwrap(), (1, 2));
     });
-    let alone =
-        Joining::new(&name, 2).within(Duration::from_millis(50)).join(Handlers::new()).unwrap_err();
+    let alone = GroupBuilder::new(&name, 2)
+        .within(Duration::from_millis(50))
+        .join(Handlers::new())
+        .unwrap_err();
     assert!(alone.to_string().contains("1 of 2 are there"), "{alone}");
     for (bad, rank) in [(0, 0), (5000, 0), (2, 2)] {
-        let error = Joining::new(&name, bad).rank(rank).join(Handlers::new()).unwrap_err();
+        let error = GroupBuilder::new(&name, bad).rank(rank).join(Handlers::new()).unwrap_err();
         assert!(matches!(error, JoinError::BadSize { .. }), "{error}");
     }
-    assert!(matches!(Joining::new("a/b", 1).join(Handlers::new()), Err(JoinError::BadName { .. })));
+    assert!(matches!(
+        GroupBuilder::new("a/b", 1).join(Handlers::new()),
+        Err(JoinError::BadName { .. })
+    ));
     // A group of one sends to itself.
     let mut handlers = Handlers::new();
     let kind: Kind<f64> = handlers.kind("self");
-    let group = Joining::new(&name, 1).join(handlers).unwrap();
+    let group = GroupBuilder::new(&name, 1).join(handlers).unwrap();
     group.send(0, kind, &0.5).unwrap();
     assert!(group.wait(Some(GUARD)));
     assert_eq!(group.receive(|message| message.get(kind)), Ok(Some(0.5)));
@@ -465,7 +471,7 @@ fn what_does_not_fit_together_is_refused_by_name() {
 #[test]
 fn nothing_is_left_in_the_folder() {
     let name = name();
-    let group = Joining::new(&name, 1).join(Handlers::new()).unwrap();
+    let group = GroupBuilder::new(&name, 1).join(Handlers::new()).unwrap();
     let here = || {
         let entries =
             std::fs::read_dir(upcall_directory::names::folder().unwrap()).unwrap().flatten();
@@ -716,7 +722,7 @@ fn what_a_member_sends_to_itself_is_there_at_once() {
     for round in 0..100 {
         let mut handlers = Handlers::new();
         let data = handlers.kind::<u32>("data");
-        let group = Joining::new(&name(), 1).join(handlers).unwrap();
+        let group = GroupBuilder::new(&name(), 1).join(handlers).unwrap();
         group.send(0, data, &round).unwrap();
         assert_eq!(group.receive(|message| message.get(data)).unwrap(), Some(round));
     }

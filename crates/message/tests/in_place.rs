@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 use upcall_message::{
-    Carried, Event, ForeignKind, Group, Handlers, Held, Joining, Kind, Message, NothingThere,
+    Carried, Event, ForeignKind, Group, GroupBuilder, Handlers, Held, Kind, Message, NothingThere,
 };
 use upcall_shm::span::copied;
 
@@ -27,7 +27,7 @@ fn name() -> String {
 fn alone() -> (Group, Kind<[u8]>, Kind<u64>) {
     let mut handlers = Handlers::new();
     let (bytes, number) = (handlers.kind("bytes"), handlers.kind("number"));
-    (Joining::new(&name(), 1).join(handlers).unwrap(), bytes, number)
+    (GroupBuilder::new(&name(), 1).join(handlers).unwrap(), bytes, number)
 }
 
 fn any(_: &Message<'_, '_>) -> bool {
@@ -131,7 +131,7 @@ fn what_lies_behind_is_announced_when_it_is_let_go() {
     let mut handlers = Handlers::new();
     let (first, second) = (handlers.kind::<u64>("first"), handlers.kind::<u64>("second"));
     handlers.on(second, |_, _, value| assert_eq!(value, 2));
-    let group = Joining::new(&name(), 1).join(handlers).unwrap();
+    let group = GroupBuilder::new(&name(), 1).join(handlers).unwrap();
     let told = Arc::new(AtomicU32::new(0));
     let here = told.clone();
     let announced =
@@ -163,9 +163,9 @@ fn what_is_held_can_be_read_when_the_group_is_left() {
 }
 
 /// Two members, in two threads.
-fn both(zero: impl FnOnce(Joining) + Send, one: impl FnOnce(Joining) + Send) {
+fn both(zero: impl FnOnce(GroupBuilder) + Send, one: impl FnOnce(GroupBuilder) + Send) {
     let name = name();
-    let joining = |rank| Joining::new(&name, 2).rank(rank).within(Duration::from_secs(60));
+    let joining = |rank| GroupBuilder::new(&name, 2).rank(rank).within(Duration::from_secs(60));
     guarded(2, |guard| {
         std::thread::scope(|scope| {
             scope.spawn(|| guard.member(0, || zero(joining(0))));

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
-use upcall_message::{Group, Handlers, InterruptError, Joining, Kind, Pacing, Promise, SendError};
+use upcall_message::{
+    Group, GroupBuilder, Handlers, InterruptError, Kind, Pacing, Promise, SendError,
+};
 
 fn name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -17,14 +19,14 @@ fn name() -> String {
 }
 
 /// Runs `member` as each of the members of a group.
-fn together(size: usize, member: impl Fn(Joining) + Sync) {
+fn together(size: usize, member: impl Fn(GroupBuilder) + Sync) {
     let name = name();
     guarded(size, |guard| {
         thread::scope(|scope| {
             for rank in 0..size {
                 let (name, member) = (&name, &member);
                 scope.spawn(move || {
-                    guard.member(rank, || member(Joining::new(name, size).rank(rank)))
+                    guard.member(rank, || member(GroupBuilder::new(name, size).rank(rank)))
                 });
             }
         });
@@ -300,7 +302,7 @@ fn outside_of_it_they_are_polled_for() {
         let full = matches!(interrupt.try_send(7, number, &0), Err(SendError::Full));
         seen.fetch_add(u64::from(full && interrupt.size() == 1 && interrupt.rank() == 0), SeqCst);
     });
-    let group = Joining::new(&name(), 1).join(handlers).unwrap();
+    let group = GroupBuilder::new(&name(), 1).join(handlers).unwrap();
     send_all(&group, 0, number, 3, |_| ());
     group.send(0, again, &()).unwrap();
     thread::sleep(Duration::from_millis(2));
@@ -330,7 +332,7 @@ fn outside_of_it_they_are_polled_for() {
 fn on_a_virtual_processor_there_are_safe_points() {
     let idle = Arc::new(upcall_sched::Processors::new(1, Pacing::Adaptive).unwrap());
     let body = || {
-        let group = Joining::new(&name(), 1).join(Handlers::new()).unwrap();
+        let group = GroupBuilder::new(&name(), 1).join(Handlers::new()).unwrap();
         let error = group.interruptible(promise(), || unreachable!("it does not run")).unwrap_err();
         assert!(
             matches!(error, InterruptError::SafePoints)

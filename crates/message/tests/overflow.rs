@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use upcall_message::accounts;
-use upcall_message::{Group, Handlers, Joining, Kind, SendError};
+use upcall_message::{Group, GroupBuilder, Handlers, Kind, SendError};
 use upcall_os::headroom::Headroom;
 
 const MIB: u64 = 1 << 20;
@@ -20,7 +20,7 @@ const BLOCK: [u64; 1024] = [7; 1024];
 /// Longest time that a wait takes, within the longest time of a test.
 const GUARD: Duration = Duration::from_secs(40);
 
-fn together(size: usize, member: impl Fn(Joining) + Sync) {
+fn together(size: usize, member: impl Fn(GroupBuilder) + Sync) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("overflow-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     guarded(size, |guard| {
@@ -30,7 +30,7 @@ fn together(size: usize, member: impl Fn(Joining) + Sync) {
                 scope.spawn(move || {
                     guard.member(rank, || {
                         member(
-                            Joining::new(name, size)
+                            GroupBuilder::new(name, size)
                                 .rank(rank)
                                 .timeout(Some(Duration::from_micros(50))),
                         )

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use upcall_message::{Group, Handlers, JoinError, Joining, Pacing};
+use upcall_message::{Group, GroupBuilder, Handlers, JoinError, Pacing};
 
 fn name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -18,7 +18,7 @@ fn name() -> String {
 }
 
 /// Runs `member` as each of the members of a group, each on a virtual processor of its own.
-fn together(size: usize, pacing: Pacing, member: impl Fn(Joining) + Sync) {
+fn together(size: usize, pacing: Pacing, member: impl Fn(GroupBuilder) + Sync) {
     let name = name();
     guarded(size, |guard| {
         thread::scope(|scope| {
@@ -26,7 +26,7 @@ fn together(size: usize, pacing: Pacing, member: impl Fn(Joining) + Sync) {
                 let (name, member) = (&name, &member);
                 scope.spawn(move || {
                     guard.member(rank, || {
-                        on_a_processor(pacing, || member(Joining::new(name, size).rank(rank)))
+                        on_a_processor(pacing, || member(GroupBuilder::new(name, size).rank(rank)))
                     })
                 });
             }
@@ -330,7 +330,7 @@ fn an_idle_member_takes_no_processor_time() {
         on_a_processor(Pacing::Adaptive, || {
             let mut handlers = Handlers::new();
             let number = handlers.kind::<u32>("number");
-            let group = Joining::new(&name, 1).join(handlers).unwrap();
+            let group = GroupBuilder::new(&name, 1).join(handlers).unwrap();
             // It has no handler, and nobody takes it: there is nothing to do.
             group.send(0, number, &1).unwrap();
             let used = || {
@@ -357,7 +357,7 @@ fn a_group_outlives_its_virtual_processor() {
     let other = thread::spawn(move || {
         let mut handlers = Handlers::new();
         let number = handlers.kind::<u32>("number");
-        let group = Joining::new(&others, 2).rank(1).join(handlers).unwrap();
+        let group = GroupBuilder::new(&others, 2).rank(1).join(handlers).unwrap();
         group.send(0, number, &1).unwrap();
         group.run_until(|| false).unwrap_err();
     });
@@ -365,8 +365,9 @@ fn a_group_outlives_its_virtual_processor() {
     let (number, got) = (handlers.kind::<u32>("number"), Rc::new(Cell::new(0)));
     let seen = got.clone();
     handlers.on(number, move |_, _, value| seen.set(value));
-    let group: Group =
-        on_a_processor(Pacing::Adaptive, || Joining::new(&ours, 2).rank(0).join(handlers).unwrap());
+    let group: Group = on_a_processor(Pacing::Adaptive, || {
+        GroupBuilder::new(&ours, 2).rank(0).join(handlers).unwrap()
+    });
     while got.get() == 0 {
         assert!(group.wait(Some(Duration::from_secs(20))));
         group.poll();
@@ -530,7 +531,7 @@ fn a_virtual_processor_that_cannot_poll_is_not_taken_for_a_member() {
         return assert!(child.status.success(), "{child:?}");
     }
     let join = || {
-        let joined = Joining::new(&name(), 1).join(Handlers::new());
+        let joined = GroupBuilder::new(&name(), 1).join(Handlers::new());
         joined
             .map(drop)
             .map_err(|error| (matches!(error, JoinError::Resource { .. }), error.to_string()))

@@ -24,8 +24,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use upcall_message::{
-    Event, Group, Handlers, JoinError, Joining, Kind, Message as Arrived, Payload, Rank, SendError,
-    Writer,
+    Event, Group, GroupBuilder, Handlers, JoinError, Kind, Message as Arrived, Payload, Rank,
+    SendError, Writer,
 };
 use upcall_ulp::Block;
 
@@ -217,7 +217,7 @@ impl Link {
         let (parcel, control) =
             (handlers.kind::<Parcel>("message"), handlers.kind::<[u8]>("control"));
         // Nothing is taken but where the node asks for it.
-        let group = Joining::new(name, size).rank(rank).upcalls(false).join(handlers)?;
+        let group = GroupBuilder::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let counts = (0..size).map(|_| Counts::default()).collect();
         Ok(Self {

@@ -26,7 +26,7 @@ use upcall_os::atomic::Ordering;
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom;
-use upcall_sched::{Late, Patience, Until, run_late};
+use upcall_sched::{LateReply, Patience, Until, run_late};
 use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place, TIMED_INLINE};
 use upcall_shm::span::{Room, Span};
 
@@ -258,7 +258,7 @@ impl Binding {
         }
         // The server's own calls on behalf of this one end then too.
         until.ends.into_iter().for_each(|ends| message.set_deadline(clock::stamp(ends)));
-        let mut late = || -> Late {
+        let mut late = || -> LateReply {
             point(Point::ClientLeaves);
             let leavings = Leavings {
                 inner: Arc::downgrade(&self.inner),

@@ -85,4 +85,6 @@ pub use server::{Request, Serve, ServerChannel};
 #[cfg(not(loom))]
 pub use until::{Abandon, Until};
 #[cfg(not(loom))]
-pub use wait::{Closed, Late, NoReply, PIECE, Patience, Sleeper, block_unless, give_way, run_late};
+pub use wait::{
+    Closed, LateReply, NoReply, PIECE, Patience, Sleeper, block_unless, give_way, run_late,
+};

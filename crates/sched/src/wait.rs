@@ -49,14 +49,14 @@ pub struct Patience<'a> {
     /// When it ends.
     pub until: Until<'a>,
     /// Asked once, by a call that was sent and is abandoned. Must not block.
-    pub late: &'a mut dyn FnMut() -> Late,
+    pub late: &'a mut dyn FnMut() -> LateReply,
     /// When the processor is given to a server that has none.
     pub hand_off: HandOff,
 }
 
 /// Takes the reply of a call that was abandoned, on a thread that may block. Dropped if none will
 /// come; what it holds is free then.
-pub type Late = Box<dyn FnOnce(Image) + Send>;
+pub type LateReply = Box<dyn FnOnce(Image) + Send>;
 
 /// Why a call has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub(crate) trait Wait {
     /// When it ends, if it does.
     fn until(&self) -> Until<'_>;
     /// What takes the reply after that.
-    fn late(&mut self) -> Option<Late>;
+    fn late(&mut self) -> Option<LateReply>;
     /// When the processor is given to a server that has none.
     fn hand_off(&self) -> HandOff;
 }
@@ -111,7 +111,7 @@ impl Wait for Forever {
         Until::FOR_EVER
     }
     #[inline(always)]
-    fn late(&mut self) -> Option<Late> {
+    fn late(&mut self) -> Option<LateReply> {
         None
     }
     #[inline(always)]
@@ -124,7 +124,7 @@ impl Wait for Patience<'_> {
     fn until(&self) -> Until<'_> {
         self.until
     }
-    fn late(&mut self) -> Option<Late> {
+    fn late(&mut self) -> Option<LateReply> {
         Some((self.late)())
     }
     fn hand_off(&self) -> HandOff {

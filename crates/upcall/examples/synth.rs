@@ -22,7 +22,7 @@ use std::cell::Cell;
 use std::error::Error;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use upcall::message::{Group, Handlers, JoinError, Joining, Kind, Rank};
+use upcall::message::{Group, GroupBuilder, Handlers, JoinError, Kind, Rank};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -121,7 +121,7 @@ struct Member {
 }
 
 impl Member {
-    fn join(joining: Joining, plan: &Plan) -> Outcome<Self> {
+    fn join(joining: GroupBuilder, plan: &Plan) -> Outcome<Self> {
         let mut handlers = Handlers::new();
         let (request, done, over) =
             (handlers.kind("request"), handlers.kind::<()>("done"), handlers.kind("over"));
@@ -192,7 +192,7 @@ impl Member {
 }
 
 /// Takes part as a member.
-pub fn run(joining: Joining, plan: &Plan) -> Outcome<Ran> {
+pub fn run(joining: GroupBuilder, plan: &Plan) -> Outcome<Ran> {
     let member = Member::join(joining, plan)?;
     let group = &member.group;
     group.barrier()?;
@@ -248,7 +248,7 @@ fn plans(words: impl Iterator<Item = String>) -> Outcome<(Vec<Plan>, usize)> {
 }
 
 /// Runs all plans, and the first member tells what came of each.
-fn member(joining: &Joining, is_first: bool, plans: &[Plan]) -> Outcome<()> {
+fn member(joining: &GroupBuilder, is_first: bool, plans: &[Plan]) -> Outcome<()> {
     for plan in plans {
         let Ran { requests, buffered, time } = run(joining.clone(), plan)?;
         if is_first {
@@ -265,13 +265,13 @@ fn member(joining: &Joining, is_first: bool, plans: &[Plan]) -> Outcome<()> {
 
 fn main() -> Outcome<()> {
     let (plans, members) = plans(std::env::args().skip(1))?;
-    match Joining::from_environment() {
+    match GroupBuilder::from_environment() {
         Ok(joining) => {
             member(&joining, std::env::var("UPCALL_RANK").is_ok_and(|rank| rank == "0"), &plans)
         }
         Err(JoinError::NoJob { found: None, .. }) => {
             let name = format!("synth-{}", std::process::id());
-            let joining = |rank| Joining::new(&name, members).rank(rank);
+            let joining = |rank| GroupBuilder::new(&name, members).rank(rank);
             let plans = &plans;
             std::thread::scope(|scope| {
                 let start = |rank| scope.spawn(move || member(&joining(rank), rank == 0, plans));
@@ -294,7 +294,7 @@ mod tests {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name =
             format!("synth-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let one = |rank: usize| run(Joining::new(&name, members).rank(rank), plan).unwrap();
+        let one = |rank: usize| run(GroupBuilder::new(&name, members).rank(rank), plan).unwrap();
         let all: Vec<Ran> = std::thread::scope(|scope| {
             let start = |rank| {
                 let one = &one;

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use upcall::message::{Group, Handlers, JoinError, Joining, Kind, Rank};
+use upcall::message::{Group, GroupBuilder, Handlers, JoinError, Kind, Rank};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -127,7 +127,7 @@ fn add(levels: &RefCell<[Level; 2]>, position: Position, ways: u64) {
 }
 
 impl Member {
-    fn join(joining: Joining) -> Outcome<Self> {
+    fn join(joining: GroupBuilder) -> Outcome<Self> {
         let (levels, taken) = (Rc::<RefCell<[Level; 2]>>::default(), Rc::new(Cell::new(0)));
         let mut handlers = Handlers::new();
         let reached = handlers.kind("reached");
@@ -185,7 +185,7 @@ impl Member {
 }
 
 /// Takes part as a member: searches so many times.
-pub fn search(joining: Joining, board: &Board, times: usize) -> Outcome<Searched> {
+pub fn search(joining: GroupBuilder, board: &Board, times: usize) -> Outcome<Searched> {
     let member = Member::join(joining)?;
     member.group.barrier()?;
     let begun = Instant::now();
@@ -225,7 +225,7 @@ pub fn search_alone(board: &Board) -> Found {
 }
 
 /// Searches, and the first member tells what was found.
-fn member(joining: Joining, is_first: bool, side: u32, times: usize) -> Outcome<()> {
+fn member(joining: GroupBuilder, is_first: bool, side: u32, times: usize) -> Outcome<()> {
     let board = Board::new(side)?;
     let Searched { found, messages, buffered, time } = search(joining, &board, times)?;
     if !is_first {
@@ -252,13 +252,13 @@ fn main() -> Outcome<()> {
         std::env::args().skip(1).map(|word| word.parse()).collect::<Result<_, _>>()?;
     let number = |at: usize, usual| words.get(at).copied().unwrap_or(usual);
     let (side, times, members) = (number(0, 5) as u32, number(1, 1), number(2, 4));
-    match Joining::from_environment() {
+    match GroupBuilder::from_environment() {
         Ok(joining) => {
             member(joining, std::env::var("UPCALL_RANK").is_ok_and(|rank| rank == "0"), side, times)
         }
         Err(JoinError::NoJob { found: None, .. }) => {
             let name = format!("tpuz-{}", std::process::id());
-            let joining = |rank| Joining::new(&name, members).rank(rank);
+            let joining = |rank| GroupBuilder::new(&name, members).rank(rank);
             std::thread::scope(|scope| {
                 let start =
                     |rank| scope.spawn(move || member(joining(rank), rank == 0, side, times));
@@ -306,7 +306,8 @@ mod tests {
         for members in [1, 2, 3] {
             let name = format!("tpuz-test-{}-{members}", std::process::id());
             let one = |rank: usize| {
-                search(Joining::new(&name, members).rank(rank), &Board::new(5).unwrap(), 2).unwrap()
+                search(GroupBuilder::new(&name, members).rank(rank), &Board::new(5).unwrap(), 2)
+                    .unwrap()
             };
             let all: Vec<Searched> = std::thread::scope(|scope| {
                 let start = |rank| {

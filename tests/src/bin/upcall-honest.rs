@@ -8,7 +8,9 @@ use std::hint::black_box;
 use std::io::BufRead;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use upcall::message::{Event, Group, Handlers, Joining, Kind, Pacing, Rank, RunError, SendError};
+use upcall::message::{
+    Event, Group, GroupBuilder, Handlers, Kind, Pacing, Rank, RunError, SendError,
+};
 use upcall_tests::outcome::say;
 
 type Outcome = Result<Vec<String>, Box<dyn std::error::Error>>;
@@ -79,7 +81,7 @@ impl Honest {
             return Err("GROUP SIZE RANK [OPTIONS]".into());
         };
         let size: usize = size.parse()?;
-        let mut joining = Joining::new(name, size).within(PATIENCE);
+        let mut joining = GroupBuilder::new(name, size).within(PATIENCE);
         if rank != "-" {
             joining = joining.rank(rank.parse()?);
         }

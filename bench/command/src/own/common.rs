@@ -1,7 +1,7 @@
 //! What the cases have in common.
 
 use std::time::Duration;
-use upcall::message::{Group, Joining, Pacing};
+use upcall::message::{Group, GroupBuilder, Pacing};
 use upcall_bench::child::Outcome;
 use upcall_bench::lab::Gate;
 use upcall_bench::messages::own::child::Task;
@@ -16,9 +16,9 @@ pub(super) const MANY: usize = 1 << 16;
 pub(super) const FORMING: Duration = Duration::from_secs(300);
 
 /// How to become a member of the group of these two processes that has this name.
-pub(super) fn joining(task: &Task, name: &str, size: usize, rank: usize) -> Joining {
+pub(super) fn joining(task: &Task, name: &str, size: usize, rank: usize) -> GroupBuilder {
     let name = format!("bench-own-{name}-{}", task.group);
-    Joining::new(&name, size).rank(rank).pacing(Pacing::Poll).within(FORMING)
+    GroupBuilder::new(&name, size).rank(rank).pacing(Pacing::Poll).within(FORMING)
 }
 
 /// Runs this on a virtual processor, on that processor.

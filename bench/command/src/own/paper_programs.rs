@@ -10,7 +10,7 @@ pub mod synth;
 pub mod tpuz;
 
 use std::hint::black_box;
-use upcall::message::Joining;
+use upcall::message::GroupBuilder;
 use upcall_bench::child::Outcome;
 
 /// What takes about as long as a search of Tpuz by two members: steps of the one that sends
@@ -28,7 +28,7 @@ pub fn workload(program: &str, searches: u64) -> Outcome<()> {
     let (messages, buffered) = match program {
         "tpuz" => {
             let searched = tpuz::search(
-                Joining::from_environment()?,
+                GroupBuilder::from_environment()?,
                 &tpuz::Board::new(side)?,
                 searches as usize,
             )?;
@@ -47,7 +47,7 @@ pub fn workload(program: &str, searches: u64) -> Outcome<()> {
             let groups = REQUESTS * searches / quick / n;
             let plan =
                 synth::Plan { n, groups, interval: 1000, handler: 500, ..synth::Plan::default() };
-            let ran = synth::run(Joining::from_environment()?, &plan)?;
+            let ran = synth::run(GroupBuilder::from_environment()?, &plan)?;
             (ran.requests, ran.buffered)
         }
     };

@@ -7,7 +7,9 @@ use std::io::Read;
 use std::process::Child;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use upcall::message::{Event, Group, Handlers, JoinError, Joining, Kind, Payload, Reader, Writer};
+use upcall::message::{
+    Event, Group, GroupBuilder, Handlers, JoinError, Kind, Payload, Reader, Writer,
+};
 
 /// What each sends to each in a round is numbered, and comes in this order.
 const KINDS: u64 = 7;
@@ -99,7 +101,7 @@ fn handlers(next: &Next) -> (Handlers, Kinds, Rc<Cell<bool>>) {
 fn join(name: &str, size: usize, rank: usize) -> (Group, Kinds, Next, Rc<Cell<bool>>) {
     let next: Next = Rc::new(RefCell::new(vec![0; size]));
     let (handlers, kinds, asked) = handlers(&next);
-    let joining = Joining::new(name, size).rank(rank).within(Duration::from_secs(40));
+    let joining = GroupBuilder::new(name, size).rank(rank).within(Duration::from_secs(40));
     (joining.join(handlers).unwrap(), kinds, next, asked)
 }
 
@@ -180,7 +182,7 @@ fn refusal(name: &str, other: &mut Child) -> String {
         let mut handlers = Handlers::new();
         handlers.kind::<()>("null");
         handlers.kind::<u64>("number");
-        match Joining::new(name, 2).rank(0).within(Duration::from_millis(300)).join(handlers) {
+        match GroupBuilder::new(name, 2).rank(0).within(Duration::from_millis(300)).join(handlers) {
             Err(JoinError::Refused { reason, .. }) => return reason,
             other => assert!(matches!(other, Err(JoinError::Incomplete { .. })), "{other:?}"),
         }
@@ -222,7 +224,7 @@ pub fn lie(name: &str) {
     let mut handlers = Handlers::new();
     let number = handlers.kind::<Liar>("number");
     let group =
-        Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
+        GroupBuilder::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
     group.send(1, number, &Liar).unwrap();
     while group.event().is_none() {
         group.wait(Some(Duration::from_secs(20)));
@@ -236,7 +238,7 @@ pub fn send_large(name: &str, looks: impl FnOnce()) {
     let (bytes, number) = (handlers.kind::<[u8]>("bytes"), handlers.kind::<u64>("number"));
     handlers.kind::<str>("text");
     let group =
-        Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
+        GroupBuilder::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
     group.barrier().unwrap();
     let mut large = vec![0; 64 << 20];
     (large[0], large[(64 << 20) - 1]) = (3, 5);
@@ -253,7 +255,7 @@ pub fn interrupt(name: &str, count: u64) {
     handlers.kind::<str>("text");
     handlers.kind::<[u64; 9]>("long");
     let group =
-        Joining::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
+        GroupBuilder::new(name, 2).rank(0).within(Duration::from_secs(40)).join(handlers).unwrap();
     group.barrier().unwrap();
     let mut answered = 0;
     let mut hear = |until: u64| {

@@ -10,7 +10,7 @@ use crate::pacing::{GiveWay, HandOver, Pacing, Stay};
 use crate::sleep;
 use crate::stall::{Finding, StallCheck};
 use crate::until::{Abandon, Until};
-use crate::wait::{Closed, Late, NoReply, Wait, run_late};
+use crate::wait::{Closed, LateReply, NoReply, Wait, run_late};
 use std::time::{Duration, Instant};
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
@@ -43,7 +43,7 @@ pub(crate) struct KernelCalling {
     /// Calls that the server's [`Attention`](crate::steer::Attention) has not been told of.
     uncounted: u32,
     /// Its call was abandoned, and this takes the reply.
-    late: Option<Late>,
+    late: Option<LateReply>,
     /// The server shared our processor when we last had to look.
     shared: bool,
     give_way: GiveWay,
@@ -78,7 +78,7 @@ impl KernelCalling {
     }
 
     /// Takes the reply of an abandoned call, and what is to take it.
-    fn take_late(&mut self, server: &CalledServer) -> Option<(Late, Option<Image>)> {
+    fn take_late(&mut self, server: &CalledServer) -> Option<(LateReply, Option<Image>)> {
         let late = self.late.take()?;
         let mut reply = Image::new(0, 0, NO_ASTACK);
         let good = self.take_reply(server, &mut reply).is_ok();
@@ -139,7 +139,7 @@ impl KernelLane {
 
     /// Waits for the reply of an abandoned call in the caller's place. Returns it, with what is to
     /// take it; only that, if no reply comes.
-    pub(crate) fn await_late(&self, server: &CalledServer) -> Option<(Late, Option<Image>)> {
+    pub(crate) fn await_late(&self, server: &CalledServer) -> Option<(LateReply, Option<Image>)> {
         let mut lane = self.calling.lock();
         lane.late.as_ref()?;
         // If the channel is closed no reply will come.

@@ -19,7 +19,7 @@
 //! goes on, and its reply will come into the lane and the memory that the call was made with. So
 //! neither is used for anything else before. A kernel thread leaves its lane to a thread made for
 //! this, which waits in its place. A user-level thread leaves its call number to the idle loop,
-//! which takes replies anyway. Either hands the late reply to [`Late`](crate::wait::Late), which
+//! which takes replies anyway. Either hands the late reply to [`LateReply`](crate::wait::LateReply), which
 //! knows what the call was made with.
 //!
 //! Source: URPC, section 2 (U6 and U7 here).

@@ -4,7 +4,7 @@
 //! no free number waits in a queue. A number of an abandoned call stays taken until its reply is
 //! there.
 
-use crate::wait::{Closed, Late, NoReply, Sleeper};
+use crate::wait::{Closed, LateReply, NoReply, Sleeper};
 use std::collections::VecDeque;
 use upcall_shm::channel::DEPTH;
 use upcall_shm::slot::{Image, Kept};
@@ -29,7 +29,7 @@ enum Call {
     Done,
     Failed(Closed),
     /// Its thread has gone; this takes the reply.
-    Late(Late),
+    Late(LateReply),
 }
 
 /// What a reply has brought about.
@@ -38,7 +38,7 @@ pub(super) enum Arrival {
     Woke,
     /// Its call was abandoned, and this takes the reply.
     Late {
-        taker: Late,
+        taker: LateReply,
         /// A thread that has waited for a number is ready.
         woke: bool,
     },
@@ -102,7 +102,7 @@ impl CallTable {
         &mut self,
         number: u16,
         message: &mut Image,
-        late: impl FnOnce() -> Option<Late>,
+        late: impl FnOnce() -> Option<LateReply>,
     ) -> Result<(), NoReply> {
         let call = &mut self.calls[usize::from(number)];
         if let Call::Done = call {
@@ -206,7 +206,7 @@ impl CallTable {
     }
 
     /// No late reply comes any more. Returns what would have taken them, to be dropped.
-    pub(super) fn forget_late(&mut self) -> Vec<Late> {
+    pub(super) fn forget_late(&mut self) -> Vec<LateReply> {
         let late = self.calls.iter_mut().filter(|call| matches!(call, Call::Late(_)));
         let forget = |call: &mut Call| match std::mem::replace(call, Call::Free) {
             Call::Late(taker) => Some(taker),

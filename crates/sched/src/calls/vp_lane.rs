@@ -7,7 +7,7 @@ use crate::calls::server::CalledServer;
 use crate::calls::table::{Arrival, CallTable};
 use crate::domain::Domain;
 use crate::handoff::{HandOff, Whereabouts};
-use crate::wait::{Closed, Late, NoReply, Wait, block_unless, run_late};
+use crate::wait::{Closed, LateReply, NoReply, Wait, block_unless, run_late};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -239,7 +239,7 @@ impl VpLane {
     /// just being written takes its line from the server, which then has to have it back
     /// to finish, and makes the threads that have their replies wait for both. It is found when
     /// they have run.
-    fn gather(&self) -> (bool, Vec<(Late, Image)>) {
+    fn gather(&self) -> (bool, Vec<(LateReply, Image)>) {
         let (mut woke, mut violated, mut late) = (false, false, Vec::new());
         // Read before: of a channel that is closed all replies are taken.
         let mut closed = self.server.closed();

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
-use upcall::message::{Event, Group, Handlers, Joining, Kind, RunError, SendError};
+use upcall::message::{Event, Group, GroupBuilder, Handlers, Kind, RunError, SendError};
 use upcall_tests::dice::Dice;
 use upcall_tests::now;
 use upcall_tests::party::Said;
@@ -134,7 +134,7 @@ impl<'a> Member<'a> {
                 }
             });
             book.waits(lane, "join", 0);
-            let joined = Joining::new(&format!("talk.{epoch}"), MEMBERS)
+            let joined = GroupBuilder::new(&format!("talk.{epoch}"), MEMBERS)
                 .rank(rank)
                 .within(FORMING)
                 .join(handlers);

@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How to become a member of a group.
 #[derive(Clone, Debug)]
-pub struct Joining {
+pub struct GroupBuilder {
     name: String,
     size: usize,
     rank: Option<Rank>,
@@ -46,8 +46,8 @@ pub struct Joining {
     headroom: fn() -> Option<Headroom>,
 }
 
-impl Joining {
-    /// The variable of the environment in which [`Joining::from_environment`] finds the
+impl GroupBuilder {
+    /// The variable of the environment in which [`GroupBuilder::from_environment`] finds the
     /// [limit](Self::limit) of a job, in bytes. It need not be there.
     pub const LIMIT: &'static str = "UPCALL_LIMIT";
 
@@ -77,7 +77,7 @@ impl Joining {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
-    /// The environment in which [`Joining::from_environment`] finds a group, for the process that
+    /// The environment in which [`GroupBuilder::from_environment`] finds a group, for the process that
     /// starts its members.
     pub fn environment(group: &str, size: usize, rank: Rank) -> [(&'static str, String); 3] {
         [(GROUP, group.into()), (SIZE, size.to_string()), (RANK, rank.to_string())]
@@ -389,7 +389,7 @@ mod tests {
                     RANK => rank.map(Into::into),
                     _ => limit.map(Into::into),
                 };
-                Joining::from_variables(find).map_err(|error| error.to_string())
+                GroupBuilder::from_variables(find).map_err(|error| error.to_string())
             };
         let of = |group, size, rank| of_limit(group, size, rank, None);
         let limited = |limit| of_limit(Some("g"), Some("4"), Some("3"), Some(limit));

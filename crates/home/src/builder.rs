@@ -1,4 +1,4 @@
-//! How an object is made at its home: [`Creating`].
+//! How an object is made at its home: [`HomeBuilder`].
 
 use crate::body::Body;
 use crate::error::CreateError;
@@ -17,7 +17,7 @@ use upcall_shm::span::Room;
 
 /// How to make an object.
 #[must_use]
-pub struct Creating {
+pub struct HomeBuilder {
     name: String,
     length: u64,
     sealed: bool,
@@ -27,16 +27,16 @@ pub struct Creating {
     group: Option<Group>,
 }
 
-impl fmt::Debug for Creating {
+impl fmt::Debug for HomeBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Creating")
+        f.debug_struct("HomeBuilder")
             .field("name", &self.name)
             .field("length", &self.length)
             .finish_non_exhaustive()
     }
 }
 
-impl Creating {
+impl HomeBuilder {
     /// One of this name, with `length` bytes of data, all zero at first, of which only those take
     /// memory that are touched.
     pub fn new(name: &str, length: u64) -> Self {
