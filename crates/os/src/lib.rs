@@ -29,6 +29,8 @@ pub mod atomic;
 pub mod cgroup;
 pub mod clock;
 mod closer;
+#[cfg(not(loom))]
+pub mod cost;
 pub mod crossings;
 pub mod doorbell;
 pub mod fault;

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicU32, Ordering};
-use upcall_os::clock;
+use upcall_os::{clock, cost};
 
 /// What to do while nothing is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -87,15 +87,26 @@ impl SpinBudget {
 /// Who polls cannot know whether the one it waits for shares its processor: then polling alone
 /// would last for a time slice. An offer that nobody takes costs a system call, so after each such
 /// one the next is put off for longer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct GiveWay {
     left: u32,
     interval: u32,
+    /// An offer that took longer was taken: there were two switches of the processor.
+    taken: Duration,
 }
 
-/// An offer that took this long was taken: two switches of the processor cost more, an empty system
-/// call less.
-const TAKEN: Duration = Duration::from_nanos(900);
+impl Default for GiveWay {
+    fn default() -> Self {
+        let taken = LEAST_TAKEN.max(cost::system_call() * SYSTEM_CALLS);
+        Self { left: 0, interval: 0, taken }
+    }
+}
+
+/// Minimum time of an offer that was taken: less than two switches of the processor.
+const LEAST_TAKEN: Duration = Duration::from_nanos(900);
+/// An offer that no thread takes costs less than this number of system calls. On most machines that
+/// is less than [`LEAST_TAKEN`]; where a supervisor catches each system call, it is more.
+const SYSTEM_CALLS: u32 = 3;
 /// About a quarter of a millisecond of polling.
 const LONGEST_INTERVAL: u32 = 16_383;
 
@@ -120,7 +131,7 @@ impl GiveWay {
 
     /// Adapts the interval to a yield that took this long.
     pub fn learn(&mut self, took: Duration) {
-        let taken = took > TAKEN;
+        let taken = took > self.taken;
         self.interval = if taken { 0 } else { (self.interval * 2 + 1).min(LONGEST_INTERVAL) };
         self.left = self.interval;
     }
@@ -347,7 +358,7 @@ fn offer_until(is_there: impl Fn() -> bool, too_long: impl Fn() -> bool) -> bool
 impl GiveWay {
     pub(crate) fn cut(&self) -> (Self, u8) {
         let left = self.left.min(1);
-        (Self { left, interval: 1 }, left as u8)
+        (Self { left, interval: 1, taken: self.taken }, left as u8)
     }
 }
 
@@ -398,6 +409,18 @@ mod tests {
         spin_budget.fruitless();
         spin_budget.renew();
         assert_eq!(spin_budget.budget(Pacing::Adaptive), LONGEST);
+    }
+
+    #[test]
+    fn a_yield_that_no_thread_takes_is_told_from_one_that_is_taken() {
+        for (call, taken, untaken) in [(0, 1000, 800), (2000, 7000, 5000)] {
+            let taken_from = LEAST_TAKEN.max(Duration::from_nanos(call) * SYSTEM_CALLS);
+            let mut give_way = GiveWay { taken: taken_from, ..GiveWay::default() };
+            give_way.learn(Duration::from_nanos(untaken));
+            assert_eq!(give_way.interval, 1);
+            give_way.learn(Duration::from_nanos(taken));
+            assert_eq!(give_way.interval, 0);
+        }
     }
 
     #[test]

@@ -36,7 +36,13 @@ fn every_call_is_counted_once() {
         client.ask("fail oops").expect_error("Panicked", &["oops"]);
         client.ask("limited 2000 1").expect_error("TooLong", &[]);
         other.ask("nulls 7").expect_ok("calls");
-        let reading = of(&tallies, client.pid()).expect("the client's binding");
+        // A call is counted while its reply is on its way: the last one, when it is there.
+        let found = || of(&tallies, client.pid()).expect("the client's binding");
+        eventually("the last call is counted", || match found().outcomes {
+            [_, _, 1, _] => Ok(()),
+            outcomes => Err(format!("{outcomes:?}")),
+        });
+        let reading = found();
         // What was too long was not sent; objects that are dropped and results that are fetched are
         // the runtime's own calls. `bind` and `open` ask for the state of things as well.
         let calls = reading.calls();
