@@ -2,12 +2,14 @@
 //! because what they depend on is heavy and nobody else needs it. Each is built by itself, so that
 //! nobody needs Go who asks for a library in Rust.
 
+use crate::interrupted;
 use std::env;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 /// Sources of the peers, as they were when this crate was compiled.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
@@ -276,13 +278,28 @@ pub(crate) fn build(mut compiler: Command, program: &Path) -> Result<PathBuf, Pe
     let words = [compiler.get_program()].into_iter().chain(compiler.get_args());
     let command = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let failed = |how| PeersError::Build { command: command.clone(), how };
-    match compiler.stdin(Stdio::null()).stdout(Stdio::null()).status() {
+    match status(compiler.stdin(Stdio::null()).stdout(Stdio::null())) {
         Ok(status) if status.success() => Ok(program.to_owned()),
         Ok(status) => Err(failed(status.to_string())),
         Err(error) if error.kind() == io::ErrorKind::NotFound && program.is_file() => {
             Ok(program.to_owned())
         }
         Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// Runs a command to its end, or until this program is asked to stop.
+fn status(command: &mut Command) -> io::Result<ExitStatus> {
+    let mut child = command.spawn()?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if interrupted::is_asked() {
+            child.kill()?;
+            return child.wait();
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -10,7 +10,7 @@
 //!
 //! | command | answer |
 //! |---|---|
-//! | `latency CASE COUNT MILLIS` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"mean_ns":…,"count":…}` |
+//! | `latency CASE COUNT MILLIS` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"p9999_ns":…,"mean_ns":…,"count":…}`; `p9999_ns` from 20 000 calls on |
 //! | `throughput null CALLERS MILLIS` | `{"calls":…,"elapsed_ns":…}`, or `{"unsupported":true}` |
 //! | `bind ROUNDS` | `{"first":{…},"further":{…}}`, each as for `latency`, or `{"unsupported":true}` |
 //! | `mix FIRST MILLIS DIR …` | as for `throughput` |

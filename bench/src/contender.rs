@@ -105,7 +105,11 @@ pub const PEERS: [Contender; 9] = [
         trust: Trust::Believed,
         ..contender("iceoryx2", Program::Peers, &[Mode::Polling, Mode::Parked])
     },
-    Contender { trust: Trust::Believed, ..contender("shmipc", Program::Peers, &[Mode::Parked]) },
+    Contender {
+        trust: Trust::Believed,
+        outstanding: 1,
+        ..contender("shmipc", Program::Peers, &[Mode::Parked])
+    },
     contender("ipc-channel", Program::Peers, &[Mode::Parked]),
     contender("capnproto", Program::Peers, &[Mode::Parked]),
     contender("grpc", Program::Peers, &[Mode::Parked]),

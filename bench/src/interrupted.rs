@@ -1,8 +1,15 @@
 //! Being asked to stop.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+
+static FLAG: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// Whether this program was asked to stop while it watched for that.
+pub(crate) fn is_asked() -> bool {
+    FLAG.load(Ordering::Relaxed)
+}
 
 /// SIGINT and SIGTERM as a flag, while it lives.
 pub struct Interrupted {
@@ -17,7 +24,8 @@ impl Interrupted {
     /// # Errors
     /// When the kernel permits no handler.
     pub fn watch() -> io::Result<Interrupted> {
-        let flag = Arc::new(AtomicBool::new(false));
+        let flag = FLAG.clone();
+        flag.store(false, Ordering::Relaxed);
         let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
         let handlers =
             signals.into_iter().map(|signal| signal_hook::flag::register(signal, flag.clone()));

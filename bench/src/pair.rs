@@ -1,6 +1,7 @@
 //! A server and a client as child processes.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -92,7 +93,8 @@ impl<'a> Pair<'a> {
         interrupted: &'a AtomicBool,
     ) -> Result<Pair<'a>, ChildError> {
         let no_dir = |error| ChildError::Start { exe: spec.dir.clone(), error };
-        fs::create_dir(&spec.dir).map_err(no_dir)?;
+        // As Upcall's folder of names has to be.
+        fs::DirBuilder::new().mode(0o700).create(&spec.dir).map_err(no_dir)?;
         let started = || {
             let start = |role: &str, cpus: &[usize]| {
                 let mut command = command(spec, role, cpus);
@@ -227,7 +229,7 @@ impl<'a> Pair<'a> {
         let (before, begun) = (spent()?, Instant::now());
         process::pause(time, self.interrupted)?;
         let (after, seconds) = (spent()?, begun.elapsed().as_secs_f64());
-        Ok([0, 1].map(|at| (after[at] - before[at]) as f64 / seconds))
+        Ok([0, 1].map(|at| after[at].saturating_sub(before[at]) as f64 / seconds))
     }
 
     /// Kills all of them at once, and finds what is left of them.

@@ -74,7 +74,8 @@ impl Held {
         let mut files = in_folder(dir);
         // The harness's own.
         files.retain(|path| path.extension().is_none_or(|ending| ending != "stderr"));
-        let shared = self.shared.iter().filter_map(|path| fs::metadata(path).ok());
+        let elsewhere = self.shared.iter().filter(|path| !path.starts_with(dir));
+        let shared = elsewhere.filter_map(|path| fs::metadata(path).ok());
         let blocks: Vec<u64> = shared.map(|data| data.blocks()).collect();
         let there: BTreeSet<String> =
             abstract_sockets().into_iter().map(|(_, name)| name).collect();

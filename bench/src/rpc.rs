@@ -174,10 +174,10 @@ impl Suite for Rpc {
         });
         let groups: Vec<Group> =
             groups.filter(|group| run.only.case(&group.measure.name())).collect();
-        let all = run.only.cases.is_empty() && run.only.placements.is_empty();
-        let with_idle =
-            all && self.modes.is_empty() || run.only.cases.iter().any(|case| case == PROPERTIES);
-        Runner { contenders, programs, plan, hurried: 0 }.suite(&groups, with_idle, run)?;
+        let all = run.only.is_all() && self.modes.is_empty();
+        let with_idle = all || run.only.cases.iter().any(|case| case == PROPERTIES);
+        let modes = self.modes.clone();
+        Runner { contenders, programs, plan, modes, hurried: 0 }.suite(&groups, with_idle, run)?;
         let Report { records, idle, failures, .. } = &run.report;
         if records.is_empty() && idle.is_empty() && failures.is_empty() {
             return Err(RunError::Nothing);
@@ -202,6 +202,8 @@ struct Runner {
     contenders: Vec<Contender>,
     programs: Programs<Program>,
     plan: Plan,
+    /// Only these modes. An empty list stands for all.
+    modes: Vec<Mode>,
     /// Groups that had time for one round only.
     hurried: usize,
 }
@@ -360,7 +362,9 @@ impl Runner {
         for contender in self.contenders.iter().filter(|c| !c.name.starts_with("limit")) {
             let Contender { name: system, trust, .. } = *contender;
             let (mut left, mut percents) = (None, Vec::new());
-            for mode in [Mode::Polling, Mode::Parked].into_iter().filter(|&m| contender.runs(m)) {
+            let wanted = |mode: &Mode| self.modes.is_empty() || self.modes.contains(mode);
+            let modes = [Mode::Polling, Mode::Parked].into_iter().filter(wanted);
+            for mode in modes.filter(|&mode| contender.runs(mode)) {
                 run.progress.say("idle", contender.name);
                 let found = self.rest(contender, mode, run);
                 if let Some((idle, client_ns_per_s, remains)) = run.unless_failed("idle", found)? {

@@ -22,7 +22,7 @@ impl System for Shmipc {
 
     fn serve(place: &Place, ready: Ready) -> Outcome<()> {
         callers::runtime()?.block_on(async {
-            let listener = Listener::new(DefaultUnixListen, address(place)?, config(place));
+            let listener = Listener::new(DefaultUnixListen, address(place)?, Config::default());
             let mut listener = listener.await?;
             ready.announce();
             loop {
@@ -45,7 +45,7 @@ impl System for Shmipc {
 
     fn connect(place: &Place) -> Outcome<Bytes<Calls>> {
         let runtime = callers::runtime()?;
-        let config = SessionManagerConfig::new().with_config(config(place)).with_session_num(1);
+        let config = SessionManagerConfig::new().with_config(Config::default()).with_session_num(1);
         let sessions = SessionManager::new(config, DefaultUnixConnect, address(place)?);
         let sessions = runtime.block_on(sessions)?;
         let stream = sessions.get_stream()?;
@@ -55,16 +55,6 @@ impl System for Shmipc {
 
 fn address(place: &Place) -> Outcome<SocketAddr> {
     Ok(SocketAddr::from_pathname(place.dir.join("calls.sock"))?)
-}
-
-/// The defaults, with files in shared memory that are named after the pair.
-fn config(place: &Place) -> Config {
-    let prefix = format!("/dev/shm/{}", place.shared_memory_prefix());
-    Config {
-        queue_path: format!("{prefix}queue"),
-        share_memory_path_prefix: format!("{prefix}memory"),
-        ..Config::default()
-    }
 }
 
 async fn send(stream: &mut Stream, head: &[u8], body: &[u8]) -> Outcome<()> {

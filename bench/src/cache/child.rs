@@ -10,7 +10,7 @@
 //!
 //! | command | answer |
 //! |---|---|
-//! | `time CASE WAY MILLIS` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"mean_ns":…,"count":…}` of an operation |
+//! | `time CASE WAY MILLIS` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"p9999_ns":…,"mean_ns":…,"count":…}` of an operation |
 //!
 //! Any command may be answered `{"error":"…"}`. A child dies with the harness, whatever happens to
 //! the harness; so does what it becomes by `exec`. The harness confines children to processors.

@@ -262,10 +262,9 @@ struct Runner {
 impl Runner {
     fn turn(&self, seat: &Seat, run: &mut Run<'_>) -> Result<Turned, ChildError> {
         Ok(match *seat {
-            Seat::Minimum => Turned::Minimum(
-                minimal(run.cpus.first)
-                    .map_err(|error| ChildError::Start { exe: run.exe.to_owned(), error })?,
-            ),
+            Seat::Minimum => Turned::Minimum(minimal(run.cpus.first).map_err(|error| {
+                ChildError::Child { who: "minimum".into(), what: error.to_string() }
+            })?),
             Seat::Tests(ref caller) => Turned::Tests(self.tests(caller, run)?),
             Seat::Point { ref caller, config, measure } => Turned::Point(match measure {
                 Measure::Processors(processors) => self.crowd(caller, config, processors, run)?,

@@ -12,7 +12,7 @@
 //!
 //! | command | answer |
 //! |---|---|
-//! | `CASE MILLIS`, but for `rate-8` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"mean_ns":…,"count":…}` |
+//! | `CASE MILLIS`, but for `rate-8` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"p9999_ns":…,"mean_ns":…,"count":…}` |
 //! | `rate-8 MILLIS` | `{"calls":…,"elapsed_ns":…}` |
 //! | `processes` | `{"sender":…,"receiver":…}`: their process ids |
 //! | `quit` | none; both end |

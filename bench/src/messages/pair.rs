@@ -153,7 +153,7 @@ impl<'a> Pair<'a> {
         std::thread::sleep(time / 4); // time to go to rest
         let (before, begun) = (process::cpu_ns(receiver).map_err(fault)?, Instant::now());
         process::pause(time, self.interrupted)?;
-        let spent = process::cpu_ns(receiver).map_err(fault)? - before;
+        let spent = process::cpu_ns(receiver).map_err(fault)?.saturating_sub(before);
         Ok((spent as f64 / begun.elapsed().as_secs_f64(), memory))
     }
 
