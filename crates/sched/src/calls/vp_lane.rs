@@ -69,7 +69,7 @@ impl fmt::Debug for VpLane {
 
 impl Drop for VpLane {
     fn drop(&mut self) {
-        // The server may keep its copy and ring it, which shall wake nobody any more.
+        // The server may keep its copy of the doorbell, and ring it. That must wake no thread.
         if let Ok(wake_set) = Domain::current().and_then(|domain| domain.wake_set(self.vp)) {
             wake_set.set.remove(&self.doorbell);
         }
@@ -176,8 +176,8 @@ impl VpLane {
         self.under_way.store(calling.table.under_way(), Ordering::Relaxed);
     }
 
-    /// Takes the replies that have come and makes their threads ready; whether there were any.
-    /// Called by the idle loop of its own virtual processor.
+    /// Takes the replies that are there and makes their threads ready. Returns `true` if there were
+    /// any. The idle loop of the lane's own virtual processor calls it.
     pub(crate) fn collect(&self) -> bool {
         if self.under_way.load(Ordering::Relaxed) == 0 && !self.server.is_closed() {
             return false;
@@ -212,13 +212,13 @@ impl VpLane {
     }
 
     /// The threads of its virtual processor never run again: their numbers are free when their
-    /// replies have come, and nobody waits for one.
+    /// replies are there, and no thread waits for a number.
     pub(crate) fn leave(&self) {
         let mut calling = self.calling.lock();
         let left = calling.table.leave();
         self.count(&calling);
         drop(calling);
-        // To drop one is to wake it, which nobody notices any more.
+        // To drop a sleeper is to wake its thread, which has no effect now.
         drop(left);
     }
 
@@ -226,14 +226,14 @@ impl VpLane {
         self.calling.lock().table.has_late()
     }
 
-    /// The channel is closed: nobody will take a late reply.
+    /// The channel is closed: no late reply comes.
     pub(crate) fn forget_late(&self) {
         let forgotten = self.calling.lock().table.forget_late();
         drop(forgotten);
     }
 
-    /// Takes replies that have come: whether a thread was made ready, and those of abandoned calls,
-    /// with what takes them.
+    /// Takes the replies that are there. Returns whether a thread was made ready, and the replies of
+    /// abandoned calls, with what takes them.
     ///
     /// All of them, but that the last one under way is not looked for: a look for a reply that is
     /// just being written takes its line from the server, which then has to have it back
