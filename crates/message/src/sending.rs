@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom::Headroom;
+use upcall_sched::costs::WaitCosts;
 use upcall_sched::pacing::GiveWay;
 use upcall_shm::direct::{Draft, Refused};
 use upcall_shm::mailbag::Mailbag;
@@ -277,7 +278,7 @@ impl Group {
         patience: Patience,
     ) -> Result<(), SendError> {
         let _busy = self.busy();
-        let give_way = GiveWay::default();
+        let give_way = GiveWay::new(WaitCosts::measured());
         sending::send(&mut SendRequest { group: self, to, kind, value, patience, give_way })
     }
 

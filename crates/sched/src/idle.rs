@@ -53,6 +53,7 @@ use self::own::{Hindrance, NO_MEMORY, say_where};
 pub use self::own::{Processor, index};
 use self::timer::OwnTimer;
 use self::view::{Rested, VIEW, View};
+use crate::costs::WaitCosts;
 use crate::pacing::Pacing;
 use crate::poller::{Poller, ROUNDS_ON_A_CPU};
 use crate::sleep;
@@ -88,7 +89,7 @@ impl Idle for Processors {
         let home = processor::Processors::allowed().ok();
         let cpus = home.as_ref().map_or(1, processor::Processors::count);
         VIEW.set(View {
-            poller: Poller::new(self.group.pacing, home),
+            poller: Poller::new(self.group.pacing, home, WaitCosts::measured()),
             timer: OwnTimer::new(),
             probes: Some(domain.station().probes(number)),
             ..View::default()

@@ -35,6 +35,8 @@ pub mod calls;
 #[cfg(not(loom))]
 pub mod ceilings;
 #[cfg(not(loom))]
+pub mod costs;
+#[cfg(not(loom))]
 pub mod domain;
 pub mod duty;
 pub mod gate;

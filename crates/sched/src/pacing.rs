@@ -6,9 +6,10 @@
 //! adaptation is ours: a fruitful spin doubles the budget, a fruitless one halves it, and now
 //! and then the full budget is tried again, so that a change of habits is noticed.
 
+use crate::costs::WaitCosts;
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicU32, Ordering};
-use upcall_os::{clock, cost};
+use upcall_os::clock;
 
 /// What to do while nothing is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -91,26 +92,19 @@ impl SpinBudget {
 pub struct GiveWay {
     left: u32,
     interval: u32,
-    /// An offer that took longer was taken: there were two switches of the processor.
+    /// [`WaitCosts::taken_yield`].
     taken: Duration,
 }
 
-impl Default for GiveWay {
-    fn default() -> Self {
-        let taken = LEAST_TAKEN.max(cost::system_call() * SYSTEM_CALLS);
-        Self { left: 0, interval: 0, taken }
-    }
-}
-
-/// Minimum time of an offer that was taken: less than two switches of the processor.
-const LEAST_TAKEN: Duration = Duration::from_nanos(900);
-/// An offer that no thread takes costs less than this number of system calls. On most machines that
-/// is less than [`LEAST_TAKEN`]; where a supervisor catches each system call, it is more.
-const SYSTEM_CALLS: u32 = 3;
 /// About a quarter of a millisecond of polling.
 const LONGEST_INTERVAL: u32 = 16_383;
 
 impl GiveWay {
+    /// For a machine with these costs.
+    pub fn new(costs: WaitCosts) -> Self {
+        Self { left: 0, interval: 0, taken: costs.taken_yield }
+    }
+
     /// One step of polling, with the yield if one is due.
     #[inline]
     pub fn step(&mut self) {
@@ -169,6 +163,7 @@ pub struct HandOver {
     /// The last offer took so long that a third must have taken it, or that the procedure is a
     /// long one.
     slice: bool,
+    costs: WaitCosts,
 }
 
 /// Fewer offers than a tick has room for if nobody but the server takes them.
@@ -180,9 +175,6 @@ const WATCHED: u32 = 1024;
 /// Once brings the reply nearly always; a second time, the reply of a server that was preempted by
 /// another wake.
 const HAND_OVERS: u32 = 2;
-/// An offer that was taken for longer was taken by others, or by a procedure beside which a sleep
-/// is cheap.
-const TAKEN_TOO_LONG: Duration = Duration::from_micros(20);
 const MOST_LEFT_OUT: u32 = 1023;
 /// The kernel's slices take milliseconds; interrupts and hosts take less, as a rule.
 const A_SLICE: Duration = Duration::from_micros(500);
@@ -214,6 +206,11 @@ impl Yielded {
 }
 
 impl HandOver {
+    /// For a machine with these costs.
+    pub fn new(costs: WaitCosts) -> Self {
+        Self { costs, ..Self::default() }
+    }
+
     /// Gives way until `is_there`, or until it is better to sleep. Returns whether it is there.
     #[inline]
     pub fn until(&mut self, is_there: impl Fn() -> bool) -> bool {
@@ -227,7 +224,7 @@ impl HandOver {
         if offer == Offer::LeftOut {
             return false;
         }
-        let (yielded, took) = yield_to_server(offer, is_there);
+        let (yielded, took) = yield_to_server(offer, self.costs, is_there);
         self.learn(yielded, took, clock::tick);
         yielded == Yielded::Arrived
     }
@@ -254,7 +251,7 @@ impl HandOver {
     /// number of the kernel's tick.
     pub fn learn(&mut self, yielded: Yielded, took: Duration, tick: impl FnOnce() -> u64) {
         self.offers += 1;
-        let well = yielded == Yielded::Arrived && took <= TAKEN_TOO_LONG;
+        let well = yielded == Yielded::Arrived && took <= self.costs.hand_over;
         if !well || self.watched > 0 || self.offers.is_multiple_of(OFFERS_A_LOOK) {
             self.watch(tick(), well);
         }
@@ -325,10 +322,14 @@ impl Stay {
 
 /// Yields the CPU to a server on it until `is_there`, as `offer` says. Returns also how long that
 /// took; zero if it is not measured.
-pub fn yield_to_server(offer: Offer, is_there: impl Fn() -> bool) -> (Yielded, Duration) {
+pub fn yield_to_server(
+    offer: Offer,
+    costs: WaitCosts,
+    is_there: impl Fn() -> bool,
+) -> (Yielded, Duration) {
     let begun = (offer == Offer::Timed).then(Instant::now);
     let took = || begun.map_or(Duration::ZERO, |begun| begun.elapsed());
-    let there = offer_until(is_there, || took() > TAKEN_TOO_LONG);
+    let there = offer_until(is_there, || took() > costs.hand_over);
     (Yielded::of(there), took())
 }
 
@@ -413,9 +414,9 @@ mod tests {
 
     #[test]
     fn a_yield_that_no_thread_takes_is_told_from_one_that_is_taken() {
-        for (call, taken, untaken) in [(0, 1000, 800), (2000, 7000, 5000)] {
-            let taken_from = LEAST_TAKEN.max(Duration::from_nanos(call) * SYSTEM_CALLS);
-            let mut give_way = GiveWay { taken: taken_from, ..GiveWay::default() };
+        let slow = WaitCosts { taken_yield: Duration::from_nanos(6000), ..WaitCosts::USUAL };
+        for (costs, taken, untaken) in [(WaitCosts::USUAL, 1000, 800), (slow, 7000, 5000)] {
+            let mut give_way = GiveWay::new(costs);
             give_way.learn(Duration::from_nanos(untaken));
             assert_eq!(give_way.interval, 1);
             give_way.learn(Duration::from_nanos(taken));

@@ -62,6 +62,7 @@ pub use self::terms::{
     ParkPlace, PollWish, Purpose, ServedRequest, StackSupply, StayWish, WakeReason, Wakeup,
 };
 use self::terms::{Polling, Room};
+use crate::costs::WaitCosts;
 use crate::pacing::{GiveWay, HandOver, LONGEST, Offer, Pacing, SpinBudget, Stay, Yielded};
 use std::time::{Duration, Instant};
 use upcall_os::processor::Processors as CpuSet;
@@ -96,9 +97,6 @@ const QUICK: Duration = LONGEST;
 /// about as much as this number of hand-offs.
 const QUICK_WAKES: u32 = 8;
 
-/// Time that a server takes to move to another CPU, as a rule. Its callers poll for that time.
-const MOVE: Duration = Duration::from_micros(150);
-
 /// How often in a row a virtual processor parks away from home without a donor: a single such time
 /// can follow a wake for a call that was already answered.
 const PARKS_WITHOUT_DONOR: u32 = 1;
@@ -120,6 +118,7 @@ pub struct Poller {
     /// Number of wakes in a row that were quick ones.
     quick_wakes: u32,
     spin_budget: SpinBudget,
+    costs: WaitCosts,
     give_way: GiveWay,
     hand_over: HandOver,
     stay: Stay,
@@ -130,7 +129,7 @@ pub struct Poller {
 
 impl Default for Poller {
     fn default() -> Self {
-        Self::new(Pacing::default(), None)
+        Self::new(Pacing::default(), None, WaitCosts::default())
     }
 }
 
@@ -142,7 +141,7 @@ impl Lender {
 
 impl Poller {
     /// For a virtual processor with this pacing that may run on the CPUs `home`.
-    pub fn new(pacing: Pacing, home: Option<CpuSet>) -> Self {
+    pub fn new(pacing: Pacing, home: Option<CpuSet>, costs: WaitCosts) -> Self {
         let several = home.as_ref().is_some_and(|home| home.count() > 1);
         Self {
             pacing,
@@ -156,12 +155,18 @@ impl Poller {
             asks_to_stay: false,
             quick_wakes: 0,
             spin_budget: SpinBudget::default(),
-            give_way: GiveWay::default(),
-            hand_over: HandOver::default(),
+            costs,
+            give_way: GiveWay::new(costs),
+            hand_over: HandOver::new(costs),
             stay: Stay::default(),
             near_parks: NearParks::default(),
             woken_by: None,
         }
+    }
+
+    /// The times that it reckons with.
+    pub fn costs(&self) -> WaitCosts {
+        self.costs
     }
 
     /// Its own CPUs.
@@ -435,11 +440,12 @@ impl Poller {
             // quick there.
             self.lending = Lending::None;
             self.spin_budget.renew();
-            since = now + MOVE;
+            since = now + self.costs.server_moves;
         }
         self.polling = Polling::Since(since);
         // A poller that has moved away from a caller would have to move back.
-        let patience = if matches!(self.cpu, Cpu::Refuge { .. }) { MOVE } else { Duration::ZERO };
+        let moved = matches!(self.cpu, Cpu::Refuge { .. });
+        let patience = if moved { self.costs.server_moves } else { Duration::ZERO };
         let polled = now.saturating_duration_since(since);
         polled < self.spin_budget.budget(self.pacing).max(patience)
             && deadline.is_none_or(|at| now < at)

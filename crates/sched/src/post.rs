@@ -4,6 +4,7 @@
 //! a set of doorbells, one for each sender. The protocol, with its argument why no wake is lost, is
 //! in [`sleep`]: the receiver's is the side that makes the fence.
 
+use crate::costs::WaitCosts;
 use crate::domain::{Domain, MOST_POSTS};
 use crate::pacing::{GiveWay, Pacing, SpinBudget};
 use crate::sleep::{self, Sleeps};
@@ -105,7 +106,7 @@ impl Post {
         let budget = self.spin_budget.budget(pacing);
         let start = Instant::now();
         let ends = limit.and_then(|limit| start.checked_add(limit));
-        let (mut give_way, mut spun) = (GiveWay::default(), false);
+        let (mut give_way, mut spun) = (GiveWay::new(WaitCosts::measured()), false);
         loop {
             for _ in 0..ROUNDS {
                 if there() {

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Instant;
 use upcall_os::processor::Processors as CpuSet;
+use upcall_sched::costs::WaitCosts;
 use upcall_sched::pacing::Pacing;
 use upcall_sched::poller::{
     BeforeServing, Facts, IdleEvent, IdleStep, ParkPlace, Poller, ServedRequest, Wakeup,
@@ -158,7 +159,7 @@ fn apply(poller: &mut Poller, input: &Input, facts: &impl Facts) -> Decided {
 impl Trace {
     /// A policy for a virtual processor that may run on these CPUs, and its empty trace.
     pub fn begin(pacing: Pacing, home: CpuSet) -> (Poller, Self) {
-        let poller = Poller::new(pacing, Some(home.clone()));
+        let poller = Poller::new(pacing, Some(home.clone()), WaitCosts::USUAL);
         (poller, Self { pacing, home, entries: Vec::new() })
     }
 

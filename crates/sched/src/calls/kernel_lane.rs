@@ -4,6 +4,7 @@
 //! then sleeps on the lane's word.
 
 use crate::calls::server::CalledServer;
+use crate::costs::WaitCosts;
 use crate::handoff::{HandOff, Whereabouts};
 use crate::look::{self, ReplyTimer};
 use crate::pacing::{GiveWay, HandOver, Pacing, Stay};
@@ -101,14 +102,15 @@ impl KernelCalling {
 
 impl KernelLane {
     pub(crate) fn new(lane: Lane) -> Self {
+        let costs = WaitCosts::measured();
         let calling = KernelCalling {
             slot: SingleCaller::new(lane.single),
             calls: 0,
             uncounted: 0,
             late: None,
             shared: false,
-            give_way: GiveWay::default(),
-            hand_over: HandOver::default(),
+            give_way: GiveWay::new(costs),
+            hand_over: HandOver::new(costs),
             stay: Stay::default(),
             reply_timer: Default::default(),
         };

@@ -143,7 +143,8 @@ impl View {
                 IdleStep::Park => return Rested::Park,
                 IdleStep::Yield => IdleEvent::Yielded(timed_yield()),
                 IdleStep::YieldToServer(offer) => {
-                    let (yielded, took) = yield_to_server(offer, || self.scan.has_reply());
+                    let (yielded, took) =
+                        yield_to_server(offer, self.poller.costs(), || self.scan.has_reply());
                     IdleEvent::ServerYielded(yielded, took)
                 }
                 IdleStep::YieldToCallers => {

@@ -165,6 +165,7 @@ impl Poller {
         let [e, f, g, h, i, j] = numbers;
         let key = [a, b, c, d, enums, self.wish as u8, e, f, g, h, i, j];
         let poller = Self {
+            costs: self.costs,
             pacing: self.pacing,
             home: self.home.clone(),
             purpose: self.purpose,
@@ -230,7 +231,9 @@ fn rest(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>, is_move
     for events in 0.. {
         assert!(events < 4, "steps go on for ever");
         let yielded = || choices.of(&[Yielded::Arrived, Yielded::Nothing]);
-        let took = || choices.of(&[Duration::ZERO, MOVE, Duration::from_millis(4)]);
+        let took = || {
+            choices.of(&[Duration::ZERO, WaitCosts::USUAL.server_moves, Duration::from_millis(4)])
+        };
         let event = match step {
             IdleStep::PollAgain => return,
             IdleStep::Park => return park(poller, choices, facts, is_moved),
@@ -368,7 +371,7 @@ fn parks_in_the_end(poller: &mut Poller, start: Instant) {
 /// states.
 fn explore(pacing: Pacing, home: Option<&CpuSet>) -> usize {
     let start = Instant::now() + Duration::from_secs(1);
-    let (first, key) = Poller::new(pacing, home.cloned()).cut(start, start);
+    let (first, key) = Poller::new(pacing, home.cloned(), WaitCosts::USUAL).cut(start, start);
     let (mut known, mut states) = (HashSet::from([(key, false)]), vec![(first, false)]);
     while let Some((state, was_moved)) = states.pop() {
         if pacing != Pacing::Poll {

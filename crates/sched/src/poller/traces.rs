@@ -111,7 +111,7 @@ fn both() -> CpuSet {
 }
 
 fn adaptive() -> Poller {
-    Poller::new(Pacing::Adaptive, Some(both()))
+    Poller::new(Pacing::Adaptive, Some(both()), WaitCosts::USUAL)
 }
 
 /// The step in this round after nothing was found.
@@ -207,10 +207,10 @@ fn close_calls() {
     // It polls for as long as it takes to move back, by a clock of a microsecond a reading.
     let (rounds, step) = polls(&mut server, &facts);
     assert_eq!(step, IdleStep::Park);
-    assert_eq!(u128::from(rounds / ROUNDS_PER_CLOCK), MOVE.as_micros());
+    assert_eq!(u128::from(rounds / ROUNDS_PER_CLOCK), WaitCosts::USUAL.server_moves.as_micros());
     assert!(!parks_home(&mut server) && parks_home(&mut server));
     // A server with one CPU cannot move: it stays, and sleeps.
-    let mut server = Poller::new(Pacing::Adaptive, Some(CpuSet::only(0)));
+    let mut server = Poller::new(Pacing::Adaptive, Some(CpuSet::only(0)), WaitCosts::USUAL);
     serve(&mut server, Some(StayWish::Sleep));
     (0..=QUICK_WAKES).for_each(|_| wake(&mut server, QUICKLY, &facts));
     serve(&mut server, Some(StayWish::Sleep));
@@ -264,7 +264,7 @@ fn lending() {
     let (rounds, step) = polls(&mut caller, &moved);
     assert_eq!(step, IdleStep::Park);
     let micros = u128::from(rounds / ROUNDS_PER_CLOCK);
-    assert_eq!(micros, (MOVE + LONGEST).as_micros());
+    assert_eq!(micros, (WaitCosts::USUAL.server_moves + LONGEST).as_micros());
     let (rounds, _) = polls(&mut caller, &moved);
     assert!(u128::from(rounds / ROUNDS_PER_CLOCK) <= LONGEST.as_micros());
 }
@@ -273,7 +273,7 @@ fn lending() {
 #[test]
 fn one_cpu() {
     let facts = FixedFacts::at(Instant::now()).with(&[Fact::Calling, Fact::Shared]);
-    let mut pinned = Poller::new(Pacing::Adaptive, Some(CpuSet::only(0)));
+    let mut pinned = Poller::new(Pacing::Adaptive, Some(CpuSet::only(0)), WaitCosts::USUAL);
     assert_eq!(rest(&mut pinned, 1, &facts), IdleStep::Park);
     let elsewhere = facts.with(&[Fact::Calling]);
     assert_eq!(rest(&mut pinned, 1, &elsewhere), IdleStep::PollAgain);
@@ -281,7 +281,7 @@ fn one_cpu() {
     let posts = elsewhere.with(&[Fact::Posts]);
     assert_eq!(rest(&mut pinned, 2, &posts), IdleStep::Yield);
     // A processor that never sleeps yields instead.
-    let mut polling = Poller::new(Pacing::Poll, Some(CpuSet::only(0)));
+    let mut polling = Poller::new(Pacing::Poll, Some(CpuSet::only(0)), WaitCosts::USUAL);
     let shared = posts.with(&[Fact::Shared]);
     assert_eq!(rest(&mut polling, 1, &shared), IdleStep::Yield);
     let untaken = IdleEvent::Yielded(Duration::ZERO);
@@ -312,7 +312,7 @@ fn near_a_caller() {
     let strange = FixedFacts { wished_cpu: Some(2), ..stays };
     serve(&mut server, None);
     assert_eq!(server.parks(&strange), ParkPlace::Here);
-    let mut pinned = Poller::new(Pacing::Adaptive, Some(CpuSet::only(0)));
+    let mut pinned = Poller::new(Pacing::Adaptive, Some(CpuSet::only(0)), WaitCosts::USUAL);
     serve(&mut pinned, None);
     assert_eq!(pinned.parks(&wishes), ParkPlace::Here);
 }
