@@ -335,8 +335,8 @@ impl Server {
     ///
     /// With 0 the server starts no further kernel threads, and calls wait for a handler that blocks
     /// the only virtual processor. Calls also wait if the kernel refuses `membarrier` or another
-    /// thread, or if only 8 of the process's 32 virtual processors are left. Calls by TCP are served
-    /// by the virtual processors that the server was started with.
+    /// thread, or if only 8 of the process's 32 virtual processors are left. All this holds for calls
+    /// by TCP too; all of them together count as one client.
     #[must_use]
     pub fn spare_processors(mut self, most: usize) -> Self {
         self.spare_processors = most;
@@ -432,7 +432,7 @@ impl Server {
         let unable = |what: &'static str| {
             move |error: io::Error| ServeError::Resource { what: what.into(), error }
         };
-        let doors = Doors::new(&self.listens, &self.ceilings)?;
+        let doors = Doors::new(&self.listens)?;
         let group = self
             .group
             .as_ref()
@@ -548,7 +548,7 @@ impl Open {
             }
             self.close();
             self.endpoint.keeper.finish(|| self.endpoint.calls_run());
-            self.endpoint.doors.finish();
+            self.endpoint.processors.close_queue();
             entered
         });
         served.map_err(unable)?

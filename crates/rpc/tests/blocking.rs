@@ -26,6 +26,7 @@ static TEST: Interface = Interface {
         procedure("wait", 4, 0),
         procedure("next", 4, 4),
         procedure("sleep", 8, 8),
+        procedure("deep", 4, 4),
     ]),
     parts: Cow::Borrowed(&[]),
     source: Cow::Borrowed(""),
@@ -35,6 +36,7 @@ static TEST: Interface = Interface {
 const WAIT: u16 = 0;
 const NEXT: u16 = 1;
 const SLEEP: u16 = 2;
+const DEEP: u16 = 3;
 
 /// Counts the handlers that are inside. A handler that waits blocks its kernel thread.
 #[derive(Default)]
@@ -78,6 +80,12 @@ impl Dispatch for Test {
                 std::thread::sleep(Duration::from_micros(args.get::<u32>(0)?.into()));
                 Ok((args.get::<u32>(4)?, args.get::<u32>(0)?))
             }),
+            // Uses more than 64 KiB of stack.
+            DEEP => call.respond(|args| {
+                let number = args.get::<u32>(0)?;
+                let deep = std::hint::black_box([number; 64 << 10]);
+                Ok(deep[deep.len() - 1].wrapping_add(1))
+            }),
             _ => call.unknown(),
         }
     }
@@ -94,6 +102,16 @@ fn server(name: &str, change: impl FnOnce(Server) -> Server) -> (String, Running
     let server = Server::new().export(&name, Export::new(&TEST, Test(room.clone())));
     let running = change(server).start().unwrap();
     (name, running, room)
+}
+
+/// A server that listens too, and its name for clients that come by TCP.
+fn far_server(
+    name: &str,
+    change: impl FnOnce(Server) -> Server,
+) -> (String, String, Running, Arc<Room>) {
+    let (name, server, room) = server(name, |server| change(server.listen("127.0.0.1:0")));
+    let far = format!("tcp://{}/{name}", server.addresses()[0]);
+    (name, far, server, room)
 }
 
 /// Calls for whose handlers so many have to be inside at once.
@@ -114,6 +132,45 @@ fn eight_handlers_wait_for_each_other_in_a_server_that_asked_for_nothing() {
     let _alone = alone();
     let (name, _server, _) = server("eight", |server| server);
     call_together(&name, 8, 8);
+}
+
+#[test]
+fn eight_handlers_of_calls_by_tcp_wait_for_each_other() {
+    let _alone = alone();
+    for processors in [1, 2] {
+        let name = format!("eight-far-{processors}");
+        let (_, far, _server, _) = far_server(&name, |server| server.processors(processors));
+        call_together(&far, 8, 8);
+    }
+}
+
+/// One connection is one client, and all that come by TCP are one client together.
+#[test]
+fn calls_by_tcp_leave_processors_for_other_clients() {
+    let _alone = alone();
+    let (name, far, _server, room) = far_server("leaves", |server| server);
+    let (blocked, other) =
+        (Binding::bind(&far, &TEST).unwrap(), Binding::bind(&name, &TEST).unwrap());
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| assert_eq!(blocked.call::<_, ()>(WAIT, &(17u32,)), Ok(())));
+        }
+        room.await_inside(8);
+        for number in 0..100 {
+            assert_eq!(other.call::<_, u32>(NEXT, &(number,)), Ok(number + 1));
+        }
+        (0..17).for_each(|_| room.enter());
+    });
+}
+
+#[test]
+fn a_handler_has_the_same_stack_by_tcp() {
+    let _alone = alone();
+    let (name, far, _server, _) = far_server("deep", |server| server);
+    for name in [name, far] {
+        let binding = Binding::bind(&name, &TEST).unwrap();
+        assert_eq!(binding.call::<_, u32>(DEEP, &(1u32,)), Ok(2));
+    }
 }
 
 #[test]
@@ -181,14 +238,39 @@ fn calls_go_on_beside_a_handler_that_blocks() {
     }
 }
 
+/// The same where either comes by TCP, or both do.
+#[test]
+fn calls_by_tcp_go_on_beside_a_handler_that_blocks() {
+    let _alone = alone();
+    let (name, far, _server, room) = far_server("beside-far", |server| server);
+    let ways = [(&far, &far), (&far, &name), (&name, &far)];
+    for (turn, (blocked, other)) in (1..).zip(ways) {
+        let blocked = Binding::bind(blocked, &TEST).unwrap();
+        let other = Binding::bind(other, &TEST).unwrap();
+        std::thread::scope(|scope| {
+            let blocks = scope.spawn(|| blocked.call::<_, ()>(WAIT, &(2 * turn,)));
+            room.await_inside(2 * turn - 1);
+            for number in 0..1_000 {
+                if number % 100 == 0 {
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+                assert_eq!(other.call::<_, u32>(NEXT, &(number,)), Ok(number + 1));
+            }
+            assert!(!blocks.is_finished());
+            room.enter();
+            assert_eq!(blocks.join().unwrap(), Ok(()));
+        });
+    }
+}
+
 /// Handlers that block for about as long as it takes to notice that, so that processors are taken
 /// over and come back at every moment.
 #[test]
 fn no_call_is_lost_or_doubled_while_processors_are_taken_over_and_come_back() {
     let _alone = alone();
     for processors in [1, 2] {
-        let (name, _server, _) =
-            server(&format!("back-and-forth-{processors}"), |s| s.processors(processors));
+        let (name, far, _server, _) =
+            far_server(&format!("back-and-forth-{processors}"), |s| s.processors(processors));
         let call = |binding: &Binding, caller: u32, turn: u32| {
             let time = [0, 0, 700, 0, 0, 1600, 0, 0, 0, 2500][turn as usize % 10];
             let number = caller << 16 | turn;
@@ -196,8 +278,8 @@ fn no_call_is_lost_or_doubled_while_processors_are_taken_over_and_come_back() {
             assert_eq!(told, Ok((number, time)), "call {turn} of {caller}");
         };
         std::thread::scope(|scope| {
-            for caller in 0..3 {
-                let (name, call) = (&name, &call);
+            for (caller, name) in (0..).zip([&name, &name, &name, &far, &far]) {
+                let call = &call;
                 scope.spawn(move || {
                     let binding = Binding::bind(name, &TEST).unwrap();
                     (0..400).for_each(|turn| call(&binding, caller, turn));
@@ -208,7 +290,7 @@ fn no_call_is_lost_or_doubled_while_processors_are_taken_over_and_come_back() {
                 let run = || {
                     let binding = &Binding::bind(&name, &TEST).unwrap();
                     upcall_thread::scope(|scope| {
-                        for caller in 3..7 {
+                        for caller in 5..9 {
                             let call = &call;
                             scope.spawn(move || {
                                 (0..200).for_each(|turn| call(binding, caller, turn));
@@ -242,16 +324,19 @@ fn a_server_without_spares_has_calls_wait() {
 #[test]
 fn a_server_that_stops_waits_for_a_handler_on_a_spare() {
     let _alone = alone();
-    let (name, server, room) = server("stops", |server| server);
-    let (first, second) =
-        (Binding::bind(&name, &TEST).unwrap(), Binding::bind(&name, &TEST).unwrap());
-    std::thread::scope(|scope| {
-        scope.spawn(|| first.call::<_, ()>(WAIT, &(3u32,)));
-        room.await_inside(1);
-        scope.spawn(|| second.call::<_, ()>(WAIT, &(3u32,)));
-        room.await_inside(2);
-        let stops = scope.spawn(|| server.stop());
-        room.enter();
-        stops.join().unwrap();
-    });
+    for second in ["here", "far"] {
+        let (name, far, server, room) = far_server(&format!("stops-{second}"), |server| server);
+        let second = if second == "far" { &far } else { &name };
+        let (first, second) =
+            (Binding::bind(&name, &TEST).unwrap(), Binding::bind(second, &TEST).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| first.call::<_, ()>(WAIT, &(3u32,)));
+            room.await_inside(1);
+            scope.spawn(|| second.call::<_, ()>(WAIT, &(3u32,)));
+            room.await_inside(2);
+            let stops = scope.spawn(|| server.stop());
+            room.enter();
+            stops.join().unwrap();
+        });
+    }
 }

@@ -37,6 +37,7 @@ pub(crate) mod group;
 mod own;
 mod park;
 mod posts;
+mod queue;
 mod scan;
 mod serve;
 mod spares;
@@ -51,8 +52,9 @@ pub use self::group::Processors;
 pub(crate) use self::own::number;
 use self::own::{Hindrance, NO_MEMORY, say_where};
 pub use self::own::{Processor, index};
+pub use self::queue::Piece;
 use self::timer::OwnTimer;
-use self::view::{Rested, VIEW, View};
+use self::view::{Due, Rested, VIEW, View};
 use crate::costs::WaitCosts;
 use crate::pacing::Pacing;
 use crate::poller::{Poller, ROUNDS_ON_A_CPU};
@@ -143,14 +145,15 @@ impl Idle for Processors {
     }
 
     fn work(&self, vp: &Vp) {
-        match VIEW.with_borrow_mut(|view| view.scan.attending.due()) {
-            Some(messages) => messages.serve(),
-            None => self.serve_calls(vp),
+        match VIEW.with_borrow_mut(View::due) {
+            Due::Piece(piece) => piece.run(),
+            Due::Messages(messages) => messages.serve(),
+            Due::Calls => self.serve_calls(vp),
         }
     }
 
     fn resume(&self, _vp: &Vp) {
-        VIEW.with_borrow_mut(|view| view.resumes(self.group.domain));
+        VIEW.with_borrow_mut(|view| view.resumes(self));
     }
 
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {

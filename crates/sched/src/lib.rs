@@ -54,12 +54,12 @@ pub mod placed;
 pub mod poller;
 #[cfg(not(loom))]
 pub mod post;
+pub mod rechecks;
 #[cfg(not(loom))]
 pub mod rung;
 #[cfg(not(loom))]
 pub mod server;
 pub mod sleep;
-#[cfg(not(loom))]
 pub mod stall;
 #[cfg(not(loom))]
 mod steer;

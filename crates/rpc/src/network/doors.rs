@@ -1,8 +1,8 @@
 //! Where clients on other machines come in, who is let in, and where their calls run.
 //!
-//! Kernel threads read what clients send; the calls run where the server's procedures run, each on
-//! a thread of its scheduler. One thread there, the porter, takes them from the readers and starts
-//! those threads, as many at once as the server's ceiling of calls.
+//! Kernel threads read what clients send, and submit the calls to the server's virtual processors,
+//! which run them as they run the calls of other clients
+//! ([`Processors::submit`](upcall_sched::Processors::submit)).
 
 use super::WINDOW;
 use super::guest::{Charged, Guest, Identity, Job};
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use upcall_directory::clerk::STACK;
 use upcall_net::door::greeting;
 use upcall_net::{Account, Admit, Block, Door, Head, Kind, Wire};
@@ -22,8 +22,7 @@ use upcall_os::atomic::{AtomicUsize, Ordering};
 use upcall_os::lock::Mutex;
 use upcall_os::loopback;
 use upcall_os::socket::Peer;
-use upcall_sched::ceilings::Ceilings;
-use upcall_thread::{Builder, Semaphore, mpsc};
+use upcall_sched::Processors;
 
 /// Maximum number of admitted connections of a server. One user, or one address of another machine,
 /// has no more of them than are left for others (see [`ceilings`](crate::ceilings)): alone it has
@@ -44,8 +43,6 @@ pub(crate) struct Doors {
     addresses: Vec<SocketAddr>,
     guests: Mutex<Guests>,
     inside: Arc<Mutex<Inside>>,
-    porter: OnceLock<Mutex<mpsc::Sender<Option<Work>>>>,
-    room: Arc<Semaphore>,
     under_way: Arc<AtomicUsize>,
 }
 
@@ -92,12 +89,7 @@ impl Drop for Admitted {
     }
 }
 
-/// A call, counted as long as it is here.
-struct Work {
-    job: Job,
-    _counted: Counted,
-}
-
+/// A call, counted as long as this is there.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -113,18 +105,9 @@ impl Drop for Counted {
     }
 }
 
-/// The right to run, given back however the call ends.
-struct Place(Arc<Semaphore>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.release(1);
-    }
-}
-
 impl Doors {
     /// Listens, but lets nobody in yet.
-    pub(crate) fn new(wanted: &[Listen], ceilings: &Ceilings) -> Result<Self, ServeError> {
+    pub(crate) fn new(wanted: &[Listen]) -> Result<Self, ServeError> {
         let mut doors = Vec::new();
         for Listen { address, guarded } in wanted {
             let unable =
@@ -146,8 +129,6 @@ impl Doors {
             doors: Mutex::new(doors),
             guests: Mutex::default(),
             inside: Arc::default(),
-            porter: OnceLock::new(),
-            room: Arc::new(Semaphore::new(ceilings.calls.max(1))),
             under_way: Arc::default(),
         })
     }
@@ -157,19 +138,10 @@ impl Doors {
         &self.addresses
     }
 
-    /// Lets clients in. On a thread of the server, where their calls are to run.
+    /// Lets clients in.
     pub(crate) fn open(&self, endpoint: &Arc<Endpoint>) -> Result<(), ServeError> {
         let doors = self.doors.lock();
-        if doors.is_empty() {
-            return Ok(());
-        }
         let unable = |error| ServeError::Resource { what: "threads for the network".into(), error };
-        let (sender, receiver) = mpsc::channel();
-        let room = self.room.clone();
-        let porter =
-            Builder::new().name("upcall-net-porter").spawn(move || carry(&receiver, &room));
-        drop(porter.map_err(unable)?);
-        let _ = self.porter.set(Mutex::new(sender));
         for (door, guarded) in &*doors {
             let admission = Admission { endpoint: Arc::downgrade(endpoint), guarded: *guarded };
             door.open(greeting(WINDOW), admission).map_err(unable)?;
@@ -186,13 +158,6 @@ impl Doors {
             std::mem::take(&mut guests.all)
         };
         all.iter().for_each(|guest| guest.end());
-    }
-
-    /// Ends the porter, when no call is left.
-    pub(crate) fn finish(&self) {
-        if let Some(porter) = self.porter.get() {
-            let _ = porter.lock().send(None);
-        }
     }
 
     /// Whether a call may still run.
@@ -213,29 +178,14 @@ impl Doors {
         drop(gone);
     }
 
-    /// Has a call run.
-    pub(crate) fn take(&self, job: Job) {
-        let work = Work { job, _counted: Counted::new(&self.under_way) };
-        if let Some(porter) = self.porter.get() {
-            // One that comes when the porter has gone is dropped, and so answered.
-            let unsent = porter.lock().send(Some(work));
-            drop(unsent);
-        }
-    }
-}
-
-/// The porter.
-fn carry(calls: &mpsc::Receiver<Option<Work>>, room: &Arc<Semaphore>) {
-    while let Ok(Some(work)) = calls.recv() {
-        room.acquire().forget();
-        let place = Place(room.clone());
-        // Without memory for a thread the call is dropped, and so answered.
-        let run = Builder::new().name("upcall-net-call").spawn(move || {
-            let Work { job, _counted } = work;
+    /// Has a call run. One that comes when the server has ended, or for which there is no memory, is
+    /// dropped, and so answered.
+    pub(crate) fn take(&self, job: Job, processors: &Processors) {
+        let counted = Counted::new(&self.under_way);
+        processors.submit(Box::new(move || {
             job.run();
-            drop(place);
-        });
-        drop(run);
+            drop(counted);
+        }));
     }
 }
 

@@ -242,7 +242,7 @@ impl Guest {
                     room: Some(room),
                     stage: Stage::Waits,
                 };
-                endpoint.doors().take(job);
+                endpoint.doors().take(job, endpoint.processors());
             }
             _ => self.reply(call, outcome::REVOKED, Block::default()),
         }
@@ -317,6 +317,22 @@ upcall_thread::thread_local! {
     static SERVES: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Until this is dropped, the calling thread runs a call of a client on another machine.
+struct Serving;
+
+impl Serving {
+    fn begin() -> Self {
+        SERVES.with(|serves| serves.set(true));
+        Self
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        SERVES.with(|serves| serves.set(false));
+    }
+}
+
 /// Whether the calling thread runs a call of a client on another machine.
 pub(crate) fn serves() -> bool {
     SERVES.with(Cell::get)
@@ -347,7 +363,8 @@ enum Stage {
 
 impl Job {
     pub(crate) fn run(mut self) {
-        SERVES.with(|serves| serves.set(true));
+        // The next piece of work on this thread may be another client's.
+        let _serving = Serving::begin();
         self.stage = Stage::Runs;
         let (call, number) = (self.frame.head.call, self.frame.head.number);
         let args = mem::take(&mut self.frame.body);

@@ -2,6 +2,7 @@
 //! its spares.
 
 use super::own::Hindrance;
+use super::queue::WorkQueue;
 use super::takeover::Takeover;
 use crate::domain::{Domain, MOST_PROCESSORS};
 use crate::duty::Duty;
@@ -34,6 +35,7 @@ pub(super) struct ProcessorGroup {
     /// Why a member could not begin, the first time.
     pub(super) hindrance: OnceLock<Hindrance>,
     pub(super) homes: AtomicUsize,
+    pub(super) queue: WorkQueue,
     /// Number of members whose duty a substitute has.
     pub(super) taken: AtomicUsize,
     /// `None` if stalled processors are not taken over.
@@ -70,6 +72,7 @@ impl Processors {
             members: std::array::from_fn(|_| Member::default()),
             hindrance: OnceLock::new(),
             homes: AtomicUsize::new(0),
+            queue: WorkQueue::default(),
             taken: AtomicUsize::new(0),
             takeover: OnceLock::new(),
         });
@@ -110,7 +113,7 @@ impl Processors {
     }
 
     /// Numbers in the domain of the scheduler's own processors that have begun.
-    pub(super) fn running(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn running(&self) -> impl Iterator<Item = usize> + Clone {
         self.group.members[..self.group.count.min(MOST_PROCESSORS)]
             .iter()
             .filter_map(Member::number)

@@ -76,6 +76,13 @@ pub(super) struct Prober {
 }
 
 impl Takeover {
+    /// Makes the clerk check after `pause`, unless a check that follows a report comes before.
+    pub(super) fn check_after(&self, pause: Duration) {
+        if !self.pending.load(Ordering::Relaxed) {
+            self.timer.set(pause);
+        }
+    }
+
     /// Makes the clerk check now. A check that follows a report comes nevertheless.
     pub(super) fn check_soon(&self) {
         self.soon.store(true, Ordering::Relaxed);
@@ -154,6 +161,7 @@ impl Processors {
             if pending {
                 takeover.timer.set(STALL);
             }
+            self.check_queue_later(takeover);
         }
     }
 
@@ -171,8 +179,14 @@ impl Processors {
             let both = |lane: &Arc<ServerLane>| [Prober::of(&probers, lane), Some(lane.home())];
             waiting.flat_map(both).flatten().collect()
         };
-        let is_awaited =
-            |index: usize| self.number_of(index).is_some_and(|number| awaited.contains(&number));
+        // Any of them could take a piece of the queue.
+        let pieces = self.queue().waits();
+        let takes_pieces =
+            |index: usize| index < self.group.count || !self.duties_of(index).is_empty();
+        let is_awaited = |index: usize| {
+            pieces && takes_pieces(index)
+                || self.number_of(index).is_some_and(|number| awaited.contains(&number))
+        };
         for &index in stalled.iter().filter(|&&index| is_awaited(index)) {
             if let Some(by) = self.substitute(takeover, index, &stalled) {
                 self.take_over(index, by);

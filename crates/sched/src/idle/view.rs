@@ -2,14 +2,19 @@
 
 use super::group::Processors;
 use super::own::{index, number, say_where};
+use super::queue::TakenPiece;
 use super::scan::{LastProbe, Probe, Scan, Work};
+use super::stacks::Stacks;
 use super::stalls::StallChecks;
 use super::takeover::Prober;
 use super::timer::OwnTimer;
+use crate::arrivals::Arrivals;
 use crate::domain::Domain;
 use crate::pacing::{hand_back, timed_yield, yield_to_server};
 use crate::placed::NOWHERE;
-use crate::poller::{BeforeServing, Facts, IdleEvent, IdleStep, Poller, Purpose, Wakeup};
+use crate::poller::{
+    BeforeServing, Facts, IdleEvent, IdleStep, Poller, Purpose, StackSupply, Wakeup,
+};
 use crate::server::ServerLane;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -38,6 +43,28 @@ pub(super) struct View {
     pub(super) timer: OwnTimer,
     /// What it last said that it does.
     pub(super) said: Awake,
+    /// The piece that the last probe took from the group's queue.
+    pub(super) piece: Option<TakenPiece>,
+    /// Who is first at the next probe, if both a piece and something else wait.
+    pub(super) first: First,
+}
+
+/// The group's queue and all else that a processor probes take turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum First {
+    #[default]
+    Piece,
+    Other,
+}
+
+/// What the last probe has found.
+pub(super) enum Due {
+    /// A piece of the group's queue.
+    Piece(TakenPiece),
+    /// Messages.
+    Messages(Rc<dyn Arrivals>),
+    /// A request in a lane.
+    Calls,
 }
 
 /// Whether a virtual processor is to park.
@@ -84,17 +111,61 @@ impl View {
         self.stall_checks.begin_again();
     }
 
+    /// What is to be run, of what the last probe has found.
+    #[inline]
+    pub(super) fn due(&mut self) -> Due {
+        if let Some(piece) = self.piece.take() {
+            return Due::Piece(piece);
+        }
+        self.scan.attending.due().map_or(Due::Calls, Due::Messages)
+    }
+
+    /// Takes a piece of the group's queue. Returns `false` if there is none for this processor.
+    #[cold]
+    fn take_piece(&mut self, processors: &Processors, vp: &Vp, stacks: Stacks) -> bool {
+        if processors.is_spare() && self.duties.is_empty() {
+            return false;
+        }
+        let running = || [processors.queue().running()];
+        if !(vp.has_stack() && vp.can_begin_work() && stacks.allow(running)) {
+            self.scan.stacks = StackSupply::Short;
+            return false;
+        }
+        self.piece = processors.take_piece();
+        self.piece.is_some()
+    }
+
+    /// The sleeper's second probe.
+    pub(super) fn waits(&self, processors: &Processors) -> bool {
+        let takes = self.scan.stacks == StackSupply::Enough
+            && !(processors.is_spare() && self.duties.is_empty());
+        takes && processors.queue().waits() || self.scan.waits()
+    }
+
     /// One probe for work.
     #[inline]
     pub(super) fn probe(&mut self, processors: &Processors, vp: &Vp) -> Found {
-        let Self { scan, poller, .. } = self;
         let mut woke = false;
-        for lane in scan.vp_lanes.iter() {
+        for lane in self.scan.vp_lanes.iter() {
             woke |= lane.collect();
         }
-        let stacks = processors.stacks(vp, &scan.lanes);
+        let stacks = processors.stacks(vp, &self.scan.lanes);
         let probe = Probe { domain: processors.group.domain, vp, stacks };
+        let waits = processors.queue().waits();
+        if waits && self.first == First::Piece && self.take_piece(processors, vp, stacks) {
+            self.first = First::Other;
+            return self.found_piece(processors, woke);
+        }
+        let Self { scan, poller, .. } = self;
         let found = scan.find_work(&probe, poller, &mut woke);
+        if waits {
+            if found.is_none() && self.take_piece(processors, vp, stacks) {
+                return self.found_piece(processors, woke);
+            }
+            self.first = First::Piece;
+            processors.piece_left();
+        }
+        let Self { scan, poller, .. } = self;
         if !woke && found.is_none() {
             scan.probed(LastProbe::Nothing);
             return Found::Nothing;
@@ -122,6 +193,19 @@ impl View {
             self.scan.next = lane;
         }
         if found.is_some() { Found::Work } else { Found::Woke }
+    }
+
+    #[cold]
+    fn found_piece(&mut self, processors: &Processors, woke: bool) -> Found {
+        self.poller.found();
+        if woke {
+            self.poller.found_replies();
+        }
+        self.poller.found_messages();
+        self.scan.probed(LastProbe::Found);
+        self.say(processors.group.domain, Awake::Running);
+        self.scan.left.1 = Came::Wait;
+        Found::Work
     }
 
     /// What it does before it probes again, or parks.
@@ -169,11 +253,14 @@ impl View {
     }
 
     /// It has rested, and a thread or the work that was found is about to run.
-    pub(super) fn resumes(&mut self, domain: &Domain) {
+    pub(super) fn resumes(&mut self, processors: &Processors) {
         if self.scan.last() == LastProbe::Nothing {
             self.poller.thread_goes_on();
         }
-        self.say(domain, Awake::Running);
+        self.say(processors.group.domain, Awake::Running);
+        if processors.queue().waits() {
+            processors.piece_left();
+        }
     }
 
     /// Says what it does, if that has changed.

@@ -6,6 +6,7 @@ mod loom_donation;
 mod loom_duty;
 mod loom_gate;
 mod loom_mask;
+mod loom_rechecks;
 mod loom_reply;
 mod loom_serving;
 mod loom_sleep;
