@@ -309,8 +309,18 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub fn run<const N: usize>(&self, at: usize) -> Result<[u8; N], Malformed> {
         let mut bytes = [0; N];
-        self.span.copy_out(at, &mut bytes).ok_or(Malformed::Short { at })?;
+        self.run_into(at, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Copies a run of bytes at `at` to where it stays: no compiler saves the second copy of what
+    /// [`Decoder::run`] returns.
+    ///
+    /// # Errors
+    /// The block ends before.
+    #[inline]
+    pub fn run_into(&self, at: usize, bytes: &mut [u8]) -> Result<(), Malformed> {
+        self.span.copy_out(at, bytes).ok_or(Malformed::Short { at })
     }
 
     /// Copies the string at `at`, and checks it on the way.

@@ -164,6 +164,9 @@ impl Module<'_> {
                         &format!("args_.take::<dyn {}>({at})?", self.trait_path(id)),
                     );
                 }
+                Pass::Reference if let Some(len) = self.byte_array(&param.ty) => {
+                    emit!(self, "let mut {name} = [0; {len}]; args_.run_into({at}, &mut {name})?;");
+                }
                 _ => {
                     let ty: &Type = &param.ty;
                     emit_let(
@@ -197,6 +200,16 @@ impl Module<'_> {
             emit!(self, "Ok({call}) }}),");
         } else {
             emit!(self, "let result_ = {call}; {freed} Ok(result_) }}),");
+        }
+    }
+}
+
+impl Module<'_> {
+    /// The length of an array of bytes.
+    fn byte_array(&self, ty: &Type) -> Option<u32> {
+        match self.model.resolve(ty) {
+            Type::FixedList(of, len) if *self.model.resolve(of) == Type::U8 => Some(*len),
+            _ => None,
         }
     }
 }
