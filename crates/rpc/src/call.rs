@@ -16,7 +16,6 @@ use crate::encode::{Encoder, block_len};
 use crate::error::CallError;
 use crate::interface::Limits;
 use crate::link::Link;
-use crate::network::guest;
 use crate::server::{self, outcome};
 use crate::value::{Get, Put};
 use std::mem;
@@ -276,7 +275,7 @@ impl Binding {
 
     #[cold]
     fn waits_for_astacks(&self) -> bool {
-        self.shortage == Shortage::Wait && !upcall_thread::runs_outside_work() && !guest::serves()
+        self.shortage == Shortage::Wait && !upcall_thread::runs_outside_work()
     }
 
     fn decode<R: Get>(&self, span: Span<'_>, limits: Limits) -> Result<R, CallError> {

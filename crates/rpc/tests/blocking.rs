@@ -43,6 +43,8 @@ const DEEP: u16 = 3;
 struct Room {
     inside: Mutex<u32>,
     changed: Condvar,
+    /// Number of handlers that have waited, and end.
+    left: Mutex<u32>,
 }
 
 impl Room {
@@ -72,6 +74,7 @@ impl Dispatch for Test {
                 let many = args.get::<u32>(0)?;
                 self.0.enter();
                 self.0.await_inside(many);
+                *self.0.left.lock().unwrap() += 1;
                 Ok(())
             }),
             NEXT => call.respond(|args| Ok(args.get::<u32>(0)?.wrapping_add(1))),
@@ -144,21 +147,44 @@ fn eight_handlers_of_calls_by_tcp_wait_for_each_other() {
     }
 }
 
-/// One connection is one client, and all that come by TCP are one client together.
+/// All clients by TCP count as one, whatever the number of their connections.
 #[test]
 fn calls_by_tcp_leave_processors_for_other_clients() {
     let _alone = alone();
     let (name, far, _server, room) = far_server("leaves", |server| server);
     let (blocked, other) =
         (Binding::bind(&far, &TEST).unwrap(), Binding::bind(&name, &TEST).unwrap());
+    let soon = other.with_deadline(Some(Duration::from_secs(60)));
     std::thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| assert_eq!(blocked.call::<_, ()>(WAIT, &(17u32,)), Ok(())));
         }
         room.await_inside(8);
-        for number in 0..100 {
-            assert_eq!(other.call::<_, u32>(NEXT, &(number,)), Ok(number + 1));
+        // More of them would come one after the other, a millisecond or two each.
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(*room.inside.lock().unwrap(), 8);
+        for number in 0..1_000 {
+            if number % 100 == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(soon.call::<_, u32>(NEXT, &(number,)), Ok(number + 1));
         }
+        // Of user-level threads: their virtual processor looks once whether the server sleeps.
+        let idle = Arc::new(upcall_sched::Processors::new(1, Pacing::Adaptive).unwrap());
+        let run = || {
+            let binding = Binding::bind(&name, &TEST).unwrap();
+            let binding = &binding.with_deadline(Some(Duration::from_secs(60)));
+            upcall_thread::scope(|scope| {
+                for caller in 0..3 {
+                    scope.spawn(move || {
+                        for number in (0..3_000).map(|turn| caller << 16 | turn) {
+                            assert_eq!(binding.call::<_, u32>(NEXT, &(number,)), Ok(number + 1));
+                        }
+                    });
+                }
+            });
+        };
+        upcall_thread::Processors::new().count(1).idle(idle).run(run).unwrap();
         (0..17).for_each(|_| room.enter());
     });
 }
@@ -324,9 +350,9 @@ fn a_server_without_spares_has_calls_wait() {
 #[test]
 fn a_server_that_stops_waits_for_a_handler_on_a_spare() {
     let _alone = alone();
-    for second in ["here", "far"] {
-        let (name, far, server, room) = far_server(&format!("stops-{second}"), |server| server);
-        let second = if second == "far" { &far } else { &name };
+    for way in ["here", "far"] {
+        let (name, far, server, room) = far_server(&format!("stops-{way}"), |server| server);
+        let second = if way == "far" { &far } else { &name };
         let (first, second) =
             (Binding::bind(&name, &TEST).unwrap(), Binding::bind(second, &TEST).unwrap());
         std::thread::scope(|scope| {
@@ -335,8 +361,11 @@ fn a_server_that_stops_waits_for_a_handler_on_a_spare() {
             scope.spawn(|| second.call::<_, ()>(WAIT, &(3u32,)));
             room.await_inside(2);
             let stops = scope.spawn(|| server.stop());
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!stops.is_finished() && *room.left.lock().unwrap() == 0);
             room.enter();
             stops.join().unwrap();
+            assert_eq!(*room.left.lock().unwrap(), 2, "handlers have ended before the server");
         });
     }
 }

@@ -31,7 +31,7 @@ pub enum HandOff {
     #[default]
     WhenIdle,
     /// With the call, whatever else there is to do: for calls that must not wait, and those that
-    /// start something long in the server. WaitCosts some microseconds of the caller's processor if
+    /// start something long in the server. Costs some microseconds of the caller's processor if
     /// the server sleeps; nothing if it runs on another one; a turn if it runs on the caller's own.
     AtOnce,
 }

@@ -2,22 +2,24 @@
 //! [queue](crate::Processors::submit), which have no caller that would report a stall.
 //!
 //! ```text
-//!   who leaves something behind             clerk, after a check
-//!   something waits                         pause = 0
-//!   fence                                   fence
-//!   pause is 0: begin the checks            something waits: check again
+//!   submitter                  processor                  clerk, after a check
+//!   adds a piece               says that it runs          ends the checks: pause = 0
+//!   fence                      fence                      fence
+//!   all run: begins checks     a piece waits: begins      a piece waits: begins
 //! ```
-//! # Why nothing waits without checks
-//! The clerk ends its checks by a store, and looks after a fence whether something waits. Whoever
-//! leaves something behind makes a fence before it reads the pause. So one of them sees the other.
-//! `tests/models/loom_rechecks.rs` is the model.
+//! # Why no piece waits without checks
+//! Each of the three writes first and reads then, with a fence between. Of each two of them at
+//! least one sees what the other has written. So a piece that the submitter leaves to a processor
+//! that polls is seen by that processor, or the submitter sees that the processor runs. And if the
+//! clerk ends the checks beside one of them, the clerk sees the piece, or the other one begins the
+//! checks anew. `tests/models/loom_rechecks.rs` is the model.
 
 use crate::stall::STALL;
 use std::time::Duration;
 use upcall_os::atomic::{AtomicU64, Ordering, fence};
 
 /// Maximum time between two checks.
-const LONGEST_PAUSE: Duration = Duration::from_millis(8);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Whether the clerk checks; see the module.
 #[derive(Debug, Default)]
@@ -26,30 +28,49 @@ pub struct Rechecks {
     pause: AtomicU64,
 }
 
+/// Writes something, and reads what others have written: [`begin`](Rechecks::begin) follows if
+/// `read` returns `true`. Both sides of the module's table go through this.
+#[inline]
+pub fn write_and_read(write: impl FnOnce(), read: impl FnOnce() -> bool) -> bool {
+    write();
+    fence(Ordering::SeqCst);
+    read()
+}
+
 impl Rechecks {
-    /// Begins the checks, because something waits that the caller leaves behind. Returns `false` if
-    /// they have begun; else the caller makes the clerk check.
+    /// Begins the checks, because a piece waits that the caller does not take. Returns `false` if
+    /// they have begun; else the caller makes the clerk check after [`STALL`].
     pub fn begin(&self) -> bool {
-        fence(Ordering::SeqCst);
         let first = STALL.as_nanos() as u64;
-        self.pause.compare_exchange(0, first, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        write_and_read(
+            || {},
+            || {
+                let begun =
+                    self.pause.compare_exchange(0, first, Ordering::Relaxed, Ordering::Relaxed);
+                begun.is_ok()
+            },
+        )
+    }
+
+    /// Makes the pause short again, because a piece was taken. Returns `true` if it was longer; then
+    /// the caller makes the clerk check after [`STALL`].
+    pub fn shorten(&self) -> bool {
+        let first = STALL.as_nanos() as u64;
+        let shorter = |pause: u64| (pause > 2 * first).then_some(first);
+        self.pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shorter).is_ok()
     }
 
     /// Time until the next check, after one was made; `None` if that was the last. The pause
-    /// doubles after each check. `waits` returns `true` if something waits.
+    /// doubles after each check. `waits` returns `true` if a piece waits.
     pub fn next(&self, waits: impl Fn() -> bool) -> Option<Duration> {
-        let pause = self.pause.load(Ordering::Relaxed);
-        if pause == 0 {
-            return None;
+        let longest = LONGEST_PAUSE.as_nanos() as u64;
+        if !waits() {
+            let ends = || self.pause.store(0, Ordering::Relaxed);
+            return (write_and_read(ends, &waits) && self.begin()).then_some(STALL);
         }
-        if waits() {
-            let longest = LONGEST_PAUSE.as_nanos() as u64;
-            self.pause.store((pause * 2).min(longest), Ordering::Relaxed);
-            return Some(Duration::from_nanos(pause));
-        }
-        self.pause.store(0, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        (waits() && self.begin()).then_some(STALL)
+        let doubled = |pause: u64| (pause > 0).then_some((pause * 2).min(longest));
+        let before = self.pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, doubled);
+        before.ok().map(Duration::from_nanos)
     }
 }
 
@@ -58,14 +79,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checks_go_on_ever_less_often_while_something_waits() {
+    fn checks_go_on_ever_less_often_while_a_piece_waits() {
         let checks = Rechecks::default();
         assert_eq!(checks.next(|| true), None, "they have not begun");
-        assert!(checks.begin() && !checks.begin());
-        let pauses: Vec<_> = (0..6).map_while(|_| checks.next(|| true)).collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 16].map(|times| STALL * times));
+        assert!(checks.begin() && !checks.begin() && !checks.shorten());
+        let pauses: Vec<_> = (0..12).map_while(|_| checks.next(|| true)).collect();
+        let times = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000];
+        assert_eq!(pauses, times.map(|times| STALL * times));
+        assert!(checks.shorten() && !checks.shorten());
+        assert_eq!(checks.next(|| true), Some(STALL));
         assert_eq!(checks.next(|| false), None);
-        assert!(checks.begin());
+        assert!(!checks.shorten() && checks.begin());
         assert_eq!(checks.next(|| true), Some(STALL));
     }
 }

@@ -141,6 +141,10 @@ impl Doors {
     /// Lets clients in.
     pub(crate) fn open(&self, endpoint: &Arc<Endpoint>) -> Result<(), ServeError> {
         let doors = self.doors.lock();
+        if doors.is_empty() {
+            return Ok(());
+        }
+        endpoint.processors().open_queue();
         let unable = |error| ServeError::Resource { what: "threads for the network".into(), error };
         for (door, guarded) in &*doors {
             let admission = Admission { endpoint: Arc::downgrade(endpoint), guarded: *guarded };
@@ -178,8 +182,8 @@ impl Doors {
         drop(gone);
     }
 
-    /// Has a call run. One that comes when the server has ended, or for which there is no memory, is
-    /// dropped, and so answered.
+    /// Has a call run. If the server has ended, or there is no memory, the call is dropped, and so
+    /// answered.
     pub(crate) fn take(&self, job: Job, processors: &Processors) {
         let counted = Counted::new(&self.under_way);
         processors.submit(Box::new(move || {

@@ -12,7 +12,6 @@ use crate::keeper::Keeper;
 use crate::server::{self, Bound, ClientBinding, outcome};
 use crate::session::Session;
 use crate::wire::{self, Answer, ClientRequest, Refusal};
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -312,32 +311,6 @@ impl Attend for Reading {
     }
 }
 
-upcall_thread::thread_local! {
-    /// Whether the thread runs a call of a client on another machine.
-    static SERVES: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Until this is dropped, the calling thread runs a call of a client on another machine.
-struct Serving;
-
-impl Serving {
-    fn begin() -> Self {
-        SERVES.with(|serves| serves.set(true));
-        Self
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        SERVES.with(|serves| serves.set(false));
-    }
-}
-
-/// Whether the calling thread runs a call of a client on another machine.
-pub(crate) fn serves() -> bool {
-    SERVES.with(Cell::get)
-}
-
 /// A call that has come, to be run on a thread of the server. However it ends, it is answered.
 pub(crate) struct Job {
     guest: Arc<Guest>,
@@ -363,8 +336,6 @@ enum Stage {
 
 impl Job {
     pub(crate) fn run(mut self) {
-        // The next piece of work on this thread may be another client's.
-        let _serving = Serving::begin();
         self.stage = Stage::Runs;
         let (call, number) = (self.frame.head.call, self.frame.head.number);
         let args = mem::take(&mut self.frame.body);
@@ -384,7 +355,7 @@ impl Drop for Job {
     fn drop(&mut self) {
         let call = self.frame.head.call;
         match self.stage {
-            // There was no memory for its thread.
+            // There was no memory to let it wait.
             Stage::Waits => {
                 self.room = None;
                 self.guest.reply(

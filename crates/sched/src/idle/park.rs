@@ -82,7 +82,7 @@ impl Processors {
         point(Point::Sleeps);
         let busy = vp.has_work()
             || domain.generation() != generation
-            || VIEW.with_borrow(|view| view.waits(self));
+            || VIEW.with_borrow(|view| view.waits(self, vp));
         let retract = || {
             posts::retract(line, &posts);
             self.retract_duties(vp, &duties);

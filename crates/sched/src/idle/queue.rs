@@ -8,23 +8,26 @@
 //!
 //! # Why no piece waits while a processor sleeps
 //! The submitter adds the piece, makes a fence, and reads which processors sleep. A sleeper
-//! announces itself, makes a fence, and reads the number of pieces ([`sleep`]). So one of them sees
-//! the other. The word of a processor that is taken over is its substitute's.
+//! announces itself, makes a fence, and reads the number of pieces ([`sleep`](crate::sleep)). So
+//! one of them sees the other. The word of a processor that is taken over is its substitute's. A
+//! sleeper for which the rules allow no piece passes over those that wait: when a piece has ended, a
+//! sleeper is notified.
 //!
 //! # Why no piece waits long for a handler that blocks
 //! No caller sleeps on a lane and would report that. So the clerk checks as long as pieces wait
 //! ([`rechecks`](crate::rechecks)). The checks begin where a piece is left behind: the submitter
-//! finds no processor that sleeps or polls; a processor takes something else, or one piece of
-//! several; or a thread goes on after the processor has polled. A piece that a polling processor is
-//! about to take costs no check.
+//! finds no processor that sleeps or polls, a processor takes one piece of several, or it runs
+//! something else. The clerk notifies a sleeper, too: memory for a stack may be back.
 
 use super::group::Processors;
 use super::takeover::Takeover;
-use crate::rechecks::Rechecks;
+use crate::domain::MOST_PROCESSORS;
+use crate::rechecks::{Rechecks, write_and_read};
 use crate::sleep;
+use crate::stall::STALL;
 use std::collections::VecDeque;
 use std::fmt;
-use upcall_os::atomic::{AtomicUsize, Ordering, fence};
+use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
 use upcall_os::lock::Mutex;
 use upcall_shm::station::{Awake, State};
 
@@ -36,8 +39,10 @@ pub type Piece = Box<dyn FnOnce() + Send>;
 pub(super) struct WorkQueue {
     waiting: AtomicUsize,
     running: AtomicUsize,
-    /// Number of pieces that were submitted: processors to notify take turns.
+    /// Number of times that a processor was to be notified: they take turns.
     turns: AtomicUsize,
+    /// Pieces may come.
+    is_open: AtomicBool,
     /// Whether the clerk checks.
     pub(super) checks: Rechecks,
     pieces: Mutex<Pieces>,
@@ -46,7 +51,8 @@ pub(super) struct WorkQueue {
 #[derive(Default)]
 struct Pieces {
     queue: VecDeque<Piece>,
-    closed: bool,
+    /// Pieces are accepted.
+    open: bool,
 }
 
 impl fmt::Debug for WorkQueue {
@@ -72,6 +78,9 @@ impl TakenPiece {
 impl Drop for TakenPiece {
     fn drop(&mut self) {
         self.processors.queue().running.fetch_sub(1, Ordering::Relaxed);
+        if self.processors.queue().waits() {
+            self.processors.notify_sleeper();
+        }
     }
 }
 
@@ -82,15 +91,21 @@ impl WorkQueue {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
+    /// Returns `true` if pieces may come.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
     /// Number of pieces that run.
     pub(super) fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// Adds a piece. Returns it if the queue is closed, or there is no memory.
+    /// Adds a piece. Returns it if the queue is not open, or there is no memory.
     fn add(&self, piece: Piece) -> Option<Piece> {
         let mut pieces = self.pieces.lock();
-        if pieces.closed || pieces.queue.try_reserve(1).is_err() {
+        if !pieces.open || pieces.queue.try_reserve(1).is_err() {
             return Some(piece);
         }
         pieces.queue.push_back(piece);
@@ -112,42 +127,61 @@ impl Processors {
         &self.group.queue
     }
 
-    /// Has a virtual processor of the group run this piece of work. Does not block. Without memory
-    /// for it, and after [`close_queue`](Self::close_queue), the piece is dropped.
+    /// Accepts pieces from now on.
+    pub fn open_queue(&self) {
+        self.queue().pieces.lock().open = true;
+        self.queue().is_open.store(true, Ordering::SeqCst);
+    }
+
+    /// Has a virtual processor of the group run this piece of work. Does not block. If the queue is
+    /// not open, or without memory for the piece, that is dropped.
     pub fn submit(&self, piece: Piece) {
-        if let Some(refused) = self.queue().add(piece) {
-            return drop(refused);
+        let mut refused = None;
+        let add = || refused = self.queue().add(piece);
+        let left = write_and_read(add, || self.notified_sleeper() == Notified::AllRun);
+        if left && refused.is_none() {
+            self.piece_left();
         }
-        fence(Ordering::SeqCst);
-        let domain = self.group.domain;
-        let turn = self.queue().turns.fetch_add(1, Ordering::Relaxed);
-        let count = self.running().count().max(1);
-        for number in self.running().cycle().skip(turn % count).take(count) {
-            if sleep::seems_asleep(&domain.station().line(number).asleep) {
-                return domain.rouse(number);
-            }
-            if domain.station().state(number) == State::Awake(Awake::Polling) {
-                return;
-            }
-        }
-        self.piece_left();
     }
 
     /// Drops the pieces that wait, and all that are submitted from now on.
     pub fn close_queue(&self) {
         let mut pieces = self.queue().pieces.lock();
-        pieces.closed = true;
+        pieces.open = false;
         self.queue().waiting.store(0, Ordering::Relaxed);
         let queue = std::mem::take(&mut pieces.queue);
         drop(pieces);
         drop(queue);
     }
 
+    /// Notifies a processor that sleeps, if no processor polls.
+    fn notify_sleeper(&self) {
+        write_and_read(|| {}, || self.notified_sleeper() == Notified::AllRun);
+    }
+
+    fn notified_sleeper(&self) -> Notified {
+        let (domain, own) = (self.group.domain, self.group.count.min(MOST_PROCESSORS));
+        let turn = self.queue().turns.fetch_add(1, Ordering::Relaxed);
+        for member in (0..own).map(|step| &self.group.members[(turn + step) % own]) {
+            let Some(number) = member.number() else { continue };
+            if sleep::seems_asleep(&domain.station().line(number).asleep) {
+                domain.rouse(number);
+                return Notified::OneLooks;
+            }
+            let substitute = member.duty.substitute().and_then(|index| self.number_of(index));
+            let probes = substitute.unwrap_or(number);
+            if domain.station().state(probes) == State::Awake(Awake::Polling) {
+                return Notified::OneLooks;
+            }
+        }
+        Notified::AllRun
+    }
+
     /// Takes a piece for the caller's processor.
     pub(super) fn take_piece(&self) -> Option<TakenPiece> {
         let piece = self.queue().take()?;
-        if self.queue().waits() {
-            self.piece_left();
+        if self.queue().waits() && self.queue().checks.shorten() {
+            self.check_after_stall();
         }
         Some(TakenPiece { processors: self.clone(), piece: Some(piece) })
     }
@@ -155,8 +189,14 @@ impl Processors {
     /// A piece waits, and the caller does not take it: the clerk checks as long as one waits.
     #[cold]
     pub(super) fn piece_left(&self) {
-        if let Some(takeover) = self.group.takeover.get().filter(|_| self.queue().checks.begin()) {
-            takeover.check_soon();
+        if self.queue().checks.begin() {
+            self.check_after_stall();
+        }
+    }
+
+    fn check_after_stall(&self) {
+        if let Some(takeover) = self.group.takeover.get() {
+            takeover.check_after(STALL);
         }
     }
 
@@ -165,6 +205,16 @@ impl Processors {
         let queue = self.queue();
         if let Some(pause) = queue.checks.next(|| queue.waits()) {
             takeover.check_after(pause);
+            self.notify_sleeper();
         }
     }
+}
+
+/// Whether a processor looks at the queue soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Notified {
+    /// One polls, or was notified.
+    OneLooks,
+    /// All run something.
+    AllRun,
 }

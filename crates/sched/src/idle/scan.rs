@@ -324,11 +324,16 @@ impl Scan {
             && self.attending.posts.is_empty()
     }
 
-    /// The sleeper's second probe.
-    pub(super) fn waits(&self) -> bool {
-        let may_begin = self.stacks == StackSupply::Enough;
-        let calls = self.vp_lanes.iter().any(|lane| lane.waits())
-            || may_begin && self.lanes.iter().any(|lane| lane.waits());
+    /// The sleeper's second probe. If stacks are short, requests wait for which `stacks` allows
+    /// none, and they are passed over again.
+    pub(super) fn waits(&self, stacks: impl FnOnce() -> Stacks) -> bool {
+        let rule = match self.stacks {
+            StackSupply::Enough => Stacks::Many,
+            StackSupply::Short => stacks(),
+        };
+        let is_found = |at: usize| self.lanes[at].waits() && rule.allow(|| self.calls_beside(at));
+        let calls =
+            self.vp_lanes.iter().any(|lane| lane.waits()) || (0..self.lanes.len()).any(is_found);
         calls || self.attending.waits()
     }
 

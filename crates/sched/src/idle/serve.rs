@@ -79,7 +79,7 @@ impl Processors {
             let stays = told.donated == Some(StayWish::Stay)
                 && turn < TURNS
                 && serving.bare == Some(self.group.domain.generation());
-            if !(stays && lane.is_kernel_threads() && vp.is_free()) {
+            if !(stays && lane.is_kernel_threads() && vp.is_free() && !self.queue().waits()) {
                 break;
             }
             if hand_back(|| lane.waits()) == Yielded::Nothing {

@@ -80,6 +80,10 @@ impl Takeover {
     pub(super) fn check_after(&self, pause: Duration) {
         if !self.pending.load(Ordering::Relaxed) {
             self.timer.set(pause);
+            // Another thread may have set the timer to expire at once.
+            if self.soon.load(Ordering::Relaxed) {
+                self.timer.set(Duration::ZERO);
+            }
         }
     }
 
@@ -179,8 +183,9 @@ impl Processors {
             let both = |lane: &Arc<ServerLane>| [Prober::of(&probers, lane), Some(lane.home())];
             waiting.flat_map(both).flatten().collect()
         };
-        // Any of them could take a piece of the queue.
-        let pieces = self.queue().waits();
+        // Any of them could take a piece of the queue, if the rule allows one.
+        let running = || [self.queue().running()];
+        let pieces = self.queue().waits() && self.rule(takeover, &self.lanes()).allow(running);
         let takes_pieces =
             |index: usize| index < self.group.count || !self.duties_of(index).is_empty();
         let is_awaited = |index: usize| {
@@ -218,7 +223,7 @@ impl Processors {
     }
 
     /// Number in the domain of the member with this index.
-    fn number_of(&self, index: usize) -> Option<usize> {
+    pub(super) fn number_of(&self, index: usize) -> Option<usize> {
         self.group.members.get(index).and_then(Member::number)
     }
 
@@ -432,16 +437,17 @@ impl Processors {
     #[inline]
     pub(super) fn stacks(&self, vp: &Vp, lanes: &[Arc<ServerLane>]) -> Stacks {
         let own = Stacks::of(vp);
-        match self.group.taken.load(Ordering::Relaxed) {
-            0 => own,
-            taken => self.scarce(taken, lanes).and(own),
+        if self.group.taken.load(Ordering::Relaxed) == 0 {
+            return own;
         }
+        self.group.takeover.get().map_or(own, |takeover| self.rule(takeover, lanes).and(own))
     }
 
+    /// The rule for all processors together.
     #[cold]
-    fn scarce(&self, taken: usize, lanes: &[Arc<ServerLane>]) -> Stacks {
-        let Some(takeover) = self.group.takeover.get() else { return Stacks::Many };
-        let calls = lanes.iter().map(|lane| lane.calls()).sum();
+    fn rule(&self, takeover: &Takeover, lanes: &[Arc<ServerLane>]) -> Stacks {
+        let taken = self.group.taken.load(Ordering::Relaxed);
+        let calls = lanes.iter().map(|lane| lane.calls()).sum::<usize>() + self.queue().running();
         Stacks::left(taken, self.group.count + takeover.spares, 1).and(Stacks::left(
             calls,
             takeover.calls,

@@ -4,7 +4,6 @@ use super::group::Processors;
 use super::own::{index, number, say_where};
 use super::queue::TakenPiece;
 use super::scan::{LastProbe, Probe, Scan, Work};
-use super::stacks::Stacks;
 use super::stalls::StallChecks;
 use super::takeover::Prober;
 use super::timer::OwnTimer;
@@ -12,9 +11,8 @@ use crate::arrivals::Arrivals;
 use crate::domain::Domain;
 use crate::pacing::{hand_back, timed_yield, yield_to_server};
 use crate::placed::NOWHERE;
-use crate::poller::{
-    BeforeServing, Facts, IdleEvent, IdleStep, Poller, Purpose, StackSupply, Wakeup,
-};
+use crate::poller::{BeforeServing, Facts, IdleEvent, IdleStep, Poller, Purpose, Wakeup};
+use crate::rechecks::write_and_read;
 use crate::server::ServerLane;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -45,7 +43,7 @@ pub(super) struct View {
     pub(super) said: Awake,
     /// The piece that the last probe took from the group's queue.
     pub(super) piece: Option<TakenPiece>,
-    /// Who is first at the next probe, if both a piece and something else wait.
+    /// What is taken first by the next probe, if both a piece and something else wait.
     pub(super) first: First,
 }
 
@@ -120,26 +118,28 @@ impl View {
         self.scan.attending.due().map_or(Due::Calls, Due::Messages)
     }
 
+    /// Whether a piece of the group's queue waits that this processor may take.
+    #[cold]
+    fn may_take_piece(&self, processors: &Processors, vp: &Vp) -> bool {
+        let rests = processors.is_spare() && self.duties.is_empty();
+        let running = || [processors.queue().running()];
+        let stacks = || processors.stacks(vp, &self.scan.lanes);
+        !rests && vp.has_stack() && vp.can_begin_work() && stacks().allow(running)
+    }
+
     /// Takes a piece of the group's queue. Returns `false` if there is none for this processor.
     #[cold]
-    fn take_piece(&mut self, processors: &Processors, vp: &Vp, stacks: Stacks) -> bool {
-        if processors.is_spare() && self.duties.is_empty() {
-            return false;
+    fn take_piece(&mut self, processors: &Processors, vp: &Vp) -> bool {
+        if self.may_take_piece(processors, vp) {
+            self.piece = processors.take_piece();
         }
-        let running = || [processors.queue().running()];
-        if !(vp.has_stack() && vp.can_begin_work() && stacks.allow(running)) {
-            self.scan.stacks = StackSupply::Short;
-            return false;
-        }
-        self.piece = processors.take_piece();
         self.piece.is_some()
     }
 
     /// The sleeper's second probe.
-    pub(super) fn waits(&self, processors: &Processors) -> bool {
-        let takes = self.scan.stacks == StackSupply::Enough
-            && !(processors.is_spare() && self.duties.is_empty());
-        takes && processors.queue().waits() || self.scan.waits()
+    pub(super) fn waits(&self, processors: &Processors, vp: &Vp) -> bool {
+        let piece = processors.queue().waits() && self.may_take_piece(processors, vp);
+        piece || self.scan.waits(|| processors.stacks(vp, &self.scan.lanes))
     }
 
     /// One probe for work.
@@ -152,18 +152,19 @@ impl View {
         let stacks = processors.stacks(vp, &self.scan.lanes);
         let probe = Probe { domain: processors.group.domain, vp, stacks };
         let waits = processors.queue().waits();
-        if waits && self.first == First::Piece && self.take_piece(processors, vp, stacks) {
+        // On a caller's CPU its calls come first.
+        let first = self.first == First::Piece && !self.poller.is_borrowed();
+        if waits && first && self.take_piece(processors, vp) {
             self.first = First::Other;
             return self.found_piece(processors, woke);
         }
         let Self { scan, poller, .. } = self;
         let found = scan.find_work(&probe, poller, &mut woke);
         if waits {
-            if found.is_none() && self.take_piece(processors, vp, stacks) {
+            if found.is_none() && self.take_piece(processors, vp) {
                 return self.found_piece(processors, woke);
             }
             self.first = First::Piece;
-            processors.piece_left();
         }
         let Self { scan, poller, .. } = self;
         if !woke && found.is_none() {
@@ -178,7 +179,7 @@ impl View {
             poller.found_messages();
         }
         scan.probed(LastProbe::Found);
-        self.say(processors.group.domain, Awake::Running);
+        self.runs(processors);
         if woke {
             // What comes to a lane while a thread runs has waited for that.
             self.scan.left.1 = Came::Wait;
@@ -203,9 +204,27 @@ impl View {
         }
         self.poller.found_messages();
         self.scan.probed(LastProbe::Found);
-        self.say(processors.group.domain, Awake::Running);
+        self.scan.slept = false;
         self.scan.left.1 = Came::Wait;
+        self.runs(processors);
         Found::Work
+    }
+
+    /// Says that it runs something. If a piece waits meanwhile, the clerk checks
+    /// ([`queue`](super::queue)).
+    #[inline]
+    fn runs(&mut self, processors: &Processors) {
+        let domain = processors.group.domain;
+        if !processors.queue().is_open() {
+            self.say(domain, Awake::Running);
+        } else if self.said != Awake::Running {
+            let say = || self.say(domain, Awake::Running);
+            if write_and_read(say, || processors.queue().waits()) {
+                processors.piece_left();
+            }
+        } else if processors.queue().waits() {
+            processors.piece_left();
+        }
     }
 
     /// What it does before it probes again, or parks.
@@ -257,10 +276,7 @@ impl View {
         if self.scan.last() == LastProbe::Nothing {
             self.poller.thread_goes_on();
         }
-        self.say(processors.group.domain, Awake::Running);
-        if processors.queue().waits() {
-            processors.piece_left();
-        }
+        self.runs(processors);
     }
 
     /// Says what it does, if that has changed.
