@@ -3,10 +3,12 @@
 //! nobody needs Go who asks for a library in Rust.
 
 use crate::interrupted;
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::env;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -288,15 +290,17 @@ pub(crate) fn build(mut compiler: Command, program: &Path) -> Result<PathBuf, Pe
     }
 }
 
-/// Runs a command to its end, or until this program is asked to stop.
+/// Runs a command to its end, or until this program is asked to stop. Then the processes that the
+/// command has started end with it: cargo starts compilers, which would go on without it.
 fn status(command: &mut Command) -> io::Result<ExitStatus> {
-    let mut child = command.spawn()?;
+    let mut child = command.process_group(0).spawn()?;
+    let group = Pid::from_child(&child);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
         if interrupted::is_asked() {
-            child.kill()?;
+            kill_process_group(group, Signal::KILL)?;
             return child.wait();
         }
         std::thread::sleep(Duration::from_millis(20));

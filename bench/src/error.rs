@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::built::PeersError;
+use crate::interrupted;
 
 /// Why there is no report.
 #[derive(Debug)]
@@ -73,7 +74,8 @@ impl RunError {
 }
 
 impl From<PeersError> for RunError {
+    /// A build that an interrupt has ended is no fault of the build.
     fn from(error: PeersError) -> Self {
-        RunError::Peers(error)
+        if interrupted::is_asked() { RunError::Interrupted } else { RunError::Peers(error) }
     }
 }

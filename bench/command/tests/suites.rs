@@ -4,6 +4,8 @@
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -287,6 +289,42 @@ fn an_interrupt_ends_a_run_of_threads_and_its_child() {
     assert_eq!(names_in(scratch.path()), BTreeSet::new(), "files that are left");
 }
 
+/// An interrupt, sent to the command alone, ends a build of peers and the compilers that the build
+/// has started.
+#[test]
+fn an_interrupt_ends_a_build_of_peers_and_its_compilers() {
+    let [scratch, files] = [(); 2].map(|()| TempDir::new().expect("a folder"));
+    let path = |name| files.path().join(name);
+    // In place of cargo: a process with a child.
+    let script = format!("#!/bin/sh\nsleep 1000 &\n: > {}\nwait\n", path("started").display());
+    fs::write(path("cargo"), script).expect("a program");
+    fs::set_permissions(path("cargo"), fs::Permissions::from_mode(0o755)).expect("its mode");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_upcall-bench"));
+    command
+        .args(["rpc", "--peers", "tarpc", "--case", "null"])
+        .envs([("TMPDIR", scratch.path()), ("CARGO", &path("cargo"))])
+        .envs([("CARGO_TARGET_DIR", files.path()), ("CXX", Path::new("c++"))]);
+    let mut run =
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let begun = Instant::now();
+    while !path("started").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no build");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let interrupt =
+        Command::new("kill").args(["-INT", &run.id().to_string()]).status().expect("kill");
+    assert!(interrupt.success() && !run.wait().expect("its end").success());
+    // A killed process is there until its parent, or init, has taken notice.
+    while !processes_with(scratch.path()).is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "processes are left");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut errors = String::new();
+    run.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("text");
+    assert!(errors.ends_with("interrupted\n"), "{errors}");
+    assert_eq!(names_in(scratch.path()), BTreeSet::new(), "files that are left");
+}
+
 /// `upcall-bench urpc` with these arguments, as [`calls`].
 fn urpc(arguments: &[&str]) -> (bool, String, String) {
     calls("urpc", arguments)
@@ -323,6 +361,32 @@ fn properties_of_systems_are_found() {
     let ours = row("| upcall | checked |").expect("a row of ours");
     assert!(!ours.contains("/dev/shm") && ours.ends_with("% |"), "{ours}");
     assert!(row("| unix-socket | copied | 1 in folders | - |").is_some(), "{said}");
+}
+
+/// Properties of one mode only: a row with what an idle server of that mode costs.
+#[test]
+fn properties_of_one_mode_are_found() {
+    for mode in ["parked", "polling"] {
+        let wish = [
+            "--quick",
+            "--peers",
+            "none",
+            "--case",
+            "properties",
+            "--mode",
+            mode,
+            "--markdown",
+            "-",
+        ];
+        let (done, said, errors) = calls("rpc", &wish);
+        assert!(done, "{mode}: {errors}");
+        let row = said.lines().find(|line| line.starts_with("| upcall | checked |"));
+        let row = row.unwrap_or_else(|| panic!("{mode}: no row of ours in {said}"));
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        // The last two are the processor's time at rest, of a polling server and of a parked one.
+        let found = [cells[4], cells[5]].map(|cell| cell.ends_with(" %"));
+        assert_eq!(found, [mode == "polling", mode == "parked"], "{row}");
+    }
 }
 
 #[test]
