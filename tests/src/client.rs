@@ -13,16 +13,20 @@ use crate::party::Said;
 use crate::relay;
 use crate::scenario::scenario;
 use crate::without_kernel::{to_server_without_kernel, without_kernel};
+use rustix::fs::OFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, PipeReader, Read};
 use std::os::fd::AsRawFd;
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use upcall::thread::mpsc;
 use upcall::{BindError, CallError, Pacing, policy};
 use upcall_os::lock::Mutex;
+use upcall_os::process::{Bounds, bind};
 
 #[derive(Default)]
 struct Client {
@@ -33,6 +37,35 @@ struct Client {
     holders: Option<Holders>,
     /// Several servers, by name.
     several: Vec<Trial>,
+    copy: Option<ForkedCopy>,
+}
+
+/// A copy of this process that was forked and does nothing: it waits in a write to a full pipe
+/// before it becomes another program.
+struct ForkedCopy {
+    pipe: PipeReader,
+    parent: JoinHandle<io::Result<ExitStatus>>,
+}
+
+impl ForkedCopy {
+    /// Begins to fork.
+    fn begin() -> io::Result<Self> {
+        let (pipe, writer) = io::pipe()?;
+        let flags = rustix::fs::fcntl_getfl(&writer)?;
+        rustix::fs::fcntl_setfl(&writer, flags | OFlags::NONBLOCK)?;
+        while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
+        rustix::fs::fcntl_setfl(&writer, flags)?;
+        let mut command = Command::new("true");
+        bind(&mut command, Bounds { cgroup: Some(writer.into()), ..Bounds::default() });
+        Ok(Self { pipe, parent: std::thread::spawn(move || command.status()) })
+    }
+
+    /// Lets the copy become the other program, and waits for its end.
+    fn end(mut self) -> Outcome {
+        self.pipe.read_exact(&mut [0; 1 << 15])?;
+        let status = self.parent.join().map_err(|_| "the parent panicked")??;
+        if status.success() { done() } else { Err(status.to_string().into()) }
+    }
 }
 
 /// Does what standard input says, until it ends.
@@ -218,6 +251,14 @@ impl Client {
                 return self.trial()?.things().map_err(Into::into).and_then(|(a, b)| show([a, b]));
             }
             "work" => self.trial()?.work(number(1) as u32)?,
+            "fork" => self.copy = Some(ForkedCopy::begin()?),
+            "end-fork" => return self.copy.take().ok_or("no copy")?.end(),
+            // Calls of work that takes no time, as many as the number says.
+            "works" => {
+                for _ in 0..number(1) {
+                    self.trial()?.work(0)?;
+                }
+            }
             "work-by" => {
                 self.trial()?
                     .with_deadline(Some(Duration::from_millis(number(2))))

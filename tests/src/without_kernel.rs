@@ -126,12 +126,16 @@ const NUMBERS: [(&str, i64); 11] = [
 ];
 
 /// A filter under which these calls, named with commas between, fail with `EPERM`, or with `ENOSYS`
-/// where the name ends in an exclamation mark.
+/// where the name ends in an exclamation mark. Where it ends in a plus sign they end the process.
 fn denying(names: &str) -> Result<BpfProgram, Box<dyn Error>> {
     const EPERM: u32 = 1;
     const ENOSYS: u32 = 38;
-    let unknown = names.ends_with('!');
-    let denied = names.trim_end_matches('!').split(',').map(|name| {
+    let action = match names.chars().last() {
+        Some('!') => SeccompAction::Errno(ENOSYS),
+        Some('+') => SeccompAction::KillProcess,
+        _ => SeccompAction::Errno(EPERM),
+    };
+    let denied = names.trim_end_matches(['!', '+']).split(',').map(|name| {
         let number = NUMBERS
             .iter()
             .find(|(known, _)| *known == name)
@@ -139,8 +143,7 @@ fn denying(names: &str) -> Result<BpfProgram, Box<dyn Error>> {
         Ok((number.1, vec![]))
     });
     let denied = denied.collect::<Result<_, Box<dyn Error>>>()?;
-    let errno = SeccompAction::Errno(if unknown { ENOSYS } else { EPERM });
-    Ok(SeccompFilter::new(denied, SeccompAction::Allow, errno, TargetArch::x86_64)?.try_into()?)
+    Ok(SeccompFilter::new(denied, SeccompAction::Allow, action, TargetArch::x86_64)?.try_into()?)
 }
 
 /// From now on these calls are refused to all threads of this process, as in many a sandbox: see

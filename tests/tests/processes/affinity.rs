@@ -1,14 +1,17 @@
 //! Calls on processors that change: affinity masks that are changed from outside, pinned clients on
-//! all processors, and a filter that refuses the calls by which the runtime moves and yields.
+//! all processors, a processor that is taken offline, and filters that refuse the calls by which the
+//! runtime moves and yields, or end the process that makes one.
 
 use crate::{alone, in_company, place};
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 use upcall_os::processor::Processors;
 use upcall_tests::party::Party;
 
 /// Confines all kernel threads of a process to one processor, or to all.
-fn confine(party: &Party, to: &Processors) {
-    let threads = fs::read_dir(format!("/proc/{}/task", party.pid())).expect("a process");
+pub(crate) fn confine(pid: u32, to: &Processors) {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
     for thread in threads.flatten() {
         let thread = thread.file_name().to_string_lossy().parse().expect("a number");
         // The thread may have ended.
@@ -34,9 +37,9 @@ fn calls_go_on_while_affinity_masks_change() {
             for of_client in only.iter().chain([&all]) {
                 clients.iter_mut().for_each(|client| client.say("honest 60"));
                 for round in 0..4 {
-                    confine(&server, if round % 2 == 0 { of_server } else { &all });
+                    confine(server.pid(), if round % 2 == 0 { of_server } else { &all });
                     for client in &clients {
-                        confine(client, if round % 2 == 0 { of_client } else { &all });
+                        confine(client.pid(), if round % 2 == 0 { of_client } else { &all });
                     }
                 }
                 for client in &mut clients {
@@ -59,7 +62,7 @@ fn pinned_clients_on_all_processors_call_one_server() {
         .flat_map(|cpu| [cpu; 3])
         .map(|cpu| {
             let mut client = place.client();
-            confine(&client, &Processors::only(cpu));
+            confine(client.pid(), &Processors::only(cpu));
             client.ask("bind trial").expect_ok("binding");
             client
         })
@@ -83,6 +86,113 @@ fn calls_go_on_where_moving_and_yielding_are_refused() {
         let mut client = place.start(&format!("{}client", filter(of_client)));
         client.ask("bind trial").expect_ok("binding");
         client.ask("honest 100").expect_ok("calls");
+    }
+}
+
+/// A filter ends a process that moves a thread. A server that polls moves none, and neither do its
+/// clients.
+#[test]
+fn a_filter_that_ends_who_moves_a_thread_spares_servers_that_poll_and_their_clients() {
+    let _company = in_company();
+    let place = place();
+    for options in ["poll", "poll two"] {
+        let mut server = place.start(&format!("without=sched_setaffinity+ serve trial {options}"));
+        server.hear().expect_ok("a server's start");
+        let mut clients = ["poll", "sleep"].map(|pacing| {
+            let mut client = place.start("without=sched_setaffinity+ client");
+            client.ask("bind trial").expect_ok("binding");
+            client.ask(&format!("pace {pacing}")).expect_ok("pacing");
+            client
+        });
+        clients.iter_mut().for_each(|client| client.say("works 500"));
+        clients.iter_mut().for_each(|client| drop(client.hear().expect_ok("calls")));
+        assert_eq!(clients[0].ask("marks").numbers("what has run"), [1000; 2]);
+        for (client, pacing) in clients.iter_mut().zip(["poll", "sleep"]) {
+            let sum = client.ask(&format!("add-on-thread {pacing} 2 3"));
+            assert_eq!(sum.numbers("a user-level thread's call"), [5]);
+        }
+        assert!(server.lives(), "the server was ended");
+    }
+}
+
+/// A processor that is offline while this lives, or until this program ends.
+struct Offline {
+    /// A shell that brings it back when its input ends.
+    keeper: Child,
+}
+
+impl Offline {
+    /// Takes a processor offline; `None` where the kernel refuses that, with the reason printed.
+    fn new(cpu: usize) -> Option<Self> {
+        let switch = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+        let script = format!("echo started; trap '' INT TERM HUP; read line; echo 1 > {switch}");
+        let mut keeper = Command::new("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let mut started = String::new();
+        let output = keeper.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut started).expect("the shell's word");
+        let offline = Self { keeper };
+        match fs::write(&switch, "0") {
+            Ok(()) => Some(offline),
+            Err(error) => {
+                eprintln!("skipped: a processor that is offline: {switch}: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}
+
+/// A processor goes offline while calls run, and comes back: each call has run once. Long, because
+/// all programs on the machine notice it.
+#[test]
+#[ignore = "long: takes a processor offline"]
+fn long_calls_go_on_while_a_processor_is_offline() {
+    let _alone = alone();
+    let all = Processors::allowed().expect("where this process may run");
+    let Some(cpu) = all.iter().filter(|&cpu| cpu > 0).last().filter(|_| all.count() > 1) else {
+        eprintln!("skipped: a processor that is offline: two processors are needed");
+        return;
+    };
+    for options in ["trial", "trial two", "trial sleep"] {
+        let place = place();
+        let server = place.serve(options);
+        let mut clients = [(); 2].map(|()| place.client());
+        for client in &mut clients {
+            client.ask("bind trial").expect_ok("binding");
+        }
+        // The server is brought to the processor that goes.
+        confine(clients[0].pid(), &Processors::only(cpu));
+        let mut works = 0;
+        for _ in 0..3 {
+            let mut begin = |clients: &mut [Party; 2]| {
+                clients.iter_mut().for_each(|client| client.say("works 2000"));
+                works += 4000;
+            };
+            begin(&mut clients);
+            let Some(offline) = Offline::new(cpu) else { return };
+            clients.iter_mut().for_each(|client| drop(client.hear().expect_ok("calls")));
+            begin(&mut clients);
+            clients.iter_mut().for_each(|client| drop(client.hear().expect_ok("calls")));
+            begin(&mut clients);
+            drop(offline);
+            clients.iter_mut().for_each(|client| drop(client.hear().expect_ok("calls")));
+            // The kernel has undone it.
+            confine(clients[0].pid(), &Processors::only(cpu));
+        }
+        let marks = clients[1].ask("marks").numbers("what has run");
+        assert_eq!(marks, [works; 2], "calls were lost or doubled");
+        drop(server);
     }
 }
 
