@@ -1,5 +1,6 @@
 //! A program that a test has started and speaks with, line by line.
 
+use crate::usage::is_stopped;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -223,16 +224,8 @@ impl Party {
     #[track_caller]
     pub fn stop(&self) {
         self.signal(Signal::STOP);
-        let tasks = || {
-            std::fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten()
-        };
-        // After the name, which is in brackets: the state.
-        let stopped =
-            |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
         let start = Instant::now();
-        while !tasks()
-            .all(|task| std::fs::read_to_string(task.path().join("stat")).map_or(true, stopped))
-        {
+        while !is_stopped(self.pid()) {
             assert!(start.elapsed() < PATIENCE, "{} does not stop", self.what);
             std::thread::sleep(Duration::from_micros(200));
         }

@@ -136,6 +136,44 @@ pub fn processes() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// The process that `pid` has started in its place, as `unshare --fork` does, or else `pid`.
+pub fn program_of(pid: u32) -> u32 {
+    let parent = |child: u32| {
+        let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
+        // After the name, which is in brackets: the state and the parent.
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()
+    };
+    processes().into_iter().find(|&child| parent(child) == Some(pid)).unwrap_or(pid)
+}
+
+/// Returns `true` if all kernel threads of a process are stopped.
+pub fn is_stopped(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+    // After the name, which is in brackets: the state.
+    let stopped =
+        |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+    stats.all(stopped)
+}
+
+/// The CPUs that each kernel thread of a process may run on.
+pub fn allowed_cpus(pid: u32) -> Vec<BTreeSet<usize>> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let statuses = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+    statuses.filter_map(|status| cpus_of(&status)).collect()
+}
+
+/// The list in such a text: single numbers and ranges, with commas between.
+fn cpus_of(status: &str) -> Option<BTreeSet<usize>> {
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let mut cpus = BTreeSet::new();
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        cpus.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(cpus)
+}
+
 /// The processor time that all threads of a process have used, in nanoseconds.
 pub fn processor_time(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
