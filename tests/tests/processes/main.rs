@@ -19,6 +19,7 @@ mod hand_off;
 mod hostile_client;
 mod hostile_home;
 mod hostile_members;
+mod hostile_near;
 mod hostile_seeded;
 mod hostile_server;
 mod idle;
