@@ -15,7 +15,8 @@ use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Listener, Received};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
-use upcall_shm::ring::{Receiver, Sender, SingleServer};
+use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::single::SingleServer;
 use upcall_shm::slot::{Image, Place};
 use upcall_shm::station::Station;
 

@@ -17,7 +17,7 @@ use upcall_os::socket::{Connection, Received};
 use upcall_shm::astack::Plan;
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::{Region, Shared};
-use upcall_shm::ring::SingleCaller;
+use upcall_shm::single::SingleCaller;
 use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::Station;
 

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use upcall_home::{DataError, Homed, Operation, Operations, Place};
 use upcall_os::processor::Processors;
 use upcall_shm::one_slot::{OneSlot, WORDS};
-use upcall_shm::ring::{SingleCaller, SingleServer};
+use upcall_shm::single::{SingleCaller, SingleServer};
 use upcall_shm::slot::{Image, NO_ASTACK, Place as At, Slot};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

@@ -29,7 +29,7 @@ use upcall_sched::look::ReplyTimer;
 use upcall_sched::post::{Post, Ringer};
 use upcall_sched::{Domain, Pacing};
 use upcall_shm::region::Shared;
-use upcall_shm::ring::SingleCaller;
+use upcall_shm::single::SingleCaller;
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 use upcall_shm::station::PeerStation;
 

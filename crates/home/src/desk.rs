@@ -11,7 +11,7 @@ use upcall_os::lock::Mutex;
 use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_sched::post::{Post, Ringer};
 use upcall_shm::region::Shared as View;
-use upcall_shm::ring::SingleServer;
+use upcall_shm::single::SingleServer;
 use upcall_shm::slot::{Image, Slot};
 
 /// Where others leave word for the thread that serves. The clerk has it, too.

@@ -12,7 +12,8 @@ use upcall_sched::calls::ServerClerk;
 use upcall_sched::{CallerChannel, Closed, Domain, HandOff, NoReply, Pacing, Processors};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
-use upcall_shm::ring::{Receiver, Sender, SingleServer};
+use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::single::SingleServer;
 use upcall_shm::slot::{Image, NO_ASTACK};
 use upcall_shm::station::{PeerStation, Station};
 

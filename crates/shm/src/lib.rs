@@ -1,7 +1,7 @@
 //! Memory shared by two domains.
 //!
 //! What: typed views of words that both sides change ([`region`]), bytes that are not interpreted
-//! ([`span`]), the rings of a lane ([`slot`], [`ring`]), the queue of messages without an answer
+//! ([`span`]), the queues of a lane ([`slot`], [`ring`], [`single`]), the queue of messages without an answer
 //! ([`direct`]) and its memory ([`mailbag`]), the words beside it for barriers and reductions
 //! ([`steps`]), the layout of a channel ([`channel`]) and of A-stacks ([`astack`]), and the page on
 //! which a domain tells its peers what its processors do ([`station`]), what each binding of a
@@ -41,6 +41,7 @@ pub mod one_slot;
 pub mod region;
 pub mod ring;
 pub mod sequence;
+pub mod single;
 pub mod slot;
 pub mod span;
 pub mod station;

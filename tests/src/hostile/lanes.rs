@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use upcall_os::doorbell::Doorbell;
 use upcall_shm::channel::{Channel, DEPTH};
 use upcall_shm::region::Shared;
-use upcall_shm::ring::{Receiver, Sender, SingleCaller};
+use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::single::SingleCaller;
 use upcall_shm::slot::{Image, Slot};
 
 /// So long a server may take for a reply, on a machine that does much else.

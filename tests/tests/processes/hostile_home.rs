@@ -17,7 +17,7 @@ use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Message, Received};
 use upcall_shm::region::{Region, Shared};
-use upcall_shm::ring::SingleServer;
+use upcall_shm::single::SingleServer;
 use upcall_shm::slot::{Image, NO_ASTACK, Place as Where, Slot};
 use upcall_tests::dice::Dice;
 use upcall_tests::party::PATIENCE;

@@ -20,7 +20,7 @@ use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_os::processor;
 use upcall_shm::channel::{Lane, LaneControl};
 use upcall_shm::region::Shared;
-use upcall_shm::ring::SingleCaller;
+use upcall_shm::single::SingleCaller;
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
 
 /// Longest sleep of a kernel thread before it looks again whether its channel is still open.

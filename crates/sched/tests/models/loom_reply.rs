@@ -11,9 +11,8 @@ use loom::thread;
 use upcall_sched::sleep;
 use upcall_sched::wake_check::WakeCheck;
 use upcall_shm::channel::{DEPTH, LaneControl};
-use upcall_shm::ring::{
-    Receiver, Sender, SharedReceiver, SharedSender, SingleCaller, SingleServer,
-};
+use upcall_shm::ring::{Receiver, Sender, SharedReceiver, SharedSender};
+use upcall_shm::single::{SingleCaller, SingleServer};
 use upcall_shm::slot::{Image, Slot};
 use upcall_shm::station::Line;
 

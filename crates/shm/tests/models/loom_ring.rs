@@ -2,9 +2,8 @@
 use loom::sync::Arc;
 use loom::thread;
 use upcall_shm::astack::Numbers;
-use upcall_shm::ring::{
-    Receiver, Sender, SharedReceiver, SharedSender, SingleCaller, SingleServer,
-};
+use upcall_shm::ring::{Receiver, Sender, SharedReceiver, SharedSender};
+use upcall_shm::single::{SingleCaller, SingleServer};
 use upcall_shm::slot::{Image, Place, Slot};
 
 /// loom's `Arc` is not made of a slice; this is the same for a ring of two.

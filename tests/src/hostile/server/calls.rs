@@ -13,7 +13,8 @@ use upcall_os::futex::{self, Scope};
 use upcall_os::lock::Mutex;
 use upcall_shm::channel::{self, Channel, LaneControl};
 use upcall_shm::region::{Region, Shared};
-use upcall_shm::ring::{Receiver, Sender, SingleServer};
+use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::single::SingleServer;
 use upcall_shm::slot::{Image, Place, Slot};
 use upcall_shm::station::Station;
 
