@@ -33,6 +33,7 @@
 //! that is ready or waits for a time, nobody's lane has come or gone, and `TURNS` times in a row.
 
 pub(crate) mod attended;
+mod facts;
 pub(crate) mod group;
 mod own;
 mod park;

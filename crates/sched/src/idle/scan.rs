@@ -7,15 +7,11 @@ use super::stacks::Stacks;
 use crate::calls::VpLane;
 use crate::domain::Domain;
 use crate::look;
-use crate::poller::{Facts, Poller, StackSupply};
+use crate::poller::{Poller, StackSupply};
 use crate::server::{Owner, ServerLane};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
-use upcall_os::clock;
-use upcall_os::processor;
-use upcall_shm::station::{Awake, State};
 use upcall_shm::tally::Came;
 use upcall_thread::{Found, Vp};
 
@@ -70,7 +66,7 @@ pub(super) struct Probe<'a> {
 pub(super) struct Scan {
     pub(super) generation: u64,
     /// The number of this processor in the domain.
-    me: Option<usize>,
+    pub(super) me: Option<usize>,
     /// Its own come first, then those of each other processor.
     pub(super) lanes: Rc<Vec<Arc<ServerLane>>>,
     pub(super) own: usize,
@@ -340,78 +336,5 @@ impl Scan {
     /// Whether any lane has a request.
     pub(super) fn has_request(&self) -> bool {
         self.lanes.iter().any(|lane| lane.waits())
-    }
-}
-
-/// What the kernel, and the peers by their own word, tell this virtual processor.
-impl Facts for Scan {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-
-    fn tick(&self) -> u64 {
-        clock::tick()
-    }
-
-    fn cpu(&self) -> u32 {
-        processor::current() as u32
-    }
-
-    fn allowed(&self) -> Option<processor::Processors> {
-        processor::Processors::allowed().ok()
-    }
-
-    fn is_calling(&self) -> bool {
-        self.vp_lanes.iter().any(|lane| lane.is_calling())
-    }
-
-    fn has_reply(&self) -> bool {
-        self.vp_lanes.iter().any(|lane| lane.waits())
-    }
-
-    fn has_server_elsewhere(&self, cpu: u32) -> bool {
-        self.vp_lanes.iter().any(|lane| lane.servers_place() != Some(cpu))
-    }
-
-    fn has_lanes(&self) -> bool {
-        !self.lanes.is_empty()
-    }
-
-    fn has_posts(&self) -> bool {
-        !self.attending.posts.is_empty()
-    }
-
-    fn has_only_callers_on(&self, cpu: u32) -> bool {
-        self.lanes.iter().all(|lane| lane.shares(cpu)) && !self.is_calling()
-    }
-
-    fn shares(&self, cpu: u32) -> bool {
-        let elsewhere = |at: Option<u32>| at.is_some_and(|at| at != cpu);
-        let nobody =
-            self.vp_lanes.is_empty() && self.lanes.is_empty() && self.attending.posts.is_empty();
-        nobody
-            || !self
-                .vp_lanes
-                .iter()
-                .all(|lane| !lane.is_calling() || elsewhere(lane.servers_place()))
-            || !self.lanes.iter().all(|lane| elsewhere(lane.callers_place()))
-    }
-
-    fn donor(&self, cpu: u32) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.gave(cpu))
-    }
-
-    fn is_caller_on(&self, lane: usize, cpu: u32) -> bool {
-        self.lanes[lane].callers_place() == Some(cpu)
-    }
-
-    fn wished_cpu(&self, lane: usize) -> Option<u32> {
-        // The caller looks at the home processor of its channel only.
-        let lane = self.lanes.get(lane).filter(|lane| Some(lane.home()) == self.me)?;
-        lane.wished_cpu()
-    }
-
-    fn is_caller_running(&self, lane: usize) -> bool {
-        self.lanes[lane].callers_state() == Some(State::Awake(Awake::Running))
     }
 }
