@@ -1,29 +1,25 @@
 //! One lane, as the server sees it, and a request that was taken from it.
 
-use crate::domain::Domain;
+mod caller;
+
 use crate::duty::Duty;
 use crate::idle::number;
 use crate::look::ReplyTimer;
 use crate::poller::{PollWish, StayWish};
-use crate::sleep;
+use crate::server::client::{Caller, Owner, ServedClient};
 use crate::wake_check::WakeCheck;
 use std::fmt;
 use std::hint::cold_path;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use upcall_os::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
-use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
-use upcall_os::futex::{self, Scope};
-use upcall_os::processor;
-use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_shm::channel::{DEPTH, Lane, LaneControl};
 use upcall_shm::region::Shared;
 use upcall_shm::ring::{SharedReceiver, SharedSender};
 use upcall_shm::single::SingleServer;
 use upcall_shm::slot::{Image, NO_ASTACK, Slot};
-use upcall_shm::station::{Awake, PeerStation, State};
 use upcall_shm::tally::Came;
 
 /// Runs requests. Called on a thread that may block; must answer through the request exactly once.
@@ -36,107 +32,6 @@ pub trait Serve: Send + Sync {
     fn violation(&self, what: &'static str);
 }
 
-/// The client that a channel belongs to. One client may have several channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The client's number: its channels share the stacks that it may have.
-    pub client: u64,
-    /// The user of the client, if all clients of that user share a bound as well.
-    pub user: Option<u32>,
-}
-
-/// The client of a channel, as the lanes of the channel share it.
-pub(crate) struct ServedClient {
-    station: PeerStation,
-    serve: Box<dyn Serve>,
-    owner: Owner,
-    home: u16,
-    /// Rung by the client; in the set of the home processor's wake set.
-    doorbell: Doorbell,
-    closed: AtomicBool,
-    /// Ends the polling of its lanes.
-    remove_lanes: Box<dyn Fn(&Self) + Send + Sync>,
-}
-
-impl fmt::Debug for ServedClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServedClient").field("owner", &self.owner).finish_non_exhaustive()
-    }
-}
-
-impl ServedClient {
-    /// A client whose `owner` has `station`. `home` is the number of the processor to wake for it,
-    /// and the doorbell for that.
-    pub(super) fn new(
-        station: PeerStation,
-        owner: Owner,
-        (home, doorbell): (u16, Doorbell),
-        serve: Box<dyn Serve>,
-        remove_lanes: Box<dyn Fn(&Self) + Send + Sync>,
-    ) -> Self {
-        let closed = AtomicBool::new(false);
-        Self { station, serve, owner, home, doorbell, closed, remove_lanes }
-    }
-
-    pub(super) fn home(&self) -> u16 {
-        self.home
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
-    }
-
-    /// Takes no more requests. Those that run go on to their end, and their replies are lost.
-    pub(super) fn close(&self) {
-        if self.closed.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        if let Ok(wake_set) =
-            Domain::current().and_then(|domain| domain.wake_set(usize::from(self.home)))
-        {
-            wake_set.set.remove(&self.doorbell);
-        }
-        self.remove_lanes();
-    }
-
-    pub(super) fn remove_lanes(&self) {
-        (self.remove_lanes)(self);
-    }
-}
-
-/// The calls on a channel that may run still; also after the channel is closed.
-#[derive(Debug)]
-pub struct CallsUnderWay(Weak<ServedClient>);
-
-impl CallsUnderWay {
-    pub(super) fn of(client: &Arc<ServedClient>) -> Self {
-        Self(Arc::downgrade(client))
-    }
-
-    /// Whether there may be one: the channel lives, or a call on one of its lanes does, or a
-    /// virtual processor has not looked since it was closed.
-    pub fn may_run(&self) -> bool {
-        self.0.strong_count() > 0
-    }
-}
-
-/// How the caller on a lane is woken.
-#[derive(Debug)]
-pub enum Caller {
-    /// A kernel thread: it sleeps on the lane's word.
-    KernelThread,
-    /// A virtual processor: its station tells whether it sleeps, and this doorbell wakes it.
-    Processor {
-        /// Its number in the client's domain.
-        vp: u16,
-        /// Its doorbell for this lane.
-        doorbell: Doorbell,
-        /// What rings it: the client may make its doorbell block, and ours is a processor that
-        /// serves others as well.
-        safe_doorbell: &'static SafeDoorbell,
-    },
-}
-
 /// One lane, as the server sees it. By itself in its lines, for its neighbours belong to other
 /// processors; in two, since some processors fetch lines in pairs.
 #[repr(align(128))]
@@ -144,7 +39,7 @@ pub(crate) struct ServerLane {
     queue: Queue,
     control: Shared<LaneControl>,
     caller: Caller,
-    client: Arc<ServedClient>,
+    client: Arc<ServedClient<dyn Serve>>,
     wake_check: WakeCheck,
     /// The last sleep of the caller's processor for which this lane rang.
     rung: AtomicU64,
@@ -236,7 +131,7 @@ impl ServerLane {
         number: u16,
         lane: Lane,
         caller: Caller,
-        client: Arc<ServedClient>,
+        client: Arc<ServedClient<dyn Serve>>,
         duty: Arc<Duty>,
     ) -> Self {
         let place = match &caller {
@@ -266,7 +161,7 @@ impl ServerLane {
     }
 
     /// Whether it is a lane of this client's channel.
-    pub(super) fn is_of(&self, client: &ServedClient) -> bool {
+    pub(super) fn is_of(&self, client: &ServedClient<dyn Serve>) -> bool {
         std::ptr::eq(&*self.client, client)
     }
 
@@ -277,7 +172,7 @@ impl ServerLane {
 
     /// The processor that is rung for it, by its number in the domain.
     pub(crate) fn home(&self) -> usize {
-        usize::from(self.client.home)
+        usize::from(self.client.home())
     }
 
     pub(crate) fn owner(&self) -> Owner {
@@ -299,8 +194,8 @@ impl ServerLane {
         self.alone.store(alone, Ordering::Release);
     }
 
-    /// Runs `touch` on the queue. Its second argument is `true` if no other processor uses the queue
-    /// at the same time.
+    /// Runs `touch` on the queue. Its second argument is `true` if no other processor uses the
+    /// queue at the same time.
     #[inline(always)]
     fn touch<R>(&self, touch: impl FnOnce(&Queue, bool) -> R) -> R {
         if !self.alone.load(Ordering::Relaxed) {
@@ -313,44 +208,6 @@ impl ServerLane {
     /// From now on `owner` looks at it first.
     pub(crate) fn belongs_to(&self, owner: Option<usize>) {
         self.owner.store(owner.map_or(0, |owner| owner + 1), Ordering::Relaxed);
-    }
-
-    /// What the caller does, by its own word. A kernel thread does not say.
-    pub(crate) fn callers_state(&self) -> Option<State> {
-        match &self.caller {
-            Caller::KernelThread => None,
-            Caller::Processor { vp, .. } => Some(self.client.station.state(*vp)),
-        }
-    }
-
-    /// Whether the caller may have given processor `cpu` to us: it calls, its word is that it is
-    /// there, and it runs nothing.
-    pub(crate) fn gave(&self, cpu: u32) -> bool {
-        self.callers_place() == Some(cpu)
-            && self.callers_state() != Some(State::Awake(Awake::Running))
-            && self.waits()
-    }
-
-    /// The processor that the caller runs on, by its own word. A kernel thread does not say.
-    pub(crate) fn callers_place(&self) -> Option<u32> {
-        match &self.caller {
-            Caller::KernelThread => None,
-            Caller::Processor { vp, .. } => self.client.station.cpu(*vp),
-        }
-    }
-
-    /// The CPU near which the caller wishes this server to park, by its own word.
-    pub(crate) fn wished_cpu(&self) -> Option<u32> {
-        self.control.near.load(Ordering::Relaxed).checked_sub(1)
-    }
-
-    /// Whether the caller runs on processor `cpu`, where we are: by its own word, or, of a kernel
-    /// thread, because it brought us there with its last call.
-    pub(crate) fn shares(&self, cpu: u32) -> bool {
-        match &self.caller {
-            Caller::KernelThread => self.donated.load(Ordering::Relaxed),
-            Caller::Processor { .. } => self.callers_place() == Some(cpu),
-        }
     }
 
     /// Waits for the next call of a caller that was just answered. Whether there is one.
@@ -426,48 +283,6 @@ impl ServerLane {
             self.owner.load(Ordering::Relaxed) == own && self.queue.waits()
         };
         self.wake_check.reply(publish, more, || self.wake_caller());
-    }
-
-    /// Wakes the caller if it seems to sleep: which checks count is said in `wake_check`.
-    #[inline]
-    fn wake_caller(&self) {
-        match &self.caller {
-            Caller::KernelThread => {
-                if sleep::seems_asleep(&self.control.sleeper) {
-                    self.wake_kernel_thread();
-                }
-            }
-            Caller::Processor { vp, doorbell, safe_doorbell } => {
-                if let Some(sleep) = self.client.station.sleep(*vp) {
-                    self.wake_processor(*vp, sleep, (doorbell, safe_doorbell));
-                }
-            }
-        }
-    }
-
-    #[inline(never)]
-    fn wake_kernel_thread(&self) {
-        sleep::retract(&self.control.sleeper);
-        futex::wake(&self.control.sleeper, 1, Scope::Shared);
-    }
-
-    /// One ring for a sleep is enough (sleep.rs), and on our own processor more are waste, for the
-    /// caller cannot run before we rest: with 32 callers on one processor 2.6 million calls a
-    /// second in place of 0.55. A caller that wakes on another processor is rung for again until it
-    /// is up. That keeps us from falling asleep meanwhile, and then the two from sleeping in
-    /// turns: 8 million calls a second in place of 0.9.
-    #[inline(never)]
-    fn wake_processor(
-        &self,
-        vp: u16,
-        sleep: u64,
-        (doorbell, safe_doorbell): (&Doorbell, &SafeDoorbell),
-    ) {
-        if sleep::first_ring(&self.rung, sleep)
-            || self.client.station.cpu(vp) != Some(processor::current() as u32)
-        {
-            safe_doorbell.notify(doorbell);
-        }
     }
 
     /// Makes the check of the caller that was put off, if one was.

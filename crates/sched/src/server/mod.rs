@@ -7,17 +7,19 @@
 //! blocks and none is left (URPC, section 2). Everything in a request is the client's word: this
 //! module believes the count of requests, and only against a limit; `rpc` checks the rest.
 
+mod client;
 mod lane;
 
-pub use lane::{Caller, CallsUnderWay, Owner, Request, Serve, UNANSWERED};
+pub use client::{Caller, Owner};
+pub use lane::{Request, Serve, UNANSWERED};
 pub(crate) use lane::{Served, ServerLane};
 
 use crate::domain::Domain;
 use crate::idle::group::Processors;
-use crate::server::lane::ServedClient;
+use crate::server::client::ServedClient;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::poll::Report;
@@ -28,7 +30,7 @@ use upcall_shm::station::PeerStation;
 pub struct ServerChannel {
     channel: Channel,
     processors: Processors,
-    client: Arc<ServedClient>,
+    client: Arc<ServedClient<dyn Serve>>,
     /// A bit for each lane that was opened. The lanes themselves are the processors', for they
     /// keep the client.
     opened: AtomicU64,
@@ -60,7 +62,9 @@ impl ServerChannel {
         let wake_set = Domain::current()?.wake_set(usize::from(home))?;
         wake_set.set.add(&doorbell, 2, Report::EachRing)?;
         let polled_by = processors.clone();
-        let remove = move |client: &ServedClient| polled_by.remove_lanes(|lane| lane.is_of(client));
+        let remove = move |client: &ServedClient<dyn Serve>| {
+            polled_by.remove_lanes(|lane| lane.is_of(client))
+        };
         let bell = (home, doorbell);
         let client = Arc::new(ServedClient::new(station, owner, bell, serve, Box::new(remove)));
         Ok(Arc::new(Self { channel, processors, client, opened: AtomicU64::new(0) }))
@@ -68,7 +72,7 @@ impl ServerChannel {
 
     /// Its calls, to be asked whether any may run still.
     pub fn calls(&self) -> CallsUnderWay {
-        CallsUnderWay::of(&self.client)
+        CallsUnderWay(Arc::downgrade(&self.client))
     }
 
     /// Starts to poll a lane.
@@ -94,5 +98,17 @@ impl ServerChannel {
     /// Takes no more requests. Those that run go on to their end, and their replies are lost.
     pub fn close(&self) {
         self.client.close();
+    }
+}
+
+/// The calls on a channel that may run still; also after the channel is closed.
+#[derive(Debug)]
+pub struct CallsUnderWay(Weak<ServedClient<dyn Serve>>);
+
+impl CallsUnderWay {
+    /// Whether there may be one: the channel lives, or a call on one of its lanes does, or a
+    /// virtual processor has not looked since it was closed.
+    pub fn may_run(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
