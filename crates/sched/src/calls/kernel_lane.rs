@@ -3,28 +3,25 @@
 //! The lane has one slot, for the request and then for the reply. The caller spins a little, and
 //! then sleeps on the lane's word.
 
+mod late;
+mod sleep;
+
 use crate::calls::server::CalledServer;
 use crate::costs::WaitCosts;
 use crate::handoff::{HandOff, Whereabouts};
 use crate::look::{self, ReplyTimer};
 use crate::pacing::{GiveWay, HandOver, Pacing, Stay};
-use crate::sleep;
-use crate::stall::{Finding, StallCheck};
-use crate::until::{Abandon, Until};
-use crate::wait::{Closed, LateReply, NoReply, Wait, run_late};
-use std::time::{Duration, Instant};
+use crate::until::Until;
+use crate::wait::{Closed, LateReply, NoReply, Wait};
+use std::time::Instant;
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
-use upcall_os::futex::{self, Scope};
 use upcall_os::lock::{Mutex, MutexGuard};
 use upcall_os::processor;
 use upcall_shm::channel::{Lane, LaneControl};
 use upcall_shm::region::Shared;
 use upcall_shm::single::SingleCaller;
-use upcall_shm::slot::{Image, NO_ASTACK, Slot};
-
-/// Longest sleep of a kernel thread before it looks again whether its channel is still open.
-const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+use upcall_shm::slot::{Image, Slot};
 
 /// Number of times that replies take which a lane learns; procedures share them.
 const REPLY_TIMERS: usize = 16;
@@ -77,27 +74,6 @@ impl KernelCalling {
         }
         Ok(())
     }
-
-    /// Takes the reply of an abandoned call, and what is to take it.
-    fn take_late(&mut self, server: &CalledServer) -> Option<(LateReply, Option<Image>)> {
-        let late = self.late.take()?;
-        let mut reply = Image::new(0, 0, NO_ASTACK);
-        let good = self.take_reply(server, &mut reply).is_ok();
-        Some((late, good.then_some(reply)))
-    }
-
-    /// Takes the reply of an abandoned call for which no thread waits. Returns `true` if it was
-    /// there. Without a thread its result is lost, and what the call brought is free again.
-    #[cold]
-    fn reclaim(&mut self, server: &CalledServer) -> bool {
-        if !self.slot.waits() {
-            return false;
-        }
-        if let Some((late, Some(reply))) = self.take_late(server) {
-            run_late(move || late(reply));
-        }
-        true
-    }
 }
 
 impl KernelLane {
@@ -127,87 +103,6 @@ impl KernelLane {
     /// A caller that polls keeps its CPU: the server is not asked to come near.
     pub(crate) fn keeps_its_cpu(&self) {
         self.control.near.store(0, Ordering::Relaxed);
-    }
-
-    /// The channel is closed: wakes the thread that sleeps on the lane, and drops what waits for a
-    /// late reply in no thread's hands.
-    pub(crate) fn wake_closed(&self) {
-        sleep::retract(&self.control.sleeper);
-        futex::wake(&self.control.sleeper, u32::MAX, Scope::Shared);
-        // What a thread waits for is taken by that.
-        let forgotten = self.calling.try_lock().and_then(|mut lane| lane.late.take());
-        drop(forgotten);
-    }
-
-    /// Waits for the reply of an abandoned call in the caller's place. Returns it, with what is to
-    /// take it; only that, if no reply comes.
-    pub(crate) fn await_late(&self, server: &CalledServer) -> Option<(LateReply, Option<Image>)> {
-        let mut lane = self.calling.lock();
-        lane.late.as_ref()?;
-        // If the channel is closed no reply will come.
-        let come = self.sleep_for_reply(server, &lane, Until::FOR_EVER).is_ok();
-        if come { lane.take_late(server) } else { lane.late.take().map(|late| (late, None)) }
-    }
-
-    /// Sleeps until the reply is there; false if that is not before `until`.
-    fn sleep_for_reply(
-        &self,
-        server: &CalledServer,
-        lane: &KernelCalling,
-        until: Until<'_>,
-    ) -> Result<bool, Closed> {
-        let sleeper = &self.control.sleeper;
-        let _entered = until.abandon.map(|word| word.enter_lane(&self.control));
-        let mut check = StallCheck::new(server.probes());
-        let mut slept = Duration::ZERO;
-        loop {
-            sleep::announce(sleeper);
-            point(Point::Sleeps);
-            if lane.slot.waits() {
-                sleep::retract(sleeper);
-                return Ok(true);
-            }
-            if let Err(reason) = server.check() {
-                sleep::retract(sleeper);
-                return Err(reason);
-            }
-            // The server can write the word, and so undo the wake of a closing channel; hence not
-            // for ever.
-            let left = until.left(check.pause().min(LONGEST_SLEEP));
-            if left.is_zero() {
-                sleep::retract(sleeper);
-                return Ok(false);
-            }
-            // The fence of `announce` makes this the exact look that a waker owes (sleep.rs). Once
-            // is enough: after a stall check another caller may have brought the server
-            // elsewhere.
-            if slept.is_zero() && server.is_asleep() {
-                server.bring(&self.control);
-                server.notify(!until.is_for_ever());
-            }
-            let waited = futex::wait(sleeper, 1, Scope::Shared, Some(left));
-            if lane.slot.waits() {
-                sleep::retract(sleeper);
-                return Ok(true);
-            }
-            let timed_out = waited == futex::Wait::TimedOut;
-            if timed_out {
-                slept += left;
-                let asleep = server.is_asleep();
-                if check.check(server.probes(), asleep) == Finding::Stalled {
-                    server.report_stall();
-                }
-            }
-            // A caller asks after a signal, and after each of the longest sleeps.
-            let asks = !timed_out || slept >= LONGEST_SLEEP;
-            if asks {
-                slept = Duration::ZERO;
-            }
-            if asks && until.abandon.is_some_and(Abandon::asks) {
-                sleep::retract(sleeper);
-                return Ok(false);
-            }
-        }
     }
 }
 

@@ -1,0 +1,45 @@
+//! The reply of an abandoned call, which comes into the lane after its caller has gone.
+//!
+//! The lane serves no other call before that reply has been taken: by a thread that waits in the
+//! caller's place, or by the next thread that looks for a lane.
+
+use super::{KernelCalling, KernelLane};
+use crate::calls::server::CalledServer;
+use crate::until::Until;
+use crate::wait::{LateReply, run_late};
+use upcall_shm::slot::{Image, NO_ASTACK};
+
+impl KernelCalling {
+    /// Takes the reply of an abandoned call, and what is to take it.
+    fn take_late(&mut self, server: &CalledServer) -> Option<(LateReply, Option<Image>)> {
+        let late = self.late.take()?;
+        let mut reply = Image::new(0, 0, NO_ASTACK);
+        let good = self.take_reply(server, &mut reply).is_ok();
+        Some((late, good.then_some(reply)))
+    }
+
+    /// Takes the reply of an abandoned call for which no thread waits. Returns `true` if it was
+    /// there. Without a thread its result is lost, and what the call brought is free again.
+    #[cold]
+    pub(super) fn reclaim(&mut self, server: &CalledServer) -> bool {
+        if !self.slot.waits() {
+            return false;
+        }
+        if let Some((late, Some(reply))) = self.take_late(server) {
+            run_late(move || late(reply));
+        }
+        true
+    }
+}
+
+impl KernelLane {
+    /// Waits for the reply of an abandoned call in the caller's place. Returns it, with what is to
+    /// take it; only that, if no reply comes.
+    pub(crate) fn await_late(&self, server: &CalledServer) -> Option<(LateReply, Option<Image>)> {
+        let mut lane = self.calling.lock();
+        lane.late.as_ref()?;
+        // If the channel is closed no reply will come.
+        let come = self.sleep_for_reply(server, &lane, Until::FOR_EVER).is_ok();
+        if come { lane.take_late(server) } else { lane.late.take().map(|late| (late, None)) }
+    }
+}
