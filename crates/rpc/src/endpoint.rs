@@ -1,12 +1,13 @@
 //! A domain's front door: its socket in the folder of names, its exports, and the server that runs
 //! them.
 
+use crate::bound::ClientBinding;
 use crate::error::ServeError;
+use crate::exports::{Entry, Export, Exports};
 use crate::keeper::Keeper;
 use crate::names;
 use crate::network::doors::{Doors, Listen};
 use crate::peer::{self, ClientPeer};
-use crate::server::{ClientBinding, Entry, Export, Exports};
 use crate::session::let_go;
 use std::fmt;
 use std::io;

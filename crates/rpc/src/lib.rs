@@ -16,12 +16,14 @@
 #![forbid(unsafe_code)]
 
 pub mod binding;
+mod bound;
 mod brought;
 mod call;
 pub mod decode;
 pub mod encode;
 pub mod endpoint;
 pub mod error;
+mod exports;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod interface;

@@ -670,7 +670,7 @@ impl Link {
     fn next_binding(&self) -> Option<u16> {
         let mut next = self.ids.lock();
         let id = *next;
-        (id < crate::server::MOST_BINDINGS).then(|| *next += 1).map(|()| id)
+        (id < crate::bound::MOST_BINDINGS).then(|| *next += 1).map(|()| id)
     }
 
     /// A segment of at least `len` bytes that the server has mapped, kept from before.

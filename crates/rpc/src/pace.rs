@@ -27,6 +27,9 @@ pub(crate) const OF_MAKING: usize = 256;
 /// Number of values that are freed before the C library is asked to merge their blocks.
 const MERGED: usize = PIECE / OF_FREEING;
 
+/// Words of a piece.
+pub(crate) const WORDS: usize = PIECE / 8;
+
 /// See the module. It counts on a server's side only.
 #[derive(Debug)]
 pub struct Pace {
@@ -74,6 +77,19 @@ impl Pace {
             give_way();
         }
     }
+}
+
+/// Makes `words` words of zeros in pieces; `None` if there is no memory for them.
+pub(crate) fn zeroed(words: usize) -> Option<Vec<u64>> {
+    let mut block = Vec::new();
+    block.try_reserve_exact(words).ok()?;
+    while block.len() < words {
+        if !block.is_empty() {
+            give_way();
+        }
+        block.resize(words.min(block.len() + WORDS), 0);
+    }
+    Some(block)
 }
 
 #[cfg(all(test, not(miri)))]

@@ -6,10 +6,10 @@
 //! its bindings are revoked, its resources dropped, and its memory unmapped as soon as no call uses
 //! it (LRPC, section 5.3).
 
+use crate::bound::{Bound, ClientBinding};
 use crate::endpoint::Endpoint;
 use crate::interface::{Wanted, plan};
 use crate::keeper::Keeper;
-use crate::server::{Bound, ClientBinding};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};

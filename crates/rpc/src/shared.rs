@@ -1,7 +1,7 @@
 //! What the calls of one client need, on the server's side: its bindings, and its segments of
 //! memory.
 
-use crate::server::{Bound, MOST_BINDINGS};
+use crate::bound::{Bound, MOST_BINDINGS};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use upcall_os::lock::{RwLock, RwLockWriteGuard};

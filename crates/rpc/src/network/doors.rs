@@ -6,9 +6,9 @@
 
 use super::WINDOW;
 use super::guest::{Charged, Guest, Identity, Job};
+use crate::bound::ClientBinding;
 use crate::endpoint::Endpoint;
 use crate::error::ServeError;
-use crate::server::ClientBinding;
 use crate::wire::{self, Refusal};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,28 +1,23 @@
-//! A binding to a server on another machine, and its calls (LRPC, section 5.1: the branch to a more
-//! conventional stub).
+//! A binding to a server on another machine, and its messages (LRPC, section 5.1: the branch to a
+//! more conventional stub).
 
 use super::address::{self, Address};
-use crate::binding::{Binding, Way};
-use crate::call::{Unread, bad};
-use crate::encode::Encoder;
-use crate::error::{BindError, CallError};
+use crate::error::BindError;
 use crate::interface::{Descriptor, Interface, Wanted, check_descriptors};
 use crate::link::{patience_ends, refused};
 use crate::names;
-use crate::server::{self, RELEASE, outcome};
-use crate::value::{Handle, Put};
+use crate::server::RELEASE;
+use crate::value::Handle;
 use crate::wire::{self, Answer, ClientRequest, Exported, Refusal};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 use upcall_net::caller::NoConnection;
-use upcall_net::frame::{MOST_BODY, VERSION};
+use upcall_net::frame::VERSION;
 use upcall_net::{Block, Caller, Frame, Head, Kind, LateFrame};
 use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_os::lock::Mutex;
-use upcall_sched::{Closed, NoReply, Until, run_late};
-use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
-use upcall_shm::span::{Room, Span};
+use upcall_sched::{Closed, NoReply, Until};
 
 /// The longest full name of an interface that a list may have, in bytes. Those of people have a
 /// tenth of it.
@@ -200,7 +195,7 @@ impl Far {
     }
 
     /// Sends a request and waits for its reply.
-    fn call(
+    pub(crate) fn call(
         &self,
         number: u16,
         block: &Block,
@@ -225,65 +220,6 @@ impl Drop for Far {
             self.link.caller.notify(head, &Block::from(&*body));
         }
     }
-}
-
-impl Binding {
-    /// A call to another machine: as [`Binding::call`] in all that a caller sees.
-    #[cold]
-    pub(crate) fn call_far<A: Put, T>(
-        &self,
-        number: u16,
-        len: usize,
-        args: &A,
-        unread: impl Unread,
-        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
-    ) -> Result<T, CallError> {
-        let (limits, until, bound) =
-            (self.limits(number), self.until(), &self.inner.procedures[usize::from(number)]);
-        let Way::Far(far) = &self.inner.way else { return Err(bad("a call by the wrong way")) };
-        if len > MOST_BODY {
-            return Err(CallError::NoMemory {
-                bytes: len as u64,
-                error: format!("a message over the network has {MOST_BODY} at most"),
-            });
-        }
-        let words = server::zeroed(len.div_ceil(8)).ok_or(NoReply::NoMemory { bytes: len })?;
-        let mut block = Block { words, len };
-        if len > 0 {
-            Encoder::block(Room::of_words(&mut block.words), args, limits, None)?;
-        }
-        let inner = Arc::downgrade(&self.inner);
-        let mut late = || -> LateFrame {
-            let inner = inner.clone();
-            // Results may hold resources, and to let go of them blocks.
-            Box::new(move |frame| {
-                if frame.head.number == outcome::DONE && frame.body.len > 0 {
-                    run_late(move || {
-                        let Some(inner) = inner.upgrade() else { return };
-                        unread(&Self::of(inner), frame.body.view(), limits);
-                    });
-                }
-            })
-        };
-        let reply = far.call(bound.tag, &block, until, &mut late)?;
-        self.release_overdue(until.ends);
-        if reply.head.kind != Kind::Reply {
-            return Err(bad("an answer in place of a reply"));
-        }
-        if reply.head.number == outcome::DONE {
-            return read(reply.body.view());
-        }
-        Err(self.refusal(&as_image(&reply)))
-    }
-}
-
-/// A reply without results as it would lie in a slot.
-fn as_image(reply: &Frame) -> Image {
-    let mut image = Image::new(0, reply.head.number, NO_ASTACK);
-    let words = image.values.len().min(reply.body.words.len());
-    image.values[..words].copy_from_slice(&reply.body.words[..words]);
-    image.place(Place::Inline, 0, reply.body.len.min(INLINE) as u32);
-    image
 }
 
 #[cfg(test)]

@@ -6,10 +6,14 @@
 //! end, and their replies reach nobody.
 
 use super::WINDOW;
+use crate::bound::{Bound, ClientBinding};
 use crate::endpoint::Endpoint;
 use crate::interface::{Wanted, plan};
 use crate::keeper::Keeper;
-use crate::server::{self, Bound, ClientBinding, outcome};
+use crate::pace::Pace;
+use crate::server::answers::unkept;
+use crate::server::network::{serve_guest, text_block};
+use crate::server::outcome;
 use crate::session::Session;
 use crate::wire::{self, Answer, ClientRequest, Refusal};
 use std::collections::HashMap;
@@ -227,11 +231,9 @@ impl Guest {
         let bound = self.bindings().get(&frame.head.binding).cloned();
         let bound = bound.filter(|bound| !bound.is_revoked());
         match (bound, room, self.endpoint.upgrade()) {
-            (_, None, _) => self.reply(
-                call,
-                outcome::REFUSED,
-                server::text_block("too many bytes in the server"),
-            ),
+            (_, None, _) => {
+                self.reply(call, outcome::REFUSED, text_block("too many bytes in the server"))
+            }
             (Some(bound), Some(room), Some(endpoint)) => {
                 let job = Job {
                     guest: self.clone(),
@@ -262,16 +264,21 @@ impl Guest {
         let (number, why) = match kept.map(|kept| (kept, Head::room(&results))) {
             Ok((kept, Ok(room))) => {
                 let message = head.write(&results, room, give_way);
-                server::free(results);
+                free(results);
                 return self.wire.send(message, kept.map(|kept| Box::new(kept) as Kept));
             }
             Ok((_, Err(_))) if outcome == outcome::NO_MEMORY => (outcome, [0; 3]),
             Ok((_, Err(_))) => (outcome::RESULT_NO_MEMORY, [results.len as u64, 0, 0]),
-            Err(over) => (outcome::RESULT_QUOTA, server::unkept(results.len, over)),
+            Err(over) => (outcome::RESULT_QUOTA, unkept(results.len, over)),
         };
-        server::free(results);
+        free(results);
         self.wire.send(Head { number, ..head }.with(&numbers(why)), None);
     }
+}
+
+/// Frees what a call over the network brought or returned, as [`Pace`] does.
+fn free(mut block: Block) {
+    Pace::new(true).free(mem::take(&mut block.words));
 }
 
 fn pack(answer: &Answer) -> Result<Vec<u8>, Broken> {
@@ -342,9 +349,9 @@ impl Job {
         let (outcome, results) = if self.guest.ended.load(Ordering::SeqCst) {
             (outcome::REVOKED, Block::default())
         } else {
-            server::serve_guest(&self.bound, number, &args, self.ends)
+            serve_guest(&self.bound, number, &args, self.ends)
         };
-        server::free(args);
+        free(args);
         self.room = None;
         self.stage = Stage::Answered;
         self.guest.reply(call, outcome, results);

@@ -1,0 +1,89 @@
+//! A call to another machine.
+
+use super::results::bad;
+use super::{Unread, unread};
+use crate::binding::{Binding, Way};
+use crate::encode::{Encoder, block_len};
+use crate::error::CallError;
+use crate::pace::zeroed;
+use crate::server::outcome;
+use crate::value::{Get, Put};
+use std::sync::Arc;
+use upcall_net::frame::MOST_BODY;
+use upcall_net::{Block, Frame, Kind, LateFrame};
+use upcall_sched::{NoReply, run_late};
+use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
+use upcall_shm::span::{Room, Span};
+
+impl Binding {
+    /// As [`Binding::call`], to another machine.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn call_far_away<A: Put, R: Get>(
+        &self,
+        number: u16,
+        args: &A,
+    ) -> Result<R, CallError> {
+        let limits = self.limits(number);
+        self.call_far(number, block_len(args), args, unread::<R>(), |span| {
+            self.decode(span, limits)
+        })
+    }
+
+    /// A call to another machine: as [`Binding::call`] in all that a caller sees.
+    #[cold]
+    pub(crate) fn call_far<A: Put, T>(
+        &self,
+        number: u16,
+        len: usize,
+        args: &A,
+        unread: impl Unread,
+        read: impl FnOnce(Span<'_>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let (limits, until, bound) =
+            (self.limits(number), self.until(), &self.inner.procedures[usize::from(number)]);
+        let Way::Far(far) = &self.inner.way else { return Err(bad("a call by the wrong way")) };
+        if len > MOST_BODY {
+            return Err(CallError::NoMemory {
+                bytes: len as u64,
+                error: format!("a message over the network has {MOST_BODY} at most"),
+            });
+        }
+        let words = zeroed(len.div_ceil(8)).ok_or(NoReply::NoMemory { bytes: len })?;
+        let mut block = Block { words, len };
+        if len > 0 {
+            Encoder::block(Room::of_words(&mut block.words), args, limits, None)?;
+        }
+        let inner = Arc::downgrade(&self.inner);
+        let mut late = || -> LateFrame {
+            let inner = inner.clone();
+            // Results may hold resources, and to let go of them blocks.
+            Box::new(move |frame| {
+                if frame.head.number == outcome::DONE && frame.body.len > 0 {
+                    run_late(move || {
+                        let Some(inner) = inner.upgrade() else { return };
+                        unread(&Self::of(inner), frame.body.view(), limits);
+                    });
+                }
+            })
+        };
+        let reply = far.call(bound.tag, &block, until, &mut late)?;
+        self.release_overdue(until.ends);
+        if reply.head.kind != Kind::Reply {
+            return Err(bad("an answer in place of a reply"));
+        }
+        if reply.head.number == outcome::DONE {
+            return read(reply.body.view());
+        }
+        Err(self.refusal(&as_image(&reply)))
+    }
+}
+
+/// A reply without results as it would lie in a slot.
+fn as_image(reply: &Frame) -> Image {
+    let mut image = Image::new(0, reply.head.number, NO_ASTACK);
+    let words = image.values.len().min(reply.body.words.len());
+    image.values[..words].copy_from_slice(&reply.body.words[..words]);
+    image.place(Place::Inline, 0, reply.body.len.min(INLINE) as u32);
+    image
+}

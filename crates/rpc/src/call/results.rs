@@ -1,0 +1,267 @@
+//! How a client reads a reply: results in the slot, an A-stack or a segment; results that the
+//! server keeps until they are fetched; and replies without results.
+
+use super::{Read, Results, Terms, Unread};
+use crate::binding::{Binding, Bound, Way};
+use crate::brought::{AStack, Brought, TakenSegment};
+use crate::decode::Quota;
+use crate::error::CallError;
+use crate::interface::Limits;
+use crate::server::{self, outcome};
+use upcall_os::atomic::Ordering;
+use upcall_os::fault::{Point, point};
+use upcall_os::headroom;
+use upcall_sched::{Until, run_late};
+use upcall_shm::slot::{Image, NO_ASTACK, Place};
+use upcall_shm::span::Span;
+
+/// The longest result, in bytes, that later calls of its procedure bring room for: the segments of
+/// longer ones are not kept.
+const MOST_REMEMBERED: u32 = 16 << 20;
+
+/// Results of at most this many bytes are taken without a look at what memory is left.
+const SMALL: usize = 16 << 20;
+
+/// How many times the memory of a result there has to be: for the segment that it comes in, and for
+/// the value that is read from it, whose parts can be larger than in the segment.
+const TIMES: u64 = 4;
+
+impl Binding {
+    /// Reads a call's results, and remembers how long they are if it brought no room for them.
+    #[inline(never)]
+    pub(super) fn finish<T>(
+        &self,
+        bound: &Bound,
+        terms: Terms<'_>,
+        reply: &Image,
+        brought: Brought<'_>,
+        results: Results<impl Unread, impl Read<T>>,
+    ) -> Result<T, CallError> {
+        let held = (reply.tag() == outcome::HELD).then_some(reply.values[1]);
+        let result = self.results(terms, reply, brought, results);
+        point(Point::ClientRead);
+        // Only a length that was there is believed, and brought room for the next time.
+        if let (Ok(_), Some(Ok(len @ ..=MOST_REMEMBERED))) = (&result, held.map(u32::try_from)) {
+            bound.result.store(len, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Reads a reply's results from where the server says they are.
+    #[inline]
+    pub(super) fn results<T>(
+        &self,
+        terms: Terms<'_>,
+        reply: &Image,
+        brought: Brought<'_>,
+        results: Results<impl Unread, impl Read<T>>,
+    ) -> Result<T, CallError> {
+        if reply.tag() != outcome::DONE {
+            return self.uncommon(terms, reply, brought, results);
+        }
+        let read = results.read;
+        match reply.values_in() {
+            Some(Place::Inline) => {
+                let values = Span::of_words(&reply.values).part(0, reply.len());
+                read(values.ok_or_else(|| bad("more results than a slot carries"))?)
+            }
+            Some(Place::AStack) => {
+                let room = brought
+                    .astack
+                    .as_ref()
+                    .and_then(AStack::room)
+                    .and_then(|room| room.part(0, reply.len()));
+                read(room.ok_or_else(|| bad("results in an A-stack that was not given"))?)
+            }
+            Some(Place::Segment) => {
+                let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
+                let room = brought
+                    .segment
+                    .as_ref()
+                    .and_then(TakenSegment::room)
+                    .and_then(|room| room.part(0, len));
+                read(room.ok_or_else(|| bad("results in a segment that was not given"))?)
+            }
+            None => Err(bad("results in no known place")),
+        }
+    }
+
+    /// What does not happen on most calls, in one place.
+    #[cold]
+    pub(crate) fn uncommon<T>(
+        &self,
+        terms: Terms<'_>,
+        reply: &Image,
+        brought: Brought<'_>,
+        results: Results<impl Unread, impl Read<T>>,
+    ) -> Result<T, CallError> {
+        match reply.tag() {
+            // What was taken for the call stays taken until the result is here: so a server keeps
+            // no more results than there are A-stacks and places.
+            outcome::HELD => {
+                let _turn = brought.astack;
+                self.fetch(terms, reply, brought.segment, results)
+            }
+            _ => Err(self.refusal(reply)),
+        }
+    }
+
+    /// What a reply without results says.
+    #[cold]
+    pub(crate) fn refusal(&self, reply: &Image) -> CallError {
+        let text = || self.text(reply);
+        match reply.tag() {
+            outcome::REFUSED => text().map_or_else(|bad| bad, CallError::Refused),
+            outcome::PANICKED => text().map_or_else(|bad| bad, CallError::Panicked),
+            outcome::QUOTA | outcome::RESULT_QUOTA => match reply.values {
+                [bytes, limit, of, ..] => {
+                    let of = [Quota::Call, Quota::Client]
+                        .into_iter()
+                        .find(|known| *known as u64 == of)
+                        .unwrap_or(Quota::All);
+                    if reply.tag() == outcome::QUOTA {
+                        CallError::Quota { bytes, limit, of }
+                    } else {
+                        CallError::ResultQuota { bytes, limit, of }
+                    }
+                }
+            },
+            outcome::NO_MEMORY => CallError::NoMemory {
+                bytes: reply.values[0],
+                error: "the server has none for the arguments; the procedure did not run".into(),
+            },
+            outcome::RESULT_NO_MEMORY => CallError::NoMemory {
+                bytes: reply.values[0],
+                error: "the server has none for the result; the procedure has run".into(),
+            },
+            outcome::NO_SUCH_HANDLE => CallError::NoSuchHandle,
+            outcome::REVOKED => CallError::Revoked,
+            outcome::NO_SUCH_PROCEDURE => CallError::NoSuchProcedure,
+            outcome::UNANSWERED => CallError::Panicked("the server's code did not answer".into()),
+            other => bad(&format!("an unknown outcome, {other}")),
+        }
+    }
+
+    fn text(&self, reply: &Image) -> Result<String, CallError> {
+        match reply.values_in() {
+            // The runtime's own text, as long as a slot at most; the interface limits its
+            // procedures' values.
+            Some(Place::Inline) => self.decode(Span::of_words(&reply.values), Limits::default()),
+            _ => Err(bad("an error text in an odd place")),
+        }
+    }
+
+    /// Fetches a result that was larger than what the call brought, into a segment that is large
+    /// enough and replaces the segment that the call brought. A result that cannot be fetched in
+    /// time is fetched afterwards and dropped, so that no resource in it stays in the server.
+    fn fetch<T>(
+        &self,
+        terms: Terms<'_>,
+        reply: &Image,
+        brought: Option<TakenSegment<'_>>,
+        results: Results<impl Unread, impl Read<T>>,
+    ) -> Result<T, CallError> {
+        let late = results.late;
+        let fetched = self.fetch_by(terms, reply, brought, results);
+        if !matches!(fetched, Err(CallError::Aborted { sent: false })) {
+            return fetched;
+        }
+        let (binding, reply, limits) =
+            (Self { abandon: None, ..self.with_deadline(None) }, *reply, terms.limits);
+        run_late(move || {
+            let Way::Near(near) = &binding.inner.way else { return };
+            let terms = Terms { near, limits, until: Until::FOR_EVER };
+            drop(binding.fetch_by(terms, &reply, None, Results::unread(&binding, limits, late)));
+        });
+        // The procedure has run.
+        Err(CallError::Aborted { sent: true })
+    }
+
+    fn fetch_by<T>(
+        &self,
+        terms: Terms<'_>,
+        reply: &Image,
+        brought: Option<TakenSegment<'_>>,
+        results: Results<impl Unread, impl Read<T>>,
+    ) -> Result<T, CallError> {
+        let near = terms.near;
+        let [key, len, ..] = reply.values;
+        let len = usize::try_from(len).map_err(|_| bad("a result larger than memory"))?;
+        let mut request = Image::new(0, server::tag(near.id, server::FETCH), NO_ASTACK);
+        request.values[0] = key;
+        let larger = affordable(len).and_then(|()| match brought {
+            Some(brought) => brought.exchange(len, terms.until),
+            None => TakenSegment::take(&near.link, len, terms.until),
+        });
+        let mut brought = match larger {
+            Ok(segment) => Brought { astack: None, segment: Some(segment) },
+            Err(error @ CallError::Aborted { .. }) => return Err(error),
+            Err(error) => {
+                // Without a segment the server forgets the result.
+                request.place(Place::Inline, 0, 8);
+                self.send(terms, &mut request, &mut Brought::nothing(), nothing)?;
+                return Err(error);
+            }
+        };
+        let number = brought.segment.as_ref().map_or(0, TakenSegment::number);
+        request.place(Place::Inline, number, 8);
+        point(Point::ClientFetches);
+        self.send(terms, &mut request, &mut brought, results.late)?;
+        let reply = &request;
+        match (reply.tag(), reply.values_in()) {
+            (outcome::DONE, Some(Place::Segment)) => {}
+            (tag, _) => {
+                if !matches!(tag, outcome::DONE | outcome::HELD) {
+                    return Err(self.refusal(reply));
+                }
+                return Err(bad("a result that was held cannot be fetched"));
+            }
+        }
+        let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
+        let room = brought
+            .segment
+            .as_ref()
+            .and_then(TakenSegment::room)
+            .and_then(|room| room.part(0, len));
+        (results.read)(room.ok_or_else(|| bad("a result longer than its segment"))?)
+    }
+}
+
+impl Results<(), ()> {
+    /// For calls that were given up: all results are late.
+    pub(super) fn unread<U: Unread>(
+        binding: &Binding,
+        limits: Limits,
+        late: U,
+    ) -> Results<U, impl Read<()>> {
+        Results::new(late, move |span: Span<'_>| {
+            late(binding, span, limits);
+            Ok(())
+        })
+    }
+}
+
+/// For replies of the runtime itself, which hold no resources.
+fn nothing(_: &Binding, _: Span<'_>, _: Limits) {}
+
+/// Returns an error if a result of so many bytes could leave this process without memory. The
+/// length is the server's word: the server needs no memory for a result that it only claims to
+/// have.
+fn affordable(len: usize) -> Result<(), CallError> {
+    if len <= SMALL {
+        return Ok(());
+    }
+    let left = headroom::available();
+    if len as u64 <= left / TIMES {
+        return Ok(());
+    }
+    let error = format!(
+        "a result may take a quarter of the {left} bytes that this process can have; by the server's word the procedure has run"
+    );
+    Err(CallError::NoMemory { bytes: len as u64, error })
+}
+
+#[cold]
+pub(crate) fn bad(what: &str) -> CallError {
+    CallError::BadReply(what.into())
+}

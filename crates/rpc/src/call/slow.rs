@@ -1,0 +1,181 @@
+//! The slow ways of a call: with a deadline or a word that gives it up, or without a free A-stack.
+//!
+//! A call that is abandoned leaves the A-stack and the segment that it brought to its late reply
+//! ([`Leavings`]). That is read like a reply in time, so that the resources in it are dropped, and
+//! then what was brought is free again.
+
+use super::{Read, Results, Terms, Unread};
+use crate::binding::{Binding, Bound, Inner, Shortage, Way};
+use crate::brought::{AStack, Brought, Left, TakenSegment};
+use crate::encode::Encoder;
+use crate::error::CallError;
+use crate::interface::Limits;
+use crate::link::Link;
+use crate::value::Put;
+use std::mem;
+use std::sync::{Arc, Weak};
+use upcall_os::clock;
+use upcall_os::fault::{Point, point};
+use upcall_sched::{LateReply, Patience, Until};
+use upcall_shm::slot::{Image, NO_ASTACK, Place};
+use upcall_shm::span::Room;
+
+impl Binding {
+    /// The same for calls with a deadline or a word that gives them up, and those for which there
+    /// is no A-stack.
+    #[inline(never)]
+    pub(super) fn call_slow<A: Put, T>(
+        &self,
+        bound: &Bound,
+        terms: Terms<'_>,
+        (len, wish): (usize, usize),
+        args: &A,
+        results: Results<impl Unread, impl Read<T>>,
+    ) -> Result<T, CallError> {
+        // Nothing is taken, mapped or encoded for a call whose time is up.
+        if terms.until.has_come() {
+            return Err(CallError::Aborted { sent: false });
+        }
+        let mut brought = self.bring(bound, terms, wish)?;
+        point(Point::ClientTook);
+        let mut request =
+            Image::new(0, bound.tag, brought.astack.as_ref().map_or(NO_ASTACK, AStack::number));
+        let number = brought.segment.as_ref().map_or(0, TakenSegment::number);
+        if len <= terms.inline() {
+            Encoder::block(Room::of_words(&mut request.values), args, terms.limits, None)?;
+            request.place(Place::Inline, number, len as u32);
+        } else if let Some(room) = brought.astack.as_ref().and_then(AStack::room) {
+            Encoder::block(room, args, terms.limits, None)?;
+            request.place(Place::AStack, 0, len as u32);
+        } else if let Some(room) = brought.segment.as_ref().and_then(TakenSegment::room) {
+            Encoder::block(room, args, terms.limits, None)?;
+            request.values[0] = len as u64;
+            request.place(Place::Segment, number, 8);
+        }
+        point(Point::ClientWrote);
+        self.send(terms, &mut request, &mut brought, results.late)?;
+        point(Point::ClientAnswered);
+        self.finish(bound, terms, &request, brought, results)
+    }
+
+    /// Takes an A-stack, or a segment if there is none and `wish` bytes need one.
+    #[inline]
+    fn bring<'a>(
+        &'a self,
+        bound: &Bound,
+        terms: Terms<'a>,
+        wish: usize,
+    ) -> Result<Brought<'a>, CallError> {
+        let Terms { near, until, .. } = terms;
+        let stacks = bound
+            .class
+            .and_then(|class| near.stacks.get(class))
+            .filter(|stacks| wish <= stacks.size);
+        let astack = match stacks {
+            Some(stacks) => match AStack::try_take(near, stacks) {
+                None if self.waits_for_astacks() => AStack::wait_for(near, stacks, until)?,
+                taken => taken,
+            },
+            None => None,
+        };
+        // In the place of an A-stack it has room for the results as well.
+        let wish = stacks.map_or(wish, |stacks| stacks.size);
+        let segment = match astack {
+            None if wish > terms.inline() => Some(TakenSegment::take(&near.link, wish, until)?),
+            _ => None,
+        };
+        Ok(Brought { astack, segment })
+    }
+
+    #[cold]
+    fn waits_for_astacks(&self) -> bool {
+        self.shortage == Shortage::Wait && !upcall_thread::runs_outside_work()
+    }
+
+    /// Sends a request, and waits for its reply, as long as the terms allow: then what it brought
+    /// is left to the late reply, whose results are for `unread`.
+    #[inline]
+    pub(super) fn send<'a>(
+        &'a self,
+        terms: Terms<'_>,
+        message: &mut Image,
+        brought: &mut Brought<'a>,
+        unread: impl Unread,
+    ) -> Result<(), CallError> {
+        if terms.until.is_for_ever() {
+            return self.send_for_ever(terms.near, message);
+        }
+        self.send_until(terms, message, brought, unread)
+    }
+
+    #[cold]
+    pub(crate) fn send_until<'a>(
+        &'a self,
+        terms: Terms<'_>,
+        message: &mut Image,
+        brought: &mut Brought<'a>,
+        unread: impl Unread,
+    ) -> Result<(), CallError> {
+        let Terms { near, limits, until } = terms;
+        // Sent all the same, it might be answered at once and return as if it had been in time.
+        if until.has_come() {
+            return Err(CallError::Aborted { sent: false });
+        }
+        // The server's own calls on behalf of this one end then too.
+        until.ends.into_iter().for_each(|ends| message.set_deadline(clock::stamp(ends)));
+        let mut late = || -> LateReply {
+            point(Point::ClientLeaves);
+            let leavings = Leavings {
+                inner: Arc::downgrade(&self.inner),
+                link: Arc::downgrade(&near.link),
+                brought: brought.leave(),
+            };
+            Box::new(move |reply| leavings.read(limits, &reply, unread))
+        };
+        near.link
+            .channel
+            .call_within(message, Patience { until, late: &mut late, hand_off: self.hand_off })?;
+        self.release_overdue(until.ends);
+        Ok(())
+    }
+}
+
+/// What an abandoned call leaves to its late reply. Does not keep the binding: if that is gone, so
+/// is its A-stack; the segment is the link's.
+struct Leavings {
+    inner: Weak<Inner>,
+    link: Weak<Link>,
+    brought: Left,
+}
+
+impl Leavings {
+    /// Reads the late reply and drops its result, with the resources in it; then what the call
+    /// brought is free again. May block.
+    fn read(mut self, limits: Limits, reply: &Image, late: impl Unread) {
+        let Some(inner) = self.inner.upgrade() else { return };
+        let binding = Binding::of(inner);
+        let Way::Near(near) = &binding.inner.way else { return };
+        let brought = Brought::from(near, mem::take(&mut self.brought));
+        let terms = Terms { near, limits, until: Until::FOR_EVER };
+        // Its caller has gone: an error reaches no one.
+        let _ = binding.results(terms, reply, brought, Results::unread(&binding, limits, late));
+        binding.release_overdue(None);
+    }
+}
+
+/// No reply will come, or none could be read: what was brought is free again.
+impl Drop for Leavings {
+    fn drop(&mut self) {
+        if let Some(left) = self.brought.astack.take()
+            && let Some(inner) = self.inner.upgrade()
+            && let Way::Near(near) = &inner.way
+        {
+            drop(AStack::from(near, left));
+        }
+        if let Some(segment) = self.brought.segment.take()
+            && let Some(link) = self.link.upgrade()
+        {
+            drop(TakenSegment::from(&link, segment));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a domain exports, by name, and what a binder may have of it.
+//!
+//! Source: LRPC, section 3.1 (the clerk, the procedure descriptor list).
+
+use crate::interface::{Descriptor, Interface, MOST_PROCEDURES, Wanted, match_each};
+use crate::server::Dispatch;
+use crate::wire::{Exported, Refusal};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use upcall_os::atomic::{AtomicU32, Ordering};
+use upcall_os::lock::RwLock;
+
+/// An implementation of an interface, ready to be exported under a name.
+pub struct Export {
+    pub(crate) interface: &'static Interface,
+    pub(crate) dispatch: Arc<dyn Dispatch>,
+}
+
+impl Export {
+    /// Joins an interface with code that runs it. Generated code calls this.
+    pub fn new(interface: &'static Interface, dispatch: impl Dispatch + 'static) -> Self {
+        Self { interface, dispatch: Arc::new(dispatch) }
+    }
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Export({})", self.interface.id)
+    }
+}
+
+/// The exports of this domain, by name.
+#[derive(Default)]
+pub(crate) struct Exports(RwLock<BTreeMap<String, Arc<Entry>>>);
+
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) interface: &'static Interface,
+    pub(crate) dispatch: Arc<dyn Dispatch>,
+    pub(crate) clients: AtomicU32,
+}
+
+impl Exports {
+    fn read(&self) -> upcall_os::lock::RwLockReadGuard<'_, BTreeMap<String, Arc<Entry>>> {
+        self.0.read()
+    }
+
+    pub(crate) fn add(&self, name: &str, export: Export) -> Result<(), crate::ServeError> {
+        let found = export.interface.procedures.len();
+        if found > MOST_PROCEDURES {
+            return Err(crate::ServeError::TooManyProcedures { found });
+        }
+        let entry = Entry {
+            name: name.into(),
+            interface: export.interface,
+            dispatch: export.dispatch,
+            clients: AtomicU32::new(0),
+        };
+        let before = self.0.write().insert(name.into(), Arc::new(entry));
+        // Its drop is the server's code, and not for under the lock.
+        drop(before);
+        Ok(())
+    }
+
+    /// What a binder may have: the entry and the descriptors of the procedures it wants.
+    pub(crate) fn bind(
+        &self,
+        name: &str,
+        interface: &str,
+        wanted: &[Wanted<'_>],
+    ) -> Result<(Arc<Entry>, Vec<Descriptor>), Refusal> {
+        if wanted.len() > MOST_PROCEDURES {
+            return Err(Refusal::Protocol(
+                "a binding to more procedures than an interface has".into(),
+            ));
+        }
+        let entry = self.read().get(name).cloned().ok_or(Refusal::NoSuchName)?;
+        // Versions of one interface may differ; what counts is whether each procedure is understood
+        // alike.
+        if without_version(interface) != without_version(&entry.interface.id) {
+            return Err(Refusal::WrongInterface { exported: entry.interface.id.to_string() });
+        }
+        let mut descriptors = Vec::new();
+        let no_memory = |_| Refusal::Resource {
+            what: "the list of procedures".into(),
+            code: Errno::NOMEM.raw_os_error(),
+        };
+        descriptors.try_reserve_exact(wanted.len()).map_err(no_memory)?;
+        let matched = |number| descriptors.push(entry.interface.descriptor(number));
+        match_each(wanted, entry.interface, matched).map_err(Refusal::Mismatch)?;
+        Ok((entry, descriptors))
+    }
+
+    /// Takes all out, also those whose names could not be entered.
+    pub(crate) fn remove_all(&self) -> Vec<Arc<Entry>> {
+        let all = std::mem::take(&mut *self.0.write());
+        all.into_values().collect()
+    }
+
+    pub(crate) fn list(&self) -> Vec<Exported> {
+        let describe = |(name, entry): (&String, &Arc<Entry>)| Exported {
+            name: name.clone(),
+            interface: entry.interface.id.to_string(),
+            source: entry.interface.source.to_string(),
+            limits: entry.interface.limits.to_string(),
+            clients: entry.clients.load(Ordering::Relaxed),
+            procedures: entry
+                .interface
+                .procedures
+                .iter()
+                .map(|p| (p.name.to_string(), p.signature.to_string()))
+                .collect(),
+        };
+        self.read().iter().map(describe).collect()
+    }
+}
+
+fn without_version(id: &str) -> &str {
+    id.split('@').next().unwrap_or(id)
+}

@@ -1,0 +1,132 @@
+//! The answers that do not fit into a slot, and those without results.
+
+use super::{Call, Replied, outcome};
+use crate::decode::{Malformed, Quota};
+use crate::encode::{Encoder, Fault};
+use crate::interface::Limits;
+use crate::pace::{Pace, zeroed};
+use crate::value::Put;
+use std::any::Any;
+use upcall_os::fault::{Point, point};
+use upcall_sched::ceilings::{Bound as Crossed, Over};
+use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
+use upcall_shm::span::Room;
+
+impl Call<'_> {
+    /// Answers that there is no such procedure.
+    #[cold]
+    pub fn unknown(self) -> Replied {
+        self.plain(outcome::NO_SUCH_PROCEDURE)
+    }
+
+    pub(crate) fn plain(self, tag: u16) -> Replied {
+        self.answer(&mut Image::new(0, tag, NO_ASTACK), 0)
+    }
+
+    /// Writes a result that does not fit into a slot to where the client can read it: the A-stack,
+    /// the segment; or keeps it until it is fetched.
+    #[inline(always)]
+    pub(super) fn reply_in_memory<R: Put>(self, result: &R, len: usize, limits: Limits) -> Replied {
+        let session = Some(&self.bound.session);
+        let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
+        let fault = if let Some(room) = self.astack.filter(|room| room.len() >= len) {
+            reply.place(Place::AStack, 0, len as u32);
+            Encoder::block(room, result, limits, session)
+        } else if let Some(room) = self.segment.filter(|room| room.len() >= len) {
+            reply.values[0] = len as u64;
+            reply.place(Place::Segment, 0, 8);
+            Encoder::block(room, result, limits, session)
+        } else {
+            // Before there is one: what a client may not leave here costs no memory.
+            let counted = match self.bound.session.count_result(len.div_ceil(8)) {
+                Ok(counted) => counted,
+                Err(over) => return self.numbers(outcome::RESULT_QUOTA, unkept(len, over)),
+            };
+            let Some(mut block) = zeroed(len.div_ceil(8)) else {
+                return self.numbers(outcome::RESULT_NO_MEMORY, [len as u64, 0, 0]);
+            };
+            let fault = Encoder::block(Room::of_words(&mut block), result, limits, session);
+            if fault.is_ok() {
+                point(Point::ServerHolds);
+                let key = self.bound.session.hold(block, counted);
+                reply = Image::new(0, outcome::HELD, NO_ASTACK);
+                (reply.values[0], reply.values[1]) = (key, len as u64);
+                reply.place(Place::Inline, 0, 16);
+            } else {
+                Pace::new(true).free(block);
+            }
+            fault
+        };
+        match fault {
+            Ok(()) => self.answer(&mut reply, len),
+            Err(fault) => self.unwritten(fault),
+        }
+    }
+
+    /// Answers that the result could not be written.
+    #[cold]
+    pub(super) fn unwritten(self, fault: Fault) -> Replied {
+        match fault {
+            Fault::TooLong { what, len, limit } => {
+                self.text(outcome::REFUSED, &format!("result: {what} of {len} > limit {limit}"))
+            }
+            Fault::TooManyObjects => self.text(outcome::REFUSED, "too many resources are held"),
+            Fault::NoMemory => self.text(outcome::REFUSED, "no memory to hold a resource"),
+            _ => self.text(outcome::REFUSED, "the result has no room"),
+        }
+    }
+
+    #[cold]
+    pub(super) fn malformed(self, malformed: &Malformed) -> Replied {
+        match malformed {
+            Malformed::NoSuchHandle { .. } => self.plain(outcome::NO_SUCH_HANDLE),
+            Malformed::Quota { bytes, limit, of } => {
+                self.numbers(outcome::QUOTA, [*bytes, *limit, *of as u64])
+            }
+            Malformed::NoMemory { bytes } => self.numbers(outcome::NO_MEMORY, [*bytes, 0, 0]),
+            other => {
+                let text = other.to_string();
+                self.text(outcome::REFUSED, &text)
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn panicked(self, panic: &(dyn Any + Send)) -> Replied {
+        let text = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        self.text(outcome::PANICKED, text.unwrap_or("with something else than a text"))
+    }
+
+    pub(super) fn numbers(self, tag: u16, numbers: [u64; 3]) -> Replied {
+        let mut reply = Image::new(0, tag, NO_ASTACK);
+        reply.values[..3].copy_from_slice(&numbers);
+        reply.place(Place::Inline, 0, 24);
+        self.answer(&mut reply, 0)
+    }
+
+    /// Answers with a short text, cut to what a slot carries.
+    pub(super) fn text(self, tag: u16, text: &str) -> Replied {
+        let mut end = text.len().min(INLINE - 16);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let mut reply = Image::new(0, tag, NO_ASTACK);
+        let _ = Encoder::block(
+            Room::of_words(&mut reply.values),
+            &text[..end],
+            crate::Limits::default(),
+            None,
+        );
+        reply.place(Place::Inline, 0, INLINE as u32);
+        self.answer(&mut reply, 0)
+    }
+}
+
+/// The numbers of a reply to a client whose result is not kept.
+pub(crate) fn unkept(bytes: usize, over: Over) -> [u64; 3] {
+    let of = if over.bound == Crossed::Client { Quota::Client } else { Quota::All };
+    [bytes as u64, over.most as u64, of as u64]
+}
