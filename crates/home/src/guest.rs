@@ -12,7 +12,8 @@ use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::socket::{Connection, Listener, Message, Peer, says_ended};
 use upcall_sched::Domain;
-use upcall_sched::post::{Post, Ringer};
+use upcall_sched::post::Post;
+use upcall_sched::ringer::Ringer;
 use upcall_shm::station::PeerStation;
 
 /// Where others connect.

@@ -5,7 +5,7 @@
  *
  * What is modelled, and where it is in the code
  *   ROOM, launch, divert      crates/shm/src/direct/outgoing.rs: describe, find_room, divert; crates/message/src/proto/send_queue.rs: attempt, without_room
- *   BUFFERED, STOPPED         crates/message/src/proto/flow.rs: without_room; crates/message/src/sending.rs: elsewhere; crates/shm/src/direct/outgoing.rs: buffered
+ *   BUFFERED, STOPPED         crates/message/src/proto/flow.rs: without_room; crates/message/src/buffering.rs: elsewhere; crates/shm/src/direct/outgoing.rs: buffered
  *   take, tell                crates/shm/src/direct/incoming.rs: peek, dispose, tell; crates/message/src/proto/receiving.rs: poll
  *   HANDLERS_RUN              crates/message/src/upcalls.rs: run_handlers_meanwhile, in proto/sending.rs: send, and the end of a section
  *   GIVES_UP                  Group::send_within: the time that the program has set is over; it polls then, and sends again

@@ -6,12 +6,12 @@
  *
  * What is modelled, and where it is in the code
  *   steps LOOK_AWAY to LAUNCH of Sender   crates/shm/src/direct/outgoing.rs: is_drained, go_home, look, divert, Draft::put, Draft::launch; place() is PLACE
- *   SEE_ASLEEP, SEE_NUMBER, RING          crates/sched/src/post.rs: Ringer::launched; sleep.rs: no_fence, first_ring
+ *   SEE_ASLEEP, SEE_NUMBER, RING          crates/sched/src/ringer.rs: Ringer::launched; sleep.rs: no_fence, first_ring
  *   Memory, and the channel `stores`      the store buffer (total store order: stores stay in order)
  *   PEEK to ENTER, READ, TELL             crates/shm/src/direct/incoming.rs: peek, follow, enter, go_home, left, Arrived::word, dispose, tell
  *   NUMBER to RETRACT                     crates/sched/src/sleep.rs: sleep_until, announce_to_all, retract; FENCE is crates/os/src/membarrier.rs: everywhere, in one sender after the other
  *   DEAD of Sender                        the kernel (what was stored gets into memory), and the clerk, who rouses receivers: Post::rouse
- *   COUNT to STOPPED of Sender            crates/message/src/proto/flow.rs: without_room; sending.rs: elsewhere; outgoing.rs: buffered. With SHARE, the segments that a sender may buffer; with STAYS, a timeout of 0 (stay_diverted). Whole members that flood each other: limits.pml
+ *   COUNT to STOPPED of Sender            crates/message/src/proto/flow.rs: without_room; buffering.rs: elsewhere; outgoing.rs: buffered. With SHARE, the segments that a sender may buffer; with STAYS, a timeout of 0 (stay_diverted). Whole members that flood each other: limits.pml
  *   HALTED of Receiver                    SIGSTOP for ever, of which nobody is told; or death, of which the clerk tells senders later (`gone`)
  * Each step touches one word of what is shared, at most. Home and segments have four words, two segments there can be at a time, messages have one word or two. A receiver that is stopped for a while, descheduled, or in an atomic
  * section takes no step for as long as it pleases, anywhere, also in the middle of a message; to the rest that is all the same, and so it is not told apart here. A sender diverts when it likes (DIVERTS times), or instead of

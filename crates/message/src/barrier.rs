@@ -17,11 +17,11 @@
 //! A report that was made before the death counts.
 
 use crate::error::{RunError, SendError};
-use crate::group::Driver;
 use crate::inbound::Inbound;
 use crate::link::{Link, Outward, Why};
 use crate::member::has_ended;
 use crate::proto::receiving::{self, Forgotten};
+use crate::receiving::Driver;
 use crate::sending::Way;
 use crate::waiters::Wants;
 use crate::{Event, Group, Rank};

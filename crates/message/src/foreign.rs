@@ -6,7 +6,8 @@
 //! kind says is a violation of its sender's.
 
 use crate::group::Group;
-use crate::kinds::{Handlers, Kind, MOST_KINDS, OWN};
+use crate::kinds::{Handlers, MOST_KINDS, OWN};
+use crate::message::Kind;
 use crate::payload::{Payload, Reader, Writer};
 use crate::signature::{Carried, Unfit};
 use crate::{Interrupt, Message, NothingThere, Rank, RunError, SendError};

@@ -5,9 +5,11 @@
 //! and what lies behind waits. The message has its memory ([`Kept`]), so that what still looks at
 //! it when it is over finds it mapped, whatever has become of the queue, the group, or the thread.
 
-use crate::group::{Driver, Group, Inner, Message};
+use crate::group::{Group, Inner};
 use crate::inbound::Inbound;
+use crate::message::Message;
 use crate::proto::receiving;
+use crate::receiving::Driver;
 use crate::{NothingThere, Rank};
 use std::fmt;
 use std::rc::{Rc, Weak};

@@ -27,8 +27,8 @@
 
 use crate::error::SendError;
 use crate::inbound::{Inbound, bring_spares};
-use crate::kinds::Kind;
 use crate::member::News;
+use crate::message::Kind;
 use crate::payload::Payload;
 use crate::{Group, Message, Rank};
 use std::fmt;

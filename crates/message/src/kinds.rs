@@ -4,11 +4,11 @@
 //! told alike when the group formed. So nobody can name what the receiver has not registered.
 
 use crate::error::JoinError;
+use crate::message::{Kind, Message};
 use crate::payload::Payload;
 use crate::proto::receive_queue::Looking;
-use crate::{Group, Interrupt, Message, Rank};
+use crate::{Group, Interrupt, Rank};
 use std::fmt;
-use std::marker::PhantomData;
 use std::rc::Rc;
 use upcall_os::fault::{Point, point};
 use upcall_shm::direct::Arrived;
@@ -26,35 +26,6 @@ pub(crate) const MOST_KINDS: usize = u16::MAX as usize;
 /// Bytes of their names and signatures, so that all go into one control message with what is said
 /// besides.
 const MOST_BYTES: usize = upcall_os::socket::LONGEST - 4096;
-
-/// A kind of message that carries a `T`. Good for the group that is joined with the [`Handlers`]
-/// which it came from.
-pub struct Kind<T: ?Sized> {
-    pub(crate) index: u16,
-    carries: PhantomData<fn(&T)>,
-}
-
-impl<T: ?Sized> Kind<T> {
-    /// The kind in this place, whatever it carries by the word of others.
-    #[inline]
-    pub(crate) fn at(index: u16) -> Self {
-        Self { index, carries: PhantomData }
-    }
-}
-
-impl<T: ?Sized> Clone for Kind<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T: ?Sized> Copy for Kind<T> {}
-
-impl<T: ?Sized> fmt::Debug for Kind<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kind({})", self.index)
-    }
-}
 
 /// Takes the next message of a member's queue, which is of its kind, and runs the handler. False if
 /// it carries something else.

@@ -42,6 +42,8 @@
 pub mod accounts;
 mod announced;
 mod barrier;
+mod bringing;
+mod buffering;
 mod builder;
 mod door;
 mod error;
@@ -55,11 +57,14 @@ mod interrupts;
 mod kinds;
 mod link;
 mod member;
+mod message;
+mod news;
 mod offers;
 mod payload;
 /// For the simulator, which drives it too. Not an interface for anybody else.
 #[doc(hidden)]
 pub mod proto;
+mod receiving;
 mod reduction;
 mod reports;
 mod sending;
@@ -67,6 +72,7 @@ mod signature;
 mod supply;
 mod upcalls;
 mod waiters;
+mod waiting;
 mod wire;
 
 pub use announced::Announced;
@@ -75,10 +81,11 @@ pub use error::{JoinError, Lack, NothingThere, RunError, SendError};
 pub use event::Event;
 pub use foreign::{BadKind, ForeignKind};
 pub use forming::MOST_MEMBERS;
-pub use group::{Group, Message};
+pub use group::Group;
 pub use held::{Held, Lying};
 pub use interrupts::Interrupt;
-pub use kinds::{Handlers, Kind};
+pub use kinds::Handlers;
+pub use message::{Kind, Message};
 pub use payload::{Payload, Reader, Writer};
 pub use reduction::Reducible;
 pub use signature::{BadSignature, Carried, Number, Shape, Unfit};

@@ -19,7 +19,8 @@
 //!
 //! Source: ours. In UDM a receiver has its memory before any message is sent.
 
-use crate::link::{NotBrought, Outward, Why};
+use crate::bringing::NotBrought;
+use crate::link::{Outward, Why};
 use crate::member::Refusal;
 use crate::proto::offers::FIRST;
 use crate::{Group, Rank};

@@ -1,10 +1,11 @@
 //! Sending: the direct way, and what is done where there is no room.
 
+use crate::buffering::OwnBuffers;
 use crate::error::SendError;
-use crate::kinds::Kind;
 use crate::link::{Link, Outward, Why, answer_within};
+use crate::message::Kind;
 use crate::payload::{Payload, Writer};
-use crate::proto::flow::{Buffers, Pause};
+use crate::proto::flow::Pause;
 use crate::proto::send_queue::{Attempt, Obstacle};
 use crate::proto::sending::{self, Sending, Sent};
 use crate::{Event, Group, Rank};
@@ -16,34 +17,6 @@ use upcall_sched::costs::WaitCosts;
 use upcall_sched::pacing::GiveWay;
 use upcall_shm::direct::{Draft, Refused};
 use upcall_shm::mailbag::Mailbag;
-
-/// Bytes of a segment.
-const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
-
-/// So long after the last one memory is kept for messages that do not fit into the queues.
-const SETTLED: Duration = Duration::from_millis(10);
-
-/// What a group has buffered for all members but one, as a message to that one needs it.
-struct OwnBuffers<'a> {
-    group: &'a Group,
-    to: Rank,
-}
-
-impl Buffers for OwnBuffers<'_> {
-    #[cold]
-    fn elsewhere(&self) -> u64 {
-        let others = (0..self.group.size()).filter(|&rank| rank != self.to);
-        others.map(|rank| self.group.buffered(rank)).sum()
-    }
-
-    fn share(&self) -> u64 {
-        self.group.share_now()
-    }
-
-    fn low(&self) -> Option<Headroom> {
-        self.group.0.supply.is_low(Instant::now())
-    }
-}
 
 /// A message that is being sent.
 struct SendRequest<'a, T: ?Sized> {
@@ -185,11 +158,12 @@ impl Group {
     ///
     /// # Blocking
     /// Waits for room, not for the receiver. In the queue it waits no longer than the group's
-    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. With all of its share of
-    /// that in use ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), or little memory left, or no
-    /// timeout, it waits until the receiver has taken some, for as long as that takes: the receiver
-    /// may be slow, or stopped. The first message to each member takes some 0.1 ms more, and 5 ms
-    /// if that is stopped. What a member sends to itself is there at once.
+    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. With all of its share
+    /// of that in use ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), or little memory
+    /// left, or no timeout, it waits until the receiver has taken some, for as long as that
+    /// takes: the receiver may be slow, or stopped. The first message to each member takes some
+    /// 0.1 ms more, and 5 ms if that is stopped. What a member sends to itself is there at
+    /// once.
     ///
     /// While it waits it runs the handlers of what comes, as [`poll`](Self::poll) does, so members
     /// that flood each other go on. It runs none in an [atomic section](Self::atomic), and none
@@ -319,14 +293,6 @@ impl Group {
         }
     }
 
-    /// Answers to what comes while this member waits have as much again. The members that sent it
-    /// may be stopped, too, until it is answered; and they have no more than their share of it
-    /// under way.
-    fn share_now(&self) -> u64 {
-        let share = self.0.share;
-        if self.0.nested.get() > 0 { share.saturating_mul(2) } else { share }
-    }
-
     /// Sends nothing more to a member that does not keep to the protocol as a receiver.
     fn is_violated_by(&self, rank: Rank) {
         *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Violation);
@@ -338,67 +304,5 @@ impl Group {
     pub(crate) fn nap(&self) {
         const NAP: Duration = Duration::from_millis(1);
         if self.blocks_a_thread() { upcall_thread::sleep(NAP) } else { std::thread::sleep(NAP) }
-    }
-
-    /// How long memory of segments is still to be kept for the next ones: to have it anew takes
-    /// longer than most sleeps. `None`: there is none.
-    pub(crate) fn kept_for(&self) -> Option<Duration> {
-        self.0.spare.get().map(|since| SETTLED.saturating_sub(since.elapsed()))
-    }
-
-    /// Gives back the memory that is kept for messages which do not fit into the queues, if none
-    /// was sent for a while (10 ms). Else, after what time this is to be called again.
-    /// [`wait`](Self::wait) does that by itself; this is for those who sleep otherwise.
-    ///
-    /// Also offers queues again that a living member has refused ([`send`](Self::send)). A refusal
-    /// rings, so this is to be called again after each ring.
-    pub fn settle(&self) -> Option<Duration> {
-        let offer = self.offer_again();
-        let _busy = self.busy();
-        let kept = self.kept_for().filter(|left| {
-            if left.is_zero() {
-                self.shrink();
-            }
-            !left.is_zero()
-        });
-        kept.into_iter().chain(offer).min()
-    }
-
-    /// Gives memory of segments back that is kept for the next ones. To be done where there is time
-    /// for it.
-    pub(crate) fn shrink(&self) {
-        let Some(since) = self.0.spare.get() else { return };
-        let mut rest = false;
-        for cell in &self.0.links {
-            match cell.try_borrow_mut().as_deref_mut() {
-                Ok(Outward::Open(link)) => rest |= !link.queue.shrink(),
-                Ok(_) => {}
-                Err(_) => rest = true,
-            }
-        }
-        self.0.spare.set(rest.then_some(since));
-    }
-
-    /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while
-    /// they go the direct way. Up to 2 MiB more are kept for those that come next, until this
-    /// member sleeps and none was sent for a while ([`settle`](Self::settle)).
-    pub fn buffered(&self, to: Rank) -> u64 {
-        let _busy = self.busy();
-        let cell = self.0.links.get(to).and_then(|cell| cell.try_borrow().ok());
-        match cell.as_deref() {
-            Some(Outward::Open(link)) => link.queue.outgoing().buffered() * SEGMENT,
-            _ => 0,
-        }
-    }
-
-    /// How many messages of this member's went through a buffer so far, of those to members that it
-    /// can still send to (UDM, Table 6: messages buffered).
-    pub fn diverted(&self) -> u64 {
-        let _busy = self.busy();
-        let of = |cell: &RefCell<Outward>| match cell.try_borrow().ok().as_deref() {
-            Some(Outward::Open(link)) => link.queue.outgoing().ever_buffered(),
-            _ => 0,
-        };
-        self.0.links.iter().map(of).sum()
     }
 }

@@ -56,6 +56,8 @@ pub mod poller;
 pub mod post;
 pub mod rechecks;
 #[cfg(not(loom))]
+pub mod ringer;
+#[cfg(not(loom))]
 pub mod rung;
 #[cfg(not(loom))]
 pub mod server;

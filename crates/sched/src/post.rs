@@ -11,12 +11,10 @@ use crate::sleep::{self, Sleeps};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
-use upcall_os::atomic::AtomicU64;
 use upcall_os::doorbell::Doorbell;
 use upcall_os::membarrier;
 use upcall_os::poll::{PollSet, Report};
-use upcall_os::safe_doorbell::SafeDoorbell;
-use upcall_shm::station::{Line, PeerStation};
+use upcall_shm::station::Line;
 
 /// Our own doorbell's number in the set; those of senders do not matter.
 const OWN: u64 = 0;
@@ -211,57 +209,16 @@ impl Drop for Post {
     }
 }
 
-/// A sender's way to wake the receiver at a peer's post.
-#[derive(Debug)]
-pub struct Ringer {
-    station: PeerStation,
-    line: u16,
-    /// The last of its sleeps that we rang for.
-    rung: AtomicU64,
-    /// The receiver does not make the fence for us.
-    fences: bool,
-}
-
-impl Ringer {
-    /// For the receiver at `line` of a peer's station, which said whether it makes the fence.
-    pub fn new(station: PeerStation, line: u16, makes_fences: bool) -> Self {
-        Self {
-            station,
-            line,
-            rung: AtomicU64::new(0),
-            fences: !(makes_fences && membarrier::register()),
-        }
-    }
-
-    /// To be called after each message that was launched: rings `doorbell` if the receiver sleeps
-    /// and no sender has rung for it yet. One load as long as it is awake. Never blocks.
-    #[inline]
-    pub fn launched(&self, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell) {
-        if self.fences {
-            upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
-        } else {
-            sleep::no_fence();
-        }
-        if let Some(number) = self.station.sleep(self.line) {
-            self.notify(number, safe_doorbell, doorbell);
-        }
-    }
-
-    #[cold]
-    fn notify(&self, number: u64, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell) {
-        if sleep::first_ring(&self.rung, number) {
-            safe_doorbell.notify(doorbell);
-        }
-    }
-}
-
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+    use crate::ringer::Ringer;
     use std::os::fd::AsFd;
     use upcall_os::atomic::Ordering::{Acquire, Release};
     use upcall_os::atomic::{AtomicBool, AtomicU64};
     use upcall_os::lock::{Mutex, MutexGuard};
+    use upcall_os::safe_doorbell::SafeDoorbell;
+    use upcall_shm::station::PeerStation;
 
     /// One test takes all posts.
     static ALONE: Mutex<()> = Mutex::new(());

@@ -1,0 +1,411 @@
+//! A queue is brought to its receiver, which answers that it reads the queue, or refuses it.
+//!
+//! The connection stays open as long as the queue is in use. The clerk watches it, and learns by it
+//! that the receiver answers, has hung up, or has ended.
+
+use crate::Rank;
+use crate::error::SendError;
+use crate::member::{Bringing, ForNow, Member, News, Refusal, Roster};
+use crate::wire::{self, Lacks, Opened, Process, Request, VERSION, shown};
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use upcall_directory::clerk::Watched;
+use upcall_os::atomic::{AtomicBool, AtomicU64, Ordering};
+use upcall_os::fault::{Point, point};
+use upcall_os::lock::Mutex;
+use upcall_os::memory::AdoptError;
+use upcall_os::poll::Report;
+use upcall_os::socket::{
+    Connection, Message, Peer, Received, ends_within, has_ended, is_ending, is_shut, says_ended,
+};
+use upcall_sched::ringer::Ringer;
+use upcall_shm::station::{NotAStation, PeerStation};
+
+/// Time for which a thread that brings a queue polls for the answer before it sleeps.
+const EAGER: Duration = Duration::from_micros(30);
+
+/// Time within which a member that was killed ends, after its connections have.
+const TO_END: Duration = Duration::from_millis(30);
+
+/// What is known of a member that lives, and has closed the connection of a queue.
+const HUNG_UP: &str = "it lives, and has hung up without an answer";
+
+/// Why a queue is not in the hands of its receiver.
+#[derive(Debug)]
+pub(crate) enum NotBrought {
+    /// The receiver has ended, or has left the group.
+    Ended,
+    /// The receiver lives, and does not read it.
+    Refused(Refusal),
+    /// This member lacks something for it, or does not reach the receiver.
+    Failed(String),
+}
+
+impl NotBrought {
+    /// What a sender gets, of whose messages so many wait.
+    pub(crate) fn error(self, rank: Rank, waiting: u64) -> SendError {
+        match self {
+            Self::Ended => SendError::Ended { rank },
+            Self::Refused(Refusal::ForNow(ForNow::Lacks(Lacks { lack, errno }))) => {
+                SendError::Refused { rank, lack, errno, waiting }
+            }
+            Self::Refused(Refusal::ForNow(ForNow::HungUp)) => {
+                SendError::Unreachable { rank, why: HUNG_UP.into() }
+            }
+            Self::Refused(Refusal::ForGood(why)) | Self::Failed(why) => {
+                SendError::Unreachable { rank, why }
+            }
+        }
+    }
+}
+
+impl From<io::Error> for NotBrought {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// Brings a queue to its receiver, by descriptors of its memory and of its doorbell.
+///
+/// `limit` is the wait for the answer; if it is zero, nothing is waited for. `None`: the queue of
+/// connections at the receiver's door is full. Once the queue was brought, no lack of resources
+/// here ends its connection: the receiver would take that for the end of this member.
+pub(crate) fn bring(
+    member: &Arc<Member>,
+    roster: &Roster,
+    rank: Rank,
+    (memory, doorbell): (BorrowedFd<'_>, BorrowedFd<'_>),
+    limit: Duration,
+) -> Result<Option<(Brought, Option<Ringer>)>, NotBrought> {
+    let listed = &roster.members[rank];
+    let path = member.folder().join(&listed.socket);
+    let Some(connection) = reach(&path)? else { return Ok(None) };
+    let to_end = if limit.is_zero() { Duration::ZERO } else { TO_END };
+    let lost = |connection: &Connection, why: NotBrought| {
+        if connection.peer_ends_within(to_end) || has_left(&path) { NotBrought::Ended } else { why }
+    };
+    let peer = match connection.peer() {
+        Ok(peer) => peer,
+        Err(error) => return Err(lost(&connection, error.into())),
+    };
+    if !Process::of(&peer).is(listed.process) {
+        let who = format!("{} is at the door of {}", shown(peer.pid), shown(roster.pid(rank)));
+        return Err(NotBrought::Failed(who));
+    }
+    let open = Request::Open {
+        version: VERSION,
+        group: roster.group,
+        from: roster.rank as u32,
+        to: rank as u32,
+    };
+    let bytes = wire::pack(&open)?;
+    let far = Arc::new(FarEnd {
+        connection,
+        bringing: Bringing { rank, number: NEXT.fetch_add(1, Ordering::Relaxed) },
+        process: listed.process,
+        socket: path.clone(),
+        member: Arc::downgrade(member),
+        opening: AtomicBool::new(true),
+        heard: Mutex::new(Heard::Nothing),
+        left: AtomicBool::new(false),
+    });
+    let key = member.watch_for(far.clone(), Report::EachRing)?;
+    let brought = Brought { far, key };
+    let far = &brought.far;
+    // A receiver without a descriptor for this member's process answers before it has the queue.
+    let early = |message| match far.heard.lock().answer(message) {
+        Answer::Refuses(refusal) => NotBrought::Refused(refusal),
+        Answer::Reads(_) => NotBrought::Failed("it answers before it has the queue".into()),
+    };
+    // After this the thread has its memory for answers.
+    match far.connection.receive() {
+        Ok(Received::Message(message)) => return Err(early(message)),
+        Err(error) if Lacks::of(&error).is_some() => return Err(error.into()),
+        _ => {}
+    }
+    point(Point::MemberBrings);
+    far.connection.ask(&bytes, &[memory, doorbell])?;
+    point(Point::MemberBrought);
+    // Until the receiver has said where it sleeps each message would ring.
+    let ringer = match far.connection.receive_within(EAGER, limit) {
+        Ok(Received::Message(message)) => match far.heard.lock().answer(message) {
+            Answer::Reads(ringer) => ringer,
+            Answer::Refuses(refusal) => return Err(NotBrought::Refused(refusal)),
+        },
+        Ok(Received::Nothing) => None,
+        Ok(Received::Closed) => {
+            return Err(lost(
+                &far.connection,
+                NotBrought::Refused(Refusal::ForNow(ForNow::HungUp)),
+            ));
+        }
+        Err(error) => return Err(lost(&far.connection, error.into())),
+    };
+    far.opening.store(false, Ordering::SeqCst);
+    // While the queue was offered, the clerk left here what it was notified of.
+    far.hear(member, Reader::Thread(to_end));
+    Ok(Some((brought, ringer)))
+}
+
+/// Connects to a member's door. `None`: the queue of connections there is full.
+fn reach(door: &Path) -> Result<Option<Connection>, NotBrought> {
+    match Connection::connect(door) {
+        Ok(connection) => Ok(Some(connection)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) if is_shut(&error) => Err(NotBrought::Ended),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns `true` if a member has closed its door. A member that leaves, and lives, does that
+/// before it hangs up on those who wait there.
+fn has_left(socket: &Path) -> bool {
+    std::fs::symlink_metadata(socket).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        || Connection::connect(socket).is_err_and(|error| is_shut(&error))
+}
+
+/// A queue in the hands of its receiver, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Brought {
+    far: Arc<FarEnd>,
+    /// What the clerk knows the connection by.
+    key: u64,
+}
+
+impl Brought {
+    /// Returns `true` if this is how the queue was brought.
+    pub(crate) fn is_by(&self, bringing: Bringing) -> bool {
+        self.far.bringing == bringing
+    }
+
+    /// Reads the receiver's answer in place of the clerk.
+    pub(crate) fn hear(&self, member: &Arc<Member>) {
+        self.far.hear(member, Reader::Thread(TO_END));
+    }
+}
+
+impl Drop for Brought {
+    fn drop(&mut self) {
+        // The receiver has what was sent, and learns that no more comes. Our own clerk takes it for
+        // no member's end.
+        self.far.left.store(true, Ordering::Relaxed);
+        self.far.connection.shut_down();
+        if let Some(member) = self.far.member.upgrade() {
+            member.unwatch(self.key);
+        }
+    }
+}
+
+/// The number of the next [`Bringing`].
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// The connection by which a queue was brought, as the clerk watches it.
+#[derive(Debug)]
+struct FarEnd {
+    connection: Connection,
+    bringing: Bringing,
+    process: Process,
+    /// Of its door.
+    socket: PathBuf,
+    member: Weak<Member>,
+    /// The thread that brings the queue waits for the answer, and reads it.
+    opening: AtomicBool,
+    /// Locked while a message is read: the clerk and the thread that sends can read at once.
+    heard: Mutex<Heard>,
+    /// This side has closed it.
+    left: AtomicBool,
+}
+
+/// What was read from the connection of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    /// The receiver reads the queue. It answers once: each answer takes memory here.
+    Reads,
+    /// The receiver refuses the queue, or has hung up. What follows means nothing.
+    Over,
+}
+
+/// The answer to a queue.
+enum Answer {
+    /// It is read. Without a ringer each message rings: this process cannot map the receiver's
+    /// station.
+    Reads(Option<Ringer>),
+    Refuses(Refusal),
+}
+
+impl Heard {
+    fn answer(&mut self, message: Message) -> Answer {
+        let answer = match self {
+            Self::Nothing => {
+                said(message).unwrap_or_else(|why| Answer::Refuses(Refusal::ForGood(why)))
+            }
+            Self::Reads | Self::Over => {
+                Answer::Refuses(Refusal::ForGood("it answers more than once".into()))
+            }
+        };
+        *self = match answer {
+            Answer::Reads(_) => Self::Reads,
+            Answer::Refuses(_) => Self::Over,
+        };
+        answer
+    }
+}
+
+/// The thread that reads the connection of a queue.
+#[derive(Clone, Copy, Debug)]
+enum Reader {
+    Clerk,
+    /// Another thread, which waits so long for the end of a process that has hung up.
+    Thread(Duration),
+}
+
+/// The next thing that the connection of a queue says.
+enum Next {
+    Answer(Answer),
+    Nothing,
+    /// There is no memory, or no descriptor, to read it.
+    Unheard,
+    /// The receiver has closed it, after this.
+    HungUp(Heard),
+    /// What it said last was its last word.
+    Over,
+}
+
+impl FarEnd {
+    /// Reads once. Two threads that read at the same time do not both hear one thing, and the
+    /// second one knows what the first one has heard.
+    fn next(&self) -> Next {
+        let heard = &mut *self.heard.lock();
+        if *heard == Heard::Over {
+            return Next::Over;
+        }
+        match self.connection.receive() {
+            Ok(Received::Message(message)) => Next::Answer(heard.answer(message)),
+            Ok(Received::Nothing) => Next::Nothing,
+            Err(error) if Lacks::of(&error).is_some() => Next::Unheard,
+            Ok(Received::Closed) | Err(_) => Next::HungUp(mem::replace(heard, Heard::Over)),
+        }
+    }
+
+    /// Reads all messages of the connection. Returns `false` if no more can follow.
+    fn hear(&self, member: &Arc<Member>, reader: Reader) -> bool {
+        loop {
+            match self.next() {
+                Next::Answer(Answer::Reads(Some(ringer))) => {
+                    member.tell(News::Reads(self.bringing, ringer))
+                }
+                Next::Answer(Answer::Reads(None)) => {}
+                Next::Answer(Answer::Refuses(refusal)) => {
+                    member.tell(News::Refuses(self.bringing, refusal));
+                    return false;
+                }
+                Next::Nothing => return true,
+                // Nothing was read, and the clerk is not called again for it.
+                Next::Unheard => {
+                    member.tell(News::Unheard(self.bringing.rank));
+                    return true;
+                }
+                Next::HungUp(after) => {
+                    if !self.left.load(Ordering::Relaxed) {
+                        self.hung_up(member, after, reader);
+                    }
+                    return false;
+                }
+                Next::Over => return false,
+            }
+        }
+    }
+
+    /// The receiver has closed the connection, after this. Only the kernel's word and a closed door
+    /// are an end.
+    fn hung_up(&self, member: &Arc<Member>, after: Heard, reader: Reader) {
+        let to_end = match reader {
+            Reader::Clerk => TO_END,
+            Reader::Thread(to_end) => to_end,
+        };
+        let has_ended = match self.connection.peer() {
+            Ok(Peer { pidfd: Some(pidfd), pid: 0, .. }) => ends_within(pidfd, to_end),
+            Ok(Peer { pidfd: Some(pidfd), pid, .. }) => has_ended(pidfd) || is_ending(pid),
+            // Before Linux 6.5 the kernel gives no pidfd, and the closed connection is all that is
+            // known.
+            Ok(Peer { pidfd: None, .. }) => true,
+            Err(error) => says_ended(&error),
+        };
+        if has_ended || has_left(&self.socket) {
+            let rank = self.bringing.rank;
+            let is_told = match reader {
+                Reader::Clerk => false,
+                Reader::Thread(_) => {
+                    member.tell_clerk_of_end(rank, self.process, self.socket.clone()).is_ok()
+                }
+            };
+            if !is_told {
+                member.has_ended(rank, self.process);
+            }
+            return;
+        }
+        let refusal = match after {
+            // A receiver answers when it has taken the queue in.
+            Heard::Nothing => Refusal::ForNow(ForNow::HungUp),
+            Heard::Reads | Heard::Over => Refusal::ForGood(
+                "it lives, and has hung up: what was sent before may have been lost".into(),
+            ),
+        };
+        member.tell(News::Refuses(self.bringing, refusal));
+    }
+}
+
+/// What the receiver of a queue has answered.
+fn said(message: Message) -> Result<Answer, String> {
+    match wire::unpack(&message.bytes)? {
+        Opened::Yes { line, makes_fences } => {
+            let Some(station) = message.descriptors.into_iter().next() else {
+                return if message.lost {
+                    Ok(Answer::Reads(None))
+                } else {
+                    Err("no station came with the answer".into())
+                };
+            };
+            let ringer = match PeerStation::join(station) {
+                Ok(station) => Some(Ringer::new(station, line, makes_fences)),
+                Err(NotAStation::Map(error) | NotAStation::File(AdoptError::Kernel(error)))
+                    if Lacks::of(&error).is_some() =>
+                {
+                    None
+                }
+                Err(error) => return Err(error.to_string()),
+            };
+            Ok(Answer::Reads(ringer))
+        }
+        Opened::No(why) => Err(why),
+        Opened::Lacks(lacks) => {
+            Ok(Answer::Refuses(Refusal::ForNow(ForNow::Lacks(lacks.checked()))))
+        }
+    }
+}
+
+impl Watched for FarEnd {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+
+    fn happened(&self, _hung_up: bool) -> bool {
+        self.opening.load(Ordering::SeqCst)
+            || self.member.upgrade().is_some_and(|member| self.hear(&member, Reader::Clerk))
+    }
+
+    fn failed(&self) -> bool {
+        if let Some(member) = self.member.upgrade() {
+            member.tell(News::Ended(self.bringing.rank));
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests;

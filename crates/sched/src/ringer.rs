@@ -1,0 +1,52 @@
+//! How a sender of messages wakes the receiver at a peer's [`post`](crate::post).
+
+use crate::sleep;
+use upcall_os::atomic::AtomicU64;
+use upcall_os::doorbell::Doorbell;
+use upcall_os::membarrier;
+use upcall_os::safe_doorbell::SafeDoorbell;
+use upcall_shm::station::PeerStation;
+
+/// A sender's way to wake the receiver at a peer's post.
+#[derive(Debug)]
+pub struct Ringer {
+    station: PeerStation,
+    line: u16,
+    /// The last of its sleeps that we rang for.
+    rung: AtomicU64,
+    /// The receiver does not make the fence for us.
+    fences: bool,
+}
+
+impl Ringer {
+    /// For the receiver at `line` of a peer's station, which said whether it makes the fence.
+    pub fn new(station: PeerStation, line: u16, makes_fences: bool) -> Self {
+        Self {
+            station,
+            line,
+            rung: AtomicU64::new(0),
+            fences: !(makes_fences && membarrier::register()),
+        }
+    }
+
+    /// To be called after each message that was launched: rings `doorbell` if the receiver sleeps
+    /// and no sender has rung for it yet. One load as long as it is awake. Never blocks.
+    #[inline]
+    pub fn launched(&self, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell) {
+        if self.fences {
+            upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
+        } else {
+            sleep::no_fence();
+        }
+        if let Some(number) = self.station.sleep(self.line) {
+            self.notify(number, safe_doorbell, doorbell);
+        }
+    }
+
+    #[cold]
+    fn notify(&self, number: u64, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell) {
+        if sleep::first_ring(&self.rung, number) {
+            safe_doorbell.notify(doorbell);
+        }
+    }
+}
