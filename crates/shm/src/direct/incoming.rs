@@ -1,14 +1,20 @@
-//! The receiving end.
+//! The receiving end: it finds the next message by one load, and disposes of it.
+
+mod follow;
+#[cfg(not(loom))]
+mod kept;
+
+#[cfg(not(loom))]
+pub use kept::Kept;
 
 use super::*;
 #[cfg(not(loom))]
 use crate::span::Span;
 use upcall_os::atomic::Ordering;
-use upcall_os::fault::{Point, point};
 
-/// So often in one look the receiver follows words that lead elsewhere. An honest sender leads it
-/// to a message by two: more come only if it diverts and goes back meanwhile, and a hostile one
-/// could lead in a circle.
+/// Maximum number of words that lead elsewhere which the receiver follows in one look. An honest
+/// sender leads it to a message by two: more come only if it diverts and goes back at the same
+/// time, and a hostile one could lead in a circle.
 pub(super) const MOVES: usize = 4;
 
 /// The receiving end.
@@ -122,92 +128,10 @@ impl<M: Memory> Incoming<M> {
         Ok(Some(Arrived { queue: self, handler, len, size }))
     }
 
-    /// Goes where a word leads that is no message's header. Returns the header there: a message's,
-    /// or 0.
-    #[cold]
-    fn follow(&mut self, mut header: u64, lightly: bool) -> Result<u64, Unreadable> {
-        for _ in 0..MOVES {
-            match header {
-                WRAP if self.away.is_none()
-                    && self.area.left(self.next) != self.area.capacity() =>
-                {
-                    // Published with what sent us there.
-                    let first = self.area.word(0).load(Ordering::Relaxed);
-                    if first & MESSAGE == 0 {
-                        return Err(Unreadable::Violation(Violation::NoHeader(first)));
-                    }
-                    self.next += self.area.left(self.next);
-                    return Ok(first);
-                }
-                _ if lightly
-                    && self.away.is_some()
-                    && !self.memory.is_at_hand(self.run.place()) =>
-                {
-                    return Ok(0);
-                }
-                HOME if self.away.is_some() => self.go_home(),
-                _ => {
-                    let run =
-                        Run::from_word::<M>(header, self.memory.segment_words(), self.segments);
-                    let run = run.ok_or(Unreadable::Violation(Violation::NoHeader(header)))?;
-                    if lightly && !self.memory.is_at_hand(run.place()) {
-                        return Ok(0);
-                    }
-                    self.enter(run)?;
-                }
-            }
-            header = self.area.word(self.next).load(Ordering::Acquire);
-            if header == 0 || header & MESSAGE != 0 {
-                return Ok(header);
-            }
-        }
-        // Another time.
-        Ok(0)
-    }
-
-    /// Goes on in the next segment.
-    fn enter(&mut self, run: Run) -> Result<(), Unreadable> {
-        let area = Area::new(self.memory.segment(run.place()).map_err(Unreadable::Memory)?);
-        self.longest = area.capacity();
-        let (before, left) =
-            (std::mem::replace(&mut self.area, area), std::mem::replace(&mut self.run, run));
-        self.segments = run.next();
-        if self.away.is_none() {
-            self.told.disposed.store(self.next, Ordering::Release);
-            self.diversions += 1;
-            self.away = Some(Away { home: before, next: self.next });
-        } else {
-            self.left(left, before);
-        }
-        (self.next, self.said) = (0, 0);
-        self.told.diverted.store(place(run.first, 0), Ordering::Release);
-        self.count();
-        Ok(())
-    }
-
-    fn go_home(&mut self) {
-        if let Some(Away { home, next }) = self.away.take() {
-            self.longest = longest(home.capacity());
-            let before = std::mem::replace(&mut self.area, home);
-            (self.next, self.said) = (next, next);
-            self.left(self.run, before);
-            self.count();
-        }
-    }
-
     /// For who counts.
     fn count(&self) {
         let left = if self.away.is_some() { self.run.first } else { self.segments };
         self.memory.receiver_told(self.taken, left);
-    }
-
-    /// A segment was left.
-    fn left(&mut self, run: Run, area: Area<M::Words>) {
-        drop(area);
-        self.memory.leave(run.place());
-        point(Point::MemberLeaves);
-        // The sender may use the memory anew from here on.
-        self.told.diverted.store(run.end(), Ordering::Release);
     }
 
     #[cold]
@@ -231,16 +155,6 @@ impl<M: Memory> Incoming<M> {
         if self.next - self.said > self.area.mask / 4 || last() {
             self.tell();
         }
-    }
-
-    /// Disposes of a message that was kept. False: it is not the next one any more.
-    #[cfg(not(loom))]
-    pub fn dispose_of(&mut self, kept: &Kept<M::Words>) -> bool {
-        let is_next = self.taken == kept.count;
-        if is_next {
-            self.pass(kept.size);
-        }
-        is_next
     }
 
     /// Tells the sender of all that was disposed of: to be done when nothing waits, and when the
@@ -311,60 +225,5 @@ impl<M: Memory> Arrived<'_, M> {
     #[inline]
     pub fn dispose(self) {
         self.queue.pass(self.size);
-    }
-
-    /// Keeps it for a while, beside the queue: to be disposed of later ([`Incoming::dispose_of`]).
-    /// Meanwhile nobody looks at the queue.
-    #[cfg(not(loom))]
-    pub fn keep(&self) -> Kept<M::Words>
-    where
-        M::Words: Clone,
-    {
-        let first = self.queue.area.index(self.queue.next) + 1;
-        let (words, count) = (self.queue.area.words.clone(), self.queue.taken);
-        Kept { words, first, handler: self.handler, len: self.len, size: self.size, count }
-    }
-}
-
-/// A message that has arrived, with the memory that it lies in: that stays mapped as long as this
-/// lives, whatever becomes of the queue. What describes the message was read once; the sender can
-/// still write the rest.
-#[cfg(not(loom))]
-#[derive(Debug)]
-pub struct Kept<W> {
-    words: W,
-    /// Where its payload begins.
-    first: usize,
-    handler: u16,
-    len: u32,
-    size: u64,
-    /// Messages that were taken before it.
-    count: u64,
-}
-
-#[cfg(not(loom))]
-impl<W: Deref<Target = [AtomicU64]>> Kept<W> {
-    /// The handler that it names, by the sender's word.
-    pub fn handler(&self) -> u16 {
-        self.handler
-    }
-
-    /// Bytes of payload.
-    pub fn len(&self) -> usize {
-        self.len as usize
-    }
-
-    /// Whether it has no payload.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The payload.
-    pub fn payload(&self) -> Span<'_> {
-        let payload =
-            NonNull::from(&self.words[self.first..self.first + self.size as usize - 1]).cast();
-        // SAFETY: as many words are there as the length needs; `words` keeps them mapped, and
-        // shared memory is only ever touched by atomic or opaque accesses.
-        unsafe { Span::new(payload, self.len as usize) }
     }
 }

@@ -1,10 +1,11 @@
-//! The sending end.
+//! The sending end: a message is described where there is room for it, and launched by one store.
+
+mod divert;
 
 use super::*;
 #[cfg(not(loom))]
 use crate::span::Room;
 use upcall_os::atomic::Ordering;
-use upcall_os::fault::{Point, point};
 
 /// The sending end.
 #[derive(Debug)]
@@ -94,12 +95,6 @@ impl<M: Memory> Outgoing<M> {
             .wrapping_add(self.told.diverted.load(Ordering::Acquire))
     }
 
-    /// The most bytes of payload that it takes.
-    pub fn most(&self) -> usize {
-        let words = self.memory.segment_words();
-        (Run::most(words, M::SEGMENTS) * words) as usize * 8 - 16
-    }
-
     /// Whether messages go to segments now.
     pub fn is_diverted(&self) -> bool {
         self.away.is_some()
@@ -171,23 +166,6 @@ impl<M: Memory> Outgoing<M> {
         Ok(Draft { queue: self, handler, len: len as u32, begin, end })
     }
 
-    #[cold]
-    fn describe_outsized(&mut self, handler: u16, len: usize) -> Result<Draft<'_, M>, Refused> {
-        if self.away.is_some() && self.is_drained()? && !self.stays {
-            // Where it is now need not be left otherwise before the place of a long segment is
-            // free.
-            self.go_home()?;
-        }
-        let (begin, end) = (self.next, self.next + words_of(len));
-        if len > self.most() {
-            Err(Refused::TooLong { most: self.most() })
-        } else if self.away.is_some() && end < self.area.capacity() {
-            Ok(Draft { queue: self, handler, len: len as u32, begin, end })
-        } else {
-            Err(Refused::Outsized)
-        }
-    }
-
     /// Where a message of so many words would lie.
     #[inline(always)]
     fn place(&self, size: u64) -> (u64, u64) {
@@ -196,142 +174,8 @@ impl<M: Memory> Outgoing<M> {
         (begin, begin + size)
     }
 
-    #[cold]
-    fn find_room(&mut self, size: u64) -> Result<(u64, u64), Refused> {
-        if self.away.is_some() {
-            if !self.is_drained()? || self.stays {
-                let end = self.next + size;
-                return if end < self.area.capacity() {
-                    Ok((self.next, end))
-                } else {
-                    Err(Refused::Full)
-                };
-            }
-            self.go_home()?;
-        }
-        self.look()?;
-        let (begin, end) = self.place(size);
-        if end < self.until { Ok((begin, end)) } else { Err(Refused::Full) }
-    }
-
-    /// Looks how far the receiver is at home.
-    fn look(&mut self) -> Result<(), Refused> {
-        let disposed = self.told.disposed.load(Ordering::Acquire);
-        let until = disposed.wrapping_add(self.area.capacity());
-        if disposed > self.next || until < self.until {
-            return Err(Refused::Violation);
-        }
-        self.until = until;
-        Ok(())
-    }
-
     fn place_in_segments(&self) -> u64 {
         place(self.run.first, self.next)
-    }
-
-    /// Whether the receiver has disposed of all that was sent. Only while messages go to a segment.
-    fn is_drained(&mut self) -> Result<bool, Refused> {
-        let (said, here) = (self.told.diverted.load(Ordering::Acquire), self.place_in_segments());
-        if said > here || said < self.diverted {
-            return Err(Refused::Violation);
-        }
-        self.diverted = said;
-        Ok(said == here)
-    }
-
-    /// Goes on in a segment: that of the next number. To be used when there is no room, or the
-    /// receiver wants it. What was sent before is taken before.
-    ///
-    /// # Errors
-    /// There is no segment: the machine gives none, or the receiver has left none of the most that
-    /// there can be. Nothing has changed.
-    pub fn divert(&mut self) -> io::Result<()> {
-        self.divert_for(0)
-    }
-
-    /// The same, with room for a message of so many bytes.
-    ///
-    /// # Errors
-    /// As [`divert`](Self::divert); it is longer than [`most`](Self::most).
-    #[cold]
-    pub fn divert_for(&mut self, len: usize) -> io::Result<()> {
-        let run = Run::of(words_of(len), self.memory.segment_words(), self.segments, M::SEGMENTS);
-        let mut run = run.ok_or(io::ErrorKind::FileTooLarge)?;
-        self.hear();
-        if run.next() - self.diverted / STRIDE > M::SEGMENTS {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        let spare =
-            self.spares.iter().position(|spare| self.is_free(spare)).filter(|_| run.many == 1);
-        run.spare = spare.map(|spare| spare as u8);
-        let area = Area::new(self.memory.segment(run.place())?);
-        assert!(
-            area.capacity() >= 2 * self.longest,
-            "a segment has as many words as home at least"
-        );
-        area.word(0).store(0, Ordering::Relaxed);
-        point(Point::MemberDiverts);
-        self.area.word(self.next).store(run.word(), Ordering::Release);
-        let before = std::mem::replace(&mut self.area, area);
-        if self.away.is_none() {
-            self.away = Some(Away { home: before, next: self.next });
-            self.direct = self.sent;
-        }
-        (self.next, self.until) = (0, 0);
-        (self.run, self.segments) = (run, run.next());
-        self.memory.sender_moved(self.sent, true, self.segments);
-        if let Some(spare) = spare {
-            self.spares[spare] = Spare { free_at: self.segments, touched: true };
-        }
-        point(Point::MemberDiverted);
-        Ok(())
-    }
-
-    /// Hears what the receiver says of the segments, if it can be so.
-    fn hear(&mut self) {
-        let said = self.told.diverted.load(Ordering::Acquire);
-        if (self.diverted..=self.run.end()).contains(&said) {
-            self.diverted = said;
-        }
-    }
-
-    /// Whether the receiver has left a spare.
-    fn is_free(&self, spare: &Spare) -> bool {
-        spare.free_at <= self.diverted / STRIDE
-    }
-
-    /// Gives the memory of spares that are not in use back to the machine. To be done where there
-    /// is time for it. Whether there is none left to give back.
-    pub fn shrink(&mut self) -> bool {
-        self.hear();
-        for number in 0..self.spares.len() {
-            if self.spares[number].touched && self.is_free(&self.spares[number]) {
-                self.spares[number].touched = false;
-                self.memory.shrink(number as u8);
-            }
-        }
-        self.spares.iter().all(|spare| !spare.touched)
-    }
-
-    /// From now on, once it has diverted it does not go home.
-    pub fn stay_diverted(&mut self) {
-        self.stays = true;
-    }
-
-    /// Goes on at home, which is empty.
-    fn go_home(&mut self) -> Result<(), Refused> {
-        let Some(Away { home, next }) = self.away.take() else { return Ok(()) };
-        self.came_home += self.sent - self.direct;
-        home.word(next).store(0, Ordering::Relaxed);
-        self.area.word(self.next).store(HOME, Ordering::Release);
-        (self.area, self.next, self.until) = (home, next, next);
-        self.memory.sender_moved(self.sent, false, self.segments);
-        // The segment is left, too.
-        if self.told.disposed.load(Ordering::Acquire) == next {
-            Ok(())
-        } else {
-            Err(Refused::Violation)
-        }
     }
 
     /// Stores go out in order: one to a line that the receiver has read last would hold up those
