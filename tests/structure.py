@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the structure of the crates: import circles, names of types, and the one door to atomics.
+"""Checks the structure of the crates: import circles, names of types, the files on the path of a call
+and of a message, and the one door to atomics.
 
 usage: tests/structure.py [--why] [--names] [CRATE…]
 
@@ -14,6 +15,9 @@ which may shrink only.
 A type (struct, enum, union, trait or alias) has a name of its own among all crates and bindings.
 tests/structure.names has the names that are defined more than once, each with today's number of
 definitions, which may shrink only. `--names` prints what the file would say now.
+
+CALL and MESSAGE have the files that carry a null call and a short message (ARCHITECTURE.md, "A call's
+life"). Each has at most LINES lines, with the tests in it, and the page names it.
 
 Crates above `os` take atomics from `upcall_os::atomic` alone, so that a model checker can replace
 them. DIRECT has the files that name `std::sync::atomic`, each with its reason. clippy's disallowed
@@ -37,6 +41,26 @@ DIRECT = {
     "crates/shm/src/span.rs": "a peer's memory, of which loom models nothing",
 }
 ALLOWED: dict[str, int] = {}
+LINES = 350
+CALL = [
+    "crates/rpc/src/call.rs",
+    "crates/sched/src/calls/kernel.rs",
+    "crates/sched/src/calls/kernel_lane.rs",
+    "crates/shm/src/single.rs",
+    "crates/shm/src/slot.rs",
+    "crates/sched/src/server/lane.rs",
+    "crates/rpc/src/server.rs",
+]
+MESSAGE = [
+    "crates/message/src/sending.rs",
+    "crates/shm/src/direct/outgoing.rs",
+    "crates/message/src/link.rs",
+    "crates/sched/src/ringer.rs",
+    "crates/message/src/receiving.rs",
+    "crates/message/src/proto/receiving.rs",
+    "crates/shm/src/direct/incoming.rs",
+    "crates/message/src/kinds.rs",
+]
 
 
 def strip(text: str) -> str:
@@ -194,6 +218,19 @@ def past_the_door() -> int:
     return len(named ^ DIRECT.keys())
 
 
+def paths_too_long() -> int:
+    """Prints the files of CALL and MESSAGE that are too long, or that the architecture page lacks."""
+    page, wrong = (ROOT / "ARCHITECTURE.md").read_text(), 0
+    for name in CALL + MESSAGE:
+        lines = len((ROOT / name).read_text().splitlines())
+        if lines > LINES:
+            print(f"{name}: {lines} lines; {LINES} are allowed, for a call's or message's path leads through it")
+        if f"`{name}`" not in page:
+            print(f"{name}: ARCHITECTURE.md does not name it on a call's or message's path")
+        wrong += (lines > LINES) + (f"`{name}`" not in page)
+    return wrong
+
+
 def type_names(crates: list[Crate]) -> dict[str, list[str]]:
     """Each name of a type with the modules that define it."""
     kinds = r"^(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|union|trait|type)\s+([A-Z]\w*)"
@@ -240,7 +277,7 @@ def main() -> int:
            if folder.relative_to(ROOT).parts[0] in ("crates", "bindings")]
     if options.names:
         return names_twice(own, show=True)
-    wrong = 0 if options.crates else past_the_door() + names_twice(own, show=False)
+    wrong = 0 if options.crates else past_the_door() + names_twice(own, show=False) + paths_too_long()
     for crate in [crates[name] for name in options.crates or crates]:
         graph = crate.imports()
         found = circles(graph)
