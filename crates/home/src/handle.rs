@@ -1,9 +1,11 @@
 //! A hold on an object, at its home or elsewhere: by this operations are run on it.
 
+mod read;
+
 use crate::account::{Account, Counts};
 use crate::asking::Asking;
 use crate::away::{Away, Memory};
-use crate::body::{Body, Ours, Readable, State};
+use crate::body::{Body, Ours, State};
 use crate::choices::Choices;
 use crate::error::{AccessError, FindError};
 use crate::failure::InvokeError;
@@ -23,7 +25,7 @@ use std::time::{Duration, Instant};
 use upcall_directory::policy::{self, Policy};
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
-use upcall_shm::sequence::{self, Changing};
+use upcall_shm::sequence::Changing;
 use upcall_shm::span::{Room, Span};
 
 /// See the module. Used by one thread at a time: others have handles of their own
@@ -75,9 +77,6 @@ pub(crate) enum NotNow {
     /// See [`AccessError::Poisoned`].
     Poisoned,
 }
-
-/// So often a look is tried before others have the processor.
-const LOOKS: u32 = 64;
 
 /// The operation under way: at its end others have their turn.
 struct Inside<'a> {
@@ -369,79 +368,6 @@ impl Handle {
         if self.busy.replace(true) { Err(AccessError::Nested) } else { Ok(Busy(&self.busy)) }
     }
 
-    /// Runs an operation that only looks at the object where it is, and without the lock, so that
-    /// any number can at once: it writes nothing that others see. If somebody has changed something
-    /// meanwhile it is run again, so it may be run several times, and what it finds then may be
-    /// of both; what it returns is of one state. A panic of it is a panic, also then. Where changes
-    /// leave no time for a look this waits for the lock like any other, if it may. Waits for
-    /// changes under way, and blocks the thread for that.
-    ///
-    /// # Errors
-    /// See [`AccessError`].
-    #[inline]
-    pub fn read<R>(&self, mut operation: impl FnMut(Span<'_>) -> R) -> Result<R, AccessError> {
-        let busy = self.enter()?;
-        let tried = match &self.side {
-            Side::Home(object, _) => Self::try_read(&object.body, &mut operation),
-            Side::Away(away) if away.has_ended() => return Err(Self::ended(away)),
-            Side::Away(Away { memory: Memory::Body(body, _), .. }) => {
-                Self::try_read(body, &mut operation)
-            }
-            Side::Away(Away { memory: Memory::View(view), .. }) => {
-                Self::try_read(view, &mut operation)
-            }
-            Side::Away(Away { memory: Memory::None, .. }) => return Err(AccessError::NotGranted),
-        };
-        tried.map_or_else(|| self.read_at_last(busy, operation), Ok)
-    }
-
-    /// One look. `None`: somebody is changing something, or has meanwhile, or the object is not
-    /// whole.
-    #[inline]
-    fn try_read<R>(
-        memory: &(impl Readable + ?Sized),
-        operation: &mut impl FnMut(Span<'_>) -> R,
-    ) -> Option<R> {
-        let began = sequence::look(memory.word())?;
-        if memory.state() != State::Whole {
-            return None;
-        }
-        let result = operation(memory.span());
-        sequence::held(began, || memory.word()).then_some(result)
-    }
-
-    #[cold]
-    fn read_at_last<R>(
-        &self,
-        busy: Busy<'_>,
-        mut operation: impl FnMut(Span<'_>) -> R,
-    ) -> Result<R, AccessError> {
-        let mut looks = |memory: &dyn Readable| {
-            (0..LOOKS).find_map(|_| {
-                std::hint::spin_loop();
-                Self::try_read(memory, &mut operation)
-            })
-        };
-        let Side::Away(Away { memory: Memory::View(view), .. }) = &self.side else {
-            if let Some(result) = self.writing().and_then(|(_, body)| looks(body)) {
-                return Ok(result);
-            }
-            drop(busy);
-            return self.access_to_look(operation);
-        };
-        let (begun, mut result) = (Instant::now(), None);
-        waiting::until(self.patience, || {
-            result = looks(view);
-            result.is_some() || view.state() == State::Poisoned || self.is_over()
-        });
-        match result {
-            Some(result) => Ok(result),
-            None if view.state() == State::Poisoned => Err(AccessError::Poisoned),
-            None if self.is_over() => Err(AccessError::Ended),
-            None => Err(AccessError::Busy { waited: begun.elapsed(), holder: None }),
-        }
-    }
-
     /// Lets go of the lock, and leaves the object to its home.
     #[cold]
     fn tear(&self, party: &Ours, body: &Body, changing: Changing) {
@@ -572,145 +498,4 @@ impl Drop for Handle {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::homed::Homed;
-    use crate::object::{HomeBuilder, Verdict};
-    use crate::operation::{Operation, Operations};
-    use crate::types::{DataError, Place};
-    use upcall_os::atomic::{AtomicBool, Ordering::Relaxed};
-
-    /// Numbers that follow from a seed.
-    struct Random(u64);
-
-    impl Random {
-        fn next(&mut self) -> u64 {
-            self.0 = self
-                .0
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 32) * (self.0 >> 13 & 3)
-        }
-    }
-
-    /// Scribbles over all that it can reach, as one that has leave to write may.
-    fn scribble(hostile: &Handle, seed: u64, over: &AtomicBool) {
-        let (room, mut random) = (hostile.writing().unwrap().1.everything(), Random(seed));
-        while !over.load(Relaxed) {
-            let at = match random.next() % 4 {
-                // The lock and the state; all stands; anything.
-                0 | 1 => 4096 + random.next() % 9 * 8,
-                2 => 8192 + random.next() % 512 * 8,
-                _ => random.next() % (room.len() as u64 / 8) * 8,
-            };
-            let word = match random.next() % 4 {
-                0 => 0,
-                1 => random.next() % 260,
-                2 => 1 << (random.next() % 64),
-                _ => random.next().wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            };
-            room.put_u64(at as usize, word).unwrap();
-            if random.next() % 256 == 0 {
-                std::thread::yield_now();
-            }
-        }
-    }
-
-    /// Counts up.
-    struct Add;
-
-    impl Operation for Add {
-        type Of = u64;
-        type Args<'a> = ();
-        type Reply = u64;
-        const NAME: &'static str = "add";
-
-        fn run(number: Place<'_, u64>, (): ()) -> Result<u64, DataError> {
-            number.update(|number| number + 1)
-        }
-    }
-
-    /// Each operation of the looping thread ends only when the serving thread waits for the lock.
-    /// So the test counts turns: the next one belongs to the serving thread.
-    #[test]
-    fn a_thread_of_the_home_that_works_in_a_loop_takes_turns_with_urgent_work_from_outside() {
-        const TURNS: u64 = 300;
-        let guard = Some(Duration::from_secs(60));
-        let home = Homed::<u64>::create(&format!("loop-{}", std::process::id()))
-            .with(|_| Ok(()))
-            .unwrap()
-            .patience(guard);
-        let _serving = home.serve_in_background(Operations::new().operation::<Add>()).unwrap();
-        let away = Homed::<u64>::find(home.name()).unwrap().patience(guard);
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                (1..=TURNS).for_each(|turn| assert_eq!(away.urgent::<Add>(()).unwrap(), turn))
-            });
-            let (mut last, mut in_a_row, mut most) = (0, 0, 0);
-            while last < TURNS {
-                let now = home.access(|number| {
-                    let (party, _) = home.handle().writing().unwrap();
-                    let begun = Instant::now();
-                    while number.get()? < TURNS && !party.has_waiting_at_home() {
-                        assert!(begun.elapsed() < Duration::from_secs(60));
-                        std::thread::yield_now();
-                    }
-                    number.get()
-                });
-                let now = now.unwrap();
-                in_a_row = if now == last { in_a_row + 1 } else { 0 };
-                (last, most) = (now, most.max(in_a_row));
-            }
-            // The serving thread may take the lock for other work, too.
-            assert!(most <= 2, "{most} turns of the home's own, while the one that serves waited");
-        });
-    }
-
-    /// The processor time of this thread.
-    fn thread_time() -> Duration {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-    }
-
-    #[test]
-    fn whoever_scribbles_over_it_neither_holds_its_home_up_nor_ends_it() {
-        for seed in 1..=6 {
-            println!("seed {seed}");
-            let name = format!("scribbled-{}-{seed}", std::process::id());
-            let repair = |_: Room<'_>, _| Verdict::Keep;
-            let home = HomeBuilder::new(&name, 4096).repair(repair).create(7, |_| ()).unwrap();
-            let home = home.patience(Some(Duration::from_millis(20)));
-            let (hostile, other) =
-                (Handle::find(&name, 7).unwrap(), Handle::find(&name, 7).unwrap());
-            let other = other.patience(Some(Duration::from_millis(20)));
-            let over = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                let over = &over;
-                scope.spawn(move || scribble(&hostile, seed, over));
-                let honest = |handle: &Handle| {
-                    let (begun, mut had) = (Instant::now(), 0);
-                    while begun.elapsed() < Duration::from_millis(300) {
-                        let (turn, before) = (Instant::now(), thread_time());
-                        had += u32::from(handle.access(|room| room.u64(0)).is_ok());
-                        // Waiting takes no processor time, and work that a hostile guest makes
-                        // does.
-                        let (took, worked) = (turn.elapsed(), thread_time() - before);
-                        assert!(
-                            worked < Duration::from_secs(2),
-                            "seed {seed}: {worked:?} of processor time"
-                        );
-                        assert!(took < Duration::from_secs(60), "seed {seed}: {took:?}");
-                    }
-                    had
-                };
-                let theirs = scope.spawn(move || honest(&other));
-                let had = honest(&home);
-                println!("    {had} operations at home, {} elsewhere", theirs.join().unwrap());
-                over.store(true, Relaxed);
-            });
-            // What is left of it can be let go of, and the name is free.
-            drop(home);
-            drop(HomeBuilder::new(&name, 8).create(7, |_| ()).unwrap());
-        }
-    }
-}
+mod tests;
