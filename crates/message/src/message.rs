@@ -8,8 +8,8 @@ use upcall_shm::direct::Arrived;
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::span::Span;
 
-/// A kind of message that carries a `T`. Good for the group that is joined with the [`Handlers`]
-/// which it came from.
+/// A kind of message that carries a `T`. Good for the group that is joined with the
+/// [`Handlers`](crate::Handlers) which it came from.
 pub struct Kind<T: ?Sized> {
     pub(crate) index: u16,
     carries: PhantomData<fn(&T)>,

@@ -1,7 +1,7 @@
 //! How a member receives: it polls, and the handlers of what waits run; or it takes one message.
 //!
 //! The order of senders and messages is decided in the message core
-//! ([`receiving`](crate::proto::receiving)), which [`Driver`] joins with a group.
+//! ([`crate::proto::receiving`]), which [`Driver`] joins with a group.
 
 use crate::Rank;
 use crate::error::{NothingThere, RunError};

@@ -15,7 +15,7 @@ use upcall_shm::tally::Tally;
 /// The most bindings that go through one channel in its life; then another channel is made.
 pub const MOST_BINDINGS: u16 = 64;
 
-/// A client's binding, as its server sees it: see [`Running::revoke`].
+/// A client's binding, as its server sees it: see [`Running::revoke`](crate::Running::revoke).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientBinding<'a> {
     /// The name that was bound.

@@ -1,7 +1,7 @@
 //! A kernel thread sleeps until its reply comes, and is woken when the channel is closed.
 //!
 //! The caller announces its sleep on the lane's word, so that no wake-up is lost
-//! ([`sleep`](crate::sleep)). While it sleeps it checks that the server is not stalled, that the
+//! ([`crate::sleep`]). While it sleeps it checks that the server is not stalled, that the
 //! channel is open, and that the call has not been abandoned.
 
 use super::{KernelCalling, KernelLane};
