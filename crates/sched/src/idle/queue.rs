@@ -41,17 +41,17 @@ pub(super) struct WorkQueue {
     running: AtomicUsize,
     /// Number of times that a processor was to be notified: they take turns.
     turns: AtomicUsize,
-    /// Pieces may come.
+    /// PieceQueue may come.
     is_open: AtomicBool,
     /// Whether the clerk checks.
     pub(super) checks: Rechecks,
-    pieces: Mutex<Pieces>,
+    pieces: Mutex<PieceQueue>,
 }
 
 #[derive(Default)]
-struct Pieces {
+struct PieceQueue {
     queue: VecDeque<Piece>,
-    /// Pieces are accepted.
+    /// PieceQueue are accepted.
     open: bool,
 }
 
