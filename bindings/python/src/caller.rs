@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use upcall_rpc::{Binding, Handle};
 
 /// What a class stands for: told to it when it is declared.
-#[pyclass(frozen, module = "upcall._upcall")]
+#[pyclass(frozen, name = "Kind", module = "upcall._upcall")]
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub package: &'static Package,
@@ -21,7 +21,7 @@ pub struct Kind {
 }
 
 /// A `Caller` on its way into an object.
-#[pyclass(frozen, module = "upcall._upcall")]
+#[pyclass(frozen, name = "Made", module = "upcall._upcall")]
 pub struct Made(pub Mutex<Option<Caller>>);
 
 pub const OPEN: u8 = 0;
@@ -29,7 +29,7 @@ pub const CLOSED: u8 = 1;
 const GIVEN: u8 = 2;
 
 /// A client, or a resource; see the module.
-#[pyclass(frozen, subclass, weakref, module = "upcall._upcall")]
+#[pyclass(frozen, subclass, weakref, name = "Caller", module = "upcall._upcall")]
 pub struct Caller {
     pub package: &'static Package,
     pub interface: usize,

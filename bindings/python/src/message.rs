@@ -39,7 +39,7 @@ use upcall::message::{
 const SLEPT: Duration = Duration::from_micros(2);
 
 /// A member of a group.
-#[pyclass(frozen, module = "upcall._upcall")]
+#[pyclass(frozen, name = "Member", module = "upcall._upcall")]
 pub struct Member {
     thread: ThreadId,
     rank: usize,

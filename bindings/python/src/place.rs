@@ -68,7 +68,7 @@ impl Holds {
 }
 
 /// A message where it lies: see `upcall.message`.
-#[pyclass(frozen, module = "upcall.message")]
+#[pyclass(frozen, name = "Place", module = "upcall.message")]
 pub struct Place {
     lying: Arc<Lying>,
     kind: Py<PyAny>,

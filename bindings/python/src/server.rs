@@ -277,7 +277,7 @@ fn failed(py: Python<'_>, procedure: &Procedure, error: PyErr) -> Ended {
 }
 
 /// A server that runs until it is stopped.
-#[pyclass(frozen, module = "upcall._upcall")]
+#[pyclass(frozen, name = "Served", module = "upcall._upcall")]
 pub struct Served(Mutex<Option<Running>>);
 
 #[pymethods]

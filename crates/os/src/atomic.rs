@@ -21,13 +21,16 @@ pub use loom::{
 #[cfg(loom)]
 pub use loom::sync::MutexGuard;
 
-/// A mutex, as [`lock::Mutex`](crate::lock::Mutex).
+#[cfg(loom)]
+pub use self::ModelMutex as Mutex;
+
+/// A mutex, as [`lock::Mutex`](crate::lock::Mutex), for models.
 #[cfg(loom)]
 #[derive(Debug, Default)]
-pub struct Mutex<T>(loom::sync::Mutex<T>);
+pub struct ModelMutex<T>(loom::sync::Mutex<T>);
 
 #[cfg(loom)]
-impl<T> Mutex<T> {
+impl<T> ModelMutex<T> {
     /// An unlocked mutex.
     pub fn new(value: T) -> Self {
         Self(loom::sync::Mutex::new(value))

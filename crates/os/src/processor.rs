@@ -2,15 +2,15 @@
 //! it has given its processor away.
 
 use crate::crossings;
-use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet as KernelSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::io;
 
 /// The most processors that the kernel's set can name.
-pub const MAX: usize = CpuSet::MAX_CPU;
+pub const MAX: usize = KernelSet::MAX_CPU;
 
 /// A set of processors.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Processors(CpuSet);
+pub struct Processors(KernelSet);
 
 impl std::fmt::Debug for Processors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -21,7 +21,7 @@ impl std::fmt::Debug for Processors {
 impl Processors {
     /// The set with just this one.
     pub fn only(cpu: usize) -> Self {
-        let mut set = CpuSet::new();
+        let mut set = KernelSet::new();
         set.set(cpu.min(MAX - 1));
         Self(set)
     }
