@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use upcall::thread::mpsc;
 use upcall::{BindError, CallError, Pacing, policy};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::process::{Bounds, bind};
 
 #[derive(Default)]
@@ -467,7 +467,7 @@ pub(crate) fn one_call(trial: &Trial, which: usize, dice: &mut Dice) -> Result<(
 }
 
 /// What happened to one caller of a storm: when, and with what error.
-type Ends = Arc<Mutex<Vec<(u64, String)>>>;
+type Ends = Arc<KernelMutex<Vec<(u64, String)>>>;
 
 fn call_until_it_fails(trial: &Trial, number: usize, begun: &AtomicU64, ends: &Ends) {
     let mut dice = Dice::new(number as u64 + 1);
@@ -535,7 +535,7 @@ fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
 /// each answer checked. Says how many there were and how long the longest took.
 fn honest(trial: &Trial, time: Duration, kinds: u64) -> Outcome {
     let end = Instant::now() + time;
-    let (calls, worst, failed) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
+    let (calls, worst, failed) = (AtomicU64::new(0), AtomicU64::new(0), KernelMutex::new(None));
     let shared = Arc::new((calls, worst, failed, AtomicBool::new(false)));
     let caller = {
         let shared = shared.clone();
@@ -651,7 +651,7 @@ fn endure(name: &str, time: Duration) -> Outcome {
             }
         };
         binds += 1;
-        let shared = Arc::new((AtomicBool::new(false), Mutex::new((0u64, 0u64, 0u64))));
+        let shared = Arc::new((AtomicBool::new(false), KernelMutex::new((0u64, 0u64, 0u64))));
         let caller = {
             let shared = shared.clone();
             move |trial: &Trial, mut dice: Dice| {
@@ -746,7 +746,7 @@ pub fn spare_descriptors(spare: u64) -> Outcome {
     /// From this number on no limit is meant to be reached.
     const MANY: u64 = 1000;
 
-    static FILLERS: Mutex<Vec<std::fs::File>> = Mutex::new(Vec::new());
+    static FILLERS: KernelMutex<Vec<std::fs::File>> = KernelMutex::new(Vec::new());
     let mut fillers = FILLERS.lock();
     fillers.clear();
     // The limit is on numbers, not on their count. A descriptor with a number beyond it could be

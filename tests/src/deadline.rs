@@ -8,8 +8,8 @@ use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use upcall::{Abandon, CallError, Pacing};
-use upcall_os::lock::Mutex;
+use upcall::{CallError, CancelToken, Pacing};
+use upcall_os::lock::KernelMutex;
 
 #[derive(Default)]
 struct Tally {
@@ -17,7 +17,7 @@ struct Tally {
     sent: AtomicU64,
     unsent: AtomicU64,
     longest_ms: AtomicU64,
-    wrong: Mutex<Vec<String>>,
+    wrong: KernelMutex<Vec<String>>,
 }
 
 impl Tally {
@@ -69,7 +69,7 @@ pub(crate) enum Giver {
     /// Their deadline.
     Deadline,
     /// A thread that says the words when it is time.
-    Words(mpsc::Sender<(Instant, Abandon)>),
+    Words(mpsc::Sender<(Instant, CancelToken)>),
 }
 
 impl Giver {
@@ -79,7 +79,7 @@ impl Giver {
         }
         let (giver, given) = mpsc::channel();
         std::thread::spawn(move || {
-            let mut due: Vec<(Instant, Abandon)> = Vec::new();
+            let mut due: Vec<(Instant, CancelToken)> = Vec::new();
             loop {
                 let now = Instant::now();
                 due.extract_if(.., |(at, _)| *at <= now).for_each(|(_, word)| word.abandon());
@@ -101,7 +101,7 @@ impl Giver {
         match self {
             Self::Deadline => trial.with_deadline(Some(after)),
             Self::Words(giver) => {
-                let word = Abandon::new();
+                let word = CancelToken::new();
                 // It lives as long as anybody gives it words.
                 let _ = giver.send((Instant::now() + after, word.clone()));
                 trial.with_abandon(&word)

@@ -6,7 +6,7 @@ use crate::outcome::{Outcome, say, show};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use upcall::{CallError, Pacing};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 
 /// So long after it has said that everybody has a lane, the first calls are made, and the donor's
 /// so long after those.
@@ -33,7 +33,7 @@ pub(crate) fn turns(
         let others: Vec<_> = (0..others)
             .map(|_| {
                 scope.spawn(move || {
-                    let _ = Processors::only(1).confine();
+                    let _ = CpuSet::only(1).confine();
                     // All of them at once, so that each has a lane.
                     trial.nap(50)?;
                     ready.wait();
@@ -44,7 +44,7 @@ pub(crate) fn turns(
             .collect();
         let own =
             scope.spawn(move || -> Result<Vec<_>, Box<dyn std::error::Error + Send + Sync>> {
-                Processors::only(0).confine()?;
+                CpuSet::only(0).confine()?;
                 let run = upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
                     // The server is brought here once, and stays until it sleeps again after that:
                     // it sleeps here, if nobody calls it any more.

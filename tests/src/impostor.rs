@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use upcall_os::doorbell::Doorbell;
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Listener, Received};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
-use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::ring::{RingReceiver, RingSender};
 use upcall_shm::single::SingleServer;
-use upcall_shm::slot::{Image, Place};
+use upcall_shm::slot::{SlotMessage, ValueLocation};
 use upcall_shm::station::Station;
 
 /// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`,
@@ -51,7 +51,7 @@ pub(crate) fn listen(name: &str) -> Listener {
 
 /// What a client gave.
 #[derive(Clone, Default)]
-struct Given(Arc<Mutex<Memories>>, Arc<Mutex<Vec<Doorbell>>>);
+struct Given(Arc<KernelMutex<Memories>>, Arc<KernelMutex<Vec<Doorbell>>>);
 
 /// Memory by the number that the client gave it.
 type Memories = Vec<(u16, Arc<Region>)>;
@@ -250,12 +250,12 @@ fn boast(given: &Given, over: &AtomicBool) {
         .map(|lane| SingleServer::new(lane.single))
         .collect();
     while !over.load(Ordering::Relaxed) {
-        let mut request = Image::new(0, 0, 0);
+        let mut request = SlotMessage::new(0, 0, 0);
         for lane in &lanes {
             while lane.take(&mut request) {
-                let mut reply = Image::new(request.call(), outcome::HELD, request.astack());
+                let mut reply = SlotMessage::new(request.call(), outcome::HELD, request.astack());
                 (reply.values[0], reply.values[1]) = (1, left / 4 * 3);
-                reply.place(Place::Inline, 0, 16);
+                reply.place(ValueLocation::Inline, 0, 16);
                 lane.reply(&reply);
             }
         }
@@ -268,8 +268,9 @@ fn boast(given: &Given, over: &AtomicBool) {
 fn lie(given: &Given, over: &AtomicBool, mut dice: Dice) {
     let Some(channel) = channel(given) else { return };
     let lanes = (32..channel::LANES).filter_map(|number| channel.lane(number));
-    let lanes: Vec<_> =
-        lanes.map(|lane| (Receiver::new(lane.requests), Sender::new(lane.replies))).collect();
+    let lanes: Vec<_> = lanes
+        .map(|lane| (RingReceiver::new(lane.requests), RingSender::new(lane.replies)))
+        .collect();
     while !over.load(Ordering::Relaxed) {
         let all = given.all();
         let mut idle = true;
@@ -290,8 +291,9 @@ fn lie(given: &Given, over: &AtomicBool, mut dice: Dice) {
             ];
             let outcome = if dice.below(2) == 0 { 0 } else { dice.below(10) as u16 };
             let call = if dice.below(500) == 0 { dice.any() as u16 } else { request.call() };
-            let mut reply = Image::new(call, outcome, dice.any() as u16);
-            let place = [Place::Inline, Place::AStack, Place::Segment][dice.below(3) as usize];
+            let mut reply = SlotMessage::new(call, outcome, dice.any() as u16);
+            let place = [ValueLocation::Inline, ValueLocation::AStack, ValueLocation::Segment]
+                [dice.below(3) as usize];
             reply.place(
                 place,
                 dice.below(4) as u16,

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use upcall::message::{Event, GroupBuilder, Handlers, RunError};
-use upcall_job::{Happening, Job, Kind, OnDeath, Way};
+use upcall_job::{Happening, Job, JobSchedule, OnDeath, SuspendMethod};
 
 /// Runs a job: options, `--`, and what its members are, which is this program too. Says what
 /// happens, and at last its code.
@@ -36,12 +36,12 @@ pub fn supervise(words: &[&str]) {
             ("label", _) => job.label(true),
             ("input", _) => job.input(true),
             ("no-pin", _) => job.pin(false),
-            ("schedule", "batch") => job.schedule(Kind::Batch),
-            ("schedule", "gang") => job.schedule(Kind::Gang),
-            ("schedule", "co") => job.schedule(Kind::Co),
+            ("schedule", "batch") => job.schedule(JobSchedule::Batch),
+            ("schedule", "gang") => job.schedule(JobSchedule::Gang),
+            ("schedule", "co") => job.schedule(JobSchedule::Co),
             ("slice", _) => job.slice(ms()),
-            ("way", "freezer") => job.way(Way::Freezer),
-            ("way", _) => job.way(Way::Signals),
+            ("way", "freezer") => job.way(SuspendMethod::Freezer),
+            ("way", _) => job.way(SuspendMethod::Signals),
             _ => return say(Err(format!("unknown option {option:?}").into())),
         };
     }

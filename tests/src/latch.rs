@@ -6,7 +6,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
-use upcall::{CallError, Pacing, Shortage};
+use upcall::{CallError, Pacing, WhenFull};
 
 /// A binding to a latch, and those who call it beside whatever else the client does.
 pub(crate) struct Holders {
@@ -25,7 +25,7 @@ impl Holders {
             "hold" => self.hold(number, latch::Latch::stay),
             "hold-bytes" => self.hold(number, |latch| latch.hold(&[1; 1000])),
             "hold-bytes-and-grow" => {
-                self.hold(number, |latch| latch.with_shortage(Shortage::Grow).hold(&[1; 1000]))
+                self.hold(number, |latch| latch.with_shortage(WhenFull::Grow).hold(&[1; 1000]))
             }
             "stay-by" => self.stay_by(number),
             "crowd" => self.crowd(number)?,

@@ -3,7 +3,7 @@
 use crate::speech::{Answer, Came, Hold, Refusal, Request, tag};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use std::os::fd::{AsFd, OwnedFd};
-use upcall_shm::slot::{Image, NO_ASTACK, Place};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 
 /// Makes a memory file with the seals that a segment is sent with, after `fill` has written to it.
 ///
@@ -75,9 +75,9 @@ pub fn bring(hold: &Hold, number: u16, fd: &OwnedFd, len: u64) -> Result<(), Ref
 }
 
 /// A call of a procedure whose arguments are the first `len` bytes of segment `number`.
-pub fn in_segment(procedure: u16, number: u16, len: u64) -> Image {
-    let mut request = Image::new(0, tag(0, procedure), NO_ASTACK);
+pub fn in_segment(procedure: u16, number: u16, len: u64) -> SlotMessage {
+    let mut request = SlotMessage::new(0, tag(0, procedure), NO_ASTACK);
     request.values[0] = len;
-    request.place(Place::Segment, number, 8);
+    request.place(ValueLocation::Segment, number, 8);
     request
 }

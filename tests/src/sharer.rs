@@ -12,7 +12,7 @@ use upcall_home::{
     Torn, Verdict,
 };
 use upcall_os::socket::Peer;
-use upcall_shm::span::Room;
+use upcall_shm::span::WritableSpan;
 
 const SHAPE: u64 = 1;
 
@@ -21,7 +21,7 @@ const FIRST: usize = 0;
 const SECOND: usize = 64;
 const REPAIRED: usize = 128;
 
-fn word(room: Room<'_>, at: usize) -> u64 {
+fn word(room: WritableSpan<'_>, at: usize) -> u64 {
     room.u64(at).unwrap_or(u64::MAX)
 }
 
@@ -68,7 +68,7 @@ pub fn run(name: &str, options: &[&str]) {
 
 fn make(name: &str, options: &[&str]) -> Result<Handle, Box<dyn std::error::Error>> {
     let [poisons, sealed] = ["poison", "sealed"].map(|option| options.contains(&option));
-    let repair = move |room: Room<'_>, _: Torn| {
+    let repair = move |room: WritableSpan<'_>, _: Torn| {
         if poisons {
             return Verdict::Poison;
         }
@@ -161,7 +161,7 @@ fn obey(handle: &Handle, words: &[&str]) -> Outcome {
     }
 }
 
-fn count(room: Room<'_>) -> Result<(), String> {
+fn count(room: WritableSpan<'_>) -> Result<(), String> {
     let (first, second) = (word(room, FIRST), word(room, SECOND));
     if first != second {
         return Err(format!("torn: {first} and {second}"));

@@ -20,8 +20,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use upcall_os::lock::{Mutex, MutexGuard};
-use upcall_os::seccomp::{Listener, Reply, Waiting, listen};
+use upcall_os::lock::{KernelMutex, MutexGuard};
+use upcall_os::seccomp::{PendingSyscall, Reply, SeccompListener, listen};
 
 /// What a system call takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ struct State {
 /// A supervisor's side: what a process may not have.
 #[derive(Clone, Debug)]
 pub struct Shortage {
-    state: Arc<Mutex<State>>,
+    state: Arc<KernelMutex<State>>,
     stderr: PathBuf,
 }
 
@@ -118,10 +118,11 @@ impl Shortage {
         let fd = party.hear().numbers("a listener")[0] as i32;
         let process = Pid::from_raw(party.pid() as i32).expect("a process number");
         let pidfd = pidfd_open(process, PidfdFlags::empty()).expect("a descriptor of the party");
-        let listener = Listener::from(
+        let listener = SeccompListener::from(
             pidfd_getfd(&pidfd, fd, PidfdGetfdFlags::empty()).expect("the party's listener"),
         );
-        let state = Arc::new(Mutex::new(State { rule, seen: 0, refused: None, lowered: None }));
+        let state =
+            Arc::new(KernelMutex::new(State { rule, seen: 0, refused: None, lowered: None }));
         let shortage = Self { state: state.clone(), stderr };
         // Ends with the last thread of the party.
         std::thread::spawn(move || {
@@ -170,12 +171,12 @@ fn read(path: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
 }
 
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn locked(state: &KernelMutex<State>) -> MutexGuard<'_, State> {
     state.lock()
 }
 
 impl State {
-    fn decide(&mut self, process: Pid, waiting: &Waiting) -> Reply {
+    fn decide(&mut self, process: Pid, waiting: &PendingSyscall) -> Reply {
         self.raise();
         let Some(&(_, name, takes)) = CALLS.iter().find(|(number, ..)| *number == waiting.number)
         else {
@@ -242,7 +243,7 @@ fn is_private(flags: u64) -> bool {
     flags & MAP_TYPE == MAP_PRIVATE
 }
 
-fn is_shared_memory(waiting: &Waiting) -> bool {
+fn is_shared_memory(waiting: &PendingSyscall) -> bool {
     match waiting.number {
         9 => !is_private(waiting.arguments[3]),
         77 | 285 => true,
@@ -250,7 +251,7 @@ fn is_shared_memory(waiting: &Waiting) -> bool {
     }
 }
 
-fn is_counted(waiting: &Waiting) -> bool {
+fn is_counted(waiting: &PendingSyscall) -> bool {
     const F_DUPFD: u64 = 0;
     const F_DUPFD_CLOEXEC: u64 = 1030;
     const SO_PEERPIDFD: u64 = 77;

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
-use upcall_os::lock::{Mutex, MutexGuard};
+use upcall_os::lock::{KernelMutex, MutexGuard};
 
 const FILE: &str = "file";
 const FILES_NUMBER: INodeNo = INodeNo(2);
@@ -45,12 +45,12 @@ impl Closings {
     }
 }
 
-fn locked(closings: &Mutex<Closings>) -> MutexGuard<'_, Closings> {
+fn locked(closings: &KernelMutex<Closings>) -> MutexGuard<'_, Closings> {
     closings.lock()
 }
 
 struct Answers {
-    closings: Arc<Mutex<Closings>>,
+    closings: Arc<KernelMutex<Closings>>,
     /// The process that waits.
     of: u32,
 }
@@ -109,7 +109,7 @@ impl Filesystem for Answers {
 /// See the module.
 #[derive(Debug)]
 pub struct SlowFiles {
-    closings: Arc<Mutex<Closings>>,
+    closings: Arc<KernelMutex<Closings>>,
     _session: BackgroundSession,
     folder: TempDir,
 }
@@ -125,7 +125,7 @@ impl SlowFiles {
     }
 
     fn try_mount(of: u32) -> io::Result<Self> {
-        let closings = Arc::new(Mutex::new(Closings::Wait(Vec::new())));
+        let closings = Arc::new(KernelMutex::new(Closings::Wait(Vec::new())));
         let folder = TempDir::new()?;
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("upcall-tests".into())];

@@ -14,11 +14,11 @@ use upcall::stub::Interface;
 use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::{Connection, Received};
-use upcall_shm::astack::Plan;
+use upcall_shm::astack::AStackPlan;
 use upcall_shm::channel::{self, Channel};
-use upcall_shm::region::{Region, Shared};
+use upcall_shm::region::{Region, RegionView};
 use upcall_shm::single::SingleCaller;
-use upcall_shm::slot::{Image, Slot};
+use upcall_shm::slot::{Slot, SlotMessage};
 use upcall_shm::station::Station;
 
 /// The version that this program speaks.
@@ -289,8 +289,8 @@ pub fn any_list(procedures: usize) -> Vec<(u16, u16, u32)> {
 }
 
 /// The A-stacks of a binding with this list.
-pub fn plan(procedures: &[(u16, u16, u32)]) -> Plan {
-    Plan::for_procedures(procedures.iter().map(|&(_, calls, bytes)| (bytes, calls)))
+pub fn plan(procedures: &[(u16, u16, u32)]) -> AStackPlan {
+    AStackPlan::for_procedures(procedures.iter().map(|&(_, calls, bytes)| (bytes, calls)))
 }
 
 fn mapped(file: &MemoryFile) -> io::Result<std::sync::Arc<Region>> {
@@ -413,20 +413,20 @@ pub const LOOKS: Duration = Duration::from_micros(20);
 #[derive(Debug)]
 pub struct Caller<'a> {
     hold: &'a Hold,
-    slot: SingleCaller<Shared<Slot>>,
+    slot: SingleCaller<RegionView<Slot>>,
 }
 
 impl Caller<'_> {
     /// Sends a request and waits for its reply; `None` if there is none in time. A request whose
     /// reply has not come must be the last.
-    pub fn call(&self, request: &Image) -> Option<Image> {
+    pub fn call(&self, request: &SlotMessage) -> Option<SlotMessage> {
         self.slot.send(request);
         // The server looks at its lanes after it has said that it sleeps; so it sees the request,
         // or this ring.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.hold.server_doorbell.notify();
         let start = std::time::Instant::now();
-        let mut reply = Image::new(0, 0, 0);
+        let mut reply = SlotMessage::new(0, 0, 0);
         while !self.slot.take(&mut reply) {
             if start.elapsed() > LIMIT {
                 return None;

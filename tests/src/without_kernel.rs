@@ -9,7 +9,7 @@ use seccompiler::{
 use std::error::Error;
 use std::io::Write;
 use upcall::Pacing;
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 
 /// Makes `calls` calls on a kernel thread that any system call kills, but for a `write` to standard
 /// output, by which the thread reports at the end. With `users` above 0 that many user-level
@@ -19,7 +19,7 @@ pub(crate) fn without_kernel(trial: &Trial, calls: u64, users: usize) -> Outcome
     trial.set_pacing(Pacing::Poll);
     let forbid = forbid_all_but_reports()?;
     let run = || {
-        Processors::only(0).confine()?;
+        CpuSet::only(0).confine()?;
         if users == 0 {
             return call_without(trial, &forbid, |trial| all_go_well(trial, calls));
         }
@@ -77,7 +77,7 @@ pub(crate) fn forbid_here() -> Result<(), Box<dyn Error>> {
 /// whole process.
 pub(crate) fn to_server_without_kernel(trial: &Trial, calls: u64) -> Outcome {
     trial.set_pacing(Pacing::Poll);
-    Processors::only(0).confine()?;
+    CpuSet::only(0).confine()?;
     if !all_go_well(trial, 1000) {
         return Err("calls before the filter fail".into());
     }

@@ -11,11 +11,11 @@ use upcall_bench::child::Outcome;
 use upcall_bench::stats::{Clock, median};
 use upcall_bench::urpc::case::{BATCH, Part};
 use upcall_os::memory::{Mapping, MemoryFile};
-use upcall_sched::{Sleeper, Until, block_unless};
+use upcall_sched::{Sleeper, WaitLimit, block_unless};
 use upcall_shm::channel::{BYTES, Channel, Lane};
 use upcall_shm::region::Region;
-use upcall_shm::ring::{Receiver, Sender, SharedReceiver, SharedSender};
-use upcall_shm::slot::{Image, NO_ASTACK};
+use upcall_shm::ring::{RingReceiver, RingSender, SharedReceiver, SharedSender};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage};
 
 /// Fills `samples` with nanoseconds of `BATCH` operations each.
 pub fn measure(part: Part, clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
@@ -28,7 +28,7 @@ pub fn measure(part: Part, clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
         Part::SendServer => replies(clock, Some(samples), None),
         Part::ReceiveClient => replies(clock, None, Some(samples)),
         Part::PollClient => {
-            let replies = Receiver::new(lane()?.replies);
+            let replies = RingReceiver::new(lane()?.replies);
             looks(clock, samples, || replies.waits())
         }
         Part::PollServer => {
@@ -80,12 +80,12 @@ fn alternate(
 fn requests(clock: &Clock, sends: Option<&mut [f64]>, receipts: Option<&mut [f64]>) -> Outcome<()> {
     let lane = lane()?;
     let (sender, receiver) =
-        (Sender::new(lane.requests.clone()), SharedReceiver::new(lane.requests));
-    let (mut image, mut taken) = (Image::new(0, 0, NO_ASTACK), 0);
+        (RingSender::new(lane.requests.clone()), SharedReceiver::new(lane.requests));
+    let (mut image, mut taken) = (SlotMessage::new(0, 0, NO_ASTACK), 0);
     alternate(
         clock,
         (sends, receipts),
-        |call| sender.send(&Image::new(call as u16, 1, NO_ASTACK)),
+        |call| sender.send(&SlotMessage::new(call as u16, 1, NO_ASTACK)),
         || taken += u64::from(receiver.take_alone(&mut image)),
     )?;
     all_taken(taken)
@@ -94,13 +94,14 @@ fn requests(clock: &Clock, sends: Option<&mut [f64]>, receipts: Option<&mut [f64
 /// From server to client.
 fn replies(clock: &Clock, sends: Option<&mut [f64]>, receipts: Option<&mut [f64]>) -> Outcome<()> {
     let lane = lane()?;
-    let (sender, receiver) = (SharedSender::new(lane.replies.clone()), Receiver::new(lane.replies));
+    let (sender, receiver) =
+        (SharedSender::new(lane.replies.clone()), RingReceiver::new(lane.replies));
     // Where the threads that wait for them find them.
-    let (mut kept, mut taken) = (vec![Image::new(0, 0, NO_ASTACK); BATCH], 0);
+    let (mut kept, mut taken) = (vec![SlotMessage::new(0, 0, NO_ASTACK); BATCH], 0);
     alternate(
         clock,
         (sends, receipts),
-        |call| sender.send_alone(&Image::new(call as u16, 1, NO_ASTACK)),
+        |call| sender.send_alone(&SlotMessage::new(call as u16, 1, NO_ASTACK)),
         || {
             let reply = receiver.take();
             let place = reply.as_ref().and_then(|reply| kept.get_mut(usize::from(reply.call())));
@@ -138,7 +139,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Wakes who sleeps there, and sleeps there itself. Under a lock, as the calls of a lane are.
 #[inline]
 fn pass_on(seat: &Mutex<Option<Sleeper>>) {
-    block_unless(Until::FOR_EVER, |me| {
+    block_unless(WaitLimit::FOR_EVER, |me| {
         let other = locked(seat).replace(me);
         other.into_iter().for_each(|other| _ = other.wake());
         None

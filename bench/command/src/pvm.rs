@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use upcall_bench::child::Outcome;
 use upcall_bench::pvm::child::System;
-use upcall_pvm::compiler::{Language, command};
-use upcall_ulp::{Image, Stopped, Turns, Ulp, Worker, tools};
+use upcall_pvm::compiler::{SourceLanguage, command};
+use upcall_ulp::{Image, StopReason, Ulp, UlpTurns, Worker, tools};
 
 /// Upcall.
 pub struct Upcall;
@@ -31,7 +31,7 @@ const FEW: usize = 16;
 
 impl System for Upcall {
     fn compile(args: &[OsString]) -> Outcome<()> {
-        let status = command(Language::C, args)?.status()?;
+        let status = command(SourceLanguage::C, args)?.status()?;
         if status.success() {
             Ok(())
         } else {
@@ -46,13 +46,13 @@ impl System for Upcall {
         let args = [CString::from(c"turns"), CString::new(turns.to_string())?];
         let mut ulps =
             (0..count).map(|_| Ulp::load(&image, &args, &[])).collect::<Result<Vec<_>, _>>()?;
-        let mut turned = Turns::new(&mut worker, &mut ulps);
+        let mut turned = UlpTurns::new(&mut worker, &mut ulps);
         let mut at = 0;
         // Each asks once in so many turns, so that many have been taken when all have asked.
         let mut all = || {
             for _ in 0..count {
                 let (who, why) = turned.go(at).ok_or("it has ended")?;
-                if !matches!(why, Stopped::Asks(_)) {
+                if !matches!(why, StopReason::Asks(_)) {
                     return Err(format!("{who}: {why:?}"));
                 }
                 at = who;

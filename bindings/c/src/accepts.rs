@@ -24,18 +24,18 @@ pub struct CAccepts {
 }
 
 /// A policy in C, with its context.
-struct Asked {
+struct CPolicy {
     policy: PolicyFn,
     context: *mut c_void,
 }
 
 // SAFETY: by the header it is asked on threads of the library.
-unsafe impl Send for Asked {}
+unsafe impl Send for CPolicy {}
 // SAFETY: a server asks on one thread at a time (`Endpoint::admits`), a client while it binds only,
 // as the header says.
-unsafe impl Sync for Asked {}
+unsafe impl Sync for CPolicy {}
 
-impl Asked {
+impl CPolicy {
     fn accepts(&self, peer: &Peer) -> Result<(), String> {
         // SAFETY: by the header a function for this context, which lives as long as it may be
         // asked.
@@ -51,7 +51,7 @@ pub(crate) fn asking(
     policy: PolicyFn,
     context: *mut c_void,
 ) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
-    let asked = Asked { policy, context };
+    let asked = CPolicy { policy, context };
     move |peer| asked.accepts(peer)
 }
 

@@ -1,23 +1,23 @@
 //! A client's calls.
 
-use crate::client::{Client, Resource, take_back};
-use crate::error::{Error, Problem, Status, guard_status};
-use crate::reader::Reader;
-use crate::writer::{Taken, Writer};
+use crate::client::{CClient, CResource, take_back};
+use crate::error::{CError, Problem, Status, guard_status};
+use crate::reader::CReader;
+use crate::writer::{CWriter, OwnedWriter};
 use std::ffi::c_void;
 use upcall_rpc::Decoder;
-use upcall_rpc::untyped::{Pieces, Words};
+use upcall_rpc::untyped::{InlineWords, Pieces};
 
 /// `upcall_read_fn`.
-type Read = unsafe extern "C" fn(*const Reader<'_>, *mut c_void) -> bool;
+type CReadFn = unsafe extern "C" fn(*const CReader<'_>, *mut c_void) -> bool;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_invoke_words(
-    client: *const Client,
+    client: *const CClient,
     number: u32,
-    words: *mut Words,
+    words: *mut InlineWords,
     len: usize,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = || {
         // SAFETY: by the header null or a client.
@@ -33,18 +33,18 @@ pub unsafe extern "C" fn upcall_invoke_words(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_invoke(
-    client: *const Client,
+    client: *const CClient,
     number: u32,
-    args: *mut Writer,
-    read: Option<Read>,
+    args: *mut CWriter,
+    read: Option<CReadFn>,
     result: *mut c_void,
     size: usize,
     late: bool,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = || {
         // SAFETY: by the header the generated code's writer, which it does not use again.
-        let args = unsafe { Taken::take(args) };
+        let args = unsafe { OwnedWriter::take(args) };
         // SAFETY: by the header null or a client.
         let client =
             unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
@@ -56,12 +56,12 @@ pub unsafe extern "C" fn upcall_invoke(
             if let Some(read) = late {
                 let mut scratch = vec![0_u64; size.div_ceil(8)];
                 // SAFETY: room for a result, and a reader that lets go of all that is read.
-                unsafe { read(&Reader::new(decoder), scratch.as_mut_ptr().cast()) };
+                unsafe { read(&CReader::new(decoder), scratch.as_mut_ptr().cast()) };
             }
         };
         client.binding.call_pieces(number as u16, &block, unread, |decoder| {
             let Some(read) = read else { return Ok(()) };
-            let reader = Reader::new(decoder);
+            let reader = CReader::new(decoder);
             // SAFETY: by the header the function that reads results of this kind, and room for
             // them.
             if !unsafe { read(&reader, result) } {
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn upcall_invoke(
         for given in args.given() {
             // The server has it: it is not released.
             // SAFETY: by the header a resource that the caller gives away.
-            drop(unsafe { take_back(given.what.cast::<Resource>()) });
+            drop(unsafe { take_back(given.what.cast::<CResource>()) });
         }
         Ok(())
     };

@@ -1,21 +1,21 @@
 //! Clients: bindings and the terms of their calls; and their resources.
 
 use crate::accepts::CAccepts;
-use crate::error::{Error, Problem, Status, guard, guard_or, text};
+use crate::error::{CError, Problem, Status, guard, guard_or, text};
 use crate::interface::{CInterface, known};
 use std::ffi::c_char;
 use std::ptr;
 use std::time::Duration;
-use upcall_rpc::{Abandon, Binding, HandOff, Handle, Pacing, Shortage};
+use upcall_rpc::{Binding, CancelToken, HandOff, Handle, Pacing, WhenFull};
 
 /// `upcall_client`.
-pub struct Client {
+pub struct CClient {
     pub(crate) binding: Binding,
 }
 
 /// `upcall_resource`.
-pub struct Resource {
-    pub(crate) client: Client,
+pub struct CResource {
+    pub(crate) client: CClient,
     pub(crate) handle: Handle,
 }
 
@@ -39,8 +39,8 @@ pub(crate) unsafe fn take_back<T>(given: *mut T) -> Option<Box<T>> {
 pub unsafe extern "C" fn upcall_bind(
     name: *const c_char,
     interface: *const CInterface,
-    error: *mut Error,
-) -> *mut Client {
+    error: *mut CError,
+) -> *mut CClient {
     // SAFETY: by the header.
     unsafe { upcall_bind_expecting(name, interface, ptr::null(), error) }
 }
@@ -50,8 +50,8 @@ pub unsafe extern "C" fn upcall_bind_expecting(
     name: *const c_char,
     interface: *const CInterface,
     accepts: *const CAccepts,
-    error: *mut Error,
-) -> *mut Client {
+    error: *mut CError,
+) -> *mut CClient {
     let null = |_: Status| ptr::null_mut();
     let run = || {
         // SAFETY: by the header a C string.
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn upcall_bind_expecting(
                 Binding::bind_expecting(name, interface, &*policy)?
             }
         };
-        Ok(hand_out(Client { binding }))
+        Ok(hand_out(CClient { binding }))
     };
     // SAFETY: by the header `error` is null or the caller's.
     unsafe { guard(error, null, run) }
@@ -75,10 +75,10 @@ pub unsafe extern "C" fn upcall_bind_expecting(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_client_part(
-    client: *const Client,
+    client: *const CClient,
     id: *const c_char,
-    error: *mut Error,
-) -> *mut Client {
+    error: *mut CError,
+) -> *mut CClient {
     let null = |_: Status| ptr::null_mut();
     let run = || {
         // SAFETY: by the header null or a client.
@@ -90,21 +90,21 @@ pub unsafe extern "C" fn upcall_client_part(
         let part = part.ok_or_else(|| {
             Problem::misuse(format!("{} does not carry {id}", client.binding.interface().id))
         })?;
-        Ok(hand_out(Client { binding: part }))
+        Ok(hand_out(CClient { binding: part }))
     };
     // SAFETY: by the header `error` is null or the caller's.
     unsafe { guard(error, null, run) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_client_copy(client: *const Client) -> *mut Client {
+pub unsafe extern "C" fn upcall_client_copy(client: *const CClient) -> *mut CClient {
     // SAFETY: by the header null or a client.
     let Some(client) = (unsafe { client.as_ref() }) else { return ptr::null_mut() };
-    guard_or(ptr::null_mut(), || hand_out(Client { binding: client.binding.clone() }))
+    guard_or(ptr::null_mut(), || hand_out(CClient { binding: client.binding.clone() }))
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_client_free(client: *mut Client) {
+pub unsafe extern "C" fn upcall_client_free(client: *mut CClient) {
     // SAFETY: by the header null or a client that nobody uses any more.
     guard_or((), || drop(unsafe { take_back(client) }));
 }
@@ -113,39 +113,39 @@ pub unsafe extern "C" fn upcall_client_free(client: *mut Client) {
 ///
 /// # Safety
 /// `client` is null or a client that nobody else uses meanwhile.
-unsafe fn set(client: *mut Client, terms: impl FnOnce(&Binding) -> Binding) {
+unsafe fn set(client: *mut CClient, terms: impl FnOnce(&Binding) -> Binding) {
     // SAFETY: the caller's contract.
     let Some(client) = (unsafe { client.as_mut() }) else { return };
     guard_or((), || client.binding = terms(&client.binding));
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_client_set_deadline(client: *mut Client, nanoseconds: u64) {
+pub unsafe extern "C" fn upcall_client_set_deadline(client: *mut CClient, nanoseconds: u64) {
     let deadline = (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds));
     // SAFETY: by the header.
     unsafe { set(client, |binding| binding.with_deadline(deadline)) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn upcall_abandon_new() -> *mut Abandon {
-    guard_or(ptr::null_mut(), || hand_out(Abandon::new()))
+pub extern "C" fn upcall_abandon_new() -> *mut CancelToken {
+    guard_or(ptr::null_mut(), || hand_out(CancelToken::new()))
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_abandon_give(word: *const Abandon) {
+pub unsafe extern "C" fn upcall_abandon_give(word: *const CancelToken) {
     // SAFETY: by the header null or a word.
     let Some(word) = (unsafe { word.as_ref() }) else { return };
     guard_or((), || word.abandon());
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_abandon_free(word: *mut Abandon) {
+pub unsafe extern "C" fn upcall_abandon_free(word: *mut CancelToken) {
     // SAFETY: by the header null or a word that nobody uses any more.
     guard_or((), || drop(unsafe { take_back(word) }));
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_client_set_abandon(client: *mut Client, word: *const Abandon) {
+pub unsafe extern "C" fn upcall_client_set_abandon(client: *mut CClient, word: *const CancelToken) {
     // SAFETY: by the header null or a word.
     let word = unsafe { word.as_ref() };
     // SAFETY: by the header.
@@ -157,15 +157,15 @@ pub unsafe extern "C" fn upcall_client_set_abandon(client: *mut Client, word: *c
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_client_set_hand_off(client: *mut Client, when: u32) {
+pub unsafe extern "C" fn upcall_client_set_hand_off(client: *mut CClient, when: u32) {
     let when = if when == 1 { HandOff::AtOnce } else { HandOff::WhenIdle };
     // SAFETY: by the header.
     unsafe { set(client, |binding| binding.with_hand_off(when)) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_client_set_shortage(client: *mut Client, what: u32) {
-    let what = if what == 1 { Shortage::Grow } else { Shortage::Wait };
+pub unsafe extern "C" fn upcall_client_set_shortage(client: *mut CClient, what: u32) {
+    let what = if what == 1 { WhenFull::Grow } else { WhenFull::Wait };
     // SAFETY: by the header.
     unsafe { set(client, |binding| binding.with_shortage(what)) }
 }
@@ -180,41 +180,41 @@ pub(crate) fn pacing(number: u32) -> Pacing {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_client_set_pacing(client: *const Client, number: u32) {
+pub unsafe extern "C" fn upcall_client_set_pacing(client: *const CClient, number: u32) {
     // SAFETY: by the header null or a client.
     let Some(client) = (unsafe { client.as_ref() }) else { return };
     guard_or((), || client.binding.set_pacing(pacing(number)));
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_client_is_open(client: *const Client) -> bool {
+pub unsafe extern "C" fn upcall_client_is_open(client: *const CClient) -> bool {
     // SAFETY: by the header null or a client.
     let Some(client) = (unsafe { client.as_ref() }) else { return false };
     guard_or(false, || client.binding.is_open())
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_client_server(client: *const Client) -> u32 {
+pub unsafe extern "C" fn upcall_client_server(client: *const CClient) -> u32 {
     // SAFETY: by the header null or a client.
     let Some(client) = (unsafe { client.as_ref() }) else { return 0 };
     guard_or(0, || client.binding.server())
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_resource_client(resource: *const Resource) -> *const Client {
+pub unsafe extern "C" fn upcall_resource_client(resource: *const CResource) -> *const CClient {
     // SAFETY: by the header null or a resource.
     let Some(resource) = (unsafe { resource.as_ref() }) else { return ptr::null() };
     &resource.client
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_resource_number(resource: *const Resource) -> u64 {
+pub unsafe extern "C" fn upcall_resource_number(resource: *const CResource) -> u64 {
     // SAFETY: by the header null or a resource.
     unsafe { resource.as_ref() }.map_or(0, |resource| resource.handle.0)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_resource_drop(resource: *mut Resource) {
+pub unsafe extern "C" fn upcall_resource_drop(resource: *mut CResource) {
     guard_or((), || {
         // SAFETY: by the header null or a resource that nobody uses any more.
         let Some(resource) = (unsafe { take_back(resource) }) else { return };

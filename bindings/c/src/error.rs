@@ -80,7 +80,7 @@ const TEXT: usize = 1000;
 
 /// `upcall_error`.
 #[repr(C)]
-pub struct Error {
+pub struct CError {
     status: Status,
     sent: bool,
     text: [c_char; TEXT],
@@ -125,7 +125,7 @@ impl Problem {
     /// # Safety
     /// `error` is null or points to a struct that is the caller's alone.
     #[cold]
-    pub unsafe fn write(&self, error: *mut Error) -> Status {
+    pub unsafe fn write(&self, error: *mut CError) -> Status {
         if error.is_null() {
             return self.status;
         }
@@ -140,7 +140,7 @@ impl Problem {
         }
         // SAFETY: the caller's contract; a plain store of a whole struct, which need not be
         // initialised.
-        unsafe { error.write(Error { status: self.status, sent: self.sent, text }) };
+        unsafe { error.write(CError { status: self.status, sent: self.sent, text }) };
         self.status
     }
 }
@@ -268,7 +268,7 @@ impl From<RunError> for Problem {
 /// As [`Problem::write`].
 #[inline]
 pub unsafe fn guard<T>(
-    error: *mut Error,
+    error: *mut CError,
     otherwise: impl FnOnce(Status) -> T,
     run: impl FnOnce() -> Result<T, Problem>,
 ) -> T {
@@ -286,7 +286,10 @@ pub unsafe fn guard<T>(
 /// # Safety
 /// As [`Problem::write`].
 #[inline]
-pub unsafe fn guard_status(error: *mut Error, run: impl FnOnce() -> Result<(), Problem>) -> Status {
+pub unsafe fn guard_status(
+    error: *mut CError,
+    run: impl FnOnce() -> Result<(), Problem>,
+) -> Status {
     // SAFETY: passed on from the caller.
     unsafe { guard(error, |status| status, || run().map(|()| Status::Ok)) }
 }
@@ -311,7 +314,7 @@ pub unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Probl
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_misuse(error: *mut Error, said: *const c_char) -> Status {
+pub unsafe extern "C" fn upcall_misuse(error: *mut CError, said: *const c_char) -> Status {
     // SAFETY: the header says that `said` is a C string.
     let run = || Err(Problem::misuse(unsafe { text(said, "the text") }?));
     // SAFETY: the header says that `error` is null or the caller's.
@@ -319,7 +322,7 @@ pub unsafe extern "C" fn upcall_misuse(error: *mut Error, said: *const c_char) -
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_bad_reply(error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_bad_reply(error: *mut CError) -> Status {
     let problem = CallError::BadReply("a number that stands for none of its type's cases".into());
     // SAFETY: the header says that `error` is null or the caller's.
     unsafe { guard_status(error, || Err(problem.into())) }
@@ -329,11 +332,11 @@ pub unsafe extern "C" fn upcall_bad_reply(error: *mut Error) -> Status {
 mod tests {
     use super::*;
 
-    fn zeroed() -> Error {
-        Error { status: Status::Ok, sent: true, text: [1; TEXT] }
+    fn zeroed() -> CError {
+        CError { status: Status::Ok, sent: true, text: [1; TEXT] }
     }
 
-    fn text_of(error: &Error) -> String {
+    fn text_of(error: &CError) -> String {
         let bytes: Vec<u8> = error.text.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
         String::from_utf8(bytes).unwrap()
     }

@@ -4,14 +4,14 @@
 //! A group belongs to the thread that has joined it. What another thread may read of it, its rank
 //! and the like, never changes; all else is asked for with the number of the thread first
 //! ([`here`]). A program's handlers run within functions of this module, which count themselves
-//! ([`Within`]), so that nobody frees a group that they work on.
+//! ([`GroupUse`]), so that nobody frees a group that they work on.
 //!
 //! Payloads are checked by their signatures on the way out; on the way in they are copied, and the
 //! copy is checked: C gets no pointer into memory that a peer can write, but where it asks for the
 //! message in place ([`place`](crate::place)).
 
 use crate::client::{hand_out, pacing, take_back};
-use crate::error::{Error, Problem, Status, guard, guard_or, guard_status, text};
+use crate::error::{CError, Problem, Status, guard, guard_or, guard_status, text};
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 use std::ptr::{self, NonNull};
@@ -59,14 +59,14 @@ type DoneFn = unsafe extern "C" fn(*mut c_void) -> bool;
 type CombineFn = unsafe extern "C" fn(*mut c_void, *mut u64, *const u64);
 
 /// Where handlers find the group that they are of.
-type Place = Rc<Cell<*mut CGroup>>;
+type GroupCell = Rc<Cell<*mut CGroup>>;
 
 /// `upcall_handlers`.
 #[derive(Default)]
 pub struct CHandlers {
     pub(crate) handlers: Handlers,
     pub(crate) kinds: Vec<ForeignKind>,
-    pub(crate) place: Place,
+    pub(crate) place: GroupCell,
 }
 
 /// `upcall_joining`.
@@ -118,9 +118,9 @@ fn other_thread() -> Problem {
 }
 
 /// A function of the group that is under way.
-struct Within<'g>(&'g Cell<u32>);
+struct GroupUse<'g>(&'g Cell<u32>);
 
-impl<'g> Within<'g> {
+impl<'g> GroupUse<'g> {
     #[inline]
     fn enter(group: &'g CGroup) -> Self {
         group.within.set(group.within.get() + 1);
@@ -128,7 +128,7 @@ impl<'g> Within<'g> {
     }
 }
 
-impl Drop for Within<'_> {
+impl Drop for GroupUse<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
@@ -142,13 +142,13 @@ impl Drop for Within<'_> {
 #[inline]
 pub(crate) unsafe fn with(
     group: *const CGroup,
-    error: *mut Error,
+    error: *mut CError,
     run: impl FnOnce(&CGroup) -> Result<Status, Problem>,
 ) -> Status {
     let run = || {
         // SAFETY: the caller's contract.
         let group = unsafe { here(group) }?;
-        let _within = Within::enter(group);
+        let _within = GroupUse::enter(group);
         run(group)
     };
     // SAFETY: the caller's contract.
@@ -169,12 +169,12 @@ fn fill<const N: usize>(said: &str) -> [c_char; N] {
 }
 
 /// Memory of malloc's.
-struct Block {
+struct MallocBlock {
     start: NonNull<u8>,
     size: usize,
 }
 
-impl Block {
+impl MallocBlock {
     /// Zeroed. The program ends if there is none, as for all memory of Rust's.
     fn new(size: usize) -> Self {
         // SAFETY: asks for memory.
@@ -200,7 +200,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for MallocBlock {
     fn drop(&mut self) {
         // SAFETY: calloc's, and nobody else's.
         unsafe { libc::free(self.start.as_ptr().cast()) };
@@ -208,12 +208,12 @@ impl Drop for Block {
 }
 
 /// A payload that was copied and checked.
-enum Copied {
+enum CopiedPayload {
     Small([u64; SMALL / 8], usize),
-    Large(Block),
+    Large(MallocBlock),
 }
 
-impl Copied {
+impl CopiedPayload {
     /// `None`: the message is not what its kind carries.
     fn small(message: &Message<'_, '_>, kind: &ForeignKind) -> Option<Self> {
         let (mut words, mut bytes, size) = ([0; SMALL / 8], [0; SMALL], message.size());
@@ -225,8 +225,8 @@ impl Copied {
         Some(Self::Small(words, size))
     }
 
-    fn large(message: &Message<'_, '_>, kind: &ForeignKind) -> Option<Block> {
-        let mut block = Block::new(message.size());
+    fn large(message: &Message<'_, '_>, kind: &ForeignKind) -> Option<MallocBlock> {
+        let mut block = MallocBlock::new(message.size());
         message.copy_out(0, block.bytes())?;
         kind.check(block.bytes()).ok()?;
         Some(block)
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn upcall_handlers_kind(
     handlers: *mut CHandlers,
     name: *const c_char,
     carries: *const c_char,
-    error: *mut Error,
+    error: *mut CError,
 ) -> u32 {
     let run = || {
         // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
@@ -294,7 +294,7 @@ pub unsafe extern "C" fn upcall_handlers_on(
     kind: u32,
     handler: Option<HandlerFn>,
     context: *mut c_void,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = || {
         // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
@@ -305,13 +305,13 @@ pub unsafe extern "C" fn upcall_handlers_on(
         let (place, of) = (told.place.clone(), kind_of.clone());
         told.handlers.on_foreign(
             &kind_of,
-            move |message| Copied::of(message, &of),
+            move |message| CopiedPayload::of(message, &of),
             move |_, from, copied| {
                 let group = place.get();
                 // SAFETY: set when the group was joined, and freed by nobody before it is left,
                 // which nobody does within a handler.
                 let Some(within) = (unsafe { group.as_ref() }) else { return };
-                let _within = Within::enter(within);
+                let _within = GroupUse::enter(within);
                 // SAFETY: by the header a function for this context.
                 unsafe { handler(context, group, &copied.message(from, kind)) };
             },
@@ -344,7 +344,7 @@ pub unsafe extern "C" fn upcall_handlers_set_interruption(
 pub unsafe extern "C" fn upcall_joining_new(
     name: *const c_char,
     size: usize,
-    error: *mut Error,
+    error: *mut CError,
 ) -> *mut CGroupBuilder {
     let run = || {
         // SAFETY: by the header a C string.
@@ -356,7 +356,7 @@ pub unsafe extern "C" fn upcall_joining_new(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_joining_from_environment(error: *mut Error) -> *mut CGroupBuilder {
+pub unsafe extern "C" fn upcall_joining_from_environment(error: *mut CError) -> *mut CGroupBuilder {
     let run = || Ok(hand_out(CGroupBuilder(GroupBuilder::from_environment()?.upcalls(false))));
     // SAFETY: by the header `error` is null or the caller's.
     unsafe { guard(error, |_| ptr::null_mut(), run) }
@@ -422,7 +422,7 @@ fn limit(nanoseconds: u64) -> Option<Duration> {
 pub unsafe extern "C" fn upcall_group_join(
     joining: *mut CGroupBuilder,
     handlers: *mut CHandlers,
-    error: *mut Error,
+    error: *mut CError,
 ) -> *mut CGroup {
     let run = || {
         // SAFETY: by the header null, or one that is given up here.
@@ -444,7 +444,7 @@ pub unsafe extern "C" fn upcall_group_join(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_leave(group: *mut CGroup, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_leave(group: *mut CGroup, error: *mut CError) -> Status {
     let run = || {
         if group.is_null() {
             return Ok(());
@@ -483,7 +483,7 @@ pub unsafe extern "C" fn upcall_group_process(group: *const CGroup, rank: usize)
 }
 
 /// How long a message waits for room.
-enum Waits {
+enum SendTimeout {
     Not,
     Within(Duration),
     Always,
@@ -499,8 +499,8 @@ unsafe fn send(
     to: usize,
     kind: u32,
     (data, size): (*const c_void, usize),
-    waits: Waits,
-    error: *mut Error,
+    waits: SendTimeout,
+    error: *mut CError,
 ) -> Status {
     let run = |group: &CGroup| {
         let kind = group.kinds.get(kind as usize).ok_or_else(|| no_such_kind(kind))?;
@@ -513,9 +513,11 @@ unsafe fn send(
             false => unsafe { slice::from_raw_parts(data.cast::<u8>(), size) },
         };
         match waits {
-            Waits::Always => group.group.send_foreign(to, kind, payload)?,
-            Waits::Within(limit) => group.group.send_foreign_within(to, kind, payload, limit)?,
-            Waits::Not => group.group.try_send_foreign(to, kind, payload)?,
+            SendTimeout::Always => group.group.send_foreign(to, kind, payload)?,
+            SendTimeout::Within(limit) => {
+                group.group.send_foreign_within(to, kind, payload, limit)?
+            }
+            SendTimeout::Not => group.group.try_send_foreign(to, kind, payload)?,
         }
         Ok(Status::Ok)
     };
@@ -530,10 +532,10 @@ pub unsafe extern "C" fn upcall_group_send(
     kind: u32,
     data: *const c_void,
     size: usize,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     // SAFETY: by the header.
-    unsafe { send(group, to, kind, (data, size), Waits::Always, error) }
+    unsafe { send(group, to, kind, (data, size), SendTimeout::Always, error) }
 }
 
 #[unsafe(no_mangle)]
@@ -544,9 +546,9 @@ pub unsafe extern "C" fn upcall_group_send_within(
     data: *const c_void,
     size: usize,
     nanoseconds: u64,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
-    let waits = limit(nanoseconds).map_or(Waits::Always, Waits::Within);
+    let waits = limit(nanoseconds).map_or(SendTimeout::Always, SendTimeout::Within);
     // SAFETY: by the header.
     unsafe { send(group, to, kind, (data, size), waits, error) }
 }
@@ -558,10 +560,10 @@ pub unsafe extern "C" fn upcall_group_try_send(
     kind: u32,
     data: *const c_void,
     size: usize,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     // SAFETY: by the header.
-    unsafe { send(group, to, kind, (data, size), Waits::Not, error) }
+    unsafe { send(group, to, kind, (data, size), SendTimeout::Not, error) }
 }
 
 /// Whether something is there, as a status. Nothing to be told about if not: it is no fault.
@@ -570,7 +572,10 @@ pub(crate) fn there(is: bool) -> Status {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_available(group: *const CGroup, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_available(
+    group: *const CGroup,
+    error: *mut CError,
+) -> Status {
     // SAFETY: by the header.
     unsafe { with(group, error, |group| Ok(there(group.group.available()))) }
 }
@@ -583,7 +588,7 @@ unsafe fn next(
     group: *const CGroup,
     message: *mut CMessage,
     takes: bool,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = |group: &CGroup| {
         if message.is_null() {
@@ -593,7 +598,7 @@ unsafe fn next(
             // One of no kind is a violation.
             let kind = group.kinds.get(usize::from(message.kind()))?;
             let fits = kind.size().is_none_or(|size| size == message.size());
-            let block = if fits { Copied::large(message, kind) } else { None }?;
+            let block = if fits { CopiedPayload::large(message, kind) } else { None }?;
             Some((message.from(), message.kind(), block))
         };
         let found =
@@ -613,7 +618,7 @@ unsafe fn next(
 pub unsafe extern "C" fn upcall_group_receive(
     group: *mut CGroup,
     message: *mut CMessage,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     // SAFETY: by the header.
     unsafe { next(group, message, true, error) }
@@ -623,7 +628,7 @@ pub unsafe extern "C" fn upcall_group_receive(
 pub unsafe extern "C" fn upcall_group_peek(
     group: *mut CGroup,
     message: *mut CMessage,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     // SAFETY: by the header.
     unsafe { next(group, message, false, error) }
@@ -633,7 +638,7 @@ pub unsafe extern "C" fn upcall_group_peek(
 pub unsafe extern "C" fn upcall_group_poll(
     group: *mut CGroup,
     count: *mut usize,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = |group: &CGroup| {
         let polled = group.group.poll();
@@ -651,7 +656,7 @@ pub unsafe extern "C" fn upcall_group_poll(
 pub unsafe extern "C" fn upcall_group_wait(
     group: *mut CGroup,
     nanoseconds: u64,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     // SAFETY: by the header.
     unsafe { with(group, error, |group| Ok(there(group.group.wait_foreign(limit(nanoseconds))?))) }
@@ -662,7 +667,7 @@ pub unsafe extern "C" fn upcall_group_run_until(
     group: *mut CGroup,
     done: Option<DoneFn>,
     context: *mut c_void,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = |group: &CGroup| {
         // SAFETY: by the header a function for this context.
@@ -674,7 +679,7 @@ pub unsafe extern "C" fn upcall_group_run_until(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_barrier(group: *mut CGroup, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_barrier(group: *mut CGroup, error: *mut CError) -> Status {
     let run = |group: &CGroup| {
         group.group.barrier()?;
         Ok(Status::Ok)
@@ -689,7 +694,7 @@ pub unsafe extern "C" fn upcall_group_reduce(
     value: *mut c_void,
     combine: Option<CombineFn>,
     context: *mut c_void,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = |group: &CGroup| {
         let value = NonNull::new(value.cast::<u64>())
@@ -714,7 +719,7 @@ pub unsafe extern "C" fn upcall_group_reduce(
 pub unsafe extern "C" fn upcall_group_event(
     group: *mut CGroup,
     event: *mut CEvent,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = |group: &CGroup| {
         if event.is_null() {
@@ -739,7 +744,7 @@ pub unsafe extern "C" fn upcall_group_event(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_group_begin_atomic(
     group: *mut CGroup,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = |group: &CGroup| {
         group.group.begin_atomic();
@@ -750,7 +755,7 @@ pub unsafe extern "C" fn upcall_group_begin_atomic(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_group_end_atomic(group: *mut CGroup, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_group_end_atomic(group: *mut CGroup, error: *mut CError) -> Status {
     let run = |group: &CGroup| match group.group.end_atomic() {
         true => Ok(Status::Ok),
         false => Err(Problem::misuse("no atomic section was begun that could be ended")),
@@ -766,7 +771,7 @@ pub unsafe extern "C" fn upcall_group_end_atomic(group: *mut CGroup, error: *mut
 unsafe fn tell(
     group: *const CGroup,
     to: *mut u64,
-    error: *mut Error,
+    error: *mut CError,
     number: impl FnOnce(&CGroup) -> Result<u64, Problem>,
 ) -> Status {
     let run = |group: &CGroup| {
@@ -786,7 +791,7 @@ pub unsafe extern "C" fn upcall_group_buffered(
     group: *const CGroup,
     to: usize,
     bytes: *mut u64,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let buffered = |group: &CGroup| match group.processes.len() {
         size if to >= size => Err(SendError::NoSuchRank { rank: to, size }.into()),
@@ -800,7 +805,7 @@ pub unsafe extern "C" fn upcall_group_buffered(
 pub unsafe extern "C" fn upcall_group_diverted(
     group: *const CGroup,
     count: *mut u64,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     // SAFETY: by the header.
     unsafe { tell(group, count, error, |group| Ok(group.group.diverted())) }
@@ -810,7 +815,7 @@ pub unsafe extern "C" fn upcall_group_diverted(
 pub unsafe extern "C" fn upcall_group_diversions(
     group: *const CGroup,
     count: *mut u64,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     // SAFETY: by the header.
     unsafe { tell(group, count, error, |group| Ok(group.group.diversions())) }

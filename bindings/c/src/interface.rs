@@ -3,7 +3,7 @@
 use crate::error::{Problem, text};
 use std::ffi::c_char;
 use std::slice;
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_rpc::{Extent, Interface, Limits, Part, Procedure};
 
 /// What of the header the library was built with.
@@ -47,7 +47,7 @@ pub struct CInterface {
 
 /// Those that were asked for. Compared by what they say, since a library that is unloaded leaves
 /// its addresses to others.
-static KNOWN: Mutex<Vec<&'static Interface>> = Mutex::new(Vec::new());
+static KNOWN: KernelMutex<Vec<&'static Interface>> = KernelMutex::new(Vec::new());
 
 /// The runtime's descriptor for one of C's.
 ///

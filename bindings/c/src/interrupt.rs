@@ -5,7 +5,7 @@
 //! sizes up to [`SMALL`], copied to the interrupt's stack and checked there, and failures are a
 //! status without a text.
 
-use crate::error::{Error, Problem, Status, guard_status};
+use crate::error::{CError, Problem, Status, guard_status};
 use crate::group::{CGroup, CHandlers, CMessage, SMALL, no_such_kind, with};
 use std::ffi::c_void;
 use std::{ptr, slice};
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn upcall_handlers_on_interrupt(
     kind: u32,
     handler: Option<InterruptFn>,
     context: *mut c_void,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = || {
         // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn upcall_group_interruptible(
     group: *mut CGroup,
     body: Option<BodyFn>,
     context: *mut c_void,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = |group: &CGroup| {
         let body = body.ok_or_else(|| Problem::misuse("what is to be interruptible is NULL"))?;

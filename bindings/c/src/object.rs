@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 /// `upcall_object`: what C calls by this name is an `Arc` of one.
-pub struct Object {
+pub struct CObject {
     /// The address that tells its type from others.
     kind: *const c_void,
     value: *mut c_void,
@@ -15,11 +15,11 @@ pub struct Object {
 
 // SAFETY: the header says that an object's value is used and dropped by any of the server's
 // threads.
-unsafe impl Send for Object {}
+unsafe impl Send for CObject {}
 // SAFETY: as above.
-unsafe impl Sync for Object {}
+unsafe impl Sync for CObject {}
 
-impl Object {
+impl CObject {
     pub(crate) fn is(&self, kind: *const c_void) -> bool {
         self.kind == kind
     }
@@ -29,7 +29,7 @@ impl Object {
     }
 }
 
-impl Drop for Object {
+impl Drop for CObject {
     fn drop(&mut self) {
         if let Some(drop) = self.drop {
             drop(self.value);
@@ -42,18 +42,18 @@ pub extern "C" fn upcall_object_new(
     kind: *const c_void,
     value: *mut c_void,
     drop: Option<extern "C" fn(*mut c_void)>,
-) -> *const Object {
-    guard_or(ptr::null(), || Arc::into_raw(Arc::new(Object { kind, value, drop })))
+) -> *const CObject {
+    guard_or(ptr::null(), || Arc::into_raw(Arc::new(CObject { kind, value, drop })))
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_object_value(object: *const Object) -> *mut c_void {
+pub unsafe extern "C" fn upcall_object_value(object: *const CObject) -> *mut c_void {
     // SAFETY: by the header null or an object.
-    unsafe { object.as_ref() }.map_or(ptr::null_mut(), Object::value)
+    unsafe { object.as_ref() }.map_or(ptr::null_mut(), CObject::value)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_object_drop(object: *const Object) {
+pub unsafe extern "C" fn upcall_object_drop(object: *const CObject) {
     if !object.is_null() {
         // SAFETY: by the header it is the caller's, and given up here.
         guard_or((), || drop(unsafe { Arc::from_raw(object) }));

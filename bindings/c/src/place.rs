@@ -6,7 +6,7 @@
 //! message, and its memory stays mapped. Of its signature the size alone is checked: all else could
 //! change after the check.
 
-use crate::error::{Error, Problem, Status, guard_or};
+use crate::error::{CError, Problem, Status, guard_or};
 use crate::group::{CGroup, NO_KIND, there, with};
 use std::ffi::c_void;
 use std::{ptr, slice};
@@ -30,7 +30,7 @@ unsafe fn look(
     look: Option<LookFn>,
     context: *mut c_void,
     takes: bool,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = |of: &CGroup| {
         let look = look.ok_or_else(|| Problem::misuse("what is to look at the message is NULL"))?;
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn upcall_group_receive_in_place(
     group: *mut CGroup,
     take: Option<LookFn>,
     context: *mut c_void,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     // SAFETY: by the header.
     unsafe { look(group, take, context, true, error) }
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn upcall_group_peek_in_place(
     group: *mut CGroup,
     seen: Option<LookFn>,
     context: *mut c_void,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     // SAFETY: by the header.
     unsafe { look(group, seen, context, false, error) }

@@ -1,8 +1,8 @@
 //! What a peer wrote, as C reads it: copied to private memory first, by functions that check.
 
-use crate::client::{Client, Resource, hand_out, take_back};
+use crate::client::{CClient, CResource, hand_out, take_back};
 use crate::error::{guard_or, text};
-use crate::object::Object;
+use crate::object::CObject;
 use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
 use std::ptr;
@@ -13,16 +13,16 @@ use upcall_rpc::{Bytes, Decoder, Handle, Malformed};
 
 /// `upcall_reader`. What is allocated for values is noted, and freed with it, unless it is
 /// [kept](Self::keep).
-pub struct Reader<'a> {
+pub struct CReader<'a> {
     decoder: &'a Decoder<'a>,
-    made: RefCell<Made<'a>>,
+    made: RefCell<ReaderAllocations<'a>>,
 }
 
 #[derive(Default)]
-struct Made<'a> {
+struct ReaderAllocations<'a> {
     memory: Vec<*mut c_void>,
-    resources: Vec<*mut Resource>,
-    objects: Vec<*const Object>,
+    resources: Vec<*mut CResource>,
+    objects: Vec<*const CObject>,
     lent: Vec<Arc<Foreign>>,
     // In boxes, for C has their addresses.
     #[allow(clippy::vec_box)]
@@ -30,7 +30,7 @@ struct Made<'a> {
     fault: Option<Malformed>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> CReader<'a> {
     pub(crate) fn new(decoder: &'a Decoder<'a>) -> Self {
         Self { decoder, made: RefCell::default() }
     }
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Drop for Reader<'_> {
+impl Drop for CReader<'_> {
     fn drop(&mut self) {
         let made = std::mem::take(self.made.get_mut());
         for memory in made.memory {
@@ -118,7 +118,7 @@ unsafe fn descriptor(at: *const u8) -> (u64, u64) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_read(
-    reader: *const Reader<'_>,
+    reader: *const CReader<'_>,
     at: u64,
     to: *mut u8,
     len: usize,
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn upcall_read(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_read_piece(
-    reader: *const Reader<'_>,
+    reader: *const CReader<'_>,
     at: *const u8,
     stride: usize,
     data: *mut *const c_void,
@@ -180,7 +180,7 @@ pub struct CString {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_read_string(
-    reader: *const Reader<'_>,
+    reader: *const CReader<'_>,
     at: *const u8,
     string: *mut CString,
 ) -> bool {
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn upcall_read_string(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_read_bytes<'a>(
-    reader: *const Reader<'a>,
+    reader: *const CReader<'a>,
     at: *const u8,
     bytes: *mut *const Bytes<'a>,
 ) -> bool {
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn upcall_read_bytes<'a>(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_read_alloc(
-    reader: *const Reader<'_>,
+    reader: *const CReader<'_>,
     count: usize,
     size: usize,
 ) -> *mut c_void {
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn upcall_read_alloc(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_read_release(reader: *const Reader<'_>, data: *mut c_void) {
+pub unsafe extern "C" fn upcall_read_release(reader: *const CReader<'_>, data: *mut c_void) {
     guard_or((), || {
         // SAFETY: by the header the reader of this call.
         let mut made = unsafe { &*reader }.made.borrow_mut();
@@ -277,10 +277,10 @@ unsafe fn number(at: *const u8) -> u64 {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_read_resource(
-    reader: *const Reader<'_>,
+    reader: *const CReader<'_>,
     at: *const u8,
     interface: *const c_char,
-    resource: *mut *mut Resource,
+    resource: *mut *mut CResource,
 ) -> bool {
     guard_or(false, || {
         // SAFETY: by the header the reader of this call.
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn upcall_read_resource(
         else {
             return reader.fail(Malformed::NoSuchHandle { handle });
         };
-        let made = hand_out(Resource { client: Client { binding }, handle: Handle(handle) });
+        let made = hand_out(CResource { client: CClient { binding }, handle: Handle(handle) });
         reader.made.borrow_mut().resources.push(made);
         // SAFETY: by the header a place of the caller's.
         unsafe { resource.write(made) };
@@ -302,13 +302,13 @@ pub unsafe extern "C" fn upcall_read_resource(
 }
 
 /// The object behind a handle, if it is of the type.
-fn object(found: Option<Arc<Foreign>>, kind: *const c_void) -> Option<Arc<Object>> {
-    found?.downcast::<Object>().ok().filter(|object| object.is(kind))
+fn object(found: Option<Arc<Foreign>>, kind: *const c_void) -> Option<Arc<CObject>> {
+    found?.downcast::<CObject>().ok().filter(|object| object.is(kind))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_read_lent(
-    reader: *const Reader<'_>,
+    reader: *const CReader<'_>,
     at: *const u8,
     kind: *const c_void,
     value: *mut *mut c_void,
@@ -330,10 +330,10 @@ pub unsafe extern "C" fn upcall_read_lent(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_read_object(
-    reader: *const Reader<'_>,
+    reader: *const CReader<'_>,
     at: *const u8,
     kind: *const c_void,
-    given: *mut *const Object,
+    given: *mut *const CObject,
 ) -> bool {
     guard_or(false, || {
         // SAFETY: by the header the reader of this call.
@@ -356,7 +356,7 @@ pub unsafe extern "C" fn upcall_read_object(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_read_fault(
-    reader: *const Reader<'_>,
+    reader: *const CReader<'_>,
     found: u64,
     cases: u64,
 ) -> bool {

@@ -2,11 +2,11 @@
 
 use crate::accepts::{CAccepts, PolicyFn, asking};
 use crate::client::{hand_out, pacing, take_back};
-use crate::error::{Error, Problem, Status, guard, guard_or, guard_status, text};
+use crate::error::{CError, Problem, Status, guard, guard_or, guard_status, text};
 use crate::interface::{CInterface, known};
-use crate::object::Object;
-use crate::reader::Reader;
-use crate::writer::{Taken, Writer};
+use crate::object::CObject;
+use crate::reader::CReader;
+use crate::writer::{CWriter, OwnedWriter};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
@@ -14,8 +14,8 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
-use upcall_rpc::encode::Fault;
-use upcall_rpc::untyped::{Answer, Foreign, Pieces};
+use upcall_rpc::encode::EncodeError;
+use upcall_rpc::untyped::{Foreign, Pieces, ResultBlock};
 use upcall_rpc::{Bytes, Call, Dispatch, Export, Malformed, Replied, Running, Server, policy};
 
 /// Of calls' stacks: C is used to more than user-level threads in Rust are.
@@ -41,30 +41,30 @@ unsafe impl Sync for Functions {}
 
 /// What outlives a procedure: its results, until they are written.
 #[derive(Default)]
-struct Kept {
+struct ProcedureArena {
     arena: RefCell<Vec<*mut c_void>>,
     failed: RefCell<Option<String>>,
-    results: OnceCell<Results>,
+    results: OnceCell<CResults>,
 }
 
-struct Results {
+struct CResults {
     /// Copied, for the generated code's stack has gone.
     fixed: Vec<u8>,
     tail: Vec<(usize, *const u8, usize)>,
     views: OnceCell<Vec<(usize, &'static [u8])>>,
     len: usize,
     objects: RefCell<Vec<(usize, Arc<Foreign>)>>,
-    fault: Option<Fault>,
-    _pieces: Taken,
+    fault: Option<EncodeError>,
+    _pieces: OwnedWriter,
 }
 
 /// `upcall_call`.
 pub struct CCall<'a, 'k> {
-    reader: Reader<'a>,
-    kept: &'k Kept,
+    reader: CReader<'a>,
+    kept: &'k ProcedureArena,
 }
 
-impl Drop for Kept {
+impl Drop for ProcedureArena {
     fn drop(&mut self) {
         for memory in self.arena.get_mut().drain(..) {
             // SAFETY: from `upcall_call_alloc`, or the reader's; each is freed once.
@@ -76,9 +76,9 @@ impl Drop for Kept {
 impl Dispatch for Functions {
     fn dispatch(&self, call: Call<'_>) -> Replied {
         let number = call.procedure();
-        let kept = Kept::default();
+        let kept = ProcedureArena::default();
         call.respond(|decoder| {
-            let call = CCall { reader: Reader::new(decoder), kept: &kept };
+            let call = CCall { reader: CReader::new(decoder), kept: &kept };
             // SAFETY: by the header the generated dispatcher of this table.
             unsafe { (self.dispatch)(self.table, number.into(), &call) };
             // Results may point to what the arguments did.
@@ -90,21 +90,21 @@ impl Dispatch for Functions {
                 // A failure goes the way of a panic, without the hook's message.
                 std::panic::resume_unwind(Box::new(text));
             }
-            kept.results.get().map(Results::answer).ok_or(Malformed::Short { at: 0 })
+            kept.results.get().map(CResults::answer).ok_or(Malformed::Short { at: 0 })
         })
     }
 }
 
-impl Results {
-    fn new(taken: Taken) -> Self {
+impl CResults {
+    fn new(taken: OwnedWriter) -> Self {
         let fault = match (taken.0.status, taken.0.too_long) {
             (0, _) => None,
-            (status, len) if status == Status::TooLong as u32 => Some(Fault::TooLong {
+            (status, len) if status == Status::TooLong as u32 => Some(EncodeError::TooLong {
                 what: "value",
                 len,
                 limit: taken.0.list_limit.max(taken.0.string_limit),
             }),
-            _ => Some(Fault::Room),
+            _ => Some(EncodeError::Room),
         };
         let null = taken.pieces().iter().any(|piece| piece.data.is_null());
         let tail = taken
@@ -117,7 +117,7 @@ impl Results {
             views: OnceCell::new(),
             len: taken.len(),
             objects: RefCell::default(),
-            fault: fault.or(null.then_some(Fault::Room)),
+            fault: fault.or(null.then_some(EncodeError::Room)),
             _pieces: taken,
         };
         results.objects = RefCell::new(results.given());
@@ -134,7 +134,7 @@ impl Results {
         for given in taken.given() {
             // SAFETY: by the header null or an object that the procedure gives away.
             let object: Option<Arc<Foreign>> = (!given.what.is_null())
-                .then(|| unsafe { Arc::from_raw(given.what.cast::<Object>()) } as _);
+                .then(|| unsafe { Arc::from_raw(given.what.cast::<CObject>()) } as _);
             let place = starts
                 .range(..=given.at as usize)
                 .next_back()
@@ -144,7 +144,7 @@ impl Results {
         objects
     }
 
-    fn answer(&self) -> Answer<'_> {
+    fn answer(&self) -> ResultBlock<'_> {
         let views = self.views.get_or_init(|| {
             let view = |&(at, data, len): &(usize, *const u8, usize)| {
                 if data.is_null() {
@@ -158,12 +158,12 @@ impl Results {
             self.tail.iter().map(view).collect()
         });
         let block = Pieces { fixed: &self.fixed, tail: views, len: self.len };
-        Answer { block, objects: RefCell::new(self.objects.take()), fault: self.fault.clone() }
+        ResultBlock { block, objects: RefCell::new(self.objects.take()), fault: self.fault.clone() }
     }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_call_reader<'a>(call: *const CCall<'a, '_>) -> *const Reader<'a> {
+pub unsafe extern "C" fn upcall_call_reader<'a>(call: *const CCall<'a, '_>) -> *const CReader<'a> {
     // SAFETY: by the header the call that the dispatcher was given.
     unsafe { &raw const (*call).reader }
 }
@@ -175,13 +175,13 @@ pub unsafe extern "C" fn upcall_call_accept(call: *const CCall<'_, '_>) {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_call_reply(call: *const CCall<'_, '_>, results: *mut Writer) {
+pub unsafe extern "C" fn upcall_call_reply(call: *const CCall<'_, '_>, results: *mut CWriter) {
     guard_or((), || {
         // SAFETY: by the header the generated code's writer, which it does not use again.
-        let taken = unsafe { Taken::take(results) };
+        let taken = unsafe { OwnedWriter::take(results) };
         // SAFETY: by the header the call that the dispatcher was given.
         let call = unsafe { &*call };
-        let _ = call.kept.results.set(Results::new(taken));
+        let _ = call.kept.results.set(CResults::new(taken));
     });
 }
 
@@ -331,7 +331,7 @@ pub unsafe extern "C" fn upcall_server_set_policy(
 pub unsafe extern "C" fn upcall_server_set_accepts(
     server: *mut CServer,
     accepts: *const CAccepts,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = || {
         // SAFETY: by the header null or a server that is being set up by this thread.
@@ -366,7 +366,7 @@ pub unsafe extern "C" fn upcall_server_set_group(server: *mut CServer, group: u3
 pub unsafe extern "C" fn upcall_server_set_group_named(
     server: *mut CServer,
     group: *const c_char,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     // SAFETY: by the header.
     unsafe { set_text(server, group, "the group", error, |server, group| server.group(group)) }
@@ -381,7 +381,7 @@ unsafe fn set_text(
     server: *mut CServer,
     given: *const c_char,
     what: &str,
-    error: *mut Error,
+    error: *mut CError,
     how: fn(Server, &str) -> Server,
 ) -> Status {
     let run = || {
@@ -401,7 +401,7 @@ unsafe fn set_text(
 pub unsafe extern "C" fn upcall_server_listen(
     server: *mut CServer,
     address: *const c_char,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     // SAFETY: by the header.
     unsafe { set_text(server, address, "the address", error, Server::listen) }
@@ -411,7 +411,7 @@ pub unsafe extern "C" fn upcall_server_listen(
 pub unsafe extern "C" fn upcall_server_listen_unprotected(
     server: *mut CServer,
     address: *const c_char,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     // SAFETY: by the header.
     unsafe { set_text(server, address, "the address", error, Server::listen_unprotected) }
@@ -424,7 +424,7 @@ pub unsafe extern "C" fn upcall_server_export(
     interface: *const CInterface,
     table: *const c_void,
     dispatch: Option<DispatchFn>,
-    error: *mut Error,
+    error: *mut CError,
 ) -> Status {
     let run = || {
         // SAFETY: by the header null or a server that is being set up by this thread.
@@ -456,7 +456,7 @@ unsafe fn begin(server: *mut CServer) -> Result<Server, Problem> {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_server_run(server: *mut CServer, error: *mut Error) -> Status {
+pub unsafe extern "C" fn upcall_server_run(server: *mut CServer, error: *mut CError) -> Status {
     // SAFETY: by the header a server that is given up here.
     let run = || Ok(unsafe { begin(server) }?.run()?);
     // SAFETY: by the header `error` is null or the caller's.
@@ -466,7 +466,7 @@ pub unsafe extern "C" fn upcall_server_run(server: *mut CServer, error: *mut Err
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_start(
     server: *mut CServer,
-    error: *mut Error,
+    error: *mut CError,
 ) -> *mut Running {
     let null = |_: Status| ptr::null_mut();
     // SAFETY: by the header a server that is given up here.

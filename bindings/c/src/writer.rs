@@ -1,6 +1,6 @@
 //! Blocks that C has written, in pieces.
 
-use crate::client::{Client, Resource};
+use crate::client::{CClient, CResource};
 use crate::error::{Problem, Status, guard_or};
 use std::ffi::c_void;
 use std::ptr;
@@ -8,7 +8,7 @@ use std::slice;
 
 /// `upcall_piece`.
 #[repr(C)]
-pub struct Piece {
+pub struct CPiece {
     pub(crate) at: u64,
     pub(crate) data: *const c_void,
     pub(crate) len: u64,
@@ -17,14 +17,14 @@ pub struct Piece {
 
 /// `upcall_given`.
 #[repr(C)]
-pub struct Given {
+pub struct CGiven {
     pub(crate) at: *const u8,
     pub(crate) what: *mut c_void,
 }
 
 /// `upcall_writer`.
 #[repr(C)]
-pub struct Writer {
+pub struct CWriter {
     pub(crate) fixed: *const u8,
     pub(crate) fixed_len: u64,
     pub(crate) tail: u64,
@@ -33,28 +33,28 @@ pub struct Writer {
     pub(crate) too_long: u64,
     /// A `Status`, of those that the header's functions set.
     pub(crate) status: u32,
-    client: *const Client,
-    pieces: *mut Piece,
+    client: *const CClient,
+    pieces: *mut CPiece,
     piece_count: usize,
     piece_room: usize,
-    given: *mut Given,
+    given: *mut CGiven,
     given_count: usize,
     given_room: usize,
 }
 
 /// A writer that is ours: what it has of malloc's goes with it.
-pub(crate) struct Taken(pub(crate) Writer);
+pub(crate) struct OwnedWriter(pub(crate) CWriter);
 
-impl Taken {
+impl OwnedWriter {
     /// # Safety
     /// As the header says: the generated code made it, and does not use it again, except for what
     /// it has on its stack.
-    pub(crate) unsafe fn take(writer: *mut Writer) -> Self {
+    pub(crate) unsafe fn take(writer: *mut CWriter) -> Self {
         // SAFETY: the caller's contract.
         Self(unsafe { ptr::read(writer) })
     }
 
-    pub(crate) fn pieces(&self) -> &[Piece] {
+    pub(crate) fn pieces(&self) -> &[CPiece] {
         if self.0.piece_count == 0 {
             return &[];
         }
@@ -62,7 +62,7 @@ impl Taken {
         unsafe { slice::from_raw_parts(self.0.pieces, self.0.piece_count) }
     }
 
-    pub(crate) fn given(&self) -> &[Given] {
+    pub(crate) fn given(&self) -> &[CGiven] {
         if self.0.given_count == 0 {
             return &[];
         }
@@ -81,7 +81,7 @@ impl Taken {
 
     /// Where each piece of the tail goes, and its bytes.
     pub(crate) fn tail(&self) -> Result<Vec<(usize, &[u8])>, Problem> {
-        let one = |piece: &Piece| {
+        let one = |piece: &CPiece| {
             if piece.data.is_null() {
                 return Err(Problem::misuse(format!(
                     "a string or list of {} bytes has no data: its pointer is NULL",
@@ -123,7 +123,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for OwnedWriter {
     fn drop(&mut self) {
         for piece in self.pieces() {
             // SAFETY: null, or from the C library's allocator and the piece's alone.
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn upcall_write_grow(
 ///
 /// # Safety
 /// Both are as the header says.
-unsafe fn number(writer: &mut Writer, resource: *const Resource) -> Option<u64> {
+unsafe fn number(writer: &mut CWriter, resource: *const CResource) -> Option<u64> {
     // SAFETY: by the header null or a resource.
     let Some(resource) = (unsafe { resource.as_ref() }) else {
         writer.status = Status::Misuse as u32;
@@ -176,9 +176,9 @@ unsafe fn number(writer: &mut Writer, resource: *const Resource) -> Option<u64> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_write_lent(
-    writer: *mut Writer,
+    writer: *mut CWriter,
     at: *mut u8,
-    resource: *const Resource,
+    resource: *const CResource,
 ) {
     guard_or((), || {
         // SAFETY: by the header the generated code's own.
@@ -193,9 +193,9 @@ pub unsafe extern "C" fn upcall_write_lent(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_write_own(
-    writer: *mut Writer,
+    writer: *mut CWriter,
     at: *mut u8,
-    resource: *mut Resource,
+    resource: *mut CResource,
 ) {
     guard_or((), || {
         // SAFETY: by the header the generated code's own.
@@ -207,14 +207,14 @@ pub unsafe extern "C" fn upcall_write_own(
         if writer.given_count == writer.given_room {
             // SAFETY: the vector and its room belong together.
             let grown = unsafe {
-                upcall_write_grow(writer.given.cast(), &mut writer.given_room, size_of::<Given>())
+                upcall_write_grow(writer.given.cast(), &mut writer.given_room, size_of::<CGiven>())
             };
             writer.given = grown.cast();
         }
         // SAFETY: there is room for one more.
         let end = unsafe { writer.given.add(writer.given_count) };
         // SAFETY: as above.
-        unsafe { end.write(Given { at, what: resource.cast() }) };
+        unsafe { end.write(CGiven { at, what: resource.cast() }) };
         writer.given_count += 1;
     });
 }

@@ -26,7 +26,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Mutex;
-use upcall_idl::dynamic::Interface;
+use upcall_idl::dynamic::DynamicInterface;
 
 /// Random values for each type.
 const CASES: u32 = 16;
@@ -46,7 +46,7 @@ const COPY: &str = "    size_t len = upcall_bytes_len(v);
 /// A package, whose C is to be compiled.
 struct Package {
     name: String,
-    interfaces: Vec<&'static Interface>,
+    interfaces: Vec<&'static DynamicInterface>,
     source: PathBuf,
 }
 
@@ -57,7 +57,7 @@ fn write(name: String, path: &Path, folder: &Path) -> Option<Package> {
     std::fs::write(&wit, &echo.wit).unwrap();
     let code = upcall_idl::generate_c(&wit, &name).unwrap_or_else(|e| panic!("{name}: {e}"));
     let (source, header) = (folder.join(format!("{name}.c")), Header(&code.header));
-    let mut interfaces: Vec<&'static Interface> = Vec::new();
+    let mut interfaces: Vec<&'static DynamicInterface> = Vec::new();
     let mut text = code.source;
     if let Some(values) = echo.values {
         interfaces.push(Box::leak(Box::new(values)));
@@ -119,7 +119,7 @@ fn gives_back(header: &Header<'_>) -> String {
 }
 
 /// Which of the two an interface is.
-fn kind(interface: &Interface) -> &'static str {
+fn kind(interface: &DynamicInterface) -> &'static str {
     if interface.interface().name == OBJECTS { "objects" } else { "values" }
 }
 
@@ -154,7 +154,7 @@ fn every_type_of_every_package_goes_through_c_and_back() {
         one();
     });
 
-    let name = |package: &Package, interface: &Interface, server: &str| {
+    let name = |package: &Package, interface: &DynamicInterface, server: &str| {
         format!(
             "{}-{}-{server}-{}",
             kind(interface),

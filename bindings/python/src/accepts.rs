@@ -10,11 +10,11 @@ use upcall_rpc::policy::{self, Policy};
 /// A policy, and what a function of the program's that it asked has raised.
 pub struct Accepts {
     pub policy: Box<Policy>,
-    raised: Raised,
+    raised: PolicyException,
 }
 
 /// The first exception that a policy has raised.
-type Raised = Arc<Mutex<Option<PyErr>>>;
+type PolicyException = Arc<Mutex<Option<PyErr>>>;
 
 impl Accepts {
     /// The policy of a `User`, a `Group`, `ANY_USER`, a function, or several of these.
@@ -23,7 +23,7 @@ impl Accepts {
         let told = names::get(py)?.accepting.bind(py).call_method1("told", (given,))?;
         let (any_user, users, groups, asked): (bool, Vec<u32>, Vec<u32>, Vec<Py<PyAny>>) =
             told.extract()?;
-        let raised = Raised::default();
+        let raised = PolicyException::default();
         let mut policies: Vec<Box<Policy>> = Vec::new();
         if any_user {
             policies.push(Box::new(policy::any_user()));
@@ -60,7 +60,7 @@ impl Accepts {
 /// A policy that asks a function.
 fn asking(
     function: Py<PyAny>,
-    raised: Raised,
+    raised: PolicyException,
 ) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
     move |peer| {
         let asked = (peer.uid, peer.gid, peer.pid);

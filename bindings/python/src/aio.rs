@@ -6,29 +6,29 @@
 //! sockets; so a hundred calls under way cost no kernel threads, and a loop that sleeps is woken
 //! once for all that has come meanwhile. Values become objects in the loop's thread.
 
-use crate::call::{Arguments, let_go, read, write};
-use crate::caller::Caller;
+use crate::call::{CallArguments, let_go, read, write};
+use crate::caller::PyCaller;
 use crate::client::PyAbandon;
 use crate::decode::Wrong;
-use crate::encode::Writer;
+use crate::encode::PythonWriter;
 use crate::error;
 use crate::gate::{self, without_lock};
-use crate::plan::{Package, Procedure};
+use crate::plan::{Package, ProcedurePlan};
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use upcall_rpc::{Abandon, Binding, CallError, Decoder, Pacing};
+use upcall_rpc::{Binding, CallError, CancelToken, Decoder, Pacing};
 use upcall_thread::mpsc::{Sender, channel};
 
 /// Of one event loop; never freed, for calls of a loop that is closed may still come back.
-struct Queue {
+struct CompletionQueue {
     done: Mutex<Vec<(u64, Finished)>>,
     doorbell: OwnedFd,
 }
 
-impl Queue {
+impl CompletionQueue {
     fn locked(&self) -> MutexGuard<'_, Vec<(u64, Finished)>> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -49,23 +49,23 @@ impl Queue {
 }
 
 /// What a call needs, and what it leaves.
-struct Job {
+struct AsyncCall {
     key: u64,
-    queue: &'static Queue,
+    queue: &'static CompletionQueue,
     binding: Binding,
     package: &'static Package,
-    procedure: &'static Procedure,
+    procedure: &'static ProcedurePlan,
     number: u16,
-    writer: Writer<'static>,
+    writer: PythonWriter<'static>,
 }
 
 /// A call that has ended.
 #[pyclass(frozen, module = "upcall._upcall")]
-pub struct Finished(Mutex<Option<Ended>>);
+pub struct Finished(Mutex<Option<EndedCall>>);
 
-type Ended = (Job, Result<Vec<u8>, CallError>);
+type EndedCall = (AsyncCall, Result<Vec<u8>, CallError>);
 
-impl Job {
+impl AsyncCall {
     /// On a user-level thread.
     fn run(self) {
         let procedure = self.procedure;
@@ -85,11 +85,11 @@ impl Job {
 }
 
 /// Gives a job to the kernel thread that runs them, which is started for the first.
-fn give(job: Job) -> std::io::Result<()> {
-    static JOBS: Mutex<Option<Sender<Job>>> = Mutex::new(None);
+fn give(job: AsyncCall) -> std::io::Result<()> {
+    static JOBS: Mutex<Option<Sender<AsyncCall>>> = Mutex::new(None);
     let mut jobs = JOBS.lock().unwrap_or_else(PoisonError::into_inner);
     if jobs.is_none() {
-        let (sender, receiver) = channel::<Job>();
+        let (sender, receiver) = channel::<AsyncCall>();
         let processors = upcall::thread::processors(1, Pacing::Adaptive)?;
         let run = move || {
             let served = processors.run(|| {
@@ -109,7 +109,7 @@ fn give(job: Job) -> std::io::Result<()> {
 
 /// What an event loop's calls come back to.
 #[pyclass(frozen, module = "upcall._upcall")]
-pub struct Completions(&'static Queue);
+pub struct Completions(&'static CompletionQueue);
 
 #[pymethods]
 impl Completions {
@@ -122,7 +122,7 @@ impl Completions {
         }
         // SAFETY: it is ours and nobody else's.
         let doorbell = unsafe { OwnedFd::from_raw_fd(doorbell) };
-        Ok(Self(Box::leak(Box::new(Queue { done: Mutex::default(), doorbell }))))
+        Ok(Self(Box::leak(Box::new(CompletionQueue { done: Mutex::default(), doorbell }))))
     }
 
     /// The descriptor that is readable when calls have ended.
@@ -133,7 +133,7 @@ impl Completions {
     /// Begins a call; what ends it early.
     fn call(
         &self,
-        caller: &Bound<'_, Caller>,
+        caller: &Bound<'_, PyCaller>,
         number: usize,
         args: &Bound<'_, PyTuple>,
         kwargs: &Bound<'_, PyDict>,
@@ -145,11 +145,16 @@ impl Completions {
             .procedure(number)
             .ok_or_else(|| PyTypeError::new_err("the method is of another class"))?;
         let given: Vec<Bound<'_, PyAny>> = args.iter().collect();
-        let writer =
-            write(py, this, binding, procedure, &Arguments::of(procedure, &given, Some(kwargs))?)?
-                .without_binding();
-        let word = Abandon::new();
-        let job = Job {
+        let writer = write(
+            py,
+            this,
+            binding,
+            procedure,
+            &CallArguments::of(procedure, &given, Some(kwargs))?,
+        )?
+        .without_binding();
+        let word = CancelToken::new();
+        let job = AsyncCall {
             key,
             queue: self.0,
             binding: binding.with_abandon(&word),

@@ -12,7 +12,7 @@ use upcall_rpc::Bytes;
 
 /// The bytes, as long as the call lasts. The lock is held while somebody reads them, and `end`
 /// waits for it: never with the interpreter's lock held.
-type Shared = Arc<Mutex<Option<Bytes<'static>>>>;
+type SharedBytes = Arc<Mutex<Option<Bytes<'static>>>>;
 
 /// Bytes that a client sent, uninterpreted and not copied, for the time of the call.
 ///
@@ -21,14 +21,14 @@ type Shared = Arc<Mutex<Option<Bytes<'static>>>>;
 /// use raises `Closed`.
 #[pyclass(frozen, name = "Bytes", module = "upcall")]
 pub struct PyBytesView {
-    shared: Shared,
+    shared: SharedBytes,
     at: usize,
     len: usize,
 }
 
 /// Ends the views of a call.
 #[derive(Default)]
-pub struct Lease(Vec<Shared>);
+pub struct Lease(Vec<SharedBytes>);
 
 impl Lease {
     /// A view, until this is dropped.
@@ -57,7 +57,7 @@ impl Drop for Lease {
     }
 }
 
-fn locked(shared: &Shared) -> MutexGuard<'_, Option<Bytes<'static>>> {
+fn locked(shared: &SharedBytes) -> MutexGuard<'_, Option<Bytes<'static>>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

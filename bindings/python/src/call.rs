@@ -1,25 +1,25 @@
 //! A call, the long way: any values, and what is wrong with them.
 
-use crate::caller::Caller;
-use crate::decode::{Reader, Sender, Wrong, handles};
-use crate::encode::{To, Writer};
+use crate::caller::PyCaller;
+use crate::decode::{HandleSource, PythonReader, Wrong, handles};
+use crate::encode::{HandleDestination, PythonWriter};
 use crate::error;
 use crate::gate::{self, without_lock};
-use crate::plan::{Package, Procedure};
+use crate::plan::{Package, ProcedurePlan};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use upcall_rpc::untyped::Words;
+use upcall_rpc::untyped::InlineWords;
 use upcall_rpc::{Binding, CallError, Decoder, Handle, Malformed};
 
 /// A call's arguments, in the order of its parameters.
-pub struct Arguments<'py>(Vec<Bound<'py, PyAny>>);
+pub struct CallArguments<'py>(Vec<Bound<'py, PyAny>>);
 
-impl<'py> Arguments<'py> {
+impl<'py> CallArguments<'py> {
     /// # Errors
     /// `TypeError`, as for a function of Python.
     pub fn of(
-        procedure: &Procedure,
+        procedure: &ProcedurePlan,
         given: &[Bound<'py, PyAny>],
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Self> {
@@ -31,7 +31,7 @@ impl<'py> Arguments<'py> {
     }
 
     pub fn join(
-        procedure: &Procedure,
+        procedure: &ProcedurePlan,
         given: &[Bound<'py, PyAny>],
         named: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
     ) -> PyResult<Self> {
@@ -67,13 +67,17 @@ impl<'py> Arguments<'py> {
 /// The arguments as a block.
 pub fn write<'a>(
     py: Python<'_>,
-    caller: &Caller,
+    caller: &PyCaller,
     binding: &'a Binding,
-    procedure: &Procedure,
-    arguments: &Arguments<'_>,
-) -> PyResult<Writer<'a>> {
-    let mut writer =
-        Writer::new(caller.package(), To::Server(binding), procedure.args, procedure.limits);
+    procedure: &ProcedurePlan,
+    arguments: &CallArguments<'_>,
+) -> PyResult<PythonWriter<'a>> {
+    let mut writer = PythonWriter::new(
+        caller.package(),
+        HandleDestination::Server(binding),
+        procedure.args,
+        procedure.limits,
+    );
     if procedure.is_method {
         let handle = caller.handle().ok_or_else(|| error::closed(py, "the resource"))?;
         writer.put_number(0, handle, 8);
@@ -98,13 +102,13 @@ pub fn write<'a>(
 pub fn read<'py>(
     py: Python<'py>,
     package: &'static Package,
-    procedure: &Procedure,
+    procedure: &ProcedurePlan,
     decoder: &Decoder<'_>,
     binding: &Binding,
 ) -> Result<Bound<'py, PyAny>, Wrong> {
-    let reader = Reader { py, package, decoder, from: Sender::Server(binding) };
+    let reader = PythonReader { py, package, decoder, from: HandleSource::Server(binding) };
     let Some(results) = &procedure.result else { return Ok(py.None().into_bound(py)) };
-    let crate::plan::Type::Result { ok, err, at } = &results.client.ty else {
+    let crate::plan::TypePlan::Result { ok, err, at } = &results.client.ty else {
         return reader.get(&results.client, 0);
     };
     let tag = decoder.u8(0)?;
@@ -119,7 +123,7 @@ pub fn read<'py>(
 }
 
 /// Lets go of the resources in a result that nobody reads.
-pub fn let_go(procedure: &Procedure, decoder: &Decoder<'_>, binding: &Binding) {
+pub fn let_go(procedure: &ProcedurePlan, decoder: &Decoder<'_>, binding: &Binding) {
     let Some(results) = &procedure.result else { return };
     let mut found = Vec::new();
     // What comes behind something malformed stays the client's until it unbinds.
@@ -130,10 +134,10 @@ pub fn let_go(procedure: &Procedure, decoder: &Decoder<'_>, binding: &Binding) {
 /// A call, the long way.
 pub fn call(
     py: Python<'_>,
-    caller: &Caller,
+    caller: &PyCaller,
     number: usize,
-    procedure: &'static Procedure,
-    arguments: &Arguments<'_>,
+    procedure: &'static ProcedurePlan,
+    arguments: &CallArguments<'_>,
 ) -> PyResult<Py<PyAny>> {
     let binding = caller.usable(py)?;
     let package = caller.package();
@@ -141,7 +145,7 @@ pub fn call(
     let ours = |wrong: CallError| error::of_call(py, &wrong, binding);
     let on = caller.calling().unwrap_or(binding);
     let result = if procedure.words {
-        let mut words = Words::default();
+        let mut words = InlineWords::default();
         for (word, bytes) in words.iter_mut().zip(writer.flat().chunks(8)) {
             let mut eight = [0; 8];
             eight[..bytes.len()].copy_from_slice(bytes);
@@ -149,7 +153,7 @@ pub fn call(
         }
         let called = without_lock(py, || on.call_words(number as u16, &mut words, procedure.args));
         called.map_err(ours)?;
-        let mut block = [0; size_of::<Words>()];
+        let mut block = [0; size_of::<InlineWords>()];
         block
             .iter_mut()
             .zip(words.iter().flat_map(|word| word.to_le_bytes()))

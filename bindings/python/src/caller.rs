@@ -2,7 +2,7 @@
 //! handle.
 
 use crate::gate::{self, is_forked, without_lock};
-use crate::plan::{Package, Procedure};
+use crate::plan::{Package, ProcedurePlan};
 use crate::{error, interrupt};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -13,16 +13,16 @@ use upcall_rpc::{Binding, Handle};
 /// What a class stands for: told to it when it is declared.
 #[pyclass(frozen, name = "Kind", module = "upcall._upcall")]
 #[derive(Clone, Copy)]
-pub struct Kind {
+pub struct PyKind {
     pub package: &'static Package,
     pub interface: usize,
     /// The resource's number.
     pub resource: Option<usize>,
 }
 
-/// A `Caller` on its way into an object.
+/// A `PyCaller` on its way into an object.
 #[pyclass(frozen, name = "Made", module = "upcall._upcall")]
-pub struct Made(pub Mutex<Option<Caller>>);
+pub struct PyMade(pub Mutex<Option<PyCaller>>);
 
 pub const OPEN: u8 = 0;
 pub const CLOSED: u8 = 1;
@@ -30,7 +30,7 @@ const GIVEN: u8 = 2;
 
 /// A client, or a resource; see the module.
 #[pyclass(frozen, subclass, weakref, name = "Caller", module = "upcall._upcall")]
-pub struct Caller {
+pub struct PyCaller {
     pub package: &'static Package,
     pub interface: usize,
     /// Nothing once it is given up.
@@ -42,7 +42,7 @@ pub struct Caller {
     pub state: AtomicU8,
 }
 
-impl Drop for Caller {
+impl Drop for PyCaller {
     fn drop(&mut self) {
         let Some(binding) = self.binding.take() else { return };
         let first = self.first.take();
@@ -63,9 +63,9 @@ impl Drop for Caller {
     }
 }
 
-impl Caller {
-    pub fn new(kind: Kind, binding: Binding, handle: Option<u64>) -> Self {
-        let Kind { package, interface, .. } = kind;
+impl PyCaller {
+    pub fn new(kind: PyKind, binding: Binding, handle: Option<u64>) -> Self {
+        let PyKind { package, interface, .. } = kind;
         let first = (!binding.has_abandon()).then(|| binding.with_abandon(interrupt::word()));
         Self {
             package,
@@ -86,12 +86,12 @@ impl Caller {
         handle: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let told = &package.resources[resource];
-        let kind = Kind { package, interface: told.interface, resource: Some(resource) };
+        let kind = PyKind { package, interface: told.interface, resource: Some(resource) };
         Self::new(kind, binding, Some(handle)).into_object(told.client.bind(py))
     }
 
     fn into_object<'py>(self, class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
-        class.call1((Made(Mutex::new(Some(self))),))
+        class.call1((PyMade(Mutex::new(Some(self))),))
     }
 
     pub fn binding(&self) -> Option<&Binding> {
@@ -135,7 +135,7 @@ impl Caller {
         self.package
     }
 
-    pub fn procedure(&self, number: usize) -> Option<&'static Procedure> {
+    pub fn procedure(&self, number: usize) -> Option<&'static ProcedurePlan> {
         self.package.interfaces.get(self.interface)?.as_ref()?.procedures.get(number)
     }
 
@@ -145,7 +145,7 @@ impl Caller {
     ) -> PyResult<Bound<'py, PyAny>> {
         let this = slf.get();
         let binding = terms(this.usable(slf.py())?);
-        let kind = Kind { package: this.package, interface: this.interface, resource: None };
+        let kind = PyKind { package: this.package, interface: this.interface, resource: None };
         Self::new(kind, binding, None).into_object(&slf.get_type())
     }
 }

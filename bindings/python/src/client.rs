@@ -1,6 +1,6 @@
 //! Clients and resources.
 //!
-//! Both are a `Caller`: a binding with its terms, and a resource has its handle. The methods of
+//! Both are a `PyCaller`: a binding with its terms, and a resource has its handle. The methods of
 //! generated classes are method descriptors (`PyDescr_NewMethod`), which CPython calls in the
 //! quickest way that it has for functions in C, without an object for the bound method. A
 //! descriptor has no room for the procedure's number, so there is one C function for each number
@@ -12,10 +12,10 @@
 //! ([`call`](crate::call)), which does the same with any values, and says what is wrong.
 
 use crate::accepts::Accepts;
-use crate::call::{Arguments, call};
-use crate::caller::{CLOSED, Caller, Kind, Made, OPEN};
-use crate::gate::{self, Away, is_forked, watch_forks, without_lock};
-use crate::plan::Procedure;
+use crate::call::{CallArguments, call};
+use crate::caller::{CLOSED, OPEN, PyCaller, PyKind, PyMade};
+use crate::gate::{self, ReleasedGil, is_forked, watch_forks, without_lock};
+use crate::plan::ProcedurePlan;
 use crate::scalar::store;
 use crate::{error, thunks};
 use pyo3::exceptions::PyTypeError;
@@ -27,12 +27,12 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use upcall_idl::model::ProcedureKind;
-use upcall_rpc::untyped::Words;
-use upcall_rpc::{Abandon, Binding, CallError, HandOff, Handle, Pacing, Shortage};
+use upcall_rpc::untyped::InlineWords;
+use upcall_rpc::{Binding, CallError, CancelToken, HandOff, Handle, Pacing, WhenFull};
 
-fn kind_of(class: &Bound<'_, PyType>) -> PyResult<Kind> {
+fn kind_of(class: &Bound<'_, PyType>) -> PyResult<PyKind> {
     let found = class.getattr(pyo3::intern!(class.py(), "_upcall_kind"))?;
-    let kind = found.cast::<Kind>().map_err(|_| {
+    let kind = found.cast::<PyKind>().map_err(|_| {
         PyTypeError::new_err(format!(
             "{} is no class of a generated module",
             class.name().map_or("?".into(), |n| n.to_string())
@@ -42,7 +42,7 @@ fn kind_of(class: &Bound<'_, PyType>) -> PyResult<Kind> {
 }
 
 #[pymethods]
-impl Caller {
+impl PyCaller {
     /// A client of whoever exports a name; the same client for an interface that another one
     /// carries; or a new resource.
     #[new]
@@ -55,7 +55,7 @@ impl Caller {
     ) -> PyResult<Self> {
         let py = class.py();
         let first = args.iter().next();
-        if let Some(Ok(made)) = first.as_ref().map(|first| first.cast::<Made>()) {
+        if let Some(Ok(made)) = first.as_ref().map(|first| first.cast::<PyMade>()) {
             let made = made.get().0.lock().unwrap_or_else(PoisonError::into_inner).take();
             return made.ok_or_else(|| PyTypeError::new_err("made already"));
         }
@@ -146,7 +146,7 @@ impl Caller {
     }
 
     fn _with_shortage<'py>(slf: &Bound<'py, Self>, grow: bool) -> PyResult<Bound<'py, PyAny>> {
-        let what = if grow { Shortage::Grow } else { Shortage::Wait };
+        let what = if grow { WhenFull::Grow } else { WhenFull::Wait };
         Self::with(slf, |binding| binding.with_shortage(what))
     }
 
@@ -189,13 +189,13 @@ pub fn pacing(number: u32) -> Pacing {
 
 /// A word that gives calls up.
 #[pyclass(frozen, name = "Abandon", module = "upcall")]
-pub struct PyAbandon(pub Abandon);
+pub struct PyAbandon(pub CancelToken);
 
 #[pymethods]
 impl PyAbandon {
     #[new]
     fn new() -> Self {
-        Self(Abandon::new())
+        Self(CancelToken::new())
     }
 
     /// Gives up all calls that were told of this word: they raise `CallAborted`. From any thread;
@@ -213,14 +213,14 @@ impl PyAbandon {
 
 /// Has the server make a resource.
 fn construct(
-    kind: Kind,
-    client: &Bound<'_, Caller>,
+    kind: PyKind,
+    client: &Bound<'_, PyCaller>,
     args: &Bound<'_, PyTuple>,
     kwargs: Option<&Bound<'_, PyDict>>,
-) -> PyResult<Caller> {
+) -> PyResult<PyCaller> {
     let py = client.py();
     let interface = kind.package.interface(kind.interface);
-    let is = |procedure: &&Procedure| {
+    let is = |procedure: &&ProcedurePlan| {
         matches!(procedure.kind, ProcedureKind::Constructor(_))
             && procedure.resource == kind.resource
     };
@@ -233,22 +233,22 @@ fn construct(
     let binding = binding.ok_or_else(|| {
         PyTypeError::new_err(format!("this client's interface does not carry {}", interface.id))
     })?;
-    let on = Caller::new(Kind { resource: None, ..kind }, binding, None);
+    let on = PyCaller::new(PyKind { resource: None, ..kind }, binding, None);
     let given: Vec<Bound<'_, PyAny>> = args.iter().skip(1).collect();
-    let made = call(py, &on, number, procedure, &Arguments::of(procedure, &given, kwargs)?)?;
+    let made = call(py, &on, number, procedure, &CallArguments::of(procedure, &given, kwargs)?)?;
     // The object that the result became, taken apart: this one's class may be another, derived one.
-    let made = made.into_bound(py).cast_into::<Caller>()?;
+    let made = made.into_bound(py).cast_into::<PyCaller>()?;
     let handle =
         made.get().handle().ok_or_else(|| PyTypeError::new_err("the constructor made nothing"))?;
     made.get().was_given();
     let binding = made.get().binding.clone();
-    Ok(Caller::new(kind, binding.ok_or_else(|| error::closed(py, "the resource"))?, Some(handle)))
+    Ok(PyCaller::new(kind, binding.ok_or_else(|| error::closed(py, "the resource"))?, Some(handle)))
 }
 
 /// What every method of a generated class does.
 ///
 /// # Safety
-/// As for a function of METH_FASTCALL | METH_KEYWORDS; and `slf` is a `Caller`, as the descriptor
+/// As for a function of METH_FASTCALL | METH_KEYWORDS; and `slf` is a `PyCaller`, as the descriptor
 /// has checked.
 pub unsafe fn invoke(
     number: usize,
@@ -262,7 +262,7 @@ pub unsafe fn invoke(
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => result,
         Err(panic) => {
-            // SAFETY: the thread has the lock, as `Away` gave it back.
+            // SAFETY: the thread has the lock, as `ReleasedGil` gave it back.
             let py = unsafe { Python::assume_attached() };
             error::bug(&*panic).restore(py);
             std::ptr::null_mut()
@@ -287,7 +287,7 @@ unsafe fn invoke_fast(
     // SAFETY: the caller's contract: an object that lives during the call.
     let this = unsafe { Borrowed::from_ptr(py, slf) };
     // SAFETY: the caller's contract.
-    let this: &Caller = unsafe { this.cast_unchecked::<Caller>() }.get();
+    let this: &PyCaller = unsafe { this.cast_unchecked::<PyCaller>() }.get();
     // SAFETY: passed on.
     let slow = || unsafe { invoke_slow(number, slf, args, count, names) };
     let Some(procedure) = this.procedure(number) else { return slow() };
@@ -295,7 +295,7 @@ unsafe fn invoke_fast(
     if !names.is_null() || count as usize != fast.params.len() || !this.is_usable() {
         return slow();
     }
-    let mut words = Words::default();
+    let mut words = InlineWords::default();
     if procedure.is_method {
         words[0] = this.handle.unwrap_or_default();
     }
@@ -313,7 +313,7 @@ unsafe fn invoke_fast(
         store(&mut words, *place, bits, scalar.size());
     }
     // SAFETY: the thread has the lock, and what follows is the runtime's alone.
-    let away = unsafe { Away::go() };
+    let away = unsafe { ReleasedGil::go() };
     let called = binding.call_words(number as u16, &mut words, fast.len);
     drop(away);
     if let Err(wrong) = called {
@@ -356,7 +356,7 @@ unsafe fn invoke_slow(
     Python::attach(|py| {
         let run = || {
             // SAFETY: the caller's contract.
-            let slf = unsafe { Bound::from_borrowed_ptr(py, slf) }.cast_into::<Caller>()?;
+            let slf = unsafe { Bound::from_borrowed_ptr(py, slf) }.cast_into::<PyCaller>()?;
             let this = slf.get();
             let unknown = || PyTypeError::new_err("the method is of another class");
             let procedure = this.procedure(number).ok_or_else(unknown)?;
@@ -378,7 +378,7 @@ unsafe fn invoke_slow(
                     names.iter().enumerate().map(|(at, name)| (name, value(count as usize + at))),
                 );
             }
-            call(py, this, number, procedure, &Arguments::join(procedure, &given, named)?)
+            call(py, this, number, procedure, &CallArguments::join(procedure, &given, named)?)
         };
         match run() {
             Ok(result) => result.into_ptr(),
@@ -390,8 +390,8 @@ unsafe fn invoke_slow(
 /// Gives a class the methods of its procedures.
 pub fn add_methods(
     class: &Bound<'_, PyType>,
-    procedures: &'static [Procedure],
-    has: impl Fn(&Procedure) -> bool,
+    procedures: &'static [ProcedurePlan],
+    has: impl Fn(&ProcedurePlan) -> bool,
 ) -> PyResult<()> {
     for (number, procedure) in procedures.iter().enumerate().filter(|(_, procedure)| has(procedure))
     {

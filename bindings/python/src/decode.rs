@@ -1,9 +1,9 @@
 //! Blocks to objects: each number read once, each length checked before anything is made of it.
 
 use crate::bytes::copied;
-use crate::caller::Caller;
-use crate::object::Object;
-use crate::plan::{Package, Type, Typed};
+use crate::caller::PyCaller;
+use crate::object::ClientObject;
+use crate::plan::{Package, TypePlan, Typed};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple, PyType};
@@ -31,7 +31,7 @@ impl From<PyErr> for Wrong {
 
 /// From whom handles come.
 #[derive(Clone, Copy)]
-pub enum Sender<'a> {
+pub enum HandleSource<'a> {
     /// With the client whose call it is.
     Server(&'a Binding),
     Client,
@@ -41,16 +41,16 @@ pub enum Sender<'a> {
 const OF_OBJECT: usize = 40;
 
 /// Reads one block.
-pub struct Reader<'a, 'py> {
+pub struct PythonReader<'a, 'py> {
     pub py: Python<'py>,
     pub package: &'static Package,
     pub decoder: &'a Decoder<'a>,
-    pub from: Sender<'a>,
+    pub from: HandleSource<'a>,
 }
 
-type Found<'py> = Result<Bound<'py, PyAny>, Wrong>;
+type DecodeResult<'py> = Result<Bound<'py, PyAny>, Wrong>;
 
-impl<'py> Reader<'_, 'py> {
+impl<'py> PythonReader<'_, 'py> {
     fn tag(&self, at: usize, size: u64, cases: usize) -> Result<usize, Wrong> {
         let found = self.number(at, size as usize)?;
         let number = usize::try_from(found).ok().filter(|number| *number < cases);
@@ -68,19 +68,19 @@ impl<'py> Reader<'_, 'py> {
     }
 
     /// The value at `at`.
-    pub fn get(&self, typed: &Typed, at: usize) -> Found<'py> {
+    pub fn get(&self, typed: &Typed, at: usize) -> DecodeResult<'py> {
         let py = self.py;
         Ok(match &typed.ty {
-            Type::Scalar(scalar) => {
+            TypePlan::Scalar(scalar) => {
                 let bits = self.number(at, scalar.size())?;
                 // SAFETY: `py` says that this thread has the lock.
                 let object = unsafe { scalar.object(bits, at) }?;
                 // SAFETY: a new reference, or null and an exception.
                 unsafe { Bound::from_owned_ptr_or_err(py, object) }?
             }
-            Type::Text => PyString::new(py, &self.decoder.string(at)?).into_any(),
-            Type::Bytes => self.bytes(at)?,
-            Type::FixedBytes(count) => {
+            TypePlan::Text => PyString::new(py, &self.decoder.string(at)?).into_any(),
+            TypePlan::Bytes => self.bytes(at)?,
+            TypePlan::FixedBytes(count) => {
                 let bytes = PyBytes::new_with(py, *count, |to| {
                     self.decoder
                         .copy_out(at, to)
@@ -88,38 +88,38 @@ impl<'py> Reader<'_, 'py> {
                 });
                 bytes?.into_any()
             }
-            Type::List(element) => {
+            TypePlan::List(element) => {
                 let (start, count) = self.decoder.list(at, element.size)?;
                 self.run(element, start, count)?
             }
-            Type::FixedList(element, count) => self.run(element, at, *count)?,
-            Type::Option { some, at: inner, wrapped } => match self.tag(at, 1, 2)? {
+            TypePlan::FixedList(element, count) => self.run(element, at, *count)?,
+            TypePlan::Option { some, at: inner, wrapped } => match self.tag(at, 1, 2)? {
                 0 => py.None().into_bound(py),
                 _ => {
                     let value = self.get(some, at + inner)?;
                     if *wrapped { crate::names::get(py)?.make_some(value)? } else { value }
                 }
             },
-            Type::Result { ok, err, at: inner } => {
+            TypePlan::Result { ok, err, at: inner } => {
                 let is_err = self.tag(at, 1, 2)? == 1;
                 let value = self.maybe(if is_err { err } else { ok }.as_deref(), at + inner)?;
                 crate::names::get(py)?.make_outcome(is_err, value)?
             }
-            Type::Tuple(types) => {
+            TypePlan::Tuple(types) => {
                 let values = types
                     .iter()
                     .map(|(ty, inner)| self.get(ty, at + inner))
                     .collect::<Result<Vec<_>, _>>()?;
                 PyTuple::new(py, values)?.into_any()
             }
-            Type::Record(record) => {
+            TypePlan::Record(record) => {
                 let object = new(&record.class, py)?;
                 for field in &record.fields {
                     set(&object, field.name.bind(py), &self.get(&field.typed, at + field.at)?)?;
                 }
                 object
             }
-            Type::Variant(variant) => {
+            TypePlan::Variant(variant) => {
                 let (class, ty) = &variant.cases[self.tag(at, variant.tag, variant.cases.len())?];
                 let object = new(class, py)?;
                 if let Some(ty) = ty {
@@ -127,33 +127,33 @@ impl<'py> Reader<'_, 'py> {
                 }
                 object
             }
-            Type::Enum(labels) => {
+            TypePlan::Enum(labels) => {
                 let number = self.tag(at, labels.tag, labels.members.len())?;
                 labels.members[number].bind(py).clone()
             }
-            Type::Flags(flags) => {
+            TypePlan::Flags(flags) => {
                 let bits = self.number(at, flags.size as usize)?;
                 if flags.count < 64 && bits >> flags.count != 0 {
                     return Err(Malformed::discriminant(at, bits, 1 << flags.count).into());
                 }
                 flags.class.bind(py).call1((bits,))?
             }
-            Type::Own(resource) => self.handle(*resource, at, true)?,
-            Type::Borrow(resource) => self.handle(*resource, at, false)?,
+            TypePlan::Own(resource) => self.handle(*resource, at, true)?,
+            TypePlan::Borrow(resource) => self.handle(*resource, at, false)?,
         })
     }
 
-    pub fn maybe(&self, typed: Option<&Typed>, at: usize) -> Found<'py> {
+    pub fn maybe(&self, typed: Option<&Typed>, at: usize) -> DecodeResult<'py> {
         typed.map_or_else(|| Ok(self.py.None().into_bound(self.py)), |typed| self.get(typed, at))
     }
 
-    fn bytes(&self, at: usize) -> Found<'py> {
+    fn bytes(&self, at: usize) -> DecodeResult<'py> {
         let bytes = self.decoder.bytes(at)?;
         self.decoder.own(bytes.len())?;
         Ok(copied(self.py, &bytes)?.into_any())
     }
 
-    fn run(&self, element: &Typed, start: usize, count: usize) -> Found<'py> {
+    fn run(&self, element: &Typed, start: usize, count: usize) -> DecodeResult<'py> {
         self.decoder.own(count.saturating_mul(OF_OBJECT))?;
         let list = PyList::empty(self.py);
         for number in 0..count {
@@ -162,20 +162,20 @@ impl<'py> Reader<'_, 'py> {
         Ok(list.into_any())
     }
 
-    fn handle(&self, resource: usize, at: usize, given: bool) -> Found<'py> {
+    fn handle(&self, resource: usize, at: usize, given: bool) -> DecodeResult<'py> {
         let handle = self.decoder.u64(at)?;
         let unknown = || Wrong::Malformed(Malformed::NoSuchHandle { handle });
         match self.from {
-            Sender::Server(binding) => {
+            HandleSource::Server(binding) => {
                 let told = &self.package.resources[resource];
                 let home = self.package.interface(told.interface);
                 let part = binding.part_named(&home.id).ok_or_else(unknown)?;
-                Ok(Caller::resource(self.py, self.package, resource, part, handle)?)
+                Ok(PyCaller::resource(self.py, self.package, resource, part, handle)?)
             }
-            Sender::Client => {
+            HandleSource::Client => {
                 let right = |found: Option<Arc<upcall_rpc::untyped::Foreign>>| {
                     found?
-                        .downcast::<Object>()
+                        .downcast::<ClientObject>()
                         .ok()
                         .filter(|object| object.is(self.package, resource))
                 };
@@ -229,36 +229,36 @@ pub fn handles(
         })
     };
     match &typed.ty {
-        Type::Own(resource) => found.push((*resource, decoder.u64(at)?)),
-        Type::List(element) => {
+        TypePlan::Own(resource) => found.push((*resource, decoder.u64(at)?)),
+        TypePlan::List(element) => {
             let (start, count) = decoder.list(at, element.size)?;
             for number in 0..count {
                 handles(element, decoder, start + number * element.size, found)?;
             }
         }
-        Type::FixedList(element, count) => {
+        TypePlan::FixedList(element, count) => {
             for number in 0..*count {
                 handles(element, decoder, at + number * element.size, found)?;
             }
         }
-        Type::Option { some, at: inner, .. } if tag(1)? == 1 => {
+        TypePlan::Option { some, at: inner, .. } if tag(1)? == 1 => {
             handles(some, decoder, at + inner, found)?
         }
-        Type::Result { ok, err, at: inner } => {
+        TypePlan::Result { ok, err, at: inner } => {
             if let Some(ty) = if tag(1)? == 0 { ok } else { err } {
                 handles(ty, decoder, at + inner, found)?;
             }
         }
-        Type::Tuple(types) => {
+        TypePlan::Tuple(types) => {
             types.iter().try_for_each(|(ty, inner)| handles(ty, decoder, at + inner, found))?
         }
-        Type::Record(record) => {
+        TypePlan::Record(record) => {
             record
                 .fields
                 .iter()
                 .try_for_each(|field| handles(&field.typed, decoder, at + field.at, found))?;
         }
-        Type::Variant(variant) => {
+        TypePlan::Variant(variant) => {
             if let Some((_, Some(ty))) = variant.cases.get(tag(variant.tag)? as usize) {
                 handles(ty, decoder, at + variant.at, found)?;
             }

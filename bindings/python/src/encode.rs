@@ -5,10 +5,10 @@
 //! travels. So long values are copied once.
 
 use crate::bytes::PyBytesView;
-use crate::caller::Caller;
-use crate::error::Fault;
-use crate::object::Object;
-use crate::plan::{Enum, Package, Record, Type, Typed, Variant};
+use crate::caller::PyCaller;
+use crate::error::ConversionError;
+use crate::object::ClientObject;
+use crate::plan::{Enum, Package, RecordPlan, TypePlan, Typed, Variant};
 use crate::scalar::Scalar;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
@@ -26,29 +26,32 @@ fn kind(object: &Bound<'_, PyAny>) -> String {
     object.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string())
 }
 
-fn wrong(expected: &str, object: &Bound<'_, PyAny>) -> Fault {
-    Fault::Type(String::new(), format!("{expected} is expected, and {} was given", kind(object)))
+fn wrong(expected: &str, object: &Bound<'_, PyAny>) -> ConversionError {
+    ConversionError::Type(
+        String::new(),
+        format!("{expected} is expected, and {} was given", kind(object)),
+    )
 }
 
 /// Where a value goes: a run, and the place in it.
 #[derive(Clone, Copy)]
-struct Place {
+struct WritePosition {
     run: usize,
     at: usize,
 }
 
-struct Run {
+struct ByteRun {
     start: usize,
     bytes: Vec<u8>,
 }
 
 /// What stays in Python's memory.
-enum Kept {
+enum PythonMemory {
     Text { _owner: Py<PyString>, start: *const u8, len: usize },
     Buffer(Box<ffi::Py_buffer>),
 }
 
-impl Kept {
+impl PythonMemory {
     fn bytes(&self) -> &[u8] {
         match self {
             // SAFETY: the UTF-8 of a string lives and stays as it is as long as the string, which
@@ -66,43 +69,46 @@ impl Kept {
 
 /// To whom handles go.
 #[derive(Clone, Copy)]
-pub enum To<'a> {
+pub enum HandleDestination<'a> {
     Server(&'a Binding),
     Client,
 }
 
 /// A block in the making.
-pub struct Writer<'a> {
+pub struct PythonWriter<'a> {
     package: &'static Package,
-    to: To<'a>,
+    to: HandleDestination<'a>,
     limits: Limits,
-    runs: Vec<Run>,
-    kept: Vec<(usize, Kept)>,
+    runs: Vec<ByteRun>,
+    kept: Vec<(usize, PythonMemory)>,
     /// Where the next piece goes; 0 if there is none yet.
     tail: usize,
     fixed: usize,
     /// Resources that a client gives away.
-    given: Vec<Py<Caller>>,
+    given: Vec<Py<PyCaller>>,
     /// Objects that a server gives away, with their places in the block.
     objects: Vec<(usize, Arc<Foreign>)>,
 }
 
 // SAFETY: what it keeps of Python's is read-only memory that does not move, and references that
 // PyO3 lets go of on any thread; buffers are released with the lock (`Drop`).
-unsafe impl Send for Writer<'_> {}
+unsafe impl Send for PythonWriter<'_> {}
 // SAFETY: nothing in it changes through a shared reference.
-unsafe impl Sync for Writer<'_> {}
+unsafe impl Sync for PythonWriter<'_> {}
 
-impl Drop for Writer<'_> {
+impl Drop for PythonWriter<'_> {
     fn drop(&mut self) {
-        let buffers: Vec<_> =
-            self.kept.drain(..).filter(|(_, kept)| matches!(kept, Kept::Buffer(_))).collect();
+        let buffers: Vec<_> = self
+            .kept
+            .drain(..)
+            .filter(|(_, kept)| matches!(kept, PythonMemory::Buffer(_)))
+            .collect();
         if buffers.is_empty() {
             return;
         }
         crate::gate::with_lock(|_| {
             for (_, kept) in buffers {
-                if let Kept::Buffer(mut view) = kept {
+                if let PythonMemory::Buffer(mut view) = kept {
                     // SAFETY: it was got, and is released once, with the lock.
                     unsafe { ffi::PyBuffer_Release(&mut *view) };
                 }
@@ -111,9 +117,14 @@ impl Drop for Writer<'_> {
     }
 }
 
-impl<'a> Writer<'a> {
-    pub fn new(package: &'static Package, to: To<'a>, fixed: usize, limits: Limits) -> Self {
-        let runs = vec![Run { start: 0, bytes: vec![0; fixed] }];
+impl<'a> PythonWriter<'a> {
+    pub fn new(
+        package: &'static Package,
+        to: HandleDestination<'a>,
+        fixed: usize,
+        limits: Limits,
+    ) -> Self {
+        let runs = vec![ByteRun { start: 0, bytes: vec![0; fixed] }];
         Self {
             package,
             to,
@@ -162,10 +173,10 @@ impl<'a> Writer<'a> {
     }
 
     /// The same, when all is written.
-    pub fn without_binding(mut self) -> Writer<'static> {
-        Writer {
+    pub fn without_binding(mut self) -> PythonWriter<'static> {
+        PythonWriter {
             package: self.package,
-            to: To::Client,
+            to: HandleDestination::Client,
             limits: self.limits,
             runs: std::mem::take(&mut self.runs),
             kept: std::mem::take(&mut self.kept),
@@ -185,11 +196,11 @@ impl<'a> Writer<'a> {
         block
     }
 
-    fn bytes(&mut self, place: Place, bytes: &[u8]) {
+    fn bytes(&mut self, place: WritePosition, bytes: &[u8]) {
         self.runs[place.run].bytes[place.at..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    fn number(&mut self, place: Place, value: u64, size: u64) {
+    fn number(&mut self, place: WritePosition, value: u64, size: u64) {
         self.bytes(place, &value.to_le_bytes()[..size as usize]);
     }
 
@@ -200,16 +211,16 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn checked(&self, what: &'static str, len: usize) -> Result<(), Fault> {
+    fn checked(&self, what: &'static str, len: usize) -> Result<(), ConversionError> {
         let limit = if what == "string" { self.limits.string } else { self.limits.list };
         if len as u64 > limit {
-            return Err(Fault::Call(CallError::TooLong { what, len: len as u64, limit }));
+            return Err(ConversionError::Call(CallError::TooLong { what, len: len as u64, limit }));
         }
         Ok(())
     }
 
     /// Room for a piece of `count` elements, whose descriptor is at `place`.
-    fn reserve(&mut self, place: Place, count: usize, stride: usize) -> Place {
+    fn reserve(&mut self, place: WritePosition, count: usize, stride: usize) -> WritePosition {
         self.begin_piece();
         let (start, len) = (self.tail, (count * stride).next_multiple_of(8));
         self.describe(place, start, count);
@@ -218,25 +229,25 @@ impl<'a> Writer<'a> {
         if self.runs[last].start + self.runs[last].bytes.len() == start {
             let at = self.runs[last].bytes.len();
             self.runs[last].bytes.resize(at + len, 0);
-            return Place { run: last, at };
+            return WritePosition { run: last, at };
         }
-        self.runs.push(Run { start, bytes: vec![0; len] });
-        Place { run: last + 1, at: 0 }
+        self.runs.push(ByteRun { start, bytes: vec![0; len] });
+        WritePosition { run: last + 1, at: 0 }
     }
 
-    fn describe(&mut self, place: Place, start: usize, count: usize) {
+    fn describe(&mut self, place: WritePosition, start: usize, count: usize) {
         self.number(place, start as u64, 8);
-        self.number(Place { at: place.at + 8, ..place }, count as u64, 8);
+        self.number(WritePosition { at: place.at + 8, ..place }, count as u64, 8);
     }
 
     /// A piece of bytes: copied if it is short, else kept.
-    fn piece(&mut self, place: Place, count: usize, kept: Kept) {
+    fn piece(&mut self, place: WritePosition, count: usize, kept: PythonMemory) {
         let len = kept.bytes().len();
         if len < LONG {
             let stride = len.checked_div(count).unwrap_or(1);
             let to = self.reserve(place, count, stride);
             self.runs[to.run].bytes[to.at..][..len].copy_from_slice(kept.bytes());
-            if let Kept::Buffer(mut view) = kept {
+            if let PythonMemory::Buffer(mut view) = kept {
                 // SAFETY: it was got, and is released once; the lock is held where values are
                 // written.
                 unsafe { ffi::PyBuffer_Release(&mut *view) };
@@ -255,35 +266,40 @@ impl<'a> Writer<'a> {
         typed: &Typed,
         object: &Bound<'_, PyAny>,
         at: usize,
-    ) -> Result<(), Fault> {
-        self.put(typed, object, Place { run: 0, at })
+    ) -> Result<(), ConversionError> {
+        self.put(typed, object, WritePosition { run: 0, at })
     }
 
     /// Writes a method's `self`, or a discriminant.
     pub fn put_number(&mut self, at: usize, value: u64, size: u64) {
-        self.number(Place { run: 0, at }, value, size);
+        self.number(WritePosition { run: 0, at }, value, size);
     }
 
-    fn put(&mut self, typed: &Typed, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
-        let plus = |at: usize| Place { at: place.at + at, ..place };
+    fn put(
+        &mut self,
+        typed: &Typed,
+        object: &Bound<'_, PyAny>,
+        place: WritePosition,
+    ) -> Result<(), ConversionError> {
+        let plus = |at: usize| WritePosition { at: place.at + at, ..place };
         match &typed.ty {
-            Type::Scalar(scalar) => self.scalar(*scalar, object, place),
-            Type::Text => self.text(object, place),
-            Type::Bytes => self.list_of_bytes(object, place),
-            Type::FixedBytes(count) => self.fixed_bytes(*count, object, place),
-            Type::List(element) => self.list(element, object, place),
-            Type::FixedList(element, count) => {
+            TypePlan::Scalar(scalar) => self.scalar(*scalar, object, place),
+            TypePlan::Text => self.text(object, place),
+            TypePlan::Bytes => self.list_of_bytes(object, place),
+            TypePlan::FixedBytes(count) => self.fixed_bytes(*count, object, place),
+            TypePlan::List(element) => self.list(element, object, place),
+            TypePlan::FixedList(element, count) => {
                 let items = items(object)?;
                 if items.len() != *count {
                     let found = items.len();
-                    return Err(Fault::Value(
+                    return Err(ConversionError::Value(
                         String::new(),
                         format!("{count} elements are expected, and {found} were given"),
                     ));
                 }
                 self.run(element, &items, place)
             }
-            Type::Option { some, at, wrapped } => {
+            TypePlan::Option { some, at, wrapped } => {
                 if object.is_none() {
                     return Ok(());
                 }
@@ -296,7 +312,7 @@ impl<'a> Writer<'a> {
                     .ok_or_else(|| wrong("Some(..) or None", object))?;
                 self.put(some, &inner, plus(*at))
             }
-            Type::Result { ok, err, at } => {
+            TypePlan::Result { ok, err, at } => {
                 let (is_err, inner) = crate::names::get(object.py())?
                     .outcome(object)?
                     .ok_or_else(|| wrong("Ok(..) or Err(..)", object))?;
@@ -309,11 +325,11 @@ impl<'a> Writer<'a> {
                     None => Err(wrong("None", &inner).within(|| ".value".into())),
                 }
             }
-            Type::Tuple(types) => self.tuple(types, object, place),
-            Type::Record(record) => self.record(record, object, place),
-            Type::Variant(variant) => self.variant(variant, object, place),
-            Type::Enum(labels) => self.label(labels, object, place),
-            Type::Flags(flags) => {
+            TypePlan::Tuple(types) => self.tuple(types, object, place),
+            TypePlan::Record(record) => self.record(record, object, place),
+            TypePlan::Variant(variant) => self.variant(variant, object, place),
+            TypePlan::Enum(labels) => self.label(labels, object, place),
+            TypePlan::Flags(flags) => {
                 if !object.is_instance(flags.class.bind(object.py()))? {
                     return Err(wrong(&flags.class.bind(object.py()).name()?.to_string(), object));
                 }
@@ -321,12 +337,16 @@ impl<'a> Writer<'a> {
                 self.number(place, bits, flags.size);
                 Ok(())
             }
-            Type::Own(resource) => self.handle(*resource, object, place, true),
-            Type::Borrow(resource) => self.handle(*resource, object, place, false),
+            TypePlan::Own(resource) => self.handle(*resource, object, place, true),
+            TypePlan::Borrow(resource) => self.handle(*resource, object, place, false),
         }
     }
 
-    fn list_of_bytes(&mut self, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+    fn list_of_bytes(
+        &mut self,
+        object: &Bound<'_, PyAny>,
+        place: WritePosition,
+    ) -> Result<(), ConversionError> {
         if let Ok(view) = object.cast::<PyBytesView>() {
             let bytes = view.get().copied(object.py())?;
             self.checked("list", bytes.len())?;
@@ -337,7 +357,7 @@ impl<'a> Writer<'a> {
         let view = buffer(object, ffi::PyBUF_SIMPLE)?;
         self.checked("list", view.len as usize)?;
         let count = view.len as usize;
-        self.piece(place, count, Kept::Buffer(view));
+        self.piece(place, count, PythonMemory::Buffer(view));
         Ok(())
     }
 
@@ -345,14 +365,14 @@ impl<'a> Writer<'a> {
         &mut self,
         count: usize,
         object: &Bound<'_, PyAny>,
-        place: Place,
-    ) -> Result<(), Fault> {
-        let kept = Kept::Buffer(buffer(object, ffi::PyBUF_SIMPLE)?);
+        place: WritePosition,
+    ) -> Result<(), ConversionError> {
+        let kept = PythonMemory::Buffer(buffer(object, ffi::PyBUF_SIMPLE)?);
         let len = kept.bytes().len();
         if len == count {
             self.bytes(place, kept.bytes());
         }
-        if let Kept::Buffer(mut view) = kept {
+        if let PythonMemory::Buffer(mut view) = kept {
             // SAFETY: it was got, and is released once, with the lock.
             unsafe { ffi::PyBuffer_Release(&mut *view) };
         }
@@ -360,7 +380,7 @@ impl<'a> Writer<'a> {
             Ok(())
         } else {
             let text = format!("{count} bytes are expected, and {len} were given");
-            Err(Fault::Value(String::new(), text))
+            Err(ConversionError::Value(String::new(), text))
         }
     }
 
@@ -368,8 +388,8 @@ impl<'a> Writer<'a> {
         &mut self,
         types: &[(Typed, usize)],
         object: &Bound<'_, PyAny>,
-        place: Place,
-    ) -> Result<(), Fault> {
+        place: WritePosition,
+    ) -> Result<(), ConversionError> {
         let found = object
             .cast::<PyTuple>()
             .map_err(|_| wrong(&format!("a tuple of {}", types.len()), object))?;
@@ -379,10 +399,14 @@ impl<'a> Writer<'a> {
                 types.len(),
                 found.len()
             );
-            return Err(Fault::Value(String::new(), text));
+            return Err(ConversionError::Value(String::new(), text));
         }
         for (number, (ty, at)) in types.iter().enumerate() {
-            let put = self.put(ty, &found.get_item(number)?, Place { at: place.at + at, ..place });
+            let put = self.put(
+                ty,
+                &found.get_item(number)?,
+                WritePosition { at: place.at + at, ..place },
+            );
             put.map_err(|fault| fault.within(|| format!("[{number}]")))?;
         }
         Ok(())
@@ -393,8 +417,8 @@ impl<'a> Writer<'a> {
         &mut self,
         scalar: Scalar,
         object: &Bound<'_, PyAny>,
-        place: Place,
-    ) -> Result<(), Fault> {
+        place: WritePosition,
+    ) -> Result<(), ConversionError> {
         // SAFETY: `Bound` says that this thread has the lock.
         match unsafe { scalar.bits(object.as_ptr()) } {
             Some(bits) => {
@@ -405,14 +429,18 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn text(&mut self, object: &Bound<'_, PyAny>, place: Place) -> Result<(), Fault> {
+    fn text(
+        &mut self,
+        object: &Bound<'_, PyAny>,
+        place: WritePosition,
+    ) -> Result<(), ConversionError> {
         let text = object.cast::<PyString>().map_err(|_| wrong("str", object))?;
         let mut len = 0;
         // SAFETY: it is a string, and `len` is ours.
         let start = unsafe { ffi::PyUnicode_AsUTF8AndSize(text.as_ptr(), &mut len) };
         if start.is_null() {
             drop(PyErr::take(object.py()));
-            return Err(Fault::Value(
+            return Err(ConversionError::Value(
                 String::new(),
                 "the string has surrogates, which are no text".into(),
             ));
@@ -421,7 +449,11 @@ impl<'a> Writer<'a> {
         self.piece(
             place,
             len as usize,
-            Kept::Text { _owner: text.clone().unbind(), start: start.cast(), len: len as usize },
+            PythonMemory::Text {
+                _owner: text.clone().unbind(),
+                start: start.cast(),
+                len: len as usize,
+            },
         );
         Ok(())
     }
@@ -430,16 +462,16 @@ impl<'a> Writer<'a> {
         &mut self,
         element: &Typed,
         object: &Bound<'_, PyAny>,
-        place: Place,
-    ) -> Result<(), Fault> {
-        if let Type::Scalar(scalar) = element.ty
+        place: WritePosition,
+    ) -> Result<(), ConversionError> {
+        if let TypePlan::Scalar(scalar) = element.ty
             && !object.is_instance_of::<PyList>()
             && !object.is_instance_of::<PyTuple>()
             && let Some(view) = array(scalar, object)
         {
             let count = view.len as usize / scalar.size();
             self.checked("list", count)?;
-            self.piece(place, count, Kept::Buffer(view));
+            self.piece(place, count, PythonMemory::Buffer(view));
             return Ok(());
         }
         let items = items(object)?;
@@ -448,12 +480,17 @@ impl<'a> Writer<'a> {
         self.run(element, &items, start)
     }
 
-    fn run(&mut self, element: &Typed, items: &Items<'_>, start: Place) -> Result<(), Fault> {
+    fn run(
+        &mut self,
+        element: &Typed,
+        items: &Items<'_>,
+        start: WritePosition,
+    ) -> Result<(), ConversionError> {
         for number in 0..items.len() {
             let put = self.put(
                 element,
                 &items.get(number)?,
-                Place { at: start.at + number * element.size, ..start },
+                WritePosition { at: start.at + number * element.size, ..start },
             );
             put.map_err(|fault| fault.within(|| format!("[{number}]")))?;
         }
@@ -462,10 +499,10 @@ impl<'a> Writer<'a> {
 
     fn record(
         &mut self,
-        record: &Record,
+        record: &RecordPlan,
         object: &Bound<'_, PyAny>,
-        place: Place,
-    ) -> Result<(), Fault> {
+        place: WritePosition,
+    ) -> Result<(), ConversionError> {
         let py = object.py();
         if !object.is_exact_instance(record.class.bind(py))
             && !object.is_instance(record.class.bind(py))?
@@ -474,7 +511,8 @@ impl<'a> Writer<'a> {
         }
         for field in &record.fields {
             let value = object.getattr(field.name.bind(py))?;
-            let put = self.put(&field.typed, &value, Place { at: place.at + field.at, ..place });
+            let put =
+                self.put(&field.typed, &value, WritePosition { at: place.at + field.at, ..place });
             put.map_err(|fault| fault.within(|| format!(".{}", field.name)))?;
         }
         Ok(())
@@ -484,8 +522,8 @@ impl<'a> Writer<'a> {
         &mut self,
         variant: &Variant,
         object: &Bound<'_, PyAny>,
-        place: Place,
-    ) -> Result<(), Fault> {
+        place: WritePosition,
+    ) -> Result<(), ConversionError> {
         let (py, class) = (object.py(), object.get_type());
         let mut number = variant.cases.iter().position(|(case, _)| class.is(case.bind(py)));
         if number.is_none() {
@@ -500,7 +538,7 @@ impl<'a> Writer<'a> {
         self.number(place, number as u64, variant.tag);
         if let (_, Some(ty)) = &variant.cases[number] {
             let value = object.getattr(pyo3::intern!(py, "value"))?;
-            let put = self.put(ty, &value, Place { at: place.at + variant.at, ..place });
+            let put = self.put(ty, &value, WritePosition { at: place.at + variant.at, ..place });
             put.map_err(|fault| fault.within(|| ".value".into()))?;
         }
         Ok(())
@@ -510,8 +548,8 @@ impl<'a> Writer<'a> {
         &mut self,
         labels: &Enum,
         object: &Bound<'_, PyAny>,
-        place: Place,
-    ) -> Result<(), Fault> {
+        place: WritePosition,
+    ) -> Result<(), ConversionError> {
         let py = object.py();
         if !object.get_type().is(labels.class.bind(py)) {
             return Err(wrong(&labels.class.bind(py).name()?.to_string(), object));
@@ -525,24 +563,26 @@ impl<'a> Writer<'a> {
         &mut self,
         resource: usize,
         object: &Bound<'_, PyAny>,
-        place: Place,
+        place: WritePosition,
         given: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ConversionError> {
         let (py, told) = (object.py(), &self.package.resources[resource]);
-        let class = if matches!(self.to, To::Client) { &told.served } else { &told.client };
+        let class =
+            if matches!(self.to, HandleDestination::Client) { &told.served } else { &told.client };
         if !object.is_instance(class.bind(py))? {
             return Err(wrong(&class.bind(py).name()?.to_string(), object));
         }
         match self.to {
-            To::Server(binding) => {
-                let caller = object.cast::<Caller>().map_err(|_| wrong("a resource", object))?;
-                let handle = caller.get().handle().ok_or_else(|| Fault::Gone(String::new()))?;
+            HandleDestination::Server(binding) => {
+                let caller = object.cast::<PyCaller>().map_err(|_| wrong("a resource", object))?;
+                let handle =
+                    caller.get().handle().ok_or_else(|| ConversionError::Gone(String::new()))?;
                 if !caller.get().binding().is_some_and(|other| binding.same(other)) {
-                    return Err(Fault::Call(CallError::ForeignHandle));
+                    return Err(ConversionError::Call(CallError::ForeignHandle));
                 }
                 if given {
                     if self.given.iter().any(|other| other.is(caller)) {
-                        return Err(Fault::Value(
+                        return Err(ConversionError::Value(
                             String::new(),
                             "the resource is given away twice".into(),
                         ));
@@ -551,11 +591,11 @@ impl<'a> Writer<'a> {
                 }
                 self.number(place, handle, 8);
             }
-            To::Client => {
+            HandleDestination::Client => {
                 let at = self.runs[place.run].start + place.at;
                 self.objects.push((
                     at,
-                    Arc::new(Object::new(self.package, resource, object.clone().unbind())),
+                    Arc::new(ClientObject::new(self.package, resource, object.clone().unbind())),
                 ));
             }
         }
@@ -564,7 +604,7 @@ impl<'a> Writer<'a> {
 }
 
 #[cold]
-fn not_a(scalar: Scalar, object: &Bound<'_, PyAny>) -> Fault {
+fn not_a(scalar: Scalar, object: &Bound<'_, PyAny>) -> ConversionError {
     let py = object.py();
     let said = PyErr::take(py);
     let name = scalar.name();
@@ -575,7 +615,7 @@ fn not_a(scalar: Scalar, object: &Bound<'_, PyAny>) -> Fault {
             if !error.is_instance_of::<pyo3::exceptions::PyTypeError>(py)
                 && !error.is_instance_of::<pyo3::exceptions::PyOverflowError>(py) =>
         {
-            Fault::Python(error)
+            ConversionError::Python(error)
         }
         _ if scalar != Scalar::Bool
             && is_number(&kind(object))
@@ -586,14 +626,17 @@ fn not_a(scalar: Scalar, object: &Bound<'_, PyAny>) -> Fault {
             if kind(object) == "float" {
                 return wrong(name, object);
             }
-            Fault::Value(String::new(), format!("{shown} is no {name}"))
+            ConversionError::Value(String::new(), format!("{shown} is no {name}"))
         }
         _ => wrong(name, object),
     }
 }
 
 /// The buffer of an object, contiguous.
-fn buffer(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> Result<Box<ffi::Py_buffer>, Fault> {
+fn buffer(
+    object: &Bound<'_, PyAny>,
+    flags: std::ffi::c_int,
+) -> Result<Box<ffi::Py_buffer>, ConversionError> {
     let mut view = Box::new(ffi::Py_buffer::new());
     // SAFETY: the lock is held, and the struct is ours; it is released once by who gets it.
     if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &mut *view, flags) } == 0 {
@@ -602,7 +645,7 @@ fn buffer(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> Result<Box<ffi::
     let error = PyErr::take(object.py());
     match error {
         Some(error) if error.is_instance_of::<PyMemoryError>(object.py()) => {
-            Err(Fault::Python(error))
+            Err(ConversionError::Python(error))
         }
         _ => Err(wrong("bytes, or another contiguous buffer,", object)),
     }
@@ -655,7 +698,7 @@ impl<'py> Items<'py> {
     }
 }
 
-fn items<'py>(object: &Bound<'py, PyAny>) -> Result<Items<'py>, Fault> {
+fn items<'py>(object: &Bound<'py, PyAny>) -> Result<Items<'py>, ConversionError> {
     if let Ok(list) = object.cast::<PyList>() {
         return Ok(Items::List(list.clone()));
     }

@@ -8,7 +8,7 @@ use upcall_rpc::{BindError, CallError, ServeError};
 
 /// What cannot be written.
 #[derive(Debug)]
-pub enum Fault {
+pub enum ConversionError {
     /// Of the wrong type: where, what was to be there, what was.
     Type(String, String),
     /// Of the right type, and not possible.
@@ -20,13 +20,13 @@ pub enum Fault {
     Python(PyErr),
 }
 
-impl From<PyErr> for Fault {
+impl From<PyErr> for ConversionError {
     fn from(error: PyErr) -> Self {
         Self::Python(error)
     }
 }
 
-impl Fault {
+impl ConversionError {
     pub fn within(self, outer: impl FnOnce() -> String) -> Self {
         match self {
             Self::Type(at, what) => Self::Type(outer() + &at, what),
@@ -170,17 +170,17 @@ pub fn serve(py: Python<'_>, error: &ServeError) -> PyErr {
 
 /// What is wrong with an argument, or with a server's result; `what` is its name.
 #[cold]
-pub fn fault(py: Python<'_>, fault: Fault, what: &str, name: &str, pid: u32) -> PyErr {
+pub fn fault(py: Python<'_>, fault: ConversionError, what: &str, name: &str, pid: u32) -> PyErr {
     match fault {
-        Fault::Type(at, text) => PyTypeError::new_err(format!("{what}{at}: {text}")),
-        Fault::Value(at, text) => PyValueError::new_err(format!("{what}{at}: {text}")),
-        Fault::Gone(at) => {
+        ConversionError::Type(at, text) => PyTypeError::new_err(format!("{what}{at}: {text}")),
+        ConversionError::Value(at, text) => PyValueError::new_err(format!("{what}{at}: {text}")),
+        ConversionError::Gone(at) => {
             let text =
                 format!("{what}{at}: the resource was closed, or given away; nothing was sent");
             raise(py, "Closed", &text, &[])
         }
-        Fault::Call(error) => call(py, &error, name, pid),
-        Fault::Python(error) => error,
+        ConversionError::Call(error) => call(py, &error, name, pid),
+        ConversionError::Python(error) => error,
     }
 }
 

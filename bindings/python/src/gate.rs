@@ -69,9 +69,9 @@ impl Drop for Coming {
 }
 
 /// The lock, given up: it is taken back when this is dropped.
-pub struct Away(*mut ffi::PyThreadState);
+pub struct ReleasedGil(*mut ffi::PyThreadState);
 
-impl Away {
+impl ReleasedGil {
     /// Gives the lock up.
     ///
     /// # Safety
@@ -84,7 +84,7 @@ impl Away {
     }
 }
 
-impl Drop for Away {
+impl Drop for ReleasedGil {
     #[inline]
     fn drop(&mut self) {
         let coming =

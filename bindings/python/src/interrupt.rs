@@ -2,7 +2,7 @@
 //!
 //! Python's handlers run in that thread, when its interpreter next looks; and one in a call would
 //! not look before the reply is there. So its calls carry a word that gives them up
-//! ([`Abandon::asking`]), which has the thread look when a signal ends its sleep. If a handler
+//! ([`CancelToken::asking`]), which has the thread look when a signal ends its sleep. If a handler
 //! raises (`KeyboardInterrupt`), the call is given up as at a deadline, and raises that.
 //!
 //! The interpreter's lock is taken past PyO3's count of who has it: on the short way of a call PyO3
@@ -12,7 +12,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::sync::OnceLock;
-use upcall_rpc::Abandon;
+use upcall_rpc::CancelToken;
 
 thread_local! {
     /// What a handler raised.
@@ -20,9 +20,9 @@ thread_local! {
 }
 
 /// The word of the first thread's calls.
-pub fn word() -> &'static Abandon {
-    static WORD: OnceLock<Abandon> = OnceLock::new();
-    WORD.get_or_init(|| Abandon::asking(ask))
+pub fn word() -> &'static CancelToken {
+    static WORD: OnceLock<CancelToken> = OnceLock::new();
+    WORD.get_or_init(|| CancelToken::asking(ask))
 }
 
 /// Runs the handlers of signals that have come, on the interpreter's first thread. Whether one

@@ -40,7 +40,7 @@ pub mod scalar;
 pub mod server;
 pub mod thunks;
 
-use caller::{Caller, Kind, Made};
+use caller::{PyCaller, PyKind, PyMade};
 use client::PyAbandon;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -70,7 +70,7 @@ fn declare(
     let class = |key: String| {
         PyResult::Ok(classes.get_item(&key)?.and_then(|class| class.cast_into::<PyType>().ok()))
     };
-    let kind = |interface, resource| Bound::new(py, Kind { package, interface, resource });
+    let kind = |interface, resource| Bound::new(py, PyKind { package, interface, resource });
     for (index, interface) in package.interfaces.iter().enumerate() {
         let Some(interface) = interface else { continue };
         let kind = kind(index, None)?;
@@ -92,8 +92,9 @@ fn declare(
         let kind = kind(resource.interface, Some(number))?;
         resource.client.bind(py).setattr("_upcall_kind", &kind)?;
         resource.served.bind(py).setattr("_upcall_kind", &kind)?;
-        let is =
-            |procedure: &plan::Procedure| procedure.is_method && procedure.resource == Some(number);
+        let is = |procedure: &plan::ProcedurePlan| {
+            procedure.is_method && procedure.resource == Some(number)
+        };
         client::add_methods(resource.client.bind(py), &interface.procedures, is)?;
         let view = class(format!("{}#{}@async", interface.id, resource.name))?;
         add_view(resource.client.bind(py), view, interface, is)?;
@@ -105,8 +106,8 @@ fn declare(
 fn add_view(
     of: &Bound<'_, PyType>,
     view: Option<Bound<'_, PyType>>,
-    interface: &'static plan::Interface,
-    has: impl Fn(&plan::Procedure) -> bool,
+    interface: &'static plan::InterfacePlan,
+    has: impl Fn(&plan::ProcedurePlan) -> bool,
 ) -> PyResult<()> {
     let Some(view) = view else { return Ok(()) };
     of.setattr("_upcall_view", &view)?;
@@ -159,16 +160,21 @@ fn learn(
 #[pyfunction]
 fn _encode<'py>(
     py: Python<'py>,
-    kind: &Bound<'py, Kind>,
+    kind: &Bound<'py, PyKind>,
     number: usize,
     values: &Bound<'py, PyTuple>,
     of_results: bool,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let Kind { package, interface, .. } = *kind.get();
+    let PyKind { package, interface, .. } = *kind.get();
     let procedure = &package.interface(interface).procedures[number];
     let fixed = if of_results { procedure.results } else { procedure.args };
-    let mut writer = encode::Writer::new(package, encode::To::Client, fixed, procedure.limits);
-    let put = |writer: &mut encode::Writer<'_>,
+    let mut writer = encode::PythonWriter::new(
+        package,
+        encode::HandleDestination::Client,
+        fixed,
+        procedure.limits,
+    );
+    let put = |writer: &mut encode::PythonWriter<'_>,
                typed: &plan::Typed,
                value: &Bound<'py, PyAny>,
                at: usize| {
@@ -190,16 +196,17 @@ fn _encode<'py>(
 #[pyfunction]
 fn _decode<'py>(
     py: Python<'py>,
-    kind: &Bound<'py, Kind>,
+    kind: &Bound<'py, PyKind>,
     number: usize,
     block: &[u8],
     of_results: bool,
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let Kind { package, interface, .. } = *kind.get();
+    let PyKind { package, interface, .. } = *kind.get();
     let procedure = &package.interface(interface).procedures[number];
     let fixed = if of_results { procedure.results } else { procedure.args };
     let decoder = upcall_rpc::Decoder::of_copy(block, fixed, procedure.limits);
-    let reader = decode::Reader { py, package, decoder: &decoder, from: decode::Sender::Client };
+    let reader =
+        decode::PythonReader { py, package, decoder: &decoder, from: decode::HandleSource::Client };
     let get = |typed: &plan::Typed, at: usize| {
         reader.get(typed, at).map_err(|wrong| match wrong {
             decode::Wrong::Malformed(malformed) => PyValueError::new_err(malformed.to_string()),
@@ -224,8 +231,8 @@ fn _decode<'py>(
 
 /// For tests of values: the procedures of an interface, and whether anything in one is a handle.
 #[pyfunction]
-fn _procedures(kind: &Bound<'_, Kind>) -> Vec<String> {
-    let Kind { package, interface, .. } = *kind.get();
+fn _procedures(kind: &Bound<'_, PyKind>) -> Vec<String> {
+    let PyKind { package, interface, .. } = *kind.get();
     package.interface(interface).procedures.iter().map(|procedure| procedure.name.clone()).collect()
 }
 
@@ -238,15 +245,15 @@ fn _close(py: Python<'_>) {
 #[pymodule]
 fn _upcall(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<Caller>()?;
-    module.add_class::<Made>()?;
-    module.add_class::<Kind>()?;
+    module.add_class::<PyCaller>()?;
+    module.add_class::<PyMade>()?;
+    module.add_class::<PyKind>()?;
     module.add_class::<PyAbandon>()?;
     module.add_class::<bytes::PyBytesView>()?;
-    module.add_class::<server::Served>()?;
+    module.add_class::<server::PyServed>()?;
     module.add_class::<aio::Completions>()?;
-    module.add_class::<message::Member>()?;
-    module.add_class::<place::Place>()?;
+    module.add_class::<message::PyMember>()?;
+    module.add_class::<place::PyPlace>()?;
     module.add_function(wrap_pyfunction!(declare, module)?)?;
     module.add_function(wrap_pyfunction!(module_of, module)?)?;
     module.add_function(wrap_pyfunction!(module_of_file, module)?)?;

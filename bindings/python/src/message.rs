@@ -17,7 +17,7 @@ use crate::error::{self, raise};
 use crate::gate::{self, with_lock, without_lock};
 use crate::interrupt;
 use crate::pending;
-use crate::place::{Holds, Place};
+use crate::place::{HeldMessages, PyPlace};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -40,7 +40,7 @@ const SLEPT: Duration = Duration::from_micros(2);
 
 /// A member of a group.
 #[pyclass(frozen, name = "Member", module = "upcall._upcall")]
-pub struct Member {
+pub struct PyMember {
     thread: ThreadId,
     rank: usize,
     processes: Box<[u32]>,
@@ -49,9 +49,9 @@ pub struct Member {
 }
 
 // SAFETY: `own` is used by the thread that made it only: `here` looks, and `drop` too.
-unsafe impl Send for Member {}
+unsafe impl Send for PyMember {}
 // SAFETY: as above; the rest never changes.
-unsafe impl Sync for Member {}
+unsafe impl Sync for PyMember {}
 
 struct Own {
     group: RefCell<Option<Group>>,
@@ -60,14 +60,14 @@ struct Own {
     opened: RefCell<Vec<bool>>,
     /// Methods under way that may run handlers.
     within: Cell<u32>,
-    failed: Failed,
+    failed: HandlerException,
     /// While handlers run by themselves, and how often that was begun.
     announced: RefCell<Option<(Announced, usize)>>,
     /// Goes after the group, which it has nothing more to do with then.
-    holds: Holds,
+    holds: HeldMessages,
 }
 
-impl Drop for Member {
+impl Drop for PyMember {
     fn drop(&mut self) {
         if self.thread != std::thread::current().id() || gate::is_forked() {
             std::mem::forget(self.own.take());
@@ -76,39 +76,39 @@ impl Drop for Member {
 }
 
 /// What a handler raised, on its way.
-type Failed = Rc<RefCell<Option<PyErr>>>;
+type HandlerException = Rc<RefCell<Option<PyErr>>>;
 
 /// The panic that stands for it.
-struct Raised;
+struct ExceptionPanic;
 
-fn fail(failed: &Failed, error: PyErr) -> ! {
+fn fail(failed: &HandlerException, error: PyErr) -> ! {
     *failed.borrow_mut() = Some(error);
-    resume_unwind(Box::new(Raised))
+    resume_unwind(Box::new(ExceptionPanic))
 }
 
 /// For a closure that stays on its thread.
-struct Here<T>(T);
+struct ThreadBound<T>(T);
 
 // SAFETY: what it is made for runs on the thread that made it (`without_lock`).
-unsafe impl<T> Send for Here<T> {}
+unsafe impl<T> Send for ThreadBound<T> {}
 
-impl<T> Here<T> {
+impl<T> ThreadBound<T> {
     /// So that a closure takes the whole of it.
     fn get(self) -> T {
         self.0
     }
 }
 
-struct Within<'a>(&'a Cell<u32>);
+struct MemberUse<'a>(&'a Cell<u32>);
 
-impl<'a> Within<'a> {
+impl<'a> MemberUse<'a> {
     fn enter(within: &'a Cell<u32>) -> Self {
         within.set(within.get() + 1);
         Self(within)
     }
 }
 
-impl Drop for Within<'_> {
+impl Drop for MemberUse<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
@@ -387,7 +387,7 @@ fn payload<R>(
     Ok(with(&bytes))
 }
 
-impl Member {
+impl PyMember {
     fn own(&self, py: Python<'_>) -> PyResult<&Own> {
         if gate::is_forked() {
             return Err(error::forked(py));
@@ -434,12 +434,12 @@ impl Member {
         run: impl FnOnce(&Own, &Group) -> R,
     ) -> PyResult<R> {
         let (own, group) = self.here(py)?;
-        let _within = Within::enter(&own.within);
+        let _within = MemberUse::enter(&own.within);
         let done = {
             let run = || catch_unwind(AssertUnwindSafe(|| run(own, &group)));
             if waits {
-                let run = Here(run);
-                without_lock(py, move || Here(run.get()())).get()
+                let run = ThreadBound(run);
+                without_lock(py, move || ThreadBound(run.get()())).get()
             } else {
                 run()
             }
@@ -448,7 +448,7 @@ impl Member {
             return Err(raised);
         }
         done.map_err(|panic| match own.failed.borrow_mut().take() {
-            Some(raised) if panic.is::<Raised>() => raised,
+            Some(raised) if panic.is::<ExceptionPanic>() => raised,
             _ => error::bug(&*panic),
         })
     }
@@ -458,7 +458,7 @@ impl Member {
 /// one. The first exception of a handler is left in `failed`.
 fn handlers(
     kinds: Vec<(String, String, Option<Py<PyAny>>)>,
-    failed: &Failed,
+    failed: &HandlerException,
 ) -> PyResult<(Handlers, Vec<ForeignKind>)> {
     let (mut handlers, mut known) = (Handlers::new(), Vec::new());
     for (name, carries, handler) in kinds {
@@ -490,7 +490,7 @@ fn handlers(
 }
 
 #[pymethods]
-impl Member {
+impl PyMember {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "the package's Python half gives them names")]
     fn new(
@@ -539,12 +539,12 @@ impl Member {
             let bad = |_| PyValueError::new_err(format!("limit: {limit} is no number of bytes"));
             joining = joining.limit(natural(limit, bad)?);
         }
-        let failed = Failed::default();
+        let failed = HandlerException::default();
         let (handlers, known) = handlers(kinds, &failed)?;
-        let joining = Here((joining, handlers));
+        let joining = ThreadBound((joining, handlers));
         let joined = without_lock(py, move || {
             let (joining, handlers) = joining.get();
-            Here(joining.join(handlers))
+            ThreadBound(joining.join(handlers))
         });
         let group = joined.get().map_err(|wrong| join_error(py, &wrong))?;
         let processes = (0..group.size()).map(|rank| group.process(rank).unwrap_or(0)).collect();
@@ -559,7 +559,7 @@ impl Member {
                 within: Cell::new(0),
                 failed,
                 announced: RefCell::new(None),
-                holds: Holds::default(),
+                holds: HeldMessages::default(),
             }),
         })
     }
@@ -599,7 +599,7 @@ impl Member {
         let sent = payload(kind.carries(), value, |payload| -> PyResult<_> {
             // With the lock, if there is room; else without.
             let (own, group) = self.here(py)?;
-            let within = Within::enter(&own.within);
+            let within = MemberUse::enter(&own.within);
             let sent = match own.opened.borrow()[to] {
                 false if waits => Err(SendError::Full),
                 _ => group.try_send_foreign(to, kind, payload),
@@ -643,7 +643,7 @@ impl Member {
 
     /// The next message where it lies, which goes or stays when its place is over. `kinds` are the
     /// package's.
-    fn place(&self, py: Python<'_>, takes: bool, kinds: &Bound<'_, PyList>) -> PyResult<Place> {
+    fn place(&self, py: Python<'_>, takes: bool, kinds: &Bound<'_, PyList>) -> PyResult<PyPlace> {
         let (own, group) = self.here(py)?;
         let fits = |message: &Message<'_, '_>| {
             own.kinds
@@ -658,7 +658,7 @@ impl Member {
 
     /// A place is over. Whether buffers of it are left: then the message goes with the last of
     /// them, in the next method.
-    fn end(&self, py: Python<'_>, place: &Bound<'_, Place>) -> bool {
+    fn end(&self, py: Python<'_>, place: &Bound<'_, PyPlace>) -> bool {
         let is_left = place.get().end();
         // In another thread, or when the group was left, there is nothing to let go of.
         let _ = self.here(py);

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyModule, PyType};
 
-pub struct Names {
+pub struct PythonNames {
     some: Py<PyType>,
     ok: Py<PyType>,
     err: Py<PyType>,
@@ -15,12 +15,12 @@ pub struct Names {
 }
 
 /// Imported when they are first needed: the package imports the engine first.
-pub fn get(py: Python<'_>) -> PyResult<&'static Names> {
-    static NAMES: PyOnceLock<Names> = PyOnceLock::new();
+pub fn get(py: Python<'_>) -> PyResult<&'static PythonNames> {
+    static NAMES: PyOnceLock<PythonNames> = PyOnceLock::new();
     NAMES.get_or_try_init(py, || {
         let values = py.import("upcall._values")?;
         let class = |name| PyResult::Ok(values.getattr(name)?.cast_into::<PyType>()?.unbind());
-        Ok(Names {
+        Ok(PythonNames {
             some: class("Some")?,
             ok: class("Ok")?,
             err: class("Err")?,
@@ -40,7 +40,7 @@ fn value<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     object.getattr(pyo3::intern!(object.py(), "value"))
 }
 
-impl Names {
+impl PythonNames {
     /// What is in a `Some`.
     pub fn some<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         if object.is_instance(self.some.bind(object.py()))? {

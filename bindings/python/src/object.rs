@@ -5,13 +5,13 @@ use crate::plan::Package;
 use pyo3::prelude::*;
 
 /// An object that a client holds.
-pub struct Object {
+pub struct ClientObject {
     package: &'static Package,
     resource: usize,
     value: Option<Py<PyAny>>,
 }
 
-impl Object {
+impl ClientObject {
     pub fn new(package: &'static Package, resource: usize, value: Py<PyAny>) -> Self {
         Self { package, resource, value: Some(value) }
     }
@@ -25,7 +25,7 @@ impl Object {
     }
 }
 
-impl Drop for Object {
+impl Drop for ClientObject {
     fn drop(&mut self) {
         let Some(value) = self.value.take() else { return };
         if gate::is_shut() {

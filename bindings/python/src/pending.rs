@@ -10,7 +10,7 @@
 //! sent at a time: `ASKED` is taken back before the groups look, so who asks after that look asks
 //! again.
 
-use crate::message::Member;
+use crate::message::PyMember;
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,11 +20,11 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// Those that are announced, of the interpreter's first thread.
-    static ANNOUNCED: RefCell<Vec<Py<Member>>> = const { RefCell::new(Vec::new()) };
+    static ANNOUNCED: RefCell<Vec<Py<PyMember>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// This group heeds what comes from now on.
-pub fn add(member: Py<Member>) {
+pub fn add(member: Py<PyMember>) {
     ANNOUNCED.with_borrow_mut(|announced| announced.push(member));
     // A signal that was on its way when the last one went has come to nothing.
     ASKED.store(false, Ordering::SeqCst);
@@ -32,7 +32,7 @@ pub fn add(member: Py<Member>) {
 }
 
 /// This one does no longer.
-pub fn remove(member: &Py<Member>) {
+pub fn remove(member: &Py<PyMember>) {
     let gone = ANNOUNCED.with_borrow_mut(|announced| {
         let at = announced.iter().position(|other| other.is(member))?;
         Some(announced.swap_remove(at))

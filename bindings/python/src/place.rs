@@ -2,11 +2,11 @@
 //! sender can write.
 //!
 //! # Why no buffer outlives its memory
-//! A [`Place`] has the memory of its message (`Lying`), and who exports a buffer of it has the
+//! A [`PyPlace`] has the memory of its message (`Lying`), and who exports a buffer of it has the
 //! place; so the memory is mapped as long as any buffer is, whatever becomes of the group, its
 //! threads and the interpreter. That the message is not disposed of meanwhile, so that an honest
 //! sender does not write there anew, is the member's part: it holds the message (`Held`, in
-//! [`Holds`]) until the place is over and no buffer is exported any more. Places and buffers may go
+//! [`HeldMessages`]) until the place is over and no buffer is exported any more. Places and buffers may go
 //! on any thread: they leave word, and the thread of the group lets go of the message, in its next
 //! method.
 
@@ -30,22 +30,22 @@ struct Looks {
 
 /// Of a place, and of who holds its message. Nothing of Python's is called while it is locked: that
 /// may run finalizers, which give buffers back.
-type Shared = Arc<Mutex<Looks>>;
+type SharedLooks = Arc<Mutex<Looks>>;
 
-fn locked(looks: &Shared) -> MutexGuard<'_, Looks> {
+fn locked(looks: &SharedLooks) -> MutexGuard<'_, Looks> {
     looks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The messages that a member holds.
 #[derive(Default)]
-pub struct Holds(RefCell<Vec<(Held, Shared)>>);
+pub struct HeldMessages(RefCell<Vec<(Held, SharedLooks)>>);
 
-impl Holds {
+impl HeldMessages {
     /// Holds a message until its place is over; `kind` is its kind.
-    pub fn place(&self, held: Held, kind: Py<PyAny>) -> Place {
-        let (lying, looks) = (held.lying().clone(), Shared::default());
+    pub fn place(&self, held: Held, kind: Py<PyAny>) -> PyPlace {
+        let (lying, looks) = (held.lying().clone(), SharedLooks::default());
         self.0.borrow_mut().push((held, looks.clone()));
-        Place { lying, kind, looks }
+        PyPlace { lying, kind, looks }
     }
 
     /// Lets go of those that nobody looks at any more.
@@ -58,7 +58,7 @@ impl Holds {
 
     #[cold]
     fn let_go_of_some(&self) {
-        let is_over = |(_, looks): &mut (Held, Shared)| {
+        let is_over = |(_, looks): &mut (Held, SharedLooks)| {
             let looks = locked(looks);
             looks.over && looks.buffers == 0
         };
@@ -69,19 +69,19 @@ impl Holds {
 
 /// A message where it lies: see `upcall.message`.
 #[pyclass(frozen, name = "Place", module = "upcall.message")]
-pub struct Place {
+pub struct PyPlace {
     lying: Arc<Lying>,
     kind: Py<PyAny>,
-    looks: Shared,
+    looks: SharedLooks,
 }
 
-impl Drop for Place {
+impl Drop for PyPlace {
     fn drop(&mut self) {
         locked(&self.looks).over = true;
     }
 }
 
-impl Place {
+impl PyPlace {
     /// There will be no more buffers of it. Whether some are left.
     pub fn end(&self) -> bool {
         let mut looks = locked(&self.looks);
@@ -113,7 +113,7 @@ fn over(py: Python<'_>) -> PyErr {
 }
 
 #[pymethods]
-impl Place {
+impl PyPlace {
     /// Who has sent it.
     #[getter]
     fn sender(&self) -> usize {

@@ -10,13 +10,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use std::sync::Arc;
 use upcall_idl::layout::{choice, discriminant_size, flags_size, sequence};
-use upcall_idl::model::{self, Model, ProcedureKind, Shape as Wit, Type as WitType, TypeId};
+use upcall_idl::model::{self, Model, ProcedureKind, Type as WitType, TypeBody as Wit, TypeId};
 use upcall_idl::python;
 use upcall_rpc::{Extent, Interface as Descriptor, Limits, Part, Procedure as Described};
 
 /// On which side a value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
+pub enum ValueSide {
     Client,
     Server,
 }
@@ -24,12 +24,12 @@ pub enum Side {
 /// A type, with its size in place.
 #[derive(Clone)]
 pub struct Typed {
-    pub ty: Type,
+    pub ty: TypePlan,
     pub size: usize,
 }
 
 #[derive(Clone)]
-pub enum Type {
+pub enum TypePlan {
     Scalar(Scalar),
     Text,
     /// `list<u8>`.
@@ -50,7 +50,7 @@ pub enum Type {
         at: usize,
     },
     Tuple(Arc<Vec<(Typed, usize)>>),
-    Record(Arc<Record>),
+    Record(Arc<RecordPlan>),
     Variant(Arc<Variant>),
     Enum(Arc<Enum>),
     Flags(Arc<Flags>),
@@ -59,12 +59,12 @@ pub enum Type {
     Borrow(usize),
 }
 
-pub struct Record {
+pub struct RecordPlan {
     pub class: Py<PyType>,
-    pub fields: Vec<Field>,
+    pub fields: Vec<FieldPlan>,
 }
 
-pub struct Field {
+pub struct FieldPlan {
     pub name: Py<PyString>,
     pub typed: Typed,
     pub at: usize,
@@ -90,14 +90,14 @@ pub struct Flags {
 }
 
 /// A resource's classes.
-pub struct Resource {
+pub struct ResourcePlan {
     pub interface: usize,
     pub name: String,
     pub client: Py<PyType>,
     pub served: Py<PyType>,
 }
 
-pub struct Param {
+pub struct ParamPlan {
     pub name: Py<PyString>,
     pub text: String,
     pub client: Typed,
@@ -106,17 +106,17 @@ pub struct Param {
 }
 
 /// A result, by side.
-pub struct Results {
+pub struct ResultPlan {
     pub client: Typed,
     pub server: Typed,
 }
 
-pub struct Procedure {
+pub struct ProcedurePlan {
     pub name: String,
     pub kind: ProcedureKind,
     /// A method's `self` is not among them.
-    pub params: Vec<Param>,
-    pub result: Option<Results>,
+    pub params: Vec<ParamPlan>,
+    pub result: Option<ResultPlan>,
     pub is_method: bool,
     /// Of the resource it belongs to.
     pub resource: Option<usize>,
@@ -132,10 +132,10 @@ pub struct Procedure {
     pub docs: String,
 }
 
-pub struct Interface {
+pub struct InterfacePlan {
     pub id: String,
     pub descriptor: &'static Descriptor,
-    pub procedures: Vec<Procedure>,
+    pub procedures: Vec<ProcedurePlan>,
     /// For each number that a server gets: the interface, and the number there.
     pub bound: Vec<(usize, usize)>,
     pub parts: Vec<usize>,
@@ -147,12 +147,12 @@ pub struct Interface {
 /// A package.
 pub struct Package {
     /// Those that can be bound, by the model's index.
-    pub interfaces: Vec<Option<Interface>>,
-    pub resources: Vec<Resource>,
+    pub interfaces: Vec<Option<InterfacePlan>>,
+    pub resources: Vec<ResourcePlan>,
 }
 
 impl Package {
-    pub fn interface(&self, index: usize) -> &Interface {
+    pub fn interface(&self, index: usize) -> &InterfacePlan {
         match self.interfaces.get(index) {
             Some(Some(interface)) => interface,
             _ => unreachable!("only what can be bound has a class"),
@@ -186,46 +186,50 @@ impl<'py> Planner<'_, 'py> {
             .unbind())
     }
 
-    fn key(&self, id: TypeId, side: Side) -> String {
+    fn key(&self, id: TypeId, side: ValueSide) -> String {
         let def = self.model.def(id);
-        let served = if side == Side::Server && def.holds.any() { "@served" } else { "" };
+        let served = if side == ValueSide::Server && def.holds.any() { "@served" } else { "" };
         format!("{}#{}{served}", self.model.interfaces[def.interface].id, def.name)
     }
 
-    fn ty(&self, ty: &WitType, side: Side) -> Typed {
+    fn ty(&self, ty: &WitType, side: ValueSide) -> Typed {
         let size = self.model.layout(ty).size as usize;
         let inner = |t: &WitType| Arc::new(self.ty(t, side));
         let is_bytes = |t: &WitType| *self.model.resolve(t) == WitType::U8;
         let layout = |t: &WitType| self.model.layout(t);
         let ty = match ty {
-            WitType::String => Type::Text,
-            WitType::List(t) if is_bytes(t) => Type::Bytes,
-            WitType::List(t) => Type::List(inner(t)),
-            WitType::FixedList(t, count) if is_bytes(t) => Type::FixedBytes(*count as usize),
-            WitType::FixedList(t, count) => Type::FixedList(inner(t), *count as usize),
+            WitType::String => TypePlan::Text,
+            WitType::List(t) if is_bytes(t) => TypePlan::Bytes,
+            WitType::List(t) => TypePlan::List(inner(t)),
+            WitType::FixedList(t, count) if is_bytes(t) => TypePlan::FixedBytes(*count as usize),
+            WitType::FixedList(t, count) => TypePlan::FixedList(inner(t), *count as usize),
             WitType::Option(t) => {
                 let wrapped = matches!(self.model.resolve(t), WitType::Option(_));
-                Type::Option { some: inner(t), at: choice(2, [layout(t)]).0 as usize, wrapped }
+                TypePlan::Option { some: inner(t), at: choice(2, [layout(t)]).0 as usize, wrapped }
             }
             WitType::Result(ok, err) => {
                 let at = choice(2, [ok, err].into_iter().flatten().map(|t| layout(t))).0 as usize;
-                Type::Result { ok: ok.as_deref().map(inner), err: err.as_deref().map(inner), at }
+                TypePlan::Result {
+                    ok: ok.as_deref().map(inner),
+                    err: err.as_deref().map(inner),
+                    at,
+                }
             }
             WitType::Tuple(types) => {
                 let (offsets, _) = sequence(types.iter().map(layout));
                 let items =
                     types.iter().zip(offsets).map(|(t, at)| (self.ty(t, side), at as usize));
-                Type::Tuple(Arc::new(items.collect()))
+                TypePlan::Tuple(Arc::new(items.collect()))
             }
-            WitType::Own(id) => Type::Own(self.resource(*id)),
-            WitType::Borrow(id) => Type::Borrow(self.resource(*id)),
+            WitType::Own(id) => TypePlan::Own(self.resource(*id)),
+            WitType::Borrow(id) => TypePlan::Borrow(self.resource(*id)),
             WitType::Named(id) => {
                 let known = self.types[side as usize].get(id.index()).cloned().flatten();
                 return known.unwrap_or_else(|| {
                     unreachable!("types stand behind those that they are made of")
                 });
             }
-            scalar => Type::Scalar(Scalar::of(scalar)),
+            scalar => TypePlan::Scalar(Scalar::of(scalar)),
         };
         Typed { ty, size }
     }
@@ -239,7 +243,7 @@ impl<'py> Planner<'_, 'py> {
     }
 
     /// What stands at `id` of the model; nothing for a resource by itself.
-    fn named(&self, id: TypeId, side: Side) -> PyResult<Option<Typed>> {
+    fn named(&self, id: TypeId, side: ValueSide) -> PyResult<Option<Typed>> {
         let def = self.model.def(id);
         let key = self.key(id, side);
         let size = def.layout.size as usize;
@@ -250,13 +254,13 @@ impl<'py> Planner<'_, 'py> {
             Wit::Alias(target) => return Ok(Some(self.ty(target, side))),
             Wit::Record(fields) => {
                 let (offsets, _) = self.model.record(fields);
-                let field = |(field, at): (&model::Field, u64)| Field {
+                let field = |(field, at): (&model::Field, u64)| FieldPlan {
                     name: PyString::intern(self.py, &python::field(&field.name)).unbind(),
                     typed: self.ty(&field.ty, side),
                     at: at as usize,
                 };
                 let fields = fields.iter().zip(offsets).map(field).collect();
-                Type::Record(Arc::new(Record { class: self.class(&key)?, fields }))
+                TypePlan::Record(Arc::new(RecordPlan { class: self.class(&key)?, fields }))
             }
             Wit::Variant(cases) => {
                 let classes = self.found(&key)?.cast_into::<PyTuple>()?;
@@ -270,36 +274,48 @@ impl<'py> Planner<'_, 'py> {
                 let (tag, name) = (discriminant_size(cases.len()), def.name.clone());
                 let cases =
                     cases.iter().zip(classes.iter()).map(case).collect::<PyResult<Vec<_>>>()?;
-                Type::Variant(Arc::new(Variant { cases, tag, at, name }))
+                TypePlan::Variant(Arc::new(Variant { cases, tag, at, name }))
             }
             Wit::Enum(labels) => {
                 let class = self.class(&key)?;
                 let member =
                     |label: &model::Label| class.getattr(self.py, &*python::label(&label.name));
                 let members = labels.iter().map(member).collect::<PyResult<Vec<_>>>()?;
-                Type::Enum(Arc::new(Enum { class, members, tag: discriminant_size(labels.len()) }))
+                TypePlan::Enum(Arc::new(Enum {
+                    class,
+                    members,
+                    tag: discriminant_size(labels.len()),
+                }))
             }
             Wit::Flags(labels) => {
                 let size = flags_size(labels.len()).unwrap_or(8);
-                Type::Flags(Arc::new(Flags { class: self.class(&key)?, size, count: labels.len() }))
+                TypePlan::Flags(Arc::new(Flags {
+                    class: self.class(&key)?,
+                    size,
+                    count: labels.len(),
+                }))
             }
         };
         Ok(Some(Typed { ty, size }))
     }
 
-    fn procedure(&self, index: usize, told: &model::Procedure) -> PyResult<Procedure> {
+    fn procedure(
+        &self,
+        index: usize,
+        told: &model::ProcedureDefinition,
+    ) -> PyResult<ProcedurePlan> {
         let is_method = matches!(told.kind, ProcedureKind::Method(_));
         let param = |param: &model::Param| {
             let name = python::parameter(&param.name);
-            Param {
+            ParamPlan {
                 name: PyString::intern(self.py, &name).unbind(),
                 text: name,
-                client: self.ty(&param.ty, Side::Client),
-                server: self.ty(&param.ty, Side::Server),
+                client: self.ty(&param.ty, ValueSide::Client),
+                server: self.ty(&param.ty, ValueSide::Server),
                 at: param.offset as usize,
             }
         };
-        let params: Vec<Param> =
+        let params: Vec<ParamPlan> =
             told.params.iter().skip(usize::from(is_method)).map(param).collect();
         let result = told.result.as_ref();
         let holds = told
@@ -310,13 +326,13 @@ impl<'py> Planner<'_, 'py> {
             .chain(result)
             .any(|t| self.model.holds(t).any());
         let (args, results) = (told.args, told.results);
-        let fits = |block: upcall_idl::layout::Layout| {
+        let fits = |block: upcall_idl::layout::TypeLayout| {
             block.fixed && block.size <= upcall_shm::slot::INLINE as u64
         };
         let words = !holds && fits(args) && fits(results);
-        let result = result.map(|ty| Results {
-            client: self.ty(ty, Side::Client),
-            server: self.ty(ty, Side::Server),
+        let result = result.map(|ty| ResultPlan {
+            client: self.ty(ty, ValueSide::Client),
+            server: self.ty(ty, ValueSide::Server),
         });
         let fast =
             if words { Fast::of(&params, result.as_ref(), args.size as usize) } else { None };
@@ -325,7 +341,7 @@ impl<'py> Planner<'_, 'py> {
         let docs =
             told.docs.as_deref().map_or(format!("`{}`.", told.name), |docs| docs.trim().to_owned());
         let first = if names.is_empty() { "$self" } else { "$self, " };
-        Ok(Procedure {
+        Ok(ProcedurePlan {
             name: told.name.clone(),
             kind: told.kind,
             is_method,
@@ -348,7 +364,7 @@ impl<'py> Planner<'_, 'py> {
         })
     }
 
-    fn interface(&self, index: usize) -> PyResult<Option<Interface>> {
+    fn interface(&self, index: usize) -> PyResult<Option<InterfacePlan>> {
         let told = &self.model.interfaces[index];
         if !self.classes.contains(&*told.id)? {
             return Ok(None);
@@ -361,7 +377,7 @@ impl<'py> Planner<'_, 'py> {
                     .map(|number| (part.interface, number)),
             );
         }
-        Ok(Some(Interface {
+        Ok(Some(InterfacePlan {
             id: told.id.clone(),
             descriptor: Box::leak(Box::new(self.descriptor(told))),
             procedures: told
@@ -381,8 +397,8 @@ impl<'py> Planner<'_, 'py> {
         }))
     }
 
-    fn descriptor(&self, told: &model::Interface) -> Descriptor {
-        let procedure = |told: &model::Procedure| {
+    fn descriptor(&self, told: &model::InterfaceDefinition) -> Descriptor {
+        let procedure = |told: &model::ProcedureDefinition| {
             let [args, results] =
                 told.blocks().map(|(fixed, tail)| Extent { fixed: fixed as u32, tail });
             Described {
@@ -399,7 +415,7 @@ impl<'py> Planner<'_, 'py> {
                 },
             }
         };
-        let part = |part: &model::Part| Part {
+        let part = |part: &model::CarriedInterface| Part {
             id: self.model.interfaces[part.interface].id.clone().into(),
             first: part.first as u16,
         };
@@ -432,7 +448,7 @@ pub fn plan(
     {
         let key = format!("{}#{}", model.interfaces[def.interface].id, def.name);
         planner.resources[number] = Some(resources.len());
-        resources.push(Resource {
+        resources.push(ResourcePlan {
             interface: def.interface,
             name: def.name.clone(),
             client: planner.class(&key)?,
@@ -440,7 +456,7 @@ pub fn plan(
         });
     }
     for id in model.ids() {
-        for side in [Side::Client, Side::Server] {
+        for side in [ValueSide::Client, ValueSide::Server] {
             let typed = planner.named(id, side)?;
             planner.types[side as usize].push(typed);
         }

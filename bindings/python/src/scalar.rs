@@ -1,11 +1,11 @@
 //! Numbers, truth values and characters; and the short way of procedures that have nothing else.
 
-use crate::plan::{Param, Results, Type};
+use crate::plan::{ParamPlan, ResultPlan, TypePlan};
 use pyo3::ffi;
 use std::ffi::c_int;
 use upcall_idl::model::Type as WitType;
 use upcall_rpc::Malformed;
-use upcall_rpc::untyped::Words;
+use upcall_rpc::untyped::InlineWords;
 
 /// A type of one number in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -251,8 +251,9 @@ pub struct Fast {
 }
 
 impl Fast {
-    pub fn of(params: &[Param], result: Option<&Results>, len: usize) -> Option<Self> {
-        let scalar = |ty: &Type| if let Type::Scalar(scalar) = ty { Some(*scalar) } else { None };
+    pub fn of(params: &[ParamPlan], result: Option<&ResultPlan>, len: usize) -> Option<Self> {
+        let scalar =
+            |ty: &TypePlan| if let TypePlan::Scalar(scalar) = ty { Some(*scalar) } else { None };
         let params = params
             .iter()
             .map(|param| Some((scalar(&param.client.ty)?, param.at)))
@@ -267,7 +268,7 @@ impl Fast {
 
 /// Puts the low `size` bytes of `bits` at a multiple of `size`.
 #[inline]
-pub fn store(words: &mut Words, at: usize, bits: u64, size: usize) {
+pub fn store(words: &mut InlineWords, at: usize, bits: u64, size: usize) {
     let word = &mut words[at / 8];
     if size == 8 {
         *word = bits;

@@ -16,10 +16,10 @@
 
 use crate::accepts::Accepts;
 use crate::bytes::Lease;
-use crate::decode::{Reader, Sender, Wrong};
-use crate::encode::{To, Writer};
+use crate::decode::{HandleSource, PythonReader, Wrong};
+use crate::encode::{HandleDestination, PythonWriter};
 use crate::gate::{self, with_lock, without_lock};
-use crate::plan::{Package, Procedure, Type};
+use crate::plan::{Package, ProcedurePlan, TypePlan};
 use crate::{error, names};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -27,78 +27,80 @@ use std::cell::{OnceCell, RefCell};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use upcall_idl::model::ProcedureKind;
-use upcall_rpc::encode::Fault;
-use upcall_rpc::untyped::{Answer, Foreign};
+use upcall_rpc::encode::EncodeError;
+use upcall_rpc::untyped::{Foreign, ResultBlock};
 use upcall_rpc::{Call, CallError, Decoder, Dispatch, Export, Malformed, Replied, Running, Server};
 
 /// Who runs the procedures of an interface: for each number the object and the method.
 struct Service {
     package: &'static Package,
-    procedures: Vec<(Arc<Py<PyAny>>, &'static Procedure)>,
+    procedures: Vec<(Arc<Py<PyAny>>, &'static ProcedurePlan)>,
     /// The loop that coroutines run on, if not the package's own.
     on: Option<Py<PyAny>>,
 }
 
 /// What outlives a procedure: its results, until they are written.
 #[derive(Default)]
-struct Kept {
-    writer: OnceCell<Writer<'static>>,
+struct ProcedureOutput {
+    writer: OnceCell<PythonWriter<'static>>,
     tail: OnceCell<Vec<(usize, &'static [u8])>>,
     objects: RefCell<Vec<(usize, Arc<Foreign>)>>,
-    fault: RefCell<Option<Fault>>,
+    fault: RefCell<Option<EncodeError>>,
 }
 
 /// How a procedure ended.
-enum Ended {
-    Done(Writer<'static>),
+enum ProcedureEnd {
+    Done(PythonWriter<'static>),
     /// Its result breaks the interface's limits.
-    TooLong(Fault),
+    TooLong(EncodeError),
     Malformed(Malformed),
     Failed(String),
 }
 
 /// For the kernel thread that runs the procedure.
-struct Lent<'a>(&'a Decoder<'a>);
+struct LentDecoder<'a>(&'a Decoder<'a>);
 
 // SAFETY: the thread that has the decoder waits until the one that it is lent to is done; what the
 // decoder refers to is no thread's own.
-unsafe impl Send for Lent<'_> {}
+unsafe impl Send for LentDecoder<'_> {}
 
 impl Dispatch for Service {
     fn dispatch(&self, call: Call<'_>) -> Replied {
         let number = usize::from(call.procedure());
         let Some((on, procedure)) = self.procedures.get(number) else { return call.unknown() };
         let ends = upcall_thread::calls_end();
-        let kept = Kept::default();
+        let kept = ProcedureOutput::default();
         let replied = call.respond(|decoder| {
-            let lent = Lent(decoder);
+            let lent = LentDecoder(decoder);
             let run = move || {
                 let lent = lent;
-                let Lent(decoder) = lent;
+                let LentDecoder(decoder) = lent;
                 let run = || with_lock(|py| self.run(py, on, procedure, decoder));
                 let ended = match ends {
                     None => run(),
                     Some(ends) => upcall_thread::with_calls_that_end(ends, run),
                 };
-                ended.unwrap_or_else(|| Ended::Failed("the server's interpreter has ended".into()))
+                ended.unwrap_or_else(|| {
+                    ProcedureEnd::Failed("the server's interpreter has ended".into())
+                })
             };
             match upcall_thread::blocking(run) {
-                Ended::Done(mut writer) => {
+                ProcedureEnd::Done(mut writer) => {
                     kept.objects.replace(writer.objects());
                     let _ = kept.writer.set(writer);
                 }
-                Ended::TooLong(fault) => {
+                ProcedureEnd::TooLong(fault) => {
                     kept.fault.replace(Some(fault));
                 }
-                Ended::Malformed(malformed) => return Err(malformed),
+                ProcedureEnd::Malformed(malformed) => return Err(malformed),
                 // A failure goes the way of a panic, without the hook's message.
-                Ended::Failed(text) => std::panic::resume_unwind(Box::new(text)),
+                ProcedureEnd::Failed(text) => std::panic::resume_unwind(Box::new(text)),
             }
             Ok(kept.answer())
         });
         // Buffers of Python's are released with its lock, which no user-level thread takes.
-        if kept.writer.get().is_some_and(Writer::has_buffers) {
-            let Kept { writer, tail, .. } = kept;
+        if kept.writer.get().is_some_and(PythonWriter::has_buffers) {
+            let ProcedureOutput { writer, tail, .. } = kept;
             drop(tail);
             upcall_thread::blocking(move || drop(writer));
         }
@@ -106,11 +108,11 @@ impl Dispatch for Service {
     }
 }
 
-impl Kept {
-    fn answer(&self) -> Answer<'_> {
+impl ProcedureOutput {
+    fn answer(&self) -> ResultBlock<'_> {
         let fault = self.fault.take();
         let Some(writer) = self.writer.get() else {
-            return Answer { block: Default::default(), objects: RefCell::default(), fault };
+            return ResultBlock { block: Default::default(), objects: RefCell::default(), fault };
         };
         let tail = self.tail.get_or_init(|| {
             let view = |(at, bytes): (usize, &[u8])| {
@@ -120,7 +122,11 @@ impl Kept {
             };
             writer.tail().into_iter().map(view).collect()
         });
-        Answer { block: writer.pieces(tail), objects: RefCell::new(self.objects.take()), fault }
+        ResultBlock {
+            block: writer.pieces(tail),
+            objects: RefCell::new(self.objects.take()),
+            fault,
+        }
     }
 }
 
@@ -129,9 +135,9 @@ impl Service {
         &self,
         py: Python<'_>,
         on: &Py<PyAny>,
-        procedure: &'static Procedure,
+        procedure: &'static ProcedurePlan,
         decoder: &Decoder<'_>,
-    ) -> Ended {
+    ) -> ProcedureEnd {
         let mut lease = Lease::default();
         let ended = self.run_with(py, on, procedure, decoder, &mut lease);
         if lease.is_empty() {
@@ -146,14 +152,15 @@ impl Service {
         &self,
         py: Python<'_>,
         on: &Py<PyAny>,
-        procedure: &'static Procedure,
+        procedure: &'static ProcedurePlan,
         decoder: &Decoder<'_>,
         lease: &mut Lease,
-    ) -> Ended {
-        let reader = Reader { py, package: self.package, decoder, from: Sender::Client };
+    ) -> ProcedureEnd {
+        let reader =
+            PythonReader { py, package: self.package, decoder, from: HandleSource::Client };
         let arguments = match self.arguments(&reader, on, procedure, lease) {
             Ok(arguments) => arguments,
-            Err(Wrong::Malformed(malformed)) => return Ended::Malformed(malformed),
+            Err(Wrong::Malformed(malformed)) => return ProcedureEnd::Malformed(malformed),
             Err(Wrong::Python(error)) => return failed(py, procedure, error),
         };
         let (on, arguments) = arguments;
@@ -168,12 +175,17 @@ impl Service {
             wait.call1((result, self.on.as_ref().map(|on| on.clone_ref(py))))
         };
         let result = called();
-        let mut writer = Writer::new(self.package, To::Client, procedure.results, procedure.limits);
+        let mut writer = PythonWriter::new(
+            self.package,
+            HandleDestination::Client,
+            procedure.results,
+            procedure.limits,
+        );
         match write(py, procedure, result, &mut writer) {
-            Ok(()) => Ended::Done(writer),
+            Ok(()) => ProcedureEnd::Done(writer),
             Err(encode) => match encode {
                 Unwritten::Python(error) => failed(py, procedure, error),
-                Unwritten::TooLong(fault) => Ended::TooLong(fault),
+                Unwritten::TooLong(fault) => ProcedureEnd::TooLong(fault),
             },
         }
     }
@@ -181,21 +193,21 @@ impl Service {
     /// Who runs the procedure, and with what.
     fn arguments<'py>(
         &self,
-        reader: &Reader<'_, 'py>,
+        reader: &PythonReader<'_, 'py>,
         on: &Py<PyAny>,
-        procedure: &'static Procedure,
+        procedure: &'static ProcedurePlan,
         lease: &mut Lease,
     ) -> Result<(Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>), Wrong> {
         let py = reader.py;
         let mut target = on.bind(py).clone();
         if let (true, Some(resource)) = (procedure.is_method, procedure.resource) {
-            let of = crate::plan::Typed { ty: Type::Borrow(resource), size: 8 };
+            let of = crate::plan::Typed { ty: TypePlan::Borrow(resource), size: 8 };
             target = reader.get(&of, 0)?;
         }
         let mut arguments = Vec::with_capacity(procedure.params.len());
         for param in &procedure.params {
             arguments.push(match param.server.ty {
-                Type::Bytes => {
+                TypePlan::Bytes => {
                     let bytes = reader.decoder.bytes(param.at)?;
                     // SAFETY: the lease is dropped before the call is answered, and until then the
                     // memory is the call's.
@@ -211,34 +223,36 @@ impl Service {
 
 enum Unwritten {
     Python(PyErr),
-    TooLong(Fault),
+    TooLong(EncodeError),
 }
 
 fn write<'py>(
     py: Python<'py>,
-    procedure: &Procedure,
+    procedure: &ProcedurePlan,
     result: PyResult<Bound<'py, PyAny>>,
-    writer: &mut Writer<'_>,
+    writer: &mut PythonWriter<'_>,
 ) -> Result<(), Unwritten> {
     let Some(results) = &procedure.result else {
         return result.map(drop).map_err(Unwritten::Python);
     };
-    let put =
-        |writer: &mut Writer<'_>, typed: &crate::plan::Typed, value: &Bound<'py, PyAny>, at| {
-            writer.put_at(typed, value, at).map_err(|fault| match fault {
-                crate::error::Fault::Call(CallError::TooLong { what, len, limit }) => {
-                    Unwritten::TooLong(Fault::TooLong { what, len, limit })
-                }
-                fault => Unwritten::Python(error::fault(
-                    py,
-                    fault,
-                    &format!("the result of {}()", procedure.name),
-                    "",
-                    0,
-                )),
-            })
-        };
-    let Type::Result { ok, err, at } = &results.server.ty else {
+    let put = |writer: &mut PythonWriter<'_>,
+               typed: &crate::plan::Typed,
+               value: &Bound<'py, PyAny>,
+               at| {
+        writer.put_at(typed, value, at).map_err(|fault| match fault {
+            crate::error::ConversionError::Call(CallError::TooLong { what, len, limit }) => {
+                Unwritten::TooLong(EncodeError::TooLong { what, len, limit })
+            }
+            fault => Unwritten::Python(error::fault(
+                py,
+                fault,
+                &format!("the result of {}()", procedure.name),
+                "",
+                0,
+            )),
+        })
+    };
+    let TypePlan::Result { ok, err, at } = &results.server.ty else {
         return put(writer, &results.server, &result.map_err(Unwritten::Python)?, 0);
     };
     let found = match result {
@@ -263,7 +277,7 @@ fn write<'py>(
 }
 
 /// What the client is told of an exception; the server logs all of it.
-fn failed(py: Python<'_>, procedure: &Procedure, error: PyErr) -> Ended {
+fn failed(py: Python<'_>, procedure: &ProcedurePlan, error: PyErr) -> ProcedureEnd {
     let class =
         error.get_type(py).name().map_or_else(|_| "an exception".into(), |name| name.to_string());
     let text = error.value(py).str().map_or_else(|_| String::new(), |text| text.to_string());
@@ -273,15 +287,15 @@ fn failed(py: Python<'_>, procedure: &Procedure, error: PyErr) -> Ended {
     if let Err(worse) = log() {
         worse.write_unraisable(py, None);
     }
-    Ended::Failed(if text.is_empty() { class } else { format!("{class}: {text}") })
+    ProcedureEnd::Failed(if text.is_empty() { class } else { format!("{class}: {text}") })
 }
 
 /// A server that runs until it is stopped.
 #[pyclass(frozen, name = "Served", module = "upcall._upcall")]
-pub struct Served(Mutex<Option<Running>>);
+pub struct PyServed(Mutex<Option<Running>>);
 
 #[pymethods]
-impl Served {
+impl PyServed {
     /// Ends the server, and waits until the calls that run have ended, for `seconds` at most: then
     /// it goes on ending by itself. Whether it has ended.
     #[pyo3(signature = (seconds = None))]
@@ -327,7 +341,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for PyServed {
     fn drop(&mut self) {
         let Some(running) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() else {
             return;
@@ -345,7 +359,7 @@ impl Drop for Served {
 #[pyfunction]
 pub fn start(
     py: Python<'_>,
-    exports: Vec<(String, Bound<'_, crate::caller::Kind>, Bound<'_, PyAny>)>,
+    exports: Vec<(String, Bound<'_, crate::caller::PyKind>, Bound<'_, PyAny>)>,
     processors: usize,
     pacing: u32,
     on: Option<Py<PyAny>>,
@@ -353,7 +367,7 @@ pub fn start(
     mode: Option<u32>,
     group: Option<u32>,
     listen: Vec<(String, bool)>,
-) -> PyResult<Served> {
+) -> PyResult<PyServed> {
     if gate::is_forked() {
         return Err(error::forked(py));
     }
@@ -378,12 +392,12 @@ pub fn start(
     }
     let running = without_lock(py, || server.start());
     running
-        .map(|running| Served(Mutex::new(Some(running))))
+        .map(|running| PyServed(Mutex::new(Some(running))))
         .map_err(|wrong| error::serve(py, &wrong))
 }
 
 fn export(
-    kind: crate::caller::Kind,
+    kind: crate::caller::PyKind,
     object: &Bound<'_, PyAny>,
     on: Option<Py<PyAny>>,
 ) -> PyResult<Export> {

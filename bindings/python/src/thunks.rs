@@ -1,7 +1,7 @@
 //! One function in C for each number that a procedure can have: see [`client`](crate::client).
 
 use crate::client::invoke;
-use crate::plan::Procedure;
+use crate::plan::ProcedurePlan;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -50,7 +50,7 @@ const _: () = assert!(MOST_PROCEDURES <= 1000);
 pub fn descriptor<'py>(
     class: &Bound<'py, PyType>,
     number: usize,
-    procedure: &Procedure,
+    procedure: &ProcedurePlan,
 ) -> PyResult<Bound<'py, PyAny>> {
     let text = |text: &str| {
         CString::new(text.replace('\0', " ")).unwrap_or_default().into_raw().cast_const()

@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{Programs, finish, here, interpreter, left_out, package};
-use upcall_idl::dynamic::Interface;
-use upcall_idl::model::{Model, Shape, Type};
+use upcall_idl::dynamic::DynamicInterface;
+use upcall_idl::model::{Model, Type, TypeBody};
 
 mod support;
 
@@ -102,20 +102,20 @@ impl Chance {
             },
             Type::Own(_) | Type::Borrow(_) => unreachable!("left out"),
             Type::Named(id) => match &model.def(*id).shape {
-                Shape::Record(fields) => {
+                TypeBody::Record(fields) => {
                     let parts: Vec<String> = fields
                         .iter()
                         .map(|f| format!("{}: {}", f.name, self.value(model, &f.ty)))
                         .collect();
                     format!("{{{}}}", parts.join(", "))
                 }
-                Shape::Variant(cases) => {
+                TypeBody::Variant(cases) => {
                     let case = &cases[self.below(cases.len())];
                     // A case may be called `some` or `ok`; the sign makes it a name.
                     self.case(&format!("%{}", case.name), case.ty.as_ref(), model)
                 }
-                Shape::Enum(labels) => format!("%{}", labels[self.below(labels.len())].name),
-                Shape::Flags(labels) => {
+                TypeBody::Enum(labels) => format!("%{}", labels[self.below(labels.len())].name),
+                TypeBody::Flags(labels) => {
                     let set: Vec<&str> = labels
                         .iter()
                         .filter(|_| self.below(2) == 0)
@@ -123,7 +123,7 @@ impl Chance {
                         .collect();
                     format!("{{{}}}", set.join(", "))
                 }
-                Shape::Alias(_) | Shape::Resource => unreachable!("resolved, or left out"),
+                TypeBody::Alias(_) | TypeBody::Resource => unreachable!("resolved, or left out"),
             },
         }
     }
@@ -148,7 +148,7 @@ impl Chance {
 /// makes it.
 fn blocks(stem: &str, model: &Model, chance: &mut Chance, lines: &mut String) {
     for told in model.interfaces.iter().filter(|interface| interface.foreign.is_none()) {
-        let Ok(interface) = Interface::parse(&told.id, &model.source, &model.limits) else {
+        let Ok(interface) = DynamicInterface::parse(&told.id, &model.source, &model.limits) else {
             continue;
         };
         for procedure in &interface.interface().procedures {

@@ -17,7 +17,7 @@ mod support;
 use echo::{OBJECTS, check, check_objects};
 use std::fmt::Write;
 use support::{Programs, Serving, left_out};
-use upcall_idl::dynamic::Interface;
+use upcall_idl::dynamic::DynamicInterface;
 
 /// Random values for each type, with each of the three servers.
 const CASES: [u32; 3] = [4, 4, 2];
@@ -28,7 +28,8 @@ fn every_type_of_every_package_goes_through_python_and_back() {
         return;
     }
     let programs = Programs::new();
-    let (mut lines, mut all) = (String::new(), Vec::<([String; 3], &'static Interface)>::new());
+    let (mut lines, mut all) =
+        (String::new(), Vec::<([String; 3], &'static DynamicInterface)>::new());
     for (stem, path) in echo::packages() {
         let Ok(model) = upcall_idl::load(&path) else { continue };
         let Ok(echo) = echo::echo(&model) else { continue };

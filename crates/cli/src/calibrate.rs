@@ -5,7 +5,7 @@
 //! object: what moves between them moves between processes in the same way. Each figure is the
 //! median of several rounds, in turns.
 
-use crate::told::{Done, FAINT, STRONG, json};
+use crate::told::{CommandResult, FAINT, STRONG, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use upcall::home::costs::{self, Calibration, Costs, Pair};
 use upcall::home::{DataError, FindError, Homed, Operation, Operations, Place, Procedure};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 
 /// Measures what operations on objects take here: under the lock, by the home, and each line that
 /// has to move; and keeps it for all that choose between these (docs/objects.md).
@@ -31,7 +31,7 @@ use upcall_os::processor::Processors;
 #[command(
     after_help = "Examples:\n  upcall calibrate\n  upcall calibrate --show\n  upcall calibrate --pair 0,1 --pair 0,4 --json\n  UPCALL_COSTS=costs.json upcall calibrate"
 )]
-pub struct Args {
+pub struct CalibrateArgs {
     /// Measure between these two processors, in place of one pair of each kind (that share a core,
     /// a cache, a package or only the machine); may be repeated.
     #[arg(long = "pair", value_name = "N,N", value_parser = pair)]
@@ -53,7 +53,7 @@ fn pair(text: &str) -> Result<[u32; 2], String> {
     }
 }
 
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &CalibrateArgs) -> CommandResult {
     if args.show {
         let read = Calibration::load()?;
         show(&read, args.json)?;
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Done {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let allowed = Processors::allowed()?;
+    let allowed = CpuSet::allowed()?;
     let pairs = if args.pairs.is_empty() {
         kinds(&allowed.iter().map(|at| at as u32).collect::<Vec<_>>())
     } else {
@@ -196,9 +196,9 @@ impl Operation for Nothing {
 }
 
 /// The same, as one that might block.
-struct Idle;
+struct IdleProcedure;
 
-impl Procedure for Idle {
+impl Procedure for IdleProcedure {
     type Of = u64;
     type Args<'a> = ();
     type Reply = ();
@@ -223,12 +223,15 @@ const LOOK: Duration = Duration::from_millis(50);
 
 #[repr(align(128))]
 #[derive(Default)]
-struct Line(AtomicU64);
+struct CacheLine(AtomicU64);
 
 /// A failure on another thread, too.
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type CalibrateError = Box<dyn std::error::Error + Send + Sync>;
 
-fn each(times: u32, mut what: impl FnMut() -> Result<(), Failed>) -> Result<f64, Failed> {
+fn each(
+    times: u32,
+    mut what: impl FnMut() -> Result<(), CalibrateError>,
+) -> Result<f64, CalibrateError> {
     let begun = Instant::now();
     (0..times).try_for_each(|_| what())?;
     Ok(begun.elapsed().as_nanos() as f64 / f64::from(times))
@@ -241,9 +244,9 @@ fn median(mut all: Vec<f64>) -> f64 {
 
 /// The threads' turns: one of them does something, and then the other one, which finds what that
 /// has left.
-struct Turns(AtomicU64);
+struct TurnCounter(AtomicU64);
 
-impl Turns {
+impl TurnCounter {
     fn wait(&self, turn: u64) {
         while self.0.load(Ordering::Acquire) < turn {
             std::hint::spin_loop();
@@ -261,12 +264,12 @@ impl Turns {
 }
 
 /// Measures between two processors.
-fn between(first: u32, second: u32) -> Result<Costs, Failed> {
+fn between(first: u32, second: u32) -> Result<Costs, CalibrateError> {
     let home =
         Homed::<u64>::create(&format!("calibrate-{}", std::process::id())).with(|_| Ok(()))?;
     let name = home.name().to_string();
-    let lines: Vec<Line> = (0..LINES).map(|_| Line::default()).collect();
-    let both = [Turns(AtomicU64::new(0)), Turns(AtomicU64::new(0))];
+    let lines: Vec<CacheLine> = (0..LINES).map(|_| CacheLine::default()).collect();
+    let both = [TurnCounter(AtomicU64::new(0)), TurnCounter(AtomicU64::new(0))];
     let ready = Barrier::new(2);
     thread::scope(|scope| {
         let (lines, both, ready) = (&lines, &both, &ready);
@@ -291,13 +294,13 @@ fn between(first: u32, second: u32) -> Result<Costs, Failed> {
 fn home_side(
     second: u32,
     home: &Homed<u64>,
-    lines: &[Line],
-    both: &[Turns; 2],
+    lines: &[CacheLine],
+    both: &[TurnCounter; 2],
     ready: &Barrier,
-) -> Result<f64, Failed> {
+) -> Result<f64, CalibrateError> {
     let [turns, over] = both;
-    let begun = Processors::only(second as usize).confine();
-    let serving = home.serve(Operations::new().operation::<Nothing>().procedure::<Idle>());
+    let begun = CpuSet::only(second as usize).confine();
+    let serving = home.serve(Operations::new().operation::<Nothing>().procedure::<IdleProcedure>());
     ready.wait();
     begun?;
     let (serving, mut locks, mut turn) = (serving?, Vec::new(), 0);
@@ -326,7 +329,7 @@ fn home_side(
     Ok(median(locks))
 }
 
-fn dirty(lines: &[Line]) {
+fn dirty(lines: &[CacheLine]) {
     // A walk in an order that no processor guesses.
     let mut at = 0;
     for _ in 0..lines.len() {
@@ -337,7 +340,7 @@ fn dirty(lines: &[Line]) {
 }
 
 /// Follows the lines, and changes each.
-fn walk(lines: &[Line]) -> f64 {
+fn walk(lines: &[CacheLine]) -> f64 {
     let begun = Instant::now();
     let mut at = 0;
     for _ in 0..lines.len() {
@@ -358,11 +361,11 @@ fn find(name: &str) -> Result<Homed<u64>, FindError> {
 fn caller_side(
     first: u32,
     name: &str,
-    lines: &[Line],
-    [turns, over]: &[Turns; 2],
+    lines: &[CacheLine],
+    [turns, over]: &[TurnCounter; 2],
     ready: &Barrier,
-) -> Result<Costs, Failed> {
-    let begun = Processors::only(first as usize).confine();
+) -> Result<Costs, CalibrateError> {
+    let begun = CpuSet::only(first as usize).confine();
     let away = find(name);
     ready.wait();
     begun?;
@@ -393,7 +396,7 @@ fn caller_side(
             away.urgent::<Nothing>(())?;
         }
         found[3].push(each(TIMES, || Ok(away.urgent::<Nothing>(())?))?);
-        found[5].push(each(TIMES, || Ok(away.invoke::<Idle>(())?))?);
+        found[5].push(each(TIMES, || Ok(away.invoke::<IdleProcedure>(())?))?);
         let mut asleep = Vec::new();
         for _ in 0..SLEEPS {
             thread::sleep(Duration::from_millis(1));
@@ -428,7 +431,7 @@ mod tests {
     #[test]
     fn what_is_measured_is_sound() {
         let _alone = crate::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let allowed: Vec<u32> = Processors::allowed().unwrap().iter().map(|at| at as u32).collect();
+        let allowed: Vec<u32> = CpuSet::allowed().unwrap().iter().map(|at| at as u32).collect();
         let pairs = kinds(&allowed);
         assert_eq!(pairs.is_empty(), allowed.len() < 2);
         for [first, second] in pairs {

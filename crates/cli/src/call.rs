@@ -1,11 +1,11 @@
 //! `upcall call`: calls any procedure of any interface, by what its server says of it.
 
-use crate::told::{Done, FAINT, line, plain};
+use crate::told::{CommandResult, FAINT, line, plain};
 use std::process::ExitCode;
 use std::time::Duration;
 use upcall::directory;
 use upcall::stub::{Binding, Extent, Interface, Limits, Procedure};
-use upcall_idl::dynamic::Outcome;
+use upcall_idl::dynamic::ProcedureOutcome;
 use upcall_idl::{dynamic, model};
 
 /// The exit code when a procedure returned an error that it declares. 1 stands for a call that
@@ -27,7 +27,7 @@ const DECLARED: u8 = 3;
     upcall call files.open '[101, 116, 99]' + file.read _ 0 16\n  upcall call files --help-procedures\n  \
     upcall call tcp://127.0.0.1:7000/math.add 2 3"
 )]
-pub struct Args {
+pub struct CallArgs {
     /// The exported name and the procedure, with a dot between: `math.add`, `files.file.read`. On
     /// another machine `tcp://HOST:PORT/math.add`.
     target: String,
@@ -48,11 +48,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
     given.ok_or_else(|| "give seconds, such as 2 or 0.5".into())
 }
 
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &CallArgs) -> CommandResult {
     let (name, first) = parts(&args.target);
     let exported = directory::exported(name)?;
     let interface =
-        dynamic::Interface::parse(&exported.interface, &exported.source, &exported.limits)?;
+        dynamic::DynamicInterface::parse(&exported.interface, &exported.source, &exported.limits)?;
     let Some(first) = first.filter(|_| !args.help_procedures) else {
         for procedure in interface.interface().bound() {
             println!("{name}.{}", line(&interface.usage(procedure)));
@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Done {
         if !result.is_empty() {
             println!("{}", plain(&result));
         }
-        if outcome == Outcome::Error {
+        if outcome == ProcedureOutcome::Error {
             return Ok(ExitCode::from(DECLARED));
         }
     }
@@ -116,7 +116,7 @@ fn parts(target: &str) -> (&str, Option<&str>) {
 }
 
 /// A procedure as a program has it that is compiled from the same source.
-pub fn describe(procedure: &model::Procedure) -> Procedure {
+pub fn describe(procedure: &model::ProcedureDefinition) -> Procedure {
     let extent = |(fixed, tail): (u64, u32)| Extent {
         fixed: u32::try_from(fixed).unwrap_or(u32::MAX),
         tail,
@@ -135,13 +135,13 @@ pub fn describe(procedure: &model::Procedure) -> Procedure {
 }
 
 fn call(
-    interface: &dynamic::Interface,
+    interface: &dynamic::DynamicInterface,
     binding: &Binding,
     number: u16,
-    procedure: &model::Procedure,
+    procedure: &model::ProcedureDefinition,
     arguments: &[String],
     resource: Option<&str>,
-) -> Result<(String, Outcome), Box<dyn std::error::Error>> {
+) -> Result<(String, ProcedureOutcome), Box<dyn std::error::Error>> {
     let texts = arguments.iter().map(|argument| match (argument.as_str(), resource) {
         ("_", Some(handle)) => Ok(handle),
         ("_", None) => Err(format!(
@@ -172,7 +172,8 @@ mod tests {
     fn a_call_by_hand_brings_the_a_stacks_of_a_compiled_program() {
         let compiled = &crate::compiled::tests::INTERFACE;
         let interface =
-            dynamic::Interface::parse(&compiled.id, &compiled.source, &compiled.limits).unwrap();
+            dynamic::DynamicInterface::parse(&compiled.id, &compiled.source, &compiled.limits)
+                .unwrap();
         let described: Vec<_> = interface.interface().bound().map(describe).collect();
         assert_eq!(described.len(), compiled.procedures.len());
         assert!(compiled.procedures.iter().any(|procedure| procedure.astack_bytes() > 0));

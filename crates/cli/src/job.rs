@@ -1,25 +1,25 @@
 //! `upcall job`: the processes of a group, started, stopped and scheduled together.
 
 use crate::stat::seconds;
-use crate::told::{Done, FAINT, STRONG, cell, json, line, plain, tell};
+use crate::told::{CommandResult, FAINT, STRONG, cell, json, line, plain, tell};
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
-use upcall_job::{Happening, Job, Kind, OnDeath, Shown, State, Way};
+use upcall_job::{Happening, Job, JobSchedule, JobState, OnDeath, ShownJob, SuspendMethod};
 
 #[derive(Subcommand)]
-pub enum Suite {
-    Run(Run),
-    Ls(Ls),
+pub enum JobCommand {
+    Run(JobRunArgs),
+    Ls(JobLsArgs),
     /// Suspends all members of a job; when this returns they are.
-    Stop(Named),
+    Stop(JobNameArgs),
     /// Lets a stopped job go on: at once, or when its turn comes.
-    Cont(Named),
+    Cont(JobNameArgs),
     /// Ends a job: SIGTERM, and after its period of grace SIGKILL. Returns when all members have
     /// ended.
-    Kill(Named),
+    Kill(JobNameArgs),
 }
 
 /// Starts N processes that form one group, and stays until they have ended.
@@ -36,7 +36,7 @@ pub enum Suite {
     after_help = "Examples:\n  upcall job run --group 4 -- ./sieve 1000000\n  upcall job run --group 2 --name night --schedule batch -- ./simulate\n  \
     upcall job run --group 8 --label --on-death go-on -- sh -c 'echo I am $UPCALL_RANK of $UPCALL_SIZE'"
 )]
-pub struct Run {
+pub struct JobRunArgs {
     /// The number of members.
     #[arg(short, long, value_name = "N")]
     group: usize,
@@ -111,7 +111,7 @@ enum Suspend {
 #[command(
     after_help = "Examples:\n  upcall job ls\n  upcall job ls --members\n  upcall job ls --json | jq '.[].members[].pid'"
 )]
-pub struct Ls {
+pub struct JobLsArgs {
     /// Show each member.
     #[arg(short, long)]
     members: bool,
@@ -121,18 +121,18 @@ pub struct Ls {
 }
 
 #[derive(clap::Args)]
-pub struct Named {
+pub struct JobNameArgs {
     /// The job, as `upcall job ls` names it.
     name: String,
 }
 
-pub fn run(suite: Suite) -> Done {
+pub fn run(suite: JobCommand) -> CommandResult {
     match suite {
-        Suite::Run(args) => start(args),
-        Suite::Ls(args) => list(&args),
-        Suite::Stop(Named { name }) => done(upcall_job::stop(&name)),
-        Suite::Cont(Named { name }) => done(upcall_job::cont(&name)),
-        Suite::Kill(Named { name }) => done(upcall_job::kill(&name)),
+        JobCommand::Run(args) => start(args),
+        JobCommand::Ls(args) => list(&args),
+        JobCommand::Stop(JobNameArgs { name }) => done(upcall_job::stop(&name)),
+        JobCommand::Cont(JobNameArgs { name }) => done(upcall_job::cont(&name)),
+        JobCommand::Kill(JobNameArgs { name }) => done(upcall_job::kill(&name)),
     }
 }
 
@@ -150,12 +150,12 @@ fn bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "give bytes, or units of 1024 such as 512M or 2G".into())
 }
 
-fn done(asked: Result<(), upcall_job::AskError>) -> Done {
+fn done(asked: Result<(), upcall_job::JobRequestError>) -> CommandResult {
     asked?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn start(args: Run) -> Done {
+fn start(args: JobRunArgs) -> CommandResult {
     let mut program = args.program.into_iter();
     let mut job = Job::new(args.group, program.next().unwrap_or_default())
         .arguments(program)
@@ -175,20 +175,20 @@ fn start(args: Run) -> Done {
     }
     if let Some(schedule) = args.schedule {
         job = job.schedule(match schedule {
-            Schedule::Batch => Kind::Batch,
-            Schedule::Gang => Kind::Gang,
-            Schedule::Co => Kind::Co,
+            Schedule::Batch => JobSchedule::Batch,
+            Schedule::Gang => JobSchedule::Gang,
+            Schedule::Co => JobSchedule::Co,
         });
     }
     if let Some(way) = args.suspend {
         job = job.way(match way {
-            Suspend::Freezer => Way::Freezer,
-            Suspend::Signals => Way::Signals,
+            Suspend::Freezer => SuspendMethod::Freezer,
+            Suspend::Signals => SuspendMethod::Signals,
         });
     }
     let code = job.run(|what| {
         if let Happening::Died { .. } = what {
-            tell(&Told(what.to_string()));
+            tell(&JobNotice(what.to_string()));
         }
     })?;
     Ok(ExitCode::from(code))
@@ -196,18 +196,18 @@ fn start(args: Run) -> Done {
 
 /// What is told in the same way as an error.
 #[derive(Debug)]
-struct Told(String);
+struct JobNotice(String);
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for JobNotice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "job {}", self.0)
     }
 }
 
-impl std::error::Error for Told {}
+impl std::error::Error for JobNotice {}
 
 #[derive(Serialize)]
-struct Row {
+struct JobRow {
     name: String,
     state: &'static str,
     pid: u32,
@@ -218,45 +218,45 @@ struct Row {
     slice_ms: Option<u64>,
     suspended_by: &'static str,
     leads: bool,
-    members: Vec<Member>,
+    members: Vec<MemberRow>,
 }
 
 #[derive(Serialize)]
-struct Member {
+struct MemberRow {
     rank: usize,
     pid: u32,
     processor: Option<u32>,
     suspended: bool,
 }
 
-impl From<Shown> for Row {
-    fn from(job: Shown) -> Self {
+impl From<ShownJob> for JobRow {
+    fn from(job: ShownJob) -> Self {
         Self {
             name: job.name,
             state: match job.state {
-                State::Running => "running",
-                State::Stopped => "stopped",
-                State::Waiting => "waiting",
-                State::Ending => "ending",
+                JobState::Running => "running",
+                JobState::Stopped => "stopped",
+                JobState::Waiting => "waiting",
+                JobState::Ending => "ending",
             },
             pid: job.pid,
             program: job.program,
             size: job.size,
             schedule: job.schedule.map(|kind| match kind {
-                Kind::Batch => "batch",
-                Kind::Gang => "gang",
-                Kind::Co => "co",
+                JobSchedule::Batch => "batch",
+                JobSchedule::Gang => "gang",
+                JobSchedule::Co => "co",
             }),
             slice_ms: job.schedule.map(|_| job.slice.as_millis() as u64),
             suspended_by: match job.way {
-                Way::Freezer => "freezer",
-                Way::Signals => "signals",
+                SuspendMethod::Freezer => "freezer",
+                SuspendMethod::Signals => "signals",
             },
             leads: job.leads,
             members: job
                 .members
                 .into_iter()
-                .map(|m| Member {
+                .map(|m| MemberRow {
                     rank: m.rank,
                     pid: m.pid,
                     processor: m.processor,
@@ -267,9 +267,9 @@ impl From<Shown> for Row {
     }
 }
 
-fn list(args: &Ls) -> Done {
+fn list(args: &JobLsArgs) -> CommandResult {
     let (shown, silent) = upcall_job::list();
-    let rows: Vec<Row> = shown.into_iter().map(Row::from).collect();
+    let rows: Vec<JobRow> = shown.into_iter().map(JobRow::from).collect();
     if args.json {
         println!("{}", json(&rows)?);
     } else if rows.is_empty() && silent.is_empty() {
@@ -283,8 +283,8 @@ fn list(args: &Ls) -> Done {
     Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn table(rows: &[Row], members: bool) -> String {
-    let cells = |row: &Row| {
+fn table(rows: &[JobRow], members: bool) -> String {
+    let cells = |row: &JobRow| {
         let schedule = row.schedule.unwrap_or("-");
         let slice = row.slice_ms.map_or_else(|| "-".into(), |ms| format!("{ms} ms"));
         let alive = format!("{}/{}", row.members.len(), row.size);

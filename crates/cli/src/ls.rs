@@ -1,6 +1,6 @@
 //! `upcall ls`: the domains of this user, or servers on other machines, and what they export.
 
-use crate::told::{Done, FAINT, STRONG, cell, json, line, plain};
+use crate::told::{CommandResult, FAINT, STRONG, cell, json, line, plain};
 use serde::Serialize;
 use std::process::ExitCode;
 use upcall::directory::{self, Exported};
@@ -14,7 +14,7 @@ use upcall::directory::{self, Exported};
 #[command(
     after_help = "Examples:\n  upcall ls\n  upcall ls --procedures\n  upcall ls --json | jq '.[].name'\n  upcall ls tcp://127.0.0.1:7000"
 )]
-pub struct Args {
+pub struct LsArgs {
     /// Addresses of servers on other machines, `tcp://HOST:PORT`, in place of this one's.
     servers: Vec<String>,
     /// Show each interface's procedures with their types.
@@ -26,7 +26,7 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct LsRow {
     /// As it is bound.
     name: String,
     interface: String,
@@ -39,7 +39,7 @@ struct Row {
     procedures: Vec<(String, String)>,
 }
 
-impl Row {
+impl LsRow {
     fn new(
         Exported { name, interface, clients, procedures, .. }: Exported,
         pid: Option<u32>,
@@ -57,7 +57,7 @@ fn program(pid: u32) -> String {
 ///
 /// # Errors
 /// There is no usable folder of names.
-fn here() -> Result<(Vec<Row>, Vec<String>), directory::FolderError> {
+fn here() -> Result<(Vec<LsRow>, Vec<String>), directory::FolderError> {
     directory::folder()?;
     directory::sweep();
     let (mut rows, mut silent) = (Vec::new(), Vec::new());
@@ -66,7 +66,7 @@ fn here() -> Result<(Vec<Row>, Vec<String>), directory::FolderError> {
             Ok((peer, exports)) => rows.extend(
                 exports
                     .into_iter()
-                    .map(|exported| Row::new(exported, (peer.pid != 0).then_some(peer.pid))),
+                    .map(|exported| LsRow::new(exported, (peer.pid != 0).then_some(peer.pid))),
             ),
             Err(error) => silent.push(error.to_string()),
         }
@@ -75,14 +75,14 @@ fn here() -> Result<(Vec<Row>, Vec<String>), directory::FolderError> {
 }
 
 /// The same of servers on other machines.
-fn there(servers: &[String]) -> (Vec<Row>, Vec<String>) {
+fn there(servers: &[String]) -> (Vec<LsRow>, Vec<String>) {
     let (mut rows, mut silent) = (Vec::new(), Vec::new());
     for server in servers {
         let bound = |name: &str| format!("{}/{name}", server.trim_end_matches('/'));
         match directory::list_far(server) {
             Ok(exports) => rows.extend(exports.into_iter().map(|exported| {
-                let row = Row::new(exported, None);
-                Row { name: bound(&row.name), ..row }
+                let row = LsRow::new(exported, None);
+                LsRow { name: bound(&row.name), ..row }
             })),
             Err(error) => silent.push(error.to_string()),
         }
@@ -90,7 +90,7 @@ fn there(servers: &[String]) -> (Vec<Row>, Vec<String>) {
     (rows, silent)
 }
 
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &LsArgs) -> CommandResult {
     let (mut rows, silent) = if args.servers.is_empty() { here()? } else { there(&args.servers) };
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     if args.json {
@@ -111,8 +111,8 @@ pub fn run(args: &Args) -> Done {
     Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn table(rows: &[Row], procedures: bool) -> String {
-    let cells = |row: &Row| {
+fn table(rows: &[LsRow], procedures: bool) -> String {
+    let cells = |row: &LsRow| {
         let pid = row.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
         let program = row.program.as_deref().map_or_else(|| "-".into(), cell);
         [cell(&row.name), cell(&row.interface), pid, row.clients.to_string(), program]
@@ -143,9 +143,9 @@ mod tests {
     use crate::told::WIDEST;
     use crate::told::tests::{STEERING, is_clean};
 
-    fn row(name: &str, interface: &str) -> Row {
+    fn row(name: &str, interface: &str) -> LsRow {
         let (name, interface) = (name.into(), interface.into());
-        Row { name, interface, pid: None, program: None, clients: 0, procedures: Vec::new() }
+        LsRow { name, interface, pid: None, program: None, clients: 0, procedures: Vec::new() }
     }
 
     /// The texts are those of any server. A width above 65535 is a panic of `format!`.
@@ -164,8 +164,10 @@ mod tests {
 
     #[test]
     fn nothing_that_a_server_says_steers_the_terminal() {
-        let row =
-            Row { procedures: vec![(STEERING.into(), STEERING.into())], ..row(STEERING, STEERING) };
+        let row = LsRow {
+            procedures: vec![(STEERING.into(), STEERING.into())],
+            ..row(STEERING, STEERING)
+        };
         let shown = anstream::adapter::strip_str(&table(&[row], true)).to_string();
         assert!(is_clean(&shown) && shown.matches("a?[2Jb?31mc?d?e?f?g?h").count() == 3, "{shown}");
     }

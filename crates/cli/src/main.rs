@@ -26,28 +26,28 @@ use std::process::ExitCode;
 #[command(
     after_help = "Examples:\n  upcall ls\n  upcall call math.add 2 3\n  upcall ls tcp://127.0.0.1:7000\n  upcall wit diff old.wit new.wit\n  upcall threads 4711\n  upcall job run --group 4 -- ./sieve"
 )]
-struct Args {
+struct CommandLine {
     #[command(subcommand)]
-    command: Command,
+    command: UpcallCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum UpcallCommand {
     /// Shows who exports what.
-    Ls(ls::Args),
-    Stat(stat::Args),
-    Top(top::Args),
+    Ls(ls::LsArgs),
+    Stat(stat::StatArgs),
+    Top(top::TopArgs),
     /// Calls a procedure; arguments and result are WAVE text.
-    Call(call::Args),
+    Call(call::CallArgs),
     /// Works on interface definitions, without a server.
     #[command(subcommand)]
-    Wit(wit::Suite),
-    Threads(threads::Args),
+    Wit(wit::WitCommand),
+    Threads(threads::ThreadsArgs),
     /// Starts the processes of a group together, stops and schedules them (docs/jobs.md).
     #[command(subcommand)]
-    Job(job::Suite),
-    Pvm(pvm::Args),
-    Calibrate(calibrate::Args),
+    Job(job::JobCommand),
+    Pvm(pvm::PvmArgs),
+    Calibrate(calibrate::CalibrateArgs),
 }
 
 fn main() -> ExitCode {
@@ -58,16 +58,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         });
     }
-    let done = match Args::parse().command {
-        Command::Ls(args) => ls::run(&args),
-        Command::Stat(args) => stat::run(&args),
-        Command::Top(args) => top::run(&args),
-        Command::Call(args) => call::run(&args),
-        Command::Wit(suite) => wit::run(suite),
-        Command::Threads(args) => threads::run(&args),
-        Command::Calibrate(args) => calibrate::run(&args),
-        Command::Job(suite) => job::run(suite),
-        Command::Pvm(args) => pvm::run(args),
+    let done = match CommandLine::parse().command {
+        UpcallCommand::Ls(args) => ls::run(&args),
+        UpcallCommand::Stat(args) => stat::run(&args),
+        UpcallCommand::Top(args) => top::run(&args),
+        UpcallCommand::Call(args) => call::run(&args),
+        UpcallCommand::Wit(suite) => wit::run(suite),
+        UpcallCommand::Threads(args) => threads::run(&args),
+        UpcallCommand::Calibrate(args) => calibrate::run(&args),
+        UpcallCommand::Job(suite) => job::run(suite),
+        UpcallCommand::Pvm(args) => pvm::run(args),
     };
     done.unwrap_or_else(|error| {
         tell(&*error);

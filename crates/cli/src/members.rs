@@ -10,11 +10,11 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::Duration;
-use upcall::message::accounts::{self, AccountReading, PairReading, PeerAccount, SEGMENT};
+use upcall::message::accounts::{self, MemberStatsReading, PairReading, PeerMemberStats, SEGMENT};
 
 /// What one member has done, since its group formed, or within an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Member {
+pub struct MemberActivity {
     pub group: String,
     /// A number that all members of the same group have, and those of another one of this name
     /// have not.
@@ -50,12 +50,12 @@ pub struct Member {
     /// Connections, queues and messages that it has refused.
     pub refused: u64,
     /// Those that it has sent something to.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<PairActivity>,
 }
 
 /// What one member has sent to another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Pair {
+pub struct PairActivity {
     pub to: usize,
     pub sent: u64,
     pub buffered: u64,
@@ -81,15 +81,15 @@ struct Before {
 
 /// All members of this user's groups.
 #[derive(Default)]
-pub struct Members {
+pub struct UserMembers {
     /// By process: how many members it was, and their accounts.
-    known: BTreeMap<u32, (usize, Vec<PeerAccount>)>,
+    known: BTreeMap<u32, (usize, Vec<PeerMemberStats>)>,
     /// What is wrong with those that cannot be looked at.
     pub silent: BTreeMap<u32, String>,
     before: HashMap<(u32, u64), Before>,
 }
 
-impl Members {
+impl UserMembers {
     /// Looks who is there.
     pub fn renew(&mut self) {
         let there = accounts::members();
@@ -102,7 +102,7 @@ impl Members {
             match accounts::of(pid) {
                 Ok(accounts) => {
                     // They count from now on.
-                    let read = accounts.iter().map(PeerAccount::read);
+                    let read = accounts.iter().map(PeerMemberStats::read);
                     self.before.extend(read.map(|read| (key(pid, &read), Before::of(&read))));
                     self.known.insert(pid, (count, accounts));
                 }
@@ -125,7 +125,7 @@ impl Members {
 
     /// What members of these groups, or of all, have done: since the last such moment, so long ago,
     /// or since their groups formed. The next begins now.
-    pub fn read(&mut self, names: &[String], interval: Option<Duration>) -> Vec<Member> {
+    pub fn read(&mut self, names: &[String], interval: Option<Duration>) -> Vec<MemberActivity> {
         let each = self
             .known
             .iter()
@@ -155,12 +155,12 @@ pub fn is_there(pid: u32) -> bool {
 }
 
 /// Tells a member from the others of its process.
-fn key(pid: u32, read: &AccountReading) -> (u32, u64) {
+fn key(pid: u32, read: &MemberStatsReading) -> (u32, u64) {
     (pid, read.place.map_or(0, |(rank, group)| group.wrapping_add(rank)))
 }
 
 impl Before {
-    fn of(read: &AccountReading) -> Self {
+    fn of(read: &MemberStatsReading) -> Self {
         let all = |count: fn(&PairReading) -> u64| sum(read.pairs.iter().map(count));
         Self {
             sent: all(|pair| pair.sent),
@@ -178,17 +178,17 @@ fn sum(counts: impl Iterator<Item = u64>) -> u64 {
 }
 
 /// Of accounts that were read at about the same moment, each with its process by the kernel's word.
-fn rows(read: &[(u32, AccountReading)], now: u64) -> Vec<Member> {
+fn rows(read: &[(u32, MemberStatsReading)], now: u64) -> Vec<MemberActivity> {
     let by_place: HashMap<_, _> =
         read.iter().filter_map(|(_, account)| Some((account.place?, account))).collect();
-    let other = |account: &AccountReading, rank: usize| {
+    let other = |account: &MemberStatsReading, rank: usize| {
         by_place.get(&(rank as u64, account.place?.1)).copied()
     };
-    let row = |(process, account): &(u32, AccountReading)| {
+    let row = |(process, account): &(u32, MemberStatsReading)| {
         let own = account.place.map_or(usize::MAX, |(rank, _)| rank as usize);
         let pair = |(to, pair): (usize, &PairReading)| {
             let theirs = other(account, to).and_then(|theirs| theirs.pairs.get(own));
-            Pair {
+            PairActivity {
                 to,
                 sent: pair.sent,
                 buffered: pair.buffered,
@@ -213,7 +213,7 @@ fn rows(read: &[(u32, AccountReading)], now: u64) -> Vec<Member> {
         let stopped =
             account.stopped.filter(|stopped| full || stopped.memory_is_low && held_bytes > 0);
         let Before { sent, taken, buffered, diversions, stops, refused } = Before::of(account);
-        Member {
+        MemberActivity {
             group: account.name.clone(),
             id: account.place.map_or_else(String::new, |(_, group)| format!("{group:016x}")),
             rank: account.place.map(|(rank, _)| rank),
@@ -239,7 +239,7 @@ fn rows(read: &[(u32, AccountReading)], now: u64) -> Vec<Member> {
     read.iter().map(row).collect()
 }
 
-impl Member {
+impl MemberActivity {
     /// What was done since then, so long ago. What waits and is held is so now.
     fn since(&mut self, before: Before, interval: Duration) {
         let rate = |count: u64| Some((count as f64 / interval.as_secs_f64()).round());
@@ -302,7 +302,7 @@ pub const HEADS: [&str; 12] = [
     "REFUSED", "STATE",
 ];
 
-pub fn cells(row: &Member) -> [String; 12] {
+pub fn cells(row: &MemberActivity) -> [String; 12] {
     let count = |all: u64, rate: Option<f64>| {
         rate.map_or_else(|| all.to_string(), |rate| format!("{rate:.0}"))
     };
@@ -323,7 +323,7 @@ pub fn cells(row: &Member) -> [String; 12] {
 }
 
 /// With an interval, messages are those of a second.
-pub fn table(rows: &[Member], with_pairs: bool, each_second: bool) -> String {
+pub fn table(rows: &[MemberActivity], with_pairs: bool, each_second: bool) -> String {
     let heads = HEADS.map(|head| {
         if each_second && matches!(head, "SENT" | "TAKEN") {
             format!("{head}/S")
@@ -354,7 +354,7 @@ pub fn table(rows: &[Member], with_pairs: bool, each_second: bool) -> String {
     out
 }
 
-impl Pair {
+impl PairActivity {
     fn line(&self) -> String {
         let unknown = || "?".to_string();
         let count = |count: Option<u64>| count.map_or_else(unknown, |count| count.to_string());
@@ -376,12 +376,12 @@ impl Pair {
 mod tests {
     use super::*;
     use crate::told::tests::{STEERING, is_clean};
-    use upcall::message::accounts::Stopped;
+    use upcall::message::accounts::MemberStop;
 
-    fn account(rank: Option<u64>, pairs: Vec<PairReading>) -> AccountReading {
+    fn account(rank: Option<u64>, pairs: Vec<PairReading>) -> MemberStatsReading {
         let place = rank.map(|rank| (rank, 0xabc));
         let (name, share) = ("flood".into(), 4 * SEGMENT);
-        AccountReading {
+        MemberStatsReading {
             name,
             pid: 1,
             place,
@@ -409,10 +409,10 @@ mod tests {
         PairReading { taken, left, ..PairReading::default() }
     }
 
-    fn two() -> Vec<(u32, AccountReading)> {
+    fn two() -> Vec<(u32, MemberStatsReading)> {
         let mut first = account(Some(0), vec![PairReading::default(), sent(1000, 5)]);
         (first.stops, first.stopped) =
-            (3, Some(Stopped { since: 1_000_000_000, rank: 1, memory_is_low: false }));
+            (3, Some(MemberStop { since: 1_000_000_000, rank: 1, memory_is_low: false }));
         vec![(70, first), (71, account(Some(1), vec![took(400, 2), PairReading::default()]))]
     }
 
@@ -469,7 +469,7 @@ mod tests {
     fn low_memory_is_told_in_place_of_the_limit() {
         let mut read = two();
         (read[0].1.share, read[0].1.stopped) =
-            (1 << 40, Some(Stopped { since: 0, rank: 1, memory_is_low: true }));
+            (1 << 40, Some(MemberStop { since: 0, rank: 1, memory_is_low: true }));
         let row = &rows(&read, 1_000_000_000)[0];
         assert_eq!(row.state(), "stopped for 1 s: 1 takes too little, and memory is low");
         assert!(
@@ -481,7 +481,8 @@ mod tests {
 
     #[test]
     fn an_interval_is_told_by_the_second_and_what_was_stopped_in_it() {
-        let mut row = Member { rank: Some(0), sent: 500, stops: 4, ..Member::default() };
+        let mut row =
+            MemberActivity { rank: Some(0), sent: 500, stops: 4, ..MemberActivity::default() };
         row.since(Before { sent: 100, stops: 1, ..Before::default() }, Duration::from_secs(2));
         assert_eq!((row.sent_per_s, row.stops), (Some(200.0), 3));
         assert!(row.overflow().unwrap().contains("was stopped 3 times"));
@@ -512,8 +513,8 @@ mod tests {
         };
         let mut account = account(Some(most), vec![wild; 3]);
         account.name = STEERING.into();
-        account.stopped = Some(Stopped { since: most, rank: most, memory_is_low: true });
-        let other = AccountReading { place: Some((1, 0xabc)), ..account.clone() };
+        account.stopped = Some(MemberStop { since: most, rank: most, memory_is_low: true });
+        let other = MemberStatsReading { place: Some((1, 0xabc)), ..account.clone() };
         let rows = rows(&[(1, account), (2, other)], 5);
         let text = anstream::adapter::strip_str(&table(&rows, true, false)).to_string();
         assert!(

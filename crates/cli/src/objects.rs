@@ -10,11 +10,11 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use upcall::home::Counts;
-use upcall::home::accounts::{self, Condition, Named, ObjectReading, PeerObject};
+use upcall::home::accounts::{self, Condition, NamedObject, ObjectReading, PeerObject};
 
 /// What was done with one object, since it was made, or within an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Object {
+pub struct ObjectActivity {
     pub name: String,
     /// The process that is its home.
     pub home: u32,
@@ -35,12 +35,12 @@ pub struct Object {
     #[serde(flatten)]
     pub done: Ways,
     /// Those who may write it.
-    pub holds: Vec<Hold>,
+    pub holds: Vec<ObjectHold>,
 }
 
 /// What one process has done by one hold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Hold {
+pub struct ObjectHold {
     pub process: u32,
     #[serde(flatten)]
     pub done: Ways,
@@ -114,24 +114,25 @@ impl Ways {
 
 /// All objects of this user's processes.
 #[derive(Default)]
-pub struct Objects {
-    known: BTreeMap<String, Known>,
+pub struct UserObjects {
+    known: BTreeMap<String, KnownObject>,
     /// Those that cannot be looked at, and what is wrong with them.
-    pub silent: BTreeMap<String, (Named, String)>,
+    pub silent: BTreeMap<String, (NamedObject, String)>,
 }
 
-struct Known {
-    named: Named,
+struct KnownObject {
+    named: NamedObject,
     object: PeerObject,
     before: ObjectReading,
 }
 
-impl Objects {
+impl UserObjects {
     /// Looks who is there. Asks nothing of homes, which may be stopped.
     pub fn renew(&mut self) {
         let there = accounts::objects();
-        let is_same =
-            |name: &String, named: &Named| there.get(name) == Some(named) && is_there(named.home);
+        let is_same = |name: &String, named: &NamedObject| {
+            there.get(name) == Some(named) && is_there(named.home)
+        };
         self.known.retain(|name, known| is_same(name, &known.named));
         self.silent.retain(|name, (named, _)| is_same(name, named));
         for (name, named) in there {
@@ -143,7 +144,7 @@ impl Objects {
                 Ok(Some(object)) => {
                     // It counts from now on.
                     let before = object.read();
-                    self.known.insert(name, Known { named, object, before });
+                    self.known.insert(name, KnownObject { named, object, before });
                 }
                 // It has been let go of, or its home has ended.
                 Ok(None) => {}
@@ -165,7 +166,7 @@ impl Objects {
 
     /// What was done with those of these names, or all: since the last such moment, so long ago, or
     /// since they were made. The next begins now.
-    pub fn read(&mut self, names: &[String], interval: Option<Duration>) -> Vec<Object> {
+    pub fn read(&mut self, names: &[String], interval: Option<Duration>) -> Vec<ObjectActivity> {
         let rows = self.known.iter_mut().map(|(name, known)| {
             let now = known.object.read();
             let row = row(
@@ -182,7 +183,7 @@ impl Objects {
     }
 }
 
-impl Object {
+impl ObjectActivity {
     /// How many of so many that is in a second.
     pub fn per_s(&self, count: u64) -> f64 {
         self.interval.map_or(0.0, |interval| count as f64 / interval.as_secs_f64())
@@ -194,7 +195,7 @@ fn row(
     home: u32,
     now: &ObjectReading,
     since: Option<(&ObjectReading, Duration)>,
-) -> Object {
+) -> ObjectActivity {
     let (changes, counts) = match since {
         Some((before, _)) => {
             (now.changes.saturating_sub(before.changes), now.all().since(before.all()))
@@ -202,7 +203,7 @@ fn row(
         None => (now.changes, now.all()),
     };
     let interval = since.map(|(_, interval)| interval);
-    Object {
+    ObjectActivity {
         name: name.into(),
         home,
         bytes: now.bytes,
@@ -219,7 +220,7 @@ fn row(
         holds: now
             .holds
             .iter()
-            .map(|(process, counts)| Hold { process: *process, done: Ways::of(*counts) })
+            .map(|(process, counts)| ObjectHold { process: *process, done: Ways::of(*counts) })
             .collect(),
     }
 }
@@ -230,7 +231,7 @@ const HEADS: [&str; 14] = [
 ];
 
 /// A line for each object, and, where it is wanted, one for each hold.
-pub fn table(rows: &[Object], with_holds: bool) -> String {
+pub fn table(rows: &[ObjectActivity], with_holds: bool) -> String {
     let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
     let heads = HEADS.map(|head| match head {
         "CHANGES" if rows.iter().any(|row| row.changes_per_s.is_some()) => "CHANGES/S".to_string(),
@@ -271,7 +272,7 @@ pub fn table(rows: &[Object], with_holds: bool) -> String {
     out
 }
 
-fn cells(row: &Object) -> Vec<String> {
+fn cells(row: &ObjectActivity) -> Vec<String> {
     let own = [
         cell(&row.name),
         row.home.to_string(),
@@ -312,7 +313,7 @@ mod tests {
         let home = Homed::<u64>::create(&name).with(|_| Ok(())).unwrap();
         let away = Homed::<u64>::find(&name).unwrap();
         (0..10_000).for_each(|_| _ = away.auto::<Add>(1).unwrap());
-        let mut objects = Objects::default();
+        let mut objects = UserObjects::default();
         objects.renew();
         let own = [name.clone()];
         let [row] = &objects.read(&own, None)[..] else { panic!("{:?}", objects.silent) };
@@ -369,7 +370,7 @@ mod tests {
         let stopped =
             Command::new("kill").args(["-STOP", &home.id().to_string()]).status().unwrap();
         assert!(stopped.success());
-        let mut objects = Objects::default();
+        let mut objects = UserObjects::default();
         let own = [name];
         objects.renew();
         let [row] = &objects.read(&own, None)[..] else { panic!("{:?}", objects.silent) };
@@ -391,7 +392,7 @@ mod tests {
     #[test]
     fn another_object_under_the_name_counts_from_its_own_beginning() {
         let own = [format!("again-{}", std::process::id())];
-        let mut objects = Objects::default();
+        let mut objects = UserObjects::default();
         for changes in [500, 7] {
             let home = Homed::<u64>::create(&own[0]).with(|_| Ok(())).unwrap();
             (0..changes).for_each(|_| _ = home.access(|number| Add::run(number, 1)).unwrap());
@@ -405,10 +406,10 @@ mod tests {
 
     #[test]
     fn nonsense_is_some_numbers() {
-        let wild = Object {
+        let wild = ObjectActivity {
             done: Ways { urgent: u64::MAX, chosen: Each::of([u64::MAX; 3]), ..Ways::default() },
             changes: u64::MAX,
-            ..Object::default()
+            ..ObjectActivity::default()
         };
         assert!(table(&[wild], true).contains("100%"));
     }

@@ -2,31 +2,31 @@
 
 mod ps;
 
-use crate::told::Done;
+use crate::told::CommandResult;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use upcall_pvm::{Place, Start};
+use upcall_pvm::{Start, TaskPlacement};
 
 /// Runs PVM programs as user-level processes, many tasks in one process (docs/pvm.md).
 ///
 /// Without a subcommand: PVM's console (see `upcall pvm console --help`).
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Args {
+pub struct PvmArgs {
     #[command(subcommand)]
-    suite: Option<Suite>,
+    suite: Option<PvmCommand>,
     #[command(flatten)]
-    console: Console,
+    console: PvmConsoleArgs,
 }
 
 #[derive(clap::Subcommand)]
-enum Suite {
-    Run(Run),
-    Console(Console),
-    Ps(Ps),
-    Kill(Kill),
-    Sig(Sig),
-    Halt(Halt),
+enum PvmCommand {
+    Run(PvmRunArgs),
+    Console(PvmConsoleArgs),
+    Ps(PvmPsArgs),
+    Kill(PvmKillArgs),
+    Sig(PvmSignalArgs),
+    Halt(PvmHaltArgs),
 }
 
 /// PVM's console, on a machine of its own: `help` lists its commands.
@@ -42,14 +42,14 @@ enum Suite {
 #[command(
     after_help = "Examples:\n  upcall pvm\n  echo 'spawn -4 -> ./hello' | upcall pvm\n  upcall pvm console --procs 2 < script\n\nCommands of the console:\n  conf   ps -a   ps -s   spawn -3 -> ./worker 100   kill t40002   sig 15 t40002\n  jobs   names   reset   alias x kill   setenv NAME VALUE   export NAME   halt   quit"
 )]
-struct Console {
+struct PvmConsoleArgs {
     #[command(flatten)]
-    shape: Shape,
+    shape: MachineArgs,
 }
 
 /// What machine it is.
 #[derive(clap::Args)]
-struct Shape {
+struct MachineArgs {
     /// In how many processes tasks are to run: one for each processor, at most.
     #[arg(short, long, value_name = "P", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     procs: u32,
@@ -57,7 +57,7 @@ struct Shape {
     /// there (interleave), or as a file says, which has the number of a process, from 0, for each
     /// task.
     #[arg(long, value_name = "block|interleave|FILE", default_value = "block", value_parser = place)]
-    place: Place,
+    place: TaskPlacement,
     /// Each task in a process of its own, of which there are so many (32 if this says no more):
     /// for debuggers.
     #[arg(long, value_name = "MOST", num_args = 0..=1, require_equals = true, default_missing_value = "32", conflicts_with_all = ["procs", "place"], value_parser = clap::value_parser!(u32).range(1..=255))]
@@ -77,7 +77,7 @@ struct Shape {
 #[command(
     after_help = "Examples:\n  upcall pvm ps\n  upcall pvm ps --json | jq '.[].tasks[] | select(.state == \"receives\") | .tid'"
 )]
-struct Ps {
+struct PvmPsArgs {
     /// Print a JSON array with one object for each machine.
     #[arg(long)]
     json: bool,
@@ -86,7 +86,7 @@ struct Ps {
 /// Ends a task, or all tasks of a machine.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  upcall pvm kill t40002\n  upcall pvm kill all --machine 4711")]
-struct Kill {
+struct PvmKillArgs {
     /// The task, as `upcall pvm ps` shows it, or `all`.
     #[arg(value_name = "TID|all")]
     task: String,
@@ -97,7 +97,7 @@ struct Kill {
 /// Sends a task a signal.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  upcall pvm sig 15 t40002")]
-struct Sig {
+struct PvmSignalArgs {
     /// The signal's number.
     #[arg(value_name = "N", value_parser = clap::value_parser!(i32).range(0..=64))]
     number: i32,
@@ -111,7 +111,7 @@ struct Sig {
 /// Ends a machine with all its tasks; returns when it has ended.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  upcall pvm halt\n  upcall pvm halt --machine 4711")]
-struct Halt {
+struct PvmHaltArgs {
     #[command(flatten)]
     which: Which,
 }
@@ -138,21 +138,21 @@ struct Which {
 #[command(
     after_help = "Examples:\n  upvmcc hello.c -o hello && upcall pvm run ./hello\n  upcall pvm run -n 24 ./ring 1000"
 )]
-struct Run {
+struct PvmRunArgs {
     /// How many copies to start together.
     #[arg(short = 'n', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=14_336))]
     copies: u32,
     #[command(flatten)]
-    shape: Shape,
+    shape: MachineArgs,
     /// The program, and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM [ARGS]")]
     program: Vec<String>,
 }
 
-fn place(text: &str) -> Result<Place, String> {
+fn place(text: &str) -> Result<TaskPlacement, String> {
     match text {
-        "block" => return Ok(Place::Block),
-        "interleave" => return Ok(Place::Interleave),
+        "block" => return Ok(TaskPlacement::Block),
+        "interleave" => return Ok(TaskPlacement::Interleave),
         _ => {}
     }
     let file = std::fs::read_to_string(text).map_err(|error| {
@@ -162,19 +162,23 @@ fn place(text: &str) -> Result<Place, String> {
         word.parse::<usize>().map_err(|_| format!("{word:?} is no number of a process"))
     };
     let list = file.split_whitespace().map(number).collect::<Result<Vec<_>, _>>()?;
-    if list.is_empty() { Err("the file names no process".into()) } else { Ok(Place::List(list)) }
+    if list.is_empty() {
+        Err("the file names no process".into())
+    } else {
+        Ok(TaskPlacement::List(list))
+    }
 }
 
 /// A process of a machine beside its first one; for the command itself.
-pub fn member(args: &[std::ffi::OsString]) -> Done {
+pub fn member(args: &[std::ffi::OsString]) -> CommandResult {
     let args = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>();
     upcall_pvm::run_member(&args)?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn run(args: Args) -> Done {
-    match args.suite.unwrap_or(Suite::Console(args.console)) {
-        Suite::Run(run) => {
+pub fn run(args: PvmArgs) -> CommandResult {
+    match args.suite.unwrap_or(PvmCommand::Console(args.console)) {
+        PvmCommand::Run(run) => {
             let mut words = run.program.into_iter();
             let start = Start {
                 copies: run.copies as usize,
@@ -184,9 +188,9 @@ pub fn run(args: Args) -> Done {
             };
             ended(upcall_pvm::run(&start)?)
         }
-        Suite::Console(console) => ended(upcall_pvm::console(&machine(console.shape)?)?),
-        Suite::Ps(args) => ps::list(args.json),
-        Suite::Kill(Kill { task, which }) => {
+        PvmCommand::Console(console) => ended(upcall_pvm::console(&machine(console.shape)?)?),
+        PvmCommand::Ps(args) => ps::list(args.json),
+        PvmCommand::Kill(PvmKillArgs { task, which }) => {
             let tid = (task != "all").then(|| tid(&task)).transpose()?;
             let count = upcall_pvm::kill(which.machine, tid)?;
             if tid.is_none() {
@@ -194,11 +198,11 @@ pub fn run(args: Args) -> Done {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Suite::Sig(Sig { number, task, which }) => {
+        PvmCommand::Sig(PvmSignalArgs { number, task, which }) => {
             upcall_pvm::signal(which.machine, tid(&task)?, number)?;
             Ok(ExitCode::SUCCESS)
         }
-        Suite::Halt(Halt { which }) => {
+        PvmCommand::Halt(PvmHaltArgs { which }) => {
             upcall_pvm::halt(which.machine)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -211,13 +215,13 @@ fn tid(text: &str) -> Result<upcall_pvm::Tid, String> {
     })
 }
 
-fn ended(status: i32) -> Done {
+fn ended(status: i32) -> CommandResult {
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
 }
 
 /// A machine without tasks yet.
-fn machine(shape: Shape) -> Result<Start, String> {
-    if let Place::List(list) = &shape.place
+fn machine(shape: MachineArgs) -> Result<Start, String> {
+    if let TaskPlacement::List(list) = &shape.place
         && let Some(rank) = list.iter().find(|rank| **rank >= shape.procs as usize)
     {
         return Err(format!(
@@ -233,6 +237,6 @@ fn machine(shape: Shape) -> Result<Start, String> {
         folders: shape.path,
         // The first one has no tasks.
         processes: shape.as_processes.map_or(shape.procs, |most| most + 1) as usize,
-        place: if shape.as_processes.is_some() { Place::Alone } else { shape.place },
+        place: if shape.as_processes.is_some() { TaskPlacement::Alone } else { shape.place },
     })
 }

@@ -1,9 +1,9 @@
 //! `upcall stat`: what the bindings of this user's servers have done, the members of its groups,
 //! and those who use its objects, by their own count.
 
-use crate::members::{self, Members};
-use crate::objects::{self, Objects};
-use crate::told::{Done, FAINT, STRONG, cell, json, line, plain, share, size};
+use crate::members::{self, UserMembers};
+use crate::objects::{self, UserObjects};
+use crate::told::{CommandResult, FAINT, STRONG, cell, json, line, plain, share, size};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -48,7 +48,7 @@ use upcall::directory::{self, PeerTallies, Reading};
     upcall stat --groups --json | jq '.[] | select(.stopped_s) | {group, rank, stopped_for}'"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
-pub struct Args {
+pub struct StatArgs {
     /// Only bindings to these names, of this machine's servers; members of groups with these
     /// names; and objects.
     names: Vec<String>,
@@ -95,7 +95,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 
 /// What one binding has done.
 #[derive(Clone, Default, Serialize)]
-pub struct Row {
+pub struct BindingRow {
     pub name: String,
     pub interface: String,
     pub server: u32,
@@ -114,7 +114,7 @@ pub struct Row {
     pub refused: u64,
     pub panicked: u64,
     pub unknown: u64,
-    /// How the server came to the calls: see `upcall::directory::Came`. With the remote ones they
+    /// How the server came to the calls: see `upcall::directory::Arrival`. With the remote ones they
     /// are the calls.
     pub spins: u64,
     pub donations: u64,
@@ -133,7 +133,7 @@ pub struct Row {
     pub procedures: BTreeMap<String, u64>,
 }
 
-impl Row {
+impl BindingRow {
     /// Calls that ended otherwise than with a result.
     pub fn errors(&self) -> u64 {
         // The server's word, of which nothing is believed.
@@ -158,7 +158,7 @@ impl Row {
 
 /// What all clients of a server hold of one kind.
 #[derive(Serialize)]
-struct Held {
+struct HeldAmount {
     server: u32,
     names: Vec<String>,
     kind: &'static str,
@@ -168,13 +168,13 @@ struct Held {
 }
 
 /// What the clients of a server hold, if it exports one of these names, or all if there are none.
-fn held(server: &Server, names: &[String]) -> Vec<Held> {
+fn held(server: &ServerBindings, names: &[String]) -> Vec<HeldAmount> {
     let exported: Vec<String> = server.procedures.keys().cloned().collect();
     if !names.is_empty() && !exported.iter().any(|name| names.contains(name)) {
         return Vec::new();
     }
     let kinds = directory::HELD.into_iter().zip(server.tallies.holdings());
-    let of_kind = |(kind, [held, most, refused]): (&'static str, [u64; 3])| Held {
+    let of_kind = |(kind, [held, most, refused]): (&'static str, [u64; 3])| HeldAmount {
         server: server.pid,
         names: exported.clone(),
         kind,
@@ -185,12 +185,12 @@ fn held(server: &Server, names: &[String]) -> Vec<Held> {
     kinds.map(of_kind).collect()
 }
 
-fn held_table(rows: &[Held]) -> String {
+fn held_table(rows: &[HeldAmount]) -> String {
     let mut out = format!(
         "{FAINT}{:>8}  {:24}{:>16}{:>22}{:>10}  NAMES{FAINT:#}\n",
         "SERVER", "KIND", "HELD", "AT MOST", "REFUSED"
     );
-    for Held { server, names, kind, held, most, refused } in rows {
+    for HeldAmount { server, names, kind, held, most, refused } in rows {
         let names = plain(&names.join(", "));
         out += &format!("{server:>8}  {kind:24}{held:>16}{most:>22}{refused:>10}  {names}\n");
     }
@@ -198,7 +198,7 @@ fn held_table(rows: &[Held]) -> String {
 }
 
 /// One server, and its bindings as they were at a moment.
-pub struct Server {
+pub struct ServerBindings {
     pub pid: u32,
     tallies: PeerTallies,
     /// By exported name.
@@ -206,7 +206,7 @@ pub struct Server {
     before: Vec<Reading>,
 }
 
-impl Server {
+impl ServerBindings {
     /// Counts from now on.
     pub fn begin(&mut self) {
         self.before = self.tallies.read();
@@ -239,8 +239,8 @@ pub struct Total {
 }
 
 impl Total {
-    pub fn of(rows: &[Row]) -> Self {
-        let all = |count: fn(&Row) -> u64| sum(&rows.iter().map(count).collect::<Vec<_>>());
+    pub fn of(rows: &[BindingRow]) -> Self {
+        let all = |count: fn(&BindingRow) -> u64| sum(&rows.iter().map(count).collect::<Vec<_>>());
         let (local, remote) = (all(|row| row.local), all(|row| row.remote));
         let calls = local.saturating_add(remote);
         let part = |of: u64| (calls > 0).then(|| of as f64 / calls as f64);
@@ -284,12 +284,12 @@ pub fn is_here(names: &[String], command: &str) -> Result<(), String> {
     ))
 }
 
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &StatArgs) -> CommandResult {
     is_here(&args.names, "stat")?;
     let folder = directory::folder()?;
     directory::sweep();
     let (mut silent, mut servers, mut members, mut objects) =
-        (Vec::new(), Vec::new(), Members::default(), Objects::default());
+        (Vec::new(), Vec::new(), UserMembers::default(), UserObjects::default());
     if args.shows_groups() {
         members.renew();
     }
@@ -308,7 +308,7 @@ pub fn run(args: &Args) -> Done {
         return Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     if let Some(interval) = args.interval {
-        servers.iter_mut().for_each(Server::begin);
+        servers.iter_mut().for_each(ServerBindings::begin);
         members.begin();
         objects.begin();
         std::thread::sleep(interval);
@@ -318,7 +318,7 @@ pub fn run(args: &Args) -> Done {
     silent.extend(
         members.silent.into_values().chain(objects.silent.into_values().map(|(_, error)| error)),
     );
-    let mut rows: Vec<Row> =
+    let mut rows: Vec<BindingRow> =
         servers.iter_mut().flat_map(|server| rows(server, &args.names, args.interval)).collect();
     rows.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
     if args.groups && args.json {
@@ -354,8 +354,12 @@ pub fn run(args: &Args) -> Done {
 }
 
 /// What servers hold for their clients.
-fn show_held(servers: &[Server], args: &Args) -> Result<(), Box<dyn std::error::Error>> {
-    let rows: Vec<Held> = servers.iter().flat_map(|server| held(server, &args.names)).collect();
+fn show_held(
+    servers: &[ServerBindings],
+    args: &StatArgs,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let rows: Vec<HeldAmount> =
+        servers.iter().flat_map(|server| held(server, &args.names)).collect();
     if args.json {
         println!("{}", json(&rows)?);
     } else if rows.is_empty() {
@@ -368,10 +372,10 @@ fn show_held(servers: &[Server], args: &Args) -> Result<(), Box<dyn std::error::
 
 /// A table for each kind of rows that there are, or a line that says that there are none.
 fn show_tables(
-    rows: &[Row],
-    members: &[members::Member],
-    objects: &[objects::Object],
-    args: &Args,
+    rows: &[BindingRow],
+    members: &[members::MemberActivity],
+    objects: &[objects::ObjectActivity],
+    args: &StatArgs,
     folder: &Path,
 ) {
     let nobody = match (rows.is_empty(), members.is_empty(), objects.is_empty()) {
@@ -400,7 +404,7 @@ fn show_tables(
     }
 }
 
-impl Args {
+impl StatArgs {
     /// A name that was looked for among servers, groups and objects, as far as those were looked
     /// at.
     fn tell_of_unknown(&self, name: &str, folder: &Path) {
@@ -430,13 +434,13 @@ impl Args {
 ///
 /// # Errors
 /// It is gone, does not answer, or does not let us.
-pub fn look(socket: PathBuf) -> Result<Server, upcall::BindError> {
+pub fn look(socket: PathBuf) -> Result<ServerBindings, upcall::BindError> {
     let (peer, tallies) = directory::tallies(&socket)?;
     let (_, exports) = directory::list(&socket)?;
     let names = |export: directory::Exported| {
         (export.name, export.procedures.into_iter().map(|(name, _)| name).collect())
     };
-    Ok(Server {
+    Ok(ServerBindings {
         pid: peer.pid,
         tallies,
         procedures: exports.into_iter().map(names).collect(),
@@ -445,8 +449,12 @@ pub fn look(socket: PathBuf) -> Result<Server, upcall::BindError> {
 }
 
 /// What its bindings to these names, or to all, have done: since the last such moment
-/// ([`Server::begin`]), so long ago, or since they were made.
-pub fn rows(server: &mut Server, names: &[String], interval: Option<Duration>) -> Vec<Row> {
+/// ([`ServerBindings::begin`]), so long ago, or since they were made.
+pub fn rows(
+    server: &mut ServerBindings,
+    names: &[String],
+    interval: Option<Duration>,
+) -> Vec<BindingRow> {
     let wanted = |read: &Reading| names.is_empty() || names.contains(&read.name);
     let rows = server.take().into_iter().filter(wanted).map(|since| {
         let named = server.procedures.get(&since.name);
@@ -459,7 +467,7 @@ pub fn rows(server: &mut Server, names: &[String], interval: Option<Duration>) -
         let [_, refused, panicked, unknown] = since.outcomes;
         let [spins, donations, hand_offs, wakes, waits, remote] = since.came;
         let calls = since.calls();
-        Row {
+        BindingRow {
             server: server.pid,
             client: since.client,
             address: since.address,
@@ -527,7 +535,7 @@ fn total(total: &Total, as_json: bool) -> Result<(), serde_json::Error> {
     Ok(())
 }
 
-fn table(rows: &[Row], args: &Args) -> String {
+fn table(rows: &[BindingRow], args: &StatArgs) -> String {
     let heads = [
         "NAME",
         "CLIENT",
@@ -571,7 +579,7 @@ fn table(rows: &[Row], args: &Args) -> String {
     out + &format!("{FAINT}{}{FAINT:#}\n", Total::of(rows).shares())
 }
 
-fn cells(row: &Row) -> [String; 15] {
+fn cells(row: &BindingRow) -> [String; 15] {
     let [spins, donations, hand_offs, wakes, waits, remote] =
         row.came().map(|calls| share(calls, row.calls));
     let calls = row.calls_per_s.map_or_else(|| row.calls.to_string(), |rate| format!("{rate:.0}"));
@@ -604,7 +612,7 @@ pub fn time(ns: u64) -> String {
 }
 
 /// Calls by the bytes that they carried.
-fn sizes(rows: &[Row]) {
+fn sizes(rows: &[BindingRow]) {
     let most = rows.iter().map(|row| row.sizes.len()).max().unwrap_or(0);
     let counts: Vec<u64> = (0..most)
         .map(|at| {
@@ -644,9 +652,9 @@ mod tests {
 
     #[test]
     fn calls_are_told_by_where_they_came_from() {
-        let near = Row { client: 7, calls: 900, local: 900, ..Row::default() };
+        let near = BindingRow { client: 7, calls: 900, local: 900, ..BindingRow::default() };
         let address = Some("192.0.2.1:7000".parse().unwrap());
-        let far = Row { address, calls: 100, remote: 100, ..Row::default() };
+        let far = BindingRow { address, calls: 100, remote: 100, ..BindingRow::default() };
         assert_eq!((near.client().as_str(), far.client().as_str()), ("7", "192.0.2.1:7000"));
         assert_eq!((cells(&near)[14].as_str(), cells(&far)[14].as_str()), ("-", "100%"));
         assert_eq!(Total::of(std::slice::from_ref(&near)).shares(), "100% local, none remote");
@@ -658,7 +666,7 @@ mod tests {
             json,
             serde_json::json!({ "bindings": 2, "calls": 1000, "local": 900, "remote": 100, "local_share": 0.9, "remote_share": 0.1 })
         );
-        let few = Row { calls: 1, remote: 1, ..Row::default() };
+        let few = BindingRow { calls: 1, remote: 1, ..BindingRow::default() };
         assert_eq!(Total::of(&[near, few]).shares(), "99% local, <1% remote");
     }
 
@@ -681,36 +689,40 @@ mod tests {
     #[test]
     fn nonsense_is_shown_as_some_numbers() {
         let most = u64::MAX;
-        let far = Row { calls: 3, local: 0, remote: most, ..Row::default() };
+        let far = BindingRow { calls: 3, local: 0, remote: most, ..BindingRow::default() };
         assert_eq!(
-            Total::of(&[far.clone(), Row { local: most, ..far.clone() }]).shares(),
+            Total::of(&[far.clone(), BindingRow { local: most, ..far.clone() }]).shares(),
             "100% local, 100% remote"
         );
         assert_eq!(cells(&far)[14], "99%");
-        let row = Row {
+        let row = BindingRow {
             refused: most,
             panicked: most,
             unknown: 1,
             calls: 3,
             spins: most,
             bytes_in: most,
-            ..Row::default()
+            ..BindingRow::default()
         };
         assert_eq!(row.errors(), most);
         assert_eq!(below(&[most; 32], 0.99), Some(1));
         assert_eq!((cells(&row)[9].as_str(), cells(&row)[5].as_str()), ("99%", "16 EiB"));
         sizes(&[
-            Row { sizes: vec![most; 32], ..Row::default() },
-            Row { sizes: vec![most; 32], ..Row::default() },
+            BindingRow { sizes: vec![most; 32], ..BindingRow::default() },
+            BindingRow { sizes: vec![most; 32], ..BindingRow::default() },
         ]);
     }
 
     #[test]
     fn nothing_that_a_server_says_steers_the_terminal() {
         let procedures = BTreeMap::from([(STEERING.to_string(), 3)]);
-        let row =
-            Row { name: STEERING.into(), interface: STEERING.into(), procedures, ..Row::default() };
-        let args = Args {
+        let row = BindingRow {
+            name: STEERING.into(),
+            interface: STEERING.into(),
+            procedures,
+            ..BindingRow::default()
+        };
+        let args = StatArgs {
             names: Vec::new(),
             procedures: true,
             sizes: false,

@@ -17,7 +17,7 @@ const ERROR: anstyle::Style = anstyle::AnsiColor::Red.on_default().bold();
 pub const STRONG: anstyle::Style = anstyle::Style::new().bold();
 pub const FAINT: anstyle::Style = anstyle::Style::new().dimmed();
 
-pub type Done = Result<ExitCode, Box<dyn std::error::Error>>;
+pub type CommandResult = Result<ExitCode, Box<dyn std::error::Error>>;
 
 /// `48 B`, `1.5 KiB`, `2 GiB`.
 pub fn size(bytes: u64) -> String {

@@ -6,11 +6,11 @@
 
 mod objects;
 
-use crate::members::{self, Member, Members};
-use crate::objects::{Object, Objects};
-use crate::stat::{self, Row, Server, Total, time};
+use crate::members::{self, MemberActivity, UserMembers};
+use crate::objects::{ObjectActivity, UserObjects};
+use crate::stat::{self, BindingRow, ServerBindings, Total, time};
 use crate::told;
-use crate::told::{Done, share, size};
+use crate::told::{CommandResult, share, size};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
@@ -45,7 +45,7 @@ use upcall::directory;
 /// the next picture, arrows up and down scroll, space holds the picture, `q` ends.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  upcall top\n  upcall top files --interval 0.5")]
-pub struct Args {
+pub struct TopArgs {
     /// Only bindings to these names, members of groups with these names, and objects.
     names: Vec<String>,
     /// Seconds between two pictures.
@@ -53,7 +53,7 @@ pub struct Args {
     interval: Duration,
 }
 
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &TopArgs) -> CommandResult {
     stat::is_here(&args.names, "top")?;
     if !std::io::stdout().is_terminal() {
         return Err(
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Done {
         );
     }
     let mut screen = Screen::default();
-    let mut watched = Watched::default();
+    let mut watched = WatchedServers::default();
     // Gives the terminal back as it was, also after a panic.
     let mut terminal = ratatui::try_init()?;
     let outcome = (|| -> Result<(), Box<dyn std::error::Error>> {
@@ -87,17 +87,17 @@ pub fn run(args: &Args) -> Done {
 
 /// The servers that are read, by socket, and since when.
 #[derive(Default)]
-struct Watched {
-    servers: BTreeMap<PathBuf, Server>,
+struct WatchedServers {
+    servers: BTreeMap<PathBuf, ServerBindings>,
     /// Those that did not give their tallies: they are not asked again, since a stopped one would
     /// hold us up each time.
     silent: Vec<PathBuf>,
-    members: Members,
-    objects: Objects,
+    members: UserMembers,
+    objects: UserObjects,
     since: Option<Instant>,
 }
 
-impl Watched {
+impl WatchedServers {
     /// Asks new servers, and forgets old ones.
     fn renew(&mut self) {
         self.members.renew();
@@ -119,9 +119,9 @@ impl Watched {
         }
     }
 
-    fn read(&mut self, names: &[String]) -> Seen {
+    fn read(&mut self, names: &[String]) -> IntervalActivity {
         let interval = self.since.map(|since| since.elapsed());
-        let seen = Seen {
+        let seen = IntervalActivity {
             members: self.members.read(names, interval),
             objects: self.objects.read(names, interval),
             rows: self
@@ -140,10 +140,10 @@ impl Watched {
 
 /// What was done within an interval.
 #[derive(Default)]
-struct Seen {
-    rows: Vec<Row>,
-    members: Vec<Member>,
-    objects: Vec<Object>,
+struct IntervalActivity {
+    rows: Vec<BindingRow>,
+    members: Vec<MemberActivity>,
+    objects: Vec<ObjectActivity>,
     /// So many processes do not say what they do.
     silent: usize,
     /// So many objects cannot be looked at.
@@ -214,7 +214,7 @@ static PICTURES: [Picture; 4] = [
 /// The picture, and how it is to be seen.
 #[derive(Default)]
 struct Screen {
-    seen: Seen,
+    seen: IntervalActivity,
     /// One of [`PICTURES`].
     picture: usize,
     /// One of its columns; [`MOST`] at first.
@@ -225,7 +225,7 @@ struct Screen {
 }
 
 impl Screen {
-    fn renew(&mut self, seen: Seen) {
+    fn renew(&mut self, seen: IntervalActivity) {
         if !self.held {
             self.seen = seen;
             self.sort();
@@ -278,7 +278,7 @@ impl Screen {
                 8 => b.p99_below_ns.cmp(&a.p99_below_ns),
                 // By shares, as they are shown.
                 way => {
-                    let part = |of: &Row, calls: u64| {
+                    let part = |of: &BindingRow, calls: u64| {
                         u128::from(of.came()[way - 9]) * u128::from(calls.max(1))
                     };
                     part(b, a.calls).cmp(&part(a, b.calls))
@@ -295,7 +295,8 @@ impl Screen {
     fn sort_members(&mut self) {
         let (column, turned) = (self.column(), self.turned);
         self.seen.members.sort_by(|a, b| {
-            let place = |of: &Member| (of.group.clone(), of.id.clone(), of.rank, of.process);
+            let place =
+                |of: &MemberActivity| (of.group.clone(), of.id.clone(), of.rank, of.process);
             let order = match column {
                 0 => a.group.cmp(&b.group),
                 1 => a.rank.cmp(&b.rank),
@@ -305,8 +306,9 @@ impl Screen {
                 5 => b.waiting.cmp(&a.waiting),
                 // By shares, as they are shown.
                 6 => {
-                    let part =
-                        |of: &Member, sent: u64| u128::from(of.buffered) * u128::from(sent.max(1));
+                    let part = |of: &MemberActivity, sent: u64| {
+                        u128::from(of.buffered) * u128::from(sent.max(1))
+                    };
                     part(b, a.sent).cmp(&part(a, b.sent))
                 }
                 7 => b.held_bytes.cmp(&a.held_bytes),
@@ -372,7 +374,7 @@ impl Screen {
 
     /// The first line: what there is, and how much happens.
     fn summary(&self) -> String {
-        let Seen { rows, members, objects, silent, unseen } = &self.seen;
+        let IntervalActivity { rows, members, objects, silent, unseen } = &self.seen;
         let calls = rows.iter().filter_map(|row| row.calls_per_s).fold(0.0, |sum, rate| sum + rate);
         let held = if self.held { ", held" } else { "" };
         let silent = match silent {
@@ -407,8 +409,8 @@ impl Screen {
     }
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
-        let Seen { rows, members, objects, .. } = &self.seen;
-        let overflows: Vec<_> = members.iter().filter_map(Member::overflow).collect();
+        let IntervalActivity { rows, members, objects, .. } = &self.seen;
+        let overflows: Vec<_> = members.iter().filter_map(MemberActivity::overflow).collect();
         let lines = [1, u16::from(!overflows.is_empty())];
         let [head, event, body, foot] = Layout::vertical([
             Constraint::Length(lines[0]),
@@ -464,7 +466,7 @@ impl Screen {
     }
 }
 
-fn cells(row: &Row) -> [String; 15] {
+fn cells(row: &BindingRow) -> [String; 15] {
     let [spins, donations, hand_offs, wakes, waits, remote] =
         row.came().map(|calls| share(calls, row.calls));
     let calls = row.calls_per_s.unwrap_or(0.0);
@@ -495,19 +497,19 @@ fn cells(row: &Row) -> [String; 15] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::{Each, Hold, Ways};
+    use crate::objects::{Each, ObjectHold, Ways};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    fn row(name: &str, calls: u64, bytes_in: u64) -> Row {
-        Row {
+    fn row(name: &str, calls: u64, bytes_in: u64) -> BindingRow {
+        BindingRow {
             name: name.into(),
             client: 7,
             server: 8,
             calls,
             calls_per_s: Some(calls as f64 * 2.0),
             bytes_in,
-            ..Row::default()
+            ..BindingRow::default()
         }
     }
 
@@ -531,9 +533,10 @@ mod tests {
     #[test]
     fn the_other_picture_tells_how_servers_came_to_calls() {
         let mut screen = Screen::default();
-        let polled = Row { spins: 990, waits: 10, ..row("polled", 1000, 0) };
-        let handed = Row { hand_offs: 60, donations: 40, ..row("handed", 100, 0) };
-        screen.renew(Seen { rows: vec![handed, polled], ..Seen::default() });
+        let polled = BindingRow { spins: 990, waits: 10, ..row("polled", 1000, 0) };
+        let handed = BindingRow { hand_offs: 60, donations: 40, ..row("handed", 100, 0) };
+        screen
+            .renew(IntervalActivity { rows: vec![handed, polled], ..IntervalActivity::default() });
         // Sorted by bytes, which the other picture does not show: by calls again there.
         press(&mut screen, KeyCode::Right);
         press(&mut screen, KeyCode::Right);
@@ -563,14 +566,17 @@ mod tests {
     #[test]
     fn clients_on_other_machines_are_shown_by_their_addresses() {
         let mut screen = Screen::default();
-        let near = Row { local: 300, spins: 300, ..row("near", 300, 0) };
-        let far = Row {
+        let near = BindingRow { local: 300, spins: 300, ..row("near", 300, 0) };
+        let far = BindingRow {
             client: 0,
             address: Some("192.0.2.100:54321".parse().unwrap()),
             remote: 100,
             ..row("far", 100, 0)
         };
-        screen.renew(Seen { rows: vec![near.clone(), far], ..Seen::default() });
+        screen.renew(IntervalActivity {
+            rows: vec![near.clone(), far],
+            ..IntervalActivity::default()
+        });
         let lines = shown(&mut screen);
         assert_eq!(lines[0], "2 bindings, 800 calls a second, 75% local, 25% remote");
         assert!(
@@ -584,17 +590,17 @@ mod tests {
             lines[1].ends_with("NETv") && lines[2].starts_with("far") && lines[2].ends_with("100%"),
             "{lines:?}"
         );
-        screen.renew(Seen { rows: vec![near], ..Seen::default() });
+        screen.renew(IntervalActivity { rows: vec![near], ..IntervalActivity::default() });
         assert_eq!(shown(&mut screen)[0], "1 bindings, 600 calls a second");
     }
 
     #[test]
     fn the_busiest_come_first_and_keys_sort_otherwise() {
         let mut screen = Screen::default();
-        screen.renew(Seen {
+        screen.renew(IntervalActivity {
             rows: vec![row("slow", 10, 5000), row("quick", 1000, 0)],
             silent: 1,
-            ..Seen::default()
+            ..IntervalActivity::default()
         });
         let lines = shown(&mut screen);
         assert_eq!(lines[0], "2 bindings, 2020 calls a second, 1 server does not answer");
@@ -612,10 +618,10 @@ mod tests {
         assert!(shown(&mut screen)[2].starts_with("quick"));
         // Held: what is new waits.
         press(&mut screen, KeyCode::Char(' '));
-        screen.renew(Seen::default());
+        screen.renew(IntervalActivity::default());
         assert!(shown(&mut screen)[0].ends_with("held"));
         press(&mut screen, KeyCode::Char(' '));
-        screen.renew(Seen::default());
+        screen.renew(IntervalActivity::default());
         assert_eq!(shown(&mut screen)[0], "0 bindings, 0 calls a second");
         assert!(press(&mut screen, KeyCode::Char('q')));
         assert!(screen.ends(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
@@ -623,23 +629,26 @@ mod tests {
 
     #[test]
     fn members_of_groups_have_a_picture_and_who_is_stopped_is_told_in_each() {
-        let member = |rank, sent| Member {
+        let member = |rank, sent| MemberActivity {
             group: "flood".into(),
             rank: Some(rank),
             process: 70 + rank as u32,
             sent,
             sent_per_s: Some(sent as f64),
             limit_bytes: 4 << 20,
-            ..Member::default()
+            ..MemberActivity::default()
         };
-        let stopped = Member {
+        let stopped = MemberActivity {
             stopped_s: Some(3.0),
             stopped_for: Some(1),
             held_bytes: 4 << 20,
             ..member(0, 10)
         };
         let mut screen = Screen::default();
-        screen.renew(Seen { members: vec![stopped.clone(), member(1, 500)], ..Seen::default() });
+        screen.renew(IntervalActivity {
+            members: vec![stopped.clone(), member(1, 500)],
+            ..IntervalActivity::default()
+        });
         let lines = shown(&mut screen);
         assert_eq!(
             lines[0],
@@ -655,29 +664,41 @@ mod tests {
         // Four columns on: by what is held.
         (0..4).for_each(|_| _ = press(&mut screen, KeyCode::Right));
         assert!(shown(&mut screen)[3].contains(" 70 "));
-        let were = Member { stopped_s: None, stops: 2, ..stopped };
-        screen.renew(Seen { members: vec![were.clone(), were], ..Seen::default() });
+        let were = MemberActivity { stopped_s: None, stops: 2, ..stopped };
+        screen.renew(IntervalActivity {
+            members: vec![were.clone(), were],
+            ..IntervalActivity::default()
+        });
         assert!(shown(&mut screen)[1].contains("was stopped 2 times"));
-        screen.renew(Seen { members: vec![member(0, 10)], ..Seen::default() });
+        screen.renew(IntervalActivity {
+            members: vec![member(0, 10)],
+            ..IntervalActivity::default()
+        });
         assert!(shown(&mut screen)[1].starts_with("GROUP"));
     }
     #[test]
     fn objects_have_a_picture_with_who_holds_them_and_what_auto_chose() {
-        let object = |name: &str, changes, chosen| Object {
+        let object = |name: &str, changes, chosen| ObjectActivity {
             name: name.into(),
             home: 70,
             state: "whole",
             changes,
             interval: Some(Duration::from_millis(500)),
             done: Ways { urgent: 40, invoked: 3, chosen, would_ns: None },
-            holds: vec![Hold::default(); 2],
-            ..Object::default()
+            holds: vec![ObjectHold::default(); 2],
+            ..ObjectActivity::default()
         };
-        let held =
-            Object { holder: Some(71), ..object("held", 10, Each { lock: 6, look: 2, urgent: 0 }) };
+        let held = ObjectActivity {
+            holder: Some(71),
+            ..object("held", 10, Each { lock: 6, look: 2, urgent: 0 })
+        };
         let busy = object("busy", 400, Each { lock: 0, look: 0, urgent: 40 });
         let mut screen = Screen::default();
-        screen.renew(Seen { objects: vec![held, busy], unseen: 1, ..Seen::default() });
+        screen.renew(IntervalActivity {
+            objects: vec![held, busy],
+            unseen: 1,
+            ..IntervalActivity::default()
+        });
         let said = "0 bindings, 0 calls a second; 2 objects, 820 changes a second, 1 object cannot be looked at";
         assert_eq!(shown(&mut screen)[0], said);
         (0..3).for_each(|_| _ = press(&mut screen, KeyCode::Tab));

@@ -281,13 +281,13 @@ fn explain_shows_the_quotas_of_a_server_and_how_the_limits_raise_them() {
         assert_eq!(code, 0, "{error}");
         let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
         assert_eq!(json[0]["procedures"][0]["values_bytes"], values, "{said}");
-        let upcall::Ceilings { calls, client, all, .. } =
-            upcall::Ceilings::default().with_values(values);
+        let upcall::Quotas { calls, client, all, .. } =
+            upcall::Quotas::default().with_values(values);
         let shown =
             |name: &str| json[0]["server_ceilings"][name].as_u64().map(|number| number as usize);
         assert_eq!(shown("calls"), Some(calls), "{said}");
         for (whose, amounts) in [("client", client), ("all", all)] {
-            let upcall::Amounts { objects, bytes, results, values, unfilled, .. } = amounts;
+            let upcall::Quota { objects, bytes, results, values, unfilled, .. } = amounts;
             let expected = [
                 ("objects", objects),
                 ("mapped_bytes", bytes),

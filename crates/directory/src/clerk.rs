@@ -10,11 +10,11 @@ use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use upcall_os::lock::{Mutex, MutexGuard};
-use upcall_os::once::Once;
+use upcall_os::lock::{KernelMutex, MutexGuard};
+use upcall_os::once::OnceValue;
 use upcall_os::poll::{PollSet, Report};
 use upcall_os::processor;
-use upcall_os::socket::{Connection, Listener, Message, Received};
+use upcall_os::socket::{Connection, Listener, Received, SocketMessage};
 
 /// The stack of the clerk, and of other threads that ask a server's policy, in bytes.
 pub const STACK: usize = 256 << 10;
@@ -46,14 +46,14 @@ pub fn let_in(
 
 /// Hears what has come by a connection, [so much](TURN) at most. Never blocks. False if the other
 /// side has closed it, or ended, or `said` is false of what it says.
-pub fn hear(connection: &Connection, said: impl FnMut(Message) -> bool) -> bool {
+pub fn hear(connection: &Connection, said: impl FnMut(SocketMessage) -> bool) -> bool {
     hear_or(connection, said, |_| {})
 }
 
 /// The same, and calls `failed` with the error if a message could not be taken.
 pub fn hear_or(
     connection: &Connection,
-    mut said: impl FnMut(Message) -> bool,
+    mut said: impl FnMut(SocketMessage) -> bool,
     failed: impl FnOnce(&io::Error),
 ) -> bool {
     for _ in 0..TURN {
@@ -90,12 +90,12 @@ pub trait Watched: Send + Sync {
 /// This domain's clerk.
 pub struct Clerk {
     set: PollSet,
-    watched: Mutex<All>,
+    watched: KernelMutex<WatchTable>,
 }
 
 /// What is watched, by number, and the last number given.
 #[derive(Default)]
-struct All {
+struct WatchTable {
     last: u64,
     watched: HashMap<u64, Arc<dyn Watched>>,
 }
@@ -106,9 +106,9 @@ impl Clerk {
     /// # Errors
     /// No descriptor, no memory or no kernel thread left.
     pub fn current() -> io::Result<&'static Self> {
-        static CLERK: Once<Arc<Clerk>> = Once::new();
+        static CLERK: OnceValue<Arc<Clerk>> = OnceValue::new();
         let clerk = CLERK.get(|| {
-            let clerk = Arc::new(Self { set: PollSet::new()?, watched: Mutex::default() });
+            let clerk = Arc::new(Self { set: PollSet::new()?, watched: KernelMutex::default() });
             let worker = clerk.clone();
             std::thread::Builder::new()
                 .name("upcall-clerk".into())
@@ -119,7 +119,7 @@ impl Clerk {
         clerk.map(|clerk| &**clerk)
     }
 
-    fn watched(&self) -> MutexGuard<'_, All> {
+    fn watched(&self) -> MutexGuard<'_, WatchTable> {
         self.watched.lock()
     }
 

@@ -20,10 +20,10 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 use upcall_home::{DataError, Homed, Operation, Operations, Place};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 use upcall_shm::one_slot::{OneSlot, WORDS};
 use upcall_shm::single::{SingleCaller, SingleServer};
-use upcall_shm::slot::{Image, NO_ASTACK, Place as At, Slot};
+use upcall_shm::slot::{NO_ASTACK, Slot, SlotMessage, ValueLocation as At};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -199,7 +199,7 @@ impl Turn {
                 let caller = SingleCaller::new(self.lanes[number].clone());
                 Box::new(move |turn| {
                     caller.send(&image(turn, ns));
-                    let mut reply = Image::new(0, 0, NO_ASTACK);
+                    let mut reply = SlotMessage::new(0, 0, NO_ASTACK);
                     wait(|| caller.take(&mut reply), Duration::MAX, || ());
                     Ok((reply.values[0], 0))
                 })
@@ -226,7 +226,7 @@ impl Turn {
                 serving.poll();
             } else if self.way == Way::Lane {
                 for (number, server) in servers.iter().enumerate() {
-                    let mut request = Image::new(0, 0, NO_ASTACK);
+                    let mut request = SlotMessage::new(0, 0, NO_ASTACK);
                     if server.take_alone(&mut request) {
                         let [turn, ns, ..] = request.values;
                         server.reply(&image(ONCE.run(number, turn, ns), 0));
@@ -310,16 +310,16 @@ impl Turn {
 /// Who is on which processors.
 #[derive(Clone)]
 struct Seats {
-    home: Processors,
-    others: Processors,
+    home: CpuSet,
+    others: CpuSet,
 }
 
 impl Seats {
     fn find() -> Outcome<Self> {
-        let all = Processors::allowed()?;
+        let all = CpuSet::allowed()?;
         let last = all.iter().last().ok_or("no processor is allowed")?;
         let others = if all.count() > 1 { all.without(last) } else { all };
-        Ok(Self { home: Processors::only(last), others })
+        Ok(Self { home: CpuSet::only(last), others })
     }
 }
 
@@ -538,8 +538,8 @@ fn main() -> Outcome<()> {
 }
 
 /// A message of two numbers.
-fn image(turn: u64, ns: u64) -> Image {
-    let mut image = Image::new(0, 0, NO_ASTACK);
+fn image(turn: u64, ns: u64) -> SlotMessage {
+    let mut image = SlotMessage::new(0, 0, NO_ASTACK);
     [image.values[0], image.values[1]] = [turn, ns];
     image.place(At::Inline, 0, 16);
     image

@@ -7,17 +7,17 @@
 
 use crate::body::Body;
 use std::cell::Cell;
-use upcall_shm::span::Room;
+use upcall_shm::span::WritableSpan;
 
 /// The ways between which [`auto`](crate::Homed::auto) chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum AccessMethod {
     Access,
     Look,
     Urgent,
 }
 
-impl Way {
+impl AccessMethod {
     pub(crate) const ALL: [Self; 3] = [Self::Access, Self::Look, Self::Urgent];
 }
 
@@ -70,7 +70,7 @@ impl Counts {
         Self::of(std::array::from_fn(|at| own[at].saturating_sub(others[at])))
     }
 
-    fn put(self, line: Room<'_>) {
+    fn put(self, line: WritableSpan<'_>) {
         for (at, word) in self.words().into_iter().enumerate() {
             line.put_u64(at * 8, word);
         }
@@ -79,12 +79,12 @@ impl Counts {
 
 /// A hold's own.
 #[derive(Debug, Default)]
-pub(crate) struct Account(Cell<Counts>);
+pub(crate) struct HandleStats(Cell<Counts>);
 
-impl Account {
+impl HandleStats {
     /// Counts something, and shows it where the hold has a line for that: one that may only look,
     /// or invoke, has none.
-    pub(crate) fn count(&self, line: Option<Room<'_>>, what: impl FnOnce(&mut Counts)) {
+    pub(crate) fn count(&self, line: Option<WritableSpan<'_>>, what: impl FnOnce(&mut Counts)) {
         let mut counts = self.0.get();
         what(&mut counts);
         self.0.set(counts);
@@ -98,7 +98,7 @@ impl Account {
 /// 0.
 pub(crate) fn keep(body: &Body, place: u16) {
     let (Some(kept), Some(line)) = (body.account(0), body.account(place)) else { return };
-    let read = |line: &Room<'_>| Counts::read(|at| line.u64(at));
+    let read = |line: &WritableSpan<'_>| Counts::read(|at| line.u64(at));
     read(&kept).and(read(&line)).put(kept);
     Counts::default().put(line);
 }
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn what_a_party_has_done_is_kept_when_it_has_left() {
         let body = Body::create("accounts", 7, 64, false).unwrap();
-        let (first, second) = (Account::default(), Account::default());
+        let (first, second) = (HandleStats::default(), HandleStats::default());
         first.count(body.account(3), |counts| counts.urgent += 5);
         second.count(body.account(255), |counts| {
             (counts.chosen, counts.would) = ([1, 2, 3], [10, 20, u64::MAX])

@@ -5,7 +5,7 @@
 //! an object may have written it, so it is believed to be numbers and nothing else.
 
 use crate::account::Counts;
-use crate::body::{Front, NAMED, State};
+use crate::body::{BodyState, Front, NAMED};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use upcall_shm::hybrid::PLACES;
 /// Where an object's name leads. Two are equal if it is the same object, and not another one that
 /// has the name now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedObject {
     /// The process that is its home.
     pub home: u32,
     /// Each object has one of its own.
@@ -25,10 +25,10 @@ pub struct Named {
 
 /// The objects that processes of this user are the homes of. From the folder of names; one whose
 /// home was killed may be among them still.
-pub fn objects() -> BTreeMap<String, Named> {
+pub fn objects() -> BTreeMap<String, NamedObject> {
     names::objects()
         .into_iter()
-        .map(|(name, (home, socket))| (name, Named { home, socket }))
+        .map(|(name, (home, socket))| (name, NamedObject { home, socket }))
         .collect()
 }
 
@@ -100,9 +100,9 @@ impl PeerObject {
         ObjectReading {
             bytes: front.length(),
             condition: match front.state() {
-                State::Whole => Condition::Whole,
-                State::Torn => Condition::Torn,
-                State::Poisoned => Condition::Poisoned,
+                BodyState::Whole => Condition::Whole,
+                BodyState::Torn => Condition::Torn,
+                BodyState::Poisoned => Condition::Poisoned,
             },
             changes: front.sequence() / 2,
             holder: front.holder().and_then(|place| front.party(place).0),

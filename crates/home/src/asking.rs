@@ -5,13 +5,13 @@
 //! passed. If the kernel thread serves objects itself it sleeps at the post where others ring for
 //! that, and runs the short operations that they wait for; so homes can invoke each other (P2).
 
-use crate::away::{Far, connect};
+use crate::away::{HomeConnection, connect};
 use crate::error::FindError;
 use crate::failure::InvokeError;
 use crate::here;
 use crate::interrupts::keep_off;
-use crate::lane::{Bytes, DONE, Lane, Way};
-use crate::wire::{Failure, Kind, Opened, Request, VERSION};
+use crate::lane::{DONE, InvocationLane, LaneDirection, MessageBuffer};
+use crate::wire::{InvokeFailure, ObjectRequest, OpenReply, OperationKind, VERSION};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::cell::{Cell, RefCell};
@@ -29,9 +29,9 @@ use upcall_sched::look::ReplyTimer;
 use upcall_sched::post::Post;
 use upcall_sched::ringer::Ringer;
 use upcall_sched::{Domain, Pacing};
-use upcall_shm::region::Shared;
+use upcall_shm::region::RegionView;
 use upcall_shm::single::SingleCaller;
-use upcall_shm::slot::{Image, NO_ASTACK, Slot};
+use upcall_shm::slot::{NO_ASTACK, Slot, SlotMessage};
 use upcall_shm::station::PeerStation;
 
 /// On a virtual processor: so often others have it before this pauses, and how long at most.
@@ -45,9 +45,9 @@ const LOOKS: u32 = 256;
 const REPLY_TIMERS: usize = 16;
 
 /// See the module.
-pub(crate) struct Asking {
-    lane: Lane,
-    caller: SingleCaller<Shared<Slot>>,
+pub(crate) struct InvocationClient {
+    lane: InvocationLane,
+    caller: SingleCaller<RegionView<Slot>>,
     ringer: Ringer,
     /// Rung for the home, by this if it could be had.
     theirs: Doorbell,
@@ -60,14 +60,14 @@ pub(crate) struct Asking {
     serves: bool,
     /// The thread that sleeps there.
     thread: usize,
-    operations: HashMap<String, (u16, Kind)>,
+    operations: HashMap<String, (u16, OperationKind)>,
     /// The one that was asked for last.
-    last: Option<(&'static str, (u16, Kind))>,
+    last: Option<(&'static str, (u16, OperationKind))>,
     /// How long the replies take, by operation; some may share one.
     reply_timer: [ReplyTimer; REPLY_TIMERS],
     /// The last reply.
-    copy: Bytes,
-    far: Arc<Far>,
+    copy: MessageBuffer,
+    far: Arc<HomeConnection>,
     key: u64,
     /// A reply is still to come that nobody waits for any more.
     stale: Cell<bool>,
@@ -92,19 +92,19 @@ fn own_post() -> io::Result<Arc<Post>> {
     })
 }
 
-impl Asking {
+impl InvocationClient {
     /// Has the home take a lane in.
     pub(crate) fn open(name: &str, shape: u64, accepts: &Policy) -> Result<Self, FindError> {
         let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
         let failed = |error: std::io::Error| unreachable(error.to_string());
-        let lane = Lane::create().map_err(failed)?;
+        let lane = InvocationLane::create().map_err(failed)?;
         let (theirs, own) = (Doorbell::new().map_err(failed)?, Doorbell::new().map_err(failed)?);
         let here = here::post();
         let serves = here.is_some();
         let post = here.map_or_else(own_post, Ok).map_err(failed)?;
         post.add(&own).map_err(failed)?;
         let station = Domain::current().map_err(failed)?.station();
-        let request = Request::Invoke {
+        let request = ObjectRequest::Invoke {
             version: VERSION,
             shape,
             line: post.line(),
@@ -112,14 +112,15 @@ impl Asking {
         };
         let descriptors = [lane.as_fd(), theirs.as_fd(), own.as_fd(), station.as_fd()];
         let connected = connect(name, accepts, &request, &descriptors)?;
-        let Opened::Invokes { line, makes_fences, operations } = connected.answer else {
+        let OpenReply::Invokes { line, makes_fences, operations } = connected.answer else {
             return Err(unreachable("it has answered something else".into()));
         };
         let station = connected.descriptors.into_iter().next();
         let station =
             station.ok_or_else(|| unreachable("no station came with its answer".into()))?;
         let station = PeerStation::join(station).map_err(|error| unreachable(error.to_string()))?;
-        let (far, key) = Far::watch(connected.connection, Some(post.clone())).map_err(failed)?;
+        let (far, key) =
+            HomeConnection::watch(connected.connection, Some(post.clone())).map_err(failed)?;
         let numbered = operations.into_iter().enumerate();
         Ok(Self {
             caller: SingleCaller::new(lane.slot()),
@@ -134,7 +135,7 @@ impl Asking {
             operations: numbered.map(|(at, (name, kind))| (name, (at as u16, kind))).collect(),
             last: None,
             reply_timer: [ReplyTimer::default(); REPLY_TIMERS],
-            copy: Bytes::with(Vec::new()),
+            copy: MessageBuffer::with(Vec::new()),
             far,
             key,
             stale: Cell::new(false),
@@ -149,7 +150,7 @@ impl Asking {
 
     /// Whether a reply is on its way still that nobody waits for. Then it cannot be used.
     pub(crate) fn is_free(&self) -> bool {
-        if self.stale.get() && self.caller.take(&mut Image::new(0, 0, NO_ASTACK)) {
+        if self.stale.get() && self.caller.take(&mut SlotMessage::new(0, 0, NO_ASTACK)) {
             self.stale.set(false);
         }
         !self.stale.get()
@@ -164,7 +165,7 @@ impl Asking {
     pub(crate) fn ask<R: DeserializeOwned>(
         &mut self,
         name: &'static str,
-        kind: Kind,
+        kind: OperationKind,
         args: &impl Serialize,
         patience: Option<Duration>,
     ) -> Result<R, InvokeError> {
@@ -172,20 +173,24 @@ impl Asking {
         if self.far.has_ended() {
             return Err(InvokeError::Ended { asked: false });
         }
-        let message = self.lane.message(number, args, Way::There)?;
+        let message = self.lane.message(number, args, LaneDirection::There)?;
         let reply = self.send_and_wait(&message, patience)?;
         let wrong = || InvokeError::Malformed("its reply is none".into());
-        let bytes = self.lane.bytes(&reply, Way::Back, &mut self.copy).ok_or_else(wrong)?;
+        let bytes =
+            self.lane.bytes(&reply, LaneDirection::Back, &mut self.copy).ok_or_else(wrong)?;
         let malformed = |error: postcard::Error| InvokeError::Malformed(error.to_string());
         if reply.tag() == DONE {
             return postcard::from_bytes(bytes).map_err(malformed);
         }
-        Err(InvokeError::said(name, postcard::from_bytes::<Failure>(bytes).map_err(malformed)?))
+        Err(InvokeError::said(
+            name,
+            postcard::from_bytes::<InvokeFailure>(bytes).map_err(malformed)?,
+        ))
     }
 
     /// What the home knows an operation by.
     #[inline]
-    fn number(&mut self, name: &'static str, kind: Kind) -> Result<u16, InvokeError> {
+    fn number(&mut self, name: &'static str, kind: OperationKind) -> Result<u16, InvokeError> {
         let found = self.last.filter(|last| std::ptr::eq(last.0, name)).map(|last| last.1);
         let Some((number, registered)) = found.or_else(|| self.operations.get(name).copied())
         else {
@@ -200,9 +205,9 @@ impl Asking {
 
     fn send_and_wait(
         &mut self,
-        message: &Image,
+        message: &SlotMessage,
         patience: Option<Duration>,
-    ) -> Result<Image, InvokeError> {
+    ) -> Result<SlotMessage, InvokeError> {
         self.caller.send(message);
         point(Point::InvocationSent);
         match self.safe_doorbell {
@@ -213,7 +218,7 @@ impl Asking {
         let reply_timer = &mut self.reply_timer[usize::from(message.tag()) % REPLY_TIMERS];
         let soon = upcall_thread::on_virtual_processor().is_none()
             && reply_timer.await_answer(LOOKS, || self.caller.waits());
-        let mut reply = Image::new(0, 0, NO_ASTACK);
+        let mut reply = SlotMessage::new(0, 0, NO_ASTACK);
         if soon && self.caller.take(&mut reply) {
             return Ok(reply);
         }
@@ -262,7 +267,7 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for InvocationClient {
     fn drop(&mut self) {
         self.post.remove(&self.own);
         self.far.hang_up();

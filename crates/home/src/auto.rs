@@ -3,8 +3,8 @@
 //! Source: Psyche, sections 3.3 and 4 (P8 here). [`choices`](crate::choices) has the choice; this
 //! goes the way that was chosen, and measures it.
 
-use crate::account::Way;
-use crate::choices::{Choice, Record, clock};
+use crate::account::AccessMethod;
+use crate::choices::{Choice, OperationRecord, clock};
 use crate::costs;
 use crate::failure::InvokeError;
 use crate::homed::Homed;
@@ -45,9 +45,9 @@ impl<T: Shared> Homed<T> {
     #[track_caller]
     pub fn auto<O: Operation<Of = T>>(&self, args: O::Args<'_>) -> Result<O::Reply, InvokeError> {
         match self.handle().choices.next(TypeId::of::<O>()) {
-            Some(Way::Access) => Ok(self.perform::<O>(args)?),
-            Some(Way::Look) => self.look::<O>(&args),
-            Some(Way::Urgent) => self.auto_urgent::<O>(args),
+            Some(AccessMethod::Access) => Ok(self.perform::<O>(args)?),
+            Some(AccessMethod::Look) => self.look::<O>(&args),
+            Some(AccessMethod::Urgent) => self.auto_urgent::<O>(args),
             None => self.auto_measured::<O>(args),
         }
     }
@@ -69,13 +69,13 @@ impl<T: Shared> Homed<T> {
         match self.urgent::<O>(args.clone()) {
             Err(error) if is_elsewhere(&error) => {
                 let way = self.known::<O, _>(|_, record| {
-                    record.cannot(Way::Urgent);
+                    record.cannot(AccessMethod::Urgent);
                     record.best
                 });
                 match way {
-                    Way::Access => Ok(self.perform::<O>(args)?),
-                    Way::Look => self.look::<O>(&args),
-                    Way::Urgent => Err(error),
+                    AccessMethod::Access => Ok(self.perform::<O>(args)?),
+                    AccessMethod::Look => self.look::<O>(&args),
+                    AccessMethod::Urgent => Err(error),
                 }
             }
             done => done,
@@ -94,9 +94,9 @@ impl<T: Shared> Homed<T> {
         }
         let begun = Instant::now();
         let done = match way {
-            Way::Access => self.perform::<O>(args).map_err(InvokeError::from),
-            Way::Look => self.look::<O>(&args),
-            Way::Urgent => self.auto_urgent::<O>(args),
+            AccessMethod::Access => self.perform::<O>(args).map_err(InvokeError::from),
+            AccessMethod::Look => self.look::<O>(&args),
+            AccessMethod::Urgent => self.auto_urgent::<O>(args),
         };
         let took = (begun.elapsed().as_nanos() as f64 - clock()).max(0.0);
         self.known::<O, _>(|choice, record| {
@@ -109,12 +109,15 @@ impl<T: Shared> Homed<T> {
         done
     }
 
-    fn known<O: Operation<Of = T>, R>(&self, then: impl FnOnce(&Choice, &mut Record) -> R) -> R {
+    fn known<O: Operation<Of = T>, R>(
+        &self,
+        then: impl FnOnce(&Choice, &mut OperationRecord) -> R,
+    ) -> R {
         let new = || {
             let grant = self.grant();
             let can =
                 [grant == Grant::ReadWrite, O::LOOKS && grant != Grant::Invoke, !self.is_home()];
-            Record::new(&costs::usual(), can)
+            OperationRecord::new(&costs::usual(), can)
         };
         self.handle().choices.with(TypeId::of::<O>(), new, then)
     }

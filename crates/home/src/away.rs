@@ -1,8 +1,8 @@
 //! An object whose home is elsewhere.
 
-use crate::body::{Body, Ours, View};
+use crate::body::{Body, Ours, ReadOnlyBody};
 use crate::error::FindError;
-use crate::wire::{self, Opened, Request, VERSION};
+use crate::wire::{self, ObjectRequest, OpenReply, VERSION};
 use std::cell::Cell;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,13 +27,13 @@ const EAGER: Duration = Duration::from_micros(30);
 const TO_END: Duration = Duration::from_millis(30);
 
 /// See the module.
-pub(crate) struct Away {
+pub(crate) struct RemoteObject {
     pub(crate) name: String,
     pub(crate) shape: u64,
     /// Which homes are accepted.
     pub(crate) accepts: Arc<Policy>,
-    pub(crate) memory: Memory,
-    far: Arc<Far>,
+    pub(crate) memory: GrantedMemory,
+    far: Arc<HomeConnection>,
     /// The home.
     process: Option<OwnedFd>,
     /// What it has left was looked for.
@@ -43,26 +43,26 @@ pub(crate) struct Away {
 }
 
 /// What its home has granted.
-pub(crate) enum Memory {
+pub(crate) enum GrantedMemory {
     /// All of it, and a place among those who lock it.
     Body(Body, Ours),
     /// To look at it.
-    View(View),
+    View(ReadOnlyBody),
     /// To have operations run.
     None,
 }
 
 /// The connection to the home, which ends when that lets go of the object or ends.
-pub(crate) struct Far {
+pub(crate) struct HomeConnection {
     connection: Connection,
     ended: AtomicBool,
     /// Where somebody sleeps who waits for it.
     post: Option<Arc<Post>>,
 }
 
-impl fmt::Debug for Away {
+impl fmt::Debug for RemoteObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Away")
+        f.debug_struct("RemoteObject")
             .field("name", &self.name)
             .field("has_ended", &self.has_ended())
             .finish_non_exhaustive()
@@ -72,7 +72,7 @@ impl fmt::Debug for Away {
 /// A home that has answered.
 pub(crate) struct Connected {
     pub(crate) connection: Connection,
-    pub(crate) answer: Opened,
+    pub(crate) answer: OpenReply,
     pub(crate) descriptors: Vec<OwnedFd>,
     /// The home.
     pub(crate) process: Option<OwnedFd>,
@@ -82,7 +82,7 @@ pub(crate) struct Connected {
 pub(crate) fn connect(
     name: &str,
     accepts: &Policy,
-    request: &Request,
+    request: &ObjectRequest,
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<Connected, FindError> {
     let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
@@ -132,7 +132,7 @@ pub(crate) fn connect(
     }
     point(Point::ObjectOpened);
     match wire::unpack(&message.bytes).map_err(unreachable)? {
-        Opened::No(why) => Err(FindError::Refused { name: name.into(), why }),
+        OpenReply::No(why) => Err(FindError::Refused { name: name.into(), why }),
         answer => Ok(Connected {
             connection,
             answer,
@@ -142,7 +142,7 @@ pub(crate) fn connect(
     }
 }
 
-impl Far {
+impl HomeConnection {
     /// Has the clerk look for its end, and rouse who waits for something of it. Gives what the
     /// clerk knows it by, too.
     pub(crate) fn watch(
@@ -172,16 +172,16 @@ impl Far {
     }
 }
 
-impl Away {
+impl RemoteObject {
     /// Finds an object, and has its home give a place in it.
     pub(crate) fn find(name: &str, shape: u64, accepts: Arc<Policy>) -> Result<Self, FindError> {
         let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
         let failed = |error: std::io::Error| unreachable(error.to_string());
-        let request = Request::Open { version: VERSION, shape };
+        let request = ObjectRequest::Open { version: VERSION, shape };
         let Connected { connection, answer, descriptors, process } =
             connect(name, &*accepts, &request, &[])?;
         let done = |connection, memory| {
-            let (far, key) = Far::watch(connection, None).map_err(failed)?;
+            let (far, key) = HomeConnection::watch(connection, None).map_err(failed)?;
             Ok(Self {
                 name: name.into(),
                 shape,
@@ -194,19 +194,21 @@ impl Away {
             })
         };
         match answer {
-            Opened::ToInvoke => done(connection, Memory::None),
-            Opened::Yes { place, length, sealed } => {
+            OpenReply::ToInvoke => done(connection, GrantedMemory::None),
+            OpenReply::Yes { place, length, sealed } => {
                 let memory = descriptors.into_iter().next();
                 let memory = memory.ok_or_else(|| unreachable("it has sent no memory".into()))?;
                 let wrong = |error| FindError::NotAnObject { name: name.into(), error };
                 let memory = match place {
-                    None => Memory::View(View::join(memory, sealed, shape, length).map_err(wrong)?),
+                    None => GrantedMemory::View(
+                        ReadOnlyBody::join(memory, sealed, shape, length).map_err(wrong)?,
+                    ),
                     Some(place) => {
                         let body = Body::join(memory, shape, length).map_err(wrong)?;
                         let no_such =
                             || unreachable(format!("it has given place {place}, which is none"));
                         let party = body.party(place).ok_or_else(no_such)?;
-                        Memory::Body(body, party)
+                        GrantedMemory::Body(body, party)
                     }
                 };
                 done(connection, memory)
@@ -243,11 +245,12 @@ impl Away {
 
     /// Tells the home of an operation that has ended in the middle.
     pub(crate) fn tore(&self) {
-        let _ = wire::pack(&Request::Tore).and_then(|bytes| self.far.connection.send(&bytes, &[]));
+        let _ = wire::pack(&ObjectRequest::Tore)
+            .and_then(|bytes| self.far.connection.send(&bytes, &[]));
     }
 }
 
-impl Drop for Away {
+impl Drop for RemoteObject {
     fn drop(&mut self) {
         // The clerk may not have heard of it yet.
         if self.has_ended() || self.process.as_ref().is_some_and(upcall_os::socket::has_ended) {
@@ -260,7 +263,7 @@ impl Drop for Away {
     }
 }
 
-impl Watched for Far {
+impl Watched for HomeConnection {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }

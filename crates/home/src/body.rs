@@ -20,8 +20,8 @@ use std::{fmt, io};
 use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_shm::hybrid::{Lock, PLACES, Party, Stand};
-use upcall_shm::region::{Region, Seen, Shared};
-use upcall_shm::span::{Room, Span};
+use upcall_shm::region::{ReadOnlyRegion, Region, RegionView};
+use upcall_shm::span::{Span, WritableSpan};
 
 /// What an object's memory is called, before its name.
 pub(crate) const NAMED: &str = "upcall-object-";
@@ -36,11 +36,11 @@ const ACCOUNTS: usize = STANDS + PLACES as usize * 64;
 const DATA: usize = ACCOUNTS + PLACES as usize * 64;
 
 /// A party to the object's lock.
-pub(crate) type Ours = Party<Shared<Lock>, Shared<[Stand]>>;
+pub(crate) type Ours = Party<RegionView<Lock>, RegionView<[Stand]>>;
 
 /// What stands in the word of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum BodyState {
     /// Each operation began and ended.
     Whole,
     /// One has ended in the middle, and the home has not decided yet.
@@ -49,7 +49,7 @@ pub(crate) enum State {
     Poisoned,
 }
 
-impl State {
+impl BodyState {
     fn of(word: u64) -> Self {
         match word {
             0 => Self::Whole,
@@ -63,7 +63,7 @@ impl State {
 pub(crate) trait Readable {
     /// The word of the sequence ([`upcall_shm::sequence`]).
     fn word(&self) -> u64;
-    fn state(&self) -> State;
+    fn state(&self) -> BodyState;
     fn span(&self) -> Span<'_>;
 }
 
@@ -71,17 +71,17 @@ pub(crate) trait Readable {
 pub(crate) struct Body {
     file: MemoryFile,
     region: Arc<Region>,
-    lock: Shared<Lock>,
-    state: Shared<AtomicU64>,
+    lock: RegionView<Lock>,
+    state: RegionView<AtomicU64>,
     length: usize,
     /// Nobody else may write it.
     sealed: bool,
 }
 
 /// The memory, as it is for one who may only read it.
-pub(crate) struct View {
+pub(crate) struct ReadOnlyBody {
     file: MemoryFile,
-    seen: Seen,
+    seen: ReadOnlyRegion,
     length: usize,
 }
 
@@ -164,23 +164,23 @@ impl Body {
     }
 
     /// The line of the account of a party's.
-    pub(crate) fn account(&self, place: u16) -> Option<Room<'_>> {
+    pub(crate) fn account(&self, place: u16) -> Option<WritableSpan<'_>> {
         (place < PLACES).then(|| self.region.room(ACCOUNTS + usize::from(place) * 64, 64))?
     }
 
     /// The data.
     #[inline]
-    pub(crate) fn data(&self) -> Room<'_> {
+    pub(crate) fn data(&self) -> WritableSpan<'_> {
         self.region.room(DATA, self.length).expect("a region of that length, as it was mapped")
     }
 
     #[inline]
-    pub(crate) fn state(&self) -> State {
-        State::of(self.state.load(Ordering::Relaxed))
+    pub(crate) fn state(&self) -> BodyState {
+        BodyState::of(self.state.load(Ordering::Relaxed))
     }
 
     /// To be said by who has the lock.
-    pub(crate) fn set_state(&self, state: State) {
+    pub(crate) fn set_state(&self, state: BodyState) {
         self.state.store(state as u64, Ordering::Relaxed);
     }
 
@@ -197,7 +197,7 @@ impl Body {
 
     /// All of it, as a hostile party sees it.
     #[cfg(test)]
-    pub(crate) fn everything(&self) -> Room<'_> {
+    pub(crate) fn everything(&self) -> WritableSpan<'_> {
         self.region.room(0, DATA + self.length).expect("a region of that length")
     }
 }
@@ -209,7 +209,7 @@ impl Readable for Body {
     }
 
     #[inline]
-    fn state(&self) -> State {
+    fn state(&self) -> BodyState {
         Self::state(self)
     }
 
@@ -219,7 +219,7 @@ impl Readable for Body {
     }
 }
 
-impl View {
+impl ReadOnlyBody {
     /// The memory that came from a home, which is to have this shape.
     pub(crate) fn join(
         file: OwnedFd,
@@ -235,7 +235,7 @@ impl View {
         };
         let file = file.map_err(NotAnObject::Memory)?;
         let mapping = Mapping::read_only(&file).map_err(NotAnObject::Kernel)?;
-        let view = Self { file, seen: Seen::new(mapping), length: length as usize };
+        let view = Self { file, seen: ReadOnlyRegion::new(mapping), length: length as usize };
         check_header(|at| view.seen.span(at, 8)?.u64(0), shape, length)?;
         Ok(view)
     }
@@ -251,15 +251,15 @@ impl View {
     }
 }
 
-impl Readable for View {
+impl Readable for ReadOnlyBody {
     #[inline]
     fn word(&self) -> u64 {
         self.seen.word(LOCK + Lock::SEQUENCE)
     }
 
     #[inline]
-    fn state(&self) -> State {
-        State::of(self.seen.word(STATE))
+    fn state(&self) -> BodyState {
+        BodyState::of(self.seen.word(STATE))
     }
 
     #[inline]
@@ -284,7 +284,7 @@ fn whole(length: u64) -> Result<usize, NotAnObject> {
 
 /// What stands before the data, as one sees it who only looks on: it may be of any object, of any
 /// length.
-pub(crate) struct Front(Seen);
+pub(crate) struct Front(ReadOnlyRegion);
 
 impl Front {
     /// Of memory that nobody has handed over. `None`: it is no object of this version.
@@ -295,7 +295,7 @@ impl Front {
         else {
             return Ok(None);
         };
-        let front = Self(Seen::new(Mapping::read_only(&file)?));
+        let front = Self(ReadOnlyRegion::new(Mapping::read_only(&file)?));
         Ok((front.0.word(0) == MAGIC).then_some(front))
     }
 
@@ -304,8 +304,8 @@ impl Front {
         self.0.word(LENGTH)
     }
 
-    pub(crate) fn state(&self) -> State {
-        State::of(self.0.word(STATE))
+    pub(crate) fn state(&self) -> BodyState {
+        BodyState::of(self.0.word(STATE))
     }
 
     pub(crate) fn sequence(&self) -> u64 {
@@ -357,7 +357,7 @@ mod tests {
         let join = |shape, length| {
             [
                 Body::join(memory(), shape, length).err(),
-                View::join(memory(), false, shape, length).err(),
+                ReadOnlyBody::join(memory(), false, shape, length).err(),
             ]
         };
         let all = |errors: [Option<NotAnObject>; 2], is: fn(&NotAnObject) -> bool| {

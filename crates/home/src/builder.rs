@@ -2,9 +2,9 @@
 
 use crate::body::Body;
 use crate::error::CreateError;
-use crate::guest::Door;
+use crate::guest::ObjectListener;
 use crate::handle::Handle;
-use crate::object::{Damaged, Grant, HomeObject, Policy, Repair, Settling, Torn, Verdict};
+use crate::object::{Damaged, Grant, GrantPolicy, HomeObject, Repair, Settling, Torn, Verdict};
 use crate::types::DataError;
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use upcall_directory::names::{self, Access, Group, Whose};
 use upcall_os::fault::{Point, point};
 use upcall_os::poll::Report;
 use upcall_os::socket::Peer;
-use upcall_shm::span::Room;
+use upcall_shm::span::WritableSpan;
 
 /// How to make an object.
 #[must_use]
@@ -22,7 +22,7 @@ pub struct HomeBuilder {
     length: u64,
     sealed: bool,
     repair: Repair,
-    policy: Policy,
+    policy: GrantPolicy,
     mode: Option<u32>,
     group: Option<Group>,
 }
@@ -63,7 +63,7 @@ impl HomeBuilder {
     /// it panics, or if there is no such function, the object is poisoned.
     pub fn repair(
         self,
-        mut repair: impl FnMut(Room<'_>, Torn) -> Verdict + Send + 'static,
+        mut repair: impl FnMut(WritableSpan<'_>, Torn) -> Verdict + Send + 'static,
     ) -> Self {
         self.repair_damaged(move |damaged, torn| repair(damaged.room, torn))
     }
@@ -118,7 +118,11 @@ impl HomeBuilder {
     ///
     /// # Panics
     /// If `init` does; then there is no object.
-    pub fn create(self, shape: u64, init: impl FnOnce(Room<'_>)) -> Result<Handle, CreateError> {
+    pub fn create(
+        self,
+        shape: u64,
+        init: impl FnOnce(WritableSpan<'_>),
+    ) -> Result<Handle, CreateError> {
         self.create_with(shape, |room| {
             init(room);
             Ok(())
@@ -129,7 +133,7 @@ impl HomeBuilder {
     pub(crate) fn create_with(
         self,
         shape: u64,
-        init: impl FnOnce(Room<'_>) -> Result<(), DataError>,
+        init: impl FnOnce(WritableSpan<'_>) -> Result<(), DataError>,
     ) -> Result<Handle, CreateError> {
         let unable = |what| move |error| CreateError::Resource { what, error };
         names::check(&self.name)
@@ -151,7 +155,7 @@ impl HomeBuilder {
         let (socket, listener) = names::listen_as(Whose::Home, Access { mode: self.mode, group })?;
         let object =
             Arc::new(HomeObject::new(self.name, socket, shape, body, self.policy, settling));
-        let door = Arc::new(Door { listener, object: Arc::downgrade(&object) });
+        let door = Arc::new(ObjectListener { listener, object: Arc::downgrade(&object) });
         let key = Clerk::current()
             .and_then(|clerk| clerk.watch(door, Report::WhileReadable))
             .map_err(unable("the clerk's thread"))?;

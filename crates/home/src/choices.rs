@@ -12,7 +12,7 @@
 //! Each hold has its own record of each operation: it is used by one thread, and others may be on
 //! processors from which everything costs otherwise.
 
-use crate::account::{Counts, Way};
+use crate::account::{AccessMethod, Counts};
 use crate::costs::Costs;
 
 use std::any::TypeId;
@@ -62,19 +62,19 @@ pub(crate) struct Choices(RefCell<Vec<Choice>>);
 #[derive(Debug)]
 pub(crate) struct Choice {
     of: TypeId,
-    way: Cell<Way>,
+    way: Cell<AccessMethod>,
     /// Number of operations that are run before the next is measured.
     pub(crate) left: Cell<u32>,
-    record: RefCell<Record>,
+    record: RefCell<OperationRecord>,
 }
 
 /// What is known of one operation.
 #[derive(Debug)]
-pub(crate) struct Record {
-    pub(crate) best: Way,
+pub(crate) struct OperationRecord {
+    pub(crate) best: AccessMethod,
     /// Nothing but the best can ever be done.
     fixed: bool,
-    ways: [Known; 3],
+    ways: [CostEstimate; 3],
     /// Number of operations that were run since the last burst.
     pub(crate) ran: u32,
     /// ns that all before that took.
@@ -83,7 +83,7 @@ pub(crate) struct Record {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct CostEstimate {
     /// ns; infinite for what is never possible.
     cost: f64,
     measured: bool,
@@ -93,23 +93,23 @@ struct Known {
 
 #[derive(Debug)]
 pub(crate) struct Burst {
-    way: Way,
+    way: AccessMethod,
     found: Vec<f64>,
 }
 
-impl Record {
+impl OperationRecord {
     pub(crate) fn new(costs: &Costs, can: [bool; 3]) -> Self {
         // One line beside the lock's.
         let first = [costs.lock_far, 2.0 * costs.line, costs.urgent];
         let known = |way| {
             let cost = if can[way as usize] { first[way as usize] } else { f64::INFINITY };
-            Known { cost, measured: false, budget: 0.0 }
+            CostEstimate { cost, measured: false, budget: 0.0 }
         };
         let fixed = can.into_iter().filter(|can| *can).count() < 2;
         let mut new = Self {
-            best: Way::Access,
+            best: AccessMethod::Access,
             fixed,
-            ways: Way::ALL.map(known),
+            ways: AccessMethod::ALL.map(known),
             ran: 0,
             spent: 0.0,
             burst: None,
@@ -118,18 +118,19 @@ impl Record {
         new
     }
 
-    fn cheapest(&self) -> Way {
-        let least = Way::ALL.into_iter().min_by(|a, b| self.cost(*a).total_cmp(&self.cost(*b)));
-        least.unwrap_or(Way::Access)
+    fn cheapest(&self) -> AccessMethod {
+        let least =
+            AccessMethod::ALL.into_iter().min_by(|a, b| self.cost(*a).total_cmp(&self.cost(*b)));
+        least.unwrap_or(AccessMethod::Access)
     }
 
-    fn cost(&self, way: Way) -> f64 {
+    fn cost(&self, way: AccessMethod) -> f64 {
         self.ways[way as usize].cost
     }
 
     /// The way to measure now; and, at the beginning of a burst, what has been done since the last
     /// one.
-    pub(crate) fn begin(&mut self) -> (Way, Option<Counts>) {
+    pub(crate) fn begin(&mut self) -> (AccessMethod, Option<Counts>) {
         if let Some(burst) = &self.burst {
             return (burst.way, None);
         }
@@ -137,19 +138,20 @@ impl Record {
         let took = f64::from(std::mem::take(&mut self.ran)) * self.cost(self.best);
         self.spent += took;
         self.ways.iter_mut().for_each(|known| known.budget += took * SHARE);
-        let affordable = |way: &Way| *way != self.best && self.affordable_after(*way) <= self.spent;
-        let way = Way::ALL.into_iter().find(affordable).unwrap_or(self.best);
+        let affordable =
+            |way: &AccessMethod| *way != self.best && self.affordable_after(*way) <= self.spent;
+        let way = AccessMethod::ALL.into_iter().find(affordable).unwrap_or(self.best);
         self.burst = Some(Burst { way, found: Vec::with_capacity(BURST) });
         (way, Some(counts))
     }
 
     /// When so many ns were spent in all it can be tried; infinite for what is never possible.
-    fn affordable_after(&self, way: Way) -> f64 {
+    fn affordable_after(&self, way: AccessMethod) -> f64 {
         let known = self.ways[way as usize];
         if known.measured {
             return self.spent + (known.cost * BURST as f64 - known.budget) / SHARE;
         }
-        let lane = if way == Way::Urgent { LANE } else { 0.0 };
+        let lane = if way == AccessMethod::Urgent { LANE } else { 0.0 };
         let price = known.cost * ACQUAINTED as f64 + lane;
         // Where it is believed to be worth it, it need not wait for long.
         if known.cost < self.cost(self.best) * CLEARLY { price } else { price / EARLY }
@@ -160,8 +162,11 @@ impl Record {
         let ran = u64::from(self.ran);
         let mut counts = Counts::default();
         counts.chosen[self.best as usize] = ran;
-        let otherwise =
-            self.cost(if self.cost(Way::Access).is_finite() { Way::Access } else { self.best });
+        let otherwise = self.cost(if self.cost(AccessMethod::Access).is_finite() {
+            AccessMethod::Access
+        } else {
+            self.best
+        });
         for (would, known) in counts.would.iter_mut().zip(self.ways) {
             *would =
                 (ran as f64 * if known.cost.is_finite() { known.cost } else { otherwise }) as u64;
@@ -203,26 +208,29 @@ impl Record {
         let mixed = if known.measured && way == best { (known.cost + cost) / 2.0 } else { cost };
         // What it may waste does not pile up while it is the best.
         let budget = if way == best { 0.0 } else { known.budget - spent };
-        *known = Known { cost: mixed, measured: true, budget };
+        *known = CostEstimate { cost: mixed, measured: true, budget };
         let cheapest = self.cheapest();
         if cheapest != best && self.cost(cheapest) < self.cost(best) * CLEARLY {
             self.best = cheapest;
             return SOON;
         }
-        let untried =
-            Way::ALL.into_iter().filter(|way| *way != best && !self.ways[*way as usize].measured);
+        let untried = AccessMethod::ALL
+            .into_iter()
+            .filter(|way| *way != best && !self.ways[*way as usize].measured);
         let tries = untried.map(|way| (self.affordable_after(way) - self.spent) / self.cost(best));
         tries.fold(100.0 * BURST_NS / self.cost(best), f64::min).clamp(FEWEST, MOST) as u32
     }
 
     /// It cannot be done so now; it is tried again some time.
-    pub(crate) fn cannot(&mut self, way: Way) {
+    pub(crate) fn cannot(&mut self, way: AccessMethod) {
         self.burst = None;
         // Also where the others are dear, because they wait: this is not to be chosen instead.
-        let others =
-            Way::ALL.into_iter().filter(|other| *other != way).map(|other| self.cost(other));
+        let others = AccessMethod::ALL
+            .into_iter()
+            .filter(|other| *other != way)
+            .map(|other| self.cost(other));
         let dearest = others.filter(|cost| cost.is_finite()).fold(AGAIN / BURST as f64, f64::max);
-        self.ways[way as usize] = Known { cost: 2.0 * dearest, measured: true, budget: 0.0 };
+        self.ways[way as usize] = CostEstimate { cost: 2.0 * dearest, measured: true, budget: 0.0 };
         if self.best == way {
             self.best = self.cheapest();
         }
@@ -241,7 +249,7 @@ pub(crate) fn clock() -> f64 {
 impl Choices {
     /// The way to go, if this one is not to be measured.
     #[inline]
-    pub(crate) fn next(&self, of: TypeId) -> Option<Way> {
+    pub(crate) fn next(&self, of: TypeId) -> Option<AccessMethod> {
         let known = self.0.borrow();
         let choice = known.first().filter(|choice| choice.of == of);
         let choice = choice.or_else(|| known.iter().find(|choice| choice.of == of))?;
@@ -253,14 +261,19 @@ impl Choices {
     pub(crate) fn with<R>(
         &self,
         of: TypeId,
-        new: impl FnOnce() -> Record,
-        then: impl FnOnce(&Choice, &mut Record) -> R,
+        new: impl FnOnce() -> OperationRecord,
+        then: impl FnOnce(&Choice, &mut OperationRecord) -> R,
     ) -> R {
         let at = self.0.borrow().iter().position(|choice| choice.of == of);
         let at = at.unwrap_or_else(|| {
             let record = RefCell::new(new());
             let mut known = self.0.borrow_mut();
-            known.push(Choice { of, way: Cell::new(Way::Access), left: Cell::new(0), record });
+            known.push(Choice {
+                of,
+                way: Cell::new(AccessMethod::Access),
+                left: Cell::new(0),
+                record,
+            });
             known.len() - 1
         });
         let known = self.0.borrow();
@@ -298,9 +311,9 @@ mod tests {
     /// Runs so many, each of which takes as long as `cost` says; returns how long all took, and how
     /// often each way was gone.
     fn run(
-        record: &mut Record,
+        record: &mut OperationRecord,
         times: u32,
-        mut cost: impl FnMut(Way, u32) -> f64,
+        mut cost: impl FnMut(AccessMethod, u32) -> f64,
     ) -> (f64, [u32; 3]) {
         let (mut left, mut all, mut ways) = (0, 0.0, [0; 3]);
         for at in 0..times {
@@ -320,11 +333,11 @@ mod tests {
 
     #[test]
     fn the_cheapest_is_found_whichever_it_is_and_looking_around_takes_little() {
-        for cheap in Way::ALL {
+        for cheap in AccessMethod::ALL {
             for (cheapest, others) in
                 [(20.0, 1000.0), (100.0, 130.0), (500.0, 50_000.0), (10_000.0, 100_000.0)]
             {
-                let mut record = Record::new(&COSTS, [true; 3]);
+                let mut record = OperationRecord::new(&COSTS, [true; 3]);
                 let cost = |way, _| if way == cheap { cheapest } else { others };
                 run(&mut record, 10_000, cost);
                 let (all, _) = run(&mut record, 300_000, cost);
@@ -338,76 +351,95 @@ mod tests {
     #[test]
     fn what_is_believed_wrongly_is_found_out_soon_and_at_little_cost() {
         for believed in [5.0, 4000.0, 50_000.0] {
-            let mut record = Record::new(&Costs { urgent: believed, ..COSTS }, [true, false, true]);
-            let cost = |way, _| if way == Way::Access { 230.0 } else { 160.0 };
+            let mut record =
+                OperationRecord::new(&Costs { urgent: believed, ..COSTS }, [true, false, true]);
+            let cost = |way, _| if way == AccessMethod::Access { 230.0 } else { 160.0 };
             // 15 ms, and more for what is believed to take long.
             run(&mut record, if believed > 10_000.0 { 50_000 } else { 20_000 }, cost);
-            assert_eq!(record.best, Way::Urgent, "believed to take {believed}");
+            assert_eq!(record.best, AccessMethod::Urgent, "believed to take {believed}");
         }
         for believed in [5.0, 500.0] {
-            let mut record = Record::new(&Costs { urgent: believed, ..COSTS }, [true, false, true]);
+            let mut record =
+                OperationRecord::new(&Costs { urgent: believed, ..COSTS }, [true, false, true]);
             let (all, _) =
-                run(&mut record, 10_000, |way, _| if way == Way::Access { 100.0 } else { 2000.0 });
-            assert_eq!(record.best, Way::Access, "believed to take {believed}");
+                run(
+                    &mut record,
+                    10_000,
+                    |way, _| if way == AccessMethod::Access { 100.0 } else { 2000.0 },
+                );
+            assert_eq!(record.best, AccessMethod::Access, "believed to take {believed}");
             assert!(all < 1.1 * 10_000.0 * 100.0, "believed to take {believed}: {all:.0}");
         }
     }
 
     #[test]
     fn what_changes_is_noticed() {
-        let mut record = Record::new(&COSTS, [true, false, true]);
-        run(&mut record, 100_000, |way, _| if way == Way::Access { 100.0 } else { 600.0 });
-        assert_eq!(record.best, Way::Access);
+        let mut record = OperationRecord::new(&COSTS, [true, false, true]);
+        run(&mut record, 100_000, |way, _| if way == AccessMethod::Access { 100.0 } else { 600.0 });
+        assert_eq!(record.best, AccessMethod::Access);
         // Others come, and the lock is waited for.
         let (_, ways) =
-            run(&mut record, 100_000, |way, _| if way == Way::Access { 1500.0 } else { 600.0 });
-        assert_eq!(record.best, Way::Urgent);
+            run(
+                &mut record,
+                100_000,
+                |way, _| if way == AccessMethod::Access { 1500.0 } else { 600.0 },
+            );
+        assert_eq!(record.best, AccessMethod::Urgent);
         assert!(ways[0] < 10_000, "{ways:?}");
         // They go again: that is found when it is tried.
-        run(&mut record, 100_000, |way, _| if way == Way::Access { 100.0 } else { 600.0 });
-        assert_eq!(record.best, Way::Access);
+        run(&mut record, 100_000, |way, _| if way == AccessMethod::Access { 100.0 } else { 600.0 });
+        assert_eq!(record.best, AccessMethod::Access);
         // Nor do outliers change anything.
         run(&mut record, 100_000, |way, at| match way {
-            Way::Access if at % 997 == 0 => 1e6,
-            Way::Access => 100.0,
+            AccessMethod::Access if at % 997 == 0 => 1e6,
+            AccessMethod::Access => 100.0,
             _ => 600.0,
         });
-        assert_eq!(record.best, Way::Access);
+        assert_eq!(record.best, AccessMethod::Access);
     }
 
     #[test]
     fn a_way_that_takes_for_ever_is_tried_once_and_then_seldom() {
-        let mut record = Record::new(&COSTS, [true, false, true]);
+        let mut record = OperationRecord::new(&COSTS, [true, false, true]);
         let (_, ways) =
-            run(&mut record, 1_000_000, |way, _| if way == Way::Access { 100.0 } else { 1e6 });
+            run(
+                &mut record,
+                1_000_000,
+                |way, _| if way == AccessMethod::Access { 100.0 } else { 1e6 },
+            );
         assert!((1..=2).contains(&ways[2]), "{ways:?}");
     }
 
     #[test]
     fn what_cannot_be_done_is_never_tried_and_what_cannot_now_seldom() {
-        let mut record = Record::new(&COSTS, [true, false, true]);
+        let mut record = OperationRecord::new(&COSTS, [true, false, true]);
         let (_, ways) =
-            run(&mut record, 100_000, |way, _| if way == Way::Urgent { 10.0 } else { 1e5 });
-        assert_eq!((ways[1], record.best), (0, Way::Urgent));
-        let mut record = Record::new(&Costs { urgent: 50.0, ..COSTS }, [true, false, true]);
-        assert_eq!(record.best, Way::Urgent);
-        record.cannot(Way::Urgent);
-        assert_eq!(record.best, Way::Access);
+            run(
+                &mut record,
+                100_000,
+                |way, _| if way == AccessMethod::Urgent { 10.0 } else { 1e5 },
+            );
+        assert_eq!((ways[1], record.best), (0, AccessMethod::Urgent));
+        let mut record =
+            OperationRecord::new(&Costs { urgent: 50.0, ..COSTS }, [true, false, true]);
+        assert_eq!(record.best, AccessMethod::Urgent);
+        record.cannot(AccessMethod::Urgent);
+        assert_eq!(record.best, AccessMethod::Access);
         let (_, ways) = run(&mut record, 100_000, |_, _| 100.0);
         assert!(ways[2] == 0, "{ways:?}");
         // Also where the others have to wait for long.
         run(&mut record, 1000, |_, _| 1e7);
-        record.best = Way::Urgent;
-        record.cannot(Way::Urgent);
-        assert_eq!(record.best, Way::Access);
-        let only = Record::new(&COSTS, [false, false, true]);
-        assert!(only.fixed && only.best == Way::Urgent);
+        record.best = AccessMethod::Urgent;
+        record.cannot(AccessMethod::Urgent);
+        assert_eq!(record.best, AccessMethod::Access);
+        let only = OperationRecord::new(&COSTS, [false, false, true]);
+        assert!(only.fixed && only.best == AccessMethod::Urgent);
     }
 
     #[test]
     fn what_was_run_and_would_have_been_is_accounted() {
-        let mut record = Record::new(&COSTS, [true, false, true]);
-        run(&mut record, 50_000, |way, _| if way == Way::Access { 100.0 } else { 600.0 });
+        let mut record = OperationRecord::new(&COSTS, [true, false, true]);
+        run(&mut record, 50_000, |way, _| if way == AccessMethod::Access { 100.0 } else { 600.0 });
         record.ran = 10;
         let counts = record.accounted();
         assert_eq!((counts.chosen, counts.would[0], counts.would[1]), ([10, 0, 0], 1000, 1000));

@@ -1,31 +1,31 @@
 //! Where the clerk leaves lanes for the thread that serves an object, and the home's end of a lane.
 
-use crate::lane::Lane;
+use crate::lane::InvocationLane;
 use crate::quota::OfLane;
-use crate::wire::Kind;
+use crate::wire::OperationKind;
 use std::io;
 use std::sync::Arc;
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::doorbell::Doorbell;
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_sched::post::Post;
 use upcall_sched::ringer::Ringer;
-use upcall_shm::region::Shared as View;
+use upcall_shm::region::RegionView as View;
 use upcall_shm::single::SingleServer;
-use upcall_shm::slot::{Image, Slot};
+use upcall_shm::slot::{Slot, SlotMessage};
 
 /// Where others leave word for the thread that serves. The clerk has it, too.
-pub(crate) struct Desk {
+pub(crate) struct ServiceQueue {
     /// One for all that a thread serves.
     pub(crate) post: Arc<Post>,
-    pub(crate) names: Vec<(String, Kind)>,
-    news: Mutex<Vec<News>>,
+    pub(crate) names: Vec<(String, OperationKind)>,
+    news: KernelMutex<Vec<ServiceEvent>>,
     has_news: AtomicBool,
 }
 
-pub(crate) enum News {
-    Came(Arc<Served>),
+pub(crate) enum ServiceEvent {
+    Came(Arc<ServedLane>),
     Gone(u64),
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum News {
 pub(crate) struct LaneEnd {
     /// Whose it is.
     pub(crate) guest: u64,
-    pub(crate) lane: Lane,
+    pub(crate) lane: InvocationLane,
     /// Rung by the caller.
     pub(crate) own: Doorbell,
     /// Wakes the caller.
@@ -42,7 +42,7 @@ pub(crate) struct LaneEnd {
     pub(crate) _held: OfLane,
 }
 
-pub(crate) struct Served {
+pub(crate) struct ServedLane {
     pub(crate) end: LaneEnd,
     pub(crate) server: SingleServer<View<Slot>>,
     /// An interrupt could not run what is there.
@@ -51,7 +51,7 @@ pub(crate) struct Served {
     pub(crate) is_ordered: AtomicBool,
 }
 
-impl Served {
+impl ServedLane {
     fn new(end: LaneEnd) -> Self {
         let server = SingleServer::new(end.lane.slot());
         Self { end, server, left: AtomicBool::new(false), is_ordered: AtomicBool::new(false) }
@@ -63,7 +63,7 @@ impl Served {
         self.server.waits() && !self.is_ordered.load(Ordering::Acquire)
     }
 
-    pub(crate) fn answer(&self, reply: &Image) {
+    pub(crate) fn answer(&self, reply: &SlotMessage) {
         self.server.reply(reply);
         match SafeDoorbell::current() {
             Ok(safe_doorbell) => self.end.ringer.launched(safe_doorbell, &self.end.doorbell),
@@ -72,10 +72,10 @@ impl Served {
     }
 }
 
-impl Desk {
+impl ServiceQueue {
     /// A desk without news, for a thread that runs operations of these names.
-    pub(crate) fn new(post: Arc<Post>, names: Vec<(String, Kind)>) -> Self {
-        Self { post, names, news: Mutex::default(), has_news: AtomicBool::new(false) }
+    pub(crate) fn new(post: Arc<Post>, names: Vec<(String, OperationKind)>) -> Self {
+        Self { post, names, news: KernelMutex::default(), has_news: AtomicBool::new(false) }
     }
 
     /// Returns `true` if news may be there.
@@ -85,12 +85,12 @@ impl Desk {
     }
 
     /// Takes the news.
-    pub(crate) fn take_news(&self) -> Vec<News> {
+    pub(crate) fn take_news(&self) -> Vec<ServiceEvent> {
         self.has_news.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.news.lock())
     }
 
-    fn tell(&self, news: News) {
+    fn tell(&self, news: ServiceEvent) {
         self.news.lock().push(news);
         self.nudge();
     }
@@ -104,25 +104,25 @@ impl Desk {
     /// Takes a lane in.
     pub(crate) fn take_in(&self, end: LaneEnd) -> io::Result<()> {
         self.post.add(&end.own)?;
-        self.tell(News::Came(Arc::new(Served::new(end))));
+        self.tell(ServiceEvent::Came(Arc::new(ServedLane::new(end))));
         Ok(())
     }
 
     /// Passes the lanes that the thread has not taken in yet to `look`; none while a lane is added,
     /// since its bringer rings afterwards. Allocates nothing.
-    pub(crate) fn look_at_lanes(&self, mut look: impl FnMut(&Served)) {
+    pub(crate) fn look_at_lanes(&self, mut look: impl FnMut(&ServedLane)) {
         if self.has_news()
             && let Some(news) = self.news.try_lock()
         {
             news.iter().for_each(|one| match one {
-                News::Came(served) => look(served),
-                News::Gone(_) => {}
+                ServiceEvent::Came(served) => look(served),
+                ServiceEvent::Gone(_) => {}
             });
         }
     }
 
     /// Whose it was is gone.
     pub(crate) fn lost(&self, guest: u64) {
-        self.tell(News::Gone(guest));
+        self.tell(ServiceEvent::Gone(guest));
     }
 }

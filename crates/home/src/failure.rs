@@ -1,10 +1,10 @@
 //! Why an invocation has no reply: [`InvokeError`].
 
 use crate::error::{AccessError, FindError};
-use crate::lane::{LONGEST, Unsent};
+use crate::lane::{LONGEST, MessageError};
 use crate::rules::{Blocked, Broken};
 use crate::types::DataError;
-use crate::wire::Failure;
+use crate::wire::InvokeFailure;
 use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
@@ -143,15 +143,15 @@ impl std::error::Error for InvokeError {}
 impl InvokeError {
     /// What a home has said of an operation, which was asked for by the caller.
     #[track_caller]
-    pub(crate) fn said(name: &'static str, failure: Failure) -> Self {
+    pub(crate) fn said(name: &'static str, failure: InvokeFailure) -> Self {
         match failure {
-            Failure::Full { asked } => Self::Data(DataError::Full { asked }),
-            Failure::Corrupt { what, at } => Self::Corrupt { what: what.into_owned(), at },
-            Failure::ReadOnly => Self::Data(DataError::ReadOnly),
-            Failure::Said(words) => Self::Said(words.into_owned()),
-            Failure::NotRun(why) => Self::NotRun(why.into_owned()),
-            Failure::Panicked => Self::Panicked,
-            Failure::Blocked { file, line } => Self::Blocked(Blocked {
+            InvokeFailure::Full { asked } => Self::Data(DataError::Full { asked }),
+            InvokeFailure::Corrupt { what, at } => Self::Corrupt { what: what.into_owned(), at },
+            InvokeFailure::ReadOnly => Self::Data(DataError::ReadOnly),
+            InvokeFailure::Said(words) => Self::Said(words.into_owned()),
+            InvokeFailure::NotRun(why) => Self::NotRun(why.into_owned()),
+            InvokeFailure::Panicked => Self::Panicked,
+            InvokeFailure::Blocked { file, line } => Self::Blocked(Blocked {
                 name,
                 here: Location::caller(),
                 registered: Some(format!("{file}:{line}")),
@@ -160,11 +160,11 @@ impl InvokeError {
     }
 }
 
-impl From<Unsent> for InvokeError {
-    fn from(unsent: Unsent) -> Self {
+impl From<MessageError> for InvokeError {
+    fn from(unsent: MessageError) -> Self {
         match unsent {
-            Unsent::TooLong { bytes } => Self::TooLong { bytes },
-            Unsent::Unencodable(error) => Self::Malformed(error.to_string()),
+            MessageError::TooLong { bytes } => Self::TooLong { bytes },
+            MessageError::Unencodable(error) => Self::Malformed(error.to_string()),
         }
     }
 }

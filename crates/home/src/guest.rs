@@ -1,28 +1,28 @@
 //! Those who use an object from elsewhere, as its home's clerk knows them.
 
 use crate::desk::LaneEnd;
-use crate::lane::Lane;
+use crate::lane::InvocationLane;
 use crate::object::HomeObject;
-use crate::quota::Quota;
-use crate::wire::{self, Opened, Request, VERSION};
+use crate::quota::PeerQuota;
+use crate::wire::{self, ObjectRequest, OpenReply, VERSION};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
 use upcall_directory::clerk::{self, TURN, Watched};
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::doorbell::Doorbell;
-use upcall_os::socket::{Connection, Listener, Message, Peer, says_ended};
+use upcall_os::socket::{Connection, Listener, Peer, SocketMessage, says_ended};
 use upcall_sched::Domain;
 use upcall_sched::post::Post;
 use upcall_sched::ringer::Ringer;
 use upcall_shm::station::PeerStation;
 
 /// Where others connect.
-pub(crate) struct Door {
+pub(crate) struct ObjectListener {
     pub(crate) listener: Listener,
     pub(crate) object: Weak<HomeObject>,
 }
 
-impl Watched for Door {
+impl Watched for ObjectListener {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -32,7 +32,7 @@ impl Watched for Door {
         let admit = |connection: Connection| {
             match connection.peer() {
                 Ok(peer) => {
-                    if let Some(guest) = Guest::new(connection, peer, &object) {
+                    if let Some(guest) = ObjectPeer::new(connection, peer, &object) {
                         object.admit(guest);
                     }
                 }
@@ -41,7 +41,7 @@ impl Watched for Door {
                 Err(error) => {
                     _ = say(
                         &connection,
-                        &Opened::No(format!("its home cannot see who asks: {error}")),
+                        &OpenReply::No(format!("its home cannot see who asks: {error}")),
                         &[],
                     )
                 }
@@ -57,15 +57,15 @@ impl Watched for Door {
 }
 
 /// Whether the answer was sent.
-fn say(connection: &Connection, answer: &Opened, descriptors: &[BorrowedFd<'_>]) -> bool {
+fn say(connection: &Connection, answer: &OpenReply, descriptors: &[BorrowedFd<'_>]) -> bool {
     wire::pack(answer).and_then(|bytes| connection.send(&bytes, descriptors)).is_ok()
 }
 
 /// One who has connected.
-pub(crate) struct Guest {
+pub(crate) struct ObjectPeer {
     connection: Connection,
     peer: Peer,
-    quota: Quota,
+    quota: PeerQuota,
     object: Weak<HomeObject>,
     /// Its place, once it uses the object; one who only reads has none.
     pub(crate) place: OnceLock<Option<u16>>,
@@ -74,11 +74,11 @@ pub(crate) struct Guest {
     pub(crate) invokes: AtomicBool,
 }
 
-impl Guest {
+impl ObjectPeer {
     /// `None`: its process or its user has too many connections already. The answer says so.
     fn new(connection: Connection, peer: Peer, object: &Arc<HomeObject>) -> Option<Arc<Self>> {
-        let quota = Quota::of_connection(&peer)
-            .map_err(|over| say(&connection, &Opened::No(over.to_string()), &[]))
+        let quota = PeerQuota::of_connection(&peer)
+            .map_err(|over| say(&connection, &OpenReply::No(over.to_string()), &[]))
             .ok()?;
         Some(Arc::new(Self {
             connection,
@@ -110,10 +110,10 @@ impl Guest {
     }
 
     /// Does what it asks for. False to hang up.
-    fn said(&self, object: &Arc<HomeObject>, message: Message) -> bool {
+    fn said(&self, object: &Arc<HomeObject>, message: SocketMessage) -> bool {
         if message.lost {
             self.answer(
-                &Opened::No(
+                &OpenReply::No(
                     "no descriptor is left in its home for what came with the request".into(),
                 ),
                 &[],
@@ -121,7 +121,7 @@ impl Guest {
             return false;
         }
         match wire::unpack(&message.bytes) {
-            Ok(Request::Invoke { version, shape, line, makes_fences })
+            Ok(ObjectRequest::Invoke { version, shape, line, makes_fences })
                 if !self.invokes.load(Ordering::Relaxed) =>
             {
                 let answer = self.check(version).and_then(|()| {
@@ -131,20 +131,20 @@ impl Guest {
                     (Ok(yes), Ok(domain)) => self.answer(&yes, &[domain.station().as_fd()]),
                     (Ok(_), Err(_)) => false,
                     (Err(why), _) => {
-                        self.answer(&Opened::No(why), &[]);
+                        self.answer(&OpenReply::No(why), &[]);
                         false
                     }
                 }
             }
-            Ok(Request::Open { version, shape }) if self.place.get().is_none() => {
+            Ok(ObjectRequest::Open { version, shape }) if self.place.get().is_none() => {
                 match self.check(version).and_then(|()| object.open(self, shape)) {
                     Ok(None) => {
                         let _ = self.place.set(None);
-                        self.answer(&Opened::ToInvoke, &[])
+                        self.answer(&OpenReply::ToInvoke, &[])
                     }
                     Ok(Some((place, memory))) => {
                         let _ = self.place.set(place);
-                        let yes = Opened::Yes {
+                        let yes = OpenReply::Yes {
                             place,
                             length: object.body.length() as u64,
                             sealed: object.body.is_sealed(),
@@ -152,12 +152,12 @@ impl Guest {
                         self.answer(&yes, &[memory.as_fd()])
                     }
                     Err(why) => {
-                        self.answer(&Opened::No(why), &[]);
+                        self.answer(&OpenReply::No(why), &[]);
                         false
                     }
                 }
             }
-            Ok(Request::Tore) if matches!(self.place.get(), Some(Some(_))) => {
+            Ok(ObjectRequest::Tore) if matches!(self.place.get(), Some(Some(_))) => {
                 object.settle();
                 true
             }
@@ -182,7 +182,7 @@ impl Guest {
         line: u16,
         makes_fences: bool,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<Opened, String> {
+    ) -> Result<OpenReply, String> {
         object.may(self, shape)?;
         let desk =
             object.desk().ok_or("it runs no operations for others now: its home is to serve it")?;
@@ -194,7 +194,7 @@ impl Guest {
         let station = PeerStation::join(station).map_err(|error| said(&error))?;
         let end = LaneEnd {
             guest: self.number(),
-            lane: Lane::join(lane)?,
+            lane: InvocationLane::join(lane)?,
             own: Doorbell::adopt(own).map_err(|error| said(&error))?,
             doorbell: Doorbell::adopt(doorbell).map_err(|error| said(&error))?,
             ringer: Ringer::new(station, line, makes_fences),
@@ -202,7 +202,7 @@ impl Guest {
         };
         desk.take_in(end).map_err(|error| said(&error))?;
         self.invokes.store(true, Ordering::Relaxed);
-        Ok(Opened::Invokes {
+        Ok(OpenReply::Invokes {
             line: desk.post.line(),
             makes_fences: Post::makes_fences(),
             operations: desk.names.clone(),
@@ -215,13 +215,13 @@ impl Guest {
         std::ptr::from_ref(self).addr() as u64
     }
 
-    fn answer(&self, answer: &Opened, descriptors: &[BorrowedFd<'_>]) -> bool {
+    fn answer(&self, answer: &OpenReply, descriptors: &[BorrowedFd<'_>]) -> bool {
         say(&self.connection, answer, descriptors)
     }
 
     /// Says why it is not let in.
     pub(crate) fn turn_away(&self, why: &str) {
-        self.answer(&Opened::No(why.into()), &[]);
+        self.answer(&OpenReply::No(why.into()), &[]);
     }
 
     fn is_lost(&self) {
@@ -231,7 +231,7 @@ impl Guest {
     }
 }
 
-impl Watched for Guest {
+impl Watched for ObjectPeer {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }
@@ -252,12 +252,12 @@ impl Watched for Guest {
 }
 
 /// The end of a guest's process, which a connection that it has left to a child would not tell.
-pub(crate) struct End {
+pub(crate) struct PeerExitWatch {
     pub(crate) process: OwnedFd,
-    pub(crate) guest: Weak<Guest>,
+    pub(crate) guest: Weak<ObjectPeer>,
 }
 
-impl Watched for End {
+impl Watched for PeerExitWatch {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.process.as_fd()
     }

@@ -2,10 +2,10 @@
 
 mod read;
 
-use crate::account::{Account, Counts};
-use crate::asking::Asking;
-use crate::away::{Away, Memory};
-use crate::body::{Body, Ours, State};
+use crate::account::{Counts, HandleStats};
+use crate::asking::InvocationClient;
+use crate::away::{GrantedMemory, RemoteObject};
+use crate::body::{Body, BodyState, Ours};
 use crate::choices::Choices;
 use crate::error::{AccessError, FindError};
 use crate::failure::InvokeError;
@@ -15,7 +15,7 @@ use crate::scratch::Scratch;
 use crate::types::DataError;
 use crate::types::check::Pages;
 use crate::waiting;
-use crate::wire::Kind;
+use crate::wire::OperationKind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::cell::{Cell, RefCell};
@@ -26,27 +26,27 @@ use upcall_directory::policy::{self, Policy};
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
 use upcall_shm::sequence::Changing;
-use upcall_shm::span::{Room, Span};
+use upcall_shm::span::{Span, WritableSpan};
 
 /// See the module. Used by one thread at a time: others have handles of their own
 /// ([`try_clone`](Self::try_clone)). An object has 255 of them at a time, of all processes
 /// together.
 pub struct Handle {
-    side: Side,
+    side: ObjectLocation,
     /// The home's lane, once it was asked for something.
-    asking: RefCell<Option<Asking>>,
+    asking: RefCell<Option<InvocationClient>>,
     /// An operation is under way.
     busy: Cell<bool>,
     patience: Option<Duration>,
     /// How its operations are run that may be in several ways.
     pub(crate) choices: Choices,
-    account: Account,
+    account: HandleStats,
     pub(crate) scratch: Scratch,
 }
 
-enum Side {
+enum ObjectLocation {
     Home(Arc<HomeObject>, Ours),
-    Away(Away),
+    Away(RemoteObject),
 }
 
 impl fmt::Debug for Handle {
@@ -79,7 +79,7 @@ pub(crate) enum NotNow {
 }
 
 /// The operation under way: at its end others have their turn.
-struct Inside<'a> {
+struct AccessGuard<'a> {
     handle: &'a Handle,
     party: &'a Ours,
     body: &'a Body,
@@ -88,7 +88,7 @@ struct Inside<'a> {
     done: bool,
 }
 
-impl Drop for Inside<'_> {
+impl Drop for AccessGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.done {
@@ -101,9 +101,9 @@ impl Drop for Inside<'_> {
 }
 
 /// A read under the lock. Its end releases the lock.
-struct Looking<'a>(&'a Ours);
+struct LockedRead<'a>(&'a Ours);
 
-impl Drop for Looking<'_> {
+impl Drop for LockedRead<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.unlock();
@@ -111,9 +111,9 @@ impl Drop for Looking<'_> {
 }
 
 /// Makes the handle free again.
-struct Busy<'a>(&'a Cell<bool>);
+struct BusyGuard<'a>(&'a Cell<bool>);
 
-impl Drop for Busy<'_> {
+impl Drop for BusyGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.set(false);
@@ -125,7 +125,7 @@ impl Handle {
     pub(crate) fn at_home(object: Arc<HomeObject>) -> Option<Self> {
         let party = object.take_place()?;
         object.handles.fetch_add(1, Ordering::Relaxed);
-        Some(Self::new(Side::Home(object, party)))
+        Some(Self::new(ObjectLocation::Home(object, party)))
     }
 
     /// Finds the object of a name, which is to have this shape. Takes some 0.1 ms, and up to 5 s if
@@ -142,17 +142,17 @@ impl Handle {
     /// # Errors
     /// See [`FindError`].
     pub fn find_expecting(name: &str, shape: u64, accepts: Arc<Policy>) -> Result<Self, FindError> {
-        Ok(Self::new(Side::Away(Away::find(name, shape, accepts)?)))
+        Ok(Self::new(ObjectLocation::Away(RemoteObject::find(name, shape, accepts)?)))
     }
 
-    fn new(side: Side) -> Self {
+    fn new(side: ObjectLocation) -> Self {
         Self {
             side,
             asking: RefCell::default(),
             busy: Cell::new(false),
             patience: None,
             choices: Choices::default(),
-            account: Account::default(),
+            account: HandleStats::default(),
             scratch: Scratch::default(),
         }
     }
@@ -165,8 +165,10 @@ impl Handle {
         let full =
             || FindError::Refused { name: self.name().into(), why: "no more can use it".into() };
         let mut new = match &self.side {
-            Side::Home(object, _) => Self::at_home(object.clone()).ok_or_else(full)?,
-            Side::Away(away) => Self::find_expecting(&away.name, away.shape, away.accepts.clone())?,
+            ObjectLocation::Home(object, _) => Self::at_home(object.clone()).ok_or_else(full)?,
+            ObjectLocation::Away(away) => {
+                Self::find_expecting(&away.name, away.shape, away.accepts.clone())?
+            }
         };
         new.patience = self.patience;
         Ok(new)
@@ -183,31 +185,35 @@ impl Handle {
     /// Its name.
     pub fn name(&self) -> &str {
         match &self.side {
-            Side::Home(object, _) => &object.name,
-            Side::Away(away) => &away.name,
+            ObjectLocation::Home(object, _) => &object.name,
+            ObjectLocation::Away(away) => &away.name,
         }
     }
 
     /// Whether this process is its home.
     pub fn is_home(&self) -> bool {
-        matches!(self.side, Side::Home(..))
+        matches!(self.side, ObjectLocation::Home(..))
     }
 
     /// Bytes of its data; 0 if it may only be invoked.
     pub fn length(&self) -> usize {
         match &self.side {
-            Side::Away(Away { memory: Memory::View(view), .. }) => view.length(),
-            Side::Away(Away { memory: Memory::Body(body, _), .. }) => body.length(),
-            Side::Away(_) => 0,
-            Side::Home(object, _) => object.body.length(),
+            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::View(view), .. }) => {
+                view.length()
+            }
+            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::Body(body, _), .. }) => {
+                body.length()
+            }
+            ObjectLocation::Away(_) => 0,
+            ObjectLocation::Home(object, _) => object.body.length(),
         }
     }
 
     /// The object, at its home.
     pub(crate) fn object(&self) -> Option<Arc<HomeObject>> {
         match &self.side {
-            Side::Home(object, _) => Some(object.clone()),
-            Side::Away(_) => None,
+            ObjectLocation::Home(object, _) => Some(object.clone()),
+            ObjectLocation::Away(_) => None,
         }
     }
 
@@ -222,11 +228,13 @@ impl Handle {
     pub(crate) fn ask<R: DeserializeOwned>(
         &self,
         name: &'static str,
-        kind: Kind,
+        kind: OperationKind,
         args: &impl Serialize,
     ) -> Result<R, InvokeError> {
         let _busy = self.enter().map_err(|_| InvokeError::Nested)?;
-        let Side::Away(away) = &self.side else { return Err(InvokeError::Ended { asked: false }) };
+        let ObjectLocation::Away(away) = &self.side else {
+            return Err(InvokeError::Ended { asked: false });
+        };
         let _kept_off = keep_off();
         let mut asking = self.asking.borrow_mut();
         if asking.as_ref().is_some_and(|asking| {
@@ -237,14 +245,14 @@ impl Handle {
         let asking = match &mut *asking {
             Some(asking) => asking,
             none => none.insert(
-                Asking::open(&away.name, away.shape, &*away.accepts)
+                InvocationClient::open(&away.name, away.shape, &*away.accepts)
                     .map_err(InvokeError::NotServed)?,
             ),
         };
         let done = asking.ask(name, kind, args, self.patience);
         self.count(|counts| match kind {
-            Kind::Short => counts.urgent += 1,
-            Kind::MayBlock => counts.invoked += 1,
+            OperationKind::Short => counts.urgent += 1,
+            OperationKind::MayBlock => counts.invoked += 1,
         });
         done
     }
@@ -258,8 +266,10 @@ impl Handle {
     /// What its home has granted.
     pub fn grant(&self) -> Grant {
         match &self.side {
-            Side::Away(Away { memory: Memory::None, .. }) => Grant::Invoke,
-            Side::Away(Away { memory: Memory::View(_), .. }) => Grant::Read,
+            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::None, .. }) => Grant::Invoke,
+            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::View(_), .. }) => {
+                Grant::Read
+            }
             _ => Grant::ReadWrite,
         }
     }
@@ -268,19 +278,27 @@ impl Handle {
     #[inline]
     fn writing(&self) -> Option<(&Ours, &Body)> {
         match &self.side {
-            Side::Home(object, party) => Some((party, &object.body)),
-            Side::Away(Away { memory: Memory::Body(body, party), .. }) => Some((party, body)),
-            Side::Away(_) => None,
+            ObjectLocation::Home(object, party) => Some((party, &object.body)),
+            ObjectLocation::Away(RemoteObject {
+                memory: GrantedMemory::Body(body, party), ..
+            }) => Some((party, body)),
+            ObjectLocation::Away(_) => None,
         }
     }
 
     /// The pages of the data that exist now.
     pub(crate) fn pages(&self) -> Result<Pages, DataError> {
         match &self.side {
-            Side::Home(object, _) => object.body.pages(),
-            Side::Away(Away { memory: Memory::Body(body, _), .. }) => body.pages(),
-            Side::Away(Away { memory: Memory::View(view), .. }) => view.pages(),
-            Side::Away(Away { memory: Memory::None, .. }) => Ok(Pages::All),
+            ObjectLocation::Home(object, _) => object.body.pages(),
+            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::Body(body, _), .. }) => {
+                body.pages()
+            }
+            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::View(view), .. }) => {
+                view.pages()
+            }
+            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::None, .. }) => {
+                Ok(Pages::All)
+            }
         }
     }
 
@@ -295,7 +313,10 @@ impl Handle {
     /// # Errors
     /// See [`AccessError`]. The operation was not run then.
     #[inline]
-    pub fn access<R>(&self, operation: impl FnOnce(Room<'_>) -> R) -> Result<R, AccessError> {
+    pub fn access<R>(
+        &self,
+        operation: impl FnOnce(WritableSpan<'_>) -> R,
+    ) -> Result<R, AccessError> {
         let _busy = self.enter()?;
         let Some((party, body)) = self.writing() else { return Err(AccessError::NotGranted) };
         // Until the lock is free again.
@@ -321,15 +342,20 @@ impl Handle {
 
     #[inline]
     fn look_under_lock<R>(party: &Ours, body: &Body, operation: impl FnOnce(Span<'_>) -> R) -> R {
-        let _looking = Looking(party);
+        let _looking = LockedRead(party);
         operation(*body.data())
     }
 
     /// Runs an operation, by who has the lock, and lets go of that.
     #[inline]
-    fn work<R>(&self, party: &Ours, body: &Body, operation: impl FnOnce(Room<'_>) -> R) -> R {
+    fn work<R>(
+        &self,
+        party: &Ours,
+        body: &Body,
+        operation: impl FnOnce(WritableSpan<'_>) -> R,
+    ) -> R {
         let changing = party.sequence().begin();
-        let mut inside = Inside { handle: self, party, body, changing, done: false };
+        let mut inside = AccessGuard { handle: self, party, body, changing, done: false };
         point(Point::ObjectLocked);
         let result = operation(body.data());
         point(Point::ObjectDone);
@@ -342,16 +368,16 @@ impl Handle {
     pub(crate) fn access_at_once<R>(
         &self,
         does: Does,
-        operation: impl FnOnce(Room<'_>) -> R,
+        operation: impl FnOnce(WritableSpan<'_>) -> R,
     ) -> Result<R, NotNow> {
-        let (Side::Home(object, party), Ok(_busy)) = (&self.side, self.enter()) else {
+        let (ObjectLocation::Home(object, party), Ok(_busy)) = (&self.side, self.enter()) else {
             return Err(NotNow::Held);
         };
         if !waiting::lock_at_once(party, |place| object.may_be_known(place)) {
             return Err(NotNow::Held);
         }
         let state = object.body.state();
-        if state == State::Whole {
+        if state == BodyState::Whole {
             return Ok(match does {
                 Does::Changes => self.work(party, &object.body, operation),
                 Does::Looks => {
@@ -360,18 +386,18 @@ impl Handle {
             });
         }
         party.unlock();
-        Err(if state == State::Poisoned { NotNow::Poisoned } else { NotNow::Held })
+        Err(if state == BodyState::Poisoned { NotNow::Poisoned } else { NotNow::Held })
     }
 
     #[inline]
-    fn enter(&self) -> Result<Busy<'_>, AccessError> {
-        if self.busy.replace(true) { Err(AccessError::Nested) } else { Ok(Busy(&self.busy)) }
+    fn enter(&self) -> Result<BusyGuard<'_>, AccessError> {
+        if self.busy.replace(true) { Err(AccessError::Nested) } else { Ok(BusyGuard(&self.busy)) }
     }
 
     /// Lets go of the lock, and leaves the object to its home.
     #[cold]
     fn tear(&self, party: &Ours, body: &Body, changing: Changing) {
-        body.set_state(State::Torn);
+        body.set_state(BodyState::Torn);
         party.sequence().end(changing);
         party.unlock();
         self.have_it_settled();
@@ -380,24 +406,24 @@ impl Handle {
     /// Has the home see to an object that is torn.
     fn have_it_settled(&self) {
         match &self.side {
-            Side::Home(object, _) => object.settle(),
-            Side::Away(away) => away.tore(),
+            ObjectLocation::Home(object, _) => object.settle(),
+            ObjectLocation::Away(away) => away.tore(),
         }
     }
 
     /// Whether its home has let go of it.
     fn is_over(&self) -> bool {
-        matches!(&self.side, Side::Away(away) if away.has_ended())
+        matches!(&self.side, ObjectLocation::Away(away) if away.has_ended())
     }
 
     /// Has the lock of an object that is whole.
     #[inline]
     fn begin(&self, party: &Ours, body: &Body) -> Result<(), AccessError> {
         let (had, goes_on) = match &self.side {
-            Side::Home(..) => (party.try_lock_at_home(), true),
-            Side::Away(away) => (party.try_lock(), !away.has_ended()),
+            ObjectLocation::Home(..) => (party.try_lock_at_home(), true),
+            ObjectLocation::Away(away) => (party.try_lock(), !away.has_ended()),
         };
-        if had && goes_on && body.state() == State::Whole {
+        if had && goes_on && body.state() == BodyState::Whole {
             Ok(())
         } else {
             self.begin_at_last(had, party, body)
@@ -408,14 +434,14 @@ impl Handle {
     #[cold]
     fn begin_at_last(&self, had: bool, party: &Ours, body: &Body) -> Result<(), AccessError> {
         match &self.side {
-            Side::Home(object, _) => {
+            ObjectLocation::Home(object, _) => {
                 if !had
                     && !waiting::lock_at_home(party, self.patience, |place| object.is_known(place))
                 {
                     return Err(self.was_busy(party));
                 }
             }
-            Side::Away(away) => {
+            ObjectLocation::Away(away) => {
                 if !had && !waiting::lock(party, self.patience, || away.has_ended()) {
                     return Err(if away.has_ended() {
                         Self::ended(away)
@@ -430,13 +456,13 @@ impl Handle {
             }
         }
         match body.state() {
-            State::Whole => Ok(()),
+            BodyState::Whole => Ok(()),
             state => self.is_not_whole(party, body, state),
         }
     }
 
     #[cold]
-    fn ended(away: &Away) -> AccessError {
+    fn ended(away: &RemoteObject) -> AccessError {
         away.sweep();
         AccessError::Ended
     }
@@ -449,14 +475,14 @@ impl Handle {
 
     /// Has the lock, and may not use it: waits until the home has decided, and tries again.
     #[cold]
-    fn is_not_whole(&self, party: &Ours, body: &Body, state: State) -> Result<(), AccessError> {
+    fn is_not_whole(&self, party: &Ours, body: &Body, state: BodyState) -> Result<(), AccessError> {
         party.unlock();
-        if state == State::Poisoned {
+        if state == BodyState::Poisoned {
             return Err(AccessError::Poisoned);
         }
         self.have_it_settled();
         let begun = Instant::now();
-        if !waiting::until(self.patience, || body.state() != State::Torn || self.is_over()) {
+        if !waiting::until(self.patience, || body.state() != BodyState::Torn || self.is_over()) {
             return Err(AccessError::Busy { waited: begun.elapsed(), holder: None });
         }
         self.begin(party, body)
@@ -478,7 +504,7 @@ impl Handle {
     /// Ends as a killed process does: the kernel closes the connection, and the lock stays as it
     /// is.
     pub(crate) fn dies(self) {
-        if let Side::Away(away) = &self.side {
+        if let ObjectLocation::Away(away) = &self.side {
             away.hang_up();
         }
         std::mem::forget(self);
@@ -488,7 +514,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.choices.at_last(|counts| self.count(|own| *own = own.and(counts)));
-        if let Side::Home(object, party) = &self.side {
+        if let ObjectLocation::Home(object, party) = &self.side {
             object.give_place(party.place());
             if object.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
                 object.close();

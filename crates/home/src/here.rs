@@ -9,7 +9,7 @@ use std::sync::Arc;
 use upcall_sched::post::Post;
 
 /// An object that this thread serves.
-pub(crate) trait Here {
+pub(crate) trait ServedObject {
     /// Runs the operations that callers wait for: all, or the short ones. Returns their number.
     fn serve(&self, all: bool) -> usize;
     /// Returns `true` if callers wait for what may be run now, or come and go.
@@ -24,11 +24,11 @@ pub(crate) trait Here {
 
 thread_local! {
     /// What this kernel thread serves.
-    static HERE: RefCell<Vec<Weak<dyn Here>>> = const { RefCell::new(Vec::new()) };
+    static HERE: RefCell<Vec<Weak<dyn ServedObject>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Adds an object to those that this thread serves.
-pub(crate) fn add(one: &Rc<dyn Here>) {
+pub(crate) fn add(one: &Rc<dyn ServedObject>) {
     HERE.with_borrow_mut(|all| all.push(Rc::downgrade(one)));
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn post() -> Option<Arc<Post>> {
 
 /// Passes each object that this thread serves to `with`; none while the list changes. Allocates
 /// nothing. The caller keeps interrupts off, or is the handler of one.
-pub(crate) fn each(mut with: impl FnMut(&(dyn Here + 'static))) {
+pub(crate) fn each(mut with: impl FnMut(&(dyn ServedObject + 'static))) {
     HERE.with(|here| {
         if let Ok(here) = here.try_borrow() {
             here.iter().filter_map(Weak::upgrade).for_each(|one| with(&*one));

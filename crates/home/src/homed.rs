@@ -14,7 +14,7 @@ use std::panic::Location;
 use std::time::Duration;
 use upcall_directory::names::Group;
 use upcall_os::socket::Peer;
-use upcall_shm::span::Room;
+use upcall_shm::span::WritableSpan;
 
 /// Room for what grows, if nothing else is said.
 const USUAL: u64 = 1 << 20;
@@ -127,7 +127,7 @@ impl<T: Shared> Making<T> {
         init: impl FnOnce(T::At<'_>) -> Result<(), DataError>,
     ) -> Result<Homed<T>, CreateError> {
         let length = (room_for::<T>() as u64).saturating_add(overhead(self.room.min(MOST)));
-        let init = |room: Room<'_>| init(T::at(Memory::of::<T>(room).spot(0)));
+        let init = |room: WritableSpan<'_>| init(T::at(Memory::of::<T>(room).spot(0)));
         let handle = self.creating.length(length).create_with(shape_of::<T>(), init)?;
         Ok(Homed { handle, of: PhantomData })
     }

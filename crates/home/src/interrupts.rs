@@ -59,10 +59,10 @@ thread_local! {
     /// What keeps interrupts off this kernel thread.
     static MASK: Mask = const { Mask::new(()) };
     /// How it is rung for, while it is.
-    static RINGS: RefCell<Option<Rings>> = const { RefCell::new(None) };
+    static RINGS: RefCell<Option<ObjectRings>> = const { RefCell::new(None) };
 }
 
-struct Rings {
+struct ObjectRings {
     post: Arc<Post>,
     /// Has the thread come again for what it has left.
     timer: Arc<Timer>,
@@ -120,7 +120,7 @@ fn make_good() {
     drop(keep_off());
 }
 
-fn with_rings<R>(with: impl FnOnce(&Rings) -> R) -> Option<R> {
+fn with_rings<R>(with: impl FnOnce(&ObjectRings) -> R) -> Option<R> {
     RINGS.with(|rings| rings.try_borrow().ok()?.as_ref().map(with))
 }
 
@@ -197,12 +197,12 @@ pub(crate) fn has_run() {
 }
 
 /// While a thread is rung for.
-struct On {
+struct ObjectInterrupts {
     #[expect(dead_code, reason = "held for their end")]
     rung: [Rung; 2],
 }
 
-impl On {
+impl ObjectInterrupts {
     fn begin(post: Arc<Post>, thread: &Arc<Interruptible>) -> Result<Self, InterruptError> {
         let timer = Timer::new()
             .map_err(|error| InterruptError::Resource { what: "a timer".into(), error })?;
@@ -211,7 +211,7 @@ impl On {
             Rung::tells(post.clone(), move || own.interrupt())?,
             Rung::tells(timer.clone(), move || other.interrupt())?,
         ];
-        RINGS.set(Some(Rings { post, timer, pauses: Cell::new(0), alone: Cell::new(0) }));
+        RINGS.set(Some(ObjectRings { post, timer, pauses: Cell::new(0), alone: Cell::new(0) }));
         let on = Self { rung };
         MASK.with(Mask::begin);
         // Announces, and runs what is there.
@@ -220,7 +220,7 @@ impl On {
     }
 }
 
-impl Drop for On {
+impl Drop for ObjectInterrupts {
     fn drop(&mut self) {
         MASK.with(Mask::end);
         if let Some(rings) = RINGS.take() {
@@ -249,7 +249,7 @@ pub(crate) fn interruptible<R>(
         error,
     })?;
     let result = interrupt::interruptible(promise, &is_signalled, |thread| {
-        let _on = On::begin(post.clone(), &thread)?;
+        let _on = ObjectInterrupts::begin(post.clone(), &thread)?;
         Ok(body())
     });
     result.map_err(InterruptError::Signal)?

@@ -7,7 +7,7 @@ use crate::homed::Homed;
 use crate::operation::{Operation, Procedure};
 use crate::rules::{self, Blocked};
 use crate::types::Shared;
-use crate::wire::Kind;
+use crate::wire::OperationKind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::panic::Location;
@@ -55,7 +55,7 @@ impl<T: Shared> Homed<T> {
         if self.is_home() {
             return Ok(self.perform::<O>(args)?);
         }
-        self.ask(O::NAME, Kind::Short, &args)
+        self.ask(O::NAME, OperationKind::Short, &args)
     }
 
     /// Asks the home to run a procedure, which may block, as a thread of its own, and blocks the
@@ -70,14 +70,14 @@ impl<T: Shared> Homed<T> {
         if self.is_home() {
             return P::run(self, args).map_err(InvokeError::Said);
         }
-        self.ask(P::NAME, Kind::MayBlock, &args)
+        self.ask(P::NAME, OperationKind::MayBlock, &args)
     }
 
     #[track_caller]
     fn ask<R: DeserializeOwned>(
         &self,
         name: &'static str,
-        kind: Kind,
+        kind: OperationKind,
         args: &impl Serialize,
     ) -> Result<R, InvokeError> {
         self.handle().ask(name, kind, args)

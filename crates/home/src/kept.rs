@@ -14,11 +14,11 @@ use crate::finder::Finder;
 use crate::handle::Handle;
 use crate::homed::Homed;
 use crate::object::Grant;
-use crate::operation::{Operations, State};
+use crate::operation::{HomeState, Operations};
 use crate::rules;
 use crate::serving::{ServeError, Serving};
 use crate::types::shape;
-use crate::wire::{Failure, Kind};
+use crate::wire::{InvokeFailure, OperationKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
@@ -100,7 +100,7 @@ impl<V> Default for Errands<V> {
 }
 
 /// A value, at its home.
-struct Value<V> {
+struct KeptValue<V> {
     value: RefCell<V>,
     /// An errand has panicked.
     torn: Cell<bool>,
@@ -120,10 +120,11 @@ impl<V: 'static> Errands<V> {
     #[track_caller]
     pub fn errand<E: Errand<Of = V>>(self) -> Self {
         let registered = Location::caller();
-        let run = move |state: &State, args: &[u8]| {
-            let not_run = |why: &'static str| Failure::NotRun(why.into());
-            let kept =
-                state.downcast_ref::<Value<V>>().ok_or_else(|| not_run("nothing is kept there"))?;
+        let run = move |state: &HomeState, args: &[u8]| {
+            let not_run = |why: &'static str| InvokeFailure::NotRun(why.into());
+            let kept = state
+                .downcast_ref::<KeptValue<V>>()
+                .ok_or_else(|| not_run("nothing is kept there"))?;
             if kept.torn.get() {
                 return Err(not_run(TORN));
             }
@@ -134,12 +135,12 @@ impl<V: 'static> Errands<V> {
                 catch_unwind(AssertUnwindSafe(|| rules::watched(|| E::run(&mut value, args))));
             let (done, blocked) = done.map_err(|_| {
                 kept.torn.set(true);
-                Failure::Panicked
+                InvokeFailure::Panicked
             })?;
             if blocked {
-                return Err(Failure::blocked(registered));
+                return Err(InvokeFailure::blocked(registered));
             }
-            done.map_err(|words| Failure::Said(words.into()))
+            done.map_err(|words| InvokeFailure::Said(words.into()))
         };
         Self(self.0.unlocked(E::NAME, run), PhantomData)
     }
@@ -230,14 +231,14 @@ impl<V: 'static> Kept<V> {
         Errands(operations, _): Errands<V>,
     ) -> Result<Self, KeepError> {
         let handle = creating.only_to_invoke().create(KEPT, |_| ()).map_err(KeepError::Create)?;
-        let value = Value { value: RefCell::new(value), torn: Cell::new(false) };
+        let value = KeptValue { value: RefCell::new(value), torn: Cell::new(false) };
         let serving = Homed::<u64>::of(handle)
             .serve_with(operations, Box::new(value))
             .map_err(KeepError::Serve)?;
         Ok(Self { serving, of: PhantomData })
     }
 
-    fn kept(&self) -> &Value<V> {
+    fn kept(&self) -> &KeptValue<V> {
         self.serving.state().downcast_ref().expect("what was kept")
     }
 
@@ -330,6 +331,6 @@ impl<V: 'static> Asked<V> {
     #[track_caller]
     pub fn ask<E: Errand<Of = V>>(&self, args: E::Args<'_>) -> Result<E::Reply, InvokeError> {
         rules::invoke().map_err(InvokeError::Rule)?;
-        self.handle.ask(E::NAME, Kind::Short, &args)
+        self.handle.ask(E::NAME, OperationKind::Short, &args)
     }
 }

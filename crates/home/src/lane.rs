@@ -14,16 +14,16 @@
 //! Neither side believes the other: what is in the slot is copied and then used, what lies behind
 //! it is copied by a length that was looked at.
 
-use crate::wire::Failure;
+use crate::wire::InvokeFailure;
 use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use upcall_os::memory::{Mapping, MemoryFile};
-use upcall_shm::region::{Region, Shared};
-use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place, Slot};
-use upcall_shm::span::Room;
+use upcall_shm::region::{Region, RegionView};
+use upcall_shm::slot::{INLINE, NO_ASTACK, Slot, SlotMessage, ValueLocation};
+use upcall_shm::span::WritableSpan;
 
 /// The most bytes of arguments, and of results.
 pub const LONGEST: usize = 1 << 20;
@@ -39,19 +39,19 @@ pub(crate) const DONE: u16 = 0;
 const FAILED: u16 = 1;
 
 /// See the module.
-pub(crate) struct Lane {
+pub(crate) struct InvocationLane {
     file: MemoryFile,
     region: Arc<Region>,
 }
 
 /// Which way values go.
 #[derive(Clone, Copy)]
-pub(crate) enum Way {
+pub(crate) enum LaneDirection {
     There,
     Back,
 }
 
-impl Way {
+impl LaneDirection {
     fn at(self) -> usize {
         match self {
             Self::There => ARGUMENTS,
@@ -60,7 +60,7 @@ impl Way {
     }
 }
 
-impl Lane {
+impl InvocationLane {
     pub(crate) fn create() -> io::Result<Self> {
         Self::map(MemoryFile::create("upcall-lane", ALL)?)
     }
@@ -81,7 +81,7 @@ impl Lane {
         self.file.as_fd()
     }
 
-    pub(crate) fn slot(&self) -> Shared<Slot> {
+    pub(crate) fn slot(&self) -> RegionView<Slot> {
         self.region.view(0).expect("a lane begins with a slot")
     }
 
@@ -92,9 +92,9 @@ impl Lane {
         &self,
         tag: u16,
         value: &impl Serialize,
-        way: Way,
-    ) -> Result<Image, Unsent> {
-        let mut image = Image::new(0, tag, NO_ASTACK);
+        way: LaneDirection,
+    ) -> Result<SlotMessage, MessageError> {
+        let mut image = SlotMessage::new(0, tag, NO_ASTACK);
         let mut short = [0; INLINE];
         match postcard::to_slice(value, &mut short).map(|used| used.len()) {
             Ok(0) => {}
@@ -102,34 +102,35 @@ impl Lane {
                 for (value, bytes) in image.values.iter_mut().zip(short.as_chunks::<8>().0) {
                     *value = u64::from_le_bytes(*bytes);
                 }
-                image.place(Place::Inline, 0, length as u32);
+                image.place(ValueLocation::Inline, 0, length as u32);
             }
             Err(postcard::Error::SerializeBufferFull) => {
-                image.place(Place::Segment, 0, self.write(value, way)? as u32)
+                image.place(ValueLocation::Segment, 0, self.write(value, way)? as u32)
             }
-            Err(error) => return Err(Unsent::Unencodable(error)),
+            Err(error) => return Err(MessageError::Unencodable(error)),
         }
         Ok(image)
     }
 
     /// The message by which the home says why there is no result.
     #[cold]
-    pub(crate) fn failed(&self, failure: &Failure) -> Image {
-        let said = self.message(FAILED, failure, Way::Back).or_else(|_| {
-            let shorter = Failure::Said("it has failed, with more words than can be sent".into());
-            self.message(FAILED, &shorter, Way::Back)
+    pub(crate) fn failed(&self, failure: &InvokeFailure) -> SlotMessage {
+        let said = self.message(FAILED, failure, LaneDirection::Back).or_else(|_| {
+            let shorter =
+                InvokeFailure::Said("it has failed, with more words than can be sent".into());
+            self.message(FAILED, &shorter, LaneDirection::Back)
         });
         // Without values it is no reply, and the caller finds that.
-        said.unwrap_or_else(|_| Image::new(0, FAILED, NO_ASTACK))
+        said.unwrap_or_else(|_| SlotMessage::new(0, FAILED, NO_ASTACK))
     }
 
     /// Encodes a value in the lane's own room. How many bytes that takes.
-    fn write(&self, value: &impl Serialize, way: Way) -> Result<usize, Unsent> {
+    fn write(&self, value: &impl Serialize, way: LaneDirection) -> Result<usize, MessageError> {
         let room = self.region.room(way.at(), LONGEST).expect("a lane has room for that");
         match postcard::serialize_with_flavor(value, Writing { room, length: 0 }) {
-            Ok(bytes) if bytes > LONGEST => Err(Unsent::TooLong { bytes }),
+            Ok(bytes) if bytes > LONGEST => Err(MessageError::TooLong { bytes }),
             Ok(bytes) => Ok(bytes),
-            Err(error) => Err(Unsent::Unencodable(error)),
+            Err(error) => Err(MessageError::Unencodable(error)),
         }
     }
 
@@ -137,19 +138,19 @@ impl Lane {
     #[inline]
     pub(crate) fn bytes<'a>(
         &self,
-        image: &Image,
-        way: Way,
-        copy: &'a mut Bytes,
+        image: &SlotMessage,
+        way: LaneDirection,
+        copy: &'a mut MessageBuffer,
     ) -> Option<&'a [u8]> {
         match image.values_in()? {
-            Place::Inline if image.len() <= INLINE => {
+            ValueLocation::Inline if image.len() <= INLINE => {
                 for (bytes, value) in copy.short.as_chunks_mut::<8>().0.iter_mut().zip(image.values)
                 {
                     *bytes = value.to_le_bytes();
                 }
                 Some(&copy.short[..image.len()])
             }
-            Place::Segment if image.len() <= LONGEST => {
+            ValueLocation::Segment if image.len() <= LONGEST => {
                 copy.long.clear();
                 self.region.room(way.at(), image.len())?.append_to(&mut copy.long);
                 Some(&copy.long)
@@ -161,18 +162,18 @@ impl Lane {
 
 /// Why there is no message of a value.
 #[derive(Debug)]
-pub(crate) enum Unsent {
+pub(crate) enum MessageError {
     TooLong { bytes: usize },
     Unencodable(postcard::Error),
 }
 
 /// Private copies of messages' bytes, one after the other in the same memory.
-pub(crate) struct Bytes {
+pub(crate) struct MessageBuffer {
     short: [u8; INLINE],
     long: Vec<u8>,
 }
 
-impl Bytes {
+impl MessageBuffer {
     /// With memory of this for those that a slot has no room for.
     #[inline]
     pub(crate) fn with(long: Vec<u8>) -> Self {
@@ -188,7 +189,7 @@ impl Bytes {
 
 /// An encoding under way, of which nothing is ever read back. Counts on behind the end.
 struct Writing<'a> {
-    room: Room<'a>,
+    room: WritableSpan<'a>,
     length: usize,
 }
 
@@ -218,10 +219,10 @@ mod tests {
 
     #[test]
     fn messages_of_all_lengths_arrive() {
-        let (lane, mut copy) = (Lane::create().unwrap(), Bytes::with(Vec::new()));
+        let (lane, mut copy) = (InvocationLane::create().unwrap(), MessageBuffer::with(Vec::new()));
         for length in [0, 1, 7, 8, 46, 47, 48, 49, 4096, LONGEST - 3] {
             let value = (0..length).map(|at| at as u8).collect::<Vec<_>>();
-            for way in [Way::There, Way::Back] {
+            for way in [LaneDirection::There, LaneDirection::Back] {
                 let image = lane.message(7, &value, way).unwrap();
                 let bytes = lane.bytes(&image, way, &mut copy).unwrap();
                 assert!(
@@ -230,39 +231,39 @@ mod tests {
                 );
             }
         }
-        let image = lane.message(7, &(), Way::There).unwrap();
-        assert_eq!(lane.bytes(&image, Way::There, &mut copy), Some(&[][..]));
+        let image = lane.message(7, &(), LaneDirection::There).unwrap();
+        assert_eq!(lane.bytes(&image, LaneDirection::There, &mut copy), Some(&[][..]));
     }
 
     #[test]
     fn what_is_too_long_is_counted_to_its_end() {
-        let lane = Lane::create().unwrap();
+        let lane = InvocationLane::create().unwrap();
         for value in [vec![7_u8; LONGEST - 2], vec![7; LONGEST], vec![7; 3 * LONGEST]] {
-            match lane.message(7, &value, Way::There) {
-                Err(Unsent::TooLong { bytes }) => {
+            match lane.message(7, &value, LaneDirection::There) {
+                Err(MessageError::TooLong { bytes }) => {
                     assert!(bytes == value.len() + 3 || bytes == value.len() + 4, "{bytes}")
                 }
                 other => panic!("{:?}", other.map(|image| image.len())),
             }
             let text = "x".repeat(value.len());
             assert!(
-                matches!(lane.message(7, &text, Way::Back), Err(Unsent::TooLong { bytes }) if bytes > LONGEST)
+                matches!(lane.message(7, &text, LaneDirection::Back), Err(MessageError::TooLong { bytes }) if bytes > LONGEST)
             );
         }
     }
 
     #[test]
     fn what_cannot_be_a_message_is_none() {
-        let (lane, mut copy) = (Lane::create().unwrap(), Bytes::with(Vec::new()));
-        let mut image = Image::new(0, 1, NO_ASTACK);
+        let (lane, mut copy) = (InvocationLane::create().unwrap(), MessageBuffer::with(Vec::new()));
+        let mut image = SlotMessage::new(0, 1, NO_ASTACK);
         for (place, length) in [
-            (Place::Inline, 49),
-            (Place::Segment, LONGEST as u32 + 1),
-            (Place::AStack, 1),
-            (Place::Segment, u32::MAX),
+            (ValueLocation::Inline, 49),
+            (ValueLocation::Segment, LONGEST as u32 + 1),
+            (ValueLocation::AStack, 1),
+            (ValueLocation::Segment, u32::MAX),
         ] {
             image.place(place, 0, length);
-            assert!(lane.bytes(&image, Way::There, &mut copy).is_none());
+            assert!(lane.bytes(&image, LaneDirection::There, &mut copy).is_none());
         }
     }
 }

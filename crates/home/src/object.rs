@@ -11,10 +11,10 @@ mod register;
 
 use self::register::{Dead, KnownGuest, Register};
 use crate::account;
-use crate::body::{Body, Ours, State};
+use crate::body::{Body, BodyState, Ours};
 pub use crate::builder::HomeBuilder;
-use crate::desk::Desk;
-use crate::guest::{End, Guest};
+use crate::desk::ServiceQueue;
+use crate::guest::{ObjectPeer, PeerExitWatch};
 use crate::types::DataError;
 use crate::types::check::Pages;
 use std::os::fd::OwnedFd;
@@ -24,10 +24,10 @@ use std::time::Duration;
 use upcall_directory::clerk::{Clerk, Watched};
 use upcall_directory::names;
 use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
-use upcall_os::lock::{Condvar, Mutex, MutexGuard};
+use upcall_os::lock::{KernelCondvar, KernelMutex, MutexGuard};
 use upcall_os::poll::Report;
 use upcall_os::socket::Peer;
-use upcall_shm::span::Room;
+use upcall_shm::span::WritableSpan;
 
 /// The place of the clerk, and of who stands in for it.
 const CLERKS: u16 = 0;
@@ -55,11 +55,11 @@ pub enum Verdict {
 }
 
 pub(crate) type Repair = Box<dyn FnMut(Damaged<'_>, Torn) -> Verdict + Send>;
-pub(crate) type Policy = Box<dyn Fn(&Peer) -> Result<Grant, String> + Send + Sync>;
+pub(crate) type GrantPolicy = Box<dyn Fn(&Peer) -> Result<Grant, String> + Send + Sync>;
 
 /// An object whose operation ended in the middle.
 pub(crate) struct Damaged<'a> {
-    pub(crate) room: Room<'a>,
+    pub(crate) room: WritableSpan<'a>,
     /// The pages of it that exist.
     pub(crate) pages: Result<Pages, DataError>,
     /// Returns `true` if the object still has a handle at home. Yields the processor.
@@ -84,9 +84,9 @@ pub(crate) struct HomeObject {
     pub(crate) socket: PathBuf,
     shape: u64,
     pub(crate) body: Body,
-    policy: Policy,
-    inner: Mutex<Register>,
-    settling: Mutex<Settling>,
+    policy: GrantPolicy,
+    inner: KernelMutex<Register>,
+    settling: KernelMutex<Settling>,
     /// Wakes the heir.
     stir: Arc<Stir>,
     /// The last handle at home is gone.
@@ -94,7 +94,7 @@ pub(crate) struct HomeObject {
     /// What the clerk knows its door by.
     door: OnceLock<u64>,
     /// Where the thread sleeps that serves it.
-    desk: Mutex<Option<Arc<Desk>>>,
+    desk: KernelMutex<Option<Arc<ServiceQueue>>>,
     /// So many handles are there at home.
     pub(crate) handles: AtomicUsize,
 }
@@ -102,8 +102,8 @@ pub(crate) struct HomeObject {
 /// Wakes one thread. A call before the wait ends the wait at once.
 #[derive(Default)]
 struct Stir {
-    is_called: Mutex<bool>,
-    call: Condvar,
+    is_called: KernelMutex<bool>,
+    call: KernelCondvar,
     /// Number of waits.
     #[cfg(test)]
     waits: AtomicUsize,
@@ -151,7 +151,7 @@ impl HomeObject {
         socket: PathBuf,
         shape: u64,
         body: Body,
-        policy: Policy,
+        policy: GrantPolicy,
         settling: Settling,
     ) -> Self {
         Self {
@@ -160,12 +160,12 @@ impl HomeObject {
             shape,
             body,
             policy,
-            inner: Mutex::new(Register { places: [1, 0, 0, 0], ..Register::default() }),
-            settling: Mutex::new(settling),
+            inner: KernelMutex::new(Register { places: [1, 0, 0, 0], ..Register::default() }),
+            settling: KernelMutex::new(settling),
             stir: Arc::default(),
             is_left: Arc::default(),
             door: OnceLock::new(),
-            desk: Mutex::default(),
+            desk: KernelMutex::default(),
             handles: AtomicUsize::new(0),
         }
     }
@@ -219,10 +219,10 @@ impl HomeObject {
     }
 
     /// Lets in one who has connected.
-    pub(crate) fn admit(self: &Arc<Self>, guest: Arc<Guest>) {
+    pub(crate) fn admit(self: &Arc<Self>, guest: Arc<ObjectPeer>) {
         let Ok(clerk) = Clerk::current() else { return };
         let end: Option<Arc<dyn Watched>> = guest.end().map(|process| {
-            Arc::new(End { process, guest: Arc::downgrade(&guest) }) as Arc<dyn Watched>
+            Arc::new(PeerExitWatch { process, guest: Arc::downgrade(&guest) }) as Arc<dyn Watched>
         });
         self.inner().guests.push(KnownGuest { guest: guest.clone(), keys: [None; 2] });
         let own = clerk.watch(guest.clone(), Report::WhileReadable).ok();
@@ -242,7 +242,7 @@ impl HomeObject {
     }
 
     /// What one who takes it for this may do.
-    pub(crate) fn may(&self, guest: &Guest, shape: u64) -> Result<Grant, String> {
+    pub(crate) fn may(&self, guest: &ObjectPeer, shape: u64) -> Result<Grant, String> {
         let grant = (self.policy)(guest.peer())?;
         if shape == self.shape {
             return Ok(grant);
@@ -253,12 +253,12 @@ impl HomeObject {
         ))
     }
 
-    pub(crate) fn desk(&self) -> Option<Arc<Desk>> {
+    pub(crate) fn desk(&self) -> Option<Arc<ServiceQueue>> {
         self.desk.lock().clone()
     }
 
     /// From now on somebody serves it. False: somebody does already.
-    pub(crate) fn is_served_by(&self, desk: &Arc<Desk>) -> bool {
+    pub(crate) fn is_served_by(&self, desk: &Arc<ServiceQueue>) -> bool {
         let mut own = self.desk.lock();
         let free = own.is_none();
         if free {
@@ -281,12 +281,12 @@ impl HomeObject {
     /// Gives one who asks the memory, and a place, if it may write.
     pub(crate) fn open(
         &self,
-        guest: &Guest,
+        guest: &ObjectPeer,
         shape: u64,
     ) -> Result<Option<(Option<u16>, OwnedFd)>, String> {
         let grant = self.may(guest, shape)?;
         let writes = grant == Grant::ReadWrite && !self.body.is_sealed();
-        if self.body.state() == State::Poisoned {
+        if self.body.state() == BodyState::Poisoned {
             return Err(
                 "a process ended in the middle of an operation, and it could not be repaired: it has to be made anew".into()
             );
@@ -309,7 +309,7 @@ impl HomeObject {
     }
 
     /// One who had connected is gone.
-    pub(crate) fn lost(self: &Arc<Self>, guest: &Guest) {
+    pub(crate) fn lost(self: &Arc<Self>, guest: &ObjectPeer) {
         if !guest.goes() {
             return;
         }

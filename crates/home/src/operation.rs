@@ -3,18 +3,18 @@
 
 use crate::handle::Does;
 use crate::homed::Homed;
-use crate::lane::{DONE, LONGEST, Lane, Unsent, Way};
+use crate::lane::{DONE, InvocationLane, LONGEST, LaneDirection, MessageError};
 use crate::rules;
 use crate::types::{DataError, Memory, Shared};
-use crate::wire::{Failure, Kind};
+use crate::wire::{InvokeFailure, OperationKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use upcall_shm::slot::Image;
-use upcall_shm::span::Room;
+use upcall_shm::slot::SlotMessage;
+use upcall_shm::span::WritableSpan;
 
 /// A short operation: it is run by one at a time, does not block, and invokes nothing. So it can be
 /// run where the object is ([`Homed::perform`]), or at the home in between whatever that does
@@ -81,18 +81,21 @@ pub trait Procedure: 'static {
 }
 
 /// What a home has beside the object, of whatever type: see [`kept`](crate::kept).
-pub(crate) type State = dyn Any;
+pub(crate) type HomeState = dyn Any;
 
 /// Runs it with the arguments of these bytes. Gives the reply, which is yet to be sent.
-pub(crate) type Run<T> =
-    Box<dyn Fn(&Homed<T>, &State, &[u8], &Lane) -> Result<Image, Failure> + Send>;
+pub(crate) type RunOperation<T> = Box<
+    dyn Fn(&Homed<T>, &HomeState, &[u8], &InvocationLane) -> Result<SlotMessage, InvokeFailure>
+        + Send,
+>;
 
 /// Runs a procedure with the arguments of these bytes, on any thread.
-pub(crate) type RunProcedure<T> = fn(&Homed<T>, &[u8], &Lane) -> Result<Image, Failure>;
+pub(crate) type RunProcedure<T> =
+    fn(&Homed<T>, &[u8], &InvocationLane) -> Result<SlotMessage, InvokeFailure>;
 
 /// How an operation or a procedure is run.
-pub(crate) enum How<T> {
-    Short(Run<T>),
+pub(crate) enum OperationBody<T> {
+    Short(RunOperation<T>),
     MayBlock(RunProcedure<T>),
 }
 
@@ -100,7 +103,12 @@ pub(crate) enum How<T> {
 /// Allocates nothing but what the operation, or its arguments or reply, do.
 #[derive(Clone, Copy)]
 pub(crate) struct RunInInterrupt {
-    run: fn(Room<'_>, &[u8], &Lane, &'static Location<'static>) -> Result<Image, Failure>,
+    run: fn(
+        WritableSpan<'_>,
+        &[u8],
+        &InvocationLane,
+        &'static Location<'static>,
+    ) -> Result<SlotMessage, InvokeFailure>,
     does: Does,
     registered: &'static Location<'static>,
 }
@@ -110,30 +118,35 @@ impl RunInInterrupt {
         self.does
     }
 
-    pub(crate) fn run(self, room: Room<'_>, args: &[u8], lane: &Lane) -> Result<Image, Failure> {
+    pub(crate) fn run(
+        self,
+        room: WritableSpan<'_>,
+        args: &[u8],
+        lane: &InvocationLane,
+    ) -> Result<SlotMessage, InvokeFailure> {
         (self.run)(room, args, lane, self.registered)
     }
 }
 
-pub(crate) struct Entry<T> {
+pub(crate) struct OperationEntry<T> {
     pub(crate) name: &'static str,
-    pub(crate) run: How<T>,
+    pub(crate) run: OperationBody<T>,
     /// Of one that is fit for it.
     pub(crate) in_interrupt: Option<RunInInterrupt>,
 }
 
-impl<T> Entry<T> {
-    pub(crate) fn kind(&self) -> Kind {
+impl<T> OperationEntry<T> {
+    pub(crate) fn kind(&self) -> OperationKind {
         match self.run {
-            How::Short(_) => Kind::Short,
-            How::MayBlock(_) => Kind::MayBlock,
+            OperationBody::Short(_) => OperationKind::Short,
+            OperationBody::MayBlock(_) => OperationKind::MayBlock,
         }
     }
 }
 
 /// What a home runs for others.
 #[must_use]
-pub struct Operations<T>(pub(crate) Vec<Entry<T>>);
+pub struct Operations<T>(pub(crate) Vec<OperationEntry<T>>);
 
 impl<T> Default for Operations<T> {
     fn default() -> Self {
@@ -147,18 +160,19 @@ impl<T> fmt::Debug for Operations<T> {
     }
 }
 
-fn unpack<'a, A: Deserialize<'a>>(bytes: &'a [u8]) -> Result<A, Failure> {
-    postcard::from_bytes(bytes)
-        .map_err(|error| Failure::NotRun(format!("its arguments cannot be read: {error}").into()))
+fn unpack<'a, A: Deserialize<'a>>(bytes: &'a [u8]) -> Result<A, InvokeFailure> {
+    postcard::from_bytes(bytes).map_err(|error| {
+        InvokeFailure::NotRun(format!("its arguments cannot be read: {error}").into())
+    })
 }
 
 /// The reply of an operation that has come to its end.
-fn pack(value: &impl Serialize, lane: &Lane) -> Result<Image, Failure> {
-    lane.message(DONE, value, Way::Back).map_err(|unsent| match unsent {
-        Unsent::TooLong { bytes } => {
-            Failure::Said(format!("its result has {bytes} bytes, and {LONGEST} can be sent").into())
-        }
-        Unsent::Unencodable(error) => Failure::Said(error.to_string().into()),
+fn pack(value: &impl Serialize, lane: &InvocationLane) -> Result<SlotMessage, InvokeFailure> {
+    lane.message(DONE, value, LaneDirection::Back).map_err(|unsent| match unsent {
+        MessageError::TooLong { bytes } => InvokeFailure::Said(
+            format!("its result has {bytes} bytes, and {LONGEST} can be sent").into(),
+        ),
+        MessageError::Unencodable(error) => InvokeFailure::Said(error.to_string().into()),
     })
 }
 
@@ -173,7 +187,7 @@ impl<T: Shared> Operations<T> {
     #[track_caller]
     pub fn operation<O: Operation<Of = T>>(mut self) -> Self {
         let registered = Location::caller();
-        let run: Run<T> = Box::new(|on, _, args, lane| {
+        let run: RunOperation<T> = Box::new(|on, _, args, lane| {
             let args = unpack::<O::Args<'_>>(args)?;
             let mut result = None;
             let run = |memory: Memory<'_>| {
@@ -189,15 +203,19 @@ impl<T: Shared> Operations<T> {
             }));
             match done {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => return Err(Failure::NotRun(error.to_string().into())),
-                Err(_) => return Err(Failure::Panicked),
+                Ok(Err(error)) => return Err(InvokeFailure::NotRun(error.to_string().into())),
+                Err(_) => return Err(InvokeFailure::Panicked),
             }
             match result.expect("it was run") {
-                (_, true) => Err(Failure::blocked(registered)),
+                (_, true) => Err(InvokeFailure::blocked(registered)),
                 (value, false) => pack(&value?, lane),
             }
         });
-        self.0.push(Entry { name: O::NAME, run: How::Short(run), in_interrupt: None });
+        self.0.push(OperationEntry {
+            name: O::NAME,
+            run: OperationBody::Short(run),
+            in_interrupt: None,
+        });
         self
     }
 
@@ -211,22 +229,22 @@ impl<T: Shared> Operations<T> {
     /// them; with more it waits until its home polls.
     #[track_caller]
     pub fn on_interrupt<O: Operation<Of = T>>(self) -> Self {
-        let run = |room: Room<'_>, args: &[u8], lane: &Lane, registered| {
-            let not_run = |_| Failure::NotRun(Cow::Borrowed("its arguments cannot be read"));
+        let run = |room: WritableSpan<'_>, args: &[u8], lane: &InvocationLane, registered| {
+            let not_run = |_| InvokeFailure::NotRun(Cow::Borrowed("its arguments cannot be read"));
             let args = postcard::from_bytes::<O::Args<'_>>(args).map_err(not_run)?;
             let _holds = rules::hold(true, registered);
             let memory = if O::LOOKS { Memory::to_read::<T>(*room) } else { Memory::of::<T>(room) };
             let (value, blocked) = rules::watched(|| O::run(T::at(memory.spot(0)), args));
             if blocked {
-                return Err(Failure::blocked(registered));
+                return Err(InvokeFailure::blocked(registered));
             }
             let value = value?;
-            let said = |words| Failure::Said(Cow::Borrowed(words));
-            lane.message(DONE, &value, Way::Back).map_err(|unsent| match unsent {
-                Unsent::TooLong { .. } => {
+            let said = |words| InvokeFailure::Said(Cow::Borrowed(words));
+            lane.message(DONE, &value, LaneDirection::Back).map_err(|unsent| match unsent {
+                MessageError::TooLong { .. } => {
                     said("its result has more bytes than can be sent, which are 1 MiB")
                 }
-                Unsent::Unencodable(_) => said("its result cannot be encoded"),
+                MessageError::Unencodable(_) => said("its result cannot be encoded"),
             })
         };
         let mut all = self.operation::<O>();
@@ -241,18 +259,19 @@ impl<T: Shared> Operations<T> {
     pub(crate) fn unlocked<R: Serialize>(
         mut self,
         name: &'static str,
-        run: impl Fn(&State, &[u8]) -> Result<R, Failure> + Send + 'static,
+        run: impl Fn(&HomeState, &[u8]) -> Result<R, InvokeFailure> + Send + 'static,
     ) -> Self {
-        let run: Run<T> = Box::new(move |_, state, args, lane| pack(&run(state, args)?, lane));
-        self.0.push(Entry { name, run: How::Short(run), in_interrupt: None });
+        let run: RunOperation<T> =
+            Box::new(move |_, state, args, lane| pack(&run(state, args)?, lane));
+        self.0.push(OperationEntry { name, run: OperationBody::Short(run), in_interrupt: None });
         self
     }
 
     /// With one that may block.
     pub fn procedure<P: Procedure<Of = T>>(mut self) -> Self {
-        self.0.push(Entry {
+        self.0.push(OperationEntry {
             name: P::NAME,
-            run: How::MayBlock(run_procedure::<P>),
+            run: OperationBody::MayBlock(run_procedure::<P>),
             in_interrupt: None,
         });
         self
@@ -262,12 +281,13 @@ impl<T: Shared> Operations<T> {
 fn run_procedure<P: Procedure>(
     on: &Homed<P::Of>,
     args: &[u8],
-    lane: &Lane,
-) -> Result<Image, Failure> {
+    lane: &InvocationLane,
+) -> Result<SlotMessage, InvokeFailure> {
     let args = unpack::<P::Args<'_>>(args)?;
-    let own = on.try_clone().map_err(|error| Failure::NotRun(error.to_string().into()))?;
+    let own = on.try_clone().map_err(|error| InvokeFailure::NotRun(error.to_string().into()))?;
     let done = catch_unwind(AssertUnwindSafe(|| P::run(&own, args)));
-    let value =
-        done.map_err(|_| Failure::Panicked)?.map_err(|words| Failure::Said(words.into()))?;
+    let value = done
+        .map_err(|_| InvokeFailure::Panicked)?
+        .map_err(|words| InvokeFailure::Said(words.into()))?;
     pack(&value, lane)
 }

@@ -14,7 +14,7 @@
 use crate::lane;
 use std::sync::{Arc, LazyLock};
 use upcall_os::socket::Peer;
-use upcall_sched::ceilings::{Account, Ceilings, Holding, Kind, Ledger, Over};
+use upcall_sched::ceilings::{Holding, Over, QuotaAccount, QuotaKind, QuotaLedger, Quotas};
 
 /// Descriptors that a connection takes: its own, that of the guest's process, and the one by which
 /// the clerk learns of that process's end.
@@ -26,15 +26,15 @@ const OF_LANE: usize = 4;
 /// Mappings that a lane takes: itself, and the guest's station.
 const MAPPINGS_OF_LANE: usize = 2;
 
-static LEDGER: LazyLock<Arc<Ledger>> = LazyLock::new(|| {
-    let ceilings = Ceilings::default();
-    Ledger::new(Ceilings { client: ceilings.all, ..ceilings }, None)
+static LEDGER: LazyLock<Arc<QuotaLedger>> = LazyLock::new(|| {
+    let ceilings = Quotas::default();
+    QuotaLedger::new(Quotas { client: ceilings.all, ..ceilings }, None)
 });
 
 /// What a guest's process holds, with its connection.
 #[derive(Debug)]
-pub(crate) struct Quota {
-    account: Arc<Account>,
+pub(crate) struct PeerQuota {
+    account: Arc<QuotaAccount>,
     _connection: Holding,
 }
 
@@ -44,21 +44,21 @@ pub(crate) struct OfLane {
     _held: [Holding; 4],
 }
 
-impl Quota {
+impl PeerQuota {
     /// Counts the connection of a guest.
     pub(crate) fn of_connection(peer: &Peer) -> Result<Self, Over> {
         let account = LEDGER.account(peer.process(), Some(peer.uid));
-        let connection = account.hold(Kind::Descriptors, OF_CONNECTION)?;
+        let connection = account.hold(QuotaKind::Descriptors, OF_CONNECTION)?;
         Ok(Self { account, _connection: connection })
     }
 
     /// Counts a lane.
     pub(crate) fn of_lane(&self) -> Result<OfLane, Over> {
         let held = [
-            self.account.hold(Kind::Descriptors, OF_LANE)?,
-            self.account.hold(Kind::Mappings, MAPPINGS_OF_LANE)?,
-            self.account.hold(Kind::Bytes, lane::ALL)?,
-            self.account.hold(Kind::Unfilled, lane::ALL - lane::LONGEST)?,
+            self.account.hold(QuotaKind::Descriptors, OF_LANE)?,
+            self.account.hold(QuotaKind::Mappings, MAPPINGS_OF_LANE)?,
+            self.account.hold(QuotaKind::Bytes, lane::ALL)?,
+            self.account.hold(QuotaKind::Unfilled, lane::ALL - lane::LONGEST)?,
         ];
         Ok(OfLane { _held: held })
     }
@@ -73,9 +73,9 @@ mod tests {
     fn lanes_of_one_guest_have_a_ceiling() {
         // Without a number it is a process of its own.
         let peer = Peer { pid: 0, uid: own_user(), gid: 0, groups: Vec::new(), pidfd: None };
-        let quota = Quota::of_connection(&peer).unwrap();
+        let quota = PeerQuota::of_connection(&peer).unwrap();
         let lanes: Vec<OfLane> = std::iter::from_fn(|| quota.of_lane().ok()).collect();
-        let all = Ceilings::default().all;
+        let all = Quotas::default().all;
         let most = (all.descriptors / OF_LANE).min(all.unfilled / (lane::ALL - lane::LONGEST)) / 2;
         assert!(
             (1..=most).contains(&lanes.len()),
@@ -88,7 +88,7 @@ mod tests {
         for _ in 0..1000 {
             quota.of_lane().unwrap_err();
         }
-        let other = Quota::of_connection(&peer).unwrap();
+        let other = PeerQuota::of_connection(&peer).unwrap();
         other.of_lane().unwrap();
         drop(lanes);
         quota.of_lane().unwrap();

@@ -81,7 +81,7 @@ impl fmt::Display for Blocked {
 mod checked {
     use super::{Broken, Location};
     use std::cell::Cell;
-    use upcall_os::processor::{Waits, waits};
+    use upcall_os::processor::{KernelWaits, waits};
 
     type Place = Cell<Option<&'static Location<'static>>>;
 
@@ -138,7 +138,7 @@ mod checked {
         (result, before.zip(waits()).is_some_and(|(before, after)| has_blocked(before, after)))
     }
 
-    fn has_blocked(before: Waits, after: Waits) -> bool {
+    fn has_blocked(before: KernelWaits, after: KernelWaits) -> bool {
         after.read == before.read && after.blocked - before.blocked > after.mapped - before.mapped
     }
 

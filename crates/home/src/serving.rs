@@ -17,17 +17,17 @@
 mod crew;
 mod in_interrupts;
 
-use crate::desk::{Desk, News, Served};
-use crate::here::{self, Here};
+use crate::desk::{ServedLane, ServiceEvent, ServiceQueue};
+use crate::here::{self, ServedObject};
 use crate::homed::Homed;
 use crate::interrupts::{self, keep_off};
-use crate::lane::{Bytes, Lane, Way};
+use crate::lane::{InvocationLane, LaneDirection, MessageBuffer};
 use crate::object::HomeObject;
-use crate::operation::{Entry, How, Operations, State};
+use crate::operation::{HomeState, OperationBody, OperationEntry, Operations};
 use crate::rules;
 use crate::types::Shared;
-use crate::wire::{Failure, Kind};
-use crew::{Crew, Order};
+use crate::wire::{InvokeFailure, OperationKind};
+use crew::{Crew, ProcedureOrder};
 use in_interrupts::Rooms;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -42,7 +42,7 @@ use upcall_sched::Pacing;
 use upcall_sched::arrivals::Arrivals;
 use upcall_sched::look::ReplyTimer;
 use upcall_sched::post::Post;
-use upcall_shm::slot::{Image, NO_ASTACK};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage};
 use upcall_thread::Found;
 
 /// So often it looks before it looks at the clock.
@@ -83,18 +83,18 @@ impl std::error::Error for ServeError {}
 /// An object is served by this thread, as long as this lives.
 #[must_use = "nothing is served any more when this is dropped"]
 pub struct Serving<T: Shared> {
-    inner: Rc<Inner<T>>,
+    inner: Rc<ServingState<T>>,
     attended: Option<Attended>,
 }
 
-struct Inner<T> {
+struct ServingState<T> {
     on: Homed<T>,
     object: Arc<HomeObject>,
-    desk: Arc<Desk>,
-    operations: Vec<Entry<T>>,
-    state: Box<State>,
+    desk: Arc<ServiceQueue>,
+    operations: Vec<OperationEntry<T>>,
+    state: Box<HomeState>,
     crew: Crew<T>,
-    lanes: RefCell<Rc<[Arc<Served>]>>,
+    lanes: RefCell<Rc<[Arc<ServedLane>]>>,
     masked: Cell<u32>,
     /// For interrupts.
     rooms: RefCell<Rooms>,
@@ -156,7 +156,7 @@ impl<T: Shared> Homed<T> {
     pub(crate) fn serve_with(
         &self,
         operations: Operations<T>,
-        state: Box<State>,
+        state: Box<HomeState>,
     ) -> Result<Serving<T>, ServeError> {
         let object = self.handle().object().ok_or(ServeError::Elsewhere)?;
         let _kept_off = keep_off();
@@ -176,9 +176,9 @@ impl<T: Shared> Homed<T> {
             Some(post) => post,
             None => Arc::new(Post::take().map_err(resource)?),
         };
-        let desk = Arc::new(Desk::new(post, names));
+        let desk = Arc::new(ServiceQueue::new(post, names));
         let on = self.try_clone().map_err(|error| ServeError::Resource(error.to_string()))?;
-        let inner = Rc::new(Inner {
+        let inner = Rc::new(ServingState {
             on,
             object,
             desk,
@@ -191,7 +191,7 @@ impl<T: Shared> Homed<T> {
             reply_timer: Cell::default(),
             rooms: RefCell::default(),
         });
-        let attended = Attended::begin(Rc::new(Hook {
+        let attended = Attended::begin(Rc::new(ServingHook {
             inner: Rc::downgrade(&inner),
             desk: inner.desk.clone(),
         }))
@@ -199,7 +199,7 @@ impl<T: Shared> Homed<T> {
         if !inner.object.is_served_by(&inner.desk) {
             return Err(ServeError::Served);
         }
-        let here: Rc<dyn Here> = inner.clone();
+        let here: Rc<dyn ServedObject> = inner.clone();
         here::add(&here);
         Ok(Serving { inner, attended })
     }
@@ -233,7 +233,7 @@ impl<T: Shared> Homed<T> {
 #[must_use = "nothing is served any more when this is dropped"]
 pub struct Background {
     over: Arc<AtomicBool>,
-    desk: Arc<Desk>,
+    desk: Arc<ServiceQueue>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -255,7 +255,7 @@ impl Drop for Background {
 
 impl<T: Shared> Serving<T> {
     /// What is beside the object.
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &HomeState {
         &*self.inner.state
     }
 
@@ -336,7 +336,7 @@ impl<T: Shared> Drop for Serving<T> {
     }
 }
 
-impl<T: Shared> Inner<T> {
+impl<T: Shared> ServingState<T> {
     fn attend(&self) {
         if !self.desk.has_news() {
             return;
@@ -345,8 +345,8 @@ impl<T: Shared> Inner<T> {
         let mut lanes = self.lanes.borrow().to_vec();
         for one in news {
             match one {
-                News::Came(served) => lanes.push(served),
-                News::Gone(guest) => lanes.retain(|served| {
+                ServiceEvent::Came(served) => lanes.push(served),
+                ServiceEvent::Gone(guest) => lanes.retain(|served| {
                     let stays = served.end.guest != guest;
                     if !stays {
                         self.desk.post.remove(&served.end.own);
@@ -378,7 +378,7 @@ impl<T: Shared> Inner<T> {
         lanes.iter().map(|served| usize::from(self.serve_one(served, all))).sum()
     }
 
-    fn serve_one(&self, served: &Arc<Served>, all: bool) -> bool {
+    fn serve_one(&self, served: &Arc<ServedLane>, all: bool) -> bool {
         // On a virtual processor another thread of it may wait for the lock just now.
         if self.on.handle().is_busy() || served.is_ordered.load(Ordering::Acquire) {
             return false;
@@ -386,19 +386,19 @@ impl<T: Shared> Inner<T> {
         // A procedure that blocks there is a user-level thread by that alone. Elsewhere the crew
         // runs it.
         let has_threads = upcall_thread::on_virtual_processor().is_some();
-        if !all && has_threads && self.kind_of(served) == Some(Kind::MayBlock) {
+        if !all && has_threads && self.kind_of(served) == Some(OperationKind::MayBlock) {
             return false;
         }
-        let mut image = Image::new(0, 0, NO_ASTACK);
+        let mut image = SlotMessage::new(0, 0, NO_ASTACK);
         if !served.server.take_alone(&mut image) {
             return false;
         }
         point(Point::InvocationTaken);
         let entry = self.operations.get(usize::from(image.tag()));
-        if let Some(Entry { run: How::MayBlock(run), .. }) = entry
+        if let Some(OperationEntry { run: OperationBody::MayBlock(run), .. }) = entry
             && !has_threads
         {
-            self.crew.run(&self.on, Order { served: served.clone(), image, run: *run });
+            self.crew.run(&self.on, ProcedureOrder { served: served.clone(), image, run: *run });
             return true;
         }
         let reply = self
@@ -410,28 +410,33 @@ impl<T: Shared> Inner<T> {
     }
 
     /// What the next one is, as far as can be seen without taking it.
-    fn kind_of(&self, served: &Served) -> Option<Kind> {
+    fn kind_of(&self, served: &ServedLane) -> Option<OperationKind> {
         Some(self.operations.get(usize::from(served.server.peek_tag()?))?.kind())
     }
 
-    fn run(&self, entry: Option<&Entry<T>>, lane: &Lane, image: &Image) -> Result<Image, Failure> {
-        let not_run = |why: &'static str| Failure::NotRun(why.into());
+    fn run(
+        &self,
+        entry: Option<&OperationEntry<T>>,
+        lane: &InvocationLane,
+        image: &SlotMessage,
+    ) -> Result<SlotMessage, InvokeFailure> {
+        let not_run = |why: &'static str| InvokeFailure::NotRun(why.into());
         let entry = entry.ok_or_else(|| not_run("there is no such operation"))?;
         // What runs may have others run meanwhile: they find no memory there, and bring their own.
-        let mut copy = Bytes::with(self.long.take());
+        let mut copy = MessageBuffer::with(self.long.take());
         let args = lane
-            .bytes(image, Way::There, &mut copy)
+            .bytes(image, LaneDirection::There, &mut copy)
             .ok_or_else(|| not_run("its arguments are none"))?;
         let reply = match &entry.run {
-            How::Short(run) => run(&self.on, &*self.state, args, lane),
-            How::MayBlock(run) => run(&self.on, args, lane),
+            OperationBody::Short(run) => run(&self.on, &*self.state, args, lane),
+            OperationBody::MayBlock(run) => run(&self.on, args, lane),
         };
         self.long.set(copy.long());
         reply
     }
 }
 
-impl<T: Shared> Here for Inner<T> {
+impl<T: Shared> ServedObject for ServingState<T> {
     fn serve(&self, all: bool) -> usize {
         Self::serve(self, all)
     }
@@ -454,12 +459,12 @@ impl<T: Shared> Here for Inner<T> {
 }
 
 /// What a virtual processor knows of it.
-struct Hook<T> {
-    inner: Weak<Inner<T>>,
-    desk: Arc<Desk>,
+struct ServingHook<T> {
+    inner: Weak<ServingState<T>>,
+    desk: Arc<ServiceQueue>,
 }
 
-impl<T: Shared> Arrivals for Hook<T> {
+impl<T: Shared> Arrivals for ServingHook<T> {
     fn look(&self) -> Found {
         let Some(inner) = self.inner.upgrade() else { return Found::Nothing };
         inner.attend();

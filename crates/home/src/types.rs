@@ -51,7 +51,7 @@ pub use text::{Blob, BlobAt, Text, TextAt};
 mod tests;
 
 use std::fmt;
-use upcall_shm::span::{Room, Span};
+use upcall_shm::span::{Span, WritableSpan};
 
 /// Why an operation on data in an object did not come to its end. It has changed nothing then, but
 /// where that is said.
@@ -115,7 +115,7 @@ impl std::error::Error for DataError {}
 pub struct Memory<'a> {
     span: Span<'a>,
     /// The same, if it may be written.
-    room: Option<Room<'a>>,
+    room: Option<WritableSpan<'a>>,
     /// Where the arena's words are.
     arena: usize,
 }
@@ -123,7 +123,7 @@ pub struct Memory<'a> {
 impl<'a> Memory<'a> {
     /// For the root of an object of this type, at the beginning.
     #[inline]
-    pub(crate) fn of<T: Shared>(room: Room<'a>) -> Self {
+    pub(crate) fn of<T: Shared>(room: WritableSpan<'a>) -> Self {
         Self { span: *room, room: Some(room), arena: room_for::<T>() }
     }
 
@@ -134,7 +134,7 @@ impl<'a> Memory<'a> {
     }
 
     /// Without an arena.
-    pub(crate) fn private(room: Room<'a>) -> Self {
+    pub(crate) fn private(room: WritableSpan<'a>) -> Self {
         Self { span: *room, room: Some(room), arena: usize::MAX }
     }
 
@@ -214,7 +214,7 @@ impl<'a> Spot<'a> {
 
     /// The same, to be written.
     #[inline]
-    pub(crate) fn to_write(self) -> Result<Room<'a>, DataError> {
+    pub(crate) fn to_write(self) -> Result<WritableSpan<'a>, DataError> {
         stores();
         self.memory.room.ok_or(DataError::ReadOnly)
     }

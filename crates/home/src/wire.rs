@@ -10,14 +10,14 @@ pub(crate) const VERSION: u32 = 3;
 
 /// How it is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Kind {
+pub(crate) enum OperationKind {
     Short,
     MayBlock,
 }
 
 /// What the home says in place of a reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Failure {
+pub(crate) enum InvokeFailure {
     Full {
         asked: u64,
     },
@@ -38,14 +38,14 @@ pub(crate) enum Failure {
     },
 }
 
-impl Failure {
+impl InvokeFailure {
     /// The operation that was registered there has blocked.
     pub(crate) fn blocked(registered: &'static Location<'static>) -> Self {
         Self::Blocked { file: Cow::Borrowed(registered.file()), line: registered.line() }
     }
 }
 
-impl From<DataError> for Failure {
+impl From<DataError> for InvokeFailure {
     fn from(error: DataError) -> Self {
         match error {
             DataError::Full { asked } => Self::Full { asked },
@@ -58,7 +58,7 @@ impl From<DataError> for Failure {
 
 /// What one who has connected says.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Request {
+pub(crate) enum ObjectRequest {
     /// Wants to use the object, and takes it for one of this shape.
     Open { version: u32, shape: u64 },
     /// Wants the home to run operations on it. Descriptors: the lane, the doorbell to ring for the
@@ -71,7 +71,7 @@ pub(crate) enum Request {
 
 /// What the home answers to the first.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Opened {
+pub(crate) enum OpenReply {
     /// Descriptor: the object's memory. Without a place it may only be read; `sealed` memory only
     /// its home may write.
     Yes {
@@ -85,7 +85,7 @@ pub(crate) enum Opened {
     Invokes {
         line: u16,
         makes_fences: bool,
-        operations: Vec<(String, Kind)>,
+        operations: Vec<(String, OperationKind)>,
     },
     No(String),
 }

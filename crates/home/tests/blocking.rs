@@ -194,7 +194,7 @@ impl Operation for Rest {
 fn so_is_one_for_which_its_virtual_processor_sleeps() {
     let home = create();
     let away = find(&home);
-    let idle = upcall_sched::Processors::new(1, upcall_sched::Pacing::Adaptive).unwrap();
+    let idle = upcall_sched::PollingIdle::new(1, upcall_sched::Pacing::Adaptive).unwrap();
     let (ready, over) = (&Barrier::new(2), &AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(move || {

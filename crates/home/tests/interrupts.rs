@@ -552,7 +552,7 @@ fn a_virtual_processor_is_not_interrupted_and_one_in_another_changes_nothing() {
         };
         serving.interruptible(promise(), body).unwrap();
     });
-    let idle = upcall_sched::Processors::new(1, upcall_sched::Pacing::Adaptive).unwrap();
+    let idle = upcall_sched::PollingIdle::new(1, upcall_sched::Pacing::Adaptive).unwrap();
     let ran = upcall_thread::Processors::new().count(1).idle(Arc::new(idle)).run(|| {
         let refused = serve(&home).interruptible(promise(), || ()).unwrap_err();
         assert!(

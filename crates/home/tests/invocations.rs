@@ -334,7 +334,7 @@ fn a_virtual_processor_serves_by_itself() {
     let away = [find(&home), find(&home)];
     let over = AtomicBool::new(false);
     let processors = upcall_thread::Processors::new();
-    let idle = upcall_sched::Processors::new(1, upcall_sched::Pacing::Adaptive).unwrap();
+    let idle = upcall_sched::PollingIdle::new(1, upcall_sched::Pacing::Adaptive).unwrap();
     let ready = Barrier::new(3);
     thread::scope(|scope| {
         let ready = &ready;

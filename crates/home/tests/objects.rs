@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use upcall_home::{
     AccessError, CreateError, FindError, Grant, Handle, HomeBuilder, NotAnObject, Torn, Verdict,
 };
-use upcall_shm::span::Room;
+use upcall_shm::span::WritableSpan;
 
 const SHAPE: u64 = 0x5ead;
 
@@ -16,7 +16,7 @@ fn name(of: &str) -> String {
 }
 
 /// Two words that are to be equal: each operation counts both up.
-fn count(room: Room<'_>) -> u64 {
+fn count(room: WritableSpan<'_>) -> u64 {
     let next = room.u64(0).unwrap() + 1;
     room.put_u64(0, next).unwrap();
     assert_eq!(room.u64(64).unwrap() + 1, next, "another operation at once");
@@ -164,7 +164,7 @@ fn an_operation_that_panics_leaves_the_object_to_its_home() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let home = {
         let seen = seen.clone();
-        let repair = move |room: Room<'_>, torn| {
+        let repair = move |room: WritableSpan<'_>, torn| {
             seen.lock().unwrap().push((torn, room.u64(0), room.u64(64)));
             let verdict = if room.u64(0) < Some(100) { Verdict::Keep } else { Verdict::Poison };
             room.put_u64(64, room.u64(0).unwrap()).unwrap();

@@ -26,11 +26,11 @@
 //! compared with the length of the block it came with.
 
 use crate::error::{Error, Location};
-use crate::model::{Case, Field, Label, Model, Shape, Type};
+use crate::model::{Case, Field, Label, Model, Type, TypeBody};
 
 /// Size, alignment, and whether everything is in the fixed part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct TypeLayout {
     /// Bytes in the fixed part; a multiple of `align`.
     pub size: u64,
     /// 1, 2, 4 or 8.
@@ -43,7 +43,7 @@ pub struct Layout {
 /// small enough that no sum below overflows and that it fits the 32 bits of a descriptor.
 pub const MAX_FIXED: u64 = 1 << 28;
 
-impl Layout {
+impl TypeLayout {
     /// Nothing at all: the block of a procedure without parameters, or without a result.
     pub const EMPTY: Self = Self { size: 0, align: 1, fixed: true };
 
@@ -84,8 +84,8 @@ pub const fn flags_size(count: usize) -> Option<u64> {
 
 /// Offsets of the members in order, and the whole, as C lays out a struct.
 #[must_use]
-pub fn sequence(members: impl IntoIterator<Item = Layout>) -> (Vec<u64>, Layout) {
-    let mut whole = Layout::EMPTY;
+pub fn sequence(members: impl IntoIterator<Item = TypeLayout>) -> (Vec<u64>, TypeLayout) {
+    let mut whole = TypeLayout::EMPTY;
     let mut offsets = Vec::new();
     for member in members {
         let at = round_up(whole.size, member.align);
@@ -101,9 +101,9 @@ pub fn sequence(members: impl IntoIterator<Item = Layout>) -> (Vec<u64>, Layout)
 /// Where the value of a case starts, and the whole. `cases` is how many there are, `payloads` those
 /// that carry a value.
 #[must_use]
-pub fn choice(cases: usize, payloads: impl IntoIterator<Item = Layout>) -> (u64, Layout) {
+pub fn choice(cases: usize, payloads: impl IntoIterator<Item = TypeLayout>) -> (u64, TypeLayout) {
     let tag = discriminant_size(cases);
-    let mut value = Layout::EMPTY;
+    let mut value = TypeLayout::EMPTY;
     for payload in payloads {
         value.size = value.size.max(payload.size);
         value.align = value.align.max(payload.align);
@@ -111,23 +111,25 @@ pub fn choice(cases: usize, payloads: impl IntoIterator<Item = Layout>) -> (u64,
     }
     let at = round_up(tag, value.align);
     let align = value.align.max(tag);
-    (at, Layout { size: round_up(at + value.size, align), align, fixed: value.fixed })
+    (at, TypeLayout { size: round_up(at + value.size, align), align, fixed: value.fixed })
 }
 
 impl Model {
     /// The layout of a type in use. Named types have theirs in the table, so this never goes deeper
     /// than one declaration.
     #[must_use]
-    pub fn layout(&self, ty: &Type) -> Layout {
+    pub fn layout(&self, ty: &Type) -> TypeLayout {
         match ty {
-            Type::Bool | Type::U8 | Type::S8 => Layout::scalar(1),
-            Type::U16 | Type::S16 => Layout::scalar(2),
-            Type::U32 | Type::S32 | Type::F32 | Type::Char => Layout::scalar(4),
-            Type::U64 | Type::S64 | Type::F64 | Type::Own(_) | Type::Borrow(_) => Layout::scalar(8),
-            Type::String | Type::List(_) => Layout::SLICE,
+            Type::Bool | Type::U8 | Type::S8 => TypeLayout::scalar(1),
+            Type::U16 | Type::S16 => TypeLayout::scalar(2),
+            Type::U32 | Type::S32 | Type::F32 | Type::Char => TypeLayout::scalar(4),
+            Type::U64 | Type::S64 | Type::F64 | Type::Own(_) | Type::Borrow(_) => {
+                TypeLayout::scalar(8)
+            }
+            Type::String | Type::List(_) => TypeLayout::SLICE,
             Type::FixedList(element, count) => {
                 let one = self.layout(element);
-                Layout {
+                TypeLayout {
                     size: one.size.saturating_mul(u64::from(*count)).min(MAX_FIXED * 2),
                     ..one
                 }
@@ -142,36 +144,40 @@ impl Model {
     }
 
     /// The layout of a shape whose parts are in the table already.
-    pub(crate) fn layout_of_shape(&self, shape: &Shape) -> Layout {
+    pub(crate) fn layout_of_shape(&self, shape: &TypeBody) -> TypeLayout {
         match shape {
-            Shape::Record(fields) => self.record(fields).1,
-            Shape::Variant(cases) => self.variant(cases).1,
-            Shape::Enum(labels) => enumeration(labels),
-            Shape::Flags(labels) => Layout::scalar(flags_size(labels.len()).unwrap_or(8)),
-            Shape::Resource => Layout::scalar(8),
-            Shape::Alias(ty) => self.layout(ty),
+            TypeBody::Record(fields) => self.record(fields).1,
+            TypeBody::Variant(cases) => self.variant(cases).1,
+            TypeBody::Enum(labels) => enumeration(labels),
+            TypeBody::Flags(labels) => TypeLayout::scalar(flags_size(labels.len()).unwrap_or(8)),
+            TypeBody::Resource => TypeLayout::scalar(8),
+            TypeBody::Alias(ty) => self.layout(ty),
         }
     }
 
     /// Offsets of a record's fields, and the whole.
     #[must_use]
-    pub fn record(&self, fields: &[Field]) -> (Vec<u64>, Layout) {
+    pub fn record(&self, fields: &[Field]) -> (Vec<u64>, TypeLayout) {
         sequence(fields.iter().map(|f| self.layout(&f.ty)))
     }
 
     /// Where the value of a variant's case starts, and the whole.
     #[must_use]
-    pub fn variant(&self, cases: &[Case]) -> (u64, Layout) {
+    pub fn variant(&self, cases: &[Case]) -> (u64, TypeLayout) {
         choice(cases.len(), cases.iter().filter_map(|c| c.ty.as_ref()).map(|t| self.layout(t)))
     }
 }
 
-fn enumeration(labels: &[Label]) -> Layout {
-    Layout::scalar(discriminant_size(labels.len()))
+fn enumeration(labels: &[Label]) -> TypeLayout {
+    TypeLayout::scalar(discriminant_size(labels.len()))
 }
 
 /// Refuses what is too large to pass by value.
-pub(crate) fn check_size(layout: Layout, at: &Location, what: &str) -> Result<Layout, Error> {
+pub(crate) fn check_size(
+    layout: TypeLayout,
+    at: &Location,
+    what: &str,
+) -> Result<TypeLayout, Error> {
     if layout.size <= MAX_FIXED {
         return Ok(layout);
     }

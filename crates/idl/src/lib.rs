@@ -91,7 +91,7 @@ mod rust;
 pub mod signature;
 pub mod written;
 
-pub use c::{Code as CCode, Names as CNames};
+pub use c::{CCode, CNames};
 pub use error::{Error, Location};
 pub use model::Model;
 pub use names::steers;
@@ -103,8 +103,8 @@ use std::path::Path;
 /// [`Error`]: files, syntax, what is not supported, limits; each with its place.
 pub fn load(path: impl AsRef<Path>) -> Result<Model, Error> {
     let path = path.as_ref();
-    let (limits, file) = limits::Limits::beside(path)?;
-    let mut model = parse::parse(&parse::Source::Path(path), &limits)?;
+    let (limits, file) = limits::LimitsFile::beside(path)?;
+    let mut model = parse::parse(&parse::WitSource::Path(path), &limits)?;
     model.files.extend(file);
     Ok(model)
 }
@@ -117,8 +117,8 @@ pub fn load(path: impl AsRef<Path>) -> Result<Model, Error> {
 /// reading; everything that is not supported is told, and then names that become the same in Rust.
 pub fn check(path: impl AsRef<Path>) -> Result<Model, Vec<Error>> {
     let path = path.as_ref();
-    let (limits, file) = limits::Limits::beside(path).map_err(|error| vec![error])?;
-    let mut model = parse::parse_all(&parse::Source::Path(path), &limits, 100)?;
+    let (limits, file) = limits::LimitsFile::beside(path).map_err(|error| vec![error])?;
+    let mut model = parse::parse_all(&parse::WitSource::Path(path), &limits, 100)?;
     model.files.extend(file);
     let clashes = rust::clashes(&model);
     if clashes.is_empty() { Ok(model) } else { Err(clashes) }
@@ -172,7 +172,7 @@ pub fn generate_c_with(path: impl AsRef<Path>, stem: &str, names: CNames) -> Res
 /// # Errors
 /// As [`generate`].
 pub fn generate_text(name: &str, wit: &str) -> Result<Generated, Error> {
-    let model = parse::parse(&parse::Source::Text(name, wit), &limits::Limits::default())?;
+    let model = parse::parse(&parse::WitSource::Text(name, wit), &limits::LimitsFile::default())?;
     let code = rust::generate(&model, name)?;
     Ok(Generated { code, files: Vec::new(), model })
 }

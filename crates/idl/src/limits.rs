@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Location};
 use crate::layout::round_up;
-use crate::model::{Model, Procedure, Type};
+use crate::model::{Model, ProcedureDefinition, Type};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -49,7 +49,7 @@ pub(crate) fn path_beside(wit: &Path) -> PathBuf {
 
 /// One table of the file. What is `None` is left to the table around it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Given {
+struct LimitTable {
     string: Option<u64>,
     list: Option<u64>,
     values: Option<u64>,
@@ -61,19 +61,19 @@ struct Given {
 #[derive(Debug, Default)]
 struct Section {
     at: Location,
-    given: Given,
-    procedures: BTreeMap<String, (Location, Given)>,
+    given: LimitTable,
+    procedures: BTreeMap<String, (Location, LimitTable)>,
 }
 
 /// The file, read and checked except for the names in it, which need the model.
 #[derive(Debug, Default)]
-pub(crate) struct Limits {
+pub(crate) struct LimitsFile {
     text: String,
-    all: Given,
+    all: LimitTable,
     interfaces: BTreeMap<String, Section>,
 }
 
-impl Limits {
+impl LimitsFile {
     /// The file beside `wit`; nothing if there is none.
     pub(crate) fn beside(wit: &Path) -> Result<(Self, Option<PathBuf>), Error> {
         let path = path_beside(wit);
@@ -91,7 +91,7 @@ impl Limits {
     }
 
     pub(crate) fn parse(file: &str, text: &str) -> Result<Self, Error> {
-        let reader = Reader { file, text };
+        let reader = LimitsReader { file, text };
         let table = DeTable::parse(text).map_err(|e| Error::Limits {
             at: reader.at(e.span().map_or(0, |s| s.start)),
             found: format!(
@@ -173,12 +173,12 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// The tables with their places.
-struct Reader<'a> {
+struct LimitsReader<'a> {
     file: &'a str,
     text: &'a str,
 }
 
-impl Reader<'_> {
+impl LimitsReader<'_> {
     fn at(&self, offset: usize) -> Location {
         Location::of_offset(self.file, self.text, offset)
     }
@@ -199,7 +199,7 @@ impl Reader<'_> {
         let mut section = Section { at, ..Section::default() };
         for (key, value) in table {
             if let DeValue::Table(inner) = value.get_ref() {
-                let mut given = Given::default();
+                let mut given = LimitTable::default();
                 for (key, value) in inner {
                     self.number(&mut given, key, value)?;
                 }
@@ -215,7 +215,7 @@ impl Reader<'_> {
 
     fn number(
         &self,
-        given: &mut Given,
+        given: &mut LimitTable,
         key: &Spanned<DeString<'_>>,
         value: &Spanned<DeValue<'_>>,
     ) -> Result<(), Error> {
@@ -272,7 +272,7 @@ impl Model {
     /// The most bytes that the arguments and the results of a procedure can take under its limits;
     /// `u64::MAX` if they can be more than can be counted.
     #[must_use]
-    pub fn longest(&self, procedure: &Procedure) -> (u64, u64) {
+    pub fn longest(&self, procedure: &ProcedureDefinition) -> (u64, u64) {
         let limits = procedure.limits;
         let chosen = Chosen {
             string: limits.string,
@@ -291,7 +291,7 @@ impl Model {
     /// The bytes that a value of `ty` can take in the tail at most, under the limits. Each piece of
     /// a tail is rounded up to 8.
     pub(crate) fn longest_tail(&self, ty: &Type, limits: &Chosen) -> u64 {
-        use crate::model::Shape;
+        use crate::model::TypeBody;
         if self.layout(ty).fixed {
             return 0;
         }
@@ -311,14 +311,14 @@ impl Model {
             }
             Type::Tuple(types) => types.iter().fold(0, |sum, t| sum.saturating_add(of(t))),
             Type::Named(id) => match &self.def(*id).shape {
-                Shape::Record(fields) => {
+                TypeBody::Record(fields) => {
                     fields.iter().fold(0, |sum, f| sum.saturating_add(of(&f.ty)))
                 }
-                Shape::Variant(cases) => {
+                TypeBody::Variant(cases) => {
                     cases.iter().filter_map(|c| c.ty.as_ref()).map(of).max().unwrap_or(0)
                 }
-                Shape::Alias(t) => of(t),
-                Shape::Enum(_) | Shape::Flags(_) | Shape::Resource => 0,
+                TypeBody::Alias(t) => of(t),
+                TypeBody::Enum(_) | TypeBody::Flags(_) | TypeBody::Resource => 0,
             },
             _ => 0,
         }

@@ -6,7 +6,7 @@
 //! here.
 
 use crate::error::Location;
-use crate::layout::{Layout, round_up};
+use crate::layout::{TypeLayout, round_up};
 use std::path::PathBuf;
 
 /// A named type in [`Model::types`].
@@ -30,8 +30,8 @@ pub struct Model {
     pub version: Option<String>,
     /// The interfaces of the package in the order of the files; after them those of other
     /// packages. Of these only the types in use are present, unless one of the package carries
-    /// them ([`Interface::parts`]).
-    pub interfaces: Vec<Interface>,
+    /// them ([`InterfaceDefinition::parts`]).
+    pub interfaces: Vec<InterfaceDefinition>,
     /// All named types, each after the ones it is made of.
     pub types: Vec<Def>,
     /// Every file that was read, for `rerun-if-changed`.
@@ -59,7 +59,7 @@ impl Model {
     pub fn resolve<'a>(&'a self, mut ty: &'a Type) -> &'a Type {
         while let Type::Named(id) = ty {
             match &self.def(*id).shape {
-                Shape::Alias(target) => ty = target,
+                TypeBody::Alias(target) => ty = target,
                 _ => break,
             }
         }
@@ -68,48 +68,48 @@ impl Model {
 
     /// What handles occur in `ty`.
     #[must_use]
-    pub fn holds(&self, ty: &Type) -> Holds {
+    pub fn holds(&self, ty: &Type) -> HeldHandles {
         match ty {
-            Type::Own(_) => Holds { owned: true, lent: false },
-            Type::Borrow(_) => Holds { owned: false, lent: true },
+            Type::Own(_) => HeldHandles { owned: true, lent: false },
+            Type::Borrow(_) => HeldHandles { owned: false, lent: true },
             // Looked up and not walked: types that each use the last one twice make walks
             // exponential.
             Type::Named(id) => self.def(*id).holds,
             Type::List(t) | Type::FixedList(t, _) | Type::Option(t) => self.holds(t),
             Type::Result(ok, err) => self.holds_any([ok, err].into_iter().flatten().map(|t| &**t)),
             Type::Tuple(types) => self.holds_any(types.iter()),
-            _ => Holds::NOTHING,
+            _ => HeldHandles::NOTHING,
         }
     }
 
-    fn holds_any<'a>(&self, types: impl Iterator<Item = &'a Type>) -> Holds {
-        types.map(|t| self.holds(t)).fold(Holds::NOTHING, |a, b| Holds {
+    fn holds_any<'a>(&self, types: impl Iterator<Item = &'a Type>) -> HeldHandles {
+        types.map(|t| self.holds(t)).fold(HeldHandles::NOTHING, |a, b| HeldHandles {
             owned: a.owned || b.owned,
             lent: a.lent || b.lent,
         })
     }
 
     /// What handles occur in a type of this shape.
-    pub(crate) fn holds_in(&self, shape: &Shape) -> Holds {
+    pub(crate) fn holds_in(&self, shape: &TypeBody) -> HeldHandles {
         match shape {
-            Shape::Record(fields) => self.holds_any(fields.iter().map(|f| &f.ty)),
-            Shape::Variant(cases) => self.holds_any(cases.iter().filter_map(|c| c.ty.as_ref())),
-            Shape::Alias(target) => self.holds(target),
-            Shape::Enum(_) | Shape::Flags(_) | Shape::Resource => Holds::NOTHING,
+            TypeBody::Record(fields) => self.holds_any(fields.iter().map(|f| &f.ty)),
+            TypeBody::Variant(cases) => self.holds_any(cases.iter().filter_map(|c| c.ty.as_ref())),
+            TypeBody::Alias(target) => self.holds(target),
+            TypeBody::Enum(_) | TypeBody::Flags(_) | TypeBody::Resource => HeldHandles::NOTHING,
         }
     }
 }
 
 /// What handles a type holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holds {
+pub struct HeldHandles {
     /// Some that are given away.
     pub owned: bool,
     /// Some that are lent.
     pub lent: bool,
 }
 
-impl Holds {
+impl HeldHandles {
     /// None.
     pub const NOTHING: Self = Self { owned: false, lent: false };
 
@@ -122,7 +122,7 @@ impl Holds {
 
 /// One interface: the unit of binding.
 #[derive(Clone, Debug)]
-pub struct Interface {
+pub struct InterfaceDefinition {
     /// `namespace:package/name@version`, the name under which it is exported.
     pub id: String,
     /// The name in WIT.
@@ -139,32 +139,32 @@ pub struct Interface {
     /// Its procedures: free functions, constructors, methods and statics, in the order of the
     /// file. The position is the number that the generated code uses; binding maps it to the
     /// server's.
-    pub procedures: Vec<Procedure>,
+    pub procedures: Vec<ProcedureDefinition>,
     /// The interfaces that it carries: those whose objects its procedures take or give, and what
     /// these carry.
-    pub parts: Vec<Part>,
+    pub parts: Vec<CarriedInterface>,
     /// The procedures of those, numbered on from its own. Their names and signatures have the
     /// interface before them: `wasi:io/streams.input-stream.read`.
-    pub carried: Vec<Procedure>,
+    pub carried: Vec<ProcedureDefinition>,
 }
 
-impl Interface {
+impl InterfaceDefinition {
     /// What a binding is for: its own procedures, and those that it carries.
-    pub fn bound(&self) -> impl Iterator<Item = &Procedure> {
+    pub fn bound(&self) -> impl Iterator<Item = &ProcedureDefinition> {
         self.procedures.iter().chain(&self.carried)
     }
 }
 
 /// An interface that another one carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct CarriedInterface {
     /// Its index in [`Model::interfaces`].
     pub interface: usize,
     /// The number of its first procedure in the interface that carries it.
     pub first: usize,
 }
 
-impl Interface {
+impl InterfaceDefinition {
     /// Its name where it stands beside others: with the package before it, if that is another one.
     pub(crate) fn long_name(&self) -> String {
         match &self.foreign {
@@ -189,16 +189,16 @@ pub struct Def {
     /// Where it stands.
     pub at: Location,
     /// What it is.
-    pub shape: Shape,
+    pub shape: TypeBody,
     /// Its layout in a block.
-    pub layout: Layout,
+    pub layout: TypeLayout,
     /// The handles in it.
-    pub holds: Holds,
+    pub holds: HeldHandles,
 }
 
 /// What a named type is.
 #[derive(Clone, Debug)]
-pub enum Shape {
+pub enum TypeBody {
     /// Named fields.
     Record(Vec<Field>),
     /// One of several cases, each with or without a value.
@@ -286,7 +286,7 @@ pub enum ProcedureKind {
     Constructor(TypeId),
 }
 
-impl Procedure {
+impl ProcedureDefinition {
     /// The blocks of its arguments and results as an A-stack holds them, in bytes: the fixed part,
     /// up to where a tail may begin, and the room for the tail.
     #[must_use]
@@ -310,7 +310,7 @@ impl ProcedureKind {
 
 /// One procedure.
 #[derive(Clone, Debug)]
-pub struct Procedure {
+pub struct ProcedureDefinition {
     /// `open`, `file.read`, `file.constructor`.
     pub name: String,
     /// The last part of the name in WIT.
@@ -326,9 +326,9 @@ pub struct Procedure {
     /// Where it stands.
     pub at: Location,
     /// The argument block: the tuple of the parameters.
-    pub args: Layout,
+    pub args: TypeLayout,
     /// The result block.
-    pub results: Layout,
+    pub results: TypeLayout,
     /// The canonical signature (`signature.rs`).
     pub signature: String,
     /// Its hash.

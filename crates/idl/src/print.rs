@@ -4,7 +4,9 @@
 //! with its interface is one text that means the same. Comments other than documentation are lost,
 //! and packages in use come along as far as they are used.
 
-use crate::model::{Interface, Model, Param, Procedure, ProcedureKind, Shape, Type, TypeId};
+use crate::model::{
+    InterfaceDefinition, Model, Param, ProcedureDefinition, ProcedureKind, Type, TypeBody, TypeId,
+};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -131,7 +133,7 @@ impl Printer<'_> {
         }
     }
 
-    fn interface(&mut self, depth: usize, index: usize, interface: &Interface) {
+    fn interface(&mut self, depth: usize, index: usize, interface: &InterfaceDefinition) {
         self.interface = Some(index);
         self.docs(depth, interface.docs.as_ref());
         self.line(depth, &format!("interface {} {{", name(&interface.name)));
@@ -150,7 +152,7 @@ impl Printer<'_> {
 
     /// What a world exports uses the types of what it imports, and has no line of WIT that says so:
     /// as interfaces they need one.
-    fn unnamed_uses(&mut self, depth: usize, index: usize, interface: &Interface) {
+    fn unnamed_uses(&mut self, depth: usize, index: usize, interface: &InterfaceDefinition) {
         let mut used = BTreeSet::new();
         for procedure in &interface.procedures {
             // What a method is called on is no part of its text.
@@ -163,25 +165,25 @@ impl Printer<'_> {
         }
         for id in &interface.types {
             match &self.model.def(*id).shape {
-                Shape::Record(fields) => {
+                TypeBody::Record(fields) => {
                     fields.iter().for_each(|field| mentioned(&field.ty, &mut used))
                 }
-                Shape::Variant(cases) => cases
+                TypeBody::Variant(cases) => cases
                     .iter()
                     .filter_map(|case| case.ty.as_ref())
                     .for_each(|ty| mentioned(ty, &mut used)),
                 // One of another interface's is itself such a line.
-                Shape::Alias(Type::Named(_))
-                | Shape::Enum(_)
-                | Shape::Flags(_)
-                | Shape::Resource => {}
-                Shape::Alias(ty) => mentioned(ty, &mut used),
+                TypeBody::Alias(Type::Named(_))
+                | TypeBody::Enum(_)
+                | TypeBody::Flags(_)
+                | TypeBody::Resource => {}
+                TypeBody::Alias(ty) => mentioned(ty, &mut used),
             }
         }
         for id in used {
             let def = self.model.def(id);
             // Resources are written by the name that they have here, if they have one.
-            let named = matches!(def.shape, Shape::Resource) && self.used_as(id).is_some();
+            let named = matches!(def.shape, TypeBody::Resource) && self.used_as(id).is_some();
             if def.interface != index && !named {
                 let path = self.way_to(index, def.interface);
                 self.line(depth, &format!("use {path}.{{{}}};", name(&def.name)));
@@ -205,7 +207,7 @@ impl Printer<'_> {
     fn def(&mut self, depth: usize, interface: usize, id: TypeId) {
         let def = self.model.def(id);
         let own = name(&def.name);
-        if let Shape::Alias(Type::Named(target)) = &def.shape {
+        if let TypeBody::Alias(Type::Named(target)) = &def.shape {
             let target = self.model.def(*target);
             if target.interface != interface {
                 let path = self.way_to(interface, target.interface);
@@ -217,11 +219,11 @@ impl Printer<'_> {
         }
         self.docs(depth, def.docs.as_ref());
         match &def.shape {
-            Shape::Alias(ty) => {
+            TypeBody::Alias(ty) => {
                 let line = format!("type {own} = {};", self.ty(ty));
                 self.line(depth, &line);
             }
-            Shape::Record(fields) => {
+            TypeBody::Record(fields) => {
                 self.line(depth, &format!("record {own} {{"));
                 for field in fields {
                     self.docs(depth + 1, field.docs.as_ref());
@@ -230,7 +232,7 @@ impl Printer<'_> {
                 }
                 self.line(depth, "}");
             }
-            Shape::Variant(cases) => {
+            TypeBody::Variant(cases) => {
                 self.line(depth, &format!("variant {own} {{"));
                 for case in cases {
                     self.docs(depth + 1, case.docs.as_ref());
@@ -240,8 +242,8 @@ impl Printer<'_> {
                 }
                 self.line(depth, "}");
             }
-            Shape::Enum(labels) | Shape::Flags(labels) => {
-                let word = if matches!(def.shape, Shape::Enum(_)) { "enum" } else { "flags" };
+            TypeBody::Enum(labels) | TypeBody::Flags(labels) => {
+                let word = if matches!(def.shape, TypeBody::Enum(_)) { "enum" } else { "flags" };
                 self.line(depth, &format!("{word} {own} {{"));
                 for label in labels {
                     self.docs(depth + 1, label.docs.as_ref());
@@ -249,7 +251,7 @@ impl Printer<'_> {
                 }
                 self.line(depth, "}");
             }
-            Shape::Resource => {
+            TypeBody::Resource => {
                 self.line(depth, &format!("resource {own} {{"));
                 for procedure in &self.model.interfaces[def.interface].procedures {
                     self.member(depth + 1, id, procedure);
@@ -260,7 +262,7 @@ impl Printer<'_> {
     }
 
     /// A procedure, if it is one of this resource.
-    fn member(&mut self, depth: usize, resource: TypeId, procedure: &Procedure) {
+    fn member(&mut self, depth: usize, resource: TypeId, procedure: &ProcedureDefinition) {
         let (function, result) = (name(&procedure.function), procedure.result.as_ref());
         let (head, params, result) = match procedure.kind {
             ProcedureKind::Method(of) if of == resource => {
@@ -284,7 +286,7 @@ impl Printer<'_> {
 
     fn ty(&self, ty: &Type) -> String {
         ty.spelled(&mut |id| {
-            let is_resource = matches!(self.model.def(id).shape, Shape::Resource);
+            let is_resource = matches!(self.model.def(id).shape, TypeBody::Resource);
             name(if is_resource { self.resource(id) } else { &self.model.def(id).name })
         })
     }

@@ -13,7 +13,7 @@
 //! nothing. That is why a hash without cryptographic strength is enough.
 
 use crate::error::{Error, Location};
-use crate::model::{Model, Param, Shape, Type};
+use crate::model::{Model, Param, Type, TypeBody};
 use std::fmt::Write;
 
 /// A signature may be this long. Written out, types that each use the last one twice grow without
@@ -41,7 +41,7 @@ pub(crate) fn text(
     result: Option<&Type>,
     at: &Location,
 ) -> Result<String, Error> {
-    let mut out = Text { model, text: format!("{name}: func(") };
+    let mut out = SignatureText { model, text: format!("{name}: func(") };
     let done = (|| {
         for (index, param) in params.iter().enumerate() {
             if index > 0 {
@@ -69,12 +69,12 @@ pub(crate) fn text(
 }
 
 /// Text under construction; every step is `None` once it is too long.
-struct Text<'a> {
+struct SignatureText<'a> {
     model: &'a Model,
     text: String,
 }
 
-impl Text<'_> {
+impl SignatureText<'_> {
     fn push(&mut self, part: &str) -> Option<()> {
         self.text.push_str(part);
         (self.text.len() <= MAX_SIGNATURE).then_some(())
@@ -116,28 +116,28 @@ impl Text<'_> {
         }
     }
 
-    fn shape(&mut self, shape: &Shape) -> Option<()> {
+    fn shape(&mut self, shape: &TypeBody) -> Option<()> {
         match shape {
-            Shape::Record(fields) => self.listed("record{", fields.iter(), "}", |out, field| {
+            TypeBody::Record(fields) => self.listed("record{", fields.iter(), "}", |out, field| {
                 out.push(&field.name)?;
                 out.push(": ")?;
                 out.ty(&field.ty)
             }),
-            Shape::Variant(cases) => self.listed("variant{", cases.iter(), "}", |out, case| {
+            TypeBody::Variant(cases) => self.listed("variant{", cases.iter(), "}", |out, case| {
                 out.push(&case.name)?;
                 match &case.ty {
                     Some(ty) => out.around("(", ty, ")"),
                     None => Some(()),
                 }
             }),
-            Shape::Enum(labels) => {
+            TypeBody::Enum(labels) => {
                 self.listed("enum{", labels.iter(), "}", |out, label| out.push(&label.name))
             }
-            Shape::Flags(labels) => {
+            TypeBody::Flags(labels) => {
                 self.listed("flags{", labels.iter(), "}", |out, label| out.push(&label.name))
             }
-            Shape::Alias(ty) => self.ty(ty),
-            Shape::Resource => self.push("resource"),
+            TypeBody::Alias(ty) => self.ty(ty),
+            TypeBody::Resource => self.push("resource"),
         }
     }
 

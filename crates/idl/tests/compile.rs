@@ -5,7 +5,7 @@ mod snapshot;
 
 use snapshot::{check_snapshot, here};
 use std::fmt::Write;
-use upcall_idl::model::{Model, Shape};
+use upcall_idl::model::{Model, TypeBody};
 
 fn load(path: &str) -> Model {
     upcall_idl::load(here(path)).unwrap_or_else(|e| panic!("{e}"))
@@ -33,7 +33,7 @@ fn dump(model: &Model) -> String {
                 if l.fixed { "" } else { " + tail" }
             );
             let _ = match &def.shape {
-                Shape::Record(fields) => {
+                TypeBody::Record(fields) => {
                     let (offsets, _) = model.record(fields);
                     let parts: Vec<_> = fields
                         .iter()
@@ -42,7 +42,7 @@ fn dump(model: &Model) -> String {
                         .collect();
                     writeln!(out, "record {{ {} }}", parts.join(", "))
                 }
-                Shape::Variant(cases) => {
+                TypeBody::Variant(cases) => {
                     let parts: Vec<_> = cases
                         .iter()
                         .map(|c| format!("{} {:?}", c.name, c.ty.as_ref().map(|t| model.wit(t))))
@@ -54,14 +54,14 @@ fn dump(model: &Model) -> String {
                         parts.join(", ")
                     )
                 }
-                Shape::Enum(labels) => {
+                TypeBody::Enum(labels) => {
                     writeln!(out, "enum {:?}", labels.iter().map(|l| &l.name).collect::<Vec<_>>())
                 }
-                Shape::Flags(labels) => {
+                TypeBody::Flags(labels) => {
                     writeln!(out, "flags {:?}", labels.iter().map(|l| &l.name).collect::<Vec<_>>())
                 }
-                Shape::Resource => writeln!(out, "resource"),
-                Shape::Alias(ty) => writeln!(out, "= {} ({:?})", model.wit(ty), def.holds),
+                TypeBody::Resource => writeln!(out, "resource"),
+                TypeBody::Alias(ty) => writeln!(out, "= {} ({:?})", model.wit(ty), def.holds),
             };
         }
         for p in &interface.procedures {
@@ -109,9 +109,12 @@ fn the_printed_source_means_the_same() {
     let model = load("wit/shop");
     check_snapshot("shop.wit", &model.source);
     for interface in model.interfaces.iter().filter(|i| !i.procedures.is_empty()) {
-        let again =
-            upcall_idl::dynamic::Interface::parse(&interface.id, &model.source, &model.limits)
-                .unwrap();
+        let again = upcall_idl::dynamic::DynamicInterface::parse(
+            &interface.id,
+            &model.source,
+            &model.limits,
+        )
+        .unwrap();
         for procedure in &interface.procedures {
             let back = again.procedure(&procedure.name).unwrap();
             assert_eq!((&back.signature, back.limits), (&procedure.signature, procedure.limits));
@@ -174,7 +177,7 @@ fn layouts_are_as_worked_out_by_hand() {
         let _ = writeln!(wit, "p{number}: func() -> {ty};");
     }
     wit.push('}');
-    let interface = upcall_idl::dynamic::Interface::parse("a:b/i", &wit, "").unwrap();
+    let interface = upcall_idl::dynamic::DynamicInterface::parse("a:b/i", &wit, "").unwrap();
     for ((ty, size, align, fixed), procedure) in table.iter().zip(&interface.interface().procedures)
     {
         let found = procedure.results;
@@ -186,7 +189,7 @@ fn layouts_are_as_worked_out_by_hand() {
 fn names_of_types_do_not_count_and_names_of_fields_do() {
     let hash = |wit: &str| {
         let wit = format!("package a:b; interface i {{ {wit} }}");
-        upcall_idl::dynamic::Interface::parse("a:b/i", &wit, "")
+        upcall_idl::dynamic::DynamicInterface::parse("a:b/i", &wit, "")
             .unwrap()
             .procedure("f")
             .unwrap()

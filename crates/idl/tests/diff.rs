@@ -2,14 +2,14 @@
 //!
 //! That the verdicts are those of the runtime is tested in `crates/upcall/tests/versions.rs`.
 
-use upcall_idl::diff::{Change, Diff, ProcedureDiff, Verdict, diff};
-use upcall_idl::dynamic::Interface;
+use upcall_idl::diff::{Change, Compatibility, Diff, ProcedureDiff, diff};
+use upcall_idl::dynamic::DynamicInterface;
 
 /// The versions with these interface bodies, and these limits.
 fn between_with(old: (&str, &str), new: (&str, &str)) -> Diff {
     let model = |version: &str, (body, limits): (&str, &str)| {
         let wit = format!("package a:b@{version}; interface i {{ {body} }}");
-        Interface::parse(&format!("a:b/i@{version}"), &wit, limits)
+        DynamicInterface::parse(&format!("a:b/i@{version}"), &wit, limits)
             .unwrap_or_else(|e| panic!("{e}"))
             .model()
             .clone()
@@ -21,11 +21,11 @@ fn between(old: &str, new: &str) -> Diff {
     between_with((old, ""), (new, ""))
 }
 
-fn mismatch(names: &[&str]) -> Option<Verdict> {
-    Some(Verdict::Mismatch(names.iter().map(|name| (*name).to_owned()).collect()))
+fn mismatch(names: &[&str]) -> Option<Compatibility> {
+    Some(Compatibility::Mismatch(names.iter().map(|name| (*name).to_owned()).collect()))
 }
 
-const RUNS: Option<Verdict> = Some(Verdict::Binds(Vec::new()));
+const RUNS: Option<Compatibility> = Some(Compatibility::Binds(Vec::new()));
 
 fn procedure<'a>(diff: &'a Diff, name: &str) -> &'a ProcedureDiff {
     diff.interfaces[0].procedures.iter().find(|p| p.name == name).unwrap()
@@ -98,11 +98,11 @@ fn interfaces_come_and_go_and_packages_are_renamed() {
     );
     assert_eq!(
         (found.interfaces[1].old_to_new.clone(), found.interfaces[1].new_to_old.clone()),
-        (None, Some(Verdict::NoInterface))
+        (None, Some(Compatibility::NoInterface))
     );
     assert_eq!(
         (found.interfaces[2].old_to_new.clone(), found.interfaces[2].new_to_old.clone()),
-        (Some(Verdict::NoInterface), None)
+        (Some(Compatibility::NoInterface), None)
     );
     assert!(found.breaks_old_clients());
 
@@ -222,8 +222,8 @@ fn a_smaller_limit_breaks_who_sends_what_it_permitted() {
         (body, "[limits]\nstring = 1000\nlist = 50"),
         (body, "[limits]\nstring = 100\nlist = 500"),
     );
-    let told = |verdict: &Option<Verdict>| match verdict {
-        Some(Verdict::Binds(all)) => all
+    let told = |verdict: &Option<Compatibility>| match verdict {
+        Some(Compatibility::Binds(all)) => all
             .iter()
             .map(|r| format!("{} {} {} {}>{}", r.procedure, r.limit, r.within, r.client, r.server))
             .collect::<Vec<_>>(),

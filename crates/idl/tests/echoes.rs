@@ -5,7 +5,7 @@ mod echo;
 mod snapshot;
 
 use std::fmt::Write;
-use upcall_idl::dynamic::Interface;
+use upcall_idl::dynamic::DynamicInterface;
 
 #[test]
 fn every_package_gives_back_random_values() {
@@ -19,7 +19,7 @@ fn every_package_gives_back_random_values() {
                 continue;
             }
         };
-        let count = |interface: &Option<Interface>, kind: &str| {
+        let count = |interface: &Option<DynamicInterface>, kind: &str| {
             let procedures =
                 interface.iter().flat_map(|interface| &interface.interface().procedures);
             procedures.filter(|procedure| procedure.name.starts_with(kind)).count()

@@ -80,11 +80,14 @@ fn the_printed_source_of_every_package_means_the_same() {
             // have.
             let printed = Some(model.printed()).filter(|_| name != "wit-parser/union-fuzz-2.wit");
             for source in [Some(&model.source), printed.as_ref()].into_iter().flatten() {
-                let again =
-                    upcall_idl::dynamic::Interface::parse(&interface.id, source, &model.limits);
+                let again = upcall_idl::dynamic::DynamicInterface::parse(
+                    &interface.id,
+                    source,
+                    &model.limits,
+                );
                 let again = again.unwrap_or_else(|e| panic!("{name}: {e}\n{source}"));
                 // In another order, perhaps: binding goes by names.
-                let told = |i: &upcall_idl::model::Interface| {
+                let told = |i: &upcall_idl::model::InterfaceDefinition| {
                     i.bound().map(|p| p.signature.clone()).collect::<BTreeSet<_>>()
                 };
                 assert_eq!(told(again.interface()), told(interface), "{name}");

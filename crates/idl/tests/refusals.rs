@@ -1,11 +1,11 @@
 //! What is refused, with the place and the advice.
 
-use upcall_idl::dynamic::Interface;
+use upcall_idl::dynamic::DynamicInterface;
 
 /// The message for a definition whose interface body is `body`, which stands on line 3 of the text.
 fn refusal(body: &str) -> String {
     let wit = format!("package a:b;\ninterface i {{\n{body}\n}}");
-    match Interface::parse("a:b/i", &wit, "") {
+    match DynamicInterface::parse("a:b/i", &wit, "") {
         Ok(_) => format!("accepted: {body}"),
         Err(e) => e.to_string(),
     }
@@ -113,7 +113,7 @@ fn what_a_world_declares_are_interfaces() {
         let wit = format!(
             "package a:b@1.0.0;\ninterface i {{ f: func(); type t = u8; }}\nworld w {{\n{world}\n}}"
         );
-        let found = Interface::parse(&format!("a:b/{interface}@1.0.0"), &wit, "")
+        let found = DynamicInterface::parse(&format!("a:b/{interface}@1.0.0"), &wit, "")
             .map_err(|e| e.to_string())?;
         Ok::<_, String>(found.interface().bound().map(|p| p.signature.clone()).collect::<Vec<_>>())
     };
@@ -153,7 +153,7 @@ fn an_interface_carries_those_whose_objects_it_takes_or_gives() {
         interface j { use h.{x}; use i.{q}; record unused { q: q } g: func() -> list<x>; }
         interface k { use h.{r}; f: func(); }";
     let bound = |interface: &str| {
-        let i = Interface::parse(&format!("a:b/{interface}@1.0.0"), wit, "").unwrap();
+        let i = DynamicInterface::parse(&format!("a:b/{interface}@1.0.0"), wit, "").unwrap();
         i.interface().bound().map(|p| p.signature.clone()).collect::<Vec<_>>()
     };
     let carried = ["a:b/h.r.go: func(self: borrow<r>) -> u8", "a:b/h.make: func() -> own<r>"];
@@ -172,7 +172,7 @@ fn what_is_carried_keeps_the_limits_that_it_has_at_home() {
         interface h { resource r { put: func(s: string); } }
         interface i { use h.{r}; use c:d/h.{r as other}; f: func(a: borrow<r>, b: borrow<other>, s: string); }
         package c:d { interface h { resource r { put: func(s: string); } } }";
-    let i = Interface::parse(
+    let i = DynamicInterface::parse(
         "a:b/i",
         wit,
         "[limits]\nstring = 50\n[h]\nstring = 10\n[i]\nstring = 20\n",
@@ -207,7 +207,7 @@ fn too_much_that_is_carried_is_refused() {
             "interface i{n} {{ use i{before}.{{r{before}}}; resource r{n}; f: func(a: borrow<r{before}>); }}"
         ));
     }
-    let error = Interface::parse("a:b/i1", &chain, "").unwrap_err().to_string();
+    let error = DynamicInterface::parse("a:b/i1", &chain, "").unwrap_err().to_string();
     assert!(error.contains("an interface that carries more than 64 others"), "{error}");
     let long = format!(
         "record r {{ {} }}",
@@ -215,8 +215,9 @@ fn too_much_that_is_carried_is_refused() {
     );
     let many = (0..1000).map(|n| format!("p{n}: func(a: r) -> r;")).collect::<String>();
     let more = (0..2).map(|n| format!("interface i{n} {{ {long} {many} }}")).collect::<String>();
-    let error =
-        Interface::parse("a:b/i0", &format!("package a:b; {more}"), "").unwrap_err().to_string();
+    let error = DynamicInterface::parse("a:b/i0", &format!("package a:b; {more}"), "")
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("take more than 67108864 bytes to write out"), "{error}");
 }
 
@@ -254,9 +255,9 @@ fn the_generator_refuses_names_that_meet() {
     assert!(code.contains("pub struct IClient"), "{code}");
 }
 
-fn limits(toml: &str) -> Result<Interface, String> {
+fn limits(toml: &str) -> Result<DynamicInterface, String> {
     let wit = "package a:b; interface i { f: func(a: string) -> list<u8>; g: func(); resource r { h: func(a: string); } }";
-    Interface::parse("a:b/i", wit, toml).map_err(|e| e.to_string())
+    DynamicInterface::parse("a:b/i", wit, toml).map_err(|e| e.to_string())
 }
 
 #[test]

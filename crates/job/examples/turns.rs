@@ -7,7 +7,7 @@
 
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-use upcall_job::{Job, Kind, Way};
+use upcall_job::{Job, JobSchedule, SuspendMethod};
 
 type Spans = Vec<[u64; 2]>;
 
@@ -17,8 +17,9 @@ fn main() {
     match words[..] {
         ["member", steps, path] => member(steps.parse().expect("a number"), path),
         ["job", kind, way, steps, path] => {
-            let kind = if kind == "gang" { Kind::Gang } else { Kind::Batch };
-            let way = if way == "freezer" { Way::Freezer } else { Way::Signals };
+            let kind = if kind == "gang" { JobSchedule::Gang } else { JobSchedule::Batch };
+            let way =
+                if way == "freezer" { SuspendMethod::Freezer } else { SuspendMethod::Signals };
             let job =
                 Job::new(2, std::env::current_exe().expect("this program")).schedule(kind).way(way);
             let ran = job.arguments(["member", steps, path]).run(|_| ());

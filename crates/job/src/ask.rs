@@ -1,8 +1,8 @@
 //! Asking the supervisors of jobs, from outside.
 
-use crate::error::AskError;
+use crate::error::JobRequestError;
 use crate::freezer;
-use crate::wire::{Answer, Ask, Shown, VERSION, pack, unpack};
+use crate::wire::{JobReply, JobRequest, ShownJob, VERSION, pack, unpack};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use upcall_os::socket::{Connection, Received};
 /// So long a supervisor may take for an answer: it may be starting a thousand members.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-struct Asking<'a> {
+struct JobConnection<'a> {
     name: &'a str,
     connection: Connection,
 }
 
-impl<'a> Asking<'a> {
-    fn new(name: &'a str, socket: &Path) -> Result<Self, AskError> {
+impl<'a> JobConnection<'a> {
+    fn new(name: &'a str, socket: &Path) -> Result<Self, JobRequestError> {
         match Connection::connect_until(socket, Instant::now() + PATIENCE) {
             Ok(connection) => Ok(Self { name, connection }),
             Err(error)
@@ -28,22 +28,22 @@ impl<'a> Asking<'a> {
                 ) =>
             {
                 sweep();
-                Err(AskError::Gone { name: name.into() })
+                Err(JobRequestError::Gone { name: name.into() })
             }
-            Err(error) => Err(AskError::Connection { name: name.into(), error }),
+            Err(error) => Err(JobRequestError::Connection { name: name.into(), error }),
         }
     }
 
-    fn failed(&self, error: io::Error) -> AskError {
-        AskError::Connection { name: self.name.into(), error }
+    fn failed(&self, error: io::Error) -> JobRequestError {
+        JobRequestError::Connection { name: self.name.into(), error }
     }
 
-    fn send(&self, ask: &Ask) -> Result<(), AskError> {
+    fn send(&self, ask: &JobRequest) -> Result<(), JobRequestError> {
         self.connection.send(&pack(ask), &[]).map_err(|error| self.failed(error))
     }
 
     /// The next answer; `None` if the supervisor has ended.
-    fn hear(&self, patience: Duration) -> Result<Option<Answer>, AskError> {
+    fn hear(&self, patience: Duration) -> Result<Option<JobReply>, JobRequestError> {
         let end = Instant::now() + patience;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -53,26 +53,27 @@ impl<'a> Asking<'a> {
                 .map_err(|error| self.failed(error))?
             {
                 Received::Message(message) => {
-                    let refused = |reason| AskError::Refused { name: self.name.into(), reason };
+                    let refused =
+                        |reason| JobRequestError::Refused { name: self.name.into(), reason };
                     return match unpack(&message.bytes).map_err(refused)? {
-                        Answer::Refused(reason) => Err(refused(reason)),
+                        JobReply::Refused(reason) => Err(refused(reason)),
                         answer => Ok(Some(answer)),
                     };
                 }
                 Received::Closed => return Ok(None),
                 Received::Nothing if left.is_zero() => {
                     let pid = self.connection.peer().map_or(0, |peer| peer.pid);
-                    return Err(AskError::Silent { name: self.name.into(), pid });
+                    return Err(JobRequestError::Silent { name: self.name.into(), pid });
                 }
                 Received::Nothing => {}
             }
         }
     }
 
-    fn ask(name: &'a str, ask: &Ask) -> Result<(), AskError> {
+    fn ask(name: &'a str, ask: &JobRequest) -> Result<(), JobRequestError> {
         let asking = Self::new(name, &jobs::find(name)?)?;
         asking.send(ask)?;
-        asking.hear(PATIENCE)?.map(drop).ok_or_else(|| AskError::Gone { name: name.into() })
+        asking.hear(PATIENCE)?.map(drop).ok_or_else(|| JobRequestError::Gone { name: name.into() })
     }
 }
 
@@ -84,18 +85,18 @@ fn sweep() {
 
 /// All jobs of this user, as they show themselves; and what is wrong with those that do not. Blocks
 /// for 5 s at most for each that does not answer.
-pub fn list() -> (Vec<Shown>, Vec<AskError>) {
+pub fn list() -> (Vec<ShownJob>, Vec<JobRequestError>) {
     sweep();
     let (mut shown, mut silent) = (Vec::new(), Vec::new());
     for (name, socket) in jobs::all() {
-        let asked = Asking::new(&name, &socket).and_then(|asking| {
-            asking.send(&Ask::Show { version: VERSION })?;
+        let asked = JobConnection::new(&name, &socket).and_then(|asking| {
+            asking.send(&JobRequest::Show { version: VERSION })?;
             asking.hear(PATIENCE)
         });
         match asked {
-            Ok(Some(Answer::Shown(job))) => shown.push(*job),
+            Ok(Some(JobReply::Shown(job))) => shown.push(*job),
             // It has just ended.
-            Ok(_) | Err(AskError::Gone { .. }) => {}
+            Ok(_) | Err(JobRequestError::Gone { .. }) => {}
             Err(error) => silent.push(error),
         }
     }
@@ -108,16 +109,16 @@ pub fn list() -> (Vec<Shown>, Vec<AskError>) {
 ///
 /// # Errors
 /// There is no such job, it is being ended, or its supervisor does not answer within 5 s.
-pub fn stop(name: &str) -> Result<(), AskError> {
-    Asking::ask(name, &Ask::Stop)
+pub fn stop(name: &str) -> Result<(), JobRequestError> {
+    JobConnection::ask(name, &JobRequest::Stop)
 }
 
 /// Lets a job go on that was stopped: at once, or when its turn comes.
 ///
 /// # Errors
 /// As [`stop`].
-pub fn cont(name: &str) -> Result<(), AskError> {
-    Asking::ask(name, &Ask::Cont)
+pub fn cont(name: &str) -> Result<(), JobRequestError> {
+    JobConnection::ask(name, &JobRequest::Cont)
 }
 
 /// Ends a job: its members get SIGTERM, and SIGKILL after its period of grace. Returns when all
@@ -125,12 +126,12 @@ pub fn cont(name: &str) -> Result<(), AskError> {
 ///
 /// # Errors
 /// As [`stop`].
-pub fn kill(name: &str) -> Result<(), AskError> {
-    let asking = Asking::new(name, &jobs::find(name)?)?;
-    asking.send(&Ask::Kill)?;
+pub fn kill(name: &str) -> Result<(), JobRequestError> {
+    let asking = JobConnection::new(name, &jobs::find(name)?)?;
+    asking.send(&JobRequest::Kill)?;
     let mut patience = PATIENCE;
     while let Some(answer) = asking.hear(patience)? {
-        if let Answer::Ending { grace } = answer {
+        if let JobReply::Ending { grace } = answer {
             patience = grace + PATIENCE;
         }
     }

@@ -109,7 +109,7 @@ impl From<NotEntered> for JobError {
 /// Why a job did not do what it was asked.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum AskError {
+pub enum JobRequestError {
     /// The name cannot be one.
     BadName {
         /// The name.
@@ -155,7 +155,7 @@ pub enum AskError {
     },
 }
 
-impl fmt::Display for AskError {
+impl fmt::Display for JobRequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadName { name, why } => write!(f, "{name:?} cannot be the name of a job: {why}"),
@@ -181,9 +181,9 @@ impl fmt::Display for AskError {
     }
 }
 
-impl std::error::Error for AskError {}
+impl std::error::Error for JobRequestError {}
 
-impl From<NotFound> for AskError {
+impl From<NotFound> for JobRequestError {
     fn from(error: NotFound) -> Self {
         match error {
             NotFound::BadName { name, why } => Self::BadName { name, why },

@@ -10,13 +10,13 @@ use std::sync::mpsc::{Receiver, channel};
 /// A line that is longer is cut into several.
 const LONGEST: usize = 64 * 1024;
 
-struct Source {
+struct OutputSource {
     rank: usize,
     pipe: File,
     line: Vec<u8>,
 }
 
-impl Source {
+impl OutputSource {
     fn put(&mut self, out: &mut impl Write) {
         let mut text = format!("[{}] ", self.rank).into_bytes();
         text.append(&mut self.line);
@@ -51,9 +51,9 @@ pub(crate) fn pass(
     mut out: impl Write + Send + 'static,
 ) -> Receiver<()> {
     let (done, ended) = channel();
-    let mut sources: Vec<Source> = pipes
+    let mut sources: Vec<OutputSource> = pipes
         .into_iter()
-        .map(|(rank, pipe)| Source { rank, pipe: pipe.into(), line: Vec::new() })
+        .map(|(rank, pipe)| OutputSource { rank, pipe: pipe.into(), line: Vec::new() })
         .collect();
     std::thread::spawn(move || {
         while !sources.is_empty() {

@@ -3,7 +3,7 @@
 //! What: [`Job::run`] starts the members of a group on this machine and looks after them to their
 //! end: one that dies is told of, and takes the others along or not; they can be suspended and let
 //! go on, all together ([`stop`], [`cont`], [`kill`], [`list`]); several jobs take turns on the
-//! same processors if they say so ([`Kind`]). Nobody needs to be root, and no daemon runs: each job
+//! same processors if they say so ([`JobSchedule`]). Nobody needs to be root, and no daemon runs: each job
 //! has a supervisor, which is the process that calls [`Job::run`]. If that is killed the kernel
 //! kills the members.
 //!
@@ -34,10 +34,10 @@ mod turns;
 mod wire;
 
 pub use ask::{cont, kill, list, stop};
-pub use error::{AskError, JobError};
-pub use members::Way;
-pub use turns::Kind;
-pub use wire::{Shown, ShownMember, State};
+pub use error::{JobError, JobRequestError};
+pub use members::SuspendMethod;
+pub use turns::JobSchedule;
+pub use wire::{JobState, ShownJob, ShownMember};
 
 use std::ffi::OsString;
 use std::fmt;
@@ -69,9 +69,9 @@ pub struct Job {
     pin: bool,
     label: bool,
     input: bool,
-    schedule: Option<Kind>,
+    schedule: Option<JobSchedule>,
     slice: Duration,
-    way: Option<Way>,
+    way: Option<SuspendMethod>,
     limit: Option<u64>,
 }
 
@@ -157,7 +157,7 @@ impl Job {
 
     /// Has it take turns with other jobs of this user that do.
     #[must_use]
-    pub fn schedule(self, kind: Kind) -> Self {
+    pub fn schedule(self, kind: JobSchedule) -> Self {
         Self { schedule: Some(kind), ..self }
     }
 
@@ -170,7 +170,7 @@ impl Job {
     /// How its members are suspended. If nothing is said: by the freezer, where it can be had and
     /// the job is not co-scheduled.
     #[must_use]
-    pub fn way(self, way: Way) -> Self {
+    pub fn way(self, way: SuspendMethod) -> Self {
         Self { way: Some(way), ..self }
     }
 
@@ -203,14 +203,14 @@ impl Job {
 
 /// How a member has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum MemberExit {
     /// With a code.
     Code(i32),
     /// By a signal.
     Signal(i32),
 }
 
-impl fmt::Display for How {
+impl fmt::Display for MemberExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "ended with code {code}"),
@@ -240,7 +240,7 @@ pub enum Happening {
         /// Its process.
         pid: u32,
         /// Of what.
-        how: How,
+        how: MemberExit,
         /// The others are ended for that.
         ends: bool,
     },

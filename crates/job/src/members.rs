@@ -18,11 +18,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use upcall_message::GroupBuilder;
 use upcall_os::process::{self, Bounds};
-use upcall_os::processor::{self, Processors};
+use upcall_os::processor::{self, CpuSet};
 
 /// How members are suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Way {
+pub enum SuspendMethod {
     /// The freezer of cgroup v2: all that belongs to the job at once, with what its members have
     /// started.
     Freezer,
@@ -51,7 +51,7 @@ pub(crate) struct Program {
     pub(crate) pipes: bool,
 }
 
-pub(crate) struct Member {
+pub(crate) struct JobMember {
     pub(crate) child: Child,
     pub(crate) pidfd: OwnedFd,
     pub(crate) processor: Option<u32>,
@@ -62,7 +62,7 @@ pub(crate) struct Member {
     pub(crate) works: bool,
 }
 
-impl Member {
+impl JobMember {
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -85,8 +85,8 @@ impl Member {
 }
 
 /// All members of a job. Dropping them kills those that are left.
-pub(crate) struct Members {
-    all: Vec<Member>,
+pub(crate) struct JobMembers {
+    all: Vec<JobMember>,
     freezer: Option<Freezer>,
     frozen: bool,
 }
@@ -96,12 +96,11 @@ pub(crate) fn places(size: usize, pin: bool) -> io::Result<Vec<Option<u32>>> {
     if !pin {
         return Ok(vec![None; size]);
     }
-    let allowed: Vec<u32> =
-        Processors::allowed()?.iter().map(|processor| processor as u32).collect();
+    let allowed: Vec<u32> = CpuSet::allowed()?.iter().map(|processor| processor as u32).collect();
     Ok((0..size).map(|rank| Some(allowed[rank % allowed.len()])).collect())
 }
 
-impl Members {
+impl JobMembers {
     /// None yet.
     pub(crate) fn new(freezer: Option<Freezer>) -> Self {
         Self { all: Vec::new(), freezer, frozen: false }
@@ -144,14 +143,14 @@ impl Members {
         let cgroup = self.freezer.as_ref().map(Freezer::door).transpose()?;
         process::bind(
             &mut command,
-            Bounds { processors: processor.map(|one| Processors::only(one as usize)), cgroup },
+            Bounds { processors: processor.map(|one| CpuSet::only(one as usize)), cgroup },
         );
         let mut child = command.spawn()?;
         let pid = rustix::process::Pid::from_child(&child);
         match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
             Ok(pidfd) => {
                 let used = (Duration::ZERO, Instant::now());
-                self.all.push(Member {
+                self.all.push(JobMember {
                     child,
                     pidfd,
                     processor,
@@ -170,21 +169,21 @@ impl Members {
         }
     }
 
-    pub(crate) fn all(&self) -> &[Member] {
+    pub(crate) fn all(&self) -> &[JobMember] {
         &self.all
     }
 
-    pub(crate) fn get(&mut self, rank: usize) -> Option<&mut Member> {
+    pub(crate) fn get(&mut self, rank: usize) -> Option<&mut JobMember> {
         self.all.get_mut(rank)
     }
 
     /// Those that have not ended, with their ranks.
-    pub(crate) fn living(&self) -> impl Iterator<Item = (usize, &Member)> {
+    pub(crate) fn living(&self) -> impl Iterator<Item = (usize, &JobMember)> {
         self.all.iter().enumerate().filter(|(_, member)| member.lives())
     }
 
-    pub(crate) fn way(&self) -> Way {
-        if self.freezer.is_some() { Way::Freezer } else { Way::Signals }
+    pub(crate) fn way(&self) -> SuspendMethod {
+        if self.freezer.is_some() { SuspendMethod::Freezer } else { SuspendMethod::Signals }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -243,7 +242,7 @@ impl Members {
     }
 }
 
-impl Member {
+impl JobMember {
     fn mark(&mut self, suspended: bool) {
         if self.suspended && !suspended {
             self.used = (process::processor_time(self.pid()).unwrap_or_default(), Instant::now());
@@ -260,7 +259,7 @@ fn until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-impl Drop for Members {
+impl Drop for JobMembers {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         for member in &mut self.all {

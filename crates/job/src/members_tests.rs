@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn members(size: usize, freezer: Option<Freezer>, script: &str) -> Members {
-    let mut members = Members::new(freezer);
+fn members(size: usize, freezer: Option<Freezer>, script: &str) -> JobMembers {
+    let mut members = JobMembers::new(freezer);
     let program = Program {
         path: "sh".into(),
         arguments: vec!["-c".into(), script.into()],
@@ -28,7 +28,7 @@ fn suspended_members_use_no_processor_time() {
         let mut members = members(3, freezer, "while :; do :; done");
         std::thread::sleep(Duration::from_millis(50));
         members.let_run(|_| false);
-        let used = |members: &Members| {
+        let used = |members: &JobMembers| {
             members
                 .living()
                 .map(|(_, member)| process::processor_time(member.pid()))

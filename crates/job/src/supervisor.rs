@@ -3,7 +3,7 @@
 //!
 //! There are two reasons to suspend members: somebody said stop, or it is another job's turn. They
 //! run when there is neither, or when the job is being ended. Whatever ends this thread ends them
-//! ([`Members`]), and nothing that others do can keep them suspended: who is told nothing by the
+//! ([`JobMembers`]), and nothing that others do can keep them suspended: who is told nothing by the
 //! leader for too long lets its members run.
 
 mod asks;
@@ -12,10 +12,10 @@ mod signals;
 
 use crate::error::JobError;
 use crate::freezer::Freezer;
-use crate::members::{Members, Program, Way, places};
-use crate::turns::{ANYWHERE, Grant, Kind};
-use crate::{Happening, How, Job, OnDeath, label};
-use part::Part;
+use crate::members::{JobMembers, Program, SuspendMethod, places};
+use crate::turns::{ANYWHERE, JobSchedule, RunGrant};
+use crate::{Happening, Job, MemberExit, OnDeath, label};
+use part::Participation;
 use rustix::process::Signal;
 use signals::Signals;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ const GUESTS: u64 = 1 << 32;
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The job is being ended.
-struct Ending {
+struct JobShutdown {
     /// When the members that are left are killed.
     kill_at: Option<Instant>,
 }
@@ -50,8 +50,8 @@ struct Ending {
 pub(crate) struct Supervisor<'a> {
     job: Job,
     /// Dropped first: what follows waits for nobody who may be suspended.
-    members: Members,
-    entered: Entered,
+    members: JobMembers,
+    entered: RegisteredName,
     since: u64,
     program: Program,
     places: BTreeSet<u32>,
@@ -64,10 +64,10 @@ pub(crate) struct Supervisor<'a> {
     output: Vec<Receiver<()>>,
     started: bool,
     stopped: bool,
-    grant: Grant,
-    ending: Option<Ending>,
-    failed: Option<How>,
-    part: Part,
+    grant: RunGrant,
+    ending: Option<JobShutdown>,
+    failed: Option<MemberExit>,
+    part: Participation,
     /// When members are looked at next, whether they work.
     look_at: Option<Instant>,
     works: BTreeSet<u32>,
@@ -79,12 +79,12 @@ pub(crate) fn run(job: Job, tell: &mut dyn FnMut(&Happening)) -> Result<u8, JobE
 }
 
 /// Our name and our socket in the folder of names, taken out again at the end.
-struct Entered {
+struct RegisteredName {
     name: String,
     socket: PathBuf,
 }
 
-impl Drop for Entered {
+impl Drop for RegisteredName {
     fn drop(&mut self) {
         jobs::forget(&self.name, &self.socket);
     }
@@ -102,20 +102,20 @@ impl<'a> Supervisor<'a> {
         let signals = Signals::new(&poll, SIGNALS).map_err(unable("signals"))?;
         let freezer = match (job.way, job.schedule) {
             // Single members are suspended there, and the freezer takes all.
-            (Some(Way::Signals), _) | (None, Some(Kind::Co)) => None,
-            (Some(Way::Freezer), Some(Kind::Co)) => {
+            (Some(SuspendMethod::Signals), _) | (None, Some(JobSchedule::Co)) => None,
+            (Some(SuspendMethod::Freezer), Some(JobSchedule::Co)) => {
                 return Err(JobError::NoFreezer {
                     why: "co-scheduling suspends single members".into(),
                 });
             }
-            (Some(Way::Freezer), _) => {
+            (Some(SuspendMethod::Freezer), _) => {
                 Some(Freezer::new().map_err(|why| JobError::NoFreezer { why })?)
             }
             (None, _) => Freezer::new().ok(),
         };
         let found = places(job.size, job.pin).map_err(unable("the processors that may be used"))?;
         let (socket, listener) = names::listen(Whose::Job)?;
-        let entered = Entered { name, socket };
+        let entered = RegisteredName { name, socket };
         jobs::enter(&entered.name, &entered.socket)?;
         let since = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let since = since.tv_sec as u64 * 1_000_000_000 + since.tv_nsec as u64;
@@ -131,11 +131,11 @@ impl<'a> Supervisor<'a> {
             pipes: job.label,
         };
         let places = found.into_iter().map(|place| place.unwrap_or(ANYWHERE)).collect();
-        let grant = if job.schedule.is_some() { Grant::Nothing } else { Grant::All };
-        let part = Part::new(job.schedule.is_some());
+        let grant = if job.schedule.is_some() { RunGrant::Nothing } else { RunGrant::All };
+        let part = Participation::new(job.schedule.is_some());
         let supervisor = Self {
             job,
-            members: Members::new(freezer),
+            members: JobMembers::new(freezer),
             entered,
             since,
             program,
@@ -170,7 +170,7 @@ impl<'a> Supervisor<'a> {
             if !self.started
                 && self.ending.is_none()
                 && !self.stopped
-                && self.grant != Grant::Nothing
+                && self.grant != RunGrant::Nothing
             {
                 self.start()?;
             }
@@ -268,7 +268,7 @@ impl<'a> Supervisor<'a> {
         member.ended = Some(status);
         let pid = member.pid();
         self.poll.remove(&member.pidfd);
-        let how = How::of(status);
+        let how = MemberExit::of(status);
         if how.code() == 0 || self.ending.is_some() && self.failed.is_some() {
             return Ok(());
         }
@@ -290,7 +290,7 @@ impl<'a> Supervisor<'a> {
     fn end(&mut self) {
         self.leave_turns();
         self.members.signal(Signal::TERM);
-        self.ending = Some(Ending { kill_at: Some(Instant::now() + self.job.grace) });
+        self.ending = Some(JobShutdown { kill_at: Some(Instant::now() + self.job.grace) });
         self.apply();
     }
 
@@ -299,13 +299,13 @@ impl<'a> Supervisor<'a> {
         for signal in self.signals.take() {
             if self.ending.is_some() || !self.started {
                 // The second one: it is to end, whatever the members do about it.
-                self.failed.get_or_insert(How::Signal(signal.as_raw()));
+                self.failed.get_or_insert(MemberExit::Signal(signal.as_raw()));
                 self.end();
                 continue;
             }
             self.leave_turns();
             self.members.signal(signal);
-            self.ending = Some(Ending { kill_at: None });
+            self.ending = Some(JobShutdown { kill_at: None });
             self.apply();
         }
     }
@@ -324,7 +324,7 @@ impl<'a> Supervisor<'a> {
     }
 }
 
-impl How {
+impl MemberExit {
     fn of(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => Self::Code(code),

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// How a job shares the processors with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum JobSchedule {
     /// To its end.
     Batch,
     /// Slices, on all processors at once.
@@ -32,7 +32,7 @@ pub enum Kind {
 
 /// Which members may run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Grant {
+pub enum RunGrant {
     /// None.
     Nothing,
     /// Those whose place is one of these processors.
@@ -41,7 +41,7 @@ pub enum Grant {
     All,
 }
 
-impl Grant {
+impl RunGrant {
     /// Whether the member with this processor may run, or one without.
     pub fn permits(&self, processor: Option<u32>) -> bool {
         match self {
@@ -71,23 +71,23 @@ pub(crate) const ANYWHERE: u32 = u32::MAX;
 /// A job, as it comes to take part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Newcomer {
-    pub(crate) kind: Kind,
+    pub(crate) kind: JobSchedule,
     pub(crate) slice: Duration,
     /// When it was started, by the clock that all processes share, in nanoseconds.
     pub(crate) since: u64,
     /// The processors of its members, or [`ANYWHERE`].
     pub(crate) places: BTreeSet<u32>,
     /// What it does now.
-    pub(crate) grant: Grant,
+    pub(crate) grant: RunGrant,
     /// Whether it is to run at all: nobody has stopped it.
     pub(crate) wants: bool,
 }
 
 /// What one job is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct TurnOrder {
     pub(crate) number: u64,
-    pub(crate) grant: Grant,
+    pub(crate) grant: RunGrant,
     /// Whether it is to say where its members work.
     pub(crate) watch: bool,
 }
@@ -100,7 +100,7 @@ struct Seat {
     job: Newcomer,
     /// Where its members work, as far as is known.
     busy: BTreeSet<u32>,
-    told: Order,
+    told: TurnOrder,
     /// Since when it is waited for.
     waited_for: Option<Instant>,
     silent: bool,
@@ -108,13 +108,15 @@ struct Seat {
 
 impl Seat {
     fn contends(&self) -> bool {
-        self.job.wants && !self.silent && (self.job.kind != Kind::Co || !self.busy.is_empty())
+        self.job.wants
+            && !self.silent
+            && (self.job.kind != JobSchedule::Co || !self.busy.is_empty())
     }
 }
 
 /// All jobs that take part.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub(crate) struct JobTurns {
     /// In the order in which they were started.
     seats: Vec<Seat>,
     holder: Option<u64>,
@@ -123,9 +125,9 @@ pub(crate) struct Turns {
     numbers: u64,
 }
 
-impl Turns {
+impl JobTurns {
     pub(crate) fn join(&mut self, id: u64, job: Newcomer) {
-        let told = Order { number: 0, grant: job.grant.clone(), watch: false };
+        let told = TurnOrder { number: 0, grant: job.grant.clone(), watch: false };
         let seat =
             Seat { id, busy: job.places.clone(), told, waited_for: None, silent: false, job };
         let at =
@@ -163,7 +165,7 @@ impl Turns {
     /// It had not heard anything for long, and lets all members run.
     pub(crate) fn loose(&mut self, id: u64) {
         if let Some(seat) = self.speaks(id) {
-            seat.told.grant = Grant::All;
+            seat.told.grant = RunGrant::All;
         }
     }
 
@@ -172,7 +174,7 @@ impl Turns {
         let seat = self.seats.iter_mut().find(|seat| seat.id == id)?;
         if std::mem::take(&mut seat.silent) {
             // It may have done anything of what it was told.
-            (seat.told.grant, seat.waited_for) = (Grant::All, None);
+            (seat.told.grant, seat.waited_for) = (RunGrant::All, None);
         }
         Some(seat)
     }
@@ -190,8 +192,9 @@ impl Turns {
     /// Who takes turns: of the batch jobs only the oldest.
     fn round(&self) -> Vec<u64> {
         let mut batch = false;
-        let first =
-            |seat: &&Seat| seat.job.kind != Kind::Batch || !std::mem::replace(&mut batch, true);
+        let first = |seat: &&Seat| {
+            seat.job.kind != JobSchedule::Batch || !std::mem::replace(&mut batch, true)
+        };
         self.seats.iter().filter(|seat| seat.contends()).filter(first).map(|seat| seat.id).collect()
     }
 
@@ -210,36 +213,37 @@ impl Turns {
     }
 
     /// What each may do as things are.
-    fn wanted(&self) -> Vec<Grant> {
+    fn wanted(&self) -> Vec<RunGrant> {
         let holder =
             self.holder.and_then(|holder| self.seats.iter().position(|seat| seat.id == holder));
-        let mut wanted: Vec<Grant> = self.seats.iter().map(|_| Grant::Nothing).collect();
+        let mut wanted: Vec<RunGrant> = self.seats.iter().map(|_| RunGrant::Nothing).collect();
         let mut taken = BTreeSet::new();
         let first = holder.unwrap_or(0);
         for at in (0..self.seats.len()).map(|step| (first + step) % self.seats.len()) {
             let seat = &self.seats[at];
             let places = &seat.job.places;
             wanted[at] = match seat.job.kind {
-                _ if !seat.job.wants => Grant::Nothing,
-                _ if Some(at) == holder => Grant::All,
-                Kind::Co if seat.busy.is_empty() => Grant::All,
-                Kind::Co
-                    if holder.is_some_and(|holder| self.seats[holder].job.kind == Kind::Co) =>
+                _ if !seat.job.wants => RunGrant::Nothing,
+                _ if Some(at) == holder => RunGrant::All,
+                JobSchedule::Co if seat.busy.is_empty() => RunGrant::All,
+                JobSchedule::Co
+                    if holder
+                        .is_some_and(|holder| self.seats[holder].job.kind == JobSchedule::Co) =>
                 {
                     if taken.is_disjoint(places)
                         && !taken.contains(&ANYWHERE)
                         && (taken.is_empty() || !places.contains(&ANYWHERE))
                     {
-                        Grant::All
+                        RunGrant::All
                     } else if taken.contains(&ANYWHERE) || places.contains(&ANYWHERE) {
-                        Grant::Nothing
+                        RunGrant::Nothing
                     } else {
-                        Grant::on(places - &taken)
+                        RunGrant::on(places - &taken)
                     }
                 }
-                _ => Grant::Nothing,
+                _ => RunGrant::Nothing,
             };
-            if wanted[at] != Grant::Nothing && seat.job.kind == Kind::Co {
+            if wanted[at] != RunGrant::Nothing && seat.job.kind == JobSchedule::Co {
                 taken.extend(seat.busy.iter().filter(|&&place| wanted[at].permits(Some(place))));
             }
         }
@@ -247,8 +251,8 @@ impl Turns {
     }
 
     /// What is to be told to whom at this moment. To be asked after each change, and at
-    /// [`Turns::next`].
-    pub(crate) fn orders(&mut self, now: Instant) -> Vec<(u64, Order)> {
+    /// [`JobTurns::next`].
+    pub(crate) fn orders(&mut self, now: Instant) -> Vec<(u64, TurnOrder)> {
         for seat in &mut self.seats {
             if seat.waited_for.is_some_and(|since| now >= since + LIMIT) {
                 (seat.silent, seat.waited_for) = (true, None);
@@ -257,12 +261,12 @@ impl Turns {
         self.choose(now);
         let (wanted, watch) = (self.wanted(), self.seats.len() > 1);
         let mut orders = Vec::new();
-        let mut tell = |seat: &mut Seat, grant: Grant| {
+        let mut tell = |seat: &mut Seat, grant: RunGrant| {
             self.numbers += 1;
-            seat.told = Order { number: self.numbers, grant, watch };
+            seat.told = TurnOrder { number: self.numbers, grant, watch };
             orders.push((seat.id, seat.told.clone()));
         };
-        let present = |(seat, _): &(&mut Seat, &Grant)| !seat.silent;
+        let present = |(seat, _): &(&mut Seat, &RunGrant)| !seat.silent;
         for (seat, wanted) in self.seats.iter_mut().zip(&wanted).filter(present) {
             let less = seat.told.grant.and(wanted);
             if less != seat.told.grant {

@@ -1,29 +1,35 @@
 //! The rules of taking turns, step by step, with a clock of the test's own.
 
 use super::*;
-use Kind::{Batch, Co, Gang};
+use JobSchedule::{Batch, Co, Gang};
 
 const SLICE: Duration = Duration::from_millis(10);
 
 struct Table {
-    turns: Turns,
+    turns: JobTurns,
     now: Instant,
     /// What each job does.
-    grants: Vec<Grant>,
+    grants: Vec<RunGrant>,
 }
 
 impl Table {
     /// Jobs that were started in this order, on processors 0 and 1.
-    fn of(kinds: &[Kind]) -> Self {
+    fn of(kinds: &[JobSchedule]) -> Self {
         let mut table = Self {
-            turns: Turns::default(),
+            turns: JobTurns::default(),
             now: Instant::now(),
-            grants: vec![Grant::Nothing; kinds.len()],
+            grants: vec![RunGrant::Nothing; kinds.len()],
         };
         for (id, &kind) in kinds.iter().enumerate() {
             let (since, places) = (id as u64, BTreeSet::from([0, 1]));
-            let job =
-                Newcomer { kind, slice: SLICE, since, places, grant: Grant::Nothing, wants: true };
+            let job = Newcomer {
+                kind,
+                slice: SLICE,
+                since,
+                places,
+                grant: RunGrant::Nothing,
+                wants: true,
+            };
             table.turns.join(id as u64, job);
         }
         table.settle();
@@ -55,7 +61,7 @@ impl Table {
     }
 
     fn running(&self) -> Vec<usize> {
-        (0..self.grants.len()).filter(|&id| self.grants[id] == Grant::All).collect()
+        (0..self.grants.len()).filter(|&id| self.grants[id] == RunGrant::All).collect()
     }
 }
 
@@ -75,7 +81,7 @@ fn gangs_run_one_after_another() {
     table.pass(SLICE);
     assert_eq!(table.running(), [0]);
     table.turns.leave(0);
-    table.grants[0] = Grant::Nothing;
+    table.grants[0] = RunGrant::Nothing;
     table.settle();
     assert_eq!((table.running(), table.turns.next()), (vec![2], None));
 }
@@ -86,7 +92,7 @@ fn batch_jobs_run_to_their_ends() {
     table.pass(SLICE * 100);
     assert_eq!((table.running(), table.turns.next()), (vec![0], None));
     table.turns.leave(0);
-    table.grants[0] = Grant::Nothing;
+    table.grants[0] = RunGrant::Nothing;
     table.pass(SLICE);
     assert_eq!(table.running(), [1]);
     // Who is stopped gives its turn to the next one, and has it again afterwards: it is older.
@@ -117,11 +123,11 @@ fn a_co_scheduled_job_that_sleeps_gives_its_turn_away() {
     assert_eq!((table.running(), table.turns.next()), (vec![0, 1], None));
     // It works again, and waits for its turn.
     table.busy(0, [1]);
-    assert_eq!((table.running(), table.grants[0].clone()), (vec![1], Grant::Nothing));
+    assert_eq!((table.running(), table.grants[0].clone()), (vec![1], RunGrant::Nothing));
     table.pass(SLICE);
     assert_eq!(table.running(), [0]);
     // Its member on processor 0 sleeps, so the other job's runs there.
-    assert_eq!(table.grants[1], Grant::On([0].into()));
+    assert_eq!(table.grants[1], RunGrant::On([0].into()));
     table.busy(0, []);
     table.busy(1, []);
     assert_eq!(table.running(), [0, 1]);
@@ -135,7 +141,7 @@ fn a_gang_is_not_disturbed_by_co_scheduled_jobs_with_work() {
     assert_eq!(table.running(), [0]);
     table.pass(SLICE);
     // They are not in each other's way.
-    assert_eq!((table.running(), table.grants[2].clone()), (vec![1], Grant::On([1].into())));
+    assert_eq!((table.running(), table.grants[2].clone()), (vec![1], RunGrant::On([1].into())));
 }
 
 #[test]
@@ -145,7 +151,7 @@ fn nobody_runs_before_the_last_one_is_suspended() {
     let orders = table.turns.orders(table.now);
     assert_eq!(
         orders.iter().map(|(id, order)| (*id, order.grant.clone())).collect::<Vec<_>>(),
-        [(0, Grant::Nothing)]
+        [(0, RunGrant::Nothing)]
     );
     assert!(table.turns.orders(table.now + LIMIT / 2).is_empty());
     // Whoever does not answer is left out, until it speaks.
@@ -153,13 +159,13 @@ fn nobody_runs_before_the_last_one_is_suspended() {
     let orders = table.turns.orders(table.now);
     assert_eq!(
         orders.iter().map(|(id, order)| (*id, order.grant.clone())).collect::<Vec<_>>(),
-        [(1, Grant::All)]
+        [(1, RunGrant::All)]
     );
     table.pass(SLICE * 3);
     assert_eq!(table.turns.next(), None);
     table.turns.loose(0);
     table.settle();
-    assert_eq!(table.grants[1], Grant::Nothing, "its slice was over long ago");
+    assert_eq!(table.grants[1], RunGrant::Nothing, "its slice was over long ago");
     assert_eq!(table.running(), [0]);
 }
 
@@ -173,7 +179,7 @@ fn at_random() {
         (seed >> 33) % sides
     };
     for _ in 0..200 {
-        let kinds: Vec<Kind> =
+        let kinds: Vec<JobSchedule> =
             (0..1 + dice(5)).map(|_| [Batch, Gang, Co][dice(3) as usize]).collect();
         let mut table = Table::of(&kinds);
         let mut wants = vec![true; kinds.len()];
@@ -189,10 +195,14 @@ fn at_random() {
                 _ => table.now += SLICE / 4,
             }
             table.settle();
-            let strict = |at: &usize| kinds[*at] != Co && table.grants[*at] != Grant::Nothing;
+            let strict = |at: &usize| kinds[*at] != Co && table.grants[*at] != RunGrant::Nothing;
             assert!((0..kinds.len()).filter(strict).count() <= 1, "{kinds:?} {:?}", table.grants);
             let could = (0..kinds.len()).any(|at| wants[at]);
-            assert!(!could || table.grants.contains(&Grant::All), "{kinds:?} {:?}", table.grants);
+            assert!(
+                !could || table.grants.contains(&RunGrant::All),
+                "{kinds:?} {:?}",
+                table.grants
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What supervisors are asked and answer, and tell each other, over their control sockets, in
 //! postcard's encoding. Both ends are this user's.
 
-use crate::members::Way;
-use crate::turns::{Kind, Newcomer, Order};
+use crate::members::SuspendMethod;
+use crate::turns::{JobSchedule, Newcomer, TurnOrder};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub(crate) const VERSION: u32 = 1;
 
 /// What a supervisor is asked.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Ask {
+pub(crate) enum JobRequest {
     Show {
         version: u32,
     },
@@ -35,8 +35,8 @@ pub(crate) enum Ask {
 
 /// What it answers.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
-    Shown(Box<Shown>),
+pub(crate) enum JobReply {
+    Shown(Box<ShownJob>),
     Done,
     /// It is being ended; at the latest after so long by force.
     Ending {
@@ -44,14 +44,14 @@ pub(crate) enum Answer {
     },
     Refused(String),
     /// To who takes turns.
-    Order(Order),
+    Order(TurnOrder),
     /// It still leads.
     Still,
 }
 
 /// What a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum State {
+pub enum JobState {
     /// Its members run.
     Running,
     /// They are suspended until `cont`.
@@ -64,7 +64,7 @@ pub enum State {
 
 /// A job, as it shows itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Shown {
+pub struct ShownJob {
     /// Its name.
     pub name: String,
     /// Its supervisor.
@@ -76,11 +76,11 @@ pub struct Shown {
     /// Those that have not ended.
     pub members: Vec<ShownMember>,
     /// What it does.
-    pub state: State,
+    pub state: JobState,
     /// How it suspends its members.
-    pub way: Way,
+    pub way: SuspendMethod,
     /// How it shares processors with other jobs; `None`: as the kernel sees fit.
-    pub schedule: Option<Kind>,
+    pub schedule: Option<JobSchedule>,
     /// The length of its turns.
     pub slice: Duration,
     /// Its supervisor lets the jobs take turns.

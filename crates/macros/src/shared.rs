@@ -132,7 +132,7 @@ fn check_all(fields: &Fields) -> Result<()> {
 }
 
 /// Fields one behind the other, from some offset on.
-struct Layout {
+struct FieldLayout {
     /// Where each is.
     at: Vec<TokenStream>,
     /// Where the last one ends.
@@ -149,8 +149,8 @@ fn layout(
     fields: &Fields,
     from: TokenStream,
     align: TokenStream,
-) -> Layout {
-    let mut layout = Layout { at: Vec::new(), end: from, align, shapes: Vec::new() };
+) -> FieldLayout {
+    let mut layout = FieldLayout { at: Vec::new(), end: from, align, shapes: Vec::new() };
     for (number, field) in fields.iter().enumerate() {
         let ty = &field.ty;
         // What the type lacks is said at the field.
@@ -217,7 +217,7 @@ pub(crate) fn shared(input: &DeriveInput) -> Result<TokenStream> {
     check_all(&data.fields)?;
     let (name, vis, text) = (&input.ident, &input.vis, input.ident.to_string());
     let place = format_ident!("{name}At");
-    let Layout { at, end, align, shapes } =
+    let FieldLayout { at, end, align, shapes } =
         layout(&home, &Ident::new("Shared", Span::call_site()), &data.fields, quote!(0), quote!(1));
     let methods = data.fields.iter().zip(&at).map(|(field, at)| {
         let (name, vis, ty) = (&field.ident, &field.vis, &field.ty);
@@ -274,7 +274,7 @@ pub(crate) fn shared(input: &DeriveInput) -> Result<TokenStream> {
 }
 
 /// How a value of a plain type lies, is read, and is written.
-struct Plain {
+struct PlainTokens {
     size: TokenStream,
     align: TokenStream,
     shapes: Vec<TokenStream>,
@@ -289,7 +289,7 @@ pub(crate) fn plain(input: &DeriveInput) -> Result<TokenStream> {
     check_generics(input)?;
     let (name, text) = (&input.ident, input.ident.to_string());
     let result = quote!(::core::result::Result);
-    let Plain { size, align, shapes, read, write, known } = match &input.data {
+    let PlainTokens { size, align, shapes, read, write, known } = match &input.data {
         Data::Struct(data) => plain_struct(&home, name, &data.fields)?,
         Data::Enum(data) => plain_enum(&home, name, data)?,
         Data::Union(_) => {
@@ -324,13 +324,13 @@ pub(crate) fn plain(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-fn plain_struct(home: &Path, name: &Ident, fields: &Fields) -> Result<Plain> {
+fn plain_struct(home: &Path, name: &Ident, fields: &Fields) -> Result<PlainTokens> {
     check_all(fields)?;
     let laid = layout(home, &of_plain(), fields, quote!(0), quote!(1));
     let types = fields.iter().map(|field| &field.ty);
     let (members, at) = (fields.members(), &laid.at);
     let whole = around(fields, &reads(home, fields, at));
-    Ok(Plain {
+    Ok(PlainTokens {
         read: quote!(::core::result::Result::Ok(Self #whole)),
         write: quote!(#( <#types as #home::Plain>::write(&self.#members, spot.part(#at))?; )*),
         known: known(name, fields),
@@ -340,7 +340,7 @@ fn plain_struct(home: &Path, name: &Ident, fields: &Fields) -> Result<Plain> {
     })
 }
 
-fn plain_enum(home: &Path, name: &Ident, data: &DataEnum) -> Result<Plain> {
+fn plain_enum(home: &Path, name: &Ident, data: &DataEnum) -> Result<PlainTokens> {
     if data.variants.is_empty() {
         return Err(Error::new_spanned(name, "an enum without variants has no values"));
     }
@@ -382,7 +382,7 @@ fn plain_enum(home: &Path, name: &Ident, data: &DataEnum) -> Result<Plain> {
         let tag: u32 = match self { #(#writing)* };
         <u32 as #home::Plain>::write(&tag, spot)?;
     };
-    Ok(Plain { size, align, shapes, read, write, known: quote!() })
+    Ok(PlainTokens { size, align, shapes, read, write, known: quote!() })
 }
 
 fn of_plain() -> Ident {

@@ -10,12 +10,12 @@ use upcall_directory::names;
 use upcall_os::memory;
 use upcall_shm::account;
 
-pub use upcall_shm::account::{AccountReading, PairReading, PeerAccount, Stopped};
+pub use upcall_shm::account::{MemberStatsReading, MemberStop, PairReading, PeerMemberStats};
 
 /// Bytes of a segment, in which messages are buffered: see [`PairReading::segments`].
 pub const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
 
-/// This moment, by the clock of [`Stopped::since`] and [`AccountReading::formed`]: in nanoseconds.
+/// This moment, by the clock of [`MemberStop::since`] and [`MemberStatsReading::formed`]: in nanoseconds.
 pub fn now() -> u64 {
     upcall_os::clock::stamp(std::time::Instant::now())
 }
@@ -31,10 +31,10 @@ pub fn members() -> BTreeMap<u32, usize> {
 /// # Errors
 /// The process has ended, or may not be looked into: it has made itself unreadable
 /// (`PR_SET_DUMPABLE`), or is in another namespace.
-pub fn of(pid: u32) -> io::Result<Vec<PeerAccount>> {
+pub fn of(pid: u32) -> io::Result<Vec<PeerMemberStats>> {
     // What is no account, or one of another version, is none for us.
     Ok(memory::files_of(pid, account::NAME)?
         .into_iter()
-        .filter_map(|file| PeerAccount::join(file).ok())
+        .filter_map(|file| PeerMemberStats::join(file).ok())
         .collect())
 }

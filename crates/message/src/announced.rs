@@ -10,7 +10,7 @@
 //! ring. `heed` and the end of each operation of the group announce anew.
 
 use crate::group::{Group, Notify};
-use crate::interrupts::On;
+use crate::interrupts::GroupInterrupts;
 use std::fmt;
 use std::sync::Arc;
 use upcall_sched::rung::{self, InterruptError, Rung};
@@ -18,7 +18,7 @@ use upcall_sched::rung::{self, InterruptError, Rung};
 /// As long as this lives, the arrival of messages with handlers is told of: see
 /// [`Group::announce`].
 #[must_use = "nothing is told of any more when this is dropped"]
-pub struct Announced(#[expect(dead_code, reason = "held for its end")] On);
+pub struct Announced(#[expect(dead_code, reason = "held for its end")] GroupInterrupts);
 
 impl fmt::Debug for Announced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,9 +86,9 @@ impl Group {
     pub(crate) fn be_rung_for(
         &self,
         tell: impl Fn() + Send + Sync + 'static,
-    ) -> Result<On, InterruptError> {
+    ) -> Result<GroupInterrupts, InterruptError> {
         let rung = Rung::tells(self.0.member.clone(), tell)?;
-        let on = On { group: self.clone(), rung };
+        let on = GroupInterrupts { group: self.clone(), rung };
         self.0.mask.begin();
         // Announces, and takes what is there.
         self.is_done();

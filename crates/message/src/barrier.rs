@@ -18,16 +18,16 @@
 
 use crate::error::{RunError, SendError};
 use crate::inbound::Inbound;
-use crate::link::{Link, Outward, Why};
+use crate::link::{MemberLink, Outward, Why};
 use crate::member::has_ended;
 use crate::proto::receiving::{self, Forgotten};
 use crate::receiving::Driver;
-use crate::sending::Way;
+use crate::sending::SendPath;
 use crate::waiters::Wants;
 use crate::{Event, Group, Rank};
 use std::cell::RefCell;
 use std::rc::Rc;
-use upcall_shm::steps::{self, Found, Steps};
+use upcall_shm::steps::{self, ReportPoll, Steps};
 
 impl Group {
     /// Waits until all members have reached the barrier, and runs the handlers of the messages that
@@ -63,20 +63,20 @@ impl Group {
         &self,
         to: Rank,
         from: Rank,
-        report: impl Fn(&Link),
+        report: impl Fn(&MemberLink),
     ) -> Result<(), RunError> {
         loop {
             match self.way_to(to, |link| {
                 report(link);
                 link.reported();
             }) {
-                Ok(Way::Open(())) => return Ok(()),
+                Ok(SendPath::Open(())) => return Ok(()),
                 // A member that has ended, and had passed already, needs no report: only the
                 // awaited member is missed.
                 Err(SendError::Ended { .. }) => return self.has_found_gone(to),
                 Err(SendError::Violation { .. }) => return Ok(()),
                 Err(error) => return Err(RunError::Unsent { rank: to, why: error.to_string() }),
-                Ok(Way::Crowded) => {}
+                Ok(SendPath::Crowded) => {}
             }
             if let Some((missed, error)) = self.never_comes(from) {
                 return Err(self.is_missed(missed, error));
@@ -99,16 +99,18 @@ impl Group {
         let report =
             || self.barriers().heard.borrow()[from].as_ref().and_then(|heard| read(&heard.steps));
         let look = || match steps::find(|| self.never_comes(from), report) {
-            Found::Came((report, sent)) if self.has_taken(from, sent) => Found::Came(report),
-            Found::Came(_) | Found::Nothing => Found::Nothing,
-            Found::Never(error) => Found::Never(error),
+            ReportPoll::Came((report, sent)) if self.has_taken(from, sent) => {
+                ReportPoll::Came(report)
+            }
+            ReportPoll::Came(_) | ReportPoll::Nothing => ReportPoll::Nothing,
+            ReportPoll::Never(error) => ReportPoll::Never(error),
         };
         loop {
             let changes = self.changes();
             match look() {
-                Found::Came(report) => return Ok(report),
-                Found::Never((missed, error)) => return Err(self.is_missed(missed, error)),
-                Found::Nothing => {}
+                ReportPoll::Came(report) => return Ok(report),
+                ReportPoll::Never((missed, error)) => return Err(self.is_missed(missed, error)),
+                ReportPoll::Nothing => {}
             }
             if self.poll() == 0 {
                 if let Some(sent) = report().map(|(_, sent)| sent) {
@@ -116,7 +118,9 @@ impl Group {
                 }
                 // What was sent after the report is no matter of this step.
                 match self.check_handlers(Some(from)) {
-                    Err(unhandled) if matches!(look(), Found::Nothing) => return Err(unhandled),
+                    Err(unhandled) if matches!(look(), ReportPoll::Nothing) => {
+                        return Err(unhandled);
+                    }
                     _ => {}
                 }
                 self.offer_reports()?;
@@ -124,7 +128,7 @@ impl Group {
                     let is_false = || {
                         report().is_some_and(|(_, sent)| self.breaks_its_word(from, sent).is_some())
                     };
-                    !matches!(look(), Found::Nothing)
+                    !matches!(look(), ReportPoll::Nothing)
                         || self.keeps_reports_back().is_some()
                         || is_false()
                 });
@@ -148,8 +152,8 @@ impl Group {
     fn offer_reports(&self) -> Result<(), RunError> {
         while let Some(rank) = self.keeps_reports_back() {
             match self.way_to(rank, |_| ()) {
-                Ok(Way::Open(())) => {}
-                Ok(Way::Crowded) => {
+                Ok(SendPath::Open(())) => {}
+                Ok(SendPath::Crowded) => {
                     self.nap();
                     return Ok(());
                 }

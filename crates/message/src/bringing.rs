@@ -5,8 +5,8 @@
 
 use crate::Rank;
 use crate::error::SendError;
-use crate::member::{Bringing, ForNow, Member, News, Refusal, Roster};
-use crate::wire::{self, Lacks, Opened, Process, Request, VERSION, shown};
+use crate::member::{Bringing, ForNow, Member, MemberEvent, QueueRefusal, Roster};
+use crate::wire::{self, Lacks, MemberRequest, ProcessKey, QueueOpenReply, VERSION, shown};
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,11 +16,12 @@ use std::time::Duration;
 use upcall_directory::clerk::Watched;
 use upcall_os::atomic::{AtomicBool, AtomicU64, Ordering};
 use upcall_os::fault::{Point, point};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::memory::AdoptError;
 use upcall_os::poll::Report;
 use upcall_os::socket::{
-    Connection, Message, Peer, Received, ends_within, has_ended, is_ending, is_shut, says_ended,
+    Connection, Peer, Received, SocketMessage, ends_within, has_ended, is_ending, is_shut,
+    says_ended,
 };
 use upcall_sched::ringer::Ringer;
 use upcall_shm::station::{NotAStation, PeerStation};
@@ -40,7 +41,7 @@ pub(crate) enum NotBrought {
     /// The receiver has ended, or has left the group.
     Ended,
     /// The receiver lives, and does not read it.
-    Refused(Refusal),
+    Refused(QueueRefusal),
     /// This member lacks something for it, or does not reach the receiver.
     Failed(String),
 }
@@ -50,13 +51,13 @@ impl NotBrought {
     pub(crate) fn error(self, rank: Rank, waiting: u64) -> SendError {
         match self {
             Self::Ended => SendError::Ended { rank },
-            Self::Refused(Refusal::ForNow(ForNow::Lacks(Lacks { lack, errno }))) => {
+            Self::Refused(QueueRefusal::ForNow(ForNow::Lacks(Lacks { lack, errno }))) => {
                 SendError::Refused { rank, lack, errno, waiting }
             }
-            Self::Refused(Refusal::ForNow(ForNow::HungUp)) => {
+            Self::Refused(QueueRefusal::ForNow(ForNow::HungUp)) => {
                 SendError::Unreachable { rank, why: HUNG_UP.into() }
             }
-            Self::Refused(Refusal::ForGood(why)) | Self::Failed(why) => {
+            Self::Refused(QueueRefusal::ForGood(why)) | Self::Failed(why) => {
                 SendError::Unreachable { rank, why }
             }
         }
@@ -80,7 +81,7 @@ pub(crate) fn bring(
     rank: Rank,
     (memory, doorbell): (BorrowedFd<'_>, BorrowedFd<'_>),
     limit: Duration,
-) -> Result<Option<(Brought, Option<Ringer>)>, NotBrought> {
+) -> Result<Option<(DeliveredQueue, Option<Ringer>)>, NotBrought> {
     let listed = &roster.members[rank];
     let path = member.folder().join(&listed.socket);
     let Some(connection) = reach(&path)? else { return Ok(None) };
@@ -92,11 +93,11 @@ pub(crate) fn bring(
         Ok(peer) => peer,
         Err(error) => return Err(lost(&connection, error.into())),
     };
-    if !Process::of(&peer).is(listed.process) {
+    if !ProcessKey::of(&peer).is(listed.process) {
         let who = format!("{} is at the door of {}", shown(peer.pid), shown(roster.pid(rank)));
         return Err(NotBrought::Failed(who));
     }
-    let open = Request::Open {
+    let open = MemberRequest::Open {
         version: VERSION,
         group: roster.group,
         from: roster.rank as u32,
@@ -110,16 +111,16 @@ pub(crate) fn bring(
         socket: path.clone(),
         member: Arc::downgrade(member),
         opening: AtomicBool::new(true),
-        heard: Mutex::new(Heard::Nothing),
+        heard: KernelMutex::new(ConnectionState::Nothing),
         left: AtomicBool::new(false),
     });
     let key = member.watch_for(far.clone(), Report::EachRing)?;
-    let brought = Brought { far, key };
+    let brought = DeliveredQueue { far, key };
     let far = &brought.far;
     // A receiver without a descriptor for this member's process answers before it has the queue.
     let early = |message| match far.heard.lock().answer(message) {
-        Answer::Refuses(refusal) => NotBrought::Refused(refusal),
-        Answer::Reads(_) => NotBrought::Failed("it answers before it has the queue".into()),
+        OfferReply::Refuses(refusal) => NotBrought::Refused(refusal),
+        OfferReply::Reads(_) => NotBrought::Failed("it answers before it has the queue".into()),
     };
     // After this the thread has its memory for answers.
     match far.connection.receive() {
@@ -133,21 +134,21 @@ pub(crate) fn bring(
     // Until the receiver has said where it sleeps each message would ring.
     let ringer = match far.connection.receive_within(EAGER, limit) {
         Ok(Received::Message(message)) => match far.heard.lock().answer(message) {
-            Answer::Reads(ringer) => ringer,
-            Answer::Refuses(refusal) => return Err(NotBrought::Refused(refusal)),
+            OfferReply::Reads(ringer) => ringer,
+            OfferReply::Refuses(refusal) => return Err(NotBrought::Refused(refusal)),
         },
         Ok(Received::Nothing) => None,
         Ok(Received::Closed) => {
             return Err(lost(
                 &far.connection,
-                NotBrought::Refused(Refusal::ForNow(ForNow::HungUp)),
+                NotBrought::Refused(QueueRefusal::ForNow(ForNow::HungUp)),
             ));
         }
         Err(error) => return Err(lost(&far.connection, error.into())),
     };
     far.opening.store(false, Ordering::SeqCst);
     // While the queue was offered, the clerk left here what it was notified of.
-    far.hear(member, Reader::Thread(to_end));
+    far.hear(member, ConnectionReader::Thread(to_end));
     Ok(Some((brought, ringer)))
 }
 
@@ -170,13 +171,13 @@ fn has_left(socket: &Path) -> bool {
 
 /// A queue in the hands of its receiver, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Brought {
+pub(crate) struct DeliveredQueue {
     far: Arc<FarEnd>,
     /// What the clerk knows the connection by.
     key: u64,
 }
 
-impl Brought {
+impl DeliveredQueue {
     /// Returns `true` if this is how the queue was brought.
     pub(crate) fn is_by(&self, bringing: Bringing) -> bool {
         self.far.bringing == bringing
@@ -184,11 +185,11 @@ impl Brought {
 
     /// Reads the receiver's answer in place of the clerk.
     pub(crate) fn hear(&self, member: &Arc<Member>) {
-        self.far.hear(member, Reader::Thread(TO_END));
+        self.far.hear(member, ConnectionReader::Thread(TO_END));
     }
 }
 
-impl Drop for Brought {
+impl Drop for DeliveredQueue {
     fn drop(&mut self) {
         // The receiver has what was sent, and learns that no more comes. Our own clerk takes it for
         // no member's end.
@@ -208,21 +209,21 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 struct FarEnd {
     connection: Connection,
     bringing: Bringing,
-    process: Process,
+    process: ProcessKey,
     /// Of its door.
     socket: PathBuf,
     member: Weak<Member>,
     /// The thread that brings the queue waits for the answer, and reads it.
     opening: AtomicBool,
     /// Locked while a message is read: the clerk and the thread that sends can read at once.
-    heard: Mutex<Heard>,
+    heard: KernelMutex<ConnectionState>,
     /// This side has closed it.
     left: AtomicBool,
 }
 
 /// What was read from the connection of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
+enum ConnectionState {
     Nothing,
     /// The receiver reads the queue. It answers once: each answer takes memory here.
     Reads,
@@ -231,26 +232,26 @@ enum Heard {
 }
 
 /// The answer to a queue.
-enum Answer {
+enum OfferReply {
     /// It is read. Without a ringer each message rings: this process cannot map the receiver's
     /// station.
     Reads(Option<Ringer>),
-    Refuses(Refusal),
+    Refuses(QueueRefusal),
 }
 
-impl Heard {
-    fn answer(&mut self, message: Message) -> Answer {
+impl ConnectionState {
+    fn answer(&mut self, message: SocketMessage) -> OfferReply {
         let answer = match self {
             Self::Nothing => {
-                said(message).unwrap_or_else(|why| Answer::Refuses(Refusal::ForGood(why)))
+                said(message).unwrap_or_else(|why| OfferReply::Refuses(QueueRefusal::ForGood(why)))
             }
             Self::Reads | Self::Over => {
-                Answer::Refuses(Refusal::ForGood("it answers more than once".into()))
+                OfferReply::Refuses(QueueRefusal::ForGood("it answers more than once".into()))
             }
         };
         *self = match answer {
-            Answer::Reads(_) => Self::Reads,
-            Answer::Refuses(_) => Self::Over,
+            OfferReply::Reads(_) => Self::Reads,
+            OfferReply::Refuses(_) => Self::Over,
         };
         answer
     }
@@ -258,20 +259,20 @@ impl Heard {
 
 /// The thread that reads the connection of a queue.
 #[derive(Clone, Copy, Debug)]
-enum Reader {
+enum ConnectionReader {
     Clerk,
     /// Another thread, which waits so long for the end of a process that has hung up.
     Thread(Duration),
 }
 
 /// The next thing that the connection of a queue says.
-enum Next {
-    Answer(Answer),
+enum ConnectionEvent {
+    Answer(OfferReply),
     Nothing,
     /// There is no memory, or no descriptor, to read it.
     Unheard,
     /// The receiver has closed it, after this.
-    HungUp(Heard),
+    HungUp(ConnectionState),
     /// What it said last was its last word.
     Over,
 }
@@ -279,54 +280,56 @@ enum Next {
 impl FarEnd {
     /// Reads once. Two threads that read at the same time do not both hear one thing, and the
     /// second one knows what the first one has heard.
-    fn next(&self) -> Next {
+    fn next(&self) -> ConnectionEvent {
         let heard = &mut *self.heard.lock();
-        if *heard == Heard::Over {
-            return Next::Over;
+        if *heard == ConnectionState::Over {
+            return ConnectionEvent::Over;
         }
         match self.connection.receive() {
-            Ok(Received::Message(message)) => Next::Answer(heard.answer(message)),
-            Ok(Received::Nothing) => Next::Nothing,
-            Err(error) if Lacks::of(&error).is_some() => Next::Unheard,
-            Ok(Received::Closed) | Err(_) => Next::HungUp(mem::replace(heard, Heard::Over)),
+            Ok(Received::Message(message)) => ConnectionEvent::Answer(heard.answer(message)),
+            Ok(Received::Nothing) => ConnectionEvent::Nothing,
+            Err(error) if Lacks::of(&error).is_some() => ConnectionEvent::Unheard,
+            Ok(Received::Closed) | Err(_) => {
+                ConnectionEvent::HungUp(mem::replace(heard, ConnectionState::Over))
+            }
         }
     }
 
     /// Reads all messages of the connection. Returns `false` if no more can follow.
-    fn hear(&self, member: &Arc<Member>, reader: Reader) -> bool {
+    fn hear(&self, member: &Arc<Member>, reader: ConnectionReader) -> bool {
         loop {
             match self.next() {
-                Next::Answer(Answer::Reads(Some(ringer))) => {
-                    member.tell(News::Reads(self.bringing, ringer))
+                ConnectionEvent::Answer(OfferReply::Reads(Some(ringer))) => {
+                    member.tell(MemberEvent::Reads(self.bringing, ringer))
                 }
-                Next::Answer(Answer::Reads(None)) => {}
-                Next::Answer(Answer::Refuses(refusal)) => {
-                    member.tell(News::Refuses(self.bringing, refusal));
+                ConnectionEvent::Answer(OfferReply::Reads(None)) => {}
+                ConnectionEvent::Answer(OfferReply::Refuses(refusal)) => {
+                    member.tell(MemberEvent::Refuses(self.bringing, refusal));
                     return false;
                 }
-                Next::Nothing => return true,
+                ConnectionEvent::Nothing => return true,
                 // Nothing was read, and the clerk is not called again for it.
-                Next::Unheard => {
-                    member.tell(News::Unheard(self.bringing.rank));
+                ConnectionEvent::Unheard => {
+                    member.tell(MemberEvent::Unheard(self.bringing.rank));
                     return true;
                 }
-                Next::HungUp(after) => {
+                ConnectionEvent::HungUp(after) => {
                     if !self.left.load(Ordering::Relaxed) {
                         self.hung_up(member, after, reader);
                     }
                     return false;
                 }
-                Next::Over => return false,
+                ConnectionEvent::Over => return false,
             }
         }
     }
 
     /// The receiver has closed the connection, after this. Only the kernel's word and a closed door
     /// are an end.
-    fn hung_up(&self, member: &Arc<Member>, after: Heard, reader: Reader) {
+    fn hung_up(&self, member: &Arc<Member>, after: ConnectionState, reader: ConnectionReader) {
         let to_end = match reader {
-            Reader::Clerk => TO_END,
-            Reader::Thread(to_end) => to_end,
+            ConnectionReader::Clerk => TO_END,
+            ConnectionReader::Thread(to_end) => to_end,
         };
         let has_ended = match self.connection.peer() {
             Ok(Peer { pidfd: Some(pidfd), pid: 0, .. }) => ends_within(pidfd, to_end),
@@ -339,8 +342,8 @@ impl FarEnd {
         if has_ended || has_left(&self.socket) {
             let rank = self.bringing.rank;
             let is_told = match reader {
-                Reader::Clerk => false,
-                Reader::Thread(_) => {
+                ConnectionReader::Clerk => false,
+                ConnectionReader::Thread(_) => {
                     member.tell_clerk_of_end(rank, self.process, self.socket.clone()).is_ok()
                 }
             };
@@ -351,22 +354,22 @@ impl FarEnd {
         }
         let refusal = match after {
             // A receiver answers when it has taken the queue in.
-            Heard::Nothing => Refusal::ForNow(ForNow::HungUp),
-            Heard::Reads | Heard::Over => Refusal::ForGood(
+            ConnectionState::Nothing => QueueRefusal::ForNow(ForNow::HungUp),
+            ConnectionState::Reads | ConnectionState::Over => QueueRefusal::ForGood(
                 "it lives, and has hung up: what was sent before may have been lost".into(),
             ),
         };
-        member.tell(News::Refuses(self.bringing, refusal));
+        member.tell(MemberEvent::Refuses(self.bringing, refusal));
     }
 }
 
 /// What the receiver of a queue has answered.
-fn said(message: Message) -> Result<Answer, String> {
+fn said(message: SocketMessage) -> Result<OfferReply, String> {
     match wire::unpack(&message.bytes)? {
-        Opened::Yes { line, makes_fences } => {
+        QueueOpenReply::Yes { line, makes_fences } => {
             let Some(station) = message.descriptors.into_iter().next() else {
                 return if message.lost {
-                    Ok(Answer::Reads(None))
+                    Ok(OfferReply::Reads(None))
                 } else {
                     Err("no station came with the answer".into())
                 };
@@ -380,11 +383,11 @@ fn said(message: Message) -> Result<Answer, String> {
                 }
                 Err(error) => return Err(error.to_string()),
             };
-            Ok(Answer::Reads(ringer))
+            Ok(OfferReply::Reads(ringer))
         }
-        Opened::No(why) => Err(why),
-        Opened::Lacks(lacks) => {
-            Ok(Answer::Refuses(Refusal::ForNow(ForNow::Lacks(lacks.checked()))))
+        QueueOpenReply::No(why) => Err(why),
+        QueueOpenReply::Lacks(lacks) => {
+            Ok(OfferReply::Refuses(QueueRefusal::ForNow(ForNow::Lacks(lacks.checked()))))
         }
     }
 }
@@ -396,12 +399,15 @@ impl Watched for FarEnd {
 
     fn happened(&self, _hung_up: bool) -> bool {
         self.opening.load(Ordering::SeqCst)
-            || self.member.upgrade().is_some_and(|member| self.hear(&member, Reader::Clerk))
+            || self
+                .member
+                .upgrade()
+                .is_some_and(|member| self.hear(&member, ConnectionReader::Clerk))
     }
 
     fn failed(&self) -> bool {
         if let Some(member) = self.member.upgrade() {
-            member.tell(News::Ended(self.bringing.rank));
+            member.tell(MemberEvent::Ended(self.bringing.rank));
         }
         false
     }

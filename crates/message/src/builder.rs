@@ -1,15 +1,15 @@
 //! How a process becomes a member of a group, by its own word or by a job's.
 
 use crate::Rank;
-use crate::door::AtDoor;
+use crate::door::MemberListener;
 use crate::error::JoinError;
-use crate::forming::{Left, MOST_MEMBERS};
+use crate::forming::{FormingTimeout, MOST_MEMBERS};
 use crate::group::{Group, Settings};
 use crate::kinds::Handlers;
 use crate::member::{Member, Roster};
 use crate::proto::flow;
 use crate::supply::default_limit;
-use crate::wire::{self, Lacks, Listed, Process, Request, VERSION, Welcome};
+use crate::wire::{self, Lacks, Listed, MemberRequest, ProcessKey, VERSION, Welcome};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
@@ -22,7 +22,7 @@ use upcall_os::socket::{Connection, Received, is_shut};
 use upcall_sched::Attended;
 use upcall_sched::Pacing;
 use upcall_sched::post::Post;
-use upcall_shm::account::Account;
+use upcall_shm::account::MemberStats;
 
 /// Where a member of a job finds its group.
 const GROUP: &str = "UPCALL_GROUP";
@@ -186,17 +186,17 @@ impl GroupBuilder {
             Attended::check().map_err(unable("a virtual processor that looks for messages"))?;
         }
         let post = Post::take().map_err(unable("a place to wait for messages"))?;
-        let account = Account::open(&self.name, self.size, self.share())
+        let account = MemberStats::open(&self.name, self.size, self.share())
             .map_err(unable("memory to count in"))?;
-        let own = Process::own().map_err(unable("a descriptor of this process"))?;
+        let own = ProcessKey::own().map_err(unable("a descriptor of this process"))?;
         let (socket, listener) = names::listen(Whose::Member)?;
         let member = Member::new(socket, own, post, account);
-        let entered = Entered(&member);
-        let door = Arc::new(AtDoor { listener, member: Arc::downgrade(&member) });
+        let entered = LeaveGuard(&member);
+        let door = Arc::new(MemberListener { listener, member: Arc::downgrade(&member) });
         let _ = member.door.set(door.clone());
         member.watch(door).map_err(unable("the clerk's thread"))?;
         point(Point::MemberForms);
-        let mut left = Left::new(self.patience);
+        let mut left = FormingTimeout::new(self.patience);
         let roster = self.find_others(&member, &handlers, &mut left)?;
         let mut pids = Vec::new();
         // The others count on this member now: a lack that passes does not end its membership.
@@ -233,7 +233,7 @@ impl GroupBuilder {
         &self,
         member: &Arc<Member>,
         handlers: &Handlers,
-        left: &mut Left,
+        left: &mut FormingTimeout,
     ) -> Result<Arc<Roster>, JoinError> {
         loop {
             // Before the name is there: applicants may come as soon as they can find it.
@@ -261,7 +261,7 @@ impl GroupBuilder {
         &self,
         member: &Arc<Member>,
         handlers: &Handlers,
-        left: &mut Left,
+        left: &mut FormingTimeout,
     ) -> Result<Arc<Roster>, JoinError> {
         let formed = member.forming.lead(self.size, member, left, || handlers.is_interrupted());
         names::lead_no_more(&self.name, &member.socket);
@@ -276,7 +276,7 @@ impl GroupBuilder {
         member: &Arc<Member>,
         handlers: &Handlers,
         leader: &Path,
-        left: &mut Left,
+        left: &mut FormingTimeout,
     ) -> Result<Followed, JoinError> {
         let again = |why: &str| {
             Ok(Followed::Again(
@@ -298,7 +298,7 @@ impl GroupBuilder {
                 return Ok(Followed::Again(JoinError::Resource { what, error }));
             }
         };
-        let hello = Request::Hello {
+        let hello = MemberRequest::Hello {
             version: VERSION,
             size: self.size as u32,
             rank: self.rank.map(|rank| rank as u32),
@@ -367,9 +367,9 @@ enum Followed {
 }
 
 /// Leaves again, unless it is forgotten.
-struct Entered<'a>(&'a Member);
+struct LeaveGuard<'a>(&'a Member);
 
-impl Drop for Entered<'_> {
+impl Drop for LeaveGuard<'_> {
     fn drop(&mut self) {
         self.0.leave();
     }

@@ -5,7 +5,9 @@ use crate::Rank;
 use crate::error::Lack;
 use crate::forming::Asks;
 use crate::member::{Member, Roster};
-use crate::wire::{self, GroupId, Lacks, Opened, Process, Request, VERSION, Welcome, shown};
+use crate::wire::{
+    self, GroupId, Lacks, MemberRequest, ProcessKey, QueueOpenReply, VERSION, Welcome, shown,
+};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -13,9 +15,9 @@ use std::sync::{Arc, Weak};
 use upcall_directory::clerk::{self, TURN, Watched};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::memory::AdoptError;
-use upcall_os::socket::{Connection, Listener, Message, Peer, Received, says_ended};
+use upcall_os::socket::{Connection, Listener, Peer, Received, SocketMessage, says_ended};
 use upcall_sched::Domain;
 use upcall_sched::domain::MOST_POSTS;
 use upcall_sched::post::Post;
@@ -29,12 +31,12 @@ const MOST_CONNECTIONS: usize = 2 * MOST_POSTS as usize;
 pub(crate) const ALL: usize = 1025;
 
 /// The door.
-pub(crate) struct AtDoor {
+pub(crate) struct MemberListener {
     pub(crate) listener: Listener,
     pub(crate) member: Weak<Member>,
 }
 
-impl AtDoor {
+impl MemberListener {
     /// Lets in those who wait, so many at most.
     pub(crate) fn accept(&self, most: usize) {
         let Some(member) = self.member.upgrade() else { return };
@@ -46,19 +48,19 @@ impl AtDoor {
                 Err(error) if says_ended(&error) => return,
                 Err(error) => return answer_shortage(&connection, &error),
             };
-            let process = Process::of(&peer);
+            let process = ProcessKey::of(&peer);
             if peer.uid == own
                 && member.forming.expects(process)
                 && self.has_room_for(&member, process)
             {
                 let here = self.member.clone();
-                let new = |me: &Weak<_>| Guest {
+                let new = |me: &Weak<_>| GroupPeer {
                     me: me.clone(),
                     connection,
                     peer,
                     process,
                     member: here,
-                    brought: Mutex::default(),
+                    brought: KernelMutex::default(),
                 };
                 member.admit(Arc::new_cyclic(new));
             } else if matches!(connection.receive(), Ok(Received::Message(_))) {
@@ -69,7 +71,7 @@ impl AtDoor {
         clerk::let_in(&self.listener, most, |_| false, admit);
     }
 
-    fn has_room_for(&self, member: &Member, process: Process) -> bool {
+    fn has_room_for(&self, member: &Member, process: ProcessKey) -> bool {
         let has_room = || member.guests_of(process).len() < MOST_CONNECTIONS;
         if !has_room() {
             // Those that are closed already are only not looked at yet.
@@ -79,7 +81,7 @@ impl AtDoor {
     }
 }
 
-impl Watched for AtDoor {
+impl Watched for MemberListener {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -95,18 +97,18 @@ impl Watched for AtDoor {
 }
 
 /// One who has connected.
-pub(crate) struct Guest {
+pub(crate) struct GroupPeer {
     me: Weak<Self>,
     connection: Connection,
     peer: Peer,
-    process: Process,
+    process: ProcessKey,
     member: Weak<Member>,
     /// The member whose queue came by this connection.
-    brought: Mutex<Option<Rank>>,
+    brought: KernelMutex<Option<Rank>>,
 }
 
-impl Guest {
-    pub(crate) fn process(&self) -> Process {
+impl GroupPeer {
+    pub(crate) fn process(&self) -> ProcessKey {
         self.process
     }
 
@@ -138,7 +140,7 @@ impl Guest {
         answer_shortage(&self.connection, error);
     }
 
-    fn answer(&self, answer: &Opened, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn answer(&self, answer: &QueueOpenReply, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.connection.send(&wire::pack(answer)?, descriptors)
     }
 
@@ -151,10 +153,10 @@ impl Guest {
     }
 
     /// Does what it asks for. False to hang up.
-    fn said(&self, member: &Member, message: Message) -> bool {
+    fn said(&self, member: &Member, message: SocketMessage) -> bool {
         let Some(guest) = self.me.upgrade() else { return false };
         match wire::unpack(&message.bytes) {
-            Ok(Request::Hello { version, size, rank, socket, kinds }) => {
+            Ok(MemberRequest::Hello { version, size, rank, socket, kinds }) => {
                 let applied = if version == VERSION {
                     member
                         .forming
@@ -176,18 +178,18 @@ impl Guest {
                     }
                 }
             }
-            Ok(Request::Open { version, group, from, to }) => {
+            Ok(MemberRequest::Open { version, group, from, to }) => {
                 if message.lost {
                     // The kernel reports that the table is full, and no number.
                     let lacks = Lacks { lack: Lack::Descriptors, errno: None };
                     member.account.refuses();
-                    let _ = self.answer(&Opened::Lacks(lacks), &[]);
+                    let _ = self.answer(&QueueOpenReply::Lacks(lacks), &[]);
                     return false;
                 }
                 let descriptors = message.descriptors;
                 member
                     .forming
-                    .bring(Brought { guest, version, group, from, to, descriptors }, member)
+                    .bring(OfferedQueue { guest, version, group, from, to, descriptors }, member)
             }
             Err(_) => {
                 member.account.refuses();
@@ -198,8 +200,8 @@ impl Guest {
 }
 
 /// A queue that another member brings.
-pub(crate) struct Brought {
-    guest: Arc<Guest>,
+pub(crate) struct OfferedQueue {
+    guest: Arc<GroupPeer>,
     version: u32,
     group: GroupId,
     from: u32,
@@ -207,9 +209,9 @@ pub(crate) struct Brought {
     descriptors: Vec<OwnedFd>,
 }
 
-impl Brought {
+impl OfferedQueue {
     /// By whom, and whether it can be one.
-    pub(crate) fn process(&self) -> Option<Process> {
+    pub(crate) fn process(&self) -> Option<ProcessKey> {
         (self.version == VERSION && self.descriptors.len() == 2).then(|| self.guest.process())
     }
 
@@ -220,25 +222,27 @@ impl Brought {
         let refusal = match self.check_and_open(member, roster) {
             Ok(rank) => {
                 *guest.brought.lock() = Some(rank);
-                let yes =
-                    Opened::Yes { line: member.post.line(), makes_fences: Post::makes_fences() };
+                let yes = QueueOpenReply::Yes {
+                    line: member.post.line(),
+                    makes_fences: Post::makes_fences(),
+                };
                 if let Ok(domain) = Domain::current() {
                     let _ = guest.answer(&yes, &[domain.station().as_fd()]);
                 }
                 return true;
             }
-            Err(Refused::Shortage(lacks)) => Opened::Lacks(lacks),
-            Err(Refused::Unfit(why)) => Opened::No(why),
+            Err(OfferRefusal::Shortage(lacks)) => QueueOpenReply::Lacks(lacks),
+            Err(OfferRefusal::Unfit(why)) => QueueOpenReply::No(why),
         };
         member.account.refuses();
         let _ = guest.answer(&refusal, &[]);
         false
     }
 
-    fn check_and_open(self, member: &Member, roster: &Roster) -> Result<Rank, Refused> {
+    fn check_and_open(self, member: &Member, roster: &Roster) -> Result<Rank, OfferRefusal> {
         let Self { guest, version, group, from, to, descriptors } = self;
         if version != VERSION {
-            return Err(Refused::Unfit(format!(
+            return Err(OfferRefusal::Unfit(format!(
                 "the receiver speaks version {VERSION} of the protocol, the sender version {version}"
             )));
         }
@@ -247,7 +251,7 @@ impl Brought {
         }
         let (from, to) = (from as usize, to as usize);
         if to != roster.rank {
-            return Err(Refused::Unfit(format!(
+            return Err(OfferRefusal::Unfit(format!(
                 "the queue is for member {to}, and this is member {}",
                 roster.rank
             )));
@@ -256,14 +260,14 @@ impl Brought {
             Some(listed) if listed.process.is(guest.process()) => {}
             Some(_) => {
                 let (listed, guest) = (shown(roster.pid(from)), shown(guest.pid()));
-                return Err(Refused::Unfit(format!(
+                return Err(OfferRefusal::Unfit(format!(
                     "member {from} is {listed}, and this is {guest}"
                 )));
             }
-            None => return Err(Refused::Unfit(format!("there is no member {from}"))),
+            None => return Err(OfferRefusal::Unfit(format!("there is no member {from}"))),
         }
         if !member.forming.first_queue_of(from) {
-            return Err(Refused::Unfit(format!("member {from} has brought a queue before")));
+            return Err(OfferRefusal::Unfit(format!("member {from} has brought a queue before")));
         }
         let Ok([queue, doorbell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             return Err("a queue comes with two descriptors".into());
@@ -278,7 +282,7 @@ impl Brought {
         };
         take_in().inspect_err(|refused| {
             // Nothing was read of it, so that it may be brought again.
-            if let Refused::Shortage(_) = refused {
+            if let OfferRefusal::Shortage(_) = refused {
                 member.forming.has_no_queue_of(from);
             }
         })
@@ -286,26 +290,26 @@ impl Brought {
 }
 
 /// Why a queue is not taken in.
-enum Refused {
+enum OfferRefusal {
     /// This process lacks a resource for it.
     Shortage(Lacks),
     /// It is not what it should be, or its sender is not who should bring it.
     Unfit(String),
 }
 
-impl From<&str> for Refused {
+impl From<&str> for OfferRefusal {
     fn from(why: &str) -> Self {
         Self::Unfit(why.into())
     }
 }
 
-impl From<io::Error> for Refused {
+impl From<io::Error> for OfferRefusal {
     fn from(error: io::Error) -> Self {
         Lacks::of(&error).map_or_else(|| Self::Unfit(error.to_string()), Self::Shortage)
     }
 }
 
-impl From<NotAMailbag> for Refused {
+impl From<NotAMailbag> for OfferRefusal {
     fn from(error: NotAMailbag) -> Self {
         match error {
             NotAMailbag::Map(error) | NotAMailbag::File(AdoptError::Kernel(error)) => error.into(),
@@ -318,11 +322,12 @@ impl From<NotAMailbag> for Refused {
 /// request ([`Lacks`]). An end that cannot be answered sees that the connection is closed.
 fn answer_shortage(connection: &Connection, error: &io::Error) {
     if let Some(lacks) = Lacks::of(error) {
-        let _ = wire::pack(&Opened::Lacks(lacks)).and_then(|bytes| connection.send(&bytes, &[]));
+        let _ = wire::pack(&QueueOpenReply::Lacks(lacks))
+            .and_then(|bytes| connection.send(&bytes, &[]));
     }
 }
 
-impl Watched for Guest {
+impl Watched for GroupPeer {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }
@@ -349,7 +354,7 @@ pub(crate) struct AtEnd<D> {
     /// Readable once the member has ended.
     pub(crate) descriptor: D,
     pub(crate) rank: Rank,
-    pub(crate) process: Process,
+    pub(crate) process: ProcessKey,
     /// Of its door.
     pub(crate) socket: PathBuf,
     pub(crate) member: Weak<Member>,

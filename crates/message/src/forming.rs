@@ -7,15 +7,15 @@
 //! name is free for another group.
 
 use crate::Rank;
-use crate::door::{Brought, Guest};
+use crate::door::{GroupPeer, OfferedQueue};
 use crate::member::{Member, Roster};
-use crate::wire::{GroupId, Listed, Process, Welcome, shown};
+use crate::wire::{GroupId, Listed, ProcessKey, Welcome, shown};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use upcall_directory::names::{self};
 use upcall_os::fault::{Point, point};
-use upcall_os::lock::{Condvar, Mutex};
+use upcall_os::lock::{KernelCondvar, KernelMutex};
 use upcall_sched::domain::MOST_POSTS;
 use upcall_shm::account::{self};
 
@@ -28,12 +28,12 @@ pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
 /// The time for which a member waits for the others. It passes only while this process runs: of one
 /// that was stopped, or whose machine was, two looks' worth passes.
-pub(crate) struct Left {
+pub(crate) struct FormingTimeout {
     time: Duration,
     looked: Instant,
 }
 
-impl Left {
+impl FormingTimeout {
     pub(crate) fn new(time: Duration) -> Self {
         Self { time, looked: Instant::now() }
     }
@@ -54,15 +54,15 @@ impl Left {
 /// How far the forming of a member's group is.
 #[derive(Default)]
 pub(crate) struct Forming {
-    state: Mutex<Formation>,
-    changed: Condvar,
+    state: KernelMutex<Formation>,
+    changed: KernelCondvar,
 }
 
 #[derive(Default)]
 struct Formation {
     stage: FormingStage,
     /// Queues of those who knew before us that the group has formed.
-    early: Vec<Brought>,
+    early: Vec<OfferedQueue>,
 }
 
 #[derive(Default)]
@@ -86,7 +86,7 @@ struct Leading {
 }
 
 struct Applicant {
-    guest: Arc<Guest>,
+    guest: Arc<GroupPeer>,
     rank: Option<Rank>,
     listed: Listed,
 }
@@ -157,7 +157,7 @@ impl Forming {
         &self,
         size: usize,
         member: &Member,
-        left: &mut Left,
+        left: &mut FormingTimeout,
         is_interrupted: impl Fn() -> bool,
     ) -> Result<Arc<Roster>, usize> {
         point(Point::MemberFormsLeads);
@@ -221,7 +221,11 @@ impl Forming {
     }
 
     /// One asks to become a member. The answer to a refusal; `None` if nobody is taken in here.
-    pub(crate) fn apply(&self, guest: &Arc<Guest>, asks: Asks<'_>) -> Result<(), Option<String>> {
+    pub(crate) fn apply(
+        &self,
+        guest: &Arc<GroupPeer>,
+        asks: Asks<'_>,
+    ) -> Result<(), Option<String>> {
         let mut state = self.state.lock();
         let FormingStage::Leading(leading) = &mut state.stage else { return Err(None) };
         if leading.there() == leading.size {
@@ -260,7 +264,7 @@ impl Forming {
             )));
         }
         let process = guest.process();
-        if matches!(process, Process::Numbered(0, _)) {
+        if matches!(process, ProcessKey::Numbered(0, _)) {
             let why = "it is in a PID namespace that the process which takes in the members does not see, \
                        and before Linux 6.9 the kernel does not tell such processes apart";
             return Err(Some(why.into()));
@@ -272,7 +276,7 @@ impl Forming {
     }
 
     /// One who had connected is gone.
-    pub(crate) fn lost(&self, guest: &Guest, folder: &Path) {
+    pub(crate) fn lost(&self, guest: &GroupPeer, folder: &Path) {
         let mut state = self.state.lock();
         if let FormingStage::Leading(leading) = &mut state.stage {
             let gone = leading
@@ -305,7 +309,7 @@ impl Forming {
     }
 
     /// Whether a process can be of this group.
-    pub(crate) fn expects(&self, process: Process) -> bool {
+    pub(crate) fn expects(&self, process: ProcessKey) -> bool {
         match &self.state.lock().stage {
             FormingStage::Formed { roster, .. } => {
                 roster.members.iter().any(|listed| listed.process.is(process))
@@ -315,7 +319,7 @@ impl Forming {
     }
 
     /// A member brings its queue. False to hang up.
-    pub(crate) fn bring(&self, brought: Brought, member: &Member) -> bool {
+    pub(crate) fn bring(&self, brought: OfferedQueue, member: &Member) -> bool {
         let mut state = self.state.lock();
         let FormingStage::Formed { roster, .. } = &state.stage else {
             // Whoever brings it has descriptors kept here. A process is so many members at most.
@@ -374,7 +378,7 @@ mod tests {
 
     #[test]
     fn the_time_to_wait_passes_only_while_the_process_runs() {
-        let mut left = Left::new(Duration::from_secs(1));
+        let mut left = FormingTimeout::new(Duration::from_secs(1));
         let start = left.looked;
         assert_eq!(left.slice(), LOOK);
         assert!(!left.is_over(start + LOOK) && left.time == Duration::from_millis(800));
@@ -384,6 +388,6 @@ mod tests {
         assert!(!left.is_over(later + LOOK + LOOK / 2));
         assert_eq!(left.slice(), LOOK / 2);
         assert!(left.is_over(later + 2 * LOOK));
-        assert!(!Left::new(Duration::MAX).is_over(later));
+        assert!(!FormingTimeout::new(Duration::MAX).is_over(later));
     }
 }

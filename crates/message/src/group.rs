@@ -11,7 +11,7 @@ use crate::link::Outward;
 use crate::member::{Member, Roster};
 use crate::proto::offers::Offers;
 use crate::proto::receiving::Senders;
-use crate::reports::Barrier;
+use crate::reports::BarrierState;
 use crate::supply::Supply;
 use crate::waiters::Upcalls;
 use std::cell::{Cell, RefCell};
@@ -43,10 +43,10 @@ pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 /// thread that has joined. When the last clone is dropped the process leaves: what it has sent
 /// still arrives, and the others learn of it.
 #[derive(Clone)]
-pub struct Group(pub(crate) Rc<Inner>);
+pub struct Group(pub(crate) Rc<Membership>);
 
 /// What all clones share.
-pub(crate) struct Inner {
+pub(crate) struct Membership {
     pub(crate) member: Arc<Member>,
     pub(crate) roster: Arc<Roster>,
     pub(crate) handlers: Handlers,
@@ -58,7 +58,7 @@ pub(crate) struct Inner {
     pub(crate) events: RefCell<VecDeque<Event>>,
     /// What has happened so far, one event for each member that is lost.
     lost: RefCell<Vec<Event>>,
-    pub(crate) barrier: Barrier,
+    pub(crate) barrier: BarrierState,
     pub(crate) taken: Cell<u64>,
     /// Counts what changes behind the back of a thread that waits: on a virtual processor each
     /// handler that has run and each message that was received; elsewhere each handler that has
@@ -94,9 +94,9 @@ impl Group {
         handlers: Handlers,
         settings: Settings,
     ) -> Self {
-        let barrier = Barrier::new(roster.members.len());
+        let barrier = BarrierState::new(roster.members.len());
         let links = roster.members.iter().map(|_| RefCell::new(Outward::Unopened)).collect();
-        Self(Rc::new(Inner {
+        Self(Rc::new(Membership {
             member,
             roster,
             handlers,
@@ -161,7 +161,7 @@ impl Group {
         self.0.lost.borrow().iter().find(of).cloned()
     }
 
-    pub(crate) fn barriers(&self) -> &Barrier {
+    pub(crate) fn barriers(&self) -> &BarrierState {
         &self.0.barrier
     }
 
@@ -172,7 +172,7 @@ impl Group {
     }
 }
 
-impl Drop for Inner {
+impl Drop for Membership {
     fn drop(&mut self) {
         self.member.leave();
     }

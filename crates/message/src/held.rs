@@ -2,10 +2,10 @@
 //! looked at.
 //!
 //! While one is held its sender's queue is as it is within [`Group::receive`]: nobody looks at it,
-//! and what lies behind waits. The message has its memory ([`Kept`]), so that what still looks at
+//! and what lies behind waits. The message has its memory ([`ReceivedMessage`]), so that what still looks at
 //! it when it is over finds it mapped, whatever has become of the queue, the group, or the thread.
 
-use crate::group::{Group, Inner};
+use crate::group::{Group, Membership};
 use crate::inbound::Inbound;
 use crate::message::Message;
 use crate::proto::receiving;
@@ -16,15 +16,15 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use upcall_os::atomic::AtomicU64;
 use upcall_os::fault::{Point, point};
-use upcall_shm::direct::Kept;
-use upcall_shm::region::Shared;
+use upcall_shm::direct::ReceivedMessage;
+use upcall_shm::region::RegionView;
 use upcall_shm::span::Span;
 
 /// A message where it lies, to be read by any thread. Its memory stays mapped as long as this
 /// lives; but once the [`Held`] that it comes from has been dropped, it is the sender's again.
 pub struct Lying {
     from: Rank,
-    kept: Kept<Shared<[AtomicU64]>>,
+    kept: ReceivedMessage<RegionView<[AtomicU64]>>,
 }
 
 impl fmt::Debug for Lying {
@@ -52,7 +52,7 @@ impl Lying {
 
 /// A message that is held; dropped, it is disposed of, or stays the next one of its sender.
 pub struct Held {
-    group: Weak<Inner>,
+    group: Weak<Membership>,
     inbound: Rc<Inbound>,
     lying: Arc<Lying>,
     takes: bool,
@@ -131,7 +131,11 @@ impl Group {
     }
 
     /// A message is held no longer, and disposed of if it is given.
-    fn let_go(&self, inbound: &Rc<Inbound>, taken: Option<&Kept<Shared<[AtomicU64]>>>) {
+    fn let_go(
+        &self,
+        inbound: &Rc<Inbound>,
+        taken: Option<&ReceivedMessage<RegionView<[AtomicU64]>>>,
+    ) {
         if let (Some(kept), Some(mut queue)) = (taken, inbound.queue()) {
             point(Point::MemberReads);
             if queue.dispose_of(kept) {

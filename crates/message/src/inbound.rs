@@ -5,7 +5,7 @@ use crate::proto::receive_queue::ReceiveQueue;
 use std::cell::Cell;
 use upcall_os::doorbell::Doorbell;
 use upcall_shm::mailbag::Mailbag;
-use upcall_shm::region::Shared;
+use upcall_shm::region::RegionView;
 use upcall_shm::steps::Steps;
 
 /// See the module.
@@ -15,7 +15,7 @@ pub(crate) type Inbound = ReceiveQueue<Mailbag, Attached>;
 #[derive(Debug)]
 pub(crate) struct Attached {
     /// What the sender reports beside its messages.
-    pub(crate) steps: Shared<Steps>,
+    pub(crate) steps: RegionView<Steps>,
     /// Rung by the sender.
     pub(crate) doorbell: Doorbell,
     /// Its next message is nothing that an interrupt takes, though of a kind that is.

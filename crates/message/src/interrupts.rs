@@ -27,7 +27,7 @@
 
 use crate::error::SendError;
 use crate::inbound::{Inbound, bring_spares};
-use crate::member::News;
+use crate::member::MemberEvent;
 use crate::message::Kind;
 use crate::payload::Payload;
 use crate::{Group, Message, Rank};
@@ -36,9 +36,9 @@ use upcall_os::interrupt::{self, Promise};
 use upcall_sched::rung::{InterruptError, Rung};
 
 /// An operation is under way.
-pub(crate) struct Busy<'a>(Option<&'a Group>);
+pub(crate) struct OperationGuard<'a>(Option<&'a Group>);
 
-impl Drop for Busy<'_> {
+impl Drop for OperationGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(group) = self.0 {
@@ -130,8 +130,8 @@ impl Group {
 
     /// Counts an operation, if it could be interrupted.
     #[inline]
-    pub(crate) fn busy(&self) -> Busy<'_> {
-        Busy(self.0.mask.begin_operation().then_some(self))
+    pub(crate) fn busy(&self) -> OperationGuard<'_> {
+        OperationGuard(self.0.mask.begin_operation().then_some(self))
     }
 
     /// The end of an operation: does what interrupts have left to it.
@@ -176,7 +176,7 @@ impl Group {
         self.0.senders.for_each_lightly(|inbound| with(inbound));
         // If the clerk has the lock, it rings when it is done.
         self.0.member.look_at_news(|news| {
-            if let News::Brought(inbound) = news {
+            if let MemberEvent::Brought(inbound) = news {
                 with(inbound);
             }
         });
@@ -208,13 +208,13 @@ impl Group {
 }
 
 /// While a group's thread is rung for.
-pub(crate) struct On {
+pub(crate) struct GroupInterrupts {
     pub(crate) group: Group,
     #[expect(dead_code, reason = "held for its end")]
     pub(crate) rung: Rung,
 }
 
-impl Drop for On {
+impl Drop for GroupInterrupts {
     fn drop(&mut self) {
         let inner = &self.group.0;
         inner.mask.end();

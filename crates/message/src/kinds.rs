@@ -6,7 +6,7 @@
 use crate::error::JoinError;
 use crate::message::{Kind, Message};
 use crate::payload::Payload;
-use crate::proto::receive_queue::Looking;
+use crate::proto::receive_queue::BorrowedQueue;
 use crate::{Group, Interrupt, Rank};
 use std::fmt;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ const MOST_BYTES: usize = upcall_os::socket::LONGEST - 4096;
 
 /// Takes the next message of a member's queue, which is of its kind, and runs the handler. False if
 /// it carries something else.
-pub(crate) type Handler = Box<dyn Fn(&Group, Rank, Looking<'_, Mailbag>) -> bool>;
+pub(crate) type Handler = Box<dyn Fn(&Group, Rank, BorrowedQueue<'_, Mailbag>) -> bool>;
 
 /// Runs the handler with a message where it lies. False if it carries something else: then a poll
 /// sees to it.
@@ -149,7 +149,7 @@ impl Handlers {
     ) {
         self.handlers[usize::from(place)] = Some(Box::new(move |group, from, mut queue| {
             let Ok(Some(arrived)) = queue.peek() else { return false };
-            let mut taken = Taken(Some(arrived));
+            let mut taken = DisposeGuard(Some(arrived));
             let is_good = taken
                 .0
                 .as_ref()
@@ -213,9 +213,9 @@ impl Handlers {
 }
 
 /// Disposes of a message when its handler has returned, or panicked.
-struct Taken<'a>(Option<Arrived<'a, Mailbag>>);
+struct DisposeGuard<'a>(Option<Arrived<'a, Mailbag>>);
 
-impl Drop for Taken<'_> {
+impl Drop for DisposeGuard<'_> {
     fn drop(&mut self) {
         if let Some(arrived) = self.0.take() {
             point(Point::MemberReads);

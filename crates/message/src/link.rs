@@ -1,10 +1,10 @@
 //! The sending end of one pair, in the hands of the thread that sends.
 
 use crate::Rank;
-use crate::bringing::{Brought, NotBrought, bring};
+use crate::bringing::{DeliveredQueue, NotBrought, bring};
 use crate::error::SendError;
 use crate::member::{Bringing, Member, Roster};
-use crate::proto::offers::Schedule;
+use crate::proto::offers::OfferSchedule;
 use crate::proto::send_queue::SendQueue;
 use std::cell::Cell;
 use std::io;
@@ -15,9 +15,9 @@ use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
 use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_sched::ringer::Ringer;
-use upcall_shm::account::Pair;
+use upcall_shm::account::PairStats;
 use upcall_shm::mailbag::Mailbag;
-use upcall_shm::region::Shared;
+use upcall_shm::region::RegionView;
 use upcall_shm::steps::Steps;
 
 /// Maximum wait for the answer of a receiver. Its clerk takes some 0.1 ms.
@@ -30,21 +30,21 @@ const OWN_ANSWER: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct MemberLink {
     pub(crate) queue: SendQueue<Mailbag>,
     /// What this member reports beside its messages.
-    pub(crate) steps: Shared<Steps>,
+    pub(crate) steps: RegionView<Steps>,
     doorbell: Doorbell,
     safe_doorbell: &'static SafeDoorbell,
     /// `None` until the receiver has said where it sleeps.
     ringer: Option<Ringer>,
     /// In this member's account.
-    pair: Shared<Pair>,
-    brought: Brought,
+    pair: RegionView<PairStats>,
+    brought: DeliveredQueue,
     /// The receiver does not read the queue for now.
     is_refused: bool,
     /// When it is offered again by itself.
-    offers: Schedule,
+    offers: OfferSchedule,
     /// The receiver may wait for a report of this member's.
     has_reported: Cell<bool>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Link {
 pub(crate) enum Outward {
     /// Nothing was sent yet.
     Unopened,
-    Open(Box<Link>),
+    Open(Box<MemberLink>),
     Closed(Why),
 }
 
@@ -76,7 +76,7 @@ impl Why {
     }
 }
 
-impl Link {
+impl MemberLink {
     /// Opens a queue to another member, which need not run for that. Takes about 0.1 ms. `None`:
     /// the queue of connections at its door is full, which it is at most until the member runs.
     pub(crate) fn open(
@@ -100,7 +100,8 @@ impl Link {
         queue.count_in(pair.clone());
         let steps = queue.steps();
         let queue = SendQueue::new(queue, timeout);
-        let (is_refused, offers, has_reported) = (false, Schedule::default(), Cell::new(false));
+        let (is_refused, offers, has_reported) =
+            (false, OfferSchedule::default(), Cell::new(false));
         Ok(Some(Self {
             queue,
             steps,

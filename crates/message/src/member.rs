@@ -1,10 +1,10 @@
 //! What a member shares with its domain's clerk: news of other members, and who it is.
 
 use crate::Rank;
-use crate::door::{ALL, AtDoor, AtEnd, Guest};
+use crate::door::{ALL, AtEnd, GroupPeer, MemberListener};
 use crate::forming::Forming;
 use crate::inbound::{Inbound, inbound};
-use crate::wire::{GroupId, Lacks, Listed, Process};
+use crate::wire::{GroupId, Lacks, Listed, ProcessKey};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -15,14 +15,14 @@ use upcall_directory::clerk::{Clerk, Watched};
 use upcall_directory::names;
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::doorbell::Doorbell;
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::poll::Report;
 use upcall_os::process;
 use upcall_os::socket::{Connection, is_shut, says_ended};
 use upcall_sched::post::Post;
 use upcall_sched::ringer::Ringer;
 use upcall_sched::rung::Rings;
-use upcall_shm::account::Account;
+use upcall_shm::account::MemberStats;
 use upcall_shm::mailbag::Mailbag;
 
 /// Who is who in a group.
@@ -64,7 +64,7 @@ pub(crate) struct Bringing {
 
 /// A member that lives does not read this one's queue.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum QueueRefusal {
     /// It has read nothing of it, and may read it later.
     ForNow(ForNow),
     /// Nothing more is sent to it, for this reason.
@@ -82,13 +82,13 @@ pub(crate) enum ForNow {
 
 /// What the clerk has learned, for the thread that polls.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum MemberEvent {
     /// Another member has brought its queue.
     Brought(Box<Inbound>),
     /// Another member reads ours.
     Reads(Bringing, Ringer),
     /// It does not.
-    Refuses(Bringing, Refusal),
+    Refuses(Bringing, QueueRefusal),
     /// It has answered, and the clerk has no memory to read that: the thread that polls does it.
     Unheard(Rank),
     /// A member has ended or left: nothing more comes from it.
@@ -100,20 +100,20 @@ pub(crate) struct Member {
     /// Of its own door.
     pub(crate) socket: PathBuf,
     /// This process, as the other members know it.
-    pub(crate) own: Process,
+    pub(crate) own: ProcessKey,
     pub(crate) post: Post,
     /// What it says of itself.
-    pub(crate) account: Account,
+    pub(crate) account: MemberStats,
     pub(crate) forming: Forming,
     /// Where others connect.
-    pub(crate) door: OnceLock<Arc<AtDoor>>,
+    pub(crate) door: OnceLock<Arc<MemberListener>>,
     any_news: AtomicBool,
     /// Its thread has been interruptible.
     interrupts: AtomicBool,
-    news: Mutex<Vec<News>>,
-    guests: Mutex<Vec<Arc<Guest>>>,
+    news: KernelMutex<Vec<MemberEvent>>,
+    guests: KernelMutex<Vec<Arc<GroupPeer>>>,
     /// What the clerk watches for it.
-    keys: Mutex<Vec<u64>>,
+    keys: KernelMutex<Vec<u64>>,
 }
 
 impl fmt::Debug for Member {
@@ -129,7 +129,12 @@ impl Rings for Member {
 }
 
 impl Member {
-    pub(crate) fn new(socket: PathBuf, own: Process, post: Post, account: Account) -> Arc<Self> {
+    pub(crate) fn new(
+        socket: PathBuf,
+        own: ProcessKey,
+        post: Post,
+        account: MemberStats,
+    ) -> Arc<Self> {
         Arc::new(Self {
             socket,
             own,
@@ -139,9 +144,9 @@ impl Member {
             door: OnceLock::new(),
             any_news: AtomicBool::new(false),
             interrupts: AtomicBool::new(false),
-            news: Mutex::default(),
-            guests: Mutex::default(),
-            keys: Mutex::default(),
+            news: KernelMutex::default(),
+            guests: KernelMutex::default(),
+            keys: KernelMutex::default(),
         })
     }
 
@@ -175,7 +180,7 @@ impl Member {
         }
     }
 
-    pub(crate) fn tell(&self, news: News) {
+    pub(crate) fn tell(&self, news: MemberEvent) {
         self.news.lock().push(news);
         self.any_news.store(true, Ordering::Release);
         self.post.rouse();
@@ -186,7 +191,7 @@ impl Member {
         self.any_news.load(Ordering::Acquire)
     }
 
-    pub(crate) fn news(&self) -> Vec<News> {
+    pub(crate) fn news(&self) -> Vec<MemberEvent> {
         let mut news = self.news.lock();
         self.any_news.store(false, Ordering::Release);
         std::mem::take(&mut *news)
@@ -194,7 +199,7 @@ impl Member {
 
     /// Looks at the news and leaves them there; at none if somebody is adding to them, who rings
     /// then. Allocates nothing.
-    pub(crate) fn look_at_news(&self, look: impl FnMut(&News)) {
+    pub(crate) fn look_at_news(&self, look: impl FnMut(&MemberEvent)) {
         if let Some(news) = self.news.try_lock() {
             news.iter().for_each(look);
         }
@@ -206,7 +211,7 @@ impl Member {
     }
 
     /// Lets in who has connected.
-    pub(crate) fn admit(&self, guest: Arc<Guest>) {
+    pub(crate) fn admit(&self, guest: Arc<GroupPeer>) {
         self.guests.lock().push(guest.clone());
         if let Err(error) = self.watch(guest.clone()) {
             guest.cannot(&error);
@@ -215,7 +220,7 @@ impl Member {
     }
 
     /// One who had connected is gone.
-    pub(crate) fn lost(&self, guest: &Guest) {
+    pub(crate) fn lost(&self, guest: &GroupPeer) {
         let mut guests = self.guests.lock();
         if let Some(at) = guests.iter().position(|other| std::ptr::eq(&**other, guest)) {
             drop(guests.swap_remove(at));
@@ -223,18 +228,18 @@ impl Member {
         drop(guests);
         self.forming.lost(guest, self.folder());
         if let Some(rank) = guest.rank() {
-            self.tell(News::Ended(rank));
+            self.tell(MemberEvent::Ended(rank));
         }
     }
 
     /// A member of a process has ended, as the clerk has seen. What it has brought before comes
     /// before the news of that: it may be at the door still.
-    pub(crate) fn has_ended(&self, rank: Rank, process: Process) {
+    pub(crate) fn has_ended(&self, rank: Rank, process: ProcessKey) {
         if let Some(door) = self.door.get() {
             door.accept(ALL);
         }
         self.guests_of(process).iter().for_each(|guest| _ = guest.attend());
-        self.tell(News::Ended(rank));
+        self.tell(MemberEvent::Ended(rank));
     }
 
     /// Tells the clerk that a member has ended or has left, as this thread has found.
@@ -244,7 +249,7 @@ impl Member {
     pub(crate) fn tell_clerk_of_end(
         self: &Arc<Self>,
         rank: Rank,
-        process: Process,
+        process: ProcessKey,
         socket: PathBuf,
     ) -> io::Result<()> {
         let (descriptor, member) = (Doorbell::new()?, Arc::downgrade(self));
@@ -253,7 +258,7 @@ impl Member {
     }
 
     /// Those who have connected from a process.
-    pub(crate) fn guests_of(&self, process: Process) -> Vec<Arc<Guest>> {
+    pub(crate) fn guests_of(&self, process: ProcessKey) -> Vec<Arc<GroupPeer>> {
         // Processes without a number, too, which only `==` takes for the same.
         self.guests
             .lock()
@@ -275,7 +280,7 @@ impl Member {
         if self.interrupts.load(Ordering::Relaxed) {
             let _ = queue.bring_spares();
         }
-        self.tell(News::Brought(Box::new(inbound(from, queue, doorbell))));
+        self.tell(MemberEvent::Brought(Box::new(inbound(from, queue, doorbell))));
         Ok(())
     }
 
@@ -298,9 +303,10 @@ impl Member {
             }
             let socket = self.folder().join(&listed.socket);
             let seen = see(listed, &socket)?;
-            let pid = if let Seen::Lives { pid, .. } = &seen { *pid } else { roster.pid(rank) };
+            let pid =
+                if let ProcessStatus::Lives { pid, .. } = &seen { *pid } else { roster.pid(rank) };
             match seen {
-                Seen::Lives { pidfd, .. } => {
+                ProcessStatus::Lives { pidfd, .. } => {
                     let process = listed.process;
                     let end = AtEnd {
                         descriptor: pidfd,
@@ -311,9 +317,9 @@ impl Member {
                     };
                     self.watch(Arc::new(end))?;
                 }
-                Seen::Ended => self.tell(News::Ended(rank)),
+                ProcessStatus::Ended => self.tell(MemberEvent::Ended(rank)),
                 // It is known by its connections alone.
-                Seen::Nothing => {}
+                ProcessStatus::Nothing => {}
             }
             pids.push(pid);
         }
@@ -322,7 +328,7 @@ impl Member {
     }
 
     /// Is done with those of a process that have hung up.
-    pub(crate) fn see_off_guests_of(&self, process: Process) {
+    pub(crate) fn see_off_guests_of(&self, process: ProcessKey) {
         for guest in self.guests_of(process).into_iter().filter(|guest| !guest.attend()) {
             self.lost(&guest);
         }
@@ -345,17 +351,17 @@ impl Member {
 /// Whether the kernel knows that the process of a member, whose socket this is, has ended or is
 /// about to. A process that cannot be seen counts as alive.
 pub(crate) fn has_ended(listed: &Listed, socket: &Path) -> bool {
-    match see(listed, socket).unwrap_or(Seen::Nothing) {
-        Seen::Lives { pidfd, pid } => {
+    match see(listed, socket).unwrap_or(ProcessStatus::Nothing) {
+        ProcessStatus::Lives { pidfd, pid } => {
             upcall_os::socket::has_ended(&pidfd) || pid != 0 && upcall_os::socket::is_ending(pid)
         }
-        Seen::Ended => true,
-        Seen::Nothing => false,
+        ProcessStatus::Ended => true,
+        ProcessStatus::Nothing => false,
     }
 }
 
 /// What is seen of another member's process.
-enum Seen {
+enum ProcessStatus {
     Lives {
         pidfd: OwnedFd,
         pid: u32,
@@ -370,22 +376,22 @@ enum Seen {
 ///
 /// # Errors
 /// This process lacks a descriptor or memory for that.
-fn see(listed: &Listed, socket: &Path) -> io::Result<Seen> {
-    let lives = |(pidfd, pid)| Seen::Lives { pidfd, pid };
+fn see(listed: &Listed, socket: &Path) -> io::Result<ProcessStatus> {
+    let lives = |(pidfd, pid)| ProcessStatus::Lives { pidfd, pid };
     Ok(match listed.process {
-        Process::Numbered(_, 0) => Seen::Nothing,
-        Process::Numbered(pid, born) => match process::open(pid, born) {
+        ProcessKey::Numbered(_, 0) => ProcessStatus::Nothing,
+        ProcessKey::Numbered(pid, born) => match process::open(pid, born) {
             Ok(Some(pidfd)) => lives((pidfd, pid)),
-            Ok(None) => Seen::Ended,
+            Ok(None) => ProcessStatus::Ended,
             Err(error) => nothing_or_shortage(error)?,
         },
-        Process::Pidfd(_) => match names::process_of(socket) {
+        ProcessKey::Pidfd(_) => match names::process_of(socket) {
             Some(pid) => match process::open_any(pid) {
                 Ok(pidfd) => {
                     let same = pidfd.filter(|fd| {
                         process::identity(fd).is_some_and(|found| listed.process == found.into())
                     });
-                    same.map_or(Seen::Ended, |pidfd| lives((pidfd, pid)))
+                    same.map_or(ProcessStatus::Ended, |pidfd| lives((pidfd, pid)))
                 }
                 Err(error) => nothing_or_shortage(error)?,
             },
@@ -395,24 +401,24 @@ fn see(listed: &Listed, socket: &Path) -> io::Result<Seen> {
 }
 
 /// Without a shortage here, the member is known by its connections alone.
-fn nothing_or_shortage(error: io::Error) -> io::Result<Seen> {
-    if Lacks::of(&error).is_some() { Err(error) } else { Ok(Seen::Nothing) }
+fn nothing_or_shortage(error: io::Error) -> io::Result<ProcessStatus> {
+    if Lacks::of(&error).is_some() { Err(error) } else { Ok(ProcessStatus::Nothing) }
 }
 
 /// The same by a connection, for whose other end the kernel gives a pidfd in every namespace.
-fn see_by_door(listed: &Listed, socket: &Path) -> io::Result<Seen> {
+fn see_by_door(listed: &Listed, socket: &Path) -> io::Result<ProcessStatus> {
     let connection = match Connection::connect(socket) {
         Ok(connection) => connection,
-        Err(error) if is_shut(&error) => return Ok(Seen::Ended),
+        Err(error) if is_shut(&error) => return Ok(ProcessStatus::Ended),
         Err(error) => return nothing_or_shortage(error),
     };
     Ok(match connection.peer() {
-        Ok(peer) if Process::of(&peer).is(listed.process) => {
-            peer.pidfd.map_or(Seen::Nothing, |pidfd| Seen::Lives { pidfd, pid: peer.pid })
-        }
+        Ok(peer) if ProcessKey::of(&peer).is(listed.process) => peer
+            .pidfd
+            .map_or(ProcessStatus::Nothing, |pidfd| ProcessStatus::Lives { pidfd, pid: peer.pid }),
         // Another process is there.
-        Ok(_) => Seen::Ended,
-        Err(error) if says_ended(&error) => Seen::Ended,
+        Ok(_) => ProcessStatus::Ended,
+        Err(error) if says_ended(&error) => ProcessStatus::Ended,
         Err(error) => nothing_or_shortage(error)?,
     })
 }

@@ -4,7 +4,7 @@ use crate::Rank;
 use crate::event::Event;
 use crate::group::Group;
 use crate::link::{Outward, Why};
-use crate::member::{Bringing, News, Refusal};
+use crate::member::{Bringing, MemberEvent, QueueRefusal};
 use crate::proto::receiving;
 use crate::receiving::Driver;
 use std::rc::Rc;
@@ -23,44 +23,44 @@ impl Group {
     fn hear(&self) {
         for news in self.0.member.news() {
             match news {
-                News::Brought(inbound) => {
+                MemberEvent::Brought(inbound) => {
                     self.0.barrier.brought(inbound.from(), inbound.with.steps.clone());
                     self.0.senders.add(Rc::from(inbound));
                 }
-                News::Reads(bringing, ringer) => {
+                MemberEvent::Reads(bringing, ringer) => {
                     if let Outward::Open(link) = &mut *self.0.links[bringing.rank].borrow_mut()
                         && link.is_brought_by(bringing)
                     {
                         link.reads(ringer);
                     }
                 }
-                News::Refuses(bringing, refusal) => self.refused(bringing, refusal),
-                News::Unheard(rank) => {
+                MemberEvent::Refuses(bringing, refusal) => self.refused(bringing, refusal),
+                MemberEvent::Unheard(rank) => {
                     if let Outward::Open(link) = &*self.0.links[rank].borrow() {
                         link.hear(&self.0.member);
                     }
                 }
-                News::Ended(rank) => self.ended(rank),
+                MemberEvent::Ended(rank) => self.ended(rank),
             }
         }
     }
 
     /// A member that lives does not read this one's queue.
-    fn refused(&self, bringing: Bringing, refusal: Refusal) {
+    fn refused(&self, bringing: Bringing, refusal: QueueRefusal) {
         let outward = &mut *self.0.links[bringing.rank].borrow_mut();
         // If it is closed, the reason for which it was closed stands.
         let Outward::Open(link) = outward else { return };
         match refusal {
-            Refusal::ForNow(_) => {
+            QueueRefusal::ForNow(_) => {
                 if let Some(due) = link.refuse(bringing, Instant::now()) {
                     self.0.offers.refused(due);
                     self.0.upcalls.wake();
                 }
             }
-            Refusal::ForGood(why) if link.is_brought_by(bringing) => {
+            QueueRefusal::ForGood(why) if link.is_brought_by(bringing) => {
                 *outward = Outward::Closed(Why::Refused(why))
             }
-            Refusal::ForGood(_) => {}
+            QueueRefusal::ForGood(_) => {}
         }
     }
 

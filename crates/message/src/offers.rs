@@ -21,7 +21,7 @@
 
 use crate::bringing::NotBrought;
 use crate::link::{Outward, Why};
-use crate::member::Refusal;
+use crate::member::QueueRefusal;
 use crate::proto::offers::FIRST;
 use crate::{Group, Rank};
 use std::time::{Duration, Instant};
@@ -70,11 +70,11 @@ impl Group {
                 let socket = self.0.member.folder().join(&listed.socket);
                 let _ = self.0.member.tell_clerk_of_end(rank, listed.process, socket);
             }
-            Err(NotBrought::Refused(Refusal::ForGood(why))) => {
+            Err(NotBrought::Refused(QueueRefusal::ForGood(why))) => {
                 *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Refused(why));
             }
             // The queue is refused still. The next send tells it.
-            Err(NotBrought::Refused(Refusal::ForNow(_)) | NotBrought::Failed(_)) => {}
+            Err(NotBrought::Refused(QueueRefusal::ForNow(_)) | NotBrought::Failed(_)) => {}
         }
     }
 }

@@ -120,7 +120,7 @@ pub trait Payload {
 }
 
 /// A payload of a fixed number of words.
-trait Words: Sized {
+trait WordPayload: Sized {
     const COUNT: usize;
     fn put(&self, writer: &mut Writer<'_, '_>);
     fn get(reader: &mut Reader<'_, '_>) -> Option<Self>;
@@ -137,7 +137,7 @@ macro_rules! words {
 
             #[inline(always)]
             fn size(&self) -> usize {
-                <Self as Words>::COUNT * 8
+                <Self as WordPayload>::COUNT * 8
             }
 
             #[inline(always)]
@@ -147,7 +147,7 @@ macro_rules! words {
 
             #[inline(always)]
             fn read(reader: &mut Reader<'_, '_>) -> Option<Self> {
-                if reader.size() != <Self as Words>::COUNT * 8 {
+                if reader.size() != <Self as WordPayload>::COUNT * 8 {
                     return None;
                 }
                 Self::get(reader)
@@ -159,7 +159,7 @@ macro_rules! words {
 macro_rules! number {
     ($($type:ty, $to:expr, $from:expr;)*) => {
         $(
-            impl Words for $type {
+            impl WordPayload for $type {
                 const COUNT: usize = 1;
 
                 #[inline(always)]
@@ -192,7 +192,7 @@ number! {
     f32, |value| value.to_bits().into(), |word| Some(f32::from_bits(word.try_into().ok()?));
 }
 
-impl Words for () {
+impl WordPayload for () {
     const COUNT: usize = 0;
 
     #[inline(always)]
@@ -206,7 +206,7 @@ impl Words for () {
 
 words!(()(), "()".into());
 
-impl<T: Words + Copy + Default, const N: usize> Words for [T; N] {
+impl<T: WordPayload + Copy + Default, const N: usize> WordPayload for [T; N] {
     const COUNT: usize = T::COUNT * N;
 
     #[inline(always)]
@@ -224,11 +224,11 @@ impl<T: Words + Copy + Default, const N: usize> Words for [T; N] {
     }
 }
 
-words!((T: Words + Payload + Copy + Default + 'static, const N: usize) [T; N], format!("[{}; {N}]", T::signature()));
+words!((T: WordPayload + Payload + Copy + Default + 'static, const N: usize) [T; N], format!("[{}; {N}]", T::signature()));
 
 macro_rules! tuple {
     ($($name:ident)+) => {
-        impl<$($name: Words),+> Words for ($($name,)+) {
+        impl<$($name: WordPayload),+> WordPayload for ($($name,)+) {
             const COUNT: usize = 0 $(+ $name::COUNT)+;
 
             #[inline(always)]
@@ -244,7 +244,7 @@ macro_rules! tuple {
             }
         }
 
-        words!(($($name: Words + Payload + 'static),+) ($($name,)+), format!("({})", [$($name::signature()),+].join(", ")));
+        words!(($($name: WordPayload + Payload + 'static),+) ($($name,)+), format!("({})", [$($name::signature()),+].join(", ")));
     };
 }
 

@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::group::Group;
 use crate::inbound::{Attached, Inbound};
 use crate::message::Message;
-use crate::proto::receive_queue::{Looking, Next};
+use crate::proto::receive_queue::{BorrowedQueue, NextMessage};
 use crate::proto::receiving::{self, Forgotten, Ran, Receiving, Senders};
 use std::rc::Rc;
 use upcall_os::fault::{Point, point};
@@ -143,7 +143,7 @@ impl Group {
     }
 
     /// Whether something is true of the next message of any sender.
-    pub(crate) fn any_next(&self, is: impl Fn(Next) -> bool) -> bool {
+    pub(crate) fn any_next(&self, is: impl Fn(NextMessage) -> bool) -> bool {
         let _busy = self.busy();
         self.0.senders.all().iter().filter_map(|inbound| inbound.next()).any(is)
     }
@@ -167,7 +167,7 @@ impl Receiving for Driver<'_> {
     }
 
     #[inline]
-    fn run(&self, inbound: &Rc<Inbound>, kind: u16, queue: Looking<'_, Mailbag>) -> Ran {
+    fn run(&self, inbound: &Rc<Inbound>, kind: u16, queue: BorrowedQueue<'_, Mailbag>) -> Ran {
         let group = self.0;
         let handler = match group.0.handlers.handlers.get(usize::from(kind)) {
             Some(Some(handler)) => handler,

@@ -3,14 +3,14 @@
 use crate::Rank;
 use crate::error::RunError;
 use std::cell::{Cell, RefCell};
-use upcall_shm::region::Shared;
+use upcall_shm::region::RegionView;
 use upcall_shm::steps::Steps;
 
 /// The state of a member's barriers.
 #[derive(Debug)]
-pub(crate) struct Barrier {
+pub(crate) struct BarrierState {
     /// By rank: the reports of the members that have brought a queue. They outlive the queue.
-    pub(crate) heard: RefCell<Box<[Option<Heard>]>>,
+    pub(crate) heard: RefCell<Box<[Option<PeerReports>]>>,
     /// Number of barriers that this member has passed.
     pub(crate) passed: Cell<u64>,
     /// A member that never comes, and what this one reports of it.
@@ -20,13 +20,13 @@ pub(crate) struct Barrier {
 
 /// The reports of another member.
 #[derive(Debug)]
-pub(crate) struct Heard {
-    pub(crate) steps: Shared<Steps>,
+pub(crate) struct PeerReports {
+    pub(crate) steps: RegionView<Steps>,
     /// The count of changes when waiting threads were woken for them last.
     pub(crate) seen: Cell<u64>,
 }
 
-impl Barrier {
+impl BarrierState {
     pub(crate) fn new(size: usize) -> Self {
         let heard = RefCell::new((0..size).map(|_| None).collect());
         Self {
@@ -38,9 +38,9 @@ impl Barrier {
     }
 
     /// A member has brought its queue.
-    pub(crate) fn brought(&self, from: Rank, steps: Shared<Steps>) {
+    pub(crate) fn brought(&self, from: Rank, steps: RegionView<Steps>) {
         if let Some(heard) = self.heard.borrow_mut().get_mut(from) {
-            *heard = Some(Heard { steps, seen: Cell::new(0) });
+            *heard = Some(PeerReports { steps, seen: Cell::new(0) });
         }
     }
 
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn a_report_that_names_no_member_hides_no_other_one() {
-        let barrier = Barrier::new(4);
+        let barrier = BarrierState::new(4);
         let steps = [0, 3].map(|from| {
             let file = MemoryFile::create("steps", 4096).unwrap();
-            let steps: Shared<Steps> =
+            let steps: RegionView<Steps> =
                 Region::new(Mapping::shared(&file).unwrap()).unwrap().view(0).unwrap();
             barrier.brought(from, steps.clone());
             steps

@@ -2,7 +2,7 @@
 
 use crate::buffering::OwnBuffers;
 use crate::error::SendError;
-use crate::link::{Link, Outward, Why, answer_within};
+use crate::link::{MemberLink, Outward, Why, answer_within};
 use crate::message::Kind;
 use crate::payload::{Payload, Writer};
 use crate::proto::flow::Pause;
@@ -15,7 +15,7 @@ use upcall_os::fault::{Point, point};
 use upcall_os::headroom::Headroom;
 use upcall_sched::costs::WaitCosts;
 use upcall_sched::pacing::GiveWay;
-use upcall_shm::direct::{Draft, Refused};
+use upcall_shm::direct::{Draft, SendRefusal};
 use upcall_shm::mailbag::Mailbag;
 
 /// A message that is being sent.
@@ -24,7 +24,7 @@ struct SendRequest<'a, T: ?Sized> {
     to: Rank,
     kind: Kind<T>,
     value: &'a T,
-    patience: Patience,
+    patience: SendDeadline,
     give_way: GiveWay,
 }
 
@@ -48,7 +48,7 @@ impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
             }
             attempt
         })?;
-        let Way::Open(attempt) = way else {
+        let SendPath::Open(attempt) = way else {
             return Ok(Sent::Later { why: SendError::Full, pause: Pause::Long });
         };
         match attempt {
@@ -108,19 +108,19 @@ impl<T: Payload + ?Sized> SendRequest<'_, T> {
             }
             Obstacle::NoMemory(error) => return SendError::NoMemory { rank, error },
         };
-        if let Patience::None = self.patience { SendError::Full } else { why }
+        if let SendDeadline::None = self.patience { SendError::Full } else { why }
     }
 }
 
 /// How long a sender waits for room.
 #[derive(Clone, Copy)]
-enum Patience {
+enum SendDeadline {
     None,
     Until(Instant),
     Endless,
 }
 
-impl Patience {
+impl SendDeadline {
     fn is_over(self) -> bool {
         match self {
             Self::None => true,
@@ -131,7 +131,7 @@ impl Patience {
 }
 
 /// Whether the way to a member is open.
-pub(crate) enum Way<R> {
+pub(crate) enum SendPath<R> {
     Open(R),
     /// The queue of connections at its door is full.
     Crowded,
@@ -186,7 +186,7 @@ impl Group {
         if !self.0.mask.is_on() && self.send_at_once(to, kind, value, false) {
             return Ok(());
         }
-        self.send_slow(to, kind, value, Patience::Endless)
+        self.send_slow(to, kind, value, SendDeadline::Endless)
     }
 
     /// Sends a message if that takes nothing but to write it. Whether it did. Also `unread`, as far
@@ -226,7 +226,8 @@ impl Group {
         value: &T,
         limit: Duration,
     ) -> Result<(), SendError> {
-        let patience = Instant::now().checked_add(limit).map_or(Patience::Endless, Patience::Until);
+        let patience =
+            Instant::now().checked_add(limit).map_or(SendDeadline::Endless, SendDeadline::Until);
         self.send_slow(to, kind, value, patience)
     }
 
@@ -240,7 +241,7 @@ impl Group {
         kind: Kind<T>,
         value: &T,
     ) -> Result<(), SendError> {
-        self.send_slow(to, kind, value, Patience::None)
+        self.send_slow(to, kind, value, SendDeadline::None)
     }
 
     #[inline(never)]
@@ -249,7 +250,7 @@ impl Group {
         to: Rank,
         kind: Kind<T>,
         value: &T,
-        patience: Patience,
+        patience: SendDeadline,
     ) -> Result<(), SendError> {
         let _busy = self.busy();
         let give_way = GiveWay::new(WaitCosts::measured());
@@ -260,16 +261,17 @@ impl Group {
     pub(crate) fn way_to<R>(
         &self,
         to: Rank,
-        with: impl FnOnce(&mut Link) -> R,
-    ) -> Result<Way<R>, SendError> {
+        with: impl FnOnce(&mut MemberLink) -> R,
+    ) -> Result<SendPath<R>, SendError> {
         let _busy = self.busy();
         self.attend_if_there_is_news();
         let cell =
             self.0.links.get(to).ok_or(SendError::NoSuchRank { rank: to, size: self.size() })?;
         let outward = &mut *cell.borrow_mut();
         if let Outward::Unopened = outward {
-            let Some(link) = Link::open(&self.0.member, &self.0.roster, to, self.0.timeout)? else {
-                return Ok(Way::Crowded);
+            let Some(link) = MemberLink::open(&self.0.member, &self.0.roster, to, self.0.timeout)?
+            else {
+                return Ok(SendPath::Crowded);
             };
             *outward = Outward::Open(Box::new(link));
         }
@@ -283,13 +285,13 @@ impl Group {
                 answer_within(&self.0.roster, to),
             );
             if !brought.map_err(|why| why.error(to, link.sent()))? {
-                return Ok(Way::Crowded);
+                return Ok(SendPath::Crowded);
             }
         }
         match outward {
-            Outward::Open(link) => Ok(Way::Open(with(link))),
+            Outward::Open(link) => Ok(SendPath::Open(with(link))),
             Outward::Closed(why) => Err(why.of(to)),
-            Outward::Unopened => Ok(Way::Crowded),
+            Outward::Unopened => Ok(SendPath::Crowded),
         }
     }
 
@@ -297,7 +299,7 @@ impl Group {
     fn is_violated_by(&self, rank: Rank) {
         *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Violation);
         self.0.member.account.refuses();
-        self.happened(Event::Violation { rank, what: Refused::Violation.to_string() });
+        self.happened(Event::Violation { rank, what: SendRefusal::Violation.to_string() });
     }
 
     #[cold]

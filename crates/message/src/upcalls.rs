@@ -19,9 +19,9 @@
 //! unharmed.
 
 use crate::Group;
-use crate::group::Inner;
+use crate::group::Membership;
 use crate::member::Member;
-use crate::proto::receive_queue::Next;
+use crate::proto::receive_queue::NextMessage;
 use crate::waiters::Wants;
 use std::io;
 use std::marker::PhantomData;
@@ -91,7 +91,7 @@ impl Group {
         if Attended::check().is_err() && !self.0.upcalls.are_wanted() {
             return Ok(());
         }
-        let hook = Hook { group: Rc::downgrade(&self.0), member: self.0.member.clone() };
+        let hook = GroupHook { group: Rc::downgrade(&self.0), member: self.0.member.clone() };
         if let Some(attended) = Attended::begin(Rc::new(hook))? {
             let _ = self.0.upcalls.attended.set(attended);
         }
@@ -210,10 +210,10 @@ impl Group {
 
     /// Whether upcalls take this: a message with a handler, or one that is none, for which its
     /// sender is forgotten.
-    pub(crate) fn is_claimed(&self, next: Next) -> bool {
+    pub(crate) fn is_claimed(&self, next: NextMessage) -> bool {
         match next {
-            Next::Message(kind) => self.is_handled(kind),
-            Next::Unreadable => true,
+            NextMessage::Message(kind) => self.is_handled(kind),
+            NextMessage::Unreadable => true,
         }
     }
 }
@@ -229,12 +229,12 @@ impl Drop for Nested<'_> {
 }
 
 /// What a virtual processor knows of a group.
-struct Hook {
-    group: Weak<Inner>,
+struct GroupHook {
+    group: Weak<Membership>,
     member: Arc<Member>,
 }
 
-impl Arrivals for Hook {
+impl Arrivals for GroupHook {
     fn look(&self) -> Found {
         let Some(group) = self.group.upgrade().map(Group) else { return Found::Nothing };
         group.attend_if_there_is_news();

@@ -14,7 +14,7 @@ pub(crate) type GroupId = [u8; 16];
 
 /// What one who connects says.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Request {
+pub(crate) enum MemberRequest {
     /// To the leader: wants to be a member.
     Hello {
         version: u32,
@@ -47,7 +47,7 @@ pub(crate) enum Welcome {
 /// A member lacks a resource for what was asked.
 ///
 /// A member without memory to read a request, or without a descriptor to see who makes it, cannot
-/// tell what was asked. So this answer has the same place in [`Welcome`] and in [`Opened`].
+/// tell what was asked. So this answer has the same place in [`Welcome`] and in [`QueueOpenReply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lacks {
     pub(crate) lack: Lack,
@@ -70,13 +70,13 @@ impl Lacks {
 /// A member, as its group knows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Listed {
-    pub(crate) process: Process,
+    pub(crate) process: ProcessKey,
     pub(crate) socket: String,
 }
 
 /// What tells a member's process apart from all others of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Process {
+pub(crate) enum ProcessKey {
     /// The inode of its pidfds, which is the same in every PID namespace.
     Pidfd(u64),
     /// On kernels before 6.9: the number that it has in the leader's PID namespace, 0 if it has
@@ -84,7 +84,7 @@ pub(crate) enum Process {
     Numbered(u32, u64),
 }
 
-impl Process {
+impl ProcessKey {
     /// The process at the other end of a connection.
     pub(crate) fn of(peer: &Peer) -> Self {
         peer.process().map_or(Self::Numbered(peer.pid, 0), Self::from)
@@ -114,7 +114,7 @@ impl Process {
     }
 }
 
-impl From<Identity> for Process {
+impl From<Identity> for ProcessKey {
     fn from(identity: Identity) -> Self {
         match identity {
             Identity::Pidfd(inode) => Self::Pidfd(inode),
@@ -125,7 +125,7 @@ impl From<Identity> for Process {
 
 /// What the receiver of a queue answers.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Opened {
+pub(crate) enum QueueOpenReply {
     /// It is read from now on. Descriptor: the station of the receiver's domain, where it has this
     /// line.
     Yes {
@@ -162,10 +162,10 @@ mod tests {
     fn a_shortage_reads_the_same_to_applicants_and_to_senders() {
         for lack in [Lack::Memory, Lack::Descriptors, Lack::Watches] {
             let lacks = Lacks { lack, errno: Some(12) };
-            let bytes = pack(&Opened::Lacks(lacks)).unwrap();
+            let bytes = pack(&QueueOpenReply::Lacks(lacks)).unwrap();
             assert_eq!(bytes, pack(&Welcome::Lacks(lacks)).unwrap());
             assert!(matches!(unpack(&bytes), Ok(Welcome::Lacks(read)) if read == lacks));
-            assert!(matches!(unpack(&bytes), Ok(Opened::Lacks(read)) if read == lacks));
+            assert!(matches!(unpack(&bytes), Ok(QueueOpenReply::Lacks(read)) if read == lacks));
         }
     }
 

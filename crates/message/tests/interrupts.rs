@@ -330,7 +330,7 @@ fn outside_of_it_they_are_polled_for() {
 
 #[test]
 fn on_a_virtual_processor_there_are_safe_points() {
-    let idle = Arc::new(upcall_sched::Processors::new(1, Pacing::Adaptive).unwrap());
+    let idle = Arc::new(upcall_sched::PollingIdle::new(1, Pacing::Adaptive).unwrap());
     let body = || {
         let group = GroupBuilder::new(&name(), 1).join(Handlers::new()).unwrap();
         let error = group.interruptible(promise(), || unreachable!("it does not run")).unwrap_err();

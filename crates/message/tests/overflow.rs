@@ -489,7 +489,7 @@ fn with_little_memory_left_nobody_buffers_more_and_all_go_on_when_there_is_more(
             let at = stands_still();
             assert!((ALL / 2 - 1..ALL - 100).contains(&at), "{at}");
             let own = accounts::of(std::process::id()).unwrap();
-            let low = |read: &accounts::AccountReading| {
+            let low = |read: &accounts::MemberStatsReading| {
                 read.stopped.is_some_and(|stopped| stopped.memory_is_low && stopped.rank == 1)
             };
             assert!(own.iter().any(|account| low(&account.read())), "{own:?}");

@@ -35,7 +35,7 @@ fn together(size: usize, pacing: Pacing, member: impl Fn(GroupBuilder) + Sync) {
 }
 
 fn on_a_processor<T>(pacing: Pacing, body: impl FnOnce() -> T) -> T {
-    let idle = Arc::new(upcall_sched::Processors::new(1, pacing).unwrap());
+    let idle = Arc::new(upcall_sched::PollingIdle::new(1, pacing).unwrap());
     upcall_thread::Processors::new().count(1).idle(idle).run(body).unwrap()
 }
 
@@ -539,7 +539,7 @@ fn a_virtual_processor_that_cannot_poll_is_not_taken_for_a_member() {
     // The processor that runs `join` begins last, and 32 have begun by then.
     let joined = on_a_processor(Pacing::Sleep, || {
         let others = || {
-            let idle = Arc::new(upcall_sched::Processors::new(32, Pacing::Sleep).unwrap());
+            let idle = Arc::new(upcall_sched::PollingIdle::new(32, Pacing::Sleep).unwrap());
             upcall_thread::Processors::new().count(32).idle(idle).run(join).unwrap()
         };
         thread::scope(|scope| scope.spawn(others).join().unwrap())

@@ -6,7 +6,9 @@
 //! call that is given up leaves its place and its number to the late reply, as in a channel
 //! ([`upcall_sched::calls`]).
 
-use crate::frame::{Block, Broken, Frame, Head, Kind, MOST_ANSWER, NoMemory, Preamble, VERSION};
+use crate::frame::{
+    Frame, FrameBody, FrameError, FrameHeader, FrameKind, MOST_ANSWER, NoMemory, Preamble, VERSION,
+};
 use crate::wire::{Attend, Lost, Wire};
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -15,12 +17,12 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use upcall_os::lock::{Mutex, MutexGuard};
-use upcall_sched::{Abandon, Until};
+use upcall_os::lock::{KernelMutex, MutexGuard};
+use upcall_sched::{CancelToken, WaitLimit};
 use upcall_sched::{Closed, NoReply, Sleeper, block_unless, give_way};
 use upcall_thread::Waited;
 
-/// So often a kernel thread that waits asks whether to go on, if it is to: see [`Abandon::asking`].
+/// So often a kernel thread that waits asks whether to go on, if it is to: see [`CancelToken::asking`].
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Takes the reply of a call that was given up, on a thread that must not be blocked. Dropped if
@@ -43,25 +45,25 @@ pub enum NoConnection {
 }
 
 /// The calling end of a connection; see the module. It ends when this is dropped.
-pub struct Caller {
+pub struct NetworkCaller {
     wire: Arc<Wire>,
-    table: Mutex<Table>,
+    table: KernelMutex<PendingCalls>,
 }
 
-struct Table {
+struct PendingCalls {
     closed: Option<Closed>,
     /// What the server said before it closed the connection.
-    farewell: Option<Block>,
+    farewell: Option<FrameBody>,
     last: u32,
     /// How many calls may be under way, and are.
     places: usize,
     taken: usize,
     /// Who waits for a place. Who is woken has it.
     queue: VecDeque<Sleeper>,
-    calls: HashMap<u32, Call>,
+    calls: HashMap<u32, CallState>,
 }
 
-enum Call {
+enum CallState {
     /// Nobody waits yet.
     Sent,
     Waits(Sleeper),
@@ -71,27 +73,27 @@ enum Call {
     Late(LateFrame),
 }
 
-impl fmt::Debug for Caller {
+impl fmt::Debug for NetworkCaller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Caller({})", self.wire.peer())
     }
 }
 
 /// What the reading thread does with what comes.
-struct Reader(Weak<Caller>);
+struct ReplyReader(Weak<NetworkCaller>);
 
-impl Attend for Reader {
-    fn begun(&mut self, head: &Head) -> Result<bool, Broken> {
+impl Attend for ReplyReader {
+    fn begun(&mut self, head: &FrameHeader) -> Result<bool, FrameError> {
         match head.kind {
-            Kind::Answer | Kind::Farewell if head.len > MOST_ANSWER => {
-                Err(Broken("an answer that is longer than answers are"))
+            FrameKind::Answer | FrameKind::Farewell if head.len > MOST_ANSWER => {
+                Err(FrameError("an answer that is longer than answers are"))
             }
-            Kind::Answer | Kind::Reply | Kind::Farewell => Ok(true),
-            Kind::Ask | Kind::Call => Err(Broken("a request from a server")),
+            FrameKind::Answer | FrameKind::Reply | FrameKind::Farewell => Ok(true),
+            FrameKind::Ask | FrameKind::Call => Err(FrameError("a request from a server")),
         }
     }
 
-    fn came(&mut self, frame: Frame) -> Result<(), Broken> {
+    fn came(&mut self, frame: Frame) -> Result<(), FrameError> {
         self.0.upgrade().map_or(Ok(()), |caller| caller.came(frame))
     }
 
@@ -103,7 +105,7 @@ impl Attend for Reader {
     }
 }
 
-impl Caller {
+impl NetworkCaller {
     /// Connects to the server at this address. Blocks the kernel thread until `deadline` at most.
     ///
     /// # Errors
@@ -124,7 +126,7 @@ impl Caller {
         if greeted.version != VERSION {
             return Err(NoConnection::Version(greeted.version));
         }
-        let table = Table {
+        let table = PendingCalls {
             closed: None,
             farewell: None,
             last: 0,
@@ -133,10 +135,10 @@ impl Caller {
             queue: VecDeque::new(),
             calls: HashMap::new(),
         };
-        let caller = Arc::new(Self { wire, table: Mutex::new(table) });
+        let caller = Arc::new(Self { wire, table: KernelMutex::new(table) });
         caller
             .wire
-            .start(Box::new(Reader(Arc::downgrade(&caller))))
+            .start(Box::new(ReplyReader(Arc::downgrade(&caller))))
             .map_err(NoConnection::NoThread)?;
         Ok(caller)
     }
@@ -152,12 +154,12 @@ impl Caller {
     }
 
     /// What the server said before it closed the connection, once.
-    pub fn farewell(&self) -> Option<Block> {
+    pub fn farewell(&self) -> Option<FrameBody> {
         self.table().farewell.take()
     }
 
     /// Sends what gets no reply.
-    pub fn notify(&self, head: Head, body: &Block) {
+    pub fn notify(&self, head: FrameHeader, body: &FrameBody) {
         self.wire.send(head.with(body), None);
     }
 
@@ -169,15 +171,16 @@ impl Caller {
     /// No reply will come, the caller's time was up, or there is no memory for the request.
     pub fn call(
         &self,
-        mut head: Head,
-        body: &Block,
-        until: Until<'_>,
+        mut head: FrameHeader,
+        body: &FrameBody,
+        until: WaitLimit<'_>,
         late: &mut dyn FnMut() -> LateFrame,
     ) -> Result<Frame, NoReply> {
         if until.has_come() {
             return Err(NoReply::OutOfTime { sent: false });
         }
-        let room = Head::room(body).map_err(|NoMemory { bytes }| NoReply::NoMemory { bytes })?;
+        let room =
+            FrameHeader::room(body).map_err(|NoMemory { bytes }| NoReply::NoMemory { bytes })?;
         self.take_place(until)?;
         head.call = self.enter()?;
         // Only now: it may have waited for its place.
@@ -191,16 +194,16 @@ impl Caller {
         loop {
             let slice = asks.map_or(until, |_| until.no_later_than(Instant::now() + ASK_AGAIN));
             let waited = self.wait_for_reply(head.call, slice);
-            if waited == Waited::Woken || until.has_come() || asks.is_none_or(Abandon::asks) {
+            if waited == Waited::Woken || until.has_come() || asks.is_none_or(CancelToken::asks) {
                 break;
             }
         }
         let mut table = self.table();
         match table.calls.remove(&head.call) {
-            Some(Call::Done(frame)) => Ok(frame),
+            Some(CallState::Done(frame)) => Ok(frame),
             // Of one that has come meanwhile the reply is taken, above.
             Some(_) if table.closed.is_none() => {
-                table.calls.insert(head.call, Call::Late(late()));
+                table.calls.insert(head.call, CallState::Late(late()));
                 Err(NoReply::OutOfTime { sent: true })
             }
             _ => Err(table.why()),
@@ -208,13 +211,13 @@ impl Caller {
     }
 
     /// Waits until the reply is here, or none will come, or as long as `until` says.
-    fn wait_for_reply(&self, number: u32, until: Until<'_>) -> Waited {
+    fn wait_for_reply(&self, number: u32, until: WaitLimit<'_>) -> Waited {
         let mut before = None;
         let waited = block_unless(until, |sleeper| {
             let mut table = self.table();
             match table.calls.get_mut(&number) {
-                Some(call @ (Call::Sent | Call::Waits(_))) => {
-                    before = Some(std::mem::replace(call, Call::Waits(sleeper)))
+                Some(call @ (CallState::Sent | CallState::Waits(_))) => {
+                    before = Some(std::mem::replace(call, CallState::Waits(sleeper)))
                 }
                 // It has come, or never will.
                 _ => return Some(sleeper),
@@ -227,7 +230,7 @@ impl Caller {
     }
 
     /// Takes a place among the calls under way; waits for one in turn.
-    fn take_place(&self, until: Until<'_>) -> Result<(), NoReply> {
+    fn take_place(&self, until: WaitLimit<'_>) -> Result<(), NoReply> {
         {
             let mut table = self.table();
             if table.closed.is_some() {
@@ -268,28 +271,28 @@ impl Caller {
             table.last = table.last.wrapping_add(1);
             let number = table.last;
             if let Entry::Vacant(free) = table.calls.entry(number) {
-                free.insert(Call::Sent);
+                free.insert(CallState::Sent);
                 return Ok(number);
             }
         }
     }
 
-    fn came(&self, frame: Frame) -> Result<(), Broken> {
+    fn came(&self, frame: Frame) -> Result<(), FrameError> {
         let mut table = self.table();
-        if frame.head.kind == Kind::Farewell {
+        if frame.head.kind == FrameKind::Farewell {
             table.farewell = Some(frame.body);
             return Ok(());
         }
         let number = frame.head.call;
         let (mut sleeper, mut late) = (None, None);
         match table.calls.remove(&number) {
-            None | Some(Call::Done(_)) => {
-                return Err(Broken("a reply to a call that was not made"));
+            None | Some(CallState::Done(_)) => {
+                return Err(FrameError("a reply to a call that was not made"));
             }
-            Some(Call::Late(takes)) => late = Some((takes, frame)),
+            Some(CallState::Late(takes)) => late = Some((takes, frame)),
             Some(call) => {
-                table.calls.insert(number, Call::Done(frame));
-                if let Call::Waits(waits) = call {
+                table.calls.insert(number, CallState::Done(frame));
+                if let CallState::Waits(waits) = call {
                     sleeper = Some(waits);
                 }
             }
@@ -329,7 +332,7 @@ impl Caller {
         let calls = std::mem::take(&mut table.calls);
         // Replies that are here are still read.
         let (done, rest): (HashMap<_, _>, HashMap<_, _>) =
-            calls.into_iter().partition(|(_, call)| matches!(call, Call::Done(_)));
+            calls.into_iter().partition(|(_, call)| matches!(call, CallState::Done(_)));
         table.calls = done;
         drop(table);
         self.wire.hang_up();
@@ -337,18 +340,18 @@ impl Caller {
             sleeper.wake();
         }
         for (_, call) in rest {
-            if let Call::Waits(sleeper) = call {
+            if let CallState::Waits(sleeper) = call {
                 sleeper.wake();
             }
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, PendingCalls> {
         self.table.lock()
     }
 }
 
-impl Table {
+impl PendingCalls {
     fn try_take(&mut self) -> bool {
         let free = self.taken < self.places;
         self.taken += usize::from(free);
@@ -360,7 +363,7 @@ impl Table {
     }
 }
 
-impl Drop for Caller {
+impl Drop for NetworkCaller {
     fn drop(&mut self) {
         self.wire.hang_up();
     }

@@ -4,7 +4,7 @@
 //! connection whose first message is there is handed on, to get threads of its own.
 
 use crate::frame::{PREAMBLE, Preamble, VERSION};
-use crate::lobby::{Account, Awaits, Lobby, Step};
+use crate::lobby::{Awaits, ConnectionOwner, Lobby, LobbyStep};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::fmt;
@@ -38,7 +38,7 @@ pub trait Admit: Send {
     ///
     /// # Errors
     /// The account, and a farewell that says why it is not let in.
-    fn came(&mut self, stream: &TcpStream) -> Result<Account, (Account, Vec<u8>)>;
+    fn came(&mut self, stream: &TcpStream) -> Result<ConnectionOwner, (ConnectionOwner, Vec<u8>)>;
 
     /// Its first message is there: takes the connection over with what was read of it, blocking
     /// again and past the preambles.
@@ -48,25 +48,25 @@ pub trait Admit: Send {
     fn admit(
         &mut self,
         stream: TcpStream,
-        account: Account,
+        account: ConnectionOwner,
         first: Vec<u8>,
     ) -> Result<(), (TcpStream, Vec<u8>)>;
 }
 
 /// A socket that listens; shut when this is dropped.
-pub struct Door {
+pub struct NetworkListener {
     listener: Arc<TcpListener>,
     address: SocketAddr,
     shut: Arc<AtomicBool>,
 }
 
-impl fmt::Debug for Door {
+impl fmt::Debug for NetworkListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Door({})", self.address)
     }
 }
 
-impl Door {
+impl NetworkListener {
     /// Listens at `address`; with port 0, at one that is free.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Door {
         let set = PollSet::new()?;
         self.listener.set_nonblocking(true)?;
         set.add(&*self.listener, LISTENER, Report::WhileReadable)?;
-        let keeper = Doorkeeper {
+        let keeper = NetworkAcceptor {
             listener: self.listener.clone(),
             shut: self.shut.clone(),
             set,
@@ -105,7 +105,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for NetworkListener {
     fn drop(&mut self) {
         self.shut.store(true, Ordering::SeqCst);
         // The thread that waits for connections sees the listener hang up.
@@ -114,7 +114,7 @@ impl Drop for Door {
 }
 
 /// The door's thread.
-struct Doorkeeper {
+struct NetworkAcceptor {
     listener: Arc<TcpListener>,
     shut: Arc<AtomicBool>,
     set: PollSet,
@@ -123,7 +123,7 @@ struct Doorkeeper {
     admit: Box<dyn Admit>,
 }
 
-impl Doorkeeper {
+impl NetworkAcceptor {
     fn work(mut self) {
         let mut ready = Vec::new();
         while !self.shut.load(Ordering::SeqCst) {
@@ -199,13 +199,13 @@ impl Doorkeeper {
         let step = match rustix::net::recv(stream, &mut bytes[..most], RecvFlags::DONTWAIT) {
             Ok((0, _)) => None,
             Ok((count, _)) => self.lobby.came(number, &bytes[..count]).ok(),
-            Err(Errno::AGAIN | Errno::INTR) => Some(Step::More),
+            Err(Errno::AGAIN | Errno::INTR) => Some(LobbyStep::More),
             Err(_) => None,
         };
         match step {
-            Some(Step::More) => {}
+            Some(LobbyStep::More) => {}
             None => drop(self.lobby.leave(number)),
-            Some(Step::Admit) => self.hand_on(number),
+            Some(LobbyStep::Admit) => self.hand_on(number),
         }
     }
 

@@ -47,7 +47,7 @@ pub struct Preamble {
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     /// The client asks for something that is not a call: a binding, above all.
     Ask,
     /// The answer to that.
@@ -62,9 +62,9 @@ pub enum Kind {
 
 /// What stands before a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct FrameHeader {
     /// What it is.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// The call's number, by which its reply finds it.
     pub call: u32,
     /// The binding's number.
@@ -79,7 +79,7 @@ pub struct Head {
 
 /// A body: words, of which so many bytes count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Block {
+pub struct FrameBody {
     /// The words.
     pub words: Vec<u64>,
     /// The bytes that count; those behind them in the last word are zeros.
@@ -90,9 +90,9 @@ pub struct Block {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// What it is.
-    pub head: Head,
+    pub head: FrameHeader,
     /// Its body. Empty if nobody wanted it.
-    pub body: Block,
+    pub body: FrameBody,
 }
 
 /// There is no memory for a message, which was not sent.
@@ -104,15 +104,15 @@ pub struct NoMemory {
 
 /// Bytes that are no message: the peer is not one, or broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken(pub &'static str);
+pub struct FrameError(pub &'static str);
 
-impl fmt::Display for Broken {
+impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for FrameError {}
 
 impl Preamble {
     /// As it is sent.
@@ -133,19 +133,19 @@ impl Preamble {
     ///
     /// # Errors
     /// It is not one.
-    pub fn read(bytes: &[u8; PREAMBLE]) -> Result<Self, Broken> {
+    pub fn read(bytes: &[u8; PREAMBLE]) -> Result<Self, FrameError> {
         if bytes[..8] != MAGIC {
-            return Err(Broken("it does not speak Upcall's protocol"));
+            return Err(FrameError("it does not speak Upcall's protocol"));
         }
         let (version, window) = (u32_at(bytes, 8), u16_at(bytes, 12));
         if version == VERSION && window == 0 {
-            return Err(Broken("it takes no calls at all"));
+            return Err(FrameError("it takes no calls at all"));
         }
         Ok(Self { version, window })
     }
 }
 
-impl Head {
+impl FrameHeader {
     /// As it is sent.
     pub fn to_bytes(&self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
@@ -165,17 +165,17 @@ impl Head {
     ///
     /// # Errors
     /// It is not one, or its body would be longer than [`MOST_BODY`].
-    pub fn read(bytes: &[u8; HEAD]) -> Result<Self, Broken> {
+    pub fn read(bytes: &[u8; HEAD]) -> Result<Self, FrameError> {
         let kind = match u16_at(bytes, 16) {
-            0 => Kind::Ask,
-            1 => Kind::Answer,
-            2 => Kind::Call,
-            3 => Kind::Reply,
-            4 => Kind::Farewell,
-            _ => return Err(Broken("a message of no known kind")),
+            0 => FrameKind::Ask,
+            1 => FrameKind::Answer,
+            2 => FrameKind::Call,
+            3 => FrameKind::Reply,
+            4 => FrameKind::Farewell,
+            _ => return Err(FrameError("a message of no known kind")),
         };
         if u32_at(bytes, 20) != 0 {
-            return Err(Broken("a message with something where nothing is to be"));
+            return Err(FrameError("a message with something where nothing is to be"));
         }
         let len = usize::try_from(u64_at(bytes, 0)).ok().filter(|&len| len <= MOST_BODY);
         Ok(Self {
@@ -184,7 +184,7 @@ impl Head {
             binding: u32_at(bytes, 12),
             number: u16_at(bytes, 18),
             left: Some(u64_at(bytes, 24)).filter(|&left| left != 0).map(Duration::from_micros),
-            len: len.ok_or(Broken("a message that is longer than messages may be"))?,
+            len: len.ok_or(FrameError("a message that is longer than messages may be"))?,
         })
     }
 
@@ -192,7 +192,7 @@ impl Head {
     ///
     /// # Errors
     /// There is none.
-    pub fn room(body: &Block) -> Result<Vec<u8>, NoMemory> {
+    pub fn room(body: &FrameBody) -> Result<Vec<u8>, NoMemory> {
         let (mut room, len) = (Vec::new(), HEAD + body.len);
         room.try_reserve_exact(len).map_err(|_| NoMemory { bytes: len })?;
         Ok(room)
@@ -200,7 +200,12 @@ impl Head {
 
     /// Writes the message with this body, as it is sent, into `room`. Calls `between` between the
     /// pieces of a long one, so that others have a turn.
-    pub fn write(mut self, body: &Block, mut room: Vec<u8>, mut between: impl FnMut()) -> Vec<u8> {
+    pub fn write(
+        mut self,
+        body: &FrameBody,
+        mut room: Vec<u8>,
+        mut between: impl FnMut(),
+    ) -> Vec<u8> {
         self.len = body.len;
         room.extend_from_slice(&self.to_bytes());
         let all = body.view();
@@ -219,12 +224,12 @@ impl Head {
     ///
     /// # Aborts
     /// There is no memory for it.
-    pub fn with(self, body: &Block) -> Vec<u8> {
+    pub fn with(self, body: &FrameBody) -> Vec<u8> {
         self.write(body, Vec::with_capacity(HEAD + body.len), || {})
     }
 }
 
-impl Block {
+impl FrameBody {
     /// The bytes that count.
     pub fn view(&self) -> Span<'_> {
         let all = Span::of_words(&self.words);
@@ -239,7 +244,7 @@ impl Block {
     }
 }
 
-impl From<&[u8]> for Block {
+impl From<&[u8]> for FrameBody {
     fn from(bytes: &[u8]) -> Self {
         let mut filling = Filling::default();
         filling.take(bytes);
@@ -282,11 +287,11 @@ impl Filling {
         (self.part, self.have) = ([0; 8], 0);
     }
 
-    fn done(mut self) -> Block {
+    fn done(mut self) -> FrameBody {
         if self.have != 0 {
             self.flush();
         }
-        Block { words: take(&mut self.words), len: self.len }
+        FrameBody { words: take(&mut self.words), len: self.len }
     }
 }
 
@@ -298,7 +303,7 @@ impl Drop for Filling {
 }
 
 /// A peer decided how long it is, so its memory goes in pieces.
-impl Drop for Block {
+impl Drop for FrameBody {
     fn drop(&mut self) {
         free_in_pieces(take(&mut self.words), PIECE, |_| {});
     }
@@ -306,23 +311,23 @@ impl Drop for Block {
 
 /// Takes a stream of bytes apart into messages.
 #[derive(Debug)]
-pub struct Deframer(State);
+pub struct Deframer(DeframerState);
 
 #[derive(Debug)]
-enum State {
+enum DeframerState {
     Head {
         bytes: [u8; HEAD],
         have: usize,
     },
     /// `None`: nobody wants the body, and it is dropped as it comes.
     Body {
-        head: Head,
+        head: FrameHeader,
         left: usize,
         filling: Option<Filling>,
     },
 }
 
-const BETWEEN: State = State::Head { bytes: [0; HEAD], have: 0 };
+const BETWEEN: DeframerState = DeframerState::Head { bytes: [0; HEAD], have: 0 };
 
 impl Default for Deframer {
     fn default() -> Self {
@@ -341,9 +346,9 @@ impl Deframer {
     pub fn take(
         &mut self,
         bytes: &mut &[u8],
-        wants: impl FnOnce(&Head) -> Result<bool, Broken>,
-    ) -> Result<Option<Frame>, Broken> {
-        if let State::Head { bytes: head, have } = &mut self.0 {
+        wants: impl FnOnce(&FrameHeader) -> Result<bool, FrameError>,
+    ) -> Result<Option<Frame>, FrameError> {
+        if let DeframerState::Head { bytes: head, have } = &mut self.0 {
             let (now, later) = bytes.split_at(bytes.len().min(HEAD - *have));
             head[*have..*have + now.len()].copy_from_slice(now);
             *have += now.len();
@@ -351,15 +356,15 @@ impl Deframer {
             if *have < HEAD {
                 return Ok(None);
             }
-            let head = Head::read(head)?;
+            let head = FrameHeader::read(head)?;
             let filling = wants(&head)?.then(Filling::default);
-            self.0 = State::Body { head, left: head.len, filling };
+            self.0 = DeframerState::Body { head, left: head.len, filling };
         }
-        let State::Body { head, left, filling } = &mut self.0 else { return Ok(None) };
+        let DeframerState::Body { head, left, filling } = &mut self.0 else { return Ok(None) };
         let (now, later) = bytes.split_at(bytes.len().min(*left));
         if let Some(filling) = filling {
             let room = filling.words.try_reserve(now.len() / 8 + 2);
-            room.map_err(|_| Broken("no memory for the body of a message"))?;
+            room.map_err(|_| FrameError("no memory for the body of a message"))?;
             filling.take(now);
         }
         *left -= now.len();
@@ -375,14 +380,14 @@ impl Deframer {
 
     /// Whether no message has begun.
     pub fn is_between(&self) -> bool {
-        matches!(self.0, State::Head { have: 0, .. })
+        matches!(self.0, DeframerState::Head { have: 0, .. })
     }
 
     /// Bytes of the body that is under way, if its head is here.
     pub fn under_way(&self) -> usize {
         match &self.0 {
-            State::Head { .. } => 0,
-            State::Body { head, .. } => head.len,
+            DeframerState::Head { .. } => 0,
+            DeframerState::Body { head, .. } => head.len,
         }
     }
 }
@@ -403,8 +408,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    fn head(kind: Kind, len: usize) -> Head {
-        Head {
+    fn head(kind: FrameKind, len: usize) -> FrameHeader {
+        FrameHeader {
             kind,
             call: 7,
             binding: 70_000,
@@ -414,7 +419,7 @@ mod tests {
         }
     }
 
-    fn all(mut bytes: &[u8], piece: usize) -> Result<Vec<Frame>, Broken> {
+    fn all(mut bytes: &[u8], piece: usize) -> Result<Vec<Frame>, FrameError> {
         let (mut deframer, mut frames) = (Deframer::default(), Vec::new());
         while !bytes.is_empty() {
             let (mut now, later) = bytes.split_at(piece.min(bytes.len()));
@@ -433,20 +438,21 @@ mod tests {
             [0, 1, 7, 8, 9, 100].iter().map(|&len| (0..len).collect()).collect();
         let sent: Vec<u8> = bodies
             .iter()
-            .flat_map(|body| head(Kind::Call, body.len()).with(&Block::from(&**body)))
+            .flat_map(|body| head(FrameKind::Call, body.len()).with(&FrameBody::from(&**body)))
             .collect();
         for piece in [1, 3, 8, 31, 32, 33, 1000] {
             let frames = all(&sent, piece).unwrap();
             let found: Vec<_> = frames.iter().map(|frame| frame.body.to_vec()).collect();
             assert_eq!(found, bodies, "in pieces of {piece}");
-            assert!(frames.iter().all(|frame| frame.head == head(Kind::Call, frame.body.len)));
+            assert!(frames.iter().all(|frame| frame.head == head(FrameKind::Call, frame.body.len)));
         }
     }
 
     #[test]
     fn what_nobody_wants_is_passed_over() {
-        let mut sent = Head { number: 13, ..head(Kind::Call, 0) }.with(&Block::from(&[1; 99][..]));
-        sent.extend(head(Kind::Call, 0).with(&Block::from(&[2; 3][..])));
+        let mut sent = FrameHeader { number: 13, ..head(FrameKind::Call, 0) }
+            .with(&FrameBody::from(&[1; 99][..]));
+        sent.extend(head(FrameKind::Call, 0).with(&FrameBody::from(&[2; 3][..])));
         let frames = all(&sent, 10).unwrap();
         assert_eq!(
             (frames[0].head.len, frames[0].body.len, frames[1].body.to_vec()),
@@ -456,18 +462,18 @@ mod tests {
 
     #[test]
     fn lengths_and_kinds_are_checked_first() {
-        let mut bytes = head(Kind::Reply, 0).to_bytes();
-        assert_eq!(Head::read(&bytes), Ok(head(Kind::Reply, 0)));
+        let mut bytes = head(FrameKind::Reply, 0).to_bytes();
+        assert_eq!(FrameHeader::read(&bytes), Ok(head(FrameKind::Reply, 0)));
         bytes[16] = 5;
-        assert!(Head::read(&bytes).is_err());
+        assert!(FrameHeader::read(&bytes).is_err());
         for len in [MOST_BODY as u64 + 1, 1 << 40, u64::MAX] {
-            let mut bytes = head(Kind::Reply, 0).to_bytes();
+            let mut bytes = head(FrameKind::Reply, 0).to_bytes();
             bytes[..8].copy_from_slice(&len.to_le_bytes());
-            assert!(Head::read(&bytes).is_err(), "{len}");
+            assert!(FrameHeader::read(&bytes).is_err(), "{len}");
         }
-        let mut bytes = head(Kind::Reply, 0).to_bytes();
+        let mut bytes = head(FrameKind::Reply, 0).to_bytes();
         bytes[23] = 1;
-        assert!(Head::read(&bytes).is_err());
+        assert!(FrameHeader::read(&bytes).is_err());
     }
 
     #[test]
@@ -482,9 +488,12 @@ mod tests {
 
     #[test]
     fn a_caller_whose_time_is_up_does_not_wait_for_ever() {
-        let none = Head { left: None, ..head(Kind::Call, 0) };
-        assert_eq!(Head::read(&none.to_bytes()).unwrap().left, None);
-        let over = Head { left: Some(Duration::ZERO), ..none };
-        assert_eq!(Head::read(&over.to_bytes()).unwrap().left, Some(Duration::from_micros(1)));
+        let none = FrameHeader { left: None, ..head(FrameKind::Call, 0) };
+        assert_eq!(FrameHeader::read(&none.to_bytes()).unwrap().left, None);
+        let over = FrameHeader { left: Some(Duration::ZERO), ..none };
+        assert_eq!(
+            FrameHeader::read(&over.to_bytes()).unwrap().left,
+            Some(Duration::from_micros(1))
+        );
     }
 }

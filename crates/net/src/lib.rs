@@ -30,8 +30,8 @@ pub mod frame;
 pub mod lobby;
 pub mod wire;
 
-pub use caller::{Caller, LateFrame};
-pub use door::{Admit, Door};
-pub use frame::{Block, Broken, Deframer, Frame, Head, Kind};
-pub use lobby::Account;
+pub use caller::{LateFrame, NetworkCaller};
+pub use door::{Admit, NetworkListener};
+pub use frame::{Deframer, Frame, FrameBody, FrameError, FrameHeader, FrameKind};
+pub use lobby::ConnectionOwner;
 pub use wire::{Attend, Lost, Wire};

@@ -8,7 +8,7 @@
 //!
 //! Time and bytes are arguments. The descriptors are [`crate::door`]'s.
 
-use crate::frame::{Broken, HEAD, Head, Kind, PREAMBLE, Preamble, VERSION};
+use crate::frame::{FrameError, FrameHeader, FrameKind, HEAD, PREAMBLE, Preamble, VERSION};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
@@ -18,14 +18,14 @@ pub const FIRST: usize = 16 << 10;
 
 /// Who is charged with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Account {
+pub enum ConnectionOwner {
     /// A user of this machine.
     User(u32),
     /// A machine, by its address; of IPv6, by its network of 64 bits.
     Address(IpAddr),
 }
 
-impl Account {
+impl ConnectionOwner {
     /// The account of an address of another machine.
     pub fn of(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
@@ -46,16 +46,16 @@ pub enum Awaits {
 
 /// What has become of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum LobbyStep {
     /// More bytes are waited for.
     More,
     /// Its first message is there.
     Admit,
 }
 
-struct Waiting<T> {
+struct PendingConnection<T> {
     guest: T,
-    account: Account,
+    account: ConnectionOwner,
     awaits: Awaits,
     ends: Instant,
     bytes: Vec<u8>,
@@ -63,7 +63,7 @@ struct Waiting<T> {
 
 /// See the module. `T` is a connection.
 pub struct Lobby<T> {
-    waiting: HashMap<u64, Waiting<T>>,
+    waiting: HashMap<u64, PendingConnection<T>>,
     most: usize,
     /// The number of the next connection: older ones have smaller numbers.
     next: u64,
@@ -80,21 +80,22 @@ impl<T> Lobby<T> {
     pub fn enter(
         &mut self,
         guest: T,
-        account: Account,
+        account: ConnectionOwner,
         awaits: Awaits,
         ends: Instant,
     ) -> (u64, Option<T>) {
         let number = self.next;
         self.next += 1;
-        self.waiting.insert(number, Waiting { guest, account, awaits, ends, bytes: Vec::new() });
+        self.waiting
+            .insert(number, PendingConnection { guest, account, awaits, ends, bytes: Vec::new() });
         (number, if self.waiting.len() > self.most { self.evict() } else { None })
     }
 
     /// Takes out the oldest connection of the account that has most.
     pub fn evict(&mut self) -> Option<T> {
-        let mut counts: HashMap<Account, usize> = HashMap::new();
+        let mut counts: HashMap<ConnectionOwner, usize> = HashMap::new();
         self.waiting.values().for_each(|waiting| *counts.entry(waiting.account).or_default() += 1);
-        let oldest = |(number, waiting): (&u64, &Waiting<T>)| {
+        let oldest = |(number, waiting): (&u64, &PendingConnection<T>)| {
             (counts[&waiting.account], std::cmp::Reverse(*number))
         };
         let number =
@@ -113,13 +114,13 @@ impl<T> Lobby<T> {
     ///
     /// # Errors
     /// They are not what a client begins with.
-    pub fn came(&mut self, number: u64, bytes: &[u8]) -> Result<Step, Broken> {
-        let Some(waiting) = self.waiting.get_mut(&number) else { return Ok(Step::More) };
+    pub fn came(&mut self, number: u64, bytes: &[u8]) -> Result<LobbyStep, FrameError> {
+        let Some(waiting) = self.waiting.get_mut(&number) else { return Ok(LobbyStep::More) };
         if waiting.awaits == Awaits::End {
-            return Ok(Step::More);
+            return Ok(LobbyStep::More);
         }
         waiting.bytes.extend_from_slice(bytes);
-        Ok(if waiting.wants()? == 0 { Step::Admit } else { Step::More })
+        Ok(if waiting.wants()? == 0 { LobbyStep::Admit } else { LobbyStep::More })
     }
 
     /// Takes a connection out. Returns what came behind its preamble, too.
@@ -139,7 +140,7 @@ impl<T> Lobby<T> {
     }
 
     /// The account that is charged with a connection.
-    pub fn account(&self, number: u64) -> Option<Account> {
+    pub fn account(&self, number: u64) -> Option<ConnectionOwner> {
         self.waiting.get(&number).map(|waiting| waiting.account)
     }
 
@@ -155,9 +156,9 @@ impl<T> Lobby<T> {
     }
 }
 
-impl<T> Waiting<T> {
+impl<T> PendingConnection<T> {
     /// How many more bytes are wanted.
-    fn wants(&self) -> Result<usize, Broken> {
+    fn wants(&self) -> Result<usize, FrameError> {
         if self.awaits == Awaits::End {
             return Ok(FIRST);
         }
@@ -165,18 +166,18 @@ impl<T> Waiting<T> {
             // A peer that speaks something else need not be waited for.
             return match Preamble::may_begin(&self.bytes) {
                 true => Ok(PREAMBLE - self.bytes.len()),
-                false => Err(Broken("it does not speak Upcall's protocol")),
+                false => Err(FrameError("it does not speak Upcall's protocol")),
             };
         };
         if Preamble::read(preamble)?.version != VERSION {
-            return Err(Broken("it has another version"));
+            return Err(FrameError("it has another version"));
         }
         let Some((head, body)) = rest.split_first_chunk::<HEAD>() else {
             return Ok(HEAD - rest.len());
         };
-        let head = Head::read(head)?;
-        if head.kind != Kind::Ask {
-            return Err(Broken("a client asks for a binding first"));
+        let head = FrameHeader::read(head)?;
+        if head.kind != FrameKind::Ask {
+            return Err(FrameError("a client asks for a binding first"));
         }
         Ok(head.len.min(FIRST - PREAMBLE - HEAD).saturating_sub(body.len()))
     }
@@ -185,13 +186,20 @@ impl<T> Waiting<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::Block;
+    use crate::frame::FrameBody;
     use std::time::Duration;
 
     fn first(len: usize) -> Vec<u8> {
-        let head = Head { kind: Kind::Ask, call: 1, binding: 0, number: 0, left: None, len: 0 };
+        let head = FrameHeader {
+            kind: FrameKind::Ask,
+            call: 1,
+            binding: 0,
+            number: 0,
+            left: None,
+            len: 0,
+        };
         let preamble = Preamble { version: VERSION, window: 1 }.to_bytes();
-        [preamble.to_vec(), head.with(&Block::from(&*vec![7; len]))].concat()
+        [preamble.to_vec(), head.with(&FrameBody::from(&*vec![7; len]))].concat()
     }
 
     fn lobby(most: usize) -> (Lobby<&'static str>, Instant) {
@@ -203,7 +211,8 @@ mod tests {
         for piece in [1, 5, 16, 17, 48, 49, 4096] {
             for len in [0, 1, 100, FIRST, 3 * FIRST] {
                 let (mut lobby, now) = lobby(9);
-                let (number, gone) = lobby.enter("a", Account::User(1), Awaits::Message, now);
+                let (number, gone) =
+                    lobby.enter("a", ConnectionOwner::User(1), Awaits::Message, now);
                 assert_eq!(gone, None);
                 let (all, mut at) = (first(len), 0);
                 loop {
@@ -212,7 +221,7 @@ mod tests {
                     let end = at + wanted.min(piece).min(all.len() - at);
                     let step = lobby.came(number, &all[at..end]).unwrap();
                     at = end;
-                    if step == Step::Admit {
+                    if step == LobbyStep::Admit {
                         break;
                     }
                 }
@@ -226,8 +235,15 @@ mod tests {
 
     #[test]
     fn what_is_no_first_message_is_refused_as_soon_as_that_is_known() {
-        let call = Head { kind: Kind::Call, call: 1, binding: 0, number: 0, left: None, len: 9 }
-            .to_bytes();
+        let call = FrameHeader {
+            kind: FrameKind::Call,
+            call: 1,
+            binding: 0,
+            number: 0,
+            left: None,
+            len: 9,
+        }
+        .to_bytes();
         let preamble = Preamble { version: VERSION, window: 1 }.to_bytes();
         let older = Preamble { version: VERSION - 1, window: 1 }.to_bytes();
         for bytes in [
@@ -237,7 +253,7 @@ mod tests {
             vec![0; 16],
         ] {
             let (mut lobby, now) = lobby(9);
-            let (number, _) = lobby.enter("a", Account::User(1), Awaits::Message, now);
+            let (number, _) = lobby.enter("a", ConnectionOwner::User(1), Awaits::Message, now);
             let wrong = bytes.iter().any(|byte| lobby.came(number, &[*byte]).is_err());
             assert!(wrong, "{bytes:?}");
         }
@@ -247,7 +263,7 @@ mod tests {
     fn the_oldest_of_the_one_who_has_most_goes() {
         let (mut lobby, now) = lobby(4);
         let mut enter =
-            |guest, user| lobby.enter(guest, Account::User(user), Awaits::Message, now).1;
+            |guest, user| lobby.enter(guest, ConnectionOwner::User(user), Awaits::Message, now).1;
         assert_eq!(
             ["b1", "a1", "a2", "a3"].map(|guest| enter(guest, u32::from(guest.as_bytes()[0]))),
             [None; 4]
@@ -264,22 +280,24 @@ mod tests {
     fn time_is_counted_from_the_beginning_and_not_from_the_last_byte() {
         let (mut lobby, now) = lobby(9);
         let second = Duration::from_secs(1);
-        let (slow, _) = lobby.enter("slow", Account::User(1), Awaits::Message, now + 5 * second);
-        let (told, _) = lobby.enter("told", Account::User(1), Awaits::Message, now + 9 * second);
-        assert_eq!(lobby.came(slow, &first(0)[..20]), Ok(Step::More));
+        let (slow, _) =
+            lobby.enter("slow", ConnectionOwner::User(1), Awaits::Message, now + 5 * second);
+        let (told, _) =
+            lobby.enter("told", ConnectionOwner::User(1), Awaits::Message, now + 9 * second);
+        assert_eq!(lobby.came(slow, &first(0)[..20]), Ok(LobbyStep::More));
         assert_eq!(lobby.due(), Some(now + 5 * second));
         assert!(lobby.expired(now + 4 * second).is_empty());
         assert_eq!(lobby.expired(now + 5 * second), ["slow"]);
         // Bytes of a connection that was refused are not kept.
         lobby.dismiss(told, now + 6 * second);
-        assert_eq!(lobby.came(told, &[9; 100]), Ok(Step::More));
+        assert_eq!(lobby.came(told, &[9; 100]), Ok(LobbyStep::More));
         assert_eq!(lobby.wanted(told).unwrap().1, FIRST);
         assert_eq!(lobby.expired(now + 6 * second), ["told"]);
     }
 
     #[test]
     fn a_network_of_ipv6_is_one_account() {
-        let of = |text: &str| Account::of(text.parse().unwrap());
+        let of = |text: &str| ConnectionOwner::of(text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1:2:3"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));

@@ -12,7 +12,7 @@
 //! A message that has begun has to come at [`SLOWEST`] bytes a second at least, after [`GRACE`].
 //! Between two messages a side may be silent as long as it likes.
 
-use crate::frame::{Broken, Deframer, Frame, Head, PREAMBLE, Preamble};
+use crate::frame::{Deframer, Frame, FrameError, FrameHeader, PREAMBLE, Preamble};
 use rustix::net::SendFlags;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use std::mem::take;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use upcall_os::lock::{Condvar, Mutex, MutexGuard};
+use upcall_os::lock::{KernelCondvar, KernelMutex, MutexGuard};
 use upcall_os::memory::free_in_pieces;
 
 /// After so long without a word the kernel asks whether the other side is there.
@@ -48,7 +48,7 @@ pub enum Lost {
     /// The kernel's word.
     Error(String),
     /// What the other side sent was no message, or not the right one.
-    Broken(Broken),
+    Broken(FrameError),
     /// It began a message, and did not go on with it.
     Slow,
 }
@@ -69,8 +69,8 @@ impl fmt::Display for Lost {
     }
 }
 
-impl From<Broken> for Lost {
-    fn from(how: Broken) -> Self {
+impl From<FrameError> for Lost {
+    fn from(how: FrameError) -> Self {
         Self::Broken(how)
     }
 }
@@ -87,47 +87,47 @@ pub trait Attend: Send {
     ///
     /// # Errors
     /// No such message may come: the connection is closed.
-    fn begun(&mut self, head: &Head) -> Result<bool, Broken>;
+    fn begun(&mut self, head: &FrameHeader) -> Result<bool, FrameError>;
 
     /// A message is there. Must not block for long: nothing else is read meanwhile.
     ///
     /// # Errors
     /// As [`Attend::begun`].
-    fn came(&mut self, frame: Frame) -> Result<(), Broken>;
+    fn came(&mut self, frame: Frame) -> Result<(), FrameError>;
 
     /// Nothing comes any more.
     fn ended(self: Box<Self>, why: Lost);
 }
 
 /// What is kept until bytes are written, and dropped then.
-pub type Kept = Box<dyn Any + Send>;
+pub type BufferOwner = Box<dyn Any + Send>;
 
 /// A connection; see the module.
 #[derive(Debug)]
 pub struct Wire {
     stream: TcpStream,
     peer: SocketAddr,
-    out: Mutex<Out>,
-    more: Condvar,
+    out: KernelMutex<Out>,
+    more: KernelCondvar,
 }
 
 #[derive(Default)]
 struct Out {
-    queue: VecDeque<Piece>,
+    queue: VecDeque<QueuedWrite>,
     /// The writing thread has a piece in hand: others go behind it.
     writing: bool,
     /// Nothing more is taken; what is queued is still written.
     closing: bool,
 }
 
-struct Piece {
+struct QueuedWrite {
     bytes: Vec<u8>,
     done: usize,
-    _kept: Option<Kept>,
+    _kept: Option<BufferOwner>,
 }
 
 /// A peer decided how long it is, so its memory goes in pieces.
-impl Drop for Piece {
+impl Drop for QueuedWrite {
     fn drop(&mut self) {
         free_in_pieces(take(&mut self.bytes), upcall_sched::PIECE, |_| {});
     }
@@ -155,7 +155,7 @@ impl Wire {
         sockopt::set_tcp_keepintvl(&stream, AGAIN)?;
         sockopt::set_tcp_user_timeout(&stream, SILENT.as_millis() as u32)?;
         let peer = stream.peer_addr()?;
-        Ok(Arc::new(Self { stream, peer, out: Mutex::default(), more: Condvar::new() }))
+        Ok(Arc::new(Self { stream, peer, out: KernelMutex::default(), more: KernelCondvar::new() }))
     }
 
     /// The other side's address.
@@ -278,8 +278,8 @@ impl Wire {
     /// Sends bytes: at once as many as the kernel takes, the rest by the writing thread. Never
     /// blocks. What is `kept` is dropped when all are written, or nobody will take them. A
     /// connection that has ended takes them too, and drops them.
-    pub fn send(&self, bytes: Vec<u8>, kept: Option<Kept>) {
-        let mut piece = Piece { bytes, done: 0, _kept: kept };
+    pub fn send(&self, bytes: Vec<u8>, kept: Option<BufferOwner>) {
+        let mut piece = QueuedWrite { bytes, done: 0, _kept: kept };
         let mut out = self.out();
         if out.closing {
             return;
@@ -337,7 +337,7 @@ impl Wire {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    fn next_piece(&self) -> Option<Piece> {
+    fn next_piece(&self) -> Option<QueuedWrite> {
         let mut out = self.out();
         loop {
             if let Some(piece) = out.queue.pop_front() {

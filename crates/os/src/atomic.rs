@@ -5,7 +5,7 @@
 //! loom` reaches all of them; but for `thread`, which has a shim of its own.
 
 #[cfg(not(loom))]
-pub use crate::lock::{Mutex, MutexGuard};
+pub use crate::lock::{KernelMutex, MutexGuard};
 #[cfg(not(loom))]
 pub use std::{
     hint::spin_loop,
@@ -22,9 +22,9 @@ pub use loom::{
 pub use loom::sync::MutexGuard;
 
 #[cfg(loom)]
-pub use self::ModelMutex as Mutex;
+pub use self::ModelMutex as KernelMutex;
 
-/// A mutex, as [`lock::Mutex`](crate::lock::Mutex), for models.
+/// A mutex, as [`lock::KernelMutex`](crate::lock::KernelMutex), for models.
 #[cfg(loom)]
 #[derive(Debug, Default)]
 pub struct ModelMutex<T>(loom::sync::Mutex<T>);

@@ -13,7 +13,7 @@
 
 use crate::doorbell::is_eventfd;
 use crate::interrupt::{Interruptible, Promise, interruptible};
-use crate::lock::{Mutex, MutexGuard};
+use crate::lock::{KernelMutex, MutexGuard};
 use crate::process::{is_known_user, own_user};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -32,7 +32,7 @@ const CROWDED: usize = 64;
 /// How long the kernel may wait in a closing by [`hang_up`] before it is interrupted.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-struct State {
+struct CloserState {
     /// What one message brought, and whose it was.
     queue: VecDeque<(u32, Vec<OwnedFd>)>,
     threads: usize,
@@ -40,17 +40,17 @@ struct State {
     users: Vec<(u32, usize)>,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { queue: VecDeque::new(), threads: 0, users: Vec::new() });
+static STATE: KernelMutex<CloserState> =
+    KernelMutex::new(CloserState { queue: VecDeque::new(), threads: 0, users: Vec::new() });
 
 /// Descriptors that are not closed yet, of all users.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-fn state() -> MutexGuard<'static, State> {
+fn state() -> MutexGuard<'static, CloserState> {
     STATE.lock()
 }
 
-impl State {
+impl CloserState {
     fn has_more(&mut self, user: u32, count: usize) {
         OPEN.fetch_add(count, Ordering::Relaxed);
         match self.users.iter_mut().find(|(of, _)| *of == user) {
@@ -143,7 +143,8 @@ struct Hanging {
     running: bool,
 }
 
-static HANGING: Mutex<Hanging> = Mutex::new(Hanging { queue: VecDeque::new(), running: false });
+static HANGING: KernelMutex<Hanging> =
+    KernelMutex::new(Hanging { queue: VecDeque::new(), running: false });
 
 fn hanging() -> MutexGuard<'static, Hanging> {
     HANGING.lock()
@@ -178,9 +179,10 @@ struct Closing {
 impl Closing {
     /// Begins to close a connection; gives it back where no thread can be started.
     fn begin(connection: OwnedFd) -> Result<Self, OwnedFd> {
-        let (waits, given) = (Arc::new(OnceLock::new()), Arc::new(Mutex::new(Some(connection))));
+        let (waits, given) =
+            (Arc::new(OnceLock::new()), Arc::new(KernelMutex::new(Some(connection))));
         let (told, taken) = (waits.clone(), given.clone());
-        let take = |from: &Mutex<Option<OwnedFd>>| from.lock().take();
+        let take = |from: &KernelMutex<Option<OwnedFd>>| from.lock().take();
         let close = move || {
             // SAFETY: the function does nothing.
             let promise = unsafe { Promise::given() };

@@ -1,7 +1,7 @@
 //! What the kernel takes on this machine, measured once.
 
 use crate::atomic::AtomicU32;
-use crate::futex::{self, Scope};
+use crate::futex::{self, FutexScope};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ pub fn system_call() -> Duration {
         let word = AtomicU32::new(0);
         let once = |_| {
             let start = Instant::now();
-            futex::wake(&word, 1, Scope::Private);
+            futex::wake(&word, 1, FutexScope::Private);
             start.elapsed()
         };
         (0..16).map(once).min().unwrap_or_default()

@@ -6,7 +6,7 @@
 //! needed for lines in any case.
 //!
 //! Whose stack, and whose code, is the caller's matter: it reads words of the one, and says how to
-//! unwind from an address of the other ([`Table::row`]).
+//! unwind from an address of the other ([`UnwindTable::row`]).
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ use gimli::{
 };
 use std::borrow::Borrow;
 
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
+type SectionBytes<'a> = EndianSlice<'a, LittleEndian>;
 
 const MOST_STEPS: u32 = 1000;
 /// Registers in the order of DWARF on x86-64 (System V ABI, figure 3.36): rax, rdx, rcx, rbx, rsi,
@@ -45,24 +45,24 @@ pub struct Sections<'a> {
 
 /// The call frame information of one file.
 #[derive(Debug)]
-pub struct Table<'a> {
-    section: EhFrame<Slice<'a>>,
-    header: Option<ParsedEhFrameHdr<Slice<'a>>>,
+pub struct UnwindTable<'a> {
+    section: EhFrame<SectionBytes<'a>>,
+    header: Option<ParsedEhFrameHdr<SectionBytes<'a>>>,
     bases: BaseAddresses,
 }
 
 /// How to get from a frame to its caller's.
 #[derive(Debug)]
-pub struct Row<'a> {
+pub struct UnwindRow<'a> {
     cfa: CfaRule<usize>,
     registers: Vec<(Register, RegisterRule<usize>)>,
     /// The kernel put this frame here for a signal, so its caller did not call: it was
     /// interrupted.
     signal: bool,
-    section: EhFrame<Slice<'a>>,
+    section: EhFrame<SectionBytes<'a>>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> UnwindTable<'a> {
     /// Of a file with these.
     pub fn new(Sections { text, frames, sorted }: Sections<'a>) -> Self {
         let mut bases = BaseAddresses::default().set_text(text).set_eh_frame(frames.0);
@@ -77,7 +77,7 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// Nothing is said of it, or what is said cannot be read.
-    pub fn row(&self, inside: u64) -> Result<Row<'a>, gimli::Error> {
+    pub fn row(&self, inside: u64) -> Result<UnwindRow<'a>, gimli::Error> {
         let cie = EhFrame::cie_from_offset;
         let fde = match self.header.as_ref().and_then(ParsedEhFrameHdr::table) {
             Some(table) => table.fde_for_address(&self.section, &self.bases, inside, cie),
@@ -85,7 +85,7 @@ impl<'a> Table<'a> {
         }?;
         let mut context = UnwindContext::new();
         let row = fde.unwind_info_for_address(&self.section, &self.bases, &mut context, inside)?;
-        Ok(Row {
+        Ok(UnwindRow {
             cfa: row.cfa().clone(),
             registers: row.registers().cloned().collect(),
             signal: fde.is_signal_trampoline(),
@@ -96,13 +96,13 @@ impl<'a> Table<'a> {
 
 /// Where a thread stands: the registers as far as they are known.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct UnwindRegisters {
     registers: [Option<u64>; REGISTERS],
     /// Its address is one that a call returns to.
     returns: bool,
 }
 
-impl Place {
+impl UnwindRegisters {
     /// Where one was stopped.
     pub fn stopped(registers: [Option<u64>; REGISTERS]) -> Self {
         Self { registers, returns: false }
@@ -131,7 +131,7 @@ impl Place {
 
 /// The calls on a stack, the innermost first.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Calls {
+pub struct CallStack {
     /// Addresses, and whether each is one that a call returns to.
     pub at: Vec<(u64, bool)>,
     /// Why it ends before the stack does. `None`: the last one was called by nobody.
@@ -140,13 +140,13 @@ pub struct Calls {
 
 /// Follows the calls from `place`, so many at most, on a `stack` of which words can be read; `rows`
 /// says how to unwind from an instruction.
-pub fn unwind<'a, R: Borrow<Row<'a>>, E: ToString>(
+pub fn unwind<'a, R: Borrow<UnwindRow<'a>>, E: ToString>(
     rows: impl Fn(u64) -> Result<R, E>,
-    mut place: Place,
+    mut place: UnwindRegisters,
     most: usize,
     stack: &impl Fn(u64) -> Option<u64>,
-) -> Calls {
-    let mut calls = Calls::default();
+) -> CallStack {
+    let mut calls = CallStack::default();
     while let Some(address) = place.address() {
         if calls.at.len() == most {
             calls.cut = Some(format!("more than {most} calls"));
@@ -169,12 +169,12 @@ pub fn unwind<'a, R: Borrow<Row<'a>>, E: ToString>(
 
 /// From a frame to its caller's. A caller without an address: there is none.
 fn step(
-    row: &Row<'_>,
+    row: &UnwindRow<'_>,
     address: u64,
-    place: &Place,
+    place: &UnwindRegisters,
     stack: &impl Fn(u64) -> Option<u64>,
-) -> Result<Place, String> {
-    let frame = Frame { row, place, stack };
+) -> Result<UnwindRegisters, String> {
+    let frame = UnwindFrame { row, place, stack };
     let cfa = match &row.cfa {
         CfaRule::RegisterAndOffset { register, offset } => {
             frame.register(*register).map(|value| value.wrapping_add_signed(*offset))
@@ -185,7 +185,7 @@ fn step(
     if cfa <= place.registers[RSP].unwrap_or(0) && !row.signal {
         return Err(format!("the frame of 0x{address:x} lies below that of its caller"));
     }
-    let mut caller = Place { registers: place.registers, returns: !row.signal };
+    let mut caller = UnwindRegisters { registers: place.registers, returns: !row.signal };
     caller.registers[RSP] = Some(cfa);
     // No rule for the return address: nobody called.
     caller.registers[RIP] = None;
@@ -213,13 +213,13 @@ fn step(
     Ok(caller)
 }
 
-struct Frame<'a, S> {
-    row: &'a Row<'a>,
-    place: &'a Place,
+struct UnwindFrame<'a, S> {
+    row: &'a UnwindRow<'a>,
+    place: &'a UnwindRegisters,
     stack: &'a S,
 }
 
-impl<S: Fn(u64) -> Option<u64>> Frame<'_, S> {
+impl<S: Fn(u64) -> Option<u64>> UnwindFrame<'_, S> {
     fn register(&self, register: Register) -> Option<u64> {
         self.place.registers.get(usize::from(register.0)).copied().flatten()
     }

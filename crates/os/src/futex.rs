@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Why a wait ended. None of them says that the awaited thing has happened: look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub enum WaitOutcome {
     /// Somebody woke us, or a signal arrived.
     Woken,
     /// The word was already different.
@@ -19,14 +19,14 @@ pub enum Wait {
 
 /// Whether the word is used by this process alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum FutexScope {
     /// By this process alone: the kernel's look-up is cheaper.
     Private,
     /// By every process that maps it.
     Shared,
 }
 
-impl Scope {
+impl FutexScope {
     fn flags(self) -> Flags {
         match self {
             Self::Private => Flags::PRIVATE,
@@ -37,19 +37,24 @@ impl Scope {
 
 /// Blocks the kernel thread while `*word == expected`, until [`wake`], a signal, or `timeout`
 /// (monotonic; none waits for ever).
-pub fn wait(word: &AtomicU32, expected: u32, scope: Scope, timeout: Option<Duration>) -> Wait {
+pub fn wait(
+    word: &AtomicU32,
+    expected: u32,
+    scope: FutexScope,
+    timeout: Option<Duration>,
+) -> WaitOutcome {
     let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
     crossings::another();
     match futex::wait(word, scope.flags(), expected, timeout.as_ref()) {
-        Err(rustix::io::Errno::AGAIN) => Wait::Changed,
-        Err(rustix::io::Errno::TIMEDOUT) => Wait::TimedOut,
-        _ => Wait::Woken,
+        Err(rustix::io::Errno::AGAIN) => WaitOutcome::Changed,
+        Err(rustix::io::Errno::TIMEDOUT) => WaitOutcome::TimedOut,
+        _ => WaitOutcome::Woken,
     }
 }
 
 /// Wakes at most `count` of the threads that wait on `word`; returns how many. Costs one system
 /// call even if nobody waits.
-pub fn wake(word: &AtomicU32, count: u32, scope: Scope) -> usize {
+pub fn wake(word: &AtomicU32, count: u32, scope: FutexScope) -> usize {
     crossings::another();
     futex::wake(word, scope.flags(), count).unwrap_or(0)
 }
@@ -60,14 +65,14 @@ mod tests {
 
     #[test]
     fn a_changed_word_does_not_wait() {
-        assert_eq!(wait(&AtomicU32::new(1), 0, Scope::Private, None), Wait::Changed);
+        assert_eq!(wait(&AtomicU32::new(1), 0, FutexScope::Private, None), WaitOutcome::Changed);
     }
 
     #[test]
     fn time_runs_out() {
         assert_eq!(
-            wait(&AtomicU32::new(0), 0, Scope::Shared, Some(Duration::from_millis(1))),
-            Wait::TimedOut
+            wait(&AtomicU32::new(0), 0, FutexScope::Shared, Some(Duration::from_millis(1))),
+            WaitOutcome::TimedOut
         );
     }
 }

@@ -13,7 +13,7 @@
 //! another one of that number: the number is good as long as `interruptible` has not returned,
 //! which a lock sees to.
 
-use crate::lock::Mutex;
+use crate::lock::KernelMutex;
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::io;
@@ -42,7 +42,7 @@ impl Promise {
 #[derive(Debug)]
 pub struct Interruptible {
     /// Its number, while it can be.
-    thread: Mutex<Option<libc::pid_t>>,
+    thread: KernelMutex<Option<libc::pid_t>>,
 }
 
 impl Interruptible {
@@ -61,14 +61,14 @@ impl Interruptible {
 const SIGNAL: c_int = libc::SIGURG;
 
 /// What runs in an interrupt of a thread, and what ran before that.
-struct Frame {
+struct InterruptFrame {
     run: *const dyn Fn(),
-    before: *const Frame,
+    before: *const InterruptFrame,
 }
 
 thread_local! {
     /// The innermost of those that run now.
-    static TOP: Cell<*const Frame> = const { Cell::new(ptr::null()) };
+    static TOP: Cell<*const InterruptFrame> = const { Cell::new(ptr::null()) };
 }
 
 /// Runs `body`, which is told by what others interrupt it; whenever they do, `run`. May be nested:
@@ -91,10 +91,13 @@ pub fn interruptible<R>(
     // have; it is taken out of reach before `run` ends, by `ending`, also if `body` panics.
     let run: *const dyn Fn() =
         unsafe { std::mem::transmute::<*const (dyn Fn() + '_), *const (dyn Fn() + 'static)>(run) };
-    let frame = Frame { run, before: TOP.get() };
-    let thread = Arc::new(Interruptible { thread: Mutex::new(Some(number)) });
-    let ending =
-        Ending { before: frame.before, thread: thread.clone(), blocked: mask(libc::SIG_UNBLOCK) };
+    let frame = InterruptFrame { run, before: TOP.get() };
+    let thread = Arc::new(Interruptible { thread: KernelMutex::new(Some(number)) });
+    let ending = FrameGuard {
+        before: frame.before,
+        thread: thread.clone(),
+        blocked: mask(libc::SIG_UNBLOCK),
+    };
     TOP.set(&raw const frame);
     // A handler that runs on this thread from here on sees the frame whole.
     compiler_fence(Ordering::SeqCst);
@@ -104,13 +107,13 @@ pub fn interruptible<R>(
 }
 
 /// Takes a frame away.
-struct Ending {
-    before: *const Frame,
+struct FrameGuard {
+    before: *const InterruptFrame,
     thread: Arc<Interruptible>,
     blocked: bool,
 }
 
-impl Drop for Ending {
+impl Drop for FrameGuard {
     fn drop(&mut self) {
         *self.thread.thread.lock() = None;
         compiler_fence(Ordering::SeqCst);

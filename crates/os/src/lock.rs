@@ -16,9 +16,9 @@ pub use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutRe
 
 /// A mutex.
 #[derive(Debug, Default)]
-pub struct Mutex<T>(sync::Mutex<T>);
+pub struct KernelMutex<T>(sync::Mutex<T>);
 
-impl<T> Mutex<T> {
+impl<T> KernelMutex<T> {
     /// An unlocked mutex.
     pub const fn new(value: T) -> Self {
         Self(sync::Mutex::new(value))
@@ -53,9 +53,9 @@ impl<T> Mutex<T> {
 
 /// A lock for many readers or one writer.
 #[derive(Debug, Default)]
-pub struct RwLock<T>(sync::RwLock<T>);
+pub struct KernelRwLock<T>(sync::RwLock<T>);
 
-impl<T> RwLock<T> {
+impl<T> KernelRwLock<T> {
     /// An unlocked lock.
     pub const fn new(value: T) -> Self {
         Self(sync::RwLock::new(value))
@@ -76,9 +76,9 @@ impl<T> RwLock<T> {
 
 /// A condition variable.
 #[derive(Debug, Default)]
-pub struct Condvar(sync::Condvar);
+pub struct KernelCondvar(sync::Condvar);
 
-impl Condvar {
+impl KernelCondvar {
     /// A condition variable without waiting threads.
     pub const fn new() -> Self {
         Self(sync::Condvar::new())
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_a_holder_poisons_nothing() {
-        let (mutex, lock, come) = (Mutex::new(1), RwLock::new(1), Condvar::new());
+        let (mutex, lock, come) = (KernelMutex::new(1), KernelRwLock::new(1), KernelCondvar::new());
         let panics = catch_unwind(AssertUnwindSafe(|| {
             let (mut first, mut second) = (mutex.lock(), lock.write());
             (*first, *second) = (2, 2);

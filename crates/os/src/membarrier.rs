@@ -48,7 +48,7 @@ pub fn in_this_process() -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::atomic::{AtomicU32, Ordering};
-    use crate::processor::Processors;
+    use crate::processor::CpuSet;
     use std::sync::atomic::compiler_fence;
 
     /// One thread writes a word and reads the other's without a fence; the other one does so with
@@ -82,7 +82,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let _ = Processors::only(0).confine();
+                let _ = CpuSet::only(0).confine();
                 side(0, &|| compiler_fence(Ordering::SeqCst));
             });
             side(1, &|| assert!(everywhere()));

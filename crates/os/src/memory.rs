@@ -378,7 +378,7 @@ pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
     writable: bool,
-    held: reaper::Held,
+    held: reaper::MemoryCharge,
 }
 
 // SAFETY: a mapping is an address range that belongs to the process, not to a thread.
@@ -495,7 +495,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // The range was mapped by `map`, and no view of it outlives `self` (shm ties every view to
         // the mapping's lifetime).
-        let range = reaper::Range { start: self.start, len: self.len };
+        let range = reaper::AddressRange { start: self.start, len: self.len };
         if self.len > PIECE {
             reaper::take(Waste::Range(range, self.held.take()))
         } else {

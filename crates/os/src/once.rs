@@ -1,21 +1,21 @@
 //! A value that is made at its first use, by something that may fail: then the next use tries
 //! again.
 
-use crate::lock::Mutex;
+use crate::lock::KernelMutex;
 use std::io;
 use std::sync::OnceLock;
 
 /// A value made at its first use; see the module.
 #[derive(Debug)]
-pub struct Once<T> {
+pub struct OnceValue<T> {
     value: OnceLock<T>,
-    making: Mutex<()>,
+    making: KernelMutex<()>,
 }
 
-impl<T> Once<T> {
+impl<T> OnceValue<T> {
     /// Not made yet.
     pub const fn new() -> Self {
-        Self { value: OnceLock::new(), making: Mutex::new(()) }
+        Self { value: OnceLock::new(), making: KernelMutex::new(()) }
     }
 
     /// The value; `make` makes it if there is none, and others who want it wait meanwhile.
@@ -41,7 +41,7 @@ impl<T> Once<T> {
     }
 }
 
-impl<T> Default for Once<T> {
+impl<T> Default for OnceValue<T> {
     fn default() -> Self {
         Self::new()
     }
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_not_kept() {
-        let once = Once::new();
+        let once = OnceValue::new();
         assert!(once.get(|| Err(io::ErrorKind::OutOfMemory.into())).is_err());
         assert_eq!(*once.get(|| Ok(7)).unwrap(), 7);
         assert_eq!(*once.get(|| Ok(8)).unwrap(), 7, "made once");

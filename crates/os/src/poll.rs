@@ -33,7 +33,7 @@ pub struct Ready {
 
 /// Who had something to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct PollReady {
     /// The one that was asked for.
     pub key: bool,
     /// Others.
@@ -98,14 +98,14 @@ impl PollSet {
     }
 
     /// The same, when it does not matter who had something to say, but for `key`.
-    pub fn wait_any(&self, timeout: Option<Duration>, key: u64) -> Heard {
+    pub fn wait_any(&self, timeout: Option<Duration>, key: u64) -> PollReady {
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 8];
         crossings::another();
         let events = epoll::wait(&self.0, &mut events, timeout.as_ref())
             .map_or(&[][..], |(events, _)| events);
         let of_key = events.iter().filter(|event| event.data.u64() == key).count();
-        Heard { key: of_key > 0, others: events.len() > of_key }
+        PollReady { key: of_key > 0, others: events.len() > of_key }
     }
 }
 

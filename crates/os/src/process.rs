@@ -1,7 +1,7 @@
 //! Other processes, by number and the moment at which they began: a number alone may be another
 //! process's tomorrow. And children that do not outlive their parent.
 
-use crate::processor::Processors;
+use crate::processor::CpuSet;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use std::io;
@@ -143,7 +143,7 @@ pub fn pid_namespace() -> Option<u32> {
 #[derive(Debug, Default)]
 pub struct Bounds {
     /// Confines itself to these processors.
-    pub processors: Option<Processors>,
+    pub processors: Option<CpuSet>,
     /// Enters a cgroup: its `cgroup.procs`, open for writing.
     pub cgroup: Option<OwnedFd>,
 }
@@ -257,13 +257,13 @@ mod tests {
 
     #[test]
     fn a_bound_child_ends_with_the_thread_that_started_it() {
-        let processors = Processors::allowed().unwrap();
+        let processors = CpuSet::allowed().unwrap();
         let first = processors.iter().next().unwrap();
         let start = move || {
             let mut command = Command::new("sleep");
             bind(
                 command.arg("100"),
-                Bounds { processors: Some(Processors::only(first)), cgroup: None },
+                Bounds { processors: Some(CpuSet::only(first)), cgroup: None },
             );
             command.spawn().unwrap()
         };

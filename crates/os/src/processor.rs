@@ -10,15 +10,15 @@ pub const MAX: usize = KernelSet::MAX_CPU;
 
 /// A set of processors.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Processors(KernelSet);
+pub struct CpuSet(KernelSet);
 
-impl std::fmt::Debug for Processors {
+impl std::fmt::Debug for CpuSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
 }
 
-impl Processors {
+impl CpuSet {
     /// The set with just this one.
     pub fn only(cpu: usize) -> Self {
         let mut set = KernelSet::new();
@@ -127,7 +127,7 @@ pub fn thread_belongs_to(tid: u32, pid: u32) -> io::Result<bool> {
 /// What the calling kernel thread has waited for in the kernel so far, as that counts
 /// (`getrusage(2)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waits {
+pub struct KernelWaits {
     /// So often it has let go of its processor because it had to wait: slept, waited for a lock, a
     /// descriptor or a disk, or was stopped. Not when another thread took the processor, nor when
     /// it offered that itself.
@@ -140,9 +140,9 @@ pub struct Waits {
     pub mapped: u64,
 }
 
-/// See [`Waits`]. Does not block; takes some 0.1 µs, and can be used in a handler of a signal.
+/// See [`KernelWaits`]. Does not block; takes some 0.1 µs, and can be used in a handler of a signal.
 /// `None`: the kernel does not say (another one than Linux, or a filter of system calls).
-pub fn waits() -> Option<Waits> {
+pub fn waits() -> Option<KernelWaits> {
     crossings::another();
     // SAFETY: `rusage` is integers only, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -150,7 +150,7 @@ pub fn waits() -> Option<Waits> {
     let found = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     let libc::rusage { ru_nvcsw, ru_majflt, ru_minflt, .. } = usage;
     let [blocked, read, mapped] = [ru_nvcsw, ru_majflt, ru_minflt].map(i64::cast_unsigned);
-    (found == 0).then_some(Waits { blocked, read, mapped })
+    (found == 0).then_some(KernelWaits { blocked, read, mapped })
 }
 
 /// Returns `true` if the kernel thread `tid` of this process sleeps or waits in the kernel, and
@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn sets() {
-        let set = Processors::only(3);
+        let set = CpuSet::only(3);
         assert!(set.contains(3) && set.count() == 1 && set.without(3).count() == 0);
-        assert!(Processors::allowed().unwrap().count() >= 1);
+        assert!(CpuSet::allowed().unwrap().count() >= 1);
     }
 }

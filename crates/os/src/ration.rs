@@ -25,7 +25,7 @@ static BYTES: AtomicIsize = AtomicIsize::new(0);
 
 /// What a program has allocated and not freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct LiveAllocations {
     /// Number of blocks.
     pub blocks: usize,
     /// Their sizes together, in bytes.
@@ -33,9 +33,9 @@ pub struct Held {
 }
 
 /// What this program holds now; nothing if [`Rationed`] is not its allocator.
-pub fn held() -> Held {
+pub fn held() -> LiveAllocations {
     let read = |counter: &AtomicIsize| counter.load(Ordering::Relaxed).max(0) as usize;
-    Held { blocks: read(&BLOCKS), bytes: read(&BYTES) }
+    LiveAllocations { blocks: read(&BLOCKS), bytes: read(&BYTES) }
 }
 
 /// Counts a block that was made (1), freed (-1) or resized (0), unless it could not be had.
@@ -49,7 +49,7 @@ fn count(block: *mut u8, blocks: isize, bytes: isize) -> *mut u8 {
 
 /// What has happened since [`refuse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RationOutcome {
     /// Number of allocations that counted.
     pub seen: usize,
     /// Whether one was refused.
@@ -65,9 +65,12 @@ pub fn refuse(nth: usize, least: usize) {
 }
 
 /// Refuses nothing from now on.
-pub fn lift() -> Outcome {
+pub fn lift() -> RationOutcome {
     LEAST.store(usize::MAX, Ordering::SeqCst);
-    Outcome { seen: SEEN.swap(0, Ordering::SeqCst), refused: REFUSED.swap(false, Ordering::SeqCst) }
+    RationOutcome {
+        seen: SEEN.swap(0, Ordering::SeqCst),
+        refused: REFUSED.swap(false, Ordering::SeqCst),
+    }
 }
 
 fn is_refused(bytes: usize) -> bool {
@@ -129,8 +132,8 @@ mod tests {
         refuse(2, 1000);
         let sizes = [999, 1000, 5000, 1000].map(is_refused);
         assert_eq!(sizes, [false, false, true, false]);
-        assert_eq!(lift(), Outcome { seen: 3, refused: true });
+        assert_eq!(lift(), RationOutcome { seen: 3, refused: true });
         assert!(!is_refused(1 << 20));
-        assert_eq!(lift(), Outcome { seen: 0, refused: false });
+        assert_eq!(lift(), RationOutcome { seen: 0, refused: false });
     }
 }

@@ -9,7 +9,7 @@
 //! The reaper is not the closer (`closer.rs`), which a peer's file system can hold up for ever.
 //! Freeing memory takes a time that is proportional to its size.
 
-use crate::lock::{Mutex, MutexGuard};
+use crate::lock::{KernelMutex, MutexGuard};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -29,33 +29,34 @@ const PAGES_FIRST: usize = 64 << 10;
 const NICE: i32 = 10;
 
 /// A range of this process's address space that nothing refers to any more.
-pub(crate) struct Range {
+pub(crate) struct AddressRange {
     pub(crate) start: NonNull<u8>,
     pub(crate) len: usize,
 }
 
 // SAFETY: an address range belongs to the process, not to a thread.
-unsafe impl Send for Range {}
+unsafe impl Send for AddressRange {}
 
 /// Something that is dropped when the memory that it stands for has been given back.
-pub(crate) type Held = Option<Box<dyn Any + Send + Sync>>;
+pub(crate) type MemoryCharge = Option<Box<dyn Any + Send + Sync>>;
 
 /// What is to be given back.
 pub(crate) enum Waste {
-    Range(Range, Held),
+    Range(AddressRange, MemoryCharge),
     File(OwnedFd),
     Value(Box<dyn Any + Send>),
 }
 
-struct State {
+struct WasteQueue {
     queue: VecDeque<Waste>,
     /// A thread empties the queue.
     running: bool,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { queue: VecDeque::new(), running: false });
+static STATE: KernelMutex<WasteQueue> =
+    KernelMutex::new(WasteQueue { queue: VecDeque::new(), running: false });
 
-fn state() -> MutexGuard<'static, State> {
+fn state() -> MutexGuard<'static, WasteQueue> {
     STATE.lock()
 }
 
@@ -109,7 +110,7 @@ fn let_go<T>(value: T) {
 /// waits. The reaper is less urgent than others, and while it has the lock it may have to wait for
 /// its processor. So it takes the pages out of the page table first, which since Linux 6.17 needs
 /// no lock of the whole map, and has the lock only for a moment.
-pub(crate) fn unmap(Range { start, len }: Range) {
+pub(crate) fn unmap(AddressRange { start, len }: AddressRange) {
     let mut left = len;
     while left > 0 {
         let piece = if left.is_multiple_of(PIECE) { PIECE } else { left % PIECE };
@@ -156,9 +157,9 @@ pub(crate) fn close(files: Vec<OwnedFd>) {
 /// Second descriptors of what a peer sent. While these are open, to close the first ones frees
 /// nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(Vec<OwnedFd>);
+pub(crate) struct DescriptorCopies(Vec<OwnedFd>);
 
-impl Kept {
+impl DescriptorCopies {
     /// Keeps memory files that are large together. Where the descriptor table is full, the thread
     /// that closes the first descriptor frees the memory.
     pub(crate) fn of(files: &[OwnedFd]) -> Self {
@@ -167,7 +168,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for DescriptorCopies {
     fn drop(&mut self) {
         self.0.drain(..).for_each(|fd| take(Waste::File(fd)));
     }
@@ -245,9 +246,12 @@ mod tests {
         let (small, large) = (file(FILES), file(FILES + 4096));
         [&small, &large].into_iter().for_each(|file| file.allocate().unwrap());
         let copy = |file: &MemoryFile| std::os::fd::AsFd::as_fd(file).try_clone_to_owned().unwrap();
-        assert_eq!(Kept::of(&[copy(&small)]).0.len(), 0);
-        assert_eq!(Kept::of(&[copy(&large)]).0.len(), 1);
+        assert_eq!(DescriptorCopies::of(&[copy(&small)]).0.len(), 0);
+        assert_eq!(DescriptorCopies::of(&[copy(&large)]).0.len(), 1);
         // Many small ones take as long as a large one.
-        assert_eq!(Kept::of(&[copy(&small), copy(&file(4096)), copy(&small)]).0.len(), 3);
+        assert_eq!(
+            DescriptorCopies::of(&[copy(&small), copy(&file(4096)), copy(&small)]).0.len(),
+            3
+        );
     }
 }

@@ -25,7 +25,7 @@
 
 use crate::crossings;
 use crate::doorbell::Doorbell;
-use crate::once::Once;
+use crate::once::OnceValue;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -66,7 +66,7 @@ impl SafeDoorbell {
     /// No descriptor or no memory left, or all of the machine's asynchronous requests are taken
     /// (`EAGAIN`, see `fs.aio-max-nr`).
     pub fn current() -> io::Result<&'static Self> {
-        static CLAPPER: Once<SafeDoorbell> = Once::new();
+        static CLAPPER: OnceValue<SafeDoorbell> = OnceValue::new();
         CLAPPER.get(|| Ok(Self { requests: Requests::new()? }))
     }
 

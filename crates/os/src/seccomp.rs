@@ -19,7 +19,7 @@ const MOST: usize = 200;
 ///
 /// # Errors
 /// The list is too long, or the kernel has no such filter.
-pub fn listen(numbers: &[u32]) -> io::Result<Listener> {
+pub fn listen(numbers: &[u32]) -> io::Result<SeccompListener> {
     if numbers.len() > MOST {
         return Err(io::Error::other(format!(
             "{} system calls on a list; {MOST} are possible",
@@ -46,7 +46,7 @@ pub fn listen(numbers: &[u32]) -> io::Result<Listener> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel has just made this descriptor, and it has no other owner.
-    Ok(Listener(unsafe { OwnedFd::from_raw_fd(made as i32) }))
+    Ok(SeccompListener(unsafe { OwnedFd::from_raw_fd(made as i32) }))
 }
 
 /// Loads the call's number, compares it with each of `numbers`, and returns what is to be done.
@@ -65,11 +65,11 @@ fn filter(numbers: &[u32]) -> Vec<libc::sock_filter> {
 
 /// The supervisor's end of a filter. Without one the calls of the list fail with `ENOSYS`.
 #[derive(Debug)]
-pub struct Listener(OwnedFd);
+pub struct SeccompListener(OwnedFd);
 
 /// A system call that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct PendingSyscall {
     id: u64,
     /// Its number.
     pub number: u32,
@@ -88,24 +88,24 @@ pub enum Reply {
     Fail(i32),
 }
 
-impl From<OwnedFd> for Listener {
+impl From<OwnedFd> for SeccompListener {
     fn from(fd: OwnedFd) -> Self {
         Self(fd)
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for SeccompListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Listener {
+impl SeccompListener {
     /// Waits for a system call. `None` when all threads under the filter have ended.
     ///
     /// # Errors
     /// The kernel's; the descriptor is no listener.
-    pub fn next(&self) -> io::Result<Option<Waiting>> {
+    pub fn next(&self) -> io::Result<Option<PendingSyscall>> {
         loop {
             let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
             match rustix::event::poll(&mut fds, None) {
@@ -131,7 +131,12 @@ impl Listener {
             };
             if got == 0 {
                 let (number, arguments) = (notice.data.nr as u32, notice.data.args);
-                return Ok(Some(Waiting { id: notice.id, number, arguments, thread: notice.pid }));
+                return Ok(Some(PendingSyscall {
+                    id: notice.id,
+                    number,
+                    arguments,
+                    thread: notice.pid,
+                }));
             }
             match io::Error::last_os_error() {
                 // The thread was killed or interrupted.
@@ -142,7 +147,7 @@ impl Listener {
     }
 
     /// Answers a system call. A thread that no longer waits is none of the supervisor's business.
-    pub fn answer(&self, waiting: &Waiting, reply: Reply) {
+    pub fn answer(&self, waiting: &PendingSyscall, reply: Reply) {
         let (error, flags) = match reply {
             Reply::Continue => (0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
             Reply::Fail(error) => (-error, 0),

@@ -6,11 +6,11 @@
 //! right when the process number is reused.
 
 use crate::closer;
-use crate::lock::{Condvar, Mutex, MutexGuard};
+use crate::lock::{KernelCondvar, KernelMutex, MutexGuard};
 use crate::process;
 pub use crate::process::own_user;
-use crate::processor::{self, Processors};
-use crate::reaper::{self, Kept};
+use crate::processor::{self, CpuSet};
+use crate::reaper::{self, DescriptorCopies};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -68,7 +68,7 @@ impl Peer {
 
 /// A received message: bytes that the peer chose, and descriptors of unknown kind.
 #[derive(Debug, Default)]
-pub struct Message {
+pub struct SocketMessage {
     /// The bytes.
     pub bytes: Vec<u8>,
     /// The descriptors, closed on drop.
@@ -77,14 +77,14 @@ pub struct Message {
     pub lost: bool,
     /// Dropped last, so that the thread that handles the message does not free what the sender
     /// made.
-    _kept: Kept,
+    _kept: DescriptorCopies,
 }
 
 /// What a look for a message found.
 #[derive(Debug)]
 pub enum Received {
     /// A message.
-    Message(Message),
+    Message(SocketMessage),
     /// Nothing yet.
     Nothing,
     /// The other end is closed.
@@ -156,12 +156,12 @@ pub fn is_shut(error: &io::Error) -> bool {
 /// taken and told so, and one descriptor through that is closed again soon.
 #[derive(Debug)]
 pub struct Reserve {
-    place: Mutex<Place>,
-    returned: Condvar,
+    place: KernelMutex<ReservedDescriptor>,
+    returned: KernelCondvar,
 }
 
 #[derive(Debug)]
-struct Place {
+struct ReservedDescriptor {
     held: Option<OwnedFd>,
     /// How many descriptors other threads have that they are about to close. Any of them may be in
     /// the place. Only those of this epoch count.
@@ -191,8 +191,9 @@ impl Reserve {
     /// # Errors
     /// There is none left.
     pub fn new() -> io::Result<Self> {
-        let place = Place { held: Some(Self::hold()?), lent: 0, epoch: 0, in_vain: None };
-        Ok(Self { place: Mutex::new(place), returned: Condvar::new() })
+        let place =
+            ReservedDescriptor { held: Some(Self::hold()?), lent: 0, epoch: 0, in_vain: None };
+        Ok(Self { place: KernelMutex::new(place), returned: KernelCondvar::new() })
     }
 
     /// A file of its own: the machine's table has a place for it as well.
@@ -213,7 +214,7 @@ impl Reserve {
     }
 
     /// The place, with a descriptor in it if one can be had.
-    fn awaited(&self) -> MutexGuard<'_, Place> {
+    fn awaited(&self) -> MutexGuard<'_, ReservedDescriptor> {
         let mut place = self.place();
         let now = Instant::now();
         if place.in_vain.is_some_and(|at| now.saturating_duration_since(at) < IN_VAIN) {
@@ -252,13 +253,13 @@ impl Reserve {
         self.returned.notify_all();
     }
 
-    fn refill(&self, place: &mut Place) {
+    fn refill(&self, place: &mut ReservedDescriptor) {
         if place.held.is_none() {
             place.held = Self::hold().ok();
         }
     }
 
-    fn place(&self) -> MutexGuard<'_, Place> {
+    fn place(&self) -> MutexGuard<'_, ReservedDescriptor> {
         self.place.lock()
     }
 }
@@ -429,8 +430,14 @@ impl Connection {
             Err(io::ErrorKind::OutOfMemory.into())
         } else {
             copy.extend_from_slice(&bytes[..got.bytes]);
-            let (lost, kept) = (got.flags.contains(ReturnFlags::CTRUNC), Kept::of(&descriptors));
-            return Ok(Received::Message(Message { bytes: copy, descriptors, lost, _kept: kept }));
+            let (lost, kept) =
+                (got.flags.contains(ReturnFlags::CTRUNC), DescriptorCopies::of(&descriptors));
+            return Ok(Received::Message(SocketMessage {
+                bytes: copy,
+                descriptors,
+                lost,
+                _kept: kept,
+            }));
         };
         // Their sender may have closed them already, and then this frees their memory.
         reaper::close(descriptors);
@@ -445,7 +452,7 @@ impl Connection {
     /// As [`Connection::receive`].
     pub fn receive_within(&self, eager: Duration, limit: Duration) -> io::Result<Received> {
         let start = Instant::now();
-        let single = Processors::allowed().is_ok_and(|allowed| allowed.count() < 2);
+        let single = CpuSet::allowed().is_ok_and(|allowed| allowed.count() < 2);
         loop {
             match self.receive()? {
                 Received::Nothing => {}

@@ -2,7 +2,7 @@
 //! as a debugger does it.
 //!
 //! A kernel thread is *held* by `PTRACE_SEIZE` and `PTRACE_INTERRUPT`, which send no signal that
-//! the process could see. It goes on when its [`Held`] is dropped, and at the latest when the
+//! the process could see. It goes on when its [`HeldThread`] is dropped, and at the latest when the
 //! kernel thread that holds it ends, however that ends: kill -9 of the holder lets go too. A signal
 //! that was on its way when the thread stopped is delivered then, whatever its number (which is why
 //! this is not the crate `nix`: that knows no real-time signals here, and would lose them).
@@ -19,7 +19,7 @@ pub const MOST_SPANS: usize = 1024;
 
 /// Some memory of another process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Span {
+pub struct ProcessSpan {
     /// Where it begins, there.
     pub at: u64,
     /// In bytes.
@@ -36,7 +36,7 @@ pub struct Span {
 ///
 /// # Panics
 /// For more than [`MOST_SPANS`], and if `into` has not as many bytes as the spans together.
-pub fn read(pid: u32, spans: &[Span], into: &mut [u8]) -> io::Result<usize> {
+pub fn read(pid: u32, spans: &[ProcessSpan], into: &mut [u8]) -> io::Result<usize> {
     assert!(
         spans.len() <= MOST_SPANS,
         "{} spans in one call; {MOST_SPANS} are possible",
@@ -81,7 +81,7 @@ pub struct Registers {
 
 /// What has become of a kernel thread that is to be held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hold {
+pub enum HoldState {
     /// It has not stopped yet: it is on its way, or in a system call that nothing interrupts.
     Coming,
     /// It stands still.
@@ -94,9 +94,9 @@ pub enum Hold {
 /// one that has not is let go of when the kernel thread that called [`seize`](Self::seize) ends. So
 /// hold threads on a kernel thread of its own.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldThread {
     tid: libc::pid_t,
-    hold: Hold,
+    hold: HoldState,
     /// To be delivered when it goes on; 0 if none.
     signal: libc::c_int,
     /// Only the kernel thread that has seized it may do anything with it.
@@ -113,7 +113,7 @@ fn request(request: libc::c_uint, tid: libc::pid_t, data: usize) -> io::Result<(
     if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-impl Held {
+impl HeldThread {
     /// Asks the kernel thread `tid` to stop. It does so soon; see [`look`](Self::look).
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Held {
         let tid = tid as libc::pid_t;
         request(libc::PTRACE_SEIZE, tid, 0)?;
         // From here on a drop lets go.
-        let held = Self { tid, hold: Hold::Coming, signal: 0, not_send: PhantomData };
+        let held = Self { tid, hold: HoldState::Coming, signal: 0, not_send: PhantomData };
         request(libc::PTRACE_INTERRUPT, tid, 0)?;
         Ok(held)
     }
@@ -134,8 +134,8 @@ impl Held {
     }
 
     /// Whether it has stopped. Never waits.
-    pub fn look(&mut self) -> Hold {
-        if self.hold != Hold::Coming {
+    pub fn look(&mut self) -> HoldState {
+        if self.hold != HoldState::Coming {
             return self.hold;
         }
         let mut status = 0;
@@ -143,16 +143,16 @@ impl Held {
         let known =
             unsafe { libc::waitpid(self.tid, &raw mut status, libc::WNOHANG | libc::__WALL) };
         self.hold = match known {
-            0 => Hold::Coming,
+            0 => HoldState::Coming,
             tid if tid == self.tid && libc::WIFSTOPPED(status) => {
                 // Either the stop that was asked for, or that of a signal which was faster: then it
                 // stands still as well.
                 if status >> 16 != libc::PTRACE_EVENT_STOP {
                     self.signal = libc::WSTOPSIG(status);
                 }
-                Hold::Stopped
+                HoldState::Stopped
             }
-            _ => Hold::Gone,
+            _ => HoldState::Gone,
         };
         self.hold
     }
@@ -189,9 +189,9 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldThread {
     fn drop(&mut self) {
-        if self.look() == Hold::Stopped {
+        if self.look() == HoldState::Stopped {
             // Fails only if it was killed meanwhile.
             let _ = request(libc::PTRACE_DETACH, self.tid, self.signal as usize);
         }
@@ -224,7 +224,11 @@ mod tests {
         let me = std::process::id();
         let at = there.as_ptr().addr() as u64;
         let mut into = [0; 120];
-        let spans = [Span { at, len: 60 }, Span { at: at + 60, len: 40 }, Span { at: 8, len: 20 }];
+        let spans = [
+            ProcessSpan { at, len: 60 },
+            ProcessSpan { at: at + 60, len: 40 },
+            ProcessSpan { at: 8, len: 20 },
+        ];
         assert_eq!(read(me, &spans, &mut into).unwrap(), 100);
         assert_eq!(into[..100], there);
         let hole = read(me, &spans[2..], &mut into[..20]).unwrap_err();
@@ -235,7 +239,7 @@ mod tests {
     #[test]
     fn a_held_process_stands_still_and_goes_on() {
         let child = Killed(Command::new("sleep").arg("100").spawn().expect("`sleep` is there"));
-        let mut held = match Held::seize(child.0.id()) {
+        let mut held = match HeldThread::seize(child.0.id()) {
             Ok(held) => held,
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 return eprintln!("skipped: not permitted to trace here");
@@ -243,11 +247,11 @@ mod tests {
             Err(error) => panic!("{error}"),
         };
         let until = Instant::now() + Duration::from_secs(10);
-        while held.look() == Hold::Coming {
+        while held.look() == HoldState::Coming {
             assert!(Instant::now() < until, "it does not stop");
             std::thread::yield_now();
         }
-        assert_eq!((held.look(), state(child.0.id()).as_str()), (Hold::Stopped, "t"));
+        assert_eq!((held.look(), state(child.0.id()).as_str()), (HoldState::Stopped, "t"));
         assert_ne!(held.registers().unwrap().instruction, 0);
         drop(held);
         while state(child.0.id()) != "S" {
@@ -260,6 +264,6 @@ mod tests {
     fn who_has_ended_is_not_held() {
         let mut child = Command::new("true").spawn().expect("`true` is there");
         child.wait().unwrap();
-        assert_eq!(Held::seize(child.id()).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        assert_eq!(HeldThread::seize(child.id()).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     }
 }

@@ -1,7 +1,7 @@
 //! Runs a machine for tests: `host PROCESSES COPIES PROGRAM [ARGS …]`.
 
 use std::process::ExitCode;
-use upcall_pvm::{Place, Start};
+use upcall_pvm::{Start, TaskPlacement};
 
 fn main() -> ExitCode {
     let args = std::env::args().skip(1).collect::<Vec<_>>();
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         copies: copies.parse().unwrap_or(1),
         folders: Vec::new(),
         processes: processes.parse().unwrap_or(1),
-        place: Place::default(),
+        place: TaskPlacement::default(),
     };
     match upcall_pvm::run(&start) {
         Ok(status) => ExitCode::from(status as u8),

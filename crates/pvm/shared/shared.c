@@ -1,4 +1,4 @@
-/* What each message takes, where all is as usual: once for all tasks of a process (crate `ulp`, `Shared`).
+/* What each message takes, where all is as usual: once for all tasks of a process (crate `ulp`, `SharedImage`).
  *
  * It has no data, calls nothing, and waits for nothing: it works on what the task that runs has behind its table, and
  * where something is not usual it leaves by a jump to the image's own function of the same purpose, with the same

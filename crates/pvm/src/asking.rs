@@ -1,7 +1,7 @@
 //! Asking machines from another shell: what they do, to end tasks, to end.
 
-use crate::door::{Answer, Ask, PATIENCE, question, unpack};
-use crate::shown::Shown;
+use crate::door::{MachineReply, MachineRequest, PATIENCE, question, unpack};
+use crate::shown::ShownMachine;
 use crate::tid::Tid;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
 use upcall_directory::names;
 use upcall_os::socket::{Connection, Received};
-use upcall_ulp::slot::Slot;
+use upcall_ulp::slot::UlpSlot;
 
 /// Why a machine did not do what it was asked.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum AskError {
+pub enum MachineRequestError {
     /// No machine runs.
     None {
         /// The folder that was looked into.
@@ -73,7 +73,7 @@ fn list_of(machines: &[u32]) -> String {
     machines.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
-impl fmt::Display for AskError {
+impl fmt::Display for MachineRequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None { folder } => write!(
@@ -114,69 +114,73 @@ impl fmt::Display for AskError {
     }
 }
 
-impl std::error::Error for AskError {}
+impl std::error::Error for MachineRequestError {}
 
-struct Asking {
+struct MachineConnection {
     machine: u32,
     connection: Connection,
 }
 
-impl Asking {
-    fn begin(machine: u32, socket: &Path, ask: Ask) -> Result<Self, AskError> {
+impl MachineConnection {
+    fn begin(
+        machine: u32,
+        socket: &Path,
+        ask: MachineRequest,
+    ) -> Result<Self, MachineRequestError> {
         let connection =
             Connection::connect_until(socket, Instant::now() + PATIENCE).map_err(|error| {
                 match error.kind() {
                     io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-                        AskError::Gone { machine }
+                        MachineRequestError::Gone { machine }
                     }
-                    _ => AskError::Connection { machine, error },
+                    _ => MachineRequestError::Connection { machine, error },
                 }
             })?;
         connection
             .send(&question(ask), &[])
-            .map_err(|error| AskError::Connection { machine, error })?;
+            .map_err(|error| MachineRequestError::Connection { machine, error })?;
         Ok(Self { machine, connection })
     }
 
     /// `None`: the other side has closed.
-    fn hear(&self) -> Result<Option<Answer>, AskError> {
+    fn hear(&self) -> Result<Option<MachineReply>, MachineRequestError> {
         let machine = self.machine;
         // Within that a machine is also halted that has to be by force.
         let received = self.connection.receive_within(Duration::ZERO, PATIENCE);
-        match received.map_err(|error| AskError::Connection { machine, error })? {
+        match received.map_err(|error| MachineRequestError::Connection { machine, error })? {
             Received::Message(message) => match unpack(&message.bytes) {
-                Ok(Answer::Refused(reason)) | Err(reason) => {
-                    Err(AskError::Refused { machine, reason })
+                Ok(MachineReply::Refused(reason)) | Err(reason) => {
+                    Err(MachineRequestError::Refused { machine, reason })
                 }
                 Ok(answer) => Ok(Some(answer)),
             },
             Received::Closed => Ok(None),
-            Received::Nothing => Err(AskError::Silent { machine }),
+            Received::Nothing => Err(MachineRequestError::Silent { machine }),
         }
     }
 }
 
-fn look(machine: u32, socket: &Path) -> Result<Shown, AskError> {
-    let asking = Asking::begin(machine, socket, Ask::Show)?;
+fn look(machine: u32, socket: &Path) -> Result<ShownMachine, MachineRequestError> {
+    let asking = MachineConnection::begin(machine, socket, MachineRequest::Show)?;
     let mut tasks = Vec::new();
     loop {
         match asking.hear()? {
-            Some(Answer::Tasks(some)) => tasks.extend(some),
-            Some(Answer::Shown(shown)) => return Ok(Shown { tasks, ..shown }),
-            _ => return Err(AskError::Gone { machine }),
+            Some(MachineReply::Tasks(some)) => tasks.extend(some),
+            Some(MachineReply::Shown(shown)) => return Ok(ShownMachine { tasks, ..shown }),
+            _ => return Err(MachineRequestError::Gone { machine }),
         }
     }
 }
 
 /// All machines of this user, as they show themselves, and what is wrong with those that do not.
 /// Blocks for 5 s at most for each that does not answer. What killed ones have left is removed.
-pub fn machines() -> (Vec<Shown>, Vec<AskError>) {
+pub fn machines() -> (Vec<ShownMachine>, Vec<MachineRequestError>) {
     names::sweep();
     let (mut shown, mut silent) = (Vec::new(), Vec::new());
     for (machine, socket) in names::machines() {
         match look(machine, &socket) {
             Ok(found) => shown.push(found),
-            Err(AskError::Gone { .. }) => {}
+            Err(MachineRequestError::Gone { .. }) => {}
             Err(error) => silent.push(error),
         }
     }
@@ -184,27 +188,30 @@ pub fn machines() -> (Vec<Shown>, Vec<AskError>) {
 }
 
 /// The machines that are meant: this one, or all.
-fn meant(machine: Option<u32>) -> Result<BTreeMap<u32, PathBuf>, AskError> {
+fn meant(machine: Option<u32>) -> Result<BTreeMap<u32, PathBuf>, MachineRequestError> {
     names::sweep();
     let mut all = names::machines();
     match machine {
         Some(machine) => match all.remove(&machine) {
             Some(socket) => Ok(BTreeMap::from([(machine, socket)])),
-            None => Err(AskError::NoMachine { machine, others: all.into_keys().collect() }),
+            None => {
+                Err(MachineRequestError::NoMachine { machine, others: all.into_keys().collect() })
+            }
         },
-        None if all.is_empty() => {
-            Err(names::folder().map_or_else(AskError::Folder, |folder| AskError::None { folder }))
-        }
+        None if all.is_empty() => Err(names::folder()
+            .map_or_else(MachineRequestError::Folder, |folder| MachineRequestError::None {
+                folder,
+            })),
         None => Ok(all),
     }
 }
 
 /// The only one that is meant.
-fn only(machine: Option<u32>, what: &str) -> Result<(u32, PathBuf), AskError> {
+fn only(machine: Option<u32>, what: &str) -> Result<(u32, PathBuf), MachineRequestError> {
     let mut all = meant(machine)?;
     match all.pop_first() {
         Some(one) if all.is_empty() => Ok(one),
-        first => Err(AskError::Which {
+        first => Err(MachineRequestError::Which {
             what: what.into(),
             machines: first.into_iter().chain(all).map(|(pid, _)| pid).collect(),
         }),
@@ -212,7 +219,7 @@ fn only(machine: Option<u32>, what: &str) -> Result<(u32, PathBuf), AskError> {
 }
 
 /// The only one that has this task.
-fn with(tid: Tid, machine: Option<u32>) -> Result<(u32, PathBuf), AskError> {
+fn with(tid: Tid, machine: Option<u32>) -> Result<(u32, PathBuf), MachineRequestError> {
     let mut all = meant(machine)?;
     let machines = all.keys().copied().collect::<Vec<_>>();
     if machines.len() > 1 {
@@ -224,19 +231,22 @@ fn with(tid: Tid, machine: Option<u32>) -> Result<(u32, PathBuf), AskError> {
     }
     match all.pop_first() {
         Some(one) if all.is_empty() => Ok(one),
-        None => Err(AskError::NoTask { tid, machines }),
+        None => Err(MachineRequestError::NoTask { tid, machines }),
         first => {
             let machines = first.into_iter().chain(all).map(|(pid, _)| pid).collect();
-            Err(AskError::Which { what: format!("several have a task {tid}"), machines })
+            Err(MachineRequestError::Which { what: format!("several have a task {tid}"), machines })
         }
     }
 }
 
 /// Asks for something that is done for tasks: for how many.
-fn done((machine, socket): (u32, PathBuf), ask: Ask) -> Result<usize, AskError> {
-    match Asking::begin(machine, &socket, ask)?.hear()? {
-        Some(Answer::Done(count)) => Ok(count),
-        _ => Err(AskError::Gone { machine }),
+fn done(
+    (machine, socket): (u32, PathBuf),
+    ask: MachineRequest,
+) -> Result<usize, MachineRequestError> {
+    match MachineConnection::begin(machine, &socket, ask)?.hear()? {
+        Some(MachineReply::Done(count)) => Ok(count),
+        _ => Err(MachineRequestError::Gone { machine }),
     }
 }
 
@@ -244,26 +254,31 @@ fn done((machine, socket): (u32, PathBuf), ask: Ask) -> Result<usize, AskError> 
 /// the only one with that task. The machine ends when no task is left, unless its console is open.
 ///
 /// # Errors
-/// See [`AskError`].
-pub fn kill(machine: Option<u32>, tid: Option<Tid>) -> Result<usize, AskError> {
+/// See [`MachineRequestError`].
+pub fn kill(machine: Option<u32>, tid: Option<Tid>) -> Result<usize, MachineRequestError> {
     match tid {
-        None => done(only(machine, "kill all")?, Ask::Kill(None)),
-        Some(tid) => for_one(with(tid, machine)?, tid, Ask::Kill(Some(tid.number()))),
+        None => done(only(machine, "kill all")?, MachineRequest::Kill(None)),
+        Some(tid) => for_one(with(tid, machine)?, tid, MachineRequest::Kill(Some(tid.number()))),
     }
 }
 
 /// Sends a task a signal.
 ///
 /// # Errors
-/// See [`AskError`].
-pub fn signal(machine: Option<u32>, tid: Tid, number: i32) -> Result<(), AskError> {
-    for_one(with(tid, machine)?, tid, Ask::Signal { tid: tid.number(), number }).map(drop)
+/// See [`MachineRequestError`].
+pub fn signal(machine: Option<u32>, tid: Tid, number: i32) -> Result<(), MachineRequestError> {
+    for_one(with(tid, machine)?, tid, MachineRequest::Signal { tid: tid.number(), number })
+        .map(drop)
 }
 
-fn for_one(at: (u32, PathBuf), tid: Tid, ask: Ask) -> Result<usize, AskError> {
+fn for_one(
+    at: (u32, PathBuf),
+    tid: Tid,
+    ask: MachineRequest,
+) -> Result<usize, MachineRequestError> {
     let machine = at.0;
     match done(at, ask)? {
-        0 => Err(AskError::NoTask { tid, machines: vec![machine] }),
+        0 => Err(MachineRequestError::NoTask { tid, machines: vec![machine] }),
         count => Ok(count),
     }
 }
@@ -272,10 +287,10 @@ fn for_one(at: (u32, PathBuf), tid: Tid, ask: Ask) -> Result<usize, AskError> {
 /// kernel's for one of them it is killed, after some seconds.
 ///
 /// # Errors
-/// See [`AskError`].
-pub fn halt(machine: Option<u32>) -> Result<u32, AskError> {
+/// See [`MachineRequestError`].
+pub fn halt(machine: Option<u32>) -> Result<u32, MachineRequestError> {
     let (machine, socket) = only(machine, "halt")?;
-    let asking = Asking::begin(machine, &socket, Ask::Halt)?;
+    let asking = MachineConnection::begin(machine, &socket, MachineRequest::Halt)?;
     while asking.hear()?.is_some() {}
     Ok(machine)
 }
@@ -299,7 +314,7 @@ fn memory_of(smaps: &str) -> BTreeMap<usize, (u64, u64)> {
     for line in smaps.lines() {
         let Some((name, rest)) = line.split_once([' ', ':']) else { continue };
         if let Some((start, _)) = name.split_once('-') {
-            slot = u64::from_str_radix(start, 16).ok().and_then(Slot::of);
+            slot = u64::from_str_radix(start, 16).ok().and_then(UlpSlot::of);
             continue;
         }
         let Some(slot) = slot else { continue };

@@ -22,44 +22,44 @@ const LONGEST: u64 = 1 << 20;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) enum Call {
+pub(crate) enum NodeCall {
     /// A line for the console.
     Line(String),
     /// There are no more.
     InputEnds,
     /// Somebody asks.
-    Asked(crate::door::Ask, Visitor),
+    Asked(crate::door::MachineRequest, Visitor),
 }
 
 #[derive(Debug)]
-struct Word {
+struct CallFlag {
     there: AtomicBool,
     doorbell: Doorbell,
 }
 
 /// The node's end.
 #[derive(Debug)]
-pub(crate) struct Calls {
-    word: Arc<Word>,
-    queue: Receiver<Call>,
-    caller: Caller,
+pub(crate) struct NodeCalls {
+    word: Arc<CallFlag>,
+    queue: Receiver<NodeCall>,
+    caller: NodeCaller,
 }
 
 /// A thread's end.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller {
-    word: Arc<Word>,
-    queue: Sender<Call>,
+pub(crate) struct NodeCaller {
+    word: Arc<CallFlag>,
+    queue: Sender<NodeCall>,
 }
 
-impl Calls {
+impl NodeCalls {
     pub(crate) fn new() -> io::Result<Self> {
-        let word = Arc::new(Word { there: AtomicBool::new(false), doorbell: Doorbell::new()? });
+        let word = Arc::new(CallFlag { there: AtomicBool::new(false), doorbell: Doorbell::new()? });
         let (sender, queue) = channel();
-        Ok(Self { caller: Caller { word: word.clone(), queue: sender }, word, queue })
+        Ok(Self { caller: NodeCaller { word: word.clone(), queue: sender }, word, queue })
     }
 
-    pub(crate) fn caller(&self) -> Caller {
+    pub(crate) fn caller(&self) -> NodeCaller {
         self.caller.clone()
     }
 
@@ -74,7 +74,7 @@ impl Calls {
         self.word.doorbell.as_fd().as_raw_fd()
     }
 
-    pub(crate) fn next(&self) -> Option<Call> {
+    pub(crate) fn next(&self) -> Option<NodeCall> {
         let clear = || {
             self.word.doorbell.silence();
             self.word.there.store(false, Ordering::SeqCst);
@@ -84,9 +84,9 @@ impl Calls {
     }
 }
 
-impl Caller {
+impl NodeCaller {
     /// False: the node has ended.
-    pub(crate) fn call(&self, call: Call) -> bool {
+    pub(crate) fn call(&self, call: NodeCall) -> bool {
         let sent = self.queue.send(call).is_ok();
         self.word.there.store(true, Ordering::SeqCst);
         self.word.doorbell.notify();
@@ -100,7 +100,7 @@ pub(crate) struct Input(Sender<()>);
 
 impl Input {
     /// Of this descriptor.
-    pub(crate) fn start(from: OwnedFd, caller: Caller) -> io::Result<Self> {
+    pub(crate) fn start(from: OwnedFd, caller: NodeCaller) -> io::Result<Self> {
         let (more, asked) = channel();
         let mut from = BufReader::new(File::from(from));
         let read = move || {
@@ -109,9 +109,9 @@ impl Input {
                 // What cannot be read is at its end.
                 let read = (&mut from).take(LONGEST).read_until(b'\n', &mut line).unwrap_or(0);
                 let call = if read == 0 {
-                    Call::InputEnds
+                    NodeCall::InputEnds
                 } else {
-                    Call::Line(String::from_utf8_lossy(&line).into_owned())
+                    NodeCall::Line(String::from_utf8_lossy(&line).into_owned())
                 };
                 if !caller.call(call) || read == 0 {
                     break;
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_line_comes_when_it_is_asked_for_and_then_the_end() {
-        let calls = Calls::new().unwrap();
+        let calls = NodeCalls::new().unwrap();
         let (from, mut to) = io::pipe().unwrap();
         let input = Input::start(from.into(), calls.caller()).unwrap();
         to.write_all(b"one\ntwo").unwrap();
@@ -149,8 +149,8 @@ mod tests {
             assert!(calls.next().is_none() && !calls.are_there());
             call
         };
-        assert!(matches!(next(), Some(Call::Line(line)) if line == "one\n"));
-        assert!(matches!(next(), Some(Call::Line(line)) if line == "two"));
-        assert!(matches!(next(), Some(Call::InputEnds)));
+        assert!(matches!(next(), Some(NodeCall::Line(line)) if line == "one\n"));
+        assert!(matches!(next(), Some(NodeCall::Line(line)) if line == "two"));
+        assert!(matches!(next(), Some(NodeCall::InputEnds)));
     }
 }

@@ -14,7 +14,7 @@ use std::{env, fs};
 
 /// What is compiled, by which compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Language {
+pub enum SourceLanguage {
     /// `upvmcc`.
     C,
     /// `upvmc++`.
@@ -25,7 +25,7 @@ pub enum Language {
     Fortran90,
 }
 
-impl Language {
+impl SourceLanguage {
     fn name(self) -> &'static str {
         match self {
             Self::C => "upvmcc",
@@ -66,7 +66,7 @@ const ONLY: [&str; 6] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only"];
 
 /// The wrapper's `main`: becomes the compiler, with the arguments of this process and what they
 /// lack.
-pub fn run(language: Language) -> ExitCode {
+pub fn run(language: SourceLanguage) -> ExitCode {
     let args = env::args_os().skip(1).collect::<Vec<_>>();
     match args.first().and_then(|first| first.to_str()) {
         Some("--upvm-help") => {
@@ -101,14 +101,14 @@ pub fn run(language: Language) -> ExitCode {
 ///
 /// # Errors
 /// What is linked cannot be unpacked, or the arguments ask for what no task can be.
-pub fn command(language: Language, args: &[OsString]) -> Result<Command, String> {
+pub fn command(language: SourceLanguage, args: &[OsString]) -> Result<Command, String> {
     let (variable, usual) = language.compiler();
     let mut command = Command::new(env::var_os(variable).unwrap_or_else(|| usual.into()));
     command.args(whole(args)?);
     Ok(command)
 }
 
-fn help(language: Language) -> String {
+fn help(language: SourceLanguage) -> String {
     let (variable, usual) = language.compiler();
     let name = language.name();
     format!(

@@ -16,11 +16,11 @@ mod spawning;
 
 use crate::error;
 use crate::ops::{OP_MAILBOX_INFO, OP_MAILBOX_PUT, OUTPUT_CONTEXT, OUTPUT_END, OUTPUT_NEW};
-use crate::output::{Output, To};
-use crate::remote::Plan;
+use crate::output::{Output, OutputTarget};
+use crate::remote::TaskSpec;
 use crate::shown::{self, ShownTask};
 use crate::tid::{THIS_HOST, Tid};
-use crate::wire::{self, Packet, Reader};
+use crate::wire::{self, Packet, PacketReader};
 use jobs::{Jobs, Sink};
 use options::Options;
 use spawning::{Spawning, Where};
@@ -34,7 +34,7 @@ fn wrong(command: &str) -> String {
 
 /// A task, as far as the first process of a machine knows it without asking.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownTask {
     pub(crate) tid: Tid,
     /// As PVM has it: a code, if there is none.
     pub(crate) parent: i32,
@@ -46,7 +46,7 @@ pub(crate) struct Known {
 /// [`Console::seen`].
 pub(crate) trait Controls {
     /// Spawns; then how many were is answered, and their ids, and the errors of others.
-    fn spawn(&mut self, plan: Plan, count: u32);
+    fn spawn(&mut self, plan: TaskSpec, count: u32);
     /// Asks for a service, which is answered.
     fn ask(&mut self, op: u64, question: Packet);
     /// Asks all processes what their tasks do, which is to be seen.
@@ -55,7 +55,7 @@ pub(crate) trait Controls {
     /// What cannot be done is said.
     fn signal(&mut self, tid: Tid, number: i32) -> Result<(), &'static str>;
     /// All that have not ended.
-    fn tasks(&self) -> Vec<Known>;
+    fn tasks(&self) -> Vec<KnownTask>;
     /// Entries of mailboxes go whose owners have ended, of one class or all.
     fn forget_orphans(&mut self, class: Option<&str>);
     fn halt(&mut self);
@@ -63,16 +63,16 @@ pub(crate) trait Controls {
 
 /// What the machine is to answer before the next line is taken.
 #[derive(Debug)]
-enum Waits {
+enum ConsoleWait {
     Started { job: Option<i32> },
     Names,
     Put,
-    Look(Look),
+    Look(SurveyPurpose),
 }
 
 /// What is done when all processes have told what their tasks do.
 #[derive(Clone, Copy, Debug)]
-enum Look {
+enum SurveyPurpose {
     List { long: bool, console: bool },
     Tickle,
     Reset,
@@ -88,7 +88,7 @@ pub(crate) struct Console {
     environment: BTreeMap<String, String>,
     options: Options,
     jobs: Jobs,
-    waits: Option<Waits>,
+    waits: Option<ConsoleWait>,
     /// Lines that come before those that are read.
     first: VecDeque<String>,
     open: bool,
@@ -203,7 +203,7 @@ impl Console {
             }
             ("names", [] | [_]) => {
                 let pattern = args.first().map_or("", String::as_str);
-                self.ask(Waits::Names, OP_MAILBOX_INFO, Packet::default().text(&wire::written(pattern)), controls);
+                self.ask(ConsoleWait::Names, OP_MAILBOX_INFO, Packet::default().text(&wire::written(pattern)), controls);
             }
             ("ps", _) => self.ps(args, controls),
             ("pstat", [_, ..]) => {
@@ -223,7 +223,7 @@ impl Console {
                 Err(_) => self.say(format!("put: {flags:?} is no number: its flags are a sum of 1 (persistent), 2 (one of several), 4 (others may change it)")),
             },
             ("quit", []) => self.open = false,
-            ("reset", []) => self.look(Look::Reset, controls),
+            ("reset", []) => self.look(SurveyPurpose::Reset, controls),
             ("reset", [info]) if info == "info" => controls.forget_orphans(None),
             ("reset", [info, class]) if info == "info" => controls.forget_orphans(Some(class)),
             ("setenv", _) if args.len() < 3 => self.setenv(args),
@@ -232,8 +232,8 @@ impl Console {
                 Ok(spawning) => self.spawn(spawning, controls),
                 Err(why) => self.say(why),
             },
-            ("tickle", [how]) if how == "2" => self.look(Look::Tickle, controls),
-            ("tickle", [how]) if how == "4" => self.ask(Waits::Names, OP_MAILBOX_INFO, Packet::default().text(""), controls),
+            ("tickle", [how]) if how == "2" => self.look(SurveyPurpose::Tickle, controls),
+            ("tickle", [how]) if how == "4" => self.ask(ConsoleWait::Names, OP_MAILBOX_INFO, Packet::default().text(""), controls),
             ("tickle", [_, ..]) => self.say("tickle: 2 (what each task does) and 4 (mailboxes) are known here; the rest asks PVM's daemon, and there is none"),
             ("trace", _) => self.say("trace: traces come with a later version (PvmNotImpl)"),
             ("version", []) => self.say(format!("3.4.6 (Upcall {})", env!("CARGO_PKG_VERSION"))),
@@ -333,7 +333,7 @@ impl Console {
         }
     }
 
-    fn jobs(&mut self, known: Option<&[Known]>) {
+    fn jobs(&mut self, known: Option<&[KnownTask]>) {
         let all = self.jobs.each().collect::<Vec<_>>();
         if known.is_some() {
             self.say(head(false));
@@ -356,7 +356,7 @@ impl Console {
     }
 
     /// A task that is there; else says why not.
-    fn a_task(&mut self, word: &str, known: &[Known]) -> Option<Tid> {
+    fn a_task(&mut self, word: &str, known: &[KnownTask]) -> Option<Tid> {
         let tid = number(word).and_then(Tid::of);
         if tid == Some(self.tid) {
             self.say(format!("{word}: that's me."));
@@ -419,7 +419,7 @@ impl Console {
             .text(&wire::written(name))
             .ints([flags, -1, 0])
             .bytes(message.as_bytes());
-        self.ask(Waits::Put, OP_MAILBOX_PUT, question, controls);
+        self.ask(ConsoleWait::Put, OP_MAILBOX_PUT, question, controls);
     }
 
     fn spawn(&mut self, spawning: Spawning, controls: &mut dyn Controls) {
@@ -448,7 +448,7 @@ impl Console {
         if let Some(job) = job {
             self.say(format!("[{job}]"));
         }
-        self.waits = Some(Waits::Started { job });
+        self.waits = Some(ConsoleWait::Started { job });
         if place.is_some_and(|place| !self.is_here(&place) && place != "LINUX64") {
             let errors = Packet::default().ints((0..count).map(|_| error::NO_HOST));
             return self.answered(0, errors.as_bytes());
@@ -457,7 +457,7 @@ impl Console {
         let names = exported.split(':').chain([EXPORT]);
         let values =
             names.filter_map(|name| Some(format!("{name}={}", self.environment.get(name)?)));
-        let plan = Plan {
+        let plan = TaskSpec {
             program: program.into(),
             // A line has no other zero bytes but those that nobody has typed.
             args: args.into_iter().filter_map(|word| CString::new(word).ok()).collect(),
@@ -465,7 +465,7 @@ impl Console {
             parent: error::PARENT_NOT_SET,
             output,
             options: self.options.inherited(),
-            ..Plan::default()
+            ..TaskSpec::default()
         };
         controls.spawn(plan, count);
     }
@@ -473,17 +473,18 @@ impl Console {
     fn begin_job(&mut self, sink: Sink) -> (Output, Option<i32>) {
         let job = self.jobs.begin(sink);
         let mut output = Output::log();
-        (output.to, output.tag, output.context) = (To::Task(self.tid), job, OUTPUT_CONTEXT as i32);
+        (output.to, output.tag, output.context) =
+            (OutputTarget::Task(self.tid), job, OUTPUT_CONTEXT as i32);
         (output, Some(job))
     }
 
-    fn ask(&mut self, waits: Waits, op: u64, question: Packet, controls: &mut dyn Controls) {
+    fn ask(&mut self, waits: ConsoleWait, op: u64, question: Packet, controls: &mut dyn Controls) {
         self.waits = Some(waits);
         controls.ask(op, question);
     }
 
-    fn look(&mut self, look: Look, controls: &mut dyn Controls) {
-        self.waits = Some(Waits::Look(look));
+    fn look(&mut self, look: SurveyPurpose, controls: &mut dyn Controls) {
+        self.waits = Some(ConsoleWait::Look(look));
         controls.look();
     }
 
@@ -496,7 +497,7 @@ impl Console {
         }
         let (long, console) = (has('l'), has('x'));
         if has('s') {
-            return self.look(Look::List { long, console }, controls);
+            return self.look(SurveyPurpose::List { long, console }, controls);
         }
         self.say(head(long));
         if console {
@@ -507,9 +508,9 @@ impl Console {
 
     /// The machine's answer to what the last line has asked for.
     pub(crate) fn answered(&mut self, code: i32, bytes: &[u8]) {
-        let mut reader = Reader::new(bytes);
+        let mut reader = PacketReader::new(bytes);
         match self.waits.take() {
-            Some(Waits::Started { job }) => {
+            Some(ConsoleWait::Started { job }) => {
                 self.say(format!("{code} successful"));
                 (0..code)
                     .filter_map(|_| reader.int())
@@ -523,7 +524,7 @@ impl Console {
                     self.jobs.started(job, code > 0, &mut self.out);
                 }
             }
-            Some(Waits::Names) => {
+            Some(ConsoleWait::Names) => {
                 for _ in 0..code {
                     let (Some(name), Some(count)) = (reader.text(), reader.int()) else { return };
                     self.say(format!("<{}>:", wire::shown(&name)));
@@ -540,19 +541,20 @@ impl Console {
                     self.say("");
                 }
             }
-            Some(Waits::Put) if code < 0 => self.say(format!("put: {}", shown::error(code))),
+            Some(ConsoleWait::Put) if code < 0 => self.say(format!("put: {}", shown::error(code))),
             _ => {}
         }
     }
 
     /// What all tasks do.
     pub(crate) fn seen(&mut self, tasks: &[ShownTask], controls: &mut dyn Controls) {
-        let Some(Waits::Look(look)) = self.waits.take_if(|waits| matches!(waits, Waits::Look(_)))
+        let Some(ConsoleWait::Look(look)) =
+            self.waits.take_if(|waits| matches!(waits, ConsoleWait::Look(_)))
         else {
             return;
         };
         match look {
-            Look::List { long, console } => {
+            SurveyPurpose::List { long, console } => {
                 self.say(format!("{:<width$} DOES", head(long), width = head(long).len() + 5));
                 if console {
                     self.say(format!("{} reads commands", own_row(&self.host, long)));
@@ -569,10 +571,10 @@ impl Console {
                     ));
                 }
             }
-            Look::Tickle => tasks.iter().for_each(|task| {
+            SurveyPurpose::Tickle => tasks.iter().for_each(|task| {
                 self.say(format!("{} ({}) {}", task.tid, task.program, task.doing))
             }),
-            Look::Reset => {
+            SurveyPurpose::Reset => {
                 tasks.iter().filter(|task| !task.stays).for_each(|task| controls.kill(task.tid));
                 controls.forget_orphans(None);
             }
@@ -581,7 +583,7 @@ impl Console {
 
     /// A message that is a job's output: its tag, and what is in it.
     pub(crate) fn printed(&mut self, job: i32, bytes: &[u8]) {
-        let mut reader = Reader::new(bytes);
+        let mut reader = PacketReader::new(bytes);
         let (Some(tid), Some(what)) = (reader.int().and_then(Tid::of), reader.int()) else {
             return;
         };
@@ -606,7 +608,7 @@ fn head(long: bool) -> String {
         .to_owned()
 }
 
-fn row(host: &str, task: &Known, long: bool) -> String {
+fn row(host: &str, task: &KnownTask, long: bool) -> String {
     let long = if long { format!(" {:8x} {:6}", task.parent, task.process) } else { String::new() };
     format!("{host:>24} {:8x}{long} {:>9} {:<12}", task.tid.number(), "6/c,f", task.program)
 }

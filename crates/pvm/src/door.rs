@@ -1,13 +1,13 @@
 //! Where a machine is asked from another shell: a socket of its first process in the folder of
 //! names, one question a connection. Its thread waits there, and hands over what is asked
-//! ([`Calls`](crate::calls)); nobody but this user is heard.
+//! ([`NodeCalls`](crate::calls)); nobody but this user is heard.
 //!
 //! Nothing else says that a machine is there: the socket of one that was killed is removed by
 //! whoever looks next.
 
-use crate::calls::{Call, Caller};
+use crate::calls::{NodeCall, NodeCaller};
 use crate::report::report_line;
-use crate::shown::{Shown, ShownTask};
+use crate::shown::{ShownMachine, ShownTask};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ const PART: usize = 200;
 
 /// What a machine is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Ask {
+pub(crate) enum MachineRequest {
     Show,
     /// To end a task, or all.
     Kill(Option<i32>),
@@ -54,11 +54,11 @@ pub(crate) enum Ask {
 
 /// What it answers.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub(crate) enum MachineReply {
     /// Some of its tasks; more follows.
     Tasks(Vec<ShownTask>),
     /// And all the rest.
-    Shown(Shown),
+    Shown(ShownMachine),
     /// So many tasks were there for which it is done.
     Done(usize),
     /// It ends; the connection is closed when it has.
@@ -68,12 +68,12 @@ pub(crate) enum Answer {
 
 /// Who asks, in which version: read first, and by all versions.
 #[derive(Debug, Serialize, Deserialize)]
-struct Head {
+struct RequestHeader {
     version: u32,
 }
 
-pub(crate) fn question(ask: Ask) -> Vec<u8> {
-    pack(&(Head { version: VERSION }, ask))
+pub(crate) fn question(ask: MachineRequest) -> Vec<u8> {
+    pack(&(RequestHeader { version: VERSION }, ask))
 }
 
 fn pack(message: &impl Serialize) -> Vec<u8> {
@@ -86,8 +86,8 @@ pub(crate) fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
         .map_err(|error| format!("what it says cannot be read: {error}; is it another version's?"))
 }
 
-fn asked(bytes: &[u8]) -> Result<Ask, String> {
-    let (head, rest) = postcard::take_from_bytes::<Head>(bytes)
+fn asked(bytes: &[u8]) -> Result<MachineRequest, String> {
+    let (head, rest) = postcard::take_from_bytes::<RequestHeader>(bytes)
         .map_err(|error| format!("the question cannot be read: {error}"))?;
     match head.version {
         VERSION => unpack(rest),
@@ -103,16 +103,17 @@ pub(crate) struct Visitor(Connection);
 
 impl Visitor {
     /// Never blocks.
-    pub(crate) fn answer(&self, answer: &Answer) {
+    pub(crate) fn answer(&self, answer: &MachineReply) {
         // Who has gone is told nothing.
         let _ = self.0.send(&pack(answer), &[]);
     }
 
     /// Does not block: what the other side takes its time to read waits on a thread of its own.
-    pub(crate) fn show(self, mut shown: Shown) {
+    pub(crate) fn show(self, mut shown: ShownMachine) {
         let tasks = std::mem::take(&mut shown.tasks);
-        let parts = tasks.chunks(PART).map(|part| pack(&Answer::Tasks(part.to_vec())));
-        let mut parts = parts.chain([pack(&Answer::Shown(shown))]).collect::<Vec<_>>().into_iter();
+        let parts = tasks.chunks(PART).map(|part| pack(&MachineReply::Tasks(part.to_vec())));
+        let mut parts =
+            parts.chain([pack(&MachineReply::Shown(shown))]).collect::<Vec<_>>().into_iter();
         let blocked = |sent: std::io::Result<()>| {
             sent.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
         };
@@ -132,7 +133,7 @@ impl Visitor {
 
 /// See the module. Closed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct MachineListener {
     socket: PathBuf,
     end: Arc<Doorbell>,
     /// Waited for: a debugger that sees a process end with a thread still there may lose both (gdb
@@ -140,8 +141,8 @@ pub(crate) struct Door {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Door {
-    pub(crate) fn open(caller: Caller) -> Result<Self, NotEntered> {
+impl MachineListener {
+    pub(crate) fn open(caller: NodeCaller) -> Result<Self, NotEntered> {
         let unable =
             |error| NotEntered::Resource { what: "waiting for those who ask".into(), error };
         let end = Arc::new(Doorbell::new().map_err(unable)?);
@@ -150,7 +151,7 @@ impl Door {
         let mut door = Self { socket: socket.clone(), end: end.clone(), thread: None };
         set.add(&listener, LISTENER, Report::WhileReadable).map_err(unable)?;
         set.add(&*end, END, Report::WhileReadable).map_err(unable)?;
-        let doorkeeper = Doorkeeper {
+        let doorkeeper = MachineAcceptor {
             listener,
             set,
             caller,
@@ -169,7 +170,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for MachineListener {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.socket);
         self.end.notify();
@@ -179,10 +180,10 @@ impl Drop for Door {
 }
 
 /// What the thread has.
-struct Doorkeeper {
+struct MachineAcceptor {
     listener: Listener,
     set: PollSet,
-    caller: Caller,
+    caller: NodeCaller,
     guests: BTreeMap<u64, Connection>,
     next: u64,
     socket: PathBuf,
@@ -190,7 +191,7 @@ struct Doorkeeper {
     _end: Arc<Doorbell>,
 }
 
-impl Doorkeeper {
+impl MachineAcceptor {
     fn work(mut self) {
         let mut ready = Vec::new();
         loop {
@@ -249,12 +250,12 @@ impl Doorkeeper {
         self.set.remove(connection);
         let Some(visitor) = self.guests.remove(&key).map(Visitor) else { return };
         match asked(&message.bytes) {
-            Ok(Ask::Halt) => {
-                self.caller.call(Call::Asked(Ask::Halt, visitor));
+            Ok(MachineRequest::Halt) => {
+                self.caller.call(NodeCall::Asked(MachineRequest::Halt, visitor));
                 self.end_by_force();
             }
-            Ok(ask) => _ = self.caller.call(Call::Asked(ask, visitor)),
-            Err(why) => visitor.answer(&Answer::Refused(why)),
+            Ok(ask) => _ = self.caller.call(NodeCall::Asked(ask, visitor)),
+            Err(why) => visitor.answer(&MachineReply::Refused(why)),
         }
     }
 }
@@ -266,15 +267,16 @@ mod tests {
     #[test]
     fn questions_are_read_and_those_of_other_versions_refused() {
         for ask in [
-            Ask::Show,
-            Ask::Kill(None),
-            Ask::Kill(Some(0x40002)),
-            Ask::Signal { tid: 0x40002, number: 10 },
-            Ask::Halt,
+            MachineRequest::Show,
+            MachineRequest::Kill(None),
+            MachineRequest::Kill(Some(0x40002)),
+            MachineRequest::Signal { tid: 0x40002, number: 10 },
+            MachineRequest::Halt,
         ] {
             assert_eq!(asked(&question(ask)), Ok(ask));
         }
-        let other = asked(&pack(&(Head { version: 7 }, Ask::Halt))).unwrap_err();
+        let other =
+            asked(&pack(&(RequestHeader { version: 7 }, MachineRequest::Halt))).unwrap_err();
         assert!(other.contains("version 7"), "{other}");
         assert!(asked(&[]).is_err() && asked(&[1, 99]).is_err());
     }

@@ -32,28 +32,28 @@ mod tid;
 pub mod tools;
 mod wire;
 
-pub use asking::{AskError, halt, kill, machines, memory, signal, tid};
-pub use machine::Place;
+pub use asking::{MachineRequestError, halt, kill, machines, memory, signal, tid};
+pub use machine::TaskPlacement;
 pub use processes::run_member;
-pub use shown::{Doing, Shown, ShownTask, Wanted};
+pub use shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
 pub use start::{NotRun, Start};
 pub use tid::Tid;
 
-use calls::{Calls, Input};
+use calls::{Input, NodeCalls};
 use console::Console;
 use machine::Machine;
-use node::{AtTerminal, Desk, Node};
+use node::{AtTerminal, Node, NodeControl};
 use processes::Others;
 use programs::Programs;
-use remote::Plan;
+use remote::TaskSpec;
 use report::report_line;
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
-use upcall_os::lock::Mutex;
-use upcall_ulp::{Shared, Worker};
+use upcall_os::lock::KernelMutex;
+use upcall_ulp::{SharedImage, Worker};
 
 /// Runs a machine, of whose processes this is the first, until all of its tasks have ended or one
 /// halts it. The worst status of those that it began with: 128 and the signal's number for one that
@@ -68,7 +68,7 @@ use upcall_ulp::{Shared, Worker};
 /// # Errors
 /// See [`NotRun`].
 pub fn run(start: &Start) -> Result<i32, NotRun> {
-    run_with(start, || Ok(Desk::new(Calls::new()?, None)))
+    run_with(start, || Ok(NodeControl::new(NodeCalls::new()?, None)))
 }
 
 /// The same with PVM's console, which reads the standard input, after `~/.pvmrc`. The machine
@@ -81,7 +81,7 @@ pub fn run(start: &Start) -> Result<i32, NotRun> {
 /// See [`NotRun`].
 pub fn console(start: &Start) -> Result<i32, NotRun> {
     run_with(start, || {
-        let (calls, stdin) = (Calls::new()?, std::io::stdin());
+        let (calls, stdin) = (NodeCalls::new()?, std::io::stdin());
         let prompts = stdin.is_terminal();
         let from = rustix::io::fcntl_dupfd_cloexec(&stdin, 3)?;
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
@@ -92,7 +92,7 @@ pub fn console(start: &Start) -> Result<i32, NotRun> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let input = Input::start(from, calls.caller())?;
         let console = Console::new(node::CONSOLE, host, environment, &first);
-        Ok(Desk::new(calls, Some(AtTerminal::new(console, input, prompts))))
+        Ok(NodeControl::new(calls, Some(AtTerminal::new(console, input, prompts))))
     })
 }
 
@@ -107,13 +107,13 @@ const LOOKS: Duration = Duration::from_millis(10);
 fn worker() -> Result<Worker, NotRun> {
     let mut worker = Worker::begin().map_err(NotRun::Worker)?;
     // Once for a process, which may run several machines.
-    static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
+    static SHARED: KernelMutex<Option<SharedImage>> = KernelMutex::new(None);
     let mut shared = SHARED.lock();
     let shared = match *shared {
         Some(shared) => shared,
         None => {
             let file = include_bytes!(concat!(env!("OUT_DIR"), "/shared"));
-            *shared.insert(Shared::load(file, &ops::DOORS).map_err(NotRun::Shared)?)
+            *shared.insert(SharedImage::load(file, &ops::DOORS).map_err(NotRun::Shared)?)
         }
     };
     worker.share(&shared);
@@ -125,7 +125,10 @@ fn worker() -> Result<Worker, NotRun> {
     Ok(worker)
 }
 
-fn run_with(start: &Start, desk: impl FnOnce() -> std::io::Result<Desk>) -> Result<i32, NotRun> {
+fn run_with(
+    start: &Start,
+    desk: impl FnOnce() -> std::io::Result<NodeControl>,
+) -> Result<i32, NotRun> {
     // First: others have the standard input that this process has then.
     let desk = desk().map_err(NotRun::Desk)?;
     let others = (start.processes > 1).then(|| Others::start(start)).transpose()?;
@@ -142,11 +145,11 @@ fn run_with(start: &Start, desk: impl FnOnce() -> std::io::Result<Desk>) -> Resu
         let args = args
             .collect::<Result<Vec<_>, _>>()
             .map_err(|_| NotRun::Program { name: start.program.clone(), code: error::BAD_PARAM })?;
-        let plan = Plan {
+        let plan = TaskSpec {
             program: start.program.clone().into(),
             args,
             parent: error::NO_PARENT,
-            ..Plan::default()
+            ..TaskSpec::default()
         };
         node.spawn(None, plan, start.copies);
     }

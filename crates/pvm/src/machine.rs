@@ -3,7 +3,7 @@
 
 use crate::error;
 use crate::output::Catcher;
-use crate::remote::Plan;
+use crate::remote::TaskSpec;
 use crate::services::{Effect, Services};
 use crate::tid::{THIS_HOST, Tid};
 use crate::wire::Packet;
@@ -38,7 +38,7 @@ impl Slots {
 
 /// Which process tasks are started in (V7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum TaskPlacement {
     /// Neighbours together: of those that are started at once each process gets the next few.
     #[default]
     Block,
@@ -56,7 +56,7 @@ const NOWHERE: Rank = usize::MAX;
 
 /// What is known of a task.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TaskEntry {
     pub(crate) parent: i32,
     pub(crate) program: String,
     slot: u32,
@@ -70,9 +70,9 @@ pub(crate) struct Entry {
 
 /// Tasks that are being started, in one process or several.
 #[derive(Debug)]
-struct Request {
+struct SpawnRequest {
     spawner: Option<Tid>,
-    plan: Plan,
+    plan: TaskSpec,
     /// Where each is to be.
     order: Vec<Rank>,
     /// Those that each process was told.
@@ -94,11 +94,11 @@ pub(crate) struct Started {
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
     services: Services,
-    tasks: BTreeMap<Tid, Entry>,
-    requests: HashMap<u64, Request>,
+    tasks: BTreeMap<Tid, TaskEntry>,
+    requests: HashMap<u64, SpawnRequest>,
     last: u64,
     slots: Slots,
-    place: Place,
+    place: TaskPlacement,
     /// For `Interleave` and `List`: how many were placed. For `Block`: which process is the first
     /// one of the next block.
     placed: usize,
@@ -107,7 +107,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(place: Place) -> Self {
+    pub(crate) fn new(place: TaskPlacement) -> Self {
         Self { place, ..Self::default() }
     }
 
@@ -121,24 +121,24 @@ impl Machine {
     pub(crate) fn request(
         &mut self,
         spawner: Option<Tid>,
-        plan: Plan,
+        plan: TaskSpec,
         count: usize,
         processes: usize,
     ) -> (u64, Vec<(Rank, Vec<u32>)>) {
         let placed = self.placed;
         let mut free = self.free(processes).into_iter();
         let order = (0..count).map(|at| match &self.place {
-            Place::Alone => free.next().unwrap_or(NOWHERE),
-            Place::Block => (placed + at * processes / count) % processes,
-            Place::Interleave => (placed + at) % processes,
-            Place::List(list) => {
+            TaskPlacement::Alone => free.next().unwrap_or(NOWHERE),
+            TaskPlacement::Block => (placed + at * processes / count) % processes,
+            TaskPlacement::Interleave => (placed + at) % processes,
+            TaskPlacement::List(list) => {
                 list.get((placed + at) % list.len().max(1)).map_or(0, |rank| rank % processes)
             }
         });
         let mut order = order.collect::<Vec<_>>();
         self.placed += match self.place {
             // One alone goes to the next process each time, and a block to all of them.
-            Place::Block => count.min(processes),
+            TaskPlacement::Block => count.min(processes),
             _ => count,
         };
         let mut slots = BTreeMap::<Rank, Vec<u32>>::new();
@@ -153,7 +153,7 @@ impl Machine {
         let shares = slots.clone().into_iter().collect();
         self.requests.insert(
             self.last,
-            Request { spawner, plan, order, slots, started: HashMap::new(), waits },
+            SpawnRequest { spawner, plan, order, slots, started: HashMap::new(), waits },
         );
         (self.last, shares)
     }
@@ -198,7 +198,7 @@ impl Machine {
                 (open.plan.parent, open.plan.output.catcher(), open.spawner.is_none());
             self.tasks.insert(
                 tid,
-                Entry { parent, program: program.into(), slot, catcher, left: false, first },
+                TaskEntry { parent, program: program.into(), slot, catcher, left: false, first },
             );
         }
         open.started.insert(rank, all);
@@ -248,7 +248,7 @@ impl Machine {
     /// A service that tasks ask for.
     pub(crate) fn ask(&mut self, tid: Tid, op: u64, question: &[u8], effects: &mut Vec<Effect>) {
         let alive = |tid: Tid| self.tasks.get(&tid).is_some_and(|entry| !entry.left);
-        self.services.ask(tid, op, crate::wire::Reader::new(question), &alive, effects);
+        self.services.ask(tid, op, crate::wire::PacketReader::new(question), &alive, effects);
     }
 
     /// It goes on without the machine.
@@ -293,7 +293,7 @@ impl Machine {
     }
 
     /// All that have not ended, also those that have left the machine.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (Tid, &Entry)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Tid, &TaskEntry)> {
         self.tasks.iter().map(|(tid, entry)| (*tid, entry))
     }
 
@@ -343,12 +343,12 @@ impl Machine {
 mod tests {
     use super::*;
 
-    fn shares(place: Place, counts: &[usize]) -> Vec<Vec<(Rank, u32)>> {
+    fn shares(place: TaskPlacement, counts: &[usize]) -> Vec<Vec<(Rank, u32)>> {
         let mut machine = Machine::new(place);
         let share = |(rank, slots): (Rank, Vec<u32>)| (rank, slots.len() as u32);
         let mut shares = |count: &usize| {
             machine
-                .request(None, Plan::default(), *count, 3)
+                .request(None, TaskSpec::default(), *count, 3)
                 .1
                 .into_iter()
                 .map(share)
@@ -359,7 +359,8 @@ mod tests {
 
     #[test]
     fn a_process_has_tasks_of_a_block_that_follow_each_other() {
-        let (_, shares) = Machine::new(Place::Block).request(None, Plan::default(), 6, 3);
+        let (_, shares) =
+            Machine::new(TaskPlacement::Block).request(None, TaskSpec::default(), 6, 3);
         assert_eq!(shares.len(), 3);
         assert!(shares.iter().all(|(_, slots)| slots[1] == slots[0] + 1), "{shares:?}");
     }
@@ -367,43 +368,43 @@ mod tests {
     #[test]
     fn tasks_are_placed_in_blocks_around_or_as_a_list_says() {
         assert_eq!(
-            shares(Place::Block, &[6, 1, 1]),
+            shares(TaskPlacement::Block, &[6, 1, 1]),
             [vec![(0, 2), (1, 2), (2, 2)], vec![(0, 1)], vec![(1, 1)]]
         );
         assert_eq!(
-            shares(Place::Interleave, &[4, 1]),
+            shares(TaskPlacement::Interleave, &[4, 1]),
             [vec![(0, 2), (1, 1), (2, 1)], vec![(1, 1)]]
         );
-        assert_eq!(shares(Place::List(vec![2, 2, 0]), &[4]), [vec![(0, 1), (2, 3)]]);
+        assert_eq!(shares(TaskPlacement::List(vec![2, 2, 0]), &[4]), [vec![(0, 1), (2, 3)]]);
     }
 
     #[test]
     fn no_two_tasks_have_a_slot_and_what_is_given_back_is_given_again_late() {
-        let mut machine = Machine::new(Place::Interleave);
-        let (request, shares) = machine.request(None, Plan::default(), 4, 2);
+        let mut machine = Machine::new(TaskPlacement::Interleave);
+        let (request, shares) = machine.request(None, TaskSpec::default(), 4, 2);
         assert_eq!(shares, [(0, vec![0, 2]), (1, vec![1, 3])]);
         let one = Tid::new(0, 1);
         machine.started(request, 0, vec![Ok(one.number()), Err(-7)], "x");
         // One was refused; the other process dies before it has started any.
         machine.lost(1, &mut Vec::new());
         assert_eq!(machine.slots.taken, HashSet::from([0]));
-        assert_eq!(machine.request(None, Plan::default(), 1, 2).1, [(0, vec![4])]);
+        assert_eq!(machine.request(None, TaskSpec::default(), 1, 2).1, [(0, vec![4])]);
         machine.ended(one, 0, None, &mut Vec::new());
         let all = machine
-            .request(None, Plan::default(), SLOTS, 2)
+            .request(None, TaskSpec::default(), SLOTS, 2)
             .1
             .into_iter()
             .flat_map(|(_, slots)| slots)
             .collect::<Vec<_>>();
         assert_eq!((all.len(), all[SLOTS - 2], all.contains(&4)), (SLOTS - 1, 3, false));
-        assert!(machine.is_full() && machine.request(None, Plan::default(), 1, 2).1.is_empty());
+        assert!(machine.is_full() && machine.request(None, TaskSpec::default(), 1, 2).1.is_empty());
     }
 
     #[test]
     fn where_each_is_alone_there_are_no_more_than_processes() {
-        assert_eq!(shares(Place::Alone, &[1, 2]), [vec![(1, 1)], vec![(2, 1)]]);
-        let mut machine = Machine::new(Place::Alone);
-        let (request, shares) = machine.request(None, Plan::default(), 2, 1);
+        assert_eq!(shares(TaskPlacement::Alone, &[1, 2]), [vec![(1, 1)], vec![(2, 1)]]);
+        let mut machine = Machine::new(TaskPlacement::Alone);
+        let (request, shares) = machine.request(None, TaskSpec::default(), 2, 1);
         assert!(shares.is_empty());
         let started = machine.nowhere(request).unwrap();
         assert_eq!((started.tids, started.errors), (Vec::new(), vec![error::OUT_OF_RES; 2]));
@@ -411,8 +412,8 @@ mod tests {
 
     #[test]
     fn what_several_processes_start_is_one_answer_in_its_order() {
-        let mut machine = Machine::new(Place::Interleave);
-        let (request, _) = machine.request(None, Plan::default(), 4, 2);
+        let mut machine = Machine::new(TaskPlacement::Interleave);
+        let (request, _) = machine.request(None, TaskSpec::default(), 4, 2);
         let [a, b] = [Tid::new(0, 1), Tid::new(0, 2)].map(|tid| Ok(tid.number()));
         assert!(machine.started(request, 0, vec![a, b], "x").is_none());
         let one = Tid::new(1, 1);

@@ -21,23 +21,23 @@ mod signal;
 mod stuck;
 mod system;
 
-pub(crate) use self::desk::{AtTerminal, CONSOLE, Desk};
+pub(crate) use self::desk::{AtTerminal, CONSOLE, NodeControl};
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES, OUTPUT_NEW};
-use crate::output::To;
+use crate::output::OutputTarget;
 use crate::programs::Programs;
-use crate::remote::{Control, Link, Stamped};
+use crate::remote::{ControlMessage, MachineLink, Stamped};
 use crate::report::report;
 use crate::services::Effect;
 use crate::shown::ShownTask;
-use crate::task::{Message, State, Task};
+use crate::task::{Task, TaskMessage, TaskState};
 use crate::tid::{HOST, Tid};
 use crate::wire::Packet;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
-use upcall_ulp::{Aside, Block, Crash, Stopped, Worker};
+use upcall_ulp::{Aside, Block, Crash, StopReason, Worker};
 
 /// By which a task is ended that another one kills.
 const SIGTERM: i32 = 15;
@@ -57,7 +57,7 @@ const MANY: usize = 16;
 
 /// How a task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum TaskEnd {
     /// By itself, with this status.
     Status(i32),
     /// It crashed.
@@ -66,7 +66,7 @@ pub(crate) enum End {
     Killed(i32),
 }
 
-impl End {
+impl TaskEnd {
     /// As a shell has it.
     fn status(self) -> i32 {
         match self {
@@ -106,9 +106,9 @@ pub(crate) struct Node {
     /// The first process of a machine keeps this.
     machine: Option<Machine>,
     /// And has this for those who look at it.
-    desk: Option<Box<Desk>>,
+    desk: Option<Box<NodeControl>>,
     /// Other processes, if there are any, and which this is.
-    link: Option<Link>,
+    link: Option<MachineLink>,
     rank: u32,
     hand_offs: u32,
     halted: bool,
@@ -117,7 +117,7 @@ pub(crate) struct Node {
 }
 
 /// What comes after a question.
-enum Next {
+enum NextTask {
     /// Whoever has asked goes on.
     Same,
     /// This one runs, wherever it is in the queue.
@@ -132,7 +132,7 @@ impl Node {
         worker: Worker,
         programs: Programs,
         machine: Option<Machine>,
-        link: Option<Link>,
+        link: Option<MachineLink>,
         rank: u32,
     ) -> Self {
         Self {
@@ -193,10 +193,10 @@ impl Node {
                 },
             }
         };
-        self.tell_all(&Control::Halt);
+        self.tell_all(&ControlMessage::Halt);
         self.halted = true;
         for index in 0..self.tasks.len() as u32 {
-            self.end(index, End::Killed(SIGTERM));
+            self.end(index, TaskEnd::Killed(SIGTERM));
         }
         match stuck {
             Some(tasks) => Err(tasks.iter().map(waits).collect()),
@@ -216,13 +216,13 @@ impl Node {
                 return;
             };
             let stopped = self.worker.resume(&mut task.ulp);
-            if !matches!(stopped, Stopped::Interrupted) {
+            if !matches!(stopped, StopReason::Interrupted) {
                 self.read_letters(index);
             }
             match stopped {
-                Stopped::Asks(asked) => match self.asked(index, asked) {
-                    Next::Same => {}
-                    Next::This(other) => {
+                StopReason::Asks(asked) => match self.asked(index, asked) {
+                    NextTask::Same => {}
+                    NextTask::This(other) => {
                         if let Some(task) =
                             self.tasks.get_mut(other as usize).and_then(Option::as_deref_mut)
                         {
@@ -230,12 +230,12 @@ impl Node {
                         }
                         index = other;
                     }
-                    Next::Any => return,
+                    NextTask::Any => return,
                 },
-                Stopped::Interrupted if self.look_around(index) => {}
-                Stopped::Interrupted => return,
-                Stopped::Ended { status } => return self.end(index, End::Status(status)),
-                Stopped::Crashed(crash) => return self.end(index, End::Crash(crash)),
+                StopReason::Interrupted if self.look_around(index) => {}
+                StopReason::Interrupted => return,
+                StopReason::Ended { status } => return self.end(index, TaskEnd::Status(status)),
+                StopReason::Crashed(crash) => return self.end(index, TaskEnd::Crash(crash)),
             }
         }
     }
@@ -252,8 +252,8 @@ impl Node {
             if task.ticket != ticket {
                 continue;
             }
-            if let State::Polls(_) = task.state {
-                task.state = State::Runs;
+            if let TaskState::Polls(_) = task.state {
+                task.state = TaskState::Runs;
                 task.ulp.answer(0);
             }
             return Some(index);
@@ -285,7 +285,7 @@ impl Node {
                 LETTER_SEND => {
                     let block = task.held.get(handle).cloned();
                     let most = block.as_ref().map_or(0, Block::capacity);
-                    let message = Message {
+                    let message = TaskMessage {
                         source: task.tid.number(),
                         destination: second as i32,
                         tag: (second >> 32) as i32,
@@ -304,7 +304,7 @@ impl Node {
 
     /// To its receiver, if that is there: what is sent to one that has ended is lost, as it is in
     /// PVM.
-    fn deliver(&mut self, message: Message) {
+    fn deliver(&mut self, message: TaskMessage) {
         let Some(tid) = Tid::of(message.destination) else { return };
         if tid.host() != self.rank {
             return self.deliver_elsewhere(tid, message);
@@ -314,20 +314,20 @@ impl Node {
             return self.deliver_to_console(tid, &message);
         };
         match task.state {
-            State::Receives(want, _) if want.fits(&message) => {
+            TaskState::Receives(want, _) if want.fits(&message) => {
                 // Its lines come meanwhile: with many tasks much of a message's time goes into
                 // waiting for them.
                 if self.live > MANY {
                     task.ulp.expect(NEAR);
                 }
                 give(task, message);
-                task.state = State::Runs;
+                task.state = TaskState::Runs;
                 self.enqueue(index);
             }
             // It is in the queue.
-            State::Polls(want) if want.fits(&message) => {
+            TaskState::Polls(want) if want.fits(&message) => {
                 give(task, message);
-                task.state = State::Runs;
+                task.state = TaskState::Runs;
             }
             _ if task.left => {}
             _ => {
@@ -357,7 +357,7 @@ impl Node {
         // Without memory nothing can be said.
         let Some(block) = Block::of(bytes) else { return };
         let (destination, length) = (to.number(), bytes.len());
-        self.deliver(Message {
+        self.deliver(TaskMessage {
             source,
             destination,
             tag,
@@ -374,16 +374,16 @@ impl Node {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
         };
-        if !matches!(task.state, State::Asks(_)) {
+        if !matches!(task.state, TaskState::Asks(_)) {
             return;
         }
         question::answer_packet(task, code, packet);
-        task.state = State::Runs;
+        task.state = TaskState::Runs;
         self.enqueue(index);
     }
 
     /// It is not there any more, and who wanted to know is told.
-    fn end(&mut self, index: u32, end: End) {
+    fn end(&mut self, index: u32, end: TaskEnd) {
         // One that was interrupted may have sent something before.
         self.read_letters(index);
         let Some(mut task) = self.tasks.get_mut(index as usize).and_then(Option::take) else {
@@ -392,14 +392,14 @@ impl Node {
         self.live -= 1;
         match task.state {
             // Nobody asks for what it returns.
-            State::Aside => self.aside_calls -= 1,
-            State::Awaits(..) => self.awaiting.retain(|one| *one != index),
+            TaskState::Aside => self.aside_calls -= 1,
+            TaskState::Awaits(..) => self.awaiting.retain(|one| *one != index),
             _ => {}
         }
-        if task.output.to == To::Log {
+        if task.output.to == OutputTarget::Log {
             task.output.log_rest(task.tid);
         }
-        if let End::Crash(crash) = end {
+        if let TaskEnd::Crash(crash) = end {
             let program = task.program.file_name().unwrap_or_default().display();
             let frames = task.ulp.backtrace(&task.image);
             let frames = frames.iter().map(|frame| format!("  {frame}\n")).collect::<String>();
@@ -412,7 +412,7 @@ impl Node {
         let (tid, status, catcher) = (task.tid, end.status(), task.output.catcher());
         // Its memory is given back before anybody learns that it has ended.
         drop(task);
-        self.tell_first(Control::Ended { tid: tid.number(), status, catcher });
+        self.tell_first(ControlMessage::Ended { tid: tid.number(), status, catcher });
     }
 
     /// The first number that is free.
@@ -433,7 +433,7 @@ impl Node {
     /// A task that is ready is one of the process; it runs when it is put into the queue.
     fn begin(&mut self, task: Task) {
         let index = task.tid.local();
-        if let To::Task(to) = task.output.to {
+        if let OutputTarget::Task(to) = task.output.to {
             let (tag, context) = (task.output.tag, task.output.context);
             self.message(
                 HOST,
@@ -457,7 +457,7 @@ impl Node {
 }
 
 /// The message is the answer to what it waits for.
-fn give(task: &mut Task, message: Message) {
+fn give(task: &mut Task, message: TaskMessage) {
     let halves = |low: i32, high: i32| u64::from(low as u32) | u64::from(high as u32) << 32;
     let mut words = [0; 8];
     if let Some(block) = message.block {

@@ -11,7 +11,7 @@ use std::io::Write;
 
 /// Where a task's output goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum To {
+pub(crate) enum OutputTarget {
     /// To the process's own streams, without a detour: of the tasks that the run begins with.
     #[default]
     Own,
@@ -24,7 +24,7 @@ pub(crate) enum To {
 /// See the module.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Output {
-    pub(crate) to: To,
+    pub(crate) to: OutputTarget,
     pub(crate) tag: i32,
     pub(crate) context: i32,
     /// The begun line of one whose output goes to the log.
@@ -50,8 +50,8 @@ impl Catcher {
 impl Output {
     pub(crate) fn catcher(&self) -> Option<Catcher> {
         match self.to {
-            To::Task(to) => Some(Catcher { to, tag: self.tag, context: self.context }),
-            To::Own | To::Log => None,
+            OutputTarget::Task(to) => Some(Catcher { to, tag: self.tag, context: self.context }),
+            OutputTarget::Own | OutputTarget::Log => None,
         }
     }
 
@@ -62,7 +62,7 @@ impl Output {
 
     /// To the log.
     pub(crate) fn log() -> Self {
-        Self { to: To::Log, ..Self::default() }
+        Self { to: OutputTarget::Log, ..Self::default() }
     }
 
     /// Writes the lines that are whole.

@@ -4,7 +4,7 @@
 use crate::door::GRACE;
 use crate::node::Node;
 use crate::programs::Programs;
-use crate::remote::Link;
+use crate::remote::MachineLink;
 use crate::start::{NotRun, Start};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::PathBuf;
@@ -54,8 +54,8 @@ impl Others {
         Ok(others)
     }
 
-    pub(crate) fn join(&self) -> Result<Link, NotRun> {
-        Link::join(&self.name, 0, self.children.len() + 1).map_err(NotRun::Join)
+    pub(crate) fn join(&self) -> Result<MachineLink, NotRun> {
+        MachineLink::join(&self.name, 0, self.children.len() + 1).map_err(NotRun::Join)
     }
 }
 
@@ -88,7 +88,7 @@ pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     };
     let [name, rank, size, folders @ ..] = args else { return Err(wrong()) };
     let (Ok(rank), Ok(size)) = (rank.parse::<u32>(), size.parse()) else { return Err(wrong()) };
-    let link = Link::join(name, rank as usize, size).map_err(NotRun::Join)?;
+    let link = MachineLink::join(name, rank as usize, size).map_err(NotRun::Join)?;
     let worker = crate::worker()?;
     settle(rank as usize);
     let folders = folders.iter().map(PathBuf::from).collect();

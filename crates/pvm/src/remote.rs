@@ -3,7 +3,7 @@
 //!
 //! A message to a task in another process is one message of the group: a header of five words, and
 //! what the block holds, copied into memory that the two processes share. Everything else, which is
-//! rare, is a [`Control`]. Both are of the same pair of members, so what is sent first arrives
+//! rare, is a [`ControlMessage`]. Both are of the same pair of members, so what is sent first arrives
 //! first: a message that was sent before its sender ended comes before that end. Between pairs it
 //! is as with PVM's daemon of one host: what was sent because of another message comes after that,
 //! by whatever way. Each says when it was sent by Lamport's clock, which counts on with each, and
@@ -14,7 +14,7 @@
 //! tasks have ended; when the first one dies the others end.
 
 use crate::output::Catcher;
-use crate::task::Message;
+use crate::task::TaskMessage;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
@@ -31,7 +31,7 @@ use upcall_ulp::Block;
 
 /// A task that is to be started, as it goes to the process in which it is to run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub(crate) struct TaskSpec {
     pub(crate) program: OsString,
     pub(crate) args: Vec<CString>,
     /// `NAME=value`, beside the process's own.
@@ -48,15 +48,15 @@ pub(crate) struct Plan {
 
 /// What processes tell each other about tasks.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Control {
+pub(crate) enum ControlMessage {
     /// To the first one: a task asks for a service (`OP_…`).
     Ask { tid: i32, op: u64, question: Vec<u8> },
     /// Its answer.
     Answer { tid: i32, code: i32, packet: Vec<u8> },
     /// To the first one: a task spawns others.
-    Spawn { tid: i32, plan: Plan, count: u32 },
+    Spawn { tid: i32, plan: TaskSpec, count: u32 },
     /// From the first one: in each of these slots one is to be started.
-    Start { request: u64, plan: Plan, slots: Vec<u32> },
+    Start { request: u64, plan: TaskSpec, slots: Vec<u32> },
     /// They are, or PVM's error for each that is not.
     Started { request: u64, all: Vec<Result<i32, i32>>, name: String },
     /// From the first one: these were started together; now they may run.
@@ -94,7 +94,7 @@ pub(crate) struct Count {
     pub(crate) lost: usize,
 }
 
-impl Control {
+impl ControlMessage {
     /// Whether it is one by which messages are counted.
     fn counts(&self) -> bool {
         matches!(self, Self::Count { .. } | Self::Counted { .. })
@@ -105,19 +105,19 @@ impl Control {
 #[derive(Debug)]
 pub(crate) struct Stamped {
     pub(crate) stamp: u64,
-    pub(crate) came: Came,
+    pub(crate) came: RemoteArrival,
 }
 
 /// See [`Stamped`].
 #[derive(Debug)]
-pub(crate) enum Came {
-    Message(Message),
+pub(crate) enum RemoteArrival {
+    Message(TaskMessage),
     /// In a box, so that a message is not moved about with room for it.
-    Control(Rank, Box<Control>),
+    Control(Rank, Box<ControlMessage>),
 }
 
 /// A message as the group carries it.
-struct Parcel(Message, u64);
+struct Parcel(TaskMessage, u64);
 
 const HEADER: usize = 4;
 
@@ -164,19 +164,27 @@ fn read_parcel(arrived: &Arrived<'_, '_>) -> Option<Stamped> {
         _ => Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)),
     };
     let length = if block.is_some() { length } else { 0 };
-    let came =
-        Came::Message(Message { source, destination, tag, context, encoding, wait, block, length });
+    let came = RemoteArrival::Message(TaskMessage {
+        source,
+        destination,
+        tag,
+        context,
+        encoding,
+        wait,
+        block,
+        length,
+    });
     Some(Stamped { stamp, came })
 }
 
 fn read_control(from: Rank, bytes: &[u8]) -> Option<Stamped> {
     let (stamp, bytes) = bytes.split_first_chunk()?;
-    let came = Came::Control(from, Box::new(postcard::from_bytes(bytes).ok()?));
+    let came = RemoteArrival::Control(from, Box::new(postcard::from_bytes(bytes).ok()?));
     Some(Stamped { stamp: u64::from_ne_bytes(*stamp), came })
 }
 
 /// This process's place among those of its machine.
-pub(crate) struct Link {
+pub(crate) struct MachineLink {
     group: Group,
     parcel: Kind<Parcel>,
     control: Kind<[u8]>,
@@ -187,12 +195,12 @@ pub(crate) struct Link {
     /// Processes that have ended, of which nobody was told yet.
     lost: RefCell<VecDeque<Rank>>,
     /// For each process.
-    counts: Box<[Counts]>,
+    counts: Box<[PeerCounts]>,
 }
 
 /// Of messages to another process, and from it, but for those by which they are counted.
 #[derive(Debug, Default)]
-struct Counts {
+struct PeerCounts {
     sent: Cell<u64>,
     heard: Cell<u64>,
     /// It has ended.
@@ -210,7 +218,7 @@ const LOOKS: u32 = 300;
 /// wait for room here.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-impl Link {
+impl MachineLink {
     /// Joins the others; blocks until all are there.
     pub(crate) fn join(name: &str, rank: Rank, size: usize) -> Result<Self, JoinError> {
         let mut handlers = Handlers::new();
@@ -219,7 +227,7 @@ impl Link {
         // Nothing is taken but where the node asks for it.
         let group = GroupBuilder::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let counts = (0..size).map(|_| Counts::default()).collect();
+        let counts = (0..size).map(|_| PeerCounts::default()).collect();
         Ok(Self {
             stamp: Cell::new(0),
             group,
@@ -241,7 +249,11 @@ impl Link {
 
     /// Waits for [`PATIENCE`] if there is no room and no buffer may be had. The message, if it was
     /// not sent.
-    pub(crate) fn send(&self, to: Rank, message: Message) -> Result<(), (SendError, Message)> {
+    pub(crate) fn send(
+        &self,
+        to: Rank,
+        message: TaskMessage,
+    ) -> Result<(), (SendError, TaskMessage)> {
         let parcel = Parcel(message, self.stamp());
         match self.group.send_within(to, self.parcel, &parcel, PATIENCE) {
             Ok(()) => {
@@ -253,7 +265,7 @@ impl Link {
     }
 
     /// The same.
-    pub(crate) fn tell(&self, to: Rank, control: &Control) -> Result<(), SendError> {
+    pub(crate) fn tell(&self, to: Rank, control: &ControlMessage) -> Result<(), SendError> {
         let bytes = self.stamp().to_ne_bytes().to_vec();
         // Of these types it cannot fail but for memory.
         let Ok(bytes) = postcard::to_extend(control, bytes) else { return Ok(()) };
@@ -292,7 +304,8 @@ impl Link {
                 .receive(|arrived| self.read(arrived).map(|read| (arrived.from(), read)))
                 .ok()?
             {
-                if !matches!(&stamped.came, Came::Control(_, control) if control.counts()) {
+                if !matches!(&stamped.came, RemoteArrival::Control(_, control) if control.counts())
+                {
                     count(&self.counts[from].heard);
                 }
                 self.stamp.set(self.stamp.get().max(stamped.stamp));
@@ -346,7 +359,7 @@ impl Link {
 
     /// The doorbell was rung: whether something is there. The ring may be for messages that were
     /// taken long ago; later messages ring again in any case.
-    pub(crate) fn heard<A>(&self, doorbell: &Doorbell<A>) -> bool {
+    pub(crate) fn heard<A>(&self, doorbell: &LinkDoorbell<A>) -> bool {
         // Silent first: what comes after that rings again, and the rest is looked at.
         let _ = rustix::io::read(&*doorbell.descriptor, &mut [0; 8]);
         self.group.heed();
@@ -380,21 +393,21 @@ impl Link {
 
     /// What can be waited for beside other descriptors, as long as it lives: it is ready when
     /// something has come. `None`: none can be had.
-    pub(crate) fn doorbell(&self) -> Option<Doorbell<impl Sized>> {
+    pub(crate) fn doorbell(&self) -> Option<LinkDoorbell<impl Sized>> {
         let descriptor = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?);
         let rings = descriptor.clone();
         let notify = Arc::new(move || _ = rustix::io::write(&rings, &1_u64.to_ne_bytes()));
-        Some(Doorbell { descriptor, _announced: self.group.announce(notify).ok()? })
+        Some(LinkDoorbell { descriptor, _announced: self.group.announce(notify).ok()? })
     }
 }
 
-/// See [`Link::doorbell`].
-pub(crate) struct Doorbell<A> {
+/// See [`MachineLink::doorbell`].
+pub(crate) struct LinkDoorbell<A> {
     descriptor: Arc<OwnedFd>,
     _announced: A,
 }
 
-impl<A> Doorbell<A> {
+impl<A> LinkDoorbell<A> {
     pub(crate) fn descriptor(&self) -> i32 {
         self.descriptor.as_raw_fd()
     }

@@ -13,7 +13,7 @@ mod notices;
 pub use self::effect::Effect;
 use crate::error;
 use crate::tid::Tid;
-use crate::wire::{Packet, Reader};
+use crate::wire::{Packet, PacketReader};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Services {
         &mut self,
         from: Tid,
         op: u64,
-        question: Reader<'_>,
+        question: PacketReader<'_>,
         alive: &dyn Fn(Tid) -> bool,
         effects: &mut Vec<Effect>,
     ) {

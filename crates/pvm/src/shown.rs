@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// A machine, as it shows itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Shown {
+pub struct ShownMachine {
     /// Its first process, by whose number it is known.
     pub process: u32,
     /// In how many processes its tasks run.
@@ -28,7 +28,7 @@ pub struct ShownTask {
     /// The program, without its folder.
     pub program: String,
     /// What it does.
-    pub doing: Doing,
+    pub doing: TaskActivity,
     /// How many messages wait for it, beside the one that it waits for.
     pub messages: usize,
     /// Blocks of messages that it holds.
@@ -49,15 +49,15 @@ pub struct ShownTask {
 
 /// What a task does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Doing {
+pub enum TaskActivity {
     /// It is there, and does not run before all that are started with it are.
     Starts,
     /// It runs when its turn comes.
     Runs,
     /// The same, but it has asked for a message that was not there, and asks again.
-    Polls(Wanted),
+    Polls(WantedMessage),
     /// It waits for a message; so long at most.
-    Receives(Wanted, Option<Duration>),
+    Receives(WantedMessage, Option<Duration>),
     /// It has asked the machine for something, which is named.
     Asks(String),
     /// It sleeps, so long yet.
@@ -75,14 +75,14 @@ pub enum Doing {
 
 /// Which message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct WantedMessage {
     /// From whom. `None`: anybody.
     pub from: Option<Tid>,
     /// `None`: any.
     pub tag: Option<i32>,
 }
 
-impl Doing {
+impl TaskActivity {
     /// In a word, for programs that read it.
     pub fn word(&self) -> &'static str {
         match self {
@@ -100,7 +100,7 @@ impl Doing {
     }
 
     /// The message that it waits for, or asks for.
-    pub fn wanted(&self) -> Option<Wanted> {
+    pub fn wanted(&self) -> Option<WantedMessage> {
         match self {
             Self::Polls(wanted) | Self::Receives(wanted, _) => Some(*wanted),
             _ => None,
@@ -108,7 +108,7 @@ impl Doing {
     }
 }
 
-impl fmt::Display for Doing {
+impl fmt::Display for TaskActivity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Starts => f.write_str("starts"),
@@ -126,7 +126,7 @@ impl fmt::Display for Doing {
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for WantedMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.from {
             Some(tid) => write!(f, "from {tid}, ")?,
@@ -176,13 +176,13 @@ mod tests {
 
     #[test]
     fn what_a_task_does_is_said_in_words() {
-        let wanted = Wanted { from: Some(Tid::new(0, 2)), tag: None };
+        let wanted = WantedMessage { from: Some(Tid::new(0, 2)), tag: None };
         let doing = [
-            Doing::Receives(Wanted { from: None, tag: Some(7) }, None),
-            Doing::Receives(wanted, Some(Duration::from_millis(250))),
-            Doing::Sleeps(Duration::from_secs(90)),
-            Doing::Awaits(0),
-            Doing::Asks("others at a barrier".into()),
+            TaskActivity::Receives(WantedMessage { from: None, tag: Some(7) }, None),
+            TaskActivity::Receives(wanted, Some(Duration::from_millis(250))),
+            TaskActivity::Sleeps(Duration::from_secs(90)),
+            TaskActivity::Awaits(0),
+            TaskActivity::Asks("others at a barrier".into()),
         ];
         let words = doing.map(|doing| doing.to_string());
         assert_eq!(words[0], "waits for a message from any task, tag 7");

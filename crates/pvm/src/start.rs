@@ -1,7 +1,7 @@
 //! What a machine starts with, and why it did not run.
 
 use crate::error;
-use crate::machine::Place;
+use crate::machine::TaskPlacement;
 use std::fmt;
 use std::path::PathBuf;
 use upcall_ulp::{NoWorker, NotShared};
@@ -21,7 +21,7 @@ pub struct Start {
     /// In how many processes tasks are to run, this one included.
     pub processes: usize,
     /// And which in which.
-    pub place: Place,
+    pub place: TaskPlacement,
 }
 
 /// Why a machine did not run, or not to its end.

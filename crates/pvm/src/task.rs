@@ -12,7 +12,7 @@ use upcall_ulp::{Block, Image, Ulp};
 /// What is sent, on its way: the block is the sender's as well, and whoever writes to it first
 /// takes another (V6).
 #[derive(Clone, Debug)]
-pub(crate) struct Message {
+pub(crate) struct TaskMessage {
     pub(crate) source: i32,
     pub(crate) destination: i32,
     pub(crate) tag: i32,
@@ -36,7 +36,7 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    pub(crate) fn fits(self, message: &Message) -> bool {
+    pub(crate) fn fits(self, message: &TaskMessage) -> bool {
         (self.from == -1 || self.from == message.source)
             && (self.tag == -1 || self.tag == message.tag)
             && (self.context == -1 || self.context == message.context)
@@ -49,14 +49,14 @@ const FEW: usize = 8;
 /// Blocks by the handles under which a program knows them, from 1.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct BlockTable {
     few: [Option<Block>; FEW],
     more: Vec<Option<Block>>,
     /// Places of `more` that are free.
     free: Vec<u32>,
 }
 
-impl Held {
+impl BlockTable {
     /// The new handle of a block.
     pub(crate) fn keep(&mut self, block: Block) -> u32 {
         if let Some(at) = self.few.iter().position(Option::is_none) {
@@ -92,7 +92,7 @@ impl Held {
 
 /// What a task does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum TaskState {
     /// It is there, and not yet in the run queue.
     Starts,
     /// It runs, or is in the run queue.
@@ -118,14 +118,14 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) ulp: Ulp,
-    pub(crate) state: State,
+    pub(crate) state: TaskState,
     /// Its place in the run queue: an entry with another number is an old one.
     pub(crate) ticket: u32,
     pub(crate) tid: Tid,
     /// Whether it has left the machine (`pvm_exit`) and only computes on.
     pub(crate) left: bool,
-    pub(crate) inbox: VecDeque<Message>,
-    pub(crate) held: Held,
+    pub(crate) inbox: VecDeque<TaskMessage>,
+    pub(crate) held: BlockTable,
     /// It can be read while a message waits (`pvm_getfds`).
     pub(crate) descriptor: Option<OwnedFd>,
     /// When SIGALRM comes, and how much later again.
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn handles_are_used_again_and_bad_ones_are_none() {
-        let mut held = Held::default();
+        let mut held = BlockTable::default();
         let handles = (0..20).map(|_| held.keep(Block::new(1).unwrap())).collect::<Vec<_>>();
         assert_eq!(handles, (1..=20).collect::<Vec<_>>());
         [3, 15, 15, 0, 99].iter().for_each(|handle| held.release(*handle));

@@ -8,9 +8,9 @@
 
 /// What is read of it: a copy, whose sender is not trusted.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a>(&'a [u8]);
+pub struct PacketReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> PacketReader<'a> {
     /// Of these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_what_is_cut_short_is_not() {
         let packet = Packet::default().int(-3).text("tile").ints([1, 2]).text("").bytes(b"xyz");
-        let mut reader = Reader::new(packet.as_bytes());
+        let mut reader = PacketReader::new(packet.as_bytes());
         assert_eq!((reader.int(), reader.text().as_deref()), (Some(-3), Some("tile")));
         assert_eq!(
             (reader.int(), reader.int(), reader.text().as_deref()),
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(reader.rest(), b"xyz");
         let latin = Packet::default().text("\u{e9}");
         assert_eq!(
-            (latin.as_bytes()[4], exact(&Reader::new(latin.as_bytes()).text().unwrap())),
+            (latin.as_bytes()[4], exact(&PacketReader::new(latin.as_bytes()).text().unwrap())),
             (0xE9, vec![0xE9])
         );
         for bad in [
@@ -121,7 +121,7 @@ mod tests {
             &[255, 255, 255, 255, 0],
             &[2, 0, 0, 0, b'a', b'b'],
         ] {
-            assert_eq!(Reader::new(bad).text(), None);
+            assert_eq!(PacketReader::new(bad).text(), None);
         }
     }
 }

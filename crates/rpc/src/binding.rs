@@ -2,44 +2,44 @@
 //!
 //! Source: LRPC, section 3.1. What a call does is in `call.rs`.
 
-use crate::brought::{Stacks, aside};
-use crate::decode::{Decoder, Side};
+use crate::brought::{AStackPool, aside};
+use crate::decode::{Decoder, DecoderSide};
 use crate::error::BindError;
-use crate::interface::{self, Interface, Procedure, Wanted, check_descriptors};
-use crate::link::{self, Asked, Link, refused};
+use crate::interface::{self, Interface, Procedure, WantedProcedure, check_descriptors};
+use crate::link::{self, BinderRequest, DomainLink, refused};
 use crate::names;
 use crate::network::address::{self, Address};
-use crate::network::far::{self, Far};
+use crate::network::far::{self, NetworkBinding};
 use crate::server;
 use crate::value::Handle;
-use crate::wire::{Answer, ClientRequest};
+use crate::wire::{ClientRequest, ServerReply};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_directory::policy::{self, Policy};
 use upcall_os::atomic::{AtomicBool, AtomicU32, Ordering};
 use upcall_os::fault::{Point, point};
-use upcall_os::lock::{Mutex, MutexGuard};
+use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::socket::Peer;
-use upcall_sched::{Abandon, HandOff, NoReply, Pacing, Patience};
-use upcall_shm::astack::Plan;
+use upcall_sched::{CancelToken, HandOff, NoReply, Pacing, WaitPolicy};
+use upcall_shm::astack::AStackPlan;
 use upcall_shm::region::Region;
-use upcall_shm::slot::{Image, NO_ASTACK, Place};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 
 /// A client's right to call the procedures of one interface of one server. Clones share it; the
 /// last one dropped gives it up. That blocks the kernel thread for 2 ms at most, if the server does
 /// not listen; it then learns of it later, at the latest with the end of the channel.
 #[derive(Clone)]
 pub struct Binding {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<BindingState>,
     /// How long a call may take.
     pub(crate) deadline: Option<Duration>,
     /// What gives its calls up.
-    pub(crate) abandon: Option<Abandon>,
+    pub(crate) abandon: Option<CancelToken>,
     /// When a call gives its processor to a server that sleeps.
     pub(crate) hand_off: HandOff,
-    pub(crate) shortage: Shortage,
+    pub(crate) shortage: WhenFull,
     /// Where the procedures that are called through this clone begin among those that were bound.
     pub(crate) first: u16,
 }
@@ -79,7 +79,7 @@ impl<C> Binder<C> {
 /// What a call does that needs an A-stack while calls under way have all of its class (LRPC,
 /// section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Shortage {
+pub enum WhenFull {
     /// It waits until one comes back, behind those who wait already. But a thread that itself
     /// serves a call from another domain goes on as with `Grow`: what it would wait for
     /// may be waiting for it.
@@ -92,37 +92,37 @@ pub enum Shortage {
     Grow,
 }
 
-pub(crate) struct Inner {
-    pub(crate) way: Way,
+pub(crate) struct BindingState {
+    pub(crate) way: ServerLocation,
     name: String,
     pub(crate) interface: &'static Interface,
     /// By this program's procedure number.
-    pub(crate) procedures: Vec<Bound>,
+    pub(crate) procedures: Vec<BoundProcedure>,
     /// Handles that are dropped, of which the server could not be told before a deadline.
-    overdue: Mutex<Vec<Handle>>,
+    overdue: KernelMutex<Vec<Handle>>,
     any_overdue: AtomicBool,
 }
 
 /// Where the server is: decided here, once, and looked at first in each call (LRPC, section 5.1: "a
 /// bit in the Binding Object").
-pub(crate) enum Way {
+pub(crate) enum ServerLocation {
     /// On this machine.
     Near(Near),
     /// On another one.
-    Far(Far),
+    Far(NetworkBinding),
 }
 
 /// What a binding has of a channel.
 pub(crate) struct Near {
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Arc<DomainLink>,
     pub(crate) id: u16,
     pub(crate) astacks: Option<Arc<Region>>,
     /// By class.
-    pub(crate) stacks: Vec<Stacks>,
+    pub(crate) stacks: Vec<AStackPool>,
 }
 
 /// What a call of a procedure needs to know.
-pub(crate) struct Bound {
+pub(crate) struct BoundProcedure {
     /// The message's tag: the binding and the server's procedure number; on a connection to
     /// another machine the latter only.
     pub(crate) tag: u16,
@@ -132,7 +132,7 @@ pub(crate) struct Bound {
     pub(crate) result: AtomicU32,
 }
 
-impl Bound {
+impl BoundProcedure {
     fn new(tag: u16, class: Option<usize>) -> Self {
         Self { tag, class, result: AtomicU32::new(0) }
     }
@@ -140,12 +140,12 @@ impl Bound {
 
 impl fmt::Debug for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { name, interface, way, .. } = &*self.inner;
+        let BindingState { name, interface, way, .. } = &*self.inner;
         match way {
-            Way::Near(near) => {
+            ServerLocation::Near(near) => {
                 write!(f, "Binding({name:?}, {}, process {})", interface.id, near.link.peer.pid)
             }
-            Way::Far(far) => {
+            ServerLocation::Far(far) => {
                 write!(f, "Binding({name:?}, {}, at {})", interface.id, far.link.caller.server())
             }
         }
@@ -201,15 +201,15 @@ impl Binding {
                 id,
                 name,
                 interface: &interface.id,
-                procedures: interface.procedures.iter().map(Wanted::from).collect(),
+                procedures: interface.procedures.iter().map(WantedProcedure::from).collect(),
                 stacks: guessed.as_ref().map_or(0, |region| region.len() as u32),
             };
-            Ok(Asked { request, memory })
+            Ok(BinderRequest { request, memory })
         };
-        let (link, id, answer) = Link::bind(name, &socket, deadline, accepts, ask)?;
+        let (link, id, answer) = DomainLink::bind(name, &socket, deadline, accepts, ask)?;
         let descriptors = match answer {
-            Answer::Bound { procedures } => procedures,
-            Answer::Refused(refusal) => return Err(refused(name, &interface.id, refusal)),
+            ServerReply::Bound { procedures } => procedures,
+            ServerReply::Refused(refusal) => return Err(refused(name, &interface.id, refusal)),
             _ => return Err(BindError::Protocol { what: "another answer than a binding".into() }),
         };
         check_descriptors(&descriptors, interface.procedures.len())
@@ -218,11 +218,11 @@ impl Binding {
         let mut near = Near::new(link, id, &plan, guessed);
         near.bring_astacks(plan.bytes(), name, deadline)?;
         point(Point::ClientBound);
-        let procedures = descriptors
-            .iter()
-            .map(|told| Bound::new(server::tag(id, told.number), plan.class_for(told.bytes)));
+        let procedures = descriptors.iter().map(|told| {
+            BoundProcedure::new(server::tag(id, told.number), plan.class_for(told.bytes))
+        });
         let procedures = procedures.collect();
-        Ok(Self::new(Way::Near(near), name, interface, procedures))
+        Ok(Self::new(ServerLocation::Near(near), name, interface, procedures))
     }
 
     fn bind_far(
@@ -231,13 +231,19 @@ impl Binding {
         interface: &'static Interface,
     ) -> Result<Self, BindError> {
         let (far, descriptors) = far::bind(address, name, interface)?;
-        let procedures = descriptors.iter().map(|told| Bound::new(told.number, None)).collect();
-        Ok(Self::new(Way::Far(far), name, interface, procedures))
+        let procedures =
+            descriptors.iter().map(|told| BoundProcedure::new(told.number, None)).collect();
+        Ok(Self::new(ServerLocation::Far(far), name, interface, procedures))
     }
 
-    fn new(way: Way, name: &str, interface: &'static Interface, procedures: Vec<Bound>) -> Self {
-        let (overdue, any_overdue) = (Mutex::default(), AtomicBool::new(false));
-        Self::of(Arc::new(Inner {
+    fn new(
+        way: ServerLocation,
+        name: &str,
+        interface: &'static Interface,
+        procedures: Vec<BoundProcedure>,
+    ) -> Self {
+        let (overdue, any_overdue) = (KernelMutex::default(), AtomicBool::new(false));
+        Self::of(Arc::new(BindingState {
             way,
             name: name.into(),
             interface,
@@ -248,13 +254,13 @@ impl Binding {
     }
 
     /// A clone with no terms of its own.
-    pub(crate) fn of(inner: Arc<Inner>) -> Self {
+    pub(crate) fn of(inner: Arc<BindingState>) -> Self {
         Self {
             inner,
             deadline: None,
             abandon: None,
             hand_off: HandOff::default(),
-            shortage: Shortage::default(),
+            shortage: WhenFull::default(),
             first: 0,
         }
     }
@@ -276,11 +282,11 @@ impl Binding {
     }
 
     /// The same binding, whose calls, if they are made by this clone or by a handle that it
-    /// returns, are given up when [`Abandon::abandon`] is called on `word`: they return
+    /// returns, are given up when [`CancelToken::abandon`] is called on `word`: they return
     /// [`CallError::Aborted`](crate::CallError::Aborted) then, as at a deadline. From any
     /// thread, also when the server is stopped or never answers.
     #[must_use]
-    pub fn with_abandon(&self, word: &Abandon) -> Self {
+    pub fn with_abandon(&self, word: &CancelToken) -> Self {
         Self { abandon: Some(word.clone()), ..self.clone() }
     }
 
@@ -309,7 +315,7 @@ impl Binding {
     /// The same binding, with a say in what the calls that are made by this clone, or by a handle
     /// that it returns, do when they find no A-stack free.
     #[must_use]
-    pub fn with_shortage(&self, shortage: Shortage) -> Self {
+    pub fn with_shortage(&self, shortage: WhenFull) -> Self {
         Self { shortage, ..self.clone() }
     }
 
@@ -346,15 +352,15 @@ impl Binding {
     /// The server's process; 0 on another machine.
     pub fn server(&self) -> u32 {
         match &self.inner.way {
-            Way::Near(near) => near.link.peer.pid,
-            Way::Far(_) => 0,
+            ServerLocation::Near(near) => near.link.peer.pid,
+            ServerLocation::Far(_) => 0,
         }
     }
 
     /// Sets how kernel threads that call through this channel spend the wait; user-level threads
     /// follow their scheduler's pacing. Who waits for another machine sleeps.
     pub fn set_pacing(&self, pacing: Pacing) {
-        if let Way::Near(near) = &self.inner.way {
+        if let ServerLocation::Near(near) = &self.inner.way {
             near.link.channel.set_pacing(pacing);
         }
     }
@@ -367,8 +373,8 @@ impl Binding {
     /// Whether calls can still go through; once `false`, always so.
     pub fn is_open(&self) -> bool {
         match &self.inner.way {
-            Way::Near(near) => near.link.channel.closed(),
-            Way::Far(far) => far.closed(),
+            ServerLocation::Near(near) => near.link.channel.closed(),
+            ServerLocation::Far(far) => far.closed(),
         }
         .is_none()
     }
@@ -383,8 +389,8 @@ impl Binding {
     fn release_by(&self, ends: Option<Instant>, handle: Handle) -> bool {
         point(Point::ClientReleases);
         let told = match &self.inner.way {
-            Way::Near(near) => near.release(ends, handle, self.hand_off),
-            Way::Far(far) => far.release(ends, handle),
+            ServerLocation::Near(near) => near.release(ends, handle, self.hand_off),
+            ServerLocation::Far(far) => far.release(ends, handle),
         };
         if !told {
             self.overdue().push(handle);
@@ -422,7 +428,7 @@ impl Binding {
     }
 }
 
-impl<'a> From<&'a Procedure> for Wanted<'a> {
+impl<'a> From<&'a Procedure> for WantedProcedure<'a> {
     fn from(procedure: &'a Procedure) -> Self {
         Self { name: &procedure.name, hash: procedure.hash, signature: &procedure.signature }
     }
@@ -442,13 +448,18 @@ fn astacks(bytes: usize) -> Result<Option<(MemoryFile, Arc<Region>)>, BindError>
 
 impl Near {
     /// A binding that stands. What was guessed are its A-stacks if the list needs no more.
-    fn new(link: Arc<Link>, id: u16, plan: &Plan, guessed: Option<Arc<Region>>) -> Self {
+    fn new(
+        link: Arc<DomainLink>,
+        id: u16,
+        plan: &AStackPlan,
+        guessed: Option<Arc<Region>>,
+    ) -> Self {
         let astacks = guessed.filter(|region| region.len() >= plan.bytes());
         Self {
             link,
             id,
             astacks,
-            stacks: (0..plan.classes().len()).map(|class| Stacks::new(plan, class)).collect(),
+            stacks: (0..plan.classes().len()).map(|class| AStackPool::new(plan, class)).collect(),
         }
     }
 
@@ -471,14 +482,14 @@ impl Near {
 
     /// Drops the client's hold on a resource. Whether the server could be told.
     fn release(&self, ends: Option<Instant>, handle: Handle, hand_off: HandOff) -> bool {
-        let mut request = Image::new(0, server::tag(self.id, server::RELEASE), NO_ASTACK);
+        let mut request = SlotMessage::new(0, server::tag(self.id, server::RELEASE), NO_ASTACK);
         request.values[0] = handle.0;
-        request.place(Place::Inline, 0, 8);
+        request.place(ValueLocation::Inline, 0, 8);
         let outcome = match ends {
             None => self.link.channel.call(&mut request, hand_off),
             Some(ends) => {
                 let patience =
-                    Patience { until: Some(ends).into(), late: &mut || Box::new(drop), hand_off };
+                    WaitPolicy { until: Some(ends).into(), late: &mut || Box::new(drop), hand_off };
                 self.link.channel.call_within(&mut request, patience)
             }
         };
@@ -506,7 +517,7 @@ impl Decoder<'_> {
 
     fn client(&self) -> Option<&Binding> {
         match self.side {
-            Side::Client(binding) => binding.downcast_ref(),
+            DecoderSide::Client(binding) => binding.downcast_ref(),
             _ => None,
         }
     }

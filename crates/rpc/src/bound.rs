@@ -2,15 +2,15 @@
 //!
 //! Source: LRPC, section 5.3 (termination): a binding that is revoked lets no call in.
 
-use crate::exports::Entry;
-use crate::keeper::Keeper;
+use crate::exports::ExportEntry;
+use crate::keeper::Reaper;
 use crate::session::Session;
 use std::sync::{Arc, OnceLock};
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::process::Identity;
-use upcall_shm::astack::Plan;
+use upcall_shm::astack::AStackPlan;
 use upcall_shm::region::Region;
-use upcall_shm::tally::Tally;
+use upcall_shm::tally::CallStats;
 
 /// The most bindings that go through one channel in its life; then another channel is made.
 pub const MOST_BINDINGS: u16 = 64;
@@ -32,25 +32,25 @@ pub struct ClientBinding<'a> {
 }
 
 /// One binding, on the server's side.
-pub(crate) struct Bound {
-    pub(crate) entry: Arc<Entry>,
+pub(crate) struct ServerBinding {
+    pub(crate) entry: Arc<ExportEntry>,
     /// What it has done. `None` if too many others are counted.
-    pub(crate) tally: Option<Tally>,
+    pub(crate) tally: Option<CallStats>,
     pub(crate) session: Arc<Session>,
-    pub(crate) plan: Plan,
+    pub(crate) plan: AStackPlan,
     /// Once its client has brought what the plan needs.
     pub(crate) astacks: OnceLock<Arc<Region>>,
     revoked: AtomicBool,
 }
 
-impl Bound {
+impl ServerBinding {
     /// Counts the client as one of the entry's. On a machine of its own its values come in
     /// messages, and the plan has no A-stacks.
     pub(crate) fn new(
-        entry: Arc<Entry>,
-        tally: Option<Tally>,
+        entry: Arc<ExportEntry>,
+        tally: Option<CallStats>,
         session: Session,
-        plan: Plan,
+        plan: AStackPlan,
         astacks: Option<Arc<Region>>,
     ) -> Self {
         entry.clients.fetch_add(1, Ordering::Relaxed);
@@ -72,10 +72,10 @@ impl Bound {
 
     /// Lets no call in any more, and leaves what the client holds to the keeper. Calls that run go
     /// on to their end.
-    pub(crate) fn revoke(&self, keeper: &Keeper) {
+    pub(crate) fn revoke(&self, keeper: &Reaper) {
         if !self.revoked.swap(true, Ordering::SeqCst) {
             self.entry.clients.fetch_sub(1, Ordering::Relaxed);
-            self.tally.iter().for_each(Tally::end);
+            self.tally.iter().for_each(CallStats::end);
             keeper.take(self.session.close());
         }
     }

@@ -3,26 +3,26 @@
 
 use crate::binding::Near;
 use crate::error::CallError;
-use crate::link::{Link, Segment};
-use crate::places::{NoPlace, Place};
+use crate::link::{DomainLink, Segment};
+use crate::places::{CallPermit, NoPlace};
 use std::io;
 use std::sync::Arc;
 use upcall_os::atomic::{AtomicU32, Ordering};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_sched::gate::Gate;
-use upcall_sched::{Closed, Processor, Sleeper, Until, block_unless};
-use upcall_shm::astack::Plan;
+use upcall_sched::{Closed, Processor, Sleeper, WaitLimit, block_unless};
+use upcall_shm::astack::AStackPlan;
 use upcall_shm::region::Region;
-use upcall_shm::span::Room;
+use upcall_shm::span::WritableSpan;
 use upcall_thread::Waited;
 
 /// Who waits for an A-stack, and where it is told which.
-pub(crate) struct Waiting {
+pub(crate) struct AStackWaiter {
     sleeper: Sleeper,
     told: Arc<AtomicU32>,
 }
 
-impl Waiting {
+impl AStackWaiter {
     /// Tells it which A-stack it has; false if it has gone.
     fn tell(self, within: u16) -> bool {
         self.told.store(within.into(), Ordering::Release);
@@ -31,8 +31,8 @@ impl Waiting {
 }
 
 /// The A-stacks of one class, and who waits for one.
-pub(crate) struct Stacks {
-    gate: Gate<Waiting>,
+pub(crate) struct AStackPool {
+    gate: Gate<AStackWaiter>,
     class: usize,
     /// The number of the first, and where that lies.
     first: u16,
@@ -41,8 +41,8 @@ pub(crate) struct Stacks {
     pub(crate) size: usize,
 }
 
-impl Stacks {
-    pub(crate) fn new(plan: &Plan, class: usize) -> Self {
+impl AStackPool {
+    pub(crate) fn new(plan: &AStackPlan, class: usize) -> Self {
         let first = plan.first_of(class);
         let (at, size) = plan.place(first).unwrap_or_default();
         Self { gate: Gate::new(plan.classes()[class].count), class, first, at, size }
@@ -50,7 +50,7 @@ impl Stacks {
 
     /// Tells one who waits of its A-stack, or the next one if it has gone meanwhile.
     #[cold]
-    fn hand_on(&self, mut next: Waiting, mut number: u16) {
+    fn hand_on(&self, mut next: AStackWaiter, mut number: u16) {
         while !next.tell(number) {
             match self.gate.give(number) {
                 Some(given) => (next, number) = given,
@@ -66,7 +66,7 @@ pub(crate) type LeftAStack = (usize, u16);
 /// An A-stack, taken for the time of a call.
 pub(crate) struct AStack<'a> {
     memory: &'a Region,
-    stacks: &'a Stacks,
+    stacks: &'a AStackPool,
     within: u16,
 }
 
@@ -75,8 +75,8 @@ impl<'a> AStack<'a> {
     #[cold]
     pub(crate) fn wait_for(
         near: &'a Near,
-        stacks: &'a Stacks,
-        until: Until<'_>,
+        stacks: &'a AStackPool,
+        until: WaitLimit<'_>,
     ) -> Result<Option<Self>, CallError> {
         let Some(memory) = near.astacks.as_deref() else { return Ok(None) };
         let within = wait_for(&stacks.gate, until).ok_or(CallError::Aborted { sent: false })?;
@@ -85,7 +85,7 @@ impl<'a> AStack<'a> {
 
     /// Takes one if there is one.
     #[inline]
-    pub(crate) fn try_take(near: &'a Near, stacks: &'a Stacks) -> Option<Self> {
+    pub(crate) fn try_take(near: &'a Near, stacks: &'a AStackPool) -> Option<Self> {
         let memory = near.astacks.as_deref()?;
         stacks.gate.try_take().map(|within| Self { memory, stacks, within })
     }
@@ -97,7 +97,7 @@ impl<'a> AStack<'a> {
     }
 
     #[inline]
-    pub(crate) fn room(&self) -> Option<Room<'a>> {
+    pub(crate) fn room(&self) -> Option<WritableSpan<'a>> {
         self.memory
             .room(self.stacks.at + usize::from(self.within) * self.stacks.size, self.stacks.size)
     }
@@ -116,7 +116,7 @@ impl<'a> AStack<'a> {
 }
 
 #[cold]
-fn wait_for(gate: &Gate<Waiting>, until: Until<'_>) -> Option<u16> {
+fn wait_for(gate: &Gate<AStackWaiter>, until: WaitLimit<'_>) -> Option<u16> {
     let told = Arc::new(AtomicU32::new(0));
     let mut taken = None;
     let waited = block_unless(until, |sleeper| {
@@ -124,7 +124,7 @@ fn wait_for(gate: &Gate<Waiting>, until: Until<'_>) -> Option<u16> {
         taken = gate.take_or_wait(|| {
             let sleeper =
                 sleeper.take().unwrap_or_else(|| unreachable!("the gate makes at most one entry"));
-            Waiting { sleeper, told: told.clone() }
+            AStackWaiter { sleeper, told: told.clone() }
         });
         sleeper
     });
@@ -146,16 +146,20 @@ impl Drop for AStack<'_> {
 
 /// A segment, taken for the time of a call, with its place among those in use.
 pub(crate) struct TakenSegment<'a> {
-    link: &'a Link,
-    place: Option<Place>,
+    link: &'a DomainLink,
+    place: Option<CallPermit>,
     segment: Option<Segment>,
 }
 
 /// A segment that stays in use, and its place.
-pub(crate) type LeftSegment = (Segment, Option<Place>);
+pub(crate) type LeftSegment = (Segment, Option<CallPermit>);
 
 impl<'a> TakenSegment<'a> {
-    pub(crate) fn take(link: &'a Link, len: usize, until: Until<'_>) -> Result<Self, CallError> {
+    pub(crate) fn take(
+        link: &'a DomainLink,
+        len: usize,
+        until: WaitLimit<'_>,
+    ) -> Result<Self, CallError> {
         // Threads of a virtual processor that polls no channels hold up that processor while they
         // call, and wait for nobody before.
         let calls_alone =
@@ -172,13 +176,13 @@ impl<'a> TakenSegment<'a> {
     }
 
     /// Another one in the same place.
-    pub(crate) fn exchange(mut self, len: usize, until: Until<'_>) -> Result<Self, CallError> {
+    pub(crate) fn exchange(mut self, len: usize, until: WaitLimit<'_>) -> Result<Self, CallError> {
         self.segment.take().into_iter().for_each(|segment| self.link.give_segment(segment));
         self.fill(len, until)?;
         Ok(self)
     }
 
-    fn fill(&mut self, len: usize, until: Until<'_>) -> Result<(), CallError> {
+    fn fill(&mut self, len: usize, until: WaitLimit<'_>) -> Result<(), CallError> {
         let link = self.link;
         let segment = match link.kept_segment(len) {
             Some(segment) => Ok(segment),
@@ -197,7 +201,7 @@ impl<'a> TakenSegment<'a> {
     }
 
     /// One that was left before.
-    pub(crate) fn from(link: &'a Link, (segment, place): LeftSegment) -> Self {
+    pub(crate) fn from(link: &'a DomainLink, (segment, place): LeftSegment) -> Self {
         Self { link, place, segment: Some(segment) }
     }
 
@@ -211,7 +215,7 @@ impl<'a> TakenSegment<'a> {
         Some((segment, self.place.take()))
     }
 
-    pub(crate) fn room(&self) -> Option<Room<'_>> {
+    pub(crate) fn room(&self) -> Option<WritableSpan<'_>> {
         let segment = self.segment.as_ref()?;
         segment.region.room(0, segment.region.len())
     }
@@ -225,34 +229,34 @@ impl Drop for TakenSegment<'_> {
 }
 
 /// All that a call brings.
-pub(crate) struct Brought<'a> {
+pub(crate) struct CallMemory<'a> {
     pub(crate) astack: Option<AStack<'a>>,
     pub(crate) segment: Option<TakenSegment<'a>>,
 }
 
 /// What a call that was given up leaves to its late reply.
 #[derive(Default)]
-pub(crate) struct Left {
+pub(crate) struct AbandonedMemory {
     pub(crate) astack: Option<LeftAStack>,
     pub(crate) segment: Option<LeftSegment>,
 }
 
-impl<'a> Brought<'a> {
+impl<'a> CallMemory<'a> {
     #[inline]
     pub(crate) fn nothing() -> Self {
         Self { astack: None, segment: None }
     }
 
     /// All of it stays taken.
-    pub(crate) fn leave(&mut self) -> Left {
-        Left {
+    pub(crate) fn leave(&mut self) -> AbandonedMemory {
+        AbandonedMemory {
             astack: self.astack.take().map(AStack::leave),
             segment: self.segment.take().and_then(TakenSegment::leave),
         }
     }
 
     /// What was left before.
-    pub(crate) fn from(near: &'a Near, left: Left) -> Self {
+    pub(crate) fn from(near: &'a Near, left: AbandonedMemory) -> Self {
         Self {
             astack: left.astack.and_then(|astack| AStack::from(near, astack)),
             segment: left.segment.map(|segment| TakenSegment::from(&near.link, segment)),
@@ -266,7 +270,7 @@ pub(crate) fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     if upcall_thread::on_virtual_processor().is_none() {
         return work();
     }
-    let (work, result) = (Mutex::new(Some(work)), Mutex::new(None));
+    let (work, result) = (KernelMutex::new(Some(work)), KernelMutex::new(None));
     let run = || {
         let work = work.lock().take();
         let done = work.map(|work| work());
@@ -275,7 +279,7 @@ pub(crate) fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         upcall_thread::block_unless(|waiter| {
             // What cannot be run beside is run here, at the price of the other threads' time.
-            let waiter = Mutex::new(Some(waiter));
+            let waiter = KernelMutex::new(Some(waiter));
             let wake = Arc::new(waiter);
             let woken = wake.clone();
             let started = std::thread::Builder::new().spawn_scoped(scope, move || {

@@ -12,9 +12,9 @@ mod far;
 mod results;
 mod slow;
 
-use crate::binding::{Binding, Bound, Near, Way};
-use crate::brought::{AStack, Brought};
-use crate::decode::{Decoder, Side};
+use crate::binding::{Binding, BoundProcedure, Near, ServerLocation};
+use crate::brought::{AStack, CallMemory};
+use crate::decode::{Decoder, DecoderSide};
 use crate::encode::{Encoder, block_len};
 use crate::error::CallError;
 use crate::interface::Limits;
@@ -23,9 +23,9 @@ use crate::value::{Get, Put};
 use std::time::{Duration, Instant};
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
-use upcall_sched::Until;
-use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place, TIMED_INLINE};
-use upcall_shm::span::{Room, Span};
+use upcall_sched::WaitLimit;
+use upcall_shm::slot::{INLINE, NO_ASTACK, SlotMessage, TIMED_INLINE, ValueLocation};
+use upcall_shm::span::{Span, WritableSpan};
 
 /// Reads the late results of a call that was given up, so that the resources in them are let go.
 pub(crate) trait Unread: Fn(&Binding, Span<'_>, Limits) + Copy + Send + 'static {}
@@ -40,23 +40,23 @@ fn unread<R: Get>() -> impl Unread {
 }
 
 /// Reads results from where they lie.
-pub(crate) trait Read<T>: FnOnce(Span<'_>) -> Result<T, CallError> {}
+pub(crate) trait ReadResults<T>: FnOnce(Span<'_>) -> Result<T, CallError> {}
 
-impl<T, F: FnOnce(Span<'_>) -> Result<T, CallError>> Read<T> for F {}
+impl<T, F: FnOnce(Span<'_>) -> Result<T, CallError>> ReadResults<T> for F {}
 
 /// What reads a call's results.
-pub(crate) struct Results<U, R> {
+pub(crate) struct ResultReader<U, R> {
     /// Those that come after the call was given up.
     late: U,
     /// Those that come in time.
     read: R,
 }
 
-impl<U: Unread, R> Results<U, R> {
+impl<U: Unread, R> ResultReader<U, R> {
     #[inline]
     pub(crate) fn new<T>(late: U, read: R) -> Self
     where
-        R: Read<T>,
+        R: ReadResults<T>,
     {
         Self { late, read }
     }
@@ -69,7 +69,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) near: &'a Near,
     pub(crate) limits: Limits,
     /// When it is given up.
-    pub(crate) until: Until<'a>,
+    pub(crate) until: WaitLimit<'a>,
 }
 
 impl Terms<'_> {
@@ -82,7 +82,7 @@ impl Terms<'_> {
 
 /// Bytes of values for which a request has room: less if it says when its caller gives up.
 #[inline]
-pub(crate) fn inline_room(until: Until<'_>) -> usize {
+pub(crate) fn inline_room(until: WaitLimit<'_>) -> usize {
     if until.ends.is_none() { INLINE } else { TIMED_INLINE }
 }
 
@@ -104,10 +104,14 @@ impl Binding {
         let inner = &*self.inner;
         let number = self.first + number;
         let bound = &inner.procedures[usize::from(number)];
-        let Way::Near(near) = &inner.way else { return self.call_far_away(number, args) };
+        let ServerLocation::Near(near) = &inner.way else {
+            return self.call_far_away(number, args);
+        };
         let until = self.until();
         let results = |terms: Terms<'_>| {
-            Results::new(unread::<R>(), move |span: Span<'_>| self.decode::<R>(span, terms.limits))
+            ResultReader::new(unread::<R>(), move |span: Span<'_>| {
+                self.decode::<R>(span, terms.limits)
+            })
         };
         // Both blocks fit into slots: decided when this is compiled, but for those that a deadline
         // would leave no room for. Then no value has a length to limit.
@@ -118,10 +122,15 @@ impl Binding {
             && (A::SIZE <= TIMED_INLINE || until.ends.is_none())
         {
             // The reply takes the request's place.
-            let mut message = Image::new(0, bound.tag, NO_ASTACK);
+            let mut message = SlotMessage::new(0, bound.tag, NO_ASTACK);
             if A::SIZE > 0 {
-                Encoder::block(Room::of_words(&mut message.values), args, Limits::default(), None)?;
-                message.place(Place::Inline, 0, A::SIZE as u32);
+                Encoder::block(
+                    WritableSpan::of_words(&mut message.values),
+                    args,
+                    Limits::default(),
+                    None,
+                )?;
+                message.place(ValueLocation::Inline, 0, A::SIZE as u32);
             }
             point(Point::ClientWrote);
             // As `send`, but nothing was brought: it would make places for what was, on each call.
@@ -129,14 +138,15 @@ impl Binding {
                 self.send_for_ever(near, &mut message)?;
             } else {
                 let terms = self.terms(near, number, until);
-                self.send_until(terms, &mut message, &mut Brought::nothing(), unread::<R>())?;
+                self.send_until(terms, &mut message, &mut CallMemory::nothing(), unread::<R>())?;
             }
             point(Point::ClientAnswered);
-            if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
+            if message.tag() == outcome::DONE && message.values_in() == Some(ValueLocation::Inline)
+            {
                 return self.decode::<R>(Span::of_words(&message.values), Limits::default());
             }
             let terms = self.terms(near, number, until);
-            return self.uncommon(terms, &message, Brought::nothing(), results(terms));
+            return self.uncommon(terms, &message, CallMemory::nothing(), results(terms));
         }
         let terms = self.terms(near, number, until);
         self.call_in_memory(bound, terms, block_len(args), args, results(terms))
@@ -144,7 +154,7 @@ impl Binding {
 
     /// The terms of a call.
     #[inline]
-    pub(crate) fn terms<'a>(&self, near: &'a Near, number: u16, until: Until<'a>) -> Terms<'a> {
+    pub(crate) fn terms<'a>(&self, near: &'a Near, number: u16, until: WaitLimit<'a>) -> Terms<'a> {
         Terms { near, limits: self.limits(number), until }
     }
 
@@ -154,8 +164,8 @@ impl Binding {
     }
 
     #[inline]
-    pub(crate) fn until(&self) -> Until<'_> {
-        Until { ends: self.ends(), abandon: self.abandon.as_ref() }
+    pub(crate) fn until(&self) -> WaitLimit<'_> {
+        WaitLimit { ends: self.ends(), abandon: self.abandon.as_ref() }
     }
 
     #[inline]
@@ -167,25 +177,29 @@ impl Binding {
     }
 
     #[inline]
-    pub(crate) fn send_for_ever(&self, near: &Near, message: &mut Image) -> Result<(), CallError> {
+    pub(crate) fn send_for_ever(
+        &self,
+        near: &Near,
+        message: &mut SlotMessage,
+    ) -> Result<(), CallError> {
         near.link.channel.call(message, self.hand_off)?;
         self.release_overdue(None);
         Ok(())
     }
 
     fn decode<R: Get>(&self, span: Span<'_>, limits: Limits) -> Result<R, CallError> {
-        Ok(R::get(&Decoder::new(span, R::SIZE, limits, Side::Client(self)), 0)?)
+        Ok(R::get(&Decoder::new(span, R::SIZE, limits, DecoderSide::Client(self)), 0)?)
     }
 
     /// Calls with an A-stack, or a segment.
     #[inline(always)]
     pub(crate) fn call_in_memory<A: Put, T>(
         &self,
-        bound: &Bound,
+        bound: &BoundProcedure,
         terms: Terms<'_>,
         len: usize,
         args: &A,
-        results: Results<impl Unread, impl Read<T>>,
+        results: ResultReader<impl Unread, impl ReadResults<T>>,
     ) -> Result<T, CallError> {
         let wish = len.max(bound.result.load(Ordering::Relaxed) as usize);
         let stacks = bound
@@ -199,20 +213,27 @@ impl Binding {
             && let Some(room) = astack.room()
         {
             point(Point::ClientTook);
-            let mut message = Image::new(0, bound.tag, astack.number());
+            let mut message = SlotMessage::new(0, bound.tag, astack.number());
             if len <= INLINE {
-                Encoder::block(Room::of_words(&mut message.values), args, terms.limits, None)?;
-                message.place(Place::Inline, 0, len as u32);
+                Encoder::block(
+                    WritableSpan::of_words(&mut message.values),
+                    args,
+                    terms.limits,
+                    None,
+                )?;
+                message.place(ValueLocation::Inline, 0, len as u32);
             } else {
                 Encoder::block(room, args, terms.limits, None)?;
-                message.place(Place::AStack, 0, len as u32);
+                message.place(ValueLocation::AStack, 0, len as u32);
             }
             point(Point::ClientWrote);
             self.send_for_ever(terms.near, &mut message)?;
             point(Point::ClientAnswered);
             let values = match message.values_in() {
-                Some(Place::AStack) => room.part(0, message.len()),
-                Some(Place::Inline) => Span::of_words(&message.values).part(0, message.len()),
+                Some(ValueLocation::AStack) => room.part(0, message.len()),
+                Some(ValueLocation::Inline) => {
+                    Span::of_words(&message.values).part(0, message.len())
+                }
                 _ => None,
             };
             if let (outcome::DONE, Some(values)) = (message.tag(), values) {
@@ -220,7 +241,7 @@ impl Binding {
                 point(Point::ClientRead);
                 return read;
             }
-            let brought = Brought { astack: Some(astack), segment: None };
+            let brought = CallMemory { astack: Some(astack), segment: None };
             return self.finish(bound, terms, &message, brought, results);
         }
         self.call_slow(bound, terms, (len, wish), args, results)

@@ -16,7 +16,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use upcall_sched::ceilings::{Bound, Kind};
+use upcall_sched::ceilings::{QuotaBound, QuotaKind};
 use upcall_shm::span::{NoText, Span};
 
 /// Reads one block; see the module.
@@ -26,7 +26,7 @@ pub struct Decoder<'a> {
     pub(crate) limits: Limits,
     /// Bytes of the tail that may still be claimed.
     budget: Cell<usize>,
-    pub(crate) side: Side<'a>,
+    pub(crate) side: DecoderSide<'a>,
     /// Bytes of values that were made, and what of them the client's account was charged with.
     values: Cell<usize>,
     charged: Cell<usize>,
@@ -34,7 +34,7 @@ pub struct Decoder<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Side<'a> {
+pub(crate) enum DecoderSide<'a> {
     /// The binding that a result came through.
     Client(&'a dyn Any),
     Server(&'a Arc<Session>),
@@ -85,7 +85,7 @@ pub enum Malformed {
         /// The most permitted.
         limit: u64,
         /// Whose limit it is.
-        of: Quota,
+        of: QuotaScope,
     },
     /// There is no memory for a value.
     NoMemory {
@@ -97,23 +97,23 @@ pub enum Malformed {
 /// What limits the memory that calls take in a server: their arguments as values, or their results
 /// until they are fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quota {
+pub enum QuotaScope {
     /// The interface's limit for one call ([`Limits::values`]).
     Call,
-    /// The server's for the calls of one client ([`Amounts::values`](crate::Amounts::values),
-    /// [`Amounts::results`](crate::Amounts::results)).
+    /// The server's for the calls of one client ([`Quota::values`](crate::Quota::values),
+    /// [`Quota::results`](crate::Quota::results)).
     Client,
     /// The server's for the calls of all clients.
     All,
 }
 
-impl fmt::Display for Quota {
+impl fmt::Display for QuotaScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Call => "one call (`values` in the TOML file beside the interface)",
-            Self::Client => "the calls of one client at a time (the server's `Ceilings`)",
+            Self::Client => "the calls of one client at a time (the server's `Quotas`)",
             Self::All => {
-                "the calls of all clients at a time, with room for others (the server's `Ceilings`)"
+                "the calls of all clients at a time, with room for others (the server's `Quotas`)"
             }
         })
     }
@@ -177,9 +177,9 @@ macro_rules! number {
 }
 
 impl<'a> Decoder<'a> {
-    pub(crate) fn new(span: Span<'a>, fixed: usize, limits: Limits, side: Side<'a>) -> Self {
+    pub(crate) fn new(span: Span<'a>, fixed: usize, limits: Limits, side: DecoderSide<'a>) -> Self {
         let budget = Cell::new(span.len().saturating_sub(fixed));
-        let pace = Pace::new(matches!(side, Side::Server(_)));
+        let pace = Pace::new(matches!(side, DecoderSide::Server(_)));
         Self { span, limits, budget, side, values: Cell::new(0), charged: Cell::new(0), pace }
     }
 
@@ -197,19 +197,23 @@ impl<'a> Decoder<'a> {
     }
 
     fn charge(&self, values: usize) -> Result<(), Malformed> {
-        let Side::Server(session) = self.side else { return Ok(()) };
+        let DecoderSide::Server(session) = self.side else { return Ok(()) };
         let over = |limit: u64, of| Malformed::Quota { bytes: values as u64, limit, of };
         if values as u64 > self.limits.values {
-            return Err(over(self.limits.values, Quota::Call));
+            return Err(over(self.limits.values, QuotaScope::Call));
         }
         let charged = self.charged.get();
         if values > charged {
             let more = values.checked_next_multiple_of(STEP).unwrap_or(usize::MAX) - charged;
-            let charge = session.account().charge(Kind::Values, more);
+            let charge = session.account().charge(QuotaKind::Values, more);
             charge.map_err(|no| {
                 over(
                     no.most as u64,
-                    if no.bound == Bound::Client { Quota::Client } else { Quota::All },
+                    if no.bound == QuotaBound::Client {
+                        QuotaScope::Client
+                    } else {
+                        QuotaScope::All
+                    },
                 )
             })?;
             self.charged.set(charged + more);
@@ -384,7 +388,7 @@ impl<'a> Decoder<'a> {
 
     fn session(&self, handle: u64) -> Result<&'a Arc<Session>, Malformed> {
         match self.side {
-            Side::Server(session) => Ok(session),
+            DecoderSide::Server(session) => Ok(session),
             _ => Err(Malformed::NoSuchHandle { handle }),
         }
     }
@@ -394,9 +398,9 @@ impl Drop for Decoder<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.charged.get() > 0
-            && let Side::Server(session) = self.side
+            && let DecoderSide::Server(session) = self.side
         {
-            session.account().credit(Kind::Values, self.charged.get());
+            session.account().credit(QuotaKind::Values, self.charged.get());
         }
     }
 }

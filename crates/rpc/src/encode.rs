@@ -6,26 +6,26 @@
 
 use crate::interface::Limits;
 use crate::pace::{OF_WRITING, PIECE, Pace};
-use crate::session::{NoPlace, Session};
+use crate::session::{NoObjectSlot, Session};
 use crate::value::Put;
 use std::sync::Arc;
-use upcall_shm::span::Room;
+use upcall_shm::span::WritableSpan;
 
 /// Writes one block; see the module.
 #[derive(Debug)]
 pub struct Encoder<'a> {
-    room: Room<'a>,
+    room: WritableSpan<'a>,
     /// Where the next piece of the tail goes.
     tail: usize,
     limits: Limits,
     session: Option<&'a Arc<Session>>,
-    fault: Option<Fault>,
+    fault: Option<EncodeError>,
     pace: Pace,
 }
 
 /// Why a value could not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum EncodeError {
     /// A string or list is longer than the interface permits.
     TooLong {
         /// "string" or "list".
@@ -52,7 +52,7 @@ pub const fn piece(len: usize) -> usize {
 
 impl<'a> Encoder<'a> {
     pub(crate) fn new(
-        room: Room<'a>,
+        room: WritableSpan<'a>,
         fixed: usize,
         limits: Limits,
         session: Option<&'a Arc<Session>>,
@@ -63,23 +63,23 @@ impl<'a> Encoder<'a> {
 
     /// Writes one whole block; `room` has [`block_len`] bytes at least.
     pub(crate) fn block<T: Put + ?Sized>(
-        room: Room<'a>,
+        room: WritableSpan<'a>,
         value: &T,
         limits: Limits,
         session: Option<&'a Arc<Session>>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), EncodeError> {
         let mut encoder = Self::new(room, T::SIZE, limits, session);
         value.put(&mut encoder, 0);
         encoder.fault.map_or(Ok(()), Err)
     }
 
     /// Has the whole block refused.
-    pub(crate) fn refuse(&mut self, fault: Fault) {
+    pub(crate) fn refuse(&mut self, fault: EncodeError) {
         self.fail(fault);
     }
 
     #[cold]
-    fn fail(&mut self, fault: Fault) {
+    fn fail(&mut self, fault: EncodeError) {
         self.fault.get_or_insert(fault);
     }
 
@@ -87,7 +87,7 @@ impl<'a> Encoder<'a> {
     #[inline(always)]
     pub fn u8(&mut self, at: usize, value: u8) {
         if self.room.put_u8(at, value).is_none() {
-            self.fail(Fault::Room);
+            self.fail(EncodeError::Room);
         }
     }
 
@@ -95,7 +95,7 @@ impl<'a> Encoder<'a> {
     #[inline(always)]
     pub fn u16(&mut self, at: usize, value: u16) {
         if self.room.put_u16(at, value).is_none() {
-            self.fail(Fault::Room);
+            self.fail(EncodeError::Room);
         }
     }
 
@@ -103,7 +103,7 @@ impl<'a> Encoder<'a> {
     #[inline(always)]
     pub fn u32(&mut self, at: usize, value: u32) {
         if self.room.put_u32(at, value).is_none() {
-            self.fail(Fault::Room);
+            self.fail(EncodeError::Room);
         }
     }
 
@@ -111,7 +111,7 @@ impl<'a> Encoder<'a> {
     #[inline(always)]
     pub fn u64(&mut self, at: usize, value: u64) {
         if self.room.put_u64(at, value).is_none() {
-            self.fail(Fault::Room);
+            self.fail(EncodeError::Room);
         }
     }
 
@@ -123,7 +123,7 @@ impl<'a> Encoder<'a> {
     pub fn run(&mut self, at: usize, bytes: &[u8]) {
         if bytes.len() <= PIECE || self.session.is_none() {
             if self.room.copy_in(at, bytes).is_none() {
-                self.fail(Fault::Room);
+                self.fail(EncodeError::Room);
             }
             self.spent(bytes.len());
         } else {
@@ -135,7 +135,7 @@ impl<'a> Encoder<'a> {
     fn long_run(&mut self, at: usize, bytes: &[u8]) {
         for (piece, from) in bytes.chunks(PIECE).enumerate() {
             if self.room.copy_in(at + piece * PIECE, from).is_none() {
-                return self.fail(Fault::Room);
+                return self.fail(EncodeError::Room);
             }
             self.spent(from.len());
         }
@@ -171,7 +171,7 @@ impl<'a> Encoder<'a> {
         what: &'static str,
     ) -> Option<usize> {
         if count as u64 > limit {
-            self.fail(Fault::TooLong { what, len: count as u64, limit });
+            self.fail(EncodeError::TooLong { what, len: count as u64, limit });
             return None;
         }
         let tail = self.tail;
@@ -186,10 +186,10 @@ impl<'a> Encoder<'a> {
         match self.session {
             Some(session) => match session.insert(object) {
                 Ok(handle) => self.u64(at, handle),
-                Err(NoPlace::TooMany) => self.fail(Fault::TooManyObjects),
-                Err(NoPlace::NoMemory) => self.fail(Fault::NoMemory),
+                Err(NoObjectSlot::TooMany) => self.fail(EncodeError::TooManyObjects),
+                Err(NoObjectSlot::NoMemory) => self.fail(EncodeError::NoMemory),
             },
-            None => self.fail(Fault::ForeignHandle),
+            None => self.fail(EncodeError::ForeignHandle),
         }
     }
 }

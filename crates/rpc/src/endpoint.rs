@@ -3,10 +3,10 @@
 
 use crate::bound::ClientBinding;
 use crate::error::ServeError;
-use crate::exports::{Entry, Export, Exports};
-use crate::keeper::Keeper;
+use crate::exports::{Export, ExportEntry, Exports};
+use crate::keeper::Reaper;
 use crate::names;
-use crate::network::doors::{Doors, Listen};
+use crate::network::doors::{Listen, NetworkServer};
 use crate::peer::{self, ClientPeer};
 use crate::session::let_go;
 use std::fmt;
@@ -20,16 +20,16 @@ use upcall_directory::clerk::{self, Clerk, TURN, Watched};
 use upcall_directory::names::Group;
 use upcall_directory::policy;
 use upcall_os::fault::{Point, point};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
-use upcall_sched::ceilings::{Ceilings, Ledger};
+use upcall_sched::ceilings::{QuotaLedger, Quotas};
 use upcall_sched::server::CallsUnderWay;
-use upcall_sched::{Pacing, Processors, ServerChannel};
-use upcall_shm::tally::Tallies;
+use upcall_sched::{Pacing, PollingIdle, ServerChannel};
+use upcall_shm::tally::DomainCallStats;
 
 /// Decides which clients may bind; see [`Server::policy`].
-pub type Policy = Box<policy::Policy>;
+pub type BindPolicy = Box<policy::Policy>;
 
 /// For longer nobody looks at a client that has gone.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
@@ -42,15 +42,15 @@ pub(crate) struct Endpoint {
     path: PathBuf,
     pub(crate) reserve: Reserve,
     exports: Exports,
-    policy: Policy,
-    processors: Processors,
-    ledger: Arc<Ledger>,
-    tallies: Arc<Tallies>,
-    clients: Mutex<Clients>,
+    policy: BindPolicy,
+    processors: PollingIdle,
+    ledger: Arc<QuotaLedger>,
+    tallies: Arc<DomainCallStats>,
+    clients: KernelMutex<Clients>,
     /// The calls of all channels that may run still.
-    calls: Mutex<Vec<CallsUnderWay>>,
-    keeper: Arc<Keeper>,
-    doors: Doors,
+    calls: KernelMutex<Vec<CallsUnderWay>>,
+    keeper: Arc<Reaper>,
+    doors: NetworkServer,
 }
 
 #[derive(Default)]
@@ -65,24 +65,24 @@ impl Endpoint {
         &self.exports
     }
 
-    pub(crate) fn processors(&self) -> &Processors {
+    pub(crate) fn processors(&self) -> &PollingIdle {
         &self.processors
     }
 
-    pub(crate) fn tallies(&self) -> &Arc<Tallies> {
+    pub(crate) fn tallies(&self) -> &Arc<DomainCallStats> {
         &self.tallies
     }
 
-    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+    pub(crate) fn ledger(&self) -> &Arc<QuotaLedger> {
         &self.ledger
     }
 
-    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+    pub(crate) fn keeper(&self) -> &Arc<Reaper> {
         &self.keeper
     }
 
     /// Where clients on other machines come in.
-    pub(crate) fn doors(&self) -> &Doors {
+    pub(crate) fn doors(&self) -> &NetworkServer {
         &self.doors
     }
 
@@ -101,7 +101,7 @@ impl Endpoint {
     /// Asks the policy. One thread of the process at a time, as the clerk is one: policies in C,
     /// and those that look at something and then change it, rely on it.
     pub(crate) fn admits(&self, peer: &Peer) -> Result<(), String> {
-        static ASKING: Mutex<()> = Mutex::new(());
+        static ASKING: KernelMutex<()> = KernelMutex::new(());
         let _asking = ASKING.lock();
         (self.policy)(peer)
     }
@@ -172,12 +172,12 @@ impl Endpoint {
 }
 
 /// The door: it is shut when this is dropped.
-struct AtDoor {
+struct EndpointListener {
     endpoint: Arc<Endpoint>,
     listener: Listener,
 }
 
-impl Watched for AtDoor {
+impl Watched for EndpointListener {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -204,13 +204,13 @@ impl Watched for AtDoor {
 /// ```
 pub struct Server {
     exports: Vec<(String, Export)>,
-    policy: Policy,
+    policy: BindPolicy,
     mode: Option<u32>,
     group: Option<Group>,
     pacing: Pacing,
     processors: usize,
     spare_processors: usize,
-    ceilings: Ceilings,
+    ceilings: Quotas,
     stack_size: Option<usize>,
     listens: Vec<Listen>,
 }
@@ -229,7 +229,7 @@ impl Default for Server {
             pacing: Pacing::Adaptive,
             processors: 1,
             spare_processors: SPARES,
-            ceilings: Ceilings::default(),
+            ceilings: Quotas::default(),
             stack_size: None,
             listens: Vec::new(),
         }
@@ -346,7 +346,7 @@ impl Server {
 
     /// The most that clients may hold in this server, in place of the defaults.
     #[must_use]
-    pub fn ceilings(mut self, ceilings: Ceilings) -> Self {
+    pub fn ceilings(mut self, ceilings: Quotas) -> Self {
         self.ceilings = ceilings;
         self
     }
@@ -426,14 +426,14 @@ impl Server {
         }
     }
 
-    fn open(mut self) -> Result<Open, ServeError> {
+    fn open(mut self) -> Result<OpenServer, ServeError> {
         let procedures = self.exports.iter().flat_map(|(_, export)| &*export.interface.procedures);
         let values = procedures.map(|procedure| procedure.limits.values).max().unwrap_or(0);
         self.ceilings = self.ceilings.with_values(values);
         let unable = |what: &'static str| {
             move |error: io::Error| ServeError::Resource { what: what.into(), error }
         };
-        let doors = Doors::new(&self.listens)?;
+        let doors = NetworkServer::new(&self.listens)?;
         let group = self
             .group
             .as_ref()
@@ -447,11 +447,16 @@ impl Server {
     }
 
     /// Makes what serves the clients of this socket.
-    fn open_at(self, path: PathBuf, listener: Listener, doors: Doors) -> Result<Open, ServeError> {
+    fn open_at(
+        self,
+        path: PathBuf,
+        listener: Listener,
+        doors: NetworkServer,
+    ) -> Result<OpenServer, ServeError> {
         let unable = |what: &'static str| {
             move |error: io::Error| ServeError::Resource { what: what.into(), error }
         };
-        let processors = Processors::new(self.processors, self.pacing)
+        let processors = PollingIdle::new(self.processors, self.pacing)
             .map_err(unable("the virtual processors"))?;
         let scheduler = upcall_thread::Processors::new()
             .count(self.processors)
@@ -463,29 +468,30 @@ impl Server {
         processors
             .enable_takeover(self.spare_processors, self.ceilings.calls, scheduler.clone())
             .map_err(unable("the timer of the virtual processors"))?;
-        let tallies = Tallies::new(self.processors).map_err(unable("the memory of the tallies"))?;
+        let tallies =
+            DomainCallStats::new(self.processors).map_err(unable("the memory of the tallies"))?;
         let endpoint = Arc::new(Endpoint {
             path,
             reserve: Reserve::new().map_err(unable("a descriptor in reserve"))?,
             exports: Exports::default(),
             policy: self.policy,
             processors,
-            ledger: Ledger::new(self.ceilings, tallies.holdings()),
+            ledger: QuotaLedger::new(self.ceilings, tallies.holdings()),
             tallies,
-            clients: Mutex::default(),
-            calls: Mutex::default(),
+            clients: KernelMutex::default(),
+            calls: KernelMutex::default(),
             keeper: Arc::default(),
             doors,
         });
         let clerk = Clerk::current().map_err(unable("the clerk's thread"))?;
-        let door = Arc::new(AtDoor { endpoint: endpoint.clone(), listener });
+        let door = Arc::new(EndpointListener { endpoint: endpoint.clone(), listener });
         let key =
             clerk.watch(door, Report::WhileReadable).map_err(unable("the domain's socket"))?;
         let stalls = clerk
             .watch(Arc::new(StallTimer(endpoint.processors.clone())), Report::EachRing)
             .map_err(unable("the timer of the virtual processors"));
         let stalls = stalls.inspect_err(|_| clerk.forget(key))?;
-        Ok(Open {
+        Ok(OpenServer {
             endpoint,
             key,
             stalls,
@@ -499,7 +505,7 @@ impl Server {
 }
 
 /// Makes the clerk check for stalled virtual processors.
-struct StallTimer(Processors);
+struct StallTimer(PollingIdle);
 
 impl Watched for StallTimer {
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -517,7 +523,7 @@ impl Watched for StallTimer {
 }
 
 /// A server whose door is open. Dropped, it closes the door and ends its clients' bindings.
-struct Open {
+struct OpenServer {
     endpoint: Arc<Endpoint>,
     /// The clerk's keys, of the door and of the timer for stalled processors.
     key: u64,
@@ -525,14 +531,14 @@ struct Open {
     /// Those entered in the folder.
     names: Vec<String>,
     /// Those taken out of it: what serves them is dropped at the very end.
-    past: Vec<Arc<Entry>>,
+    past: Vec<Arc<ExportEntry>>,
     /// Those to be entered.
     exports: Vec<(String, Export)>,
     scheduler: upcall_thread::Processors,
     closed: bool,
 }
 
-impl Open {
+impl OpenServer {
     /// Begins to serve, then enters the names, says that it is ready, and goes on until it is
     /// stopped and its last call has ended.
     fn serve(mut self, ready: impl FnOnce()) -> Result<(), ServeError> {
@@ -583,7 +589,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenServer {
     fn drop(&mut self) {
         self.close();
         if let Ok(clerk) = Clerk::current() {
@@ -597,7 +603,7 @@ impl Drop for Open {
 
 /// Drops what served a name, here and not where somebody else looked at it last: its drop may
 /// block.
-fn let_go_alone(entry: Arc<Entry>) {
+fn let_go_alone(entry: Arc<ExportEntry>) {
     let start = Instant::now();
     // The clerk may still have a client in its hands.
     while Arc::strong_count(&entry) > 1 && start.elapsed() < LONGEST_LOOK {
@@ -609,7 +615,7 @@ fn let_go_alone(entry: Arc<Entry>) {
 /// A server that runs on kernel threads of its own. Dropped, it is stopped, and waits as
 /// [`Running::stop`] does.
 pub struct Running {
-    keeper: Arc<Keeper>,
+    keeper: Arc<Reaper>,
     endpoint: Weak<Endpoint>,
     thread: Option<std::thread::JoinHandle<()>>,
 }

@@ -1,7 +1,7 @@
 //! What can go wrong, for each operation: what was tried, what was found, what to do.
 
-use crate::decode::{Malformed, Quota};
-use crate::encode::Fault;
+use crate::decode::{Malformed, QuotaScope};
+use crate::encode::EncodeError;
 use crate::interface::Mismatch;
 use std::fmt;
 use std::io;
@@ -65,7 +65,7 @@ pub enum BindError {
         /// In the server's words.
         reason: String,
     },
-    /// This process holds as much in the server as it may ([`Ceilings`](crate::Ceilings)), or more
+    /// This process holds as much in the server as it may ([`Quotas`](crate::Quotas)), or more
     /// than is left for others.
     Ceiling {
         /// The name.
@@ -288,8 +288,8 @@ pub enum CallError {
         bytes: u64,
         /// The most permitted.
         limit: u64,
-        /// Whose limit that is: [`Quota::Client`] or [`Quota::All`].
-        of: Quota,
+        /// Whose limit that is: [`QuotaScope::Client`] or [`QuotaScope::All`].
+        of: QuotaScope,
     },
     /// A handle of another binding was given. Nothing was sent.
     ForeignHandle,
@@ -316,7 +316,7 @@ pub enum CallError {
         /// The most permitted.
         limit: u64,
         /// Whose limit it is.
-        of: Quota,
+        of: QuotaScope,
     },
     /// There is no memory to carry the arguments or the result, or the server refused it, or did
     /// not map it within 5 s. So it is for a result of more than 16 MiB that would take more than a
@@ -400,14 +400,14 @@ impl From<NoReply> for CallError {
     }
 }
 
-impl From<Fault> for CallError {
-    fn from(fault: Fault) -> Self {
+impl From<EncodeError> for CallError {
+    fn from(fault: EncodeError) -> Self {
         match fault {
-            Fault::TooLong { what, len, limit } => Self::TooLong { what, len, limit },
-            Fault::ForeignHandle => Self::ForeignHandle,
-            Fault::TooManyObjects => Self::Refused("too many resources are held".into()),
-            Fault::NoMemory => Self::Refused("no memory to hold a resource".into()),
-            Fault::Room => {
+            EncodeError::TooLong { what, len, limit } => Self::TooLong { what, len, limit },
+            EncodeError::ForeignHandle => Self::ForeignHandle,
+            EncodeError::TooManyObjects => Self::Refused("too many resources are held".into()),
+            EncodeError::NoMemory => Self::Refused("no memory to hold a resource".into()),
+            EncodeError::Room => {
                 Self::Refused("the arguments do not fit the space computed for them".into())
             }
         }

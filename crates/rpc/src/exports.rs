@@ -2,15 +2,15 @@
 //!
 //! Source: LRPC, section 3.1 (the clerk, the procedure descriptor list).
 
-use crate::interface::{Descriptor, Interface, MOST_PROCEDURES, Wanted, match_each};
+use crate::interface::{Descriptor, Interface, MOST_PROCEDURES, WantedProcedure, match_each};
 use crate::server::Dispatch;
-use crate::wire::{Exported, Refusal};
+use crate::wire::{BindRefusal, Exported};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use upcall_os::atomic::{AtomicU32, Ordering};
-use upcall_os::lock::RwLock;
+use upcall_os::lock::KernelRwLock;
 
 /// An implementation of an interface, ready to be exported under a name.
 pub struct Export {
@@ -33,9 +33,9 @@ impl fmt::Debug for Export {
 
 /// The exports of this domain, by name.
 #[derive(Default)]
-pub(crate) struct Exports(RwLock<BTreeMap<String, Arc<Entry>>>);
+pub(crate) struct Exports(KernelRwLock<BTreeMap<String, Arc<ExportEntry>>>);
 
-pub(crate) struct Entry {
+pub(crate) struct ExportEntry {
     pub(crate) name: String,
     pub(crate) interface: &'static Interface,
     pub(crate) dispatch: Arc<dyn Dispatch>,
@@ -43,7 +43,7 @@ pub(crate) struct Entry {
 }
 
 impl Exports {
-    fn read(&self) -> upcall_os::lock::RwLockReadGuard<'_, BTreeMap<String, Arc<Entry>>> {
+    fn read(&self) -> upcall_os::lock::RwLockReadGuard<'_, BTreeMap<String, Arc<ExportEntry>>> {
         self.0.read()
     }
 
@@ -52,7 +52,7 @@ impl Exports {
         if found > MOST_PROCEDURES {
             return Err(crate::ServeError::TooManyProcedures { found });
         }
-        let entry = Entry {
+        let entry = ExportEntry {
             name: name.into(),
             interface: export.interface,
             dispatch: export.dispatch,
@@ -69,38 +69,38 @@ impl Exports {
         &self,
         name: &str,
         interface: &str,
-        wanted: &[Wanted<'_>],
-    ) -> Result<(Arc<Entry>, Vec<Descriptor>), Refusal> {
+        wanted: &[WantedProcedure<'_>],
+    ) -> Result<(Arc<ExportEntry>, Vec<Descriptor>), BindRefusal> {
         if wanted.len() > MOST_PROCEDURES {
-            return Err(Refusal::Protocol(
+            return Err(BindRefusal::Protocol(
                 "a binding to more procedures than an interface has".into(),
             ));
         }
-        let entry = self.read().get(name).cloned().ok_or(Refusal::NoSuchName)?;
+        let entry = self.read().get(name).cloned().ok_or(BindRefusal::NoSuchName)?;
         // Versions of one interface may differ; what counts is whether each procedure is understood
         // alike.
         if without_version(interface) != without_version(&entry.interface.id) {
-            return Err(Refusal::WrongInterface { exported: entry.interface.id.to_string() });
+            return Err(BindRefusal::WrongInterface { exported: entry.interface.id.to_string() });
         }
         let mut descriptors = Vec::new();
-        let no_memory = |_| Refusal::Resource {
+        let no_memory = |_| BindRefusal::Resource {
             what: "the list of procedures".into(),
             code: Errno::NOMEM.raw_os_error(),
         };
         descriptors.try_reserve_exact(wanted.len()).map_err(no_memory)?;
         let matched = |number| descriptors.push(entry.interface.descriptor(number));
-        match_each(wanted, entry.interface, matched).map_err(Refusal::Mismatch)?;
+        match_each(wanted, entry.interface, matched).map_err(BindRefusal::Mismatch)?;
         Ok((entry, descriptors))
     }
 
     /// Takes all out, also those whose names could not be entered.
-    pub(crate) fn remove_all(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn remove_all(&self) -> Vec<Arc<ExportEntry>> {
         let all = std::mem::take(&mut *self.0.write());
         all.into_values().collect()
     }
 
     pub(crate) fn list(&self) -> Vec<Exported> {
-        let describe = |(name, entry): (&String, &Arc<Entry>)| Exported {
+        let describe = |(name, entry): (&String, &Arc<ExportEntry>)| Exported {
             name: name.clone(),
             interface: entry.interface.id.to_string(),
             source: entry.interface.source.to_string(),

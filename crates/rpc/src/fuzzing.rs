@@ -1,21 +1,21 @@
 //! The parts of this crate that read what a peer wrote, for who feeds them with anything:
 //! `tests/fuzz/` and `upcall-tests`. Not an interface for programs; it changes as they do.
 
-use crate::decode::{Decoder, Malformed, Side};
+use crate::decode::{Decoder, DecoderSide, Malformed};
 use crate::encode::{Encoder, block_len};
 use crate::interface::Limits;
 use crate::server::brought;
 use crate::session::Session;
 use crate::value::{Get, Put};
-use crate::wire::{Answer, ClientRequest, Exported, ToClient, ToServer, unpack};
+use crate::wire::{ClientRequest, Exported, ServerReply, ToClient, ToServer, unpack};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
-use upcall_sched::ceilings::{Ceilings, Ledger};
-use upcall_shm::astack::Plan;
+use upcall_sched::ceilings::{QuotaLedger, Quotas};
+use upcall_shm::astack::AStackPlan;
 use upcall_shm::region::Region;
-use upcall_shm::slot::Image;
-use upcall_shm::span::{Room, Span};
+use upcall_shm::slot::SlotMessage;
+use upcall_shm::span::{Span, WritableSpan};
 
 /// What the bytes of a control message say, as text: to a server, to a client, as the list of
 /// exports, and as a request and an answer on the network.
@@ -28,7 +28,7 @@ pub fn control(bytes: &[u8]) -> [Option<String>; 5] {
         text(unpack::<ToClient>(bytes)),
         text(unpack::<Vec<Exported>>(bytes)),
         text(unpack::<ClientRequest<'_>>(bytes)),
-        text(unpack::<Answer>(bytes)),
+        text(unpack::<ServerReply>(bytes)),
     ]
 }
 
@@ -41,10 +41,10 @@ pub fn read<T: Get>(
     block: &mut [u64],
     len: usize,
     limits: Limits,
-    objects: Option<&Objects>,
+    objects: Option<&SessionObjects>,
 ) -> Result<T, Malformed> {
-    let span = Room::of_words(block).part(0, len).ok_or(Malformed::Short { at: 0 })?;
-    let side = objects.map_or(Side::None, |objects| Side::Server(&objects.0));
+    let span = WritableSpan::of_words(block).part(0, len).ok_or(Malformed::Short { at: 0 })?;
+    let side = objects.map_or(DecoderSide::None, |objects| DecoderSide::Server(&objects.0));
     T::get(&Decoder::new(span, T::SIZE, limits, side), 0)
 }
 
@@ -54,16 +54,17 @@ pub fn read<T: Get>(
 /// Its own account of its length is wrong.
 pub fn write<T: Put>(value: &T) -> Vec<u64> {
     let mut words = vec![0; block_len(value).div_ceil(8)];
-    let written = Encoder::block(Room::of_words(&mut words), value, Limits::default(), None);
+    let written =
+        Encoder::block(WritableSpan::of_words(&mut words), value, Limits::default(), None);
     written.unwrap_or_else(|fault| panic!("a value that was read cannot be written: {fault:?}"));
     words
 }
 
 /// Objects that a client holds.
 #[derive(Debug)]
-pub struct Objects(Arc<Session>);
+pub struct SessionObjects(Arc<Session>);
 
-impl Objects {
+impl SessionObjects {
     /// So many of one type, which the client has handles of.
     ///
     /// # Panics
@@ -71,7 +72,7 @@ impl Objects {
     pub fn new<T: ?Sized + Send + Sync + 'static>(
         objects: impl IntoIterator<Item = Arc<T>>,
     ) -> (Self, Vec<u64>) {
-        let session = Session::new(Ledger::new(Ceilings::default(), None).account(None, None));
+        let session = Session::new(QuotaLedger::new(Quotas::default(), None).account(None, None));
         let keep = |object: Arc<T>| session.insert(Box::new(object) as Box<dyn Any + Send + Sync>);
         let handles = objects
             .into_iter()
@@ -84,8 +85,8 @@ impl Objects {
 /// A server's guards: where the arguments of this request are, and how long the A-stack is that it
 /// names.
 pub fn guards<'a>(
-    request: &'a Image,
-    plan: &Plan,
+    request: &'a SlotMessage,
+    plan: &AStackPlan,
     astacks: Option<&'a Arc<Region>>,
     segment: Option<&'a Region>,
 ) -> Option<(Span<'a>, Option<usize>)> {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use upcall_shm::astack::{LARGEST, MOST, Plan};
+use upcall_shm::astack::{AStackPlan, LARGEST, MOST};
 use upcall_shm::slot::INLINE;
 
 /// An interface.
@@ -126,7 +126,7 @@ impl Interface {
     }
 
     /// The A-stacks of a binding to all of it, at a server that has this interface.
-    pub fn plan(&self) -> Plan {
+    pub fn plan(&self) -> AStackPlan {
         let all: Vec<_> =
             (0..self.procedures.len()).map(|number| self.descriptor(number as u16)).collect();
         plan(&all)
@@ -178,8 +178,8 @@ pub(crate) fn check_descriptors(list: &[Descriptor], wanted: usize) -> Result<()
 }
 
 /// The A-stacks of a binding with this list.
-pub(crate) fn plan(list: &[Descriptor]) -> Plan {
-    Plan::for_procedures(list.iter().map(|procedure| (procedure.bytes, procedure.calls)))
+pub(crate) fn plan(list: &[Descriptor]) -> AStackPlan {
+    AStackPlan::for_procedures(list.iter().map(|procedure| (procedure.bytes, procedure.calls)))
 }
 
 /// The memory that a client brings so that it can call, in bytes of address space: pages that are
@@ -197,7 +197,7 @@ pub struct Footprint {
 
 /// What a client says of a procedure when it binds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted<'a> {
+pub struct WantedProcedure<'a> {
     /// Its name.
     pub name: &'a str,
     /// The hash of its signature.
@@ -264,7 +264,7 @@ fn cut(text: &str) -> String {
 }
 
 impl Mismatches {
-    fn add(&mut self, want: &Wanted<'_>, have: Option<&Procedure>) {
+    fn add(&mut self, want: &WantedProcedure<'_>, have: Option<&Procedure>) {
         let bytes = |one: &Mismatch| {
             one.name.len() + one.wanted.len() + one.exported.as_ref().map_or(0, String::len)
         };
@@ -288,7 +288,7 @@ impl Mismatches {
 /// # Errors
 /// Those that do not match.
 pub fn match_procedures(
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedProcedure<'_>],
     exported: &Interface,
 ) -> Result<Vec<u16>, Mismatches> {
     let mut numbers = Vec::new();
@@ -297,7 +297,7 @@ pub fn match_procedures(
 
 /// The same, one number after the other.
 pub(crate) fn match_each(
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedProcedure<'_>],
     exported: &Interface,
     mut matched: impl FnMut(u16),
 ) -> Result<(), Mismatches> {
@@ -341,8 +341,8 @@ mod tests {
         }
     }
 
-    fn want<'a>(name: &'a str, signature: &'a str) -> Wanted<'a> {
-        Wanted { name, hash: signature.len() as u64, signature }
+    fn want<'a>(name: &'a str, signature: &'a str) -> WantedProcedure<'a> {
+        WantedProcedure { name, hash: signature.len() as u64, signature }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 use upcall_os::fault::{Point, point};
-use upcall_os::lock::{Mutex, MutexGuard};
+use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_thread::{Builder, Waiter, block_unless, sleep};
 
 /// So often a server that ends looks whether its calls have ended, at first and at last.
@@ -21,10 +21,10 @@ const LOOKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Keeper(Mutex<State>);
+pub(crate) struct Reaper(KernelMutex<ReaperState>);
 
 #[derive(Default)]
-struct State {
+struct ReaperState {
     orphans: Vec<Orphans>,
     /// Threads that drop some.
     dropping: usize,
@@ -34,12 +34,12 @@ struct State {
     asleep: Option<Waiter>,
 }
 
-impl Keeper {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl Reaper {
+    fn state(&self) -> MutexGuard<'_, ReaperState> {
         self.0.lock()
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut ReaperState)) {
         let mut state = self.state();
         change(&mut state);
         let asleep = state.asleep.take();
@@ -63,7 +63,7 @@ impl Keeper {
         }
     }
 
-    /// Ends [`Keeper::keep`].
+    /// Ends [`Reaper::keep`].
     pub(crate) fn stop(&self) {
         self.change(|state| state.stopped = true);
     }
@@ -127,7 +127,7 @@ impl Keeper {
         };
         for orphans in all {
             point(Point::ServerDrops);
-            let drops = Drops { _orphans: orphans, _done: Done(self.clone()) };
+            let drops = Drops { _orphans: orphans, _done: ReaperGuard(self.clone()) };
             // Without memory for a thread they are dropped here and now.
             drop(Builder::new().name("upcall-drops").spawn(move || drop(drops)));
         }
@@ -137,12 +137,12 @@ impl Keeper {
 /// Fields are dropped in this order.
 struct Drops {
     _orphans: Orphans,
-    _done: Done,
+    _done: ReaperGuard,
 }
 
-struct Done(Arc<Keeper>);
+struct ReaperGuard(Arc<Reaper>);
 
-impl Drop for Done {
+impl Drop for ReaperGuard {
     fn drop(&mut self) {
         self.0.state().dropping -= 1;
     }

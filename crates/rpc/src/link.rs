@@ -9,8 +9,8 @@
 use crate::error::BindError;
 use crate::interface::{KEPT_SEGMENTS, Mismatches};
 use crate::places::Places;
-use crate::turn::{Turn, Turns};
-use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
+use crate::turn::{Turn, TurnCell};
+use crate::wire::{self, BindRefusal, ClientRequest, ServerReply, ToClient, ToServer};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
@@ -22,11 +22,11 @@ use upcall_directory::clerk::{Clerk, Watched};
 use upcall_directory::policy::{self, Policy};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Peer, Received, says_ended};
-use upcall_sched::{CallerChannel, Closed, Domain, Until};
+use upcall_sched::{CallerChannel, Closed, Domain, WaitLimit};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::{NotAStation, PeerStation};
@@ -48,28 +48,28 @@ const EAGER: Duration = Duration::from_micros(150);
 const SHORTLY: Duration = Duration::from_millis(2);
 
 /// The client's end of everything between two domains.
-pub(crate) struct Link {
-    control: Arc<Control>,
+pub(crate) struct DomainLink {
+    control: Arc<ControlConnection>,
     pub(crate) channel: Arc<CallerChannel>,
     pub(crate) peer: Peer,
     /// Of segments in use.
     pub(crate) places: Arc<Places>,
-    segments: Mutex<Segments>,
+    segments: KernelMutex<Segments>,
     /// The server has not been told yet that these bindings have ended.
-    ended: Mutex<Vec<u16>>,
-    ids: Mutex<u16>,
+    ended: KernelMutex<Vec<u16>>,
+    ids: KernelMutex<u16>,
     /// The clerk's keys: of the connection, and of the process.
     watching: OnceLock<(u64, Option<u64>)>,
 }
 
 /// The control connection; one exchange at a time.
-pub(crate) struct Control {
+pub(crate) struct ControlConnection {
     connection: Connection,
     /// The server's process, and its number or 0.
     server: Option<OwnedFd>,
     pid: u32,
     /// The serial number of the last exchange.
-    serial: Turns<u32>,
+    serial: TurnCell<u32>,
 }
 
 /// Why an exchange on the control connection gave no answer.
@@ -103,9 +103,9 @@ enum Life {
     Unknown,
 }
 
-impl Control {
+impl ControlConnection {
     fn new(connection: Connection, server: &mut Peer) -> Self {
-        Self { connection, server: server.pidfd.take(), pid: server.pid, serial: Turns::new(0) }
+        Self { connection, server: server.pidfd.take(), pid: server.pid, serial: TurnCell::new(0) }
     }
 
     /// What an exchange that failed tells the binder. What a dead server left behind is removed
@@ -197,7 +197,7 @@ impl Control {
         request: ClientRequest<'_>,
         descriptors: &[BorrowedFd<'_>],
         deadline: Instant,
-    ) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
+    ) -> Result<(ServerReply, Vec<OwnedFd>), NoExchange> {
         let mut talk = self.talk(deadline)?;
         let serial = talk.say(request, descriptors)?;
         talk.hear(serial)
@@ -206,12 +206,12 @@ impl Control {
     /// What the server said before it hung up; `None` if it said nothing, or somebody who waited
     /// for an answer was told himself. Whoever has the connection at this moment gives it back
     /// soon, since it is closed.
-    fn last_words(&self) -> Option<Refusal> {
+    fn last_words(&self) -> Option<BindRefusal> {
         let _turn = self.serial.take_by(Instant::now() + Duration::from_millis(100))?;
         loop {
             let Ok(Received::Message(message)) = self.connection.receive() else { return None };
             match wire::unpack(&message.bytes) {
-                Ok(ToClient { serial: wire::UNASKED, answer: Answer::Refused(refusal) }) => {
+                Ok(ToClient { serial: wire::UNASKED, answer: ServerReply::Refused(refusal) }) => {
                     return Some(refusal);
                 }
                 _ => continue,
@@ -225,7 +225,11 @@ impl Control {
         Ok(Talk { control: self, serial, deadline })
     }
 
-    fn answer(&self, serial: u32, deadline: Instant) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
+    fn answer(
+        &self,
+        serial: u32,
+        deadline: Instant,
+    ) -> Result<(ServerReply, Vec<OwnedFd>), NoExchange> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let received = match &self.server {
@@ -255,7 +259,7 @@ impl Control {
     }
 }
 
-impl upcall_sched::calls::ServerClerk for Control {
+impl upcall_sched::calls::ServerClerk for ControlConnection {
     fn open_lane(
         &self,
         number: u16,
@@ -296,7 +300,7 @@ fn in_slices<T>(
 /// The control connection in one hand. Requests may be sent before the answers to earlier ones are
 /// taken; these come in the same order.
 struct Talk<'a> {
-    control: &'a Control,
+    control: &'a ControlConnection,
     serial: Turn<'a, u32>,
     deadline: Instant,
 }
@@ -318,7 +322,7 @@ impl Talk<'_> {
     }
 
     /// Waits for the answer to the request with this serial number.
-    fn hear(&mut self, serial: u32) -> Result<(Answer, Vec<OwnedFd>), NoExchange> {
+    fn hear(&mut self, serial: u32) -> Result<(ServerReply, Vec<OwnedFd>), NoExchange> {
         self.control.answer(serial, self.deadline)
     }
 }
@@ -358,7 +362,7 @@ pub fn tallies(socket: &Path) -> Result<(Peer, PeerTallies), BindError> {
     let shown = socket.display().to_string();
     let (peer, answer, given) =
         ask_once(&shown, socket, ClientRequest::Tallies, &policy::own_user_or_root())?;
-    let (Answer::Tallies, Some(fd)) = (answer, given) else {
+    let (ServerReply::Tallies, Some(fd)) = (answer, given) else {
         return Err(BindError::Protocol { what: "another answer than the tallies".into() });
     };
     let tallies =
@@ -372,7 +376,7 @@ fn list_of(
     accepts: &Policy,
 ) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
     let (peer, answer, given) = ask_once(shown, socket, ClientRequest::List, accepts)?;
-    let (Answer::Exports, Some(fd)) = (answer, given) else {
+    let (ServerReply::Exports, Some(fd)) = (answer, given) else {
         return Err(BindError::Protocol { what: "another answer than the exports".into() });
     };
     let bytes = MemoryFile::read_all(&fd, 64 << 20)
@@ -388,13 +392,13 @@ fn ask_once(
     socket: &Path,
     request: ClientRequest<'_>,
     accepts: &Policy,
-) -> Result<(Peer, Answer, Option<OwnedFd>), BindError> {
+) -> Result<(Peer, ServerReply, Option<OwnedFd>), BindError> {
     let deadline = patience_ends();
     let (connection, mut peer) = connect(shown, socket, deadline, accepts)?;
-    let control = Control::new(connection, &mut peer);
+    let control = ControlConnection::new(connection, &mut peer);
     let asked = control.exchange(request, &[], deadline);
     match asked.map_err(|error| control.failed(error, shown))? {
-        (Answer::Refused(refusal), _) => Err(refused(shown, "", refusal)),
+        (ServerReply::Refused(refusal), _) => Err(refused(shown, "", refusal)),
         (answer, mut descriptors) => Ok((peer, answer, descriptors.pop())),
     }
 }
@@ -449,30 +453,30 @@ fn not_open(socket: &Path) -> String {
     )
 }
 
-pub(crate) fn refused(name: &str, wanted: &str, refusal: Refusal) -> BindError {
+pub(crate) fn refused(name: &str, wanted: &str, refusal: BindRefusal) -> BindError {
     let name = name.to_string();
     match refusal {
-        Refusal::Version(reason) => BindError::Version { name, own: wire::VERSION, reason },
-        Refusal::Denied(reason) => BindError::Denied { name, reason },
-        Refusal::NoSuchName => BindError::ServerGone { name },
-        Refusal::WrongInterface { exported } => {
+        BindRefusal::Version(reason) => BindError::Version { name, own: wire::VERSION, reason },
+        BindRefusal::Denied(reason) => BindError::Denied { name, reason },
+        BindRefusal::NoSuchName => BindError::ServerGone { name },
+        BindRefusal::WrongInterface { exported } => {
             BindError::WrongInterface { name, wanted: wanted.into(), exported }
         }
-        Refusal::Mismatch(Mismatches { told, more }) => {
+        BindRefusal::Mismatch(Mismatches { told, more }) => {
             BindError::Mismatch { name, procedures: told, more }
         }
-        Refusal::Resource { what, code } => BindError::Resource {
+        BindRefusal::Resource { what, code } => BindError::Resource {
             what: format!("in the server of {name:?}: {what}"),
             error: io::Error::from_raw_os_error(code),
         },
-        Refusal::Ceiling(reason) => BindError::Ceiling { name, reason },
-        Refusal::Protocol(what) => BindError::Protocol { what },
+        BindRefusal::Ceiling(reason) => BindError::Ceiling { name, reason },
+        BindRefusal::Protocol(what) => BindError::Protocol { what },
     }
 }
 
 /// The link to each domain, by its socket. One binder at a time opens one; binders to other domains
 /// do not wait for it.
-type Links = HashMap<PathBuf, Arc<Turns<Weak<Link>>>>;
+type DomainLinks = HashMap<PathBuf, Arc<TurnCell<Weak<DomainLink>>>>;
 
 /// Makes an error of the kernel's that names the missing resource.
 fn unable(what: &'static str) -> impl Fn(io::Error) -> BindError {
@@ -492,9 +496,9 @@ fn new_channel() -> Result<(MemoryFile, Channel), BindError> {
 }
 
 /// The place for the link to the domain with this socket.
-fn place_of(socket: &Path) -> Arc<Turns<Weak<Link>>> {
-    static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
-    let mut links = LINKS.get_or_init(Mutex::default).lock();
+fn place_of(socket: &Path) -> Arc<TurnCell<Weak<DomainLink>>> {
+    static LINKS: OnceLock<KernelMutex<DomainLinks>> = OnceLock::new();
+    let mut links = LINKS.get_or_init(KernelMutex::default).lock();
     if let Some(place) = links.get(socket) {
         return place.clone();
     }
@@ -503,7 +507,7 @@ fn place_of(socket: &Path) -> Arc<Turns<Weak<Link>>> {
     links.retain(|_, place| {
         Arc::strong_count(place) > 1 || place.peek(|link| link.strong_count() > 0).unwrap_or(true)
     });
-    let place = Arc::new(Turns::new(Weak::new()));
+    let place = Arc::new(TurnCell::new(Weak::new()));
     links.insert(socket.into(), place.clone());
     place
 }
@@ -516,15 +520,15 @@ fn descriptors(memory: Option<&MemoryFile>) -> Vec<BorrowedFd<'_>> {
 }
 
 /// A binder's request, and the memory that goes with it.
-pub(crate) struct Asked<'a> {
+pub(crate) struct BinderRequest<'a> {
     pub(crate) request: ClientRequest<'a>,
     pub(crate) memory: Option<MemoryFile>,
 }
 
 /// What came of a binder's request: the link, the binding's number on it, and the server's answer.
-pub(crate) type Bound = (Arc<Link>, u16, Answer);
+pub(crate) type BindOutcome = (Arc<DomainLink>, u16, ServerReply);
 
-impl Link {
+impl DomainLink {
     /// Asks the domain with this socket for a binding whose number is then known: through the link
     /// that stands, or a new one; also when that one has no number left. Waits until `deadline`
     /// for the server, and for another binder who is opening a link to it.
@@ -533,8 +537,8 @@ impl Link {
         socket: &Path,
         deadline: Instant,
         accepts: &Policy,
-        ask: impl FnOnce(u16) -> Result<Asked<'a>, BindError>,
-    ) -> Result<Bound, BindError> {
+        ask: impl FnOnce(u16) -> Result<BinderRequest<'a>, BindError>,
+    ) -> Result<BindOutcome, BindError> {
         let place = place_of(socket);
         let mut turn =
             place.take_by(deadline).ok_or_else(|| NoExchange::TimedOut.for_name(name))?;
@@ -545,7 +549,7 @@ impl Link {
             && let Some(id) = link.next_binding()
         {
             drop(turn);
-            let Asked { request, memory } = ask(id)?;
+            let BinderRequest { request, memory } = ask(id)?;
             let bound = link.control.exchange(request, &descriptors(memory.as_ref()), deadline);
             if matches!(bound, Err(NoExchange::TimedOut)) {
                 // The server may come to it yet.
@@ -567,28 +571,28 @@ impl Link {
         socket: &Path,
         deadline: Instant,
         accepts: &Policy,
-        ask: impl FnOnce(u16) -> Result<Asked<'a>, BindError>,
-    ) -> Result<Bound, BindError> {
+        ask: impl FnOnce(u16) -> Result<BinderRequest<'a>, BindError>,
+    ) -> Result<BindOutcome, BindError> {
         let (connection, mut peer) = connect(name, socket, deadline, accepts)?;
         point(Point::ClientConnected);
         let domain = Domain::current().map_err(unable("this domain's station"))?;
         let (memory, channel) = new_channel()?;
-        let control = Arc::new(Control::new(connection, &mut peer));
+        let control = Arc::new(ControlConnection::new(connection, &mut peer));
         let open = ClientRequest::Open { version: wire::VERSION };
         let failed = |error| control.failed(error, name);
         let mut talk = control.talk(deadline).map_err(failed)?;
         let opening =
             talk.say(open, &[memory.as_fd(), domain.station().as_fd()]).map_err(failed)?;
         point(Point::ClientAsked);
-        let Asked { request, memory } = ask(FIRST)?;
+        let BinderRequest { request, memory } = ask(FIRST)?;
         // If this cannot be sent, the answer to the opening says more.
         let binding = talk.say(request, &descriptors(memory.as_ref()));
         // The first link of all starts the clerk's thread; now there is time for it.
         let clerk = Clerk::current().map_err(unable("the clerk's thread"))?;
         let (answer, given) = talk.hear(opening).map_err(failed)?;
         let home = match answer {
-            Answer::Opened { home } => home,
-            Answer::Refused(refusal) => return Err(refused(name, "", refusal)),
+            ServerReply::Opened { home } => home,
+            ServerReply::Refused(refusal) => return Err(refused(name, "", refusal)),
             _ => {
                 return Err(BindError::Protocol {
                     what: "another answer than an open channel".into(),
@@ -614,9 +618,9 @@ impl Link {
             channel,
             places,
             peer,
-            segments: Mutex::default(),
-            ended: Mutex::default(),
-            ids: Mutex::new(FIRST + 1),
+            segments: KernelMutex::default(),
+            ended: KernelMutex::default(),
+            ids: KernelMutex::new(FIRST + 1),
             watching: OnceLock::new(),
         });
         link.watch(clerk).map_err(unable("watching the server"))?;
@@ -638,8 +642,8 @@ impl Link {
         let brought =
             self.control.exchange(ClientRequest::Stacks { id }, &[memory.as_fd()], deadline);
         match brought.map_err(|error| self.control.failed(error, name))? {
-            (Answer::Mapped, _) => Ok(()),
-            (Answer::Refused(refusal), _) => Err(refused(name, "", refusal)),
+            (ServerReply::Mapped, _) => Ok(()),
+            (ServerReply::Refused(refusal), _) => Err(refused(name, "", refusal)),
             _ => Err(BindError::Protocol { what: "another answer than mapped A-stacks".into() }),
         }
     }
@@ -684,7 +688,7 @@ impl Link {
 
     /// A new one. Blocks the kernel thread until the server has mapped it, as long as `until` says,
     /// or as long as the link is patient; then the error is `TimedOut`.
-    pub(crate) fn new_segment(&self, len: usize, until: Until<'_>) -> io::Result<Segment> {
+    pub(crate) fn new_segment(&self, len: usize, until: WaitLimit<'_>) -> io::Result<Segment> {
         // A power of two while that wastes little, so that segments are found again.
         let len = if len <= 1 << 24 {
             Some(len.next_power_of_two().max(1 << 16))
@@ -728,8 +732,8 @@ impl Link {
             self.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
         }
         match answered {
-            Ok((Answer::Mapped, _)) => Ok(Segment { number, region }),
-            Ok((Answer::Refused(refusal), _)) => {
+            Ok((ServerReply::Mapped, _)) => Ok(Segment { number, region }),
+            Ok((ServerReply::Refused(refusal), _)) => {
                 self.segments.lock().free.push(number);
                 Err(io::Error::other(format!("the server refuses the segment: {refusal}")))
             }
@@ -807,7 +811,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for DomainLink {
     fn drop(&mut self) {
         let (Ok(clerk), Some((connection, process))) = (Clerk::current(), self.watching.get())
         else {
@@ -844,8 +848,8 @@ struct Segments {
 
 /// The end of the server's process, or of its connection.
 struct ServerEnd {
-    link: Weak<Link>,
-    control: Arc<Control>,
+    link: Weak<DomainLink>,
+    control: Arc<ControlConnection>,
     of_process: bool,
 }
 

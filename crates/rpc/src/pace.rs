@@ -95,7 +95,7 @@ pub(crate) fn zeroed(words: usize) -> Option<Vec<u64>> {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::decode::{Decoder, Malformed, Quota, Side};
+    use crate::decode::{Decoder, DecoderSide, Malformed, QuotaScope};
     use crate::encode::{Encoder, block_len};
     use crate::interface::Limits;
     use crate::session::Session;
@@ -104,7 +104,7 @@ mod tests {
     use crate::value::{Get, Put};
     use std::sync::Arc;
     use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
-    use upcall_shm::span::Room;
+    use upcall_shm::span::WritableSpan;
 
     const LIMITS: Limits = Limits { string: u64::MAX, list: u64::MAX, values: 64 << 20 };
 
@@ -132,18 +132,20 @@ mod tests {
     /// The block of a value, and how many turns others have while a server reads it, or writes it.
     fn turns<T: Put + Get + Send + 'static>(value: T) -> (usize, usize) {
         let mut words = vec![0; block_len(&value).div_ceil(8)];
-        Encoder::block(Room::of_words(&mut words), &value, LIMITS, None).unwrap();
+        Encoder::block(WritableSpan::of_words(&mut words), &value, LIMITS, None).unwrap();
         let session = Arc::new(Session::new(account(64 << 20)));
         let (of_reader, mut block) = (session.clone(), words.clone());
         let read = turns_during(move || {
             let len = block.len() * 8;
-            let span = Room::of_words(&mut block).part(0, len).unwrap();
+            let span = WritableSpan::of_words(&mut block).part(0, len).unwrap();
             drop(
-                T::get(&Decoder::new(span, T::SIZE, LIMITS, Side::Server(&of_reader)), 0).unwrap(),
+                T::get(&Decoder::new(span, T::SIZE, LIMITS, DecoderSide::Server(&of_reader)), 0)
+                    .unwrap(),
             );
         });
         let written = turns_during(move || {
-            Encoder::block(Room::of_words(&mut words), &value, LIMITS, Some(&session)).unwrap();
+            Encoder::block(WritableSpan::of_words(&mut words), &value, LIMITS, Some(&session))
+                .unwrap();
         });
         (read, written)
     }
@@ -199,16 +201,17 @@ mod tests {
         let session = Arc::new(Session::new(account(1 << 20)));
         let mut words = vec![0; block_len(&vec![0_u64; 65536]).div_ceil(8)];
         let len = words.len() * 8;
-        Encoder::block(Room::of_words(&mut words), &vec![0_u64; 65536], LIMITS, None).unwrap();
-        let room = Room::of_words(&mut words);
+        Encoder::block(WritableSpan::of_words(&mut words), &vec![0_u64; 65536], LIMITS, None)
+            .unwrap();
+        let room = WritableSpan::of_words(&mut words);
         let reader = |values| {
             let limits = Limits { values, ..LIMITS };
-            Decoder::new(room.part(0, len).unwrap(), 16, limits, Side::Server(&session))
+            Decoder::new(room.part(0, len).unwrap(), 16, limits, DecoderSide::Server(&session))
         };
         let bytes = 65536 * 8;
         assert_eq!(
             Vec::<u64>::get(&reader(bytes - 1), 0),
-            Err(Malformed::Quota { bytes, limit: bytes - 1, of: Quota::Call })
+            Err(Malformed::Quota { bytes, limit: bytes - 1, of: QuotaScope::Call })
         );
         // The account has 1 MiB, and half of it is free for one client as long as others have
         // nothing.
@@ -219,14 +222,14 @@ mod tests {
         let third = reader(LIMITS.values);
         let refused = third.get::<Vec<u64>>(0).unwrap_err();
         assert!(
-            matches!(refused, Malformed::Quota { of: Quota::Client, limit: 0x10_0000, .. }),
+            matches!(refused, Malformed::Quota { of: QuotaScope::Client, limit: 0x10_0000, .. }),
             "{refused:?}"
         );
         drop(second);
         drop(third);
         reader(LIMITS.values).get::<Vec<u64>>(0).unwrap();
         drop(first);
-        session.account().charge(upcall_sched::ceilings::Kind::Values, 1 << 20).unwrap();
+        session.account().charge(upcall_sched::ceilings::QuotaKind::Values, 1 << 20).unwrap();
     }
 
     #[test]
@@ -234,8 +237,8 @@ mod tests {
         let session = Arc::new(Session::new(account(1 << 20)));
         for count in [1 << 40, u64::MAX, u64::MAX / 8] {
             let mut words = [16, count, 0, 0];
-            let span = Room::of_words(&mut words).part(0, 32).unwrap();
-            for side in [Side::Server(&session), Side::None] {
+            let span = WritableSpan::of_words(&mut words).part(0, 32).unwrap();
+            for side in [DecoderSide::Server(&session), DecoderSide::None] {
                 let decoder = Decoder::new(span, 16, LIMITS, side);
                 assert!(matches!(decoder.get::<Vec<u64>>(0), Err(Malformed::TooLong { .. })));
                 assert!(matches!(decoder.get::<String>(0), Err(Malformed::TooLong { .. })));

@@ -6,13 +6,13 @@
 //! its bindings are revoked, its resources dropped, and its memory unmapped as soon as no call uses
 //! it (LRPC, section 5.3).
 
-use crate::bound::{Bound, ClientBinding};
+use crate::bound::{ClientBinding, ServerBinding};
 use crate::endpoint::Endpoint;
-use crate::interface::{Wanted, plan};
-use crate::keeper::Keeper;
+use crate::interface::{WantedProcedure, plan};
+use crate::keeper::Reaper;
 use crate::session::Session;
-use crate::shared::Shared;
-use crate::wire::{self, Answer, ClientRequest, Refusal, ToClient, ToServer};
+use crate::shared::ClientState;
+use crate::wire::{self, BindRefusal, ClientRequest, ServerReply, ToClient, ToServer};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,18 +24,18 @@ use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::clock;
 use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::safe_doorbell::SafeDoorbell;
-use upcall_os::socket::{Connection, Message, Peer};
-use upcall_sched::ceilings::{Account, Holding, Kind, Over};
-use upcall_sched::server::Caller;
+use upcall_os::socket::{Connection, Peer, SocketMessage};
+use upcall_sched::ceilings::{Holding, Over, QuotaAccount, QuotaKind};
+use upcall_sched::server::CallerWake;
 use upcall_sched::{Domain, Request, Serve, ServerChannel};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
 use upcall_shm::station::{self, NotAStation, PeerStation};
-use upcall_shm::tally::Came;
+use upcall_shm::tally::Arrival;
 
 /// The most segments of one channel.
 const MOST_SEGMENTS: usize = 4096;
@@ -53,24 +53,24 @@ pub(crate) struct ClientPeer {
     connection: Connection,
     peer: Peer,
     endpoint: Weak<Endpoint>,
-    keeper: Arc<Keeper>,
-    shared: Arc<Shared>,
+    keeper: Arc<Reaper>,
+    shared: Arc<ClientState>,
     channel: OnceLock<Arc<ServerChannel>>,
     ended: AtomicBool,
-    watching: Mutex<Vec<u64>>,
-    account: Arc<Account>,
+    watching: KernelMutex<Vec<u64>>,
+    account: Arc<QuotaAccount>,
     /// For the connection and what was opened on it; given back with this client.
-    held: Mutex<Vec<Holding>>,
+    held: KernelMutex<Vec<Holding>>,
 }
 
 /// The channel's side that runs requests.
 struct Runner {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     peer: Weak<ClientPeer>,
 }
 
 impl Serve for Runner {
-    fn serve(&self, request: Request<'_>, came: Came) {
+    fn serve(&self, request: Request<'_>, came: Arrival) {
         crate::server::serve(&self.shared, request, came);
     }
 
@@ -83,31 +83,31 @@ impl Serve for Runner {
     }
 }
 
-fn resource(what: &str, error: &io::Error) -> Refusal {
-    Refusal::Resource {
+fn resource(what: &str, error: &io::Error) -> BindRefusal {
+    BindRefusal::Resource {
         what: what.into(),
         code: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
     }
 }
 
 /// The kernel does not say which table was full. Nearly always it is the process's own.
-fn table_full(what: &str) -> Refusal {
-    Refusal::Resource { what: what.into(), code: Errno::MFILE.raw_os_error() }
+fn table_full(what: &str) -> BindRefusal {
+    BindRefusal::Resource { what: what.into(), code: Errno::MFILE.raw_os_error() }
 }
 
-fn ceiling(over: Over) -> Refusal {
-    Refusal::Ceiling(over.to_string())
+fn ceiling(over: Over) -> BindRefusal {
+    BindRefusal::Ceiling(over.to_string())
 }
 
-fn protocol(what: impl ToString) -> Refusal {
-    Refusal::Protocol(what.to_string())
+fn protocol(what: impl ToString) -> BindRefusal {
+    BindRefusal::Protocol(what.to_string())
 }
 
 /// Tells a client, before its connection is closed, why that is so. Who does not read is not waited
 /// for.
-fn farewell(connection: &Connection, refusal: Refusal) {
+fn farewell(connection: &Connection, refusal: BindRefusal) {
     if let Ok(bytes) =
-        wire::pack(&ToClient { serial: wire::UNASKED, answer: Answer::Refused(refusal) })
+        wire::pack(&ToClient { serial: wire::UNASKED, answer: ServerReply::Refused(refusal) })
     {
         let _ = connection.send(&bytes, &[]);
     }
@@ -121,7 +121,7 @@ pub(crate) fn turn_away(connection: &Connection, what: &str, error: &io::Error) 
 
 /// Tells a client that this server does not want it.
 pub(crate) fn deny(connection: &Connection, why: String) {
-    farewell(connection, Refusal::Denied(why));
+    farewell(connection, BindRefusal::Denied(why));
 }
 
 impl ClientPeer {
@@ -130,10 +130,10 @@ impl ClientPeer {
     pub(crate) fn welcome(
         connection: Connection,
         peer: Peer,
-        account: Arc<Account>,
+        account: Arc<QuotaAccount>,
         endpoint: &Arc<Endpoint>,
     ) -> io::Result<Arc<Self>> {
-        let held = account.hold(Kind::Descriptors, OF_CONNECTION).map_err(|over| {
+        let held = account.hold(QuotaKind::Descriptors, OF_CONNECTION).map_err(|over| {
             farewell(&connection, ceiling(over));
             io::Error::from(io::ErrorKind::QuotaExceeded)
         })?;
@@ -145,9 +145,9 @@ impl ClientPeer {
             shared: Arc::default(),
             channel: OnceLock::new(),
             ended: AtomicBool::new(false),
-            watching: Mutex::default(),
+            watching: KernelMutex::default(),
             account,
-            held: Mutex::new(vec![held]),
+            held: KernelMutex::new(vec![held]),
         });
         match client.watch() {
             Ok(()) => Ok(client),
@@ -227,7 +227,7 @@ impl ClientPeer {
         clerk::hear(&self.connection, |message| self.handle(message))
     }
 
-    fn handle(self: &Arc<Self>, message: Message) -> bool {
+    fn handle(self: &Arc<Self>, message: SocketMessage) -> bool {
         if self.ended.load(Ordering::SeqCst) {
             return false;
         }
@@ -240,7 +240,7 @@ impl ClientPeer {
         there
     }
 
-    fn answer(self: &Arc<Self>, message: Message) -> bool {
+    fn answer(self: &Arc<Self>, message: SocketMessage) -> bool {
         let Ok(ToServer { serial, request }) = wire::unpack(&message.bytes) else { return false };
         let descriptors = if message.lost {
             Err(table_full("taking the descriptors of a request"))
@@ -273,7 +273,7 @@ impl ClientPeer {
                     .and_then(|descriptors| self.segment(serial, number, len, descriptors));
                 return match begun {
                     Ok(()) => true,
-                    Err(refusal) => self.reply(serial, Answer::Refused(refusal), &[]),
+                    Err(refusal) => self.reply(serial, ServerReply::Refused(refusal), &[]),
                 };
             }
             ClientRequest::List => self.list(&mut out),
@@ -312,12 +312,12 @@ impl ClientPeer {
                 return true;
             }
         };
-        self.reply(serial, answer.unwrap_or_else(Answer::Refused), &out)
+        self.reply(serial, answer.unwrap_or_else(ServerReply::Refused), &out)
     }
 
     /// Answers a request. Returns `false` if the client has gone, or does not read its answers,
     /// which breaks the protocol.
-    fn reply(&self, serial: u32, answer: Answer, descriptors: &[OwnedFd]) -> bool {
+    fn reply(&self, serial: u32, answer: ServerReply, descriptors: &[OwnedFd]) -> bool {
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         wire::pack(&ToClient { serial, answer })
             .is_ok_and(|bytes| self.connection.send(&bytes, &descriptors).is_ok())
@@ -328,27 +328,27 @@ impl ClientPeer {
         version: u32,
         descriptors: Vec<OwnedFd>,
         out: &mut Vec<OwnedFd>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ServerReply, BindRefusal> {
         if version != wire::VERSION {
             let text = format!(
                 "the client speaks version {version}, the server version {}",
                 wire::VERSION
             );
-            return Err(Refusal::Version(text));
+            return Err(BindRefusal::Version(text));
         }
         let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
-        endpoint.admits(&self.peer).map_err(Refusal::Denied)?;
+        endpoint.admits(&self.peer).map_err(BindRefusal::Denied)?;
         if self.channel.get().is_some() {
             return Err(protocol("a second channel on one connection"));
         }
         let [memory, station] = <[OwnedFd; 2]>::try_from(descriptors)
             .map_err(|_| protocol("a channel comes with two descriptors"))?;
         let unfilled = channel::HEAD_BYTES + station::BYTES;
-        let open = self.count(&[(Kind::Descriptors, OF_CHANNEL.0)])?;
+        let open = self.count(&[(QuotaKind::Descriptors, OF_CHANNEL.0)])?;
         let held = self.count(&[
-            (Kind::Mappings, OF_CHANNEL.1),
-            (Kind::Bytes, channel::BYTES),
-            (Kind::Unfilled, unfilled),
+            (QuotaKind::Mappings, OF_CHANNEL.1),
+            (QuotaKind::Bytes, channel::BYTES),
+            (QuotaKind::Unfilled, unfilled),
         ])?;
         let memory = MemoryFile::adopt(memory, channel::BYTES).map_err(protocol)?;
         let map = Mapping::shared(&memory)
@@ -382,7 +382,7 @@ impl ClientPeer {
         endpoint.opened(&channel);
         self.held.lock().extend(open);
         let _ = self.channel.set(channel);
-        Ok(Answer::Opened { home })
+        Ok(ServerReply::Opened { home })
     }
 
     fn open_lane(
@@ -390,21 +390,23 @@ impl ClientPeer {
         number: u16,
         vp: Option<u16>,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), BindRefusal> {
         let caller = match (vp, <[OwnedFd; 1]>::try_from(descriptors)) {
             (None, _) => {
-                let held = self.count(&[(Kind::Unfilled, channel::LANE_BYTES)])?;
+                let held = self.count(&[(QuotaKind::Unfilled, channel::LANE_BYTES)])?;
                 self.held.lock().extend(held);
-                Caller::KernelThread
+                CallerWake::KernelThread
             }
             (Some(vp), Ok([doorbell])) => {
-                let held =
-                    self.count(&[(Kind::Descriptors, 1), (Kind::Unfilled, channel::LANE_BYTES)])?;
+                let held = self.count(&[
+                    (QuotaKind::Descriptors, 1),
+                    (QuotaKind::Unfilled, channel::LANE_BYTES),
+                ])?;
                 let doorbell = Doorbell::adopt(doorbell).map_err(protocol)?;
                 let safe_doorbell = SafeDoorbell::current()
                     .map_err(|error| resource("what rings the doorbells of clients", &error))?;
                 self.held.lock().extend(held);
-                Caller::Processor { vp, doorbell, safe_doorbell }
+                CallerWake::Processor { vp, doorbell, safe_doorbell }
             }
             (Some(_), Err(_)) => {
                 return Err(protocol("a virtual processor's lane comes with one doorbell"));
@@ -420,11 +422,11 @@ impl ClientPeer {
         id: u16,
         name: &str,
         interface: &str,
-        wanted: &[Wanted<'_>],
+        wanted: &[WantedProcedure<'_>],
         (stacks, descriptors): (usize, Vec<OwnedFd>),
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ServerReply, BindRefusal> {
         let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
-        endpoint.admits(&self.peer).map_err(Refusal::Denied)?;
+        endpoint.admits(&self.peer).map_err(BindRefusal::Denied)?;
         let (entry, procedures) = endpoint.exports().bind(name, interface, wanted)?;
         point(Point::ServerBinds);
         let cell = self
@@ -442,21 +444,26 @@ impl ClientPeer {
         };
         let tally =
             endpoint.tallies().open(name, interface, self.peer.pid, clock::stamp(Instant::now()));
-        let bound = Bound::new(entry, tally, Session::new(self.account.clone()), plan, astacks);
+        let bound =
+            ServerBinding::new(entry, tally, Session::new(self.account.clone()), plan, astacks);
         // The clerk alone binds, so the cell is empty still.
         let _ = cell.set(bound);
-        Ok(Answer::Bound { procedures })
+        Ok(ServerReply::Bound { procedures })
     }
 
     /// Takes the A-stacks of a binding whose list needs more than came with the request for it.
-    fn bring_astacks(&self, id: u16, descriptors: Vec<OwnedFd>) -> Result<Answer, Refusal> {
+    fn bring_astacks(
+        &self,
+        id: u16,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<ServerReply, BindRefusal> {
         let bound = self
             .shared
             .bound(id)
             .ok_or_else(|| protocol("A-stacks for a binding that does not stand"))?;
         if bound.is_revoked() {
             // By the client itself, or by the server in this moment.
-            return Err(Refusal::Denied("the binding was taken back".into()));
+            return Err(BindRefusal::Denied("the binding was taken back".into()));
         }
         if bound.plan.bytes() == 0 || bound.astacks.get().is_some() {
             return Err(protocol("A-stacks for a binding that has its own already, or none"));
@@ -464,7 +471,7 @@ impl ClientPeer {
         point(Point::ServerMapsStacks);
         let astacks = self.map_astacks(bound.plan.bytes(), descriptors)?;
         astacks.into_iter().for_each(|astacks| drop(bound.astacks.set(astacks)));
-        Ok(Answer::Mapped)
+        Ok(ServerReply::Mapped)
     }
 
     /// Maps so many bytes for A-stacks, of the memory that has come for them.
@@ -472,15 +479,18 @@ impl ClientPeer {
         &self,
         bytes: usize,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<Option<Arc<Region>>, Refusal> {
+    ) -> Result<Option<Arc<Region>>, BindRefusal> {
         if bytes == 0 {
             return Ok(None);
         }
         let fd =
             descriptors.into_iter().next().ok_or_else(|| protocol("A-stacks without memory"))?;
         let memory = MemoryFile::adopt(fd, bytes).map_err(protocol)?;
-        let held =
-            self.count(&[(Kind::Mappings, 1), (Kind::Bytes, bytes), (Kind::Unfilled, bytes)])?;
+        let held = self.count(&[
+            (QuotaKind::Mappings, 1),
+            (QuotaKind::Bytes, bytes),
+            (QuotaKind::Unfilled, bytes),
+        ])?;
         let map = Mapping::shared(&memory)
             .map_err(|error| resource("mapping the A-stacks", &error))?
             .with(held);
@@ -495,12 +505,12 @@ impl ClientPeer {
         number: u16,
         len: u64,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), BindRefusal> {
         let len = usize::try_from(len).map_err(protocol)?;
         let fd =
             descriptors.into_iter().next().ok_or_else(|| protocol("a segment without memory"))?;
-        let open = self.count(&[(Kind::Descriptors, 1)])?;
-        let held = self.count(&[(Kind::Mappings, 1), (Kind::Bytes, len)])?;
+        let open = self.count(&[(QuotaKind::Descriptors, 1)])?;
+        let held = self.count(&[(QuotaKind::Mappings, 1), (QuotaKind::Bytes, len)])?;
         point(Point::ServerMapsSegment);
         let client = self.clone();
         // The descriptor may have taken the place that is kept in reserve.
@@ -514,7 +524,7 @@ impl ClientPeer {
                 endpoint.reserve.give_back(loan);
             }
             let answered = mapped.is_ok_and(|answer| {
-                client.reply(serial, answer.unwrap_or_else(Answer::Refused), &[])
+                client.reply(serial, answer.unwrap_or_else(ServerReply::Refused), &[])
             });
             if !answered {
                 client.connection.shut_down();
@@ -529,7 +539,7 @@ impl ClientPeer {
         len: usize,
         fd: OwnedFd,
         held: Vec<Holding>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ServerReply, BindRefusal> {
         let map = MemoryFile::adopt_filled(fd, len).map_err(|error| match error {
             AdoptError::Kernel(error) if error.raw_os_error().is_some() => {
                 resource("mapping the segment", &error)
@@ -555,33 +565,33 @@ impl ClientPeer {
         if self.ended.load(Ordering::SeqCst) {
             self.shared.let_segments_go();
         }
-        Ok(Answer::Mapped)
+        Ok(ServerReply::Mapped)
     }
 
     /// Counts what the client is about to have. Who fails to give it drops what is returned, and it
     /// counts no more.
-    fn count(&self, what: &[(Kind, usize)]) -> Result<Vec<Holding>, Refusal> {
+    fn count(&self, what: &[(QuotaKind, usize)]) -> Result<Vec<Holding>, BindRefusal> {
         what.iter()
             .map(|&(kind, amount)| self.account.hold(kind, amount).map_err(ceiling))
             .collect()
     }
 
-    fn list(&self, out: &mut Vec<OwnedFd>) -> Result<Answer, Refusal> {
+    fn list(&self, out: &mut Vec<OwnedFd>) -> Result<ServerReply, BindRefusal> {
         let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
-        endpoint.admits(&self.peer).map_err(Refusal::Denied)?;
+        endpoint.admits(&self.peer).map_err(BindRefusal::Denied)?;
         let unable = |error: io::Error| resource("the list of exports", &error);
         let bytes = wire::pack(&endpoint.exports().list()).map_err(unable)?;
         let file = MemoryFile::frozen("upcall-exports", &bytes).map_err(unable)?;
         out.push(file.as_fd().try_clone_to_owned().map_err(unable)?);
-        Ok(Answer::Exports)
+        Ok(ServerReply::Exports)
     }
 
-    fn tallies(&self, out: &mut Vec<OwnedFd>) -> Result<Answer, Refusal> {
+    fn tallies(&self, out: &mut Vec<OwnedFd>) -> Result<ServerReply, BindRefusal> {
         let endpoint = self.endpoint.upgrade().ok_or_else(|| protocol("the server is ending"))?;
-        endpoint.admits(&self.peer).map_err(Refusal::Denied)?;
+        endpoint.admits(&self.peer).map_err(BindRefusal::Denied)?;
         let unable = |error: io::Error| resource("the tallies", &error);
         out.push(endpoint.tallies().as_fd().try_clone_to_owned().map_err(unable)?);
-        Ok(Answer::Tallies)
+        Ok(ServerReply::Tallies)
     }
 }
 

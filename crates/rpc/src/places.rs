@@ -13,25 +13,25 @@
 //! places are told apart by the life of the virtual processor that took them.
 
 use std::collections::{BTreeMap, VecDeque};
-use upcall_os::lock::{Mutex, MutexGuard};
+use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_sched::calls::KERNEL_LANES;
-use upcall_sched::{Processor, Sleeper, Until, block_unless};
+use upcall_sched::{Processor, Sleeper, WaitLimit, block_unless};
 use upcall_shm::channel::DEPTH;
 use upcall_thread::Waited;
 
 /// The places of a link; see the module.
 #[derive(Default)]
-pub(crate) struct Places(Mutex<All>);
+pub(crate) struct Places(KernelMutex<PlaceTable>);
 
 #[derive(Default)]
-struct All {
+struct PlaceTable {
     closed: bool,
     /// By the number of the virtual processor; `None` for kernel threads.
-    groups: BTreeMap<Option<usize>, Group>,
+    groups: BTreeMap<Option<usize>, PlaceGroup>,
 }
 
 #[derive(Default)]
-struct Group {
+struct PlaceGroup {
     life: u64,
     in_use: usize,
     queue: VecDeque<Sleeper>,
@@ -40,7 +40,7 @@ struct Group {
 /// A place, to be given back once.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Place {
+pub(crate) struct CallPermit {
     group: Option<usize>,
     life: u64,
 }
@@ -55,15 +55,15 @@ pub(crate) enum NoPlace {
 }
 
 impl Places {
-    fn all(&self) -> MutexGuard<'_, All> {
+    fn all(&self) -> MutexGuard<'_, PlaceTable> {
         self.0.lock()
     }
 
     /// Takes a place for the calling thread; waits for one at most as long as `until` says, or
     /// until the channel is closed. Blocks that thread only.
-    pub(crate) fn take(&self, until: Until<'_>) -> Result<Place, NoPlace> {
+    pub(crate) fn take(&self, until: WaitLimit<'_>) -> Result<CallPermit, NoPlace> {
         let caller = Processor::current();
-        let place = Place {
+        let place = CallPermit {
             group: caller.map(|caller| caller.number),
             life: caller.map_or(0, |caller| caller.life),
         };
@@ -105,7 +105,7 @@ impl Places {
     }
 
     /// Gives a place to whoever has waited longest, or back.
-    pub(crate) fn give(&self, place: Place) {
+    pub(crate) fn give(&self, place: CallPermit) {
         loop {
             let mut all = self.all();
             let group = all.group(&place);
@@ -136,20 +136,21 @@ impl Places {
     }
 }
 
-impl All {
-    fn group(&mut self, place: &Place) -> &mut Group {
+impl PlaceTable {
+    fn group(&mut self, place: &CallPermit) -> &mut PlaceGroup {
         self.groups.entry(place.group).or_default()
     }
 
     /// Begins anew where the virtual processor with this number is another one than before. Returns
     /// who waited.
-    fn enter(&mut self, place: &Place) -> Option<Group> {
+    fn enter(&mut self, place: &CallPermit) -> Option<PlaceGroup> {
         let group = self.group(place);
-        (group.life != place.life)
-            .then(|| std::mem::replace(group, Group { life: place.life, ..Group::default() }))
+        (group.life != place.life).then(|| {
+            std::mem::replace(group, PlaceGroup { life: place.life, ..PlaceGroup::default() })
+        })
     }
 
-    fn take(&mut self, place: &Place) -> bool {
+    fn take(&mut self, place: &CallPermit) -> bool {
         let most = if place.group.is_some() { DEPTH } else { KERNEL_LANES };
         let group = self.group(place);
         let free = group.in_use < most;
@@ -163,8 +164,8 @@ mod tests {
     use super::*;
     use std::time::{Duration, Instant};
 
-    fn every_one(places: &Places) -> Vec<Place> {
-        (0..KERNEL_LANES).map(|_| places.take(Until::FOR_EVER).unwrap()).collect()
+    fn every_one(places: &Places) -> Vec<CallPermit> {
+        (0..KERNEL_LANES).map(|_| places.take(WaitLimit::FOR_EVER).unwrap()).collect()
     }
 
     #[test]
@@ -174,7 +175,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waits = || {
                 let before = places.all().groups[&None].queue.len();
-                let waiting = scope.spawn(|| places.take(Until::FOR_EVER).unwrap());
+                let waiting = scope.spawn(|| places.take(WaitLimit::FOR_EVER).unwrap());
                 while places.all().groups[&None].queue.len() == before {
                     std::thread::yield_now();
                 }
@@ -205,19 +206,19 @@ mod tests {
         let places = Places::default();
         let taken = every_one(&places);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| places.take(Until::FOR_EVER));
+            let waiting = scope.spawn(|| places.take(WaitLimit::FOR_EVER));
             std::thread::sleep(Duration::from_millis(5));
             places.close();
             assert_eq!(waiting.join().unwrap().unwrap_err(), NoPlace::Closed);
         });
-        assert_eq!(places.take(Until::FOR_EVER).unwrap_err(), NoPlace::Closed);
+        assert_eq!(places.take(WaitLimit::FOR_EVER).unwrap_err(), NoPlace::Closed);
         taken.into_iter().for_each(|place| places.give(place));
     }
 
     #[test]
     fn places_of_a_past_life_are_forgotten() {
         let places = Places::default();
-        let of = |life| Place { group: Some(3), life };
+        let of = |life| CallPermit { group: Some(3), life };
         assert!((0..DEPTH).all(|_| places.all().take(&of(0))) && !places.all().take(&of(0)));
         assert!(places.all().enter(&of(1)).is_some() && places.all().enter(&of(1)).is_none());
         assert!(places.all().take(&of(1)));

@@ -7,11 +7,11 @@ pub(crate) mod answers;
 pub(crate) mod network;
 mod own;
 
-use crate::bound::Bound;
-use crate::decode::{Decoder, Malformed, Side};
+use crate::bound::ServerBinding;
+use crate::decode::{Decoder, DecoderSide, Malformed};
 use crate::encode::{Encoder, block_len};
 use crate::pace::Pace;
-use crate::shared::Shared;
+use crate::shared::ClientState;
 use crate::value::Put;
 use std::cell::Cell;
 use std::fmt;
@@ -22,14 +22,14 @@ use std::time::Instant;
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
 use upcall_sched::Request;
-use upcall_shm::astack::Plan;
+use upcall_shm::astack::AStackPlan;
 use upcall_shm::region::Region;
-use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
-use upcall_shm::span::{Room, Span};
-use upcall_shm::tally::{self, Came};
+use upcall_shm::slot::{INLINE, NO_ASTACK, SlotMessage, ValueLocation};
+use upcall_shm::span::{Span, WritableSpan};
+use upcall_shm::tally::{self, Arrival};
 
 pub use crate::bound::{ClientBinding, MOST_BINDINGS};
-pub use crate::endpoint::{Policy, Running, Server};
+pub use crate::endpoint::{BindPolicy, Running, Server};
 pub use crate::exports::Export;
 
 /// Procedure numbers of the runtime itself.
@@ -67,7 +67,7 @@ pub trait Dispatch: Send + Sync {
 
 /// The guards of every call, in order; each leaves by an answer that says why (LRPC, section 3.2:
 /// the kernel verifies the binding, the procedure and the A-stack).
-pub(crate) fn serve(shared: &Shared, request: Request<'_>, came: Came) {
+pub(crate) fn serve(shared: &ClientState, request: Request<'_>, came: Arrival) {
     let image = request.image();
     let Some(bound) = shared.bound(image.tag() >> 10) else {
         return refuse(request, outcome::REVOKED);
@@ -83,16 +83,16 @@ pub(crate) fn serve(shared: &Shared, request: Request<'_>, came: Came) {
 
 #[cold]
 fn refuse(request: Request<'_>, tag: u16) {
-    request.reply(&mut Image::new(0, tag, NO_ASTACK));
+    request.reply(&mut SlotMessage::new(0, tag, NO_ASTACK));
 }
 
 #[inline(never)]
 fn serve_with_segment(
-    shared: &Shared,
-    bound: &Bound,
+    shared: &ClientState,
+    bound: &ServerBinding,
     request: Request<'_>,
     number: u16,
-    came: Came,
+    came: Arrival,
 ) {
     let Some(region) = shared.segment(number) else { return refuse(request, outcome::REFUSED) };
     serve_bound(bound, request, region.room(0, region.len()), came);
@@ -102,7 +102,12 @@ fn serve_with_segment(
 /// most calls do: on a processor that has just been switched to, each line of code comes from
 /// memory far away.
 #[inline(always)]
-fn serve_bound(bound: &Bound, request: Request<'_>, segment: Option<Room<'_>>, came: Came) {
+fn serve_bound(
+    bound: &ServerBinding,
+    request: Request<'_>,
+    segment: Option<WritableSpan<'_>>,
+    came: Arrival,
+) {
     let image = request.image();
     let Some((args, astack)) = brought(image, &bound.plan, bound.astacks.get(), segment) else {
         return refuse(request, outcome::REFUSED);
@@ -148,11 +153,11 @@ fn serve_uncommon(call: Call<'_>, ends: Option<u64>) {
 /// not there.
 #[inline]
 pub(crate) fn brought<'a>(
-    image: &'a Image,
-    plan: &Plan,
+    image: &'a SlotMessage,
+    plan: &AStackPlan,
     astacks: Option<&'a Arc<Region>>,
-    segment: Option<Room<'a>>,
-) -> Option<(Span<'a>, Option<Room<'a>>)> {
+    segment: Option<WritableSpan<'a>>,
+) -> Option<(Span<'a>, Option<WritableSpan<'a>>)> {
     let astack = match image.astack() {
         NO_ASTACK => None,
         number => {
@@ -163,9 +168,9 @@ pub(crate) fn brought<'a>(
     let args = match image.values_in()? {
         // With a deadline in the last word the values end before it; a client that says otherwise
         // has that read as one.
-        Place::Inline => Span::of_words(&image.values).part(0, image.len()),
-        Place::AStack => astack.and_then(|room| room.part(0, image.len())),
-        Place::Segment => usize::try_from(image.values[0])
+        ValueLocation::Inline => Span::of_words(&image.values).part(0, image.len()),
+        ValueLocation::AStack => astack.and_then(|room| room.part(0, image.len())),
+        ValueLocation::Segment => usize::try_from(image.values[0])
             .ok()
             .and_then(|len| segment.and_then(|room| room.part(0, len))),
     };
@@ -175,13 +180,13 @@ pub(crate) fn brought<'a>(
 /// A call that has arrived: answer it by one of the methods that give a [`Replied`].
 pub struct Call<'a> {
     request: Asker<'a>,
-    bound: &'a Bound,
+    bound: &'a ServerBinding,
     procedure: u16,
-    came: Came,
+    came: Arrival,
     args: Span<'a>,
     /// Where results may go that do not fit into a slot.
-    astack: Option<Room<'a>>,
-    segment: Option<Room<'a>>,
+    astack: Option<WritableSpan<'a>>,
+    segment: Option<WritableSpan<'a>>,
     /// When it was taken, if its time is to be.
     taken: Option<Instant>,
 }
@@ -191,12 +196,12 @@ enum Asker<'a> {
     /// A client that shares memory.
     Channel(Request<'a>),
     /// One on another machine, for which the answer is taken from here.
-    Network(&'a Cell<Option<Image>>),
+    Network(&'a Cell<Option<SlotMessage>>),
 }
 
 impl Asker<'_> {
     #[inline]
-    fn reply(self, reply: &mut Image) {
+    fn reply(self, reply: &mut SlotMessage) {
         match self {
             Self::Channel(request) => request.reply(reply),
             Self::Network(answer) => answer.set(Some(*reply)),
@@ -234,8 +239,12 @@ impl Call<'_> {
             return self.unknown();
         };
         let fixed = procedure.args.fixed as usize;
-        let args =
-            Decoder::new(self.args, fixed, procedure.limits, Side::Server(&self.bound.session));
+        let args = Decoder::new(
+            self.args,
+            fixed,
+            procedure.limits,
+            DecoderSide::Server(&self.bound.session),
+        );
         point(Point::ServerRuns);
         let ran = catch_unwind(AssertUnwindSafe(|| run(&args)));
         point(Point::ServerRan);
@@ -249,7 +258,7 @@ impl Call<'_> {
     /// Sends the reply, with so many bytes of results, and counts the call while that is on its
     /// way.
     #[inline(never)]
-    fn answer(self, reply: &mut Image, results: usize) -> Replied {
+    fn answer(self, reply: &mut SlotMessage, results: usize) -> Replied {
         let Self { request, bound, procedure, came, args, taken, .. } = self;
         let outcome = reply.tag();
         request.reply(reply);
@@ -282,13 +291,13 @@ impl Call<'_> {
         if len > INLINE {
             return self.reply_in_memory(result, len, limits);
         }
-        let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
-        reply.place(Place::Inline, 0, len as u32);
+        let mut reply = SlotMessage::new(0, outcome::DONE, NO_ASTACK);
+        reply.place(ValueLocation::Inline, 0, len as u32);
         let fault = if len == 0 {
             Ok(())
         } else {
             let session = Some(&self.bound.session);
-            Encoder::block(Room::of_words(&mut reply.values), result, limits, session)
+            Encoder::block(WritableSpan::of_words(&mut reply.values), result, limits, session)
         };
         match fault {
             Ok(()) => self.answer(&mut reply, len),
@@ -304,15 +313,15 @@ fn processor() -> usize {
 }
 
 /// How an outcome is counted.
-fn counted(outcome: u16) -> tally::Outcome {
+fn counted(outcome: u16) -> tally::CallOutcome {
     if outcome == outcome::DONE {
-        return tally::Outcome::Done;
+        return tally::CallOutcome::Done;
     }
     cold_path();
     match outcome {
-        outcome::HELD => tally::Outcome::Done,
-        outcome::PANICKED | outcome::UNANSWERED => tally::Outcome::Panicked,
-        outcome::NO_SUCH_PROCEDURE | outcome::NO_SUCH_HANDLE => tally::Outcome::Unknown,
-        _ => tally::Outcome::Refused,
+        outcome::HELD => tally::CallOutcome::Done,
+        outcome::PANICKED | outcome::UNANSWERED => tally::CallOutcome::Panicked,
+        outcome::NO_SUCH_PROCEDURE | outcome::NO_SUCH_HANDLE => tally::CallOutcome::Unknown,
+        _ => tally::CallOutcome::Refused,
     }
 }

@@ -9,9 +9,9 @@ use std::any::Any;
 use std::collections::{BTreeMap, TryReserveError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use upcall_os::lock::{Mutex, MutexGuard};
+use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_os::reaper;
-use upcall_sched::ceilings::{Account, Holding, Kind, Over};
+use upcall_sched::ceilings::{Holding, Over, QuotaAccount, QuotaKind};
 
 /// The most results that are kept for one binding until they are fetched: one for every call that
 /// can be under way in a channel.
@@ -20,37 +20,37 @@ const MOST_HELD: usize = upcall_shm::channel::LANES as usize * upcall_shm::chann
 /// One binding's state on the server; see the module.
 #[derive(Debug)]
 pub struct Session {
-    account: Arc<Account>,
-    state: Mutex<State>,
+    account: Arc<QuotaAccount>,
+    state: KernelMutex<SessionState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SessionState {
     closed: bool,
-    objects: Vec<Place>,
+    objects: Vec<ObjectSlot>,
     free: Vec<u32>,
     /// Results that did not fit into what the client brought, until it fetches or forgets them.
-    held: BTreeMap<u64, Kept>,
+    held: BTreeMap<u64, StoredResult>,
     next_held: u64,
 }
 
 /// A result that is kept until it is fetched, and counted until its memory is free: dropped in this
 /// order.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct StoredResult {
     pub(crate) block: Vec<u64>,
     _counted: Holding,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct ObjectSlot {
     generation: u32,
     object: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// Why an object is not kept for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoPlace {
+pub(crate) enum NoObjectSlot {
     /// The client holds as many as it may.
     TooMany,
     NoMemory,
@@ -58,16 +58,16 @@ pub(crate) enum NoPlace {
 
 impl Session {
     /// For a client whose account this is.
-    pub(crate) fn new(account: Arc<Account>) -> Self {
-        Self { account, state: Mutex::default() }
+    pub(crate) fn new(account: Arc<QuotaAccount>) -> Self {
+        Self { account, state: KernelMutex::default() }
     }
 
     /// What its client holds.
-    pub(crate) fn account(&self) -> &Arc<Account> {
+    pub(crate) fn account(&self) -> &Arc<QuotaAccount> {
         &self.account
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SessionState> {
         self.state.lock()
     }
 
@@ -76,15 +76,15 @@ impl Session {
     ///
     /// # Errors
     /// The client holds too many, or there is no memory to note one more.
-    pub(crate) fn insert(&self, object: Box<dyn Any + Send + Sync>) -> Result<u64, NoPlace> {
+    pub(crate) fn insert(&self, object: Box<dyn Any + Send + Sync>) -> Result<u64, NoObjectSlot> {
         let mut state = self.state();
         if state.closed {
             return Ok(0);
         }
-        state.make_room().map_err(|_| NoPlace::NoMemory)?;
-        self.account.charge(Kind::Objects, 1).map_err(|_| NoPlace::TooMany)?;
+        state.make_room().map_err(|_| NoObjectSlot::NoMemory)?;
+        self.account.charge(QuotaKind::Objects, 1).map_err(|_| NoObjectSlot::TooMany)?;
         let index = state.free.pop().unwrap_or_else(|| {
-            state.objects.push(Place::default());
+            state.objects.push(ObjectSlot::default());
             (state.objects.len() - 1) as u32
         });
         let place = &mut state.objects[index as usize];
@@ -105,7 +105,7 @@ impl Session {
         let hold = place.object.take();
         state.free.push(handle as u32);
         drop(state);
-        self.account.credit(Kind::Objects, 1);
+        self.account.credit(QuotaKind::Objects, 1);
         drop(hold);
         Some(object)
     }
@@ -120,7 +120,7 @@ impl Session {
         }
         // The object's own drop may take its time, or come back here.
         drop(state);
-        self.account.credit(Kind::Objects, usize::from(removed));
+        self.account.credit(QuotaKind::Objects, usize::from(removed));
         object.into_iter().for_each(let_go);
         removed
     }
@@ -130,7 +130,7 @@ impl Session {
     /// # Errors
     /// The client has left too many unfetched.
     pub(crate) fn count_result(&self, words: usize) -> Result<Holding, Over> {
-        self.account.hold(Kind::Results, words.saturating_mul(size_of::<u64>()))
+        self.account.hold(QuotaKind::Results, words.saturating_mul(size_of::<u64>()))
     }
 
     /// Keeps a result, which was [counted](Self::count_result), until it is fetched. Returns its
@@ -147,13 +147,13 @@ impl Session {
         // A client that keeps to the protocol fetches a result before its place in the lane is used
         // again.
         let oldest = if state.held.len() < MOST_HELD { None } else { state.held.pop_first() };
-        state.held.insert(key, Kept { block, _counted: counted });
+        state.held.insert(key, StoredResult { block, _counted: counted });
         drop(state);
         oldest.into_iter().for_each(|(_, kept)| kept.forget());
         key
     }
 
-    pub(crate) fn fetch(&self, key: u64) -> Option<Kept> {
+    pub(crate) fn fetch(&self, key: u64) -> Option<StoredResult> {
         self.state().held.remove(&key)
     }
 
@@ -170,7 +170,7 @@ impl Session {
         reaper::free(held, bytes);
         let left = objects.iter().filter(|place| place.object.is_some()).count();
         // What the client has let go of is not its any more, though the drops may last.
-        self.account.credit(Kind::Objects, left);
+        self.account.credit(QuotaKind::Objects, left);
         Orphans(objects)
     }
 
@@ -181,7 +181,7 @@ impl Session {
     }
 }
 
-impl Kept {
+impl StoredResult {
     /// Drops a result that will not be fetched, beside the caller if it is large: that may be the
     /// clerk.
     pub(crate) fn forget(self) {
@@ -191,7 +191,7 @@ impl Kept {
 }
 
 /// Pages go back in pieces: `mmap` in other threads waits while the kernel takes many at once.
-impl Drop for Kept {
+impl Drop for StoredResult {
     fn drop(&mut self) {
         Pace::new(false).free(std::mem::take(&mut self.block));
     }
@@ -203,7 +203,7 @@ const BATCH: usize = 64;
 /// Objects whose client has gone. They are dropped with this, which may take as long as their drops
 /// like.
 #[must_use]
-pub(crate) struct Orphans(Vec<Place>);
+pub(crate) struct Orphans(Vec<ObjectSlot>);
 
 impl Orphans {
     pub(crate) fn is_empty(&self) -> bool {
@@ -228,7 +228,7 @@ pub(crate) fn let_go<T>(dropped: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(dropped)));
 }
 
-impl State {
+impl SessionState {
     /// Has room for one more object, and for the numbers of all objects once they are free.
     fn make_room(&mut self) -> Result<(), TryReserveError> {
         if !self.free.is_empty() {
@@ -238,7 +238,7 @@ impl State {
         self.free.try_reserve(self.objects.len() + 1)
     }
 
-    fn place(&mut self, handle: u64) -> Option<&mut Place> {
+    fn place(&mut self, handle: u64) -> Option<&mut ObjectSlot> {
         let place = self.objects.get_mut(handle as u32 as usize)?;
         (u64::from(place.generation) == handle >> 32).then_some(place)
     }
@@ -247,11 +247,11 @@ impl State {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use upcall_sched::ceilings::{Amounts, Ceilings, Ledger};
+    use upcall_sched::ceilings::{Quota, QuotaLedger, Quotas};
 
     /// An account that may hold so many of each kind, without company.
-    pub(crate) fn account(most: usize) -> Arc<Account> {
-        let same = |n| Amounts {
+    pub(crate) fn account(most: usize) -> Arc<QuotaAccount> {
+        let same = |n| Quota {
             descriptors: n,
             mappings: n,
             bytes: n,
@@ -260,7 +260,7 @@ pub(crate) mod tests {
             values: n,
             unfilled: n,
         };
-        Ledger::new(Ceilings { calls: 1, client: same(most), all: same(usize::MAX) }, None)
+        QuotaLedger::new(Quotas { calls: 1, client: same(most), all: same(usize::MAX) }, None)
             .account(None, None)
     }
 
@@ -316,7 +316,7 @@ pub(crate) mod tests {
         }
         assert!(session.count_result(1).is_err());
         drop(session.close());
-        account.charge(Kind::Results, 100).unwrap();
+        account.charge(QuotaKind::Results, 100).unwrap();
     }
 
     #[test]

@@ -1,33 +1,33 @@
 //! What the calls of one client need, on the server's side: its bindings, and its segments of
 //! memory.
 
-use crate::bound::{Bound, MOST_BINDINGS};
+use crate::bound::{MOST_BINDINGS, ServerBinding};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-use upcall_os::lock::{RwLock, RwLockWriteGuard};
+use upcall_os::lock::{KernelRwLock, RwLockWriteGuard};
 use upcall_os::reaper;
 use upcall_shm::region::Region;
 
 /// What calls need of a client's state.
-pub(crate) struct Shared {
-    pub(crate) bindings: [OnceLock<Bound>; MOST_BINDINGS as usize],
+pub(crate) struct ClientState {
+    pub(crate) bindings: [OnceLock<ServerBinding>; MOST_BINDINGS as usize],
     /// Memory of the client. What counts it goes when it is unmapped, see
     /// [`Mapping::with`](upcall_os::memory::Mapping::with).
-    segments: RwLock<HashMap<u16, Arc<Region>>>,
+    segments: KernelRwLock<HashMap<u16, Arc<Region>>>,
 }
 
-impl Default for Shared {
+impl Default for ClientState {
     fn default() -> Self {
         Self {
             bindings: [const { OnceLock::new() }; MOST_BINDINGS as usize],
-            segments: RwLock::default(),
+            segments: KernelRwLock::default(),
         }
     }
 }
 
-impl Shared {
+impl ClientState {
     #[inline]
-    pub(crate) fn bound(&self, id: u16) -> Option<&Bound> {
+    pub(crate) fn bound(&self, id: u16) -> Option<&ServerBinding> {
         self.bindings.get(usize::from(id))?.get()
     }
 
@@ -49,7 +49,7 @@ impl Shared {
 }
 
 /// The reaper unmaps the A-stacks of all bindings likewise.
-impl Drop for Shared {
+impl Drop for ClientState {
     fn drop(&mut self) {
         self.let_segments_go();
         let all: Vec<_> =

@@ -10,17 +10,17 @@
 
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
-use upcall_os::lock::{Condvar, Mutex, MutexGuard};
+use upcall_os::lock::{KernelCondvar, KernelMutex, MutexGuard};
 
 /// A value that one at a time has; see the module.
 #[derive(Debug)]
-pub(crate) struct Turns<T> {
-    state: Mutex<State<T>>,
-    back: Condvar,
+pub(crate) struct TurnCell<T> {
+    state: KernelMutex<TurnState<T>>,
+    back: KernelCondvar,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct TurnState<T> {
     /// `None` while somebody has it.
     value: Option<T>,
     /// How many wait for it. Notifying nobody costs a system call too.
@@ -30,16 +30,19 @@ struct State<T> {
 /// The value, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a, T> {
-    turns: &'a Turns<T>,
+    turns: &'a TurnCell<T>,
     value: Option<T>,
 }
 
-impl<T> Turns<T> {
+impl<T> TurnCell<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { state: Mutex::new(State { value: Some(value), waiting: 0 }), back: Condvar::new() }
+        Self {
+            state: KernelMutex::new(TurnState { value: Some(value), waiting: 0 }),
+            back: KernelCondvar::new(),
+        }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, TurnState<T>> {
         self.state.lock()
     }
 
@@ -102,7 +105,7 @@ mod tests {
 
     #[test]
     fn one_at_a_time_and_not_for_ever() {
-        let turns = Turns::new(0u32);
+        let turns = TurnCell::new(0u32);
         let soon = || Instant::now() + Duration::from_millis(20);
         let held = turns.take_by(soon()).unwrap();
         let start = Instant::now();

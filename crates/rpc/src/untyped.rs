@@ -6,11 +6,11 @@
 //! where the caller has it, so that long values are still copied once. Results are read by a
 //! closure, from where the server wrote them.
 
-use crate::binding::{Binding, Way};
-use crate::brought::Brought;
-use crate::call::{Results, inline_room};
-use crate::decode::{Decoder, Malformed, Side};
-use crate::encode::{Encoder, Fault, piece};
+use crate::binding::{Binding, ServerLocation};
+use crate::brought::CallMemory;
+use crate::call::{ResultReader, inline_room};
+use crate::decode::{Decoder, DecoderSide, Malformed};
+use crate::encode::{EncodeError, Encoder, piece};
 use crate::error::CallError;
 use crate::interface::Limits;
 use crate::server::outcome;
@@ -18,12 +18,12 @@ use crate::value::{Layout, Put};
 use std::any::Any;
 use std::sync::Arc;
 use upcall_os::fault::{Point, point};
-use upcall_sched::Until;
-use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
+use upcall_sched::WaitLimit;
+use upcall_shm::slot::{INLINE, NO_ASTACK, SlotMessage, ValueLocation};
 use upcall_shm::span::Span;
 
 /// The values of a message that travel in its slot.
-pub type Words = [u64; INLINE / 8];
+pub type InlineWords = [u64; INLINE / 8];
 
 /// A block in pieces.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,26 +64,26 @@ impl Put for Pieces<'_> {
 
 /// A server's block of results in pieces, with the objects that the client gets.
 #[derive(Debug)]
-pub struct Answer<'a> {
+pub struct ResultBlock<'a> {
     /// The block, with anything where handles are to be.
     pub block: Pieces<'a>,
     /// Where each handle lies in the block, and its object, which goes into the client's session.
     /// Those that are not given in the end are dropped.
     pub objects: std::cell::RefCell<Vec<(usize, Arc<Foreign>)>>,
     /// Set if the values break the interface's limits: then the client gets nothing but that.
-    pub fault: Option<Fault>,
+    pub fault: Option<EncodeError>,
 }
 
 /// An object of a server that is not one of Rust's types.
 pub type Foreign = dyn Any + Send + Sync;
 
-impl Layout for Answer<'_> {
+impl Layout for ResultBlock<'_> {
     const SIZE: usize = 0;
     const ALIGN: usize = 8;
     const FIXED: bool = false;
 }
 
-impl Put for Answer<'_> {
+impl Put for ResultBlock<'_> {
     fn tail(&self) -> usize {
         // At least one word, so that a fault is asked for.
         if self.fault.is_some() { 8 } else { self.block.len }
@@ -111,32 +111,38 @@ impl Binding {
     /// # Panics
     /// `number` is not one of the interface, or `len` is beyond the words.
     #[inline]
-    pub fn call_words(&self, number: u16, words: &mut Words, len: usize) -> Result<(), CallError> {
+    pub fn call_words(
+        &self,
+        number: u16,
+        words: &mut InlineWords,
+        len: usize,
+    ) -> Result<(), CallError> {
         let number = self.first + number;
         let until = self.until();
         let near = match &self.inner.way {
-            Way::Near(near) if len <= inline_room(until) => near,
+            ServerLocation::Near(near) if len <= inline_room(until) => near,
             _ => return self.call_words_elsewhere(number, words, len, until),
         };
-        let mut message = Image::new(0, self.inner.procedures[usize::from(number)].tag, NO_ASTACK);
+        let mut message =
+            SlotMessage::new(0, self.inner.procedures[usize::from(number)].tag, NO_ASTACK);
         if len > 0 {
             carry(words, &mut message.values, len);
-            message.place(Place::Inline, 0, len as u32);
+            message.place(ValueLocation::Inline, 0, len as u32);
         }
         point(Point::ClientWrote);
         if until.is_for_ever() {
             self.send_for_ever(near, &mut message)?;
         } else {
             let terms = self.terms(near, number, until);
-            self.send_until(terms, &mut message, &mut Brought::nothing(), ignore)?;
+            self.send_until(terms, &mut message, &mut CallMemory::nothing(), ignore)?;
         }
         point(Point::ClientAnswered);
-        if message.tag() == outcome::DONE && message.values_in() == Some(Place::Inline) {
+        if message.tag() == outcome::DONE && message.values_in() == Some(ValueLocation::Inline) {
             carry(&message.values, words, message.len());
             return Ok(());
         }
-        let results = Results::new(ignore, |span: Span<'_>| read_words(words, span));
-        self.uncommon(self.terms(near, number, until), &message, Brought::nothing(), results)
+        let results = ResultReader::new(ignore, |span: Span<'_>| read_words(words, span));
+        self.uncommon(self.terms(near, number, until), &message, CallMemory::nothing(), results)
     }
 
     /// The same to another machine, and where a deadline leaves no room in the slot.
@@ -145,21 +151,21 @@ impl Binding {
     fn call_words_elsewhere(
         &self,
         number: u16,
-        words: &mut Words,
+        words: &mut InlineWords,
         len: usize,
-        until: Until<'_>,
+        until: WaitLimit<'_>,
     ) -> Result<(), CallError> {
         let mut block = [0; INLINE];
         Span::of_words(words).copy_out(0, &mut block);
         let args = Pieces::whole(&block[..len]);
         match &self.inner.way {
-            Way::Near(near) => {
+            ServerLocation::Near(near) => {
                 let bound = &self.inner.procedures[usize::from(number)];
                 let terms = self.terms(near, number, until);
-                let results = Results::new(ignore, |span: Span<'_>| read_words(words, span));
+                let results = ResultReader::new(ignore, |span: Span<'_>| read_words(words, span));
                 self.call_in_memory(bound, terms, len, &args, results)
             }
-            Way::Far(_) => {
+            ServerLocation::Far(_) => {
                 self.call_far(number, len, &args, ignore, |span| read_words(words, span))
             }
         }
@@ -186,19 +192,20 @@ impl Binding {
         let fixed = self.inner.interface.procedures[usize::from(number)].results.fixed as usize;
         let limits = self.limits(number);
         let unread = move |binding: &Binding, span: Span<'_>, limits: Limits| {
-            late(&Decoder::new(span, fixed, limits, Side::Client(binding)));
+            late(&Decoder::new(span, fixed, limits, DecoderSide::Client(binding)));
         };
-        let read =
-            |span: Span<'_>| Ok(read(&Decoder::new(span, fixed, limits, Side::Client(self)))?);
+        let read = |span: Span<'_>| {
+            Ok(read(&Decoder::new(span, fixed, limits, DecoderSide::Client(self)))?)
+        };
         match &self.inner.way {
-            Way::Near(near) => self.call_in_memory(
+            ServerLocation::Near(near) => self.call_in_memory(
                 bound,
                 self.terms(near, number, self.until()),
                 args.len,
                 args,
-                Results::new(unread, read),
+                ResultReader::new(unread, read),
             ),
-            Way::Far(_) => self.call_far(number, args.len, args, unread, read),
+            ServerLocation::Far(_) => self.call_far(number, args.len, args, unread, read),
         }
     }
 
@@ -219,7 +226,7 @@ impl Binding {
 /// Copies the words that `len` bytes lie in. One by itself, as it was written: loaded with its
 /// neighbours it would have to wait until they all are out of the processor's store buffer.
 #[inline]
-fn carry(from: &Words, to: &mut Words, len: usize) {
+fn carry(from: &InlineWords, to: &mut InlineWords, len: usize) {
     match len {
         0 => {}
         1..=8 => to[0] = from[0],
@@ -227,7 +234,7 @@ fn carry(from: &Words, to: &mut Words, len: usize) {
     }
 }
 
-fn read_words(to: &mut Words, span: Span<'_>) -> Result<(), CallError> {
+fn read_words(to: &mut InlineWords, span: Span<'_>) -> Result<(), CallError> {
     // The last word may be a part of one.
     let (mut block, len) = ([0; INLINE], span.len().min(INLINE));
     let _ = span.copy_out(0, &mut block[..len]);
@@ -244,7 +251,7 @@ impl<'a> Decoder<'a> {
     /// For a block in memory of this process alone, a copy of one that a peer wrote. It knows of no
     /// binding and no session, so handles in it are numbers only.
     pub fn of_copy(block: &'a [u8], fixed: usize, limits: Limits) -> Self {
-        Self::new(Span::of_bytes(block), fixed, limits, Side::None)
+        Self::new(Span::of_bytes(block), fixed, limits, DecoderSide::None)
     }
 
     /// Copies the bytes at `at` out.
@@ -292,7 +299,7 @@ impl<'a> Decoder<'a> {
     /// hold it.
     pub fn object(&self, handle: u64) -> Option<Arc<Foreign>> {
         match self.side {
-            Side::Server(session) => session.get(handle),
+            DecoderSide::Server(session) => session.get(handle),
             _ => None,
         }
     }
@@ -300,7 +307,7 @@ impl<'a> Decoder<'a> {
     /// The same, and the client holds it no longer.
     pub fn take_object(&self, handle: u64) -> Option<Arc<Foreign>> {
         match self.side {
-            Side::Server(session) => session.take(handle),
+            DecoderSide::Server(session) => session.take(handle),
             _ => None,
         }
     }

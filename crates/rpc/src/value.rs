@@ -539,17 +539,25 @@ tuples! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::Side;
-    use crate::encode::{Fault, block_len};
+    use crate::decode::DecoderSide;
+    use crate::encode::{EncodeError, block_len};
     use crate::interface::Limits;
-    use upcall_shm::span::Room;
+    use upcall_shm::span::WritableSpan;
 
     fn back<T: Put, R: Get>(value: &T) -> Result<R, Malformed> {
         let mut words = vec![0; block_len(value).div_ceil(8)];
         let len = words.len() * 8;
-        Encoder::block(Room::of_words(&mut words), value, Limits::default(), None).unwrap();
-        let span = Room::of_words(&mut words);
-        R::get(&Decoder::new(span.part(0, len).unwrap(), T::SIZE, Limits::default(), Side::None), 0)
+        Encoder::block(WritableSpan::of_words(&mut words), value, Limits::default(), None).unwrap();
+        let span = WritableSpan::of_words(&mut words);
+        R::get(
+            &Decoder::new(
+                span.part(0, len).unwrap(),
+                T::SIZE,
+                Limits::default(),
+                DecoderSide::None,
+            ),
+            0,
+        )
     }
 
     #[test]
@@ -597,8 +605,8 @@ mod tests {
     fn what_is_too_long_is_not_sent() {
         let limits = Limits { string: 3, list: 2, ..Limits::default() };
         let mut words = [0; 8];
-        let span = Room::of_words(&mut words);
+        let span = WritableSpan::of_words(&mut words);
         let fault = Encoder::block(span, &"four", limits, None).unwrap_err();
-        assert_eq!(fault, Fault::TooLong { what: "string", len: 4, limit: 3 });
+        assert_eq!(fault, EncodeError::TooLong { what: "string", len: 4, limit: 3 });
     }
 }

@@ -1,7 +1,7 @@
 //! The messages of the control connection, in postcard's encoding. They are few and rare; calls do
 //! not use them.
 
-use crate::interface::{Descriptor, MOST_PROCEDURES, Mismatches, Wanted};
+use crate::interface::{Descriptor, MOST_PROCEDURES, Mismatches, WantedProcedure};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
@@ -31,7 +31,7 @@ pub(crate) enum ClientRequest<'a> {
         name: &'a str,
         interface: &'a str,
         #[serde(borrow, deserialize_with = "few")]
-        procedures: Vec<Wanted<'a>>,
+        procedures: Vec<WantedProcedure<'a>>,
         stacks: u32,
     },
     /// Brings the A-stacks that the list of a binding needs, and that the client had not guessed.
@@ -64,11 +64,11 @@ pub(crate) const UNASKED: u32 = 0;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ToClient {
     pub(crate) serial: u32,
-    pub(crate) answer: Answer,
+    pub(crate) answer: ServerReply,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub(crate) enum ServerReply {
     /// The channel is open. Descriptors: the server's station, the doorbell to ring.
     Opened { home: u16 },
     /// The binding stands: the procedure descriptor list, in the order of what was wanted. If it
@@ -79,7 +79,7 @@ pub(crate) enum Answer {
     /// The exports follow in the descriptor.
     Exports,
     /// It cannot be done.
-    Refused(Refusal),
+    Refused(BindRefusal),
     /// The tallies follow in the descriptor.
     Tallies,
     /// The exports, on the network.
@@ -87,7 +87,7 @@ pub(crate) enum Answer {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Refusal {
+pub(crate) enum BindRefusal {
     Version(String),
     Denied(String),
     NoSuchName,
@@ -104,7 +104,7 @@ pub(crate) enum Refusal {
     Ceiling(String),
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for BindRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(why) | Self::Denied(why) | Self::Protocol(why) | Self::Ceiling(why) => {
@@ -145,10 +145,10 @@ pub struct Exported {
 
 /// Reads the procedures that a client wants: no more than an interface has, and one more, and no
 /// more than there is memory for.
-fn few<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Wanted<'de>>, D::Error> {
+fn few<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<WantedProcedure<'de>>, D::Error> {
     struct Few;
     impl<'de> Visitor<'de> for Few {
-        type Value = Vec<Wanted<'de>>;
+        type Value = Vec<WantedProcedure<'de>>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a list of procedures")

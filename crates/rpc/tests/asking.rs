@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use upcall_rpc::{
-    Abandon, Binding, Call, CallError, Dispatch, Export, Extent, Interface, Limits, Procedure,
+    Binding, Call, CallError, CancelToken, Dispatch, Export, Extent, Interface, Limits, Procedure,
     Replied, Server,
 };
 
@@ -68,7 +68,7 @@ fn a_thread_that_sleeps_asks_whether_to_go_on() {
 
 fn a_call_asks(binding: &Binding) {
     assert!(!binding.has_abandon());
-    let asking = binding.with_abandon(&Abandon::asking(ask));
+    let asking = binding.with_abandon(&CancelToken::asking(ask));
     assert!(asking.has_abandon() && !asking.without_abandon().has_abandon());
     assert_eq!(asking.call::<(), ()>(0, &()), Err(CallError::Aborted { sent: true }));
     assert_eq!(ASKED.load(Ordering::SeqCst), 2);

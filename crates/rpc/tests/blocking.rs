@@ -170,7 +170,7 @@ fn calls_by_tcp_leave_processors_for_other_clients() {
             assert_eq!(soon.call::<_, u32>(NEXT, &(number,)), Ok(number + 1));
         }
         // Of user-level threads: their virtual processor looks once whether the server sleeps.
-        let idle = Arc::new(upcall_sched::Processors::new(1, Pacing::Adaptive).unwrap());
+        let idle = Arc::new(upcall_sched::PollingIdle::new(1, Pacing::Adaptive).unwrap());
         let run = || {
             let binding = Binding::bind(&name, &TEST).unwrap();
             let binding = &binding.with_deadline(Some(Duration::from_secs(60)));
@@ -215,7 +215,7 @@ fn calls_of_one_channel_wait_for_each_other() {
 fn calls_of_user_level_threads_wait_for_each_other() {
     let _alone = alone();
     let (name, _server, _) = server("threads", |server| server);
-    let idle = Arc::new(upcall_sched::Processors::new(1, Pacing::Adaptive).unwrap());
+    let idle = Arc::new(upcall_sched::PollingIdle::new(1, Pacing::Adaptive).unwrap());
     let scheduler = upcall_thread::Processors::new().count(1).idle(idle);
     scheduler
         .run(|| {
@@ -312,7 +312,7 @@ fn no_call_is_lost_or_doubled_while_processors_are_taken_over_and_come_back() {
                 });
             }
             scope.spawn(|| {
-                let idle = Arc::new(upcall_sched::Processors::new(1, Pacing::Adaptive).unwrap());
+                let idle = Arc::new(upcall_sched::PollingIdle::new(1, Pacing::Adaptive).unwrap());
                 let run = || {
                     let binding = &Binding::bind(&name, &TEST).unwrap();
                     upcall_thread::scope(|scope| {

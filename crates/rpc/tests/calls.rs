@@ -449,7 +449,7 @@ fn a_crowd_of_kernel_threads_comes_through() {
 fn user_level_threads_call_at_once() {
     let name = unique("threads");
     let (_server, _) = serve(&name, Pacing::Adaptive);
-    let idle = Arc::new(upcall_sched::Processors::new(1, Pacing::Adaptive).unwrap());
+    let idle = Arc::new(upcall_sched::PollingIdle::new(1, Pacing::Adaptive).unwrap());
     upcall_thread::Processors::new()
         .idle(idle)
         .run(|| {
@@ -477,7 +477,7 @@ fn user_level_threads_call_at_once() {
 
 /// Runs `body` on so many virtual processors that poll channels.
 fn on_processors<T>(count: usize, body: impl FnOnce() -> T) -> T {
-    let idle = Arc::new(upcall_sched::Processors::new(count, Pacing::Adaptive).unwrap());
+    let idle = Arc::new(upcall_sched::PollingIdle::new(count, Pacing::Adaptive).unwrap());
     upcall_thread::Processors::new().count(count).idle(idle).run(body).unwrap()
 }
 

@@ -94,7 +94,7 @@ impl World {
     /// Runs `body` on one virtual processor, with its lane open, and the server asleep.
     fn on_a_processor<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         let run = || {
-            let idle = Arc::new(upcall_sched::Processors::new(1, Pacing::Adaptive).unwrap());
+            let idle = Arc::new(upcall_sched::PollingIdle::new(1, Pacing::Adaptive).unwrap());
             let body = || {
                 self.binding.call::<_, u64>(WHERE, &()).unwrap();
                 self.until_asleep();
@@ -124,10 +124,10 @@ impl World {
             return false;
         }
         let tid = line().tid.load(upcall_os::atomic::Ordering::SeqCst);
-        let pin = || processor::Processors::only(1).confine_thread(tid).unwrap();
+        let pin = || processor::CpuSet::only(1).confine_thread(tid).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                processor::Processors::only(0).confine().unwrap();
+                processor::CpuSet::only(0).confine().unwrap();
                 // A caller that polls brings nothing.
                 let binding = self.binding.clone();
                 binding.set_pacing(Pacing::Poll);
@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-fn line() -> &'static upcall_shm::station::Line {
+fn line() -> &'static upcall_shm::station::StationLine {
     Domain::current().unwrap().station().line(SERVER)
 }
 
@@ -321,7 +321,7 @@ fn the_server_gives_the_processor_back() {
         // no longer confined.
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                processor::Processors::only(all - 1).confine().unwrap();
+                processor::CpuSet::only(all - 1).confine().unwrap();
                 world.binding.set_pacing(Pacing::Poll);
                 for _ in 0..10 {
                     world.binding.call::<_, u64>(WHERE, &()).unwrap();
@@ -354,7 +354,7 @@ fn a_pinned_processor_spins_for_a_server_on_another_one() {
                 .sleeps
                 .load(upcall_os::atomic::Ordering::SeqCst)
         };
-        processor::Processors::only(1)
+        processor::CpuSet::only(1)
             .confine_thread(line().tid.load(upcall_os::atomic::Ordering::SeqCst))
             .unwrap();
         let call = || assert!(world.binding.call::<_, u64>(WHERE, &()).is_ok());
@@ -371,8 +371,8 @@ fn a_pinned_processor_spins_for_a_server_on_another_one() {
 
 /// What `act` returns, with the calling thread, and those that it starts, on one processor only.
 fn confined_to<T>(processor: usize, act: impl FnOnce() -> T) -> T {
-    let before = processor::Processors::allowed().unwrap();
-    processor::Processors::only(processor).confine().unwrap();
+    let before = processor::CpuSet::allowed().unwrap();
+    processor::CpuSet::only(processor).confine().unwrap();
     let result = act();
     before.confine().unwrap();
     result

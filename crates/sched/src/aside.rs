@@ -7,28 +7,28 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 
 /// One piece of work.
-pub type Work = Box<dyn FnOnce() + Send>;
+pub type AsideWork = Box<dyn FnOnce() + Send>;
 
 /// The stack of the thread, in bytes.
 const STACK: usize = 128 << 10;
 
 /// What is to be done for one account; `None` while no thread is at it.
 #[derive(Default)]
-pub struct Aside(Arc<Mutex<Option<VecDeque<Work>>>>);
+pub struct AccountQueue(Arc<KernelMutex<Option<VecDeque<AsideWork>>>>);
 
-impl fmt::Debug for Aside {
+impl fmt::Debug for AccountQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Aside")
     }
 }
 
-impl Aside {
+impl AccountQueue {
     /// Runs `work` on the thread: after what was begun before, or on a new one. Where there can be
     /// none, the caller runs it.
-    pub fn run(&self, work: Work) {
+    pub fn run(&self, work: AsideWork) {
         let mut queue = self.0.lock();
         if let Some(queue) = &mut *queue {
             return queue.push_back(work);
@@ -47,7 +47,7 @@ impl Aside {
 
     /// Runs `work` after what was begun before; at once, and by the caller, if nothing is under
     /// way. For short work.
-    pub fn after(&self, work: Work) {
+    pub fn after(&self, work: AsideWork) {
         let mut queue = self.0.lock();
         match &mut *queue {
             Some(queue) => queue.push_back(work),
@@ -59,7 +59,7 @@ impl Aside {
     }
 }
 
-fn empty(queue: &Mutex<Option<VecDeque<Work>>>) {
+fn empty(queue: &KernelMutex<Option<VecDeque<AsideWork>>>) {
     loop {
         let work = {
             let mut queue = queue.lock();
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn work_is_done_in_order_and_what_is_held_up_does_not_hold_up_who_asks() {
-        let aside = Aside::default();
+        let aside = AccountQueue::default();
         let (done, are_done) = channel();
         let (go, may_go) = channel();
         let first = done.clone();
@@ -96,7 +96,7 @@ mod tests {
         aside.run(Box::new(move || third.send(3).unwrap()));
         // Until then another account's work is done.
         let (other, is_other) = channel();
-        Aside::default().run(Box::new(move || other.send(()).unwrap()));
+        AccountQueue::default().run(Box::new(move || other.send(()).unwrap()));
         is_other.recv().unwrap();
         go.send(()).unwrap();
         assert_eq!([(); 3].map(|()| are_done.recv().unwrap()), [1, 2, 3]);

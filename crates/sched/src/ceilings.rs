@@ -19,18 +19,18 @@
 //! Source: LRPC, sections 3.1 and 3.2, bounds A-stacks by the interface and E-stacks by their
 //! supply; the rest is ours.
 
-use crate::aside::{Aside, Work};
-use crate::server::Owner;
+use crate::aside::{AccountQueue, AsideWork};
+use crate::server::ChannelOwner;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use upcall_os::atomic::{AtomicU64, AtomicUsize, Ordering};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::process::{Identity, is_known_user};
 use upcall_os::socket::own_user;
-use upcall_shm::region::Shared;
+use upcall_shm::region::RegionView;
 use upcall_shm::tally::{self, Holdings};
 
 /// Bytes of the values of one call's arguments that an interface permits unless it says otherwise.
@@ -42,7 +42,7 @@ const OBJECT: usize = 128;
 
 /// Amounts of what clients hold in a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Amounts {
+pub struct Quota {
     /// Descriptors: two for a connection, one for its channel, one for each of the client's
     /// virtual processors that calls.
     pub descriptors: usize,
@@ -88,18 +88,18 @@ pub struct Amounts {
 /// 16 MiB at least. Where an interface permits larger values for one call, the two amounts of
 /// values are raised to once and twice that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ceilings {
+pub struct Quotas {
     /// Calls that have begun in the server and not ended, of all clients. Each has a stack (an
     /// E-stack, 1 MiB of addresses of which it takes what it uses); others wait in their lanes.
     /// They are divided among the server's processors.
     pub calls: usize,
     /// What one client may hold.
-    pub client: Amounts,
+    pub client: Quota,
     /// What all of them together may.
-    pub all: Amounts,
+    pub all: Quota,
 }
 
-impl Default for Ceilings {
+impl Default for Quotas {
     /// As the table says.
     fn default() -> Self {
         let three_quarters = |of: usize| of / 4 * 3;
@@ -109,7 +109,7 @@ impl Default for Ceilings {
         let objects = (share / OBJECT).min(1 << 24);
         Self {
             calls: 8192,
-            client: Amounts {
+            client: Quota {
                 descriptors: 512,
                 mappings: 8192,
                 bytes: 64 << 30,
@@ -118,7 +118,7 @@ impl Default for Ceilings {
                 values: half(256 << 20),
                 unfilled: half(64 << 20),
             },
-            all: Amounts {
+            all: Quota {
                 descriptors: three_quarters(upcall_os::socket::most_descriptors()),
                 mappings: three_quarters(upcall_os::memory::most_mappings()),
                 bytes: 16 << 40,
@@ -131,7 +131,7 @@ impl Default for Ceilings {
     }
 }
 
-impl Ceilings {
+impl Quotas {
     /// The same, with the amounts of values raised for an interface that permits `values` bytes for
     /// one call, if that is more than the default. A server does this for the interfaces that it
     /// exports.
@@ -148,20 +148,20 @@ impl Ceilings {
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// See [`Amounts::descriptors`].
+pub enum QuotaKind {
+    /// See [`Quota::descriptors`].
     Descriptors,
-    /// See [`Amounts::mappings`].
+    /// See [`Quota::mappings`].
     Mappings,
-    /// See [`Amounts::bytes`].
+    /// See [`Quota::bytes`].
     Bytes,
-    /// See [`Amounts::objects`].
+    /// See [`Quota::objects`].
     Objects,
-    /// See [`Amounts::results`].
+    /// See [`Quota::results`].
     Results,
-    /// See [`Amounts::values`].
+    /// See [`Quota::values`].
     Values,
-    /// See [`Amounts::unfilled`].
+    /// See [`Quota::unfilled`].
     Unfilled,
 }
 
@@ -181,7 +181,7 @@ pub const HELD: [&str; KINDS] = [
     "unfilled bytes",
 ];
 
-impl Kind {
+impl QuotaKind {
     const ALL: [Self; KINDS] = [
         Self::Descriptors,
         Self::Mappings,
@@ -192,7 +192,7 @@ impl Kind {
         Self::Unfilled,
     ];
 
-    fn of(self, amounts: &Amounts) -> usize {
+    fn of(self, amounts: &Quota) -> usize {
         match self {
             Self::Descriptors => amounts.descriptors,
             Self::Mappings => amounts.mappings,
@@ -208,18 +208,18 @@ impl Kind {
 /// A client would hold more than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over {
-    kind: Kind,
+    kind: QuotaKind,
     /// What it holds, with what it asked for.
     own: usize,
     /// What it may hold, or all of them together.
     pub most: usize,
     /// The bound that was met.
-    pub bound: Bound,
+    pub bound: QuotaBound,
 }
 
 /// The bound that a client, or its user, would cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum QuotaBound {
     /// That of one client.
     Client,
     /// What is left for others would be less than this client holds.
@@ -232,25 +232,25 @@ impl fmt::Display for Over {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { own, most, .. } = self;
         let what = match self.kind {
-            Kind::Descriptors => "descriptors",
-            Kind::Mappings => "mappings",
-            Kind::Bytes => "mapped bytes",
-            Kind::Objects => "objects",
-            Kind::Results => "bytes of results that were not fetched",
-            Kind::Values => "bytes of arguments as values",
-            Kind::Unfilled => "bytes of shared memory that may have no pages",
+            QuotaKind::Descriptors => "descriptors",
+            QuotaKind::Mappings => "mappings",
+            QuotaKind::Bytes => "mapped bytes",
+            QuotaKind::Objects => "objects",
+            QuotaKind::Results => "bytes of results that were not fetched",
+            QuotaKind::Values => "bytes of arguments as values",
+            QuotaKind::Unfilled => "bytes of shared memory that may have no pages",
         };
         match self.bound {
-            Bound::Client => {
+            QuotaBound::Client => {
                 write!(f, "this process would hold {own} {what} in it, and may hold {most}")
             }
-            Bound::Crowded => {
+            QuotaBound::Crowded => {
                 write!(
                     f,
                     "this process would hold {own} {what} in it, more than would be left of {most} for others"
                 )
             }
-            Bound::CrowdedByUser(user) => write!(
+            QuotaBound::CrowdedByUser(user) => write!(
                 f,
                 "the processes of user {user} would hold {own} {what} in it, more than would be left of {most} for others"
             ),
@@ -267,12 +267,12 @@ pub fn is_bounded(user: u32) -> bool {
 
 /// What all clients of a server hold.
 #[derive(Debug)]
-pub struct Ledger {
-    ceilings: Ceilings,
+pub struct QuotaLedger {
+    ceilings: Quotas,
     /// Where others can read it, if the server has tallies.
     all: Totals,
-    accounts: Mutex<HashMap<Identity, Weak<Account>>>,
-    users: Mutex<HashMap<u32, Weak<User>>>,
+    accounts: KernelMutex<HashMap<Identity, Weak<QuotaAccount>>>,
+    users: KernelMutex<HashMap<u32, Weak<User>>>,
     /// The number of the last account.
     last: AtomicU64,
 }
@@ -280,7 +280,7 @@ pub struct Ledger {
 #[derive(Debug)]
 enum Totals {
     Own(Box<Holdings>),
-    Shown(Shared<Holdings>),
+    Shown(RegionView<Holdings>),
 }
 
 impl Deref for Totals {
@@ -296,13 +296,13 @@ impl Deref for Totals {
 
 /// What one client holds.
 #[derive(Debug)]
-pub struct Account {
-    ledger: Arc<Ledger>,
+pub struct QuotaAccount {
+    ledger: Arc<QuotaLedger>,
     /// The user that shares a bound with its other clients.
     user: Option<Arc<User>>,
     number: u64,
     held: [AtomicUsize; KINDS],
-    aside: Aside,
+    aside: AccountQueue,
 }
 
 /// What all clients of one user hold.
@@ -327,34 +327,38 @@ fn of_key<K: Hash + Eq, V>(
     value
 }
 
-impl Ledger {
+impl QuotaLedger {
     /// With these ceilings; counted where others can read it, if there is such a place.
-    pub fn new(mut ceilings: Ceilings, shown: Option<Shared<Holdings>>) -> Arc<Self> {
+    pub fn new(mut ceilings: Quotas, shown: Option<RegionView<Holdings>>) -> Arc<Self> {
         // A handle has 32 bits for the place of its object.
         ceilings.client.objects = ceilings.client.objects.min(u32::MAX as usize);
         let all = shown.map_or_else(|| Totals::Own(Box::default()), Totals::Shown);
-        for kind in Kind::ALL {
+        for kind in QuotaKind::ALL {
             all.most[kind as usize].store(kind.of(&ceilings.all) as u64, Ordering::Relaxed);
         }
-        let (accounts, users) = (Mutex::default(), Mutex::default());
+        let (accounts, users) = (KernelMutex::default(), KernelMutex::default());
         Arc::new(Self { ceilings, all, accounts, users, last: AtomicU64::new(0) })
     }
 
     /// The account of a new connection: that of its process, if the kernel tells which it is, else
     /// a new one.
-    pub fn account(self: &Arc<Self>, process: Option<Identity>, user: Option<u32>) -> Arc<Account> {
+    pub fn account(
+        self: &Arc<Self>,
+        process: Option<Identity>,
+        user: Option<u32>,
+    ) -> Arc<QuotaAccount> {
         let bound = user.filter(|&uid| is_bounded(uid));
         let user = bound.map(|uid| {
             of_key(&mut self.users.lock(), uid, || User { uid, held: Default::default() })
         });
         let new = || {
             let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-            Account {
+            QuotaAccount {
                 ledger: self.clone(),
                 user,
                 number,
                 held: Default::default(),
-                aside: Aside::default(),
+                aside: AccountQueue::default(),
             }
         };
         match process {
@@ -364,33 +368,33 @@ impl Ledger {
     }
 }
 
-impl Account {
+impl QuotaAccount {
     /// A number that no other account of this server has.
     pub fn number(&self) -> u64 {
         self.number
     }
 
     /// Runs work whose time the client decides, beside the clerk.
-    pub fn aside(&self, work: Work) {
+    pub fn aside(&self, work: AsideWork) {
         self.aside.run(work);
     }
 
     /// Runs `work` after what was begun [aside](Self::aside) before: here, if nothing is under way
     /// there.
-    pub fn after(&self, work: Work) {
+    pub fn after(&self, work: AsideWork) {
         self.aside.after(work);
     }
 
     /// The owner of a channel, for the stacks that its calls run on.
-    pub fn owner(&self) -> Owner {
-        Owner { client: self.number, user: self.user.as_ref().map(|user| user.uid) }
+    pub fn owner(&self) -> ChannelOwner {
+        ChannelOwner { client: self.number, user: self.user.as_ref().map(|user| user.uid) }
     }
 
     /// Counts `amount` more, unless that is too much.
-    pub fn charge(&self, kind: Kind, amount: usize) -> Result<(), Over> {
+    pub fn charge(&self, kind: QuotaKind, amount: usize) -> Result<(), Over> {
         let add =
             |held: &[AtomicUsize; KINDS]| held[kind as usize].fetch_add(amount, Ordering::Relaxed);
-        let Ceilings { client, all, .. } = &self.ledger.ceilings;
+        let Quotas { client, all, .. } = &self.ledger.ceilings;
         let before = add(&self.held);
         let (own, most) = (before.saturating_add(amount), kind.of(client));
         let of_user = self.user.as_ref().map_or(0, |user| add(&user.held).saturating_add(amount));
@@ -399,7 +403,7 @@ impl Account {
         let held = (of_all as usize).saturating_add(amount);
         let most_of_all = kind.of(all);
         let left = most_of_all.saturating_sub(held);
-        let first = kind == Kind::Results && before == 0;
+        let first = kind == QuotaKind::Results && before == 0;
         // Two clients at the same time may each count the other's amount, and both be refused near
         // a ceiling; never more is held than it says.
         if (first || own <= most) && own <= left && of_user <= left {
@@ -408,19 +412,19 @@ impl Account {
         self.credit(kind, amount);
         self.ledger.all.refused[kind as usize].fetch_add(1, Ordering::Relaxed);
         Err(match &self.user {
-            _ if own > most && !first => Over { kind, own, most, bound: Bound::Client },
+            _ if own > most && !first => Over { kind, own, most, bound: QuotaBound::Client },
             Some(user) if own <= left => Over {
                 kind,
                 own: of_user,
                 most: most_of_all,
-                bound: Bound::CrowdedByUser(user.uid),
+                bound: QuotaBound::CrowdedByUser(user.uid),
             },
-            _ => Over { kind, own, most: most_of_all, bound: Bound::Crowded },
+            _ => Over { kind, own, most: most_of_all, bound: QuotaBound::Crowded },
         })
     }
 
     /// Counts `amount` less.
-    pub fn credit(&self, kind: Kind, amount: usize) {
+    pub fn credit(&self, kind: QuotaKind, amount: usize) {
         let of_user = self.user.as_ref().map(|user| &user.held);
         for held in [Some(&self.held), of_user].into_iter().flatten() {
             held[kind as usize].fetch_sub(amount, Ordering::Relaxed);
@@ -429,7 +433,7 @@ impl Account {
     }
 
     /// Counts `amount` more until what is returned is dropped.
-    pub fn hold(self: &Arc<Self>, kind: Kind, amount: usize) -> Result<Holding, Over> {
+    pub fn hold(self: &Arc<Self>, kind: QuotaKind, amount: usize) -> Result<Holding, Over> {
         self.charge(kind, amount)?;
         Ok(Holding { account: self.clone(), kind, amount })
     }
@@ -438,8 +442,8 @@ impl Account {
 /// Something that a client holds, counted as long as this lives.
 #[derive(Debug)]
 pub struct Holding {
-    account: Arc<Account>,
-    kind: Kind,
+    account: Arc<QuotaAccount>,
+    kind: QuotaKind,
     amount: usize,
 }
 
@@ -453,8 +457,8 @@ impl Drop for Holding {
 mod tests {
     use super::*;
 
-    fn ledger(client: usize, all: usize) -> Arc<Ledger> {
-        let same = |n| Amounts {
+    fn ledger(client: usize, all: usize) -> Arc<QuotaLedger> {
+        let same = |n| Quota {
             descriptors: n,
             mappings: n,
             bytes: n,
@@ -463,16 +467,16 @@ mod tests {
             values: n,
             unfilled: n,
         };
-        Ledger::new(Ceilings { calls: 1, client: same(client), all: same(all) }, None)
+        QuotaLedger::new(Quotas { calls: 1, client: same(client), all: same(all) }, None)
     }
 
     /// The account of a process of the server's own user.
-    fn own(ledger: &Arc<Ledger>, process: u64) -> Arc<Account> {
+    fn own(ledger: &Arc<QuotaLedger>, process: u64) -> Arc<QuotaAccount> {
         ledger.account(Some(Identity::Pidfd(process)), Some(own_user()))
     }
 
     /// An account without company.
-    fn account(client: usize) -> Arc<Account> {
+    fn account(client: usize) -> Arc<QuotaAccount> {
         ledger(client, usize::MAX).account(None, None)
     }
 
@@ -481,24 +485,24 @@ mod tests {
         let ledger = ledger(10, 12);
         let (one, other) = (own(&ledger, 1), own(&ledger, 2));
         assert!(Arc::ptr_eq(&one, &own(&ledger, 1)));
-        let held = one.hold(Kind::Mappings, 6).unwrap();
-        let over = one.hold(Kind::Mappings, 1).unwrap_err();
+        let held = one.hold(QuotaKind::Mappings, 6).unwrap();
+        let over = one.hold(QuotaKind::Mappings, 1).unwrap_err();
         assert_eq!(
             over.to_string(),
             "this process would hold 7 mappings in it, more than would be left of 12 for others"
         );
         assert_eq!(
-            one.hold(Kind::Mappings, 5).unwrap_err().to_string(),
+            one.hold(QuotaKind::Mappings, 5).unwrap_err().to_string(),
             "this process would hold 11 mappings in it, and may hold 10"
         );
-        let its = other.hold(Kind::Mappings, 3).unwrap();
-        assert!(other.hold(Kind::Mappings, 1).is_err());
+        let its = other.hold(QuotaKind::Mappings, 3).unwrap();
+        assert!(other.hold(QuotaKind::Mappings, 1).is_err());
         drop(held);
-        drop(other.hold(Kind::Mappings, 1).unwrap());
+        drop(other.hold(QuotaKind::Mappings, 1).unwrap());
         drop(its);
         assert!(ledger.all.held.iter().all(|held| held.load(Ordering::Relaxed) == 0));
-        assert_eq!(ledger.all.refused[Kind::Mappings as usize].load(Ordering::Relaxed), 3);
-        assert_eq!(ledger.all.most[Kind::Mappings as usize].load(Ordering::Relaxed), 12);
+        assert_eq!(ledger.all.refused[QuotaKind::Mappings as usize].load(Ordering::Relaxed), 3);
+        assert_eq!(ledger.all.most[QuotaKind::Mappings as usize].load(Ordering::Relaxed), 12);
     }
 
     #[test]
@@ -509,10 +513,10 @@ mod tests {
             for _ in 0..1000 {
                 accounts
                     .iter()
-                    .for_each(|account| account.charge(Kind::Bytes, 1).unwrap_or_default());
+                    .for_each(|account| account.charge(QuotaKind::Bytes, 1).unwrap_or_default());
             }
             let newcomer = own(&ledger, clients);
-            assert!(newcomer.charge(Kind::Bytes, 1).is_ok(), "beside {clients}");
+            assert!(newcomer.charge(QuotaKind::Bytes, 1).is_ok(), "beside {clients}");
         }
     }
 
@@ -523,8 +527,8 @@ mod tests {
         let strangers = [(); 2].map(|()| ledger.account(None, stranger));
         assert_ne!(strangers[0].number(), strangers[1].number());
         for account in &strangers {
-            account.charge(Kind::Bytes, 10).unwrap();
-            account.charge(Kind::Bytes, 1).unwrap_err();
+            account.charge(QuotaKind::Bytes, 10).unwrap();
+            account.charge(QuotaKind::Bytes, 1).unwrap_err();
         }
     }
 
@@ -534,12 +538,13 @@ mod tests {
         let stranger = own_user() + 1;
         let take_all = |user: u32| {
             let accounts: Vec<_> = (0..20).map(|_| ledger.account(None, Some(user))).collect();
-            (0..1000)
-                .for_each(|turn| accounts[turn % 20].charge(Kind::Bytes, 1).unwrap_or_default());
-            let over = accounts[0].charge(Kind::Bytes, 1).unwrap_err().to_string();
+            (0..1000).for_each(|turn| {
+                accounts[turn % 20].charge(QuotaKind::Bytes, 1).unwrap_or_default()
+            });
+            let over = accounts[0].charge(QuotaKind::Bytes, 1).unwrap_err().to_string();
             let held: usize = accounts
                 .iter()
-                .map(|account| account.held[Kind::Bytes as usize].load(Ordering::Relaxed))
+                .map(|account| account.held[QuotaKind::Bytes as usize].load(Ordering::Relaxed))
                 .sum();
             (over, held, accounts)
         };
@@ -553,8 +558,8 @@ mod tests {
         assert_eq!(held, 250);
         // The server's own user is not bounded so.
         let own = [1, 2].map(|process| own(&ledger, process));
-        own[0].charge(Kind::Bytes, 125).unwrap();
-        own[1].charge(Kind::Bytes, 62).unwrap();
+        own[0].charge(QuotaKind::Bytes, 125).unwrap();
+        own[1].charge(QuotaKind::Bytes, 62).unwrap();
         drop((accounts, others));
         for user in ledger.users.lock().values() {
             assert!(user.upgrade().is_none());
@@ -564,30 +569,30 @@ mod tests {
     #[test]
     fn one_result_may_be_longer_than_a_client_may_leave() {
         let account = account(10);
-        account.charge(Kind::Results, 1000).unwrap();
-        account.charge(Kind::Results, 1).unwrap_err();
-        account.credit(Kind::Results, 1000);
-        account.charge(Kind::Results, 9).unwrap();
-        account.charge(Kind::Results, 2).unwrap_err();
+        account.charge(QuotaKind::Results, 1000).unwrap();
+        account.charge(QuotaKind::Results, 1).unwrap_err();
+        account.credit(QuotaKind::Results, 1000);
+        account.charge(QuotaKind::Results, 9).unwrap();
+        account.charge(QuotaKind::Results, 2).unwrap_err();
     }
 
     #[test]
     fn one_long_result_leaves_as_much_for_others() {
         let ledger = ledger(10, 100);
         let [one, other] = [(); 2].map(|()| ledger.account(None, None));
-        let over = one.charge(Kind::Results, 60).unwrap_err();
-        assert_eq!((over.own, over.most, over.bound), (60, 100, Bound::Crowded));
-        one.charge(Kind::Results, 50).unwrap();
-        other.charge(Kind::Results, 50).unwrap_err();
-        other.charge(Kind::Results, 25).unwrap();
+        let over = one.charge(QuotaKind::Results, 60).unwrap_err();
+        assert_eq!((over.own, over.most, over.bound), (60, 100, QuotaBound::Crowded));
+        one.charge(QuotaKind::Results, 50).unwrap();
+        other.charge(QuotaKind::Results, 50).unwrap_err();
+        other.charge(QuotaKind::Results, 25).unwrap();
     }
 
     #[test]
     fn an_interface_that_permits_more_raises_the_amounts_of_values_only() {
-        assert_eq!(Ceilings::default().with_values(DEFAULT_VALUES), Ceilings::default());
-        let raised = Ceilings::default().with_values(1 << 40);
+        assert_eq!(Quotas::default().with_values(DEFAULT_VALUES), Quotas::default());
+        let raised = Quotas::default().with_values(1 << 40);
         assert_eq!((raised.client.values, raised.all.values), (1 << 40, 1 << 41));
-        assert_eq!(raised.client.results, Ceilings::default().client.results);
+        assert_eq!(raised.client.results, Quotas::default().client.results);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::OnceLock;
 use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::doorbell::Doorbell;
-use upcall_os::once::Once;
+use upcall_os::once::OnceValue;
 use upcall_os::poll::{PollSet, Report};
 use upcall_shm::astack::Numbers;
 use upcall_shm::station::{self, Station};
@@ -52,7 +52,7 @@ impl Domain {
     /// # Errors
     /// No descriptor or no memory left.
     pub fn current() -> io::Result<&'static Self> {
-        static DOMAIN: Once<Domain> = Once::new();
+        static DOMAIN: OnceValue<Domain> = OnceValue::new();
         DOMAIN.get(|| {
             Ok(Self {
                 station: Station::new()?,

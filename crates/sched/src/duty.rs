@@ -37,7 +37,7 @@
 //! `tests/models/loom_duty.rs` is the model.
 
 use crate::sleep;
-use upcall_os::atomic::{AtomicU32, AtomicU64, Mutex, Ordering};
+use upcall_os::atomic::{AtomicU32, AtomicU64, KernelMutex, Ordering};
 
 /// The duty of one processor; see the module. It has a cache line of its own, because each call
 /// writes it.
@@ -47,7 +47,7 @@ pub struct Duty {
     steps: AtomicU32,
     /// The substitute's index plus one, or 0.
     substitute: AtomicU32,
-    lock: Mutex<()>,
+    lock: KernelMutex<()>,
 }
 
 impl Duty {

@@ -18,7 +18,7 @@
 //! more on x86-64.
 
 use std::collections::VecDeque;
-use upcall_os::atomic::{AtomicUsize, Mutex, Ordering, fence_after_update};
+use upcall_os::atomic::{AtomicUsize, KernelMutex, Ordering, fence_after_update};
 use upcall_shm::astack::Numbers;
 
 /// A gate for waiters of type `W`; see the module.
@@ -26,7 +26,7 @@ use upcall_shm::astack::Numbers;
 pub struct Gate<W> {
     numbers: Numbers,
     waiting: AtomicUsize,
-    queue: Mutex<VecDeque<W>>,
+    queue: KernelMutex<VecDeque<W>>,
 }
 
 impl<W> Gate<W> {
@@ -35,7 +35,7 @@ impl<W> Gate<W> {
         Self {
             numbers: Numbers::new(count),
             waiting: AtomicUsize::new(0),
-            queue: Mutex::new(VecDeque::new()),
+            queue: KernelMutex::new(VecDeque::new()),
         }
     }
 

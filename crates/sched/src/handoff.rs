@@ -17,7 +17,7 @@
 use crate::placed::Placed;
 use std::io;
 use upcall_os::atomic::{AtomicBool, Ordering};
-use upcall_os::processor::{self, Processors};
+use upcall_os::processor::{self, CpuSet};
 use upcall_shm::channel::LaneControl;
 use upcall_shm::station::PeerStation;
 
@@ -110,7 +110,7 @@ impl Donor {
     /// Confines a thread of the peer's process to `cpu`.
     fn confine(&self, tid: u32, cpu: usize) -> io::Result<()> {
         if processor::thread_belongs_to(tid, self.pid)? {
-            Processors::only(cpu).confine_thread(tid)
+            CpuSet::only(cpu).confine_thread(tid)
         } else {
             Err(io::ErrorKind::NotFound.into())
         }

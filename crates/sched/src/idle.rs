@@ -48,14 +48,14 @@ mod takeover;
 mod timer;
 mod view;
 
-use self::group::Member;
-pub use self::group::Processors;
+use self::group::GroupProcessor;
+pub use self::group::PollingIdle;
 pub(crate) use self::own::number;
 use self::own::{Hindrance, NO_MEMORY, say_where};
 pub use self::own::{Processor, index};
 pub use self::queue::Piece;
 use self::timer::OwnTimer;
-use self::view::{Due, Rested, VIEW, View};
+use self::view::{Due, ProcessorView, Rested, VIEW};
 use crate::costs::WaitCosts;
 use crate::pacing::Pacing;
 use crate::poller::{Poller, ROUNDS_ON_A_CPU};
@@ -71,7 +71,7 @@ pub(crate) fn is_stay_wanted() -> bool {
     VIEW.with_borrow_mut(|view| view.poller.asks_to_stay())
 }
 
-impl Idle for Processors {
+impl Idle for PollingIdle {
     fn begin(&self, vp: &Vp) {
         let domain = self.group.domain;
         let hindered = |hindrance| {
@@ -89,13 +89,13 @@ impl Idle for Processors {
             return hindered(Hindrance::Kernel(error.raw_os_error().unwrap_or(NO_MEMORY)));
         }
         own::begin(number, index);
-        let home = processor::Processors::allowed().ok();
-        let cpus = home.as_ref().map_or(1, processor::Processors::count);
-        VIEW.set(View {
+        let home = processor::CpuSet::allowed().ok();
+        let cpus = home.as_ref().map_or(1, processor::CpuSet::count);
+        VIEW.set(ProcessorView {
             poller: Poller::new(self.group.pacing, home, WaitCosts::measured()),
             timer: OwnTimer::new(),
             probes: Some(domain.station().probes(number)),
-            ..View::default()
+            ..ProcessorView::default()
         });
         say_where(domain, number);
         domain.station().say(number, Awake::Running);
@@ -115,13 +115,13 @@ impl Idle for Processors {
             // The kernel thread is its owner's again, and so are its processors.
             VIEW.with_borrow(|view| {
                 view.scan.pay_looks();
-                view.poller.way_home().map(processor::Processors::confine);
+                view.poller.way_home().map(processor::CpuSet::confine);
             });
             self.leave_duties(vp);
             self.member(vp).number.store(0, Relaxed);
             self.have_others_share();
             own::end();
-            VIEW.set(View::default());
+            VIEW.set(ProcessorView::default());
             crate::calls::leave_lanes(number);
             self.group.domain.give_number(number);
         }
@@ -146,7 +146,7 @@ impl Idle for Processors {
     }
 
     fn work(&self, vp: &Vp) {
-        match VIEW.with_borrow_mut(View::due) {
+        match VIEW.with_borrow_mut(ProcessorView::due) {
             Due::Piece(piece) => piece.run(),
             Due::Messages(messages) => messages.serve(),
             Due::Calls => self.serve_calls(vp),
@@ -177,7 +177,8 @@ impl Idle for Processors {
     }
 
     fn unpark(&self, vp: usize) {
-        let Some(number) = self.group.members.get(self.first + vp).and_then(Member::number) else {
+        let Some(number) = self.group.members.get(self.first + vp).and_then(GroupProcessor::number)
+        else {
             return;
         };
         if sleep::must_wake(&self.group.domain.station().line(number).asleep) {

@@ -81,14 +81,14 @@ pub use handoff::HandOff;
 #[cfg(not(loom))]
 pub use idle::attended::Attended;
 #[cfg(not(loom))]
-pub use idle::{Processor, Processors, index};
+pub use idle::{PollingIdle, Processor, index};
 #[cfg(not(loom))]
 pub use pacing::Pacing;
 #[cfg(not(loom))]
 pub use server::{Request, Serve, ServerChannel};
 #[cfg(not(loom))]
-pub use until::{Abandon, Until};
+pub use until::{CancelToken, WaitLimit};
 #[cfg(not(loom))]
 pub use wait::{
-    Closed, LateReply, NoReply, PIECE, Patience, Sleeper, block_unless, give_way, run_late,
+    Closed, LateReply, NoReply, PIECE, Sleeper, WaitPolicy, block_unless, give_way, run_late,
 };

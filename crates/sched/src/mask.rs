@@ -137,7 +137,7 @@ impl<B: Between> Mask<B> {
                 self.defer();
             }
             // Also if it panics.
-            let ends = Ends(self, others);
+            let ends = MaskGuard(self, others);
             // A wait ends awake.
             if last && (self.has_come() || !is_announced()) {
                 serve();
@@ -234,9 +234,9 @@ impl<B: Between> Mask<B> {
 }
 
 /// Lets interrupts in again, when the operation was the last one.
-struct Ends<'a, B: Between>(&'a Mask<B>, u32);
+struct MaskGuard<'a, B: Between>(&'a Mask<B>, u32);
 
-impl<B: Between> Drop for Ends<'_, B> {
+impl<B: Between> Drop for MaskGuard<'_, B> {
     fn drop(&mut self) {
         compiler_fence(SeqCst);
         self.0.set(&self.0.busy, self.1);

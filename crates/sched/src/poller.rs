@@ -61,13 +61,13 @@ pub use self::terms::{
     BeforeServing, CameBy, Cpu, Facts, IdleEvent, IdleStep, Lender, Lending, NearbyCaller,
     ParkPlace, PollWish, Purpose, ServedRequest, StackSupply, StayWish, WakeReason, Wakeup,
 };
-use self::terms::{Polling, Room};
+use self::terms::{CpuDemand, Polling};
 use crate::costs::WaitCosts;
 use crate::pacing::{GiveWay, HandOver, LONGEST, Offer, Pacing, SpinBudget, Stay, Yielded};
 use std::time::{Duration, Instant};
-use upcall_os::processor::Processors as CpuSet;
+use upcall_os::processor::CpuSet;
 use upcall_shm::channel::DEPTH;
-use upcall_shm::tally::Came;
+use upcall_shm::tally::Arrival;
 
 /// Number of rounds between two checks whether peers share the only CPU.
 pub const ROUNDS_ON_A_CPU: u32 = 64;
@@ -111,7 +111,7 @@ pub struct Poller {
     cpu: Cpu,
     lending: Lending,
     polling: Polling,
-    room: Room,
+    room: CpuDemand,
     wish: PollWish,
     /// The last call that was sent asks the server to stay.
     asks_to_stay: bool,
@@ -150,7 +150,7 @@ impl Poller {
             cpu: Cpu::default(),
             lending: Lending::default(),
             polling: Polling::default(),
-            room: if several { Room::Several } else { Room::Shared },
+            room: if several { CpuDemand::Several } else { CpuDemand::Shared },
             wish: PollWish::default(),
             asks_to_stay: false,
             quick_wakes: 0,
@@ -182,7 +182,7 @@ impl Poller {
     /// Whether it has one CPU of its own.
     #[inline]
     pub fn has_one_cpu(&self) -> bool {
-        self.room != Room::Several
+        self.room != CpuDemand::Several
     }
 
     /// Whether it has the CPU of a caller.
@@ -282,7 +282,7 @@ impl Poller {
     pub fn served(&mut self, served: ServedRequest) {
         let ServedRequest { lane, client, came, donated, wish } = served;
         self.wish = wish;
-        let was_woken = matches!(came, Came::Wake | Came::HandOff);
+        let was_woken = matches!(came, Arrival::Wake | Arrival::HandOff);
         if was_woken {
             self.woken_by = lane.map(|lane| (lane, client));
         }
@@ -347,7 +347,7 @@ impl Poller {
             return BeforeServing::Serve;
         }
         // The donor's word alone does not move a virtual processor that is not confined.
-        if self.room == Room::Several && self.near().is_none() && !self.is_confined(facts) {
+        if self.room == CpuDemand::Several && self.near().is_none() && !self.is_confined(facts) {
             self.end_borrowing();
             return BeforeServing::Serve;
         }
@@ -409,9 +409,9 @@ impl Poller {
         if self.pacing == Pacing::Adaptive && !sleeps && self.is_borrowed() {
             return self.leave_or_yield(deadline, facts);
         }
-        if self.room != Room::Several && (self.is_borrowed() || round % ROUNDS_ON_A_CPU == 1) {
+        if self.room != CpuDemand::Several && (self.is_borrowed() || round % ROUNDS_ON_A_CPU == 1) {
             let shared = facts.shares(facts.cpu());
-            self.room = if shared { Room::Shared } else { Room::Alone };
+            self.room = if shared { CpuDemand::Shared } else { CpuDemand::Alone };
         }
         if self.pacing == Pacing::Poll {
             let has_come = || deadline.is_some_and(|at| facts.now() >= at);
@@ -419,7 +419,7 @@ impl Poller {
             return if checked && has_come() { IdleStep::Park } else { self.poll_again(facts) };
         }
         let rests = self.wish == PollWish::Rest && !facts.is_calling();
-        if sleeps || rests || self.room == Room::Shared {
+        if sleeps || rests || self.room == CpuDemand::Shared {
             return IdleStep::Park;
         }
         if self.polling == Polling::NotBegun {
@@ -456,9 +456,9 @@ impl Poller {
     #[inline]
     fn poll_again(&mut self, facts: &impl Facts) -> IdleStep {
         let may_share = match self.room {
-            Room::Several => false,
-            Room::Alone => facts.has_posts(),
-            Room::Shared => true,
+            CpuDemand::Several => false,
+            CpuDemand::Alone => facts.has_posts(),
+            CpuDemand::Shared => true,
         };
         if may_share && self.give_way.is_due() { IdleStep::Yield } else { IdleStep::PollAgain }
     }
@@ -579,7 +579,7 @@ impl Poller {
 
     /// The caller near which it parks: its waker, if that caller wishes it.
     fn caller_to_park_near(&mut self, facts: &impl Facts) -> Option<NearbyCaller> {
-        let (lane, client) = self.woken_by.take().filter(|_| self.room == Room::Several)?;
+        let (lane, client) = self.woken_by.take().filter(|_| self.room == CpuDemand::Several)?;
         let cpu = facts.wished_cpu(lane)?;
         let is_own = self.home.as_ref().is_some_and(|home| home.contains(cpu as usize));
         let may = self.pacing != Pacing::Poll && is_own;

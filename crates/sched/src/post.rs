@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::membarrier;
 use upcall_os::poll::{PollSet, Report};
-use upcall_shm::station::Line;
+use upcall_shm::station::StationLine;
 
 /// Our own doorbell's number in the set; those of senders do not matter.
 const OWN: u64 = 0;
@@ -180,7 +180,7 @@ impl Post {
         sleep::retract(&self.word().asleep);
     }
 
-    fn word(&self) -> &Line {
+    fn word(&self) -> &StationLine {
         self.domain.station().line(usize::from(self.line))
     }
 }
@@ -216,12 +216,12 @@ mod tests {
     use std::os::fd::AsFd;
     use upcall_os::atomic::Ordering::{Acquire, Release};
     use upcall_os::atomic::{AtomicBool, AtomicU64};
-    use upcall_os::lock::{Mutex, MutexGuard};
+    use upcall_os::lock::{KernelMutex, MutexGuard};
     use upcall_os::safe_doorbell::SafeDoorbell;
     use upcall_shm::station::PeerStation;
 
     /// One test takes all posts.
-    static ALONE: Mutex<()> = Mutex::new(());
+    static ALONE: KernelMutex<()> = KernelMutex::new(());
 
     fn alone() -> MutexGuard<'static, ()> {
         ALONE.lock()

@@ -111,7 +111,9 @@ impl Rung {
             error,
         };
         let clerk = clerk()?;
-        let key = clerk.watch(Arc::new(Heard { rings, tell }), Report::EachRing).map_err(unable)?;
+        let key = clerk
+            .watch(Arc::new(DoorbellWatch { rings, tell }), Report::EachRing)
+            .map_err(unable)?;
         Ok(Self { clerk, key })
     }
 }
@@ -123,12 +125,12 @@ impl Drop for Rung {
 }
 
 /// As the clerk watches it.
-struct Heard<R, F> {
+struct DoorbellWatch<R, F> {
     rings: Arc<R>,
     tell: F,
 }
 
-impl<R: Rings, F: Fn() + Send + Sync> Watched for Heard<R, F> {
+impl<R: Rings, F: Fn() + Send + Sync> Watched for DoorbellWatch<R, F> {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.rings.rings()
     }

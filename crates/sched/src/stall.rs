@@ -77,12 +77,12 @@ impl StallCheck {
 
 /// The progress of one processor, as the server's clerk sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct ProcessorProgress {
     count: u32,
     since: Instant,
 }
 
-impl Progress {
+impl ProcessorProgress {
     /// No progress so far.
     pub fn none(now: Instant) -> Self {
         Self { count: 0, since: now }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_processor_without_progress_for_long_enough_is_stalled() {
         let start = Instant::now();
-        let mut progress = Progress::none(start);
+        let mut progress = ProcessorProgress::none(start);
         assert!(!progress.is_stalled(0, start));
         assert!(!progress.is_stalled(4, start + STALL));
         // Two reports in quick succession prove nothing.

@@ -19,7 +19,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 
 /// So many calls a lane counts before it hands them in.
 const STRIDE: u32 = 256;
@@ -42,18 +42,18 @@ pub(crate) struct Attention {
 }
 
 struct Servers {
-    known: Vec<Known>,
+    known: Vec<KnownServer>,
     decided: Option<Instant>,
 }
 
-struct Known {
+struct KnownServer {
     attention: Weak<Attention>,
     /// Those calls that were seen by the last decision, and a mean over the last ones.
     seen: u64,
     lately: u64,
 }
 
-impl Known {
+impl KnownServer {
     /// Looks how often it was called since the last time; false if nobody calls it any more.
     fn look(&mut self) -> bool {
         let Some(attention) = self.attention.upgrade() else { return false };
@@ -68,7 +68,8 @@ impl Known {
 /// another one reads.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 
-static SERVERS: Mutex<Servers> = Mutex::new(Servers { known: Vec::new(), decided: None });
+static SERVERS: KernelMutex<Servers> =
+    KernelMutex::new(Servers { known: Vec::new(), decided: None });
 
 impl Attention {
     /// For a server that was not called yet.
@@ -79,7 +80,11 @@ impl Attention {
             polls: AtomicBool::new(false),
         });
         let mut servers = SERVERS.lock();
-        servers.known.push(Known { attention: Arc::downgrade(&attention), seen: 0, lately: 0 });
+        servers.known.push(KnownServer {
+            attention: Arc::downgrade(&attention),
+            seen: 0,
+            lately: 0,
+        });
         servers.decide();
         attention
     }
@@ -126,7 +131,7 @@ impl Attention {
 
 impl Servers {
     fn decide(&mut self) {
-        self.known.retain_mut(Known::look);
+        self.known.retain_mut(KnownServer::look);
         SEVERAL.store(self.known.len() > 1, Relaxed);
         if let [one] = &*self.known {
             return one

@@ -9,13 +9,13 @@
 //! [`word`](crate::word).
 
 use crate::sleep;
-use crate::word::Word;
+use crate::word::CancelFlag;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use upcall_os::futex::{self, Scope};
+use upcall_os::futex::{self, FutexScope};
 use upcall_shm::channel::LaneControl;
-use upcall_shm::region::Shared;
+use upcall_shm::region::RegionView;
 use upcall_thread::Ticket;
 
 /// A word that gives calls up, to be said once, from any thread. Clones are the same word.
@@ -25,24 +25,24 @@ use upcall_thread::Ticket;
 /// one that waits for a lane among many kernel threads, looks for the word now and then: every 10
 /// ms at least.
 #[derive(Clone, Default)]
-pub struct Abandon {
-    word: Arc<Word<Waiting>>,
+pub struct CancelToken {
+    word: Arc<CancelFlag<CancelWaiter>>,
     ask: Option<fn() -> bool>,
 }
 
-enum Waiting {
+enum CancelWaiter {
     Thread(Ticket),
     /// A kernel thread that sleeps in its lane.
-    Lane(Shared<LaneControl>),
+    Lane(RegionView<LaneControl>),
 }
 
-impl fmt::Debug for Abandon {
+impl fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Abandon").field(&self.is_given()).finish()
+        f.debug_tuple("CancelToken").field(&self.is_given()).finish()
     }
 }
 
-impl Abandon {
+impl CancelToken {
     /// One that has not been said.
     pub fn new() -> Self {
         Self::default()
@@ -55,19 +55,19 @@ impl Abandon {
         Self { ask: Some(ask), ..Self::default() }
     }
 
-    /// Whether the calling thread's call is to be given up: see [`Abandon::asking`].
+    /// Whether the calling thread's call is to be given up: see [`CancelToken::asking`].
     pub fn asks(&self) -> bool {
         self.ask.is_some_and(|ask| ask())
     }
 
-    /// Whether it was made by [`Abandon::asking`].
+    /// Whether it was made by [`CancelToken::asking`].
     pub fn is_asking(&self) -> bool {
         self.ask.is_some()
     }
 
     /// Gives up all calls that were told of it. Never waits for them, nor for a server.
     pub fn abandon(&self) {
-        self.word.give().into_iter().for_each(Waiting::end);
+        self.word.give().into_iter().for_each(CancelWaiter::end);
     }
 
     /// Whether it has been said.
@@ -78,25 +78,25 @@ impl Abandon {
 
     /// Has a thread's wait end with the word; at once if that has been given.
     pub(crate) fn enter(&self, ticket: Ticket) {
-        let told = self.word.enter(Waiting::Thread(ticket), Waiting::is_over);
-        told.into_iter().for_each(Waiting::end);
+        let told = self.word.enter(CancelWaiter::Thread(ticket), CancelWaiter::is_over);
+        told.into_iter().for_each(CancelWaiter::end);
     }
 
     /// Has who sleeps in a lane woken by the word, until what is returned is dropped. If it has
     /// been given, nobody is woken: who asks afterwards is told.
-    pub(crate) fn enter_lane(&self, control: &Shared<LaneControl>) -> Entered<'_> {
-        drop(self.word.enter(Waiting::Lane(control.clone()), Waiting::is_over));
-        Entered { word: self, lane: std::ptr::from_ref(&**control) }
+    pub(crate) fn enter_lane(&self, control: &RegionView<LaneControl>) -> CancelRegistration<'_> {
+        drop(self.word.enter(CancelWaiter::Lane(control.clone()), CancelWaiter::is_over));
+        CancelRegistration { word: self, lane: std::ptr::from_ref(&**control) }
     }
 }
 
-impl Waiting {
+impl CancelWaiter {
     fn end(self) {
         match self {
             Self::Thread(ticket) => drop(ticket.expire()),
             Self::Lane(control) => {
                 sleep::retract(&control.sleeper);
-                futex::wake(&control.sleeper, u32::MAX, Scope::Shared);
+                futex::wake(&control.sleeper, u32::MAX, FutexScope::Shared);
             }
         }
     }
@@ -107,31 +107,31 @@ impl Waiting {
 }
 
 /// A kernel thread that the word would wake.
-pub(crate) struct Entered<'a> {
-    word: &'a Abandon,
+pub(crate) struct CancelRegistration<'a> {
+    word: &'a CancelToken,
     lane: *const LaneControl,
 }
 
-impl Drop for Entered<'_> {
+impl Drop for CancelRegistration<'_> {
     fn drop(&mut self) {
         let lane = self.lane;
-        self.word
-            .word
-            .leave(|one| matches!(one, Waiting::Lane(control) if std::ptr::eq(&**control, lane)));
+        self.word.word.leave(
+            |one| matches!(one, CancelWaiter::Lane(control) if std::ptr::eq(&**control, lane)),
+        );
     }
 }
 
 /// Until when somebody waits: a moment, a word, whichever comes first. Neither: as long as it
 /// takes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Until<'a> {
+pub struct WaitLimit<'a> {
     /// The moment.
     pub ends: Option<Instant>,
     /// The word.
-    pub abandon: Option<&'a Abandon>,
+    pub abandon: Option<&'a CancelToken>,
 }
 
-impl Until<'_> {
+impl WaitLimit<'_> {
     /// As long as it takes.
     pub const FOR_EVER: Self = Self { ends: None, abandon: None };
 
@@ -155,7 +155,7 @@ impl Until<'_> {
 
     /// Whether the word was given.
     pub fn is_abandoned(&self) -> bool {
-        self.abandon.is_some_and(Abandon::is_given)
+        self.abandon.is_some_and(CancelToken::is_given)
     }
 
     /// How long that is from now, and `longest` at most.
@@ -168,7 +168,7 @@ impl Until<'_> {
     }
 }
 
-impl From<Option<Instant>> for Until<'_> {
+impl From<Option<Instant>> for WaitLimit<'_> {
     fn from(ends: Option<Instant>) -> Self {
         Self { ends, abandon: None }
     }

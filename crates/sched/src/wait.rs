@@ -1,9 +1,9 @@
 //! How long a caller waits, and how that ends.
 
 use crate::handoff::HandOff;
-use crate::until::Until;
+use crate::until::WaitLimit;
 use std::fmt;
-use upcall_shm::slot::Image;
+use upcall_shm::slot::SlotMessage;
 use upcall_thread::{Ticket, Waited, Waiter};
 
 /// Why no call goes through a channel any more.
@@ -45,9 +45,9 @@ impl fmt::Display for Closed {
 impl std::error::Error for Closed {}
 
 /// How long a call waits for its reply, and what becomes of a reply that comes later.
-pub struct Patience<'a> {
+pub struct WaitPolicy<'a> {
     /// When it ends.
-    pub until: Until<'a>,
+    pub until: WaitLimit<'a>,
     /// Asked once, by a call that was sent and is abandoned. Must not block.
     pub late: &'a mut dyn FnMut() -> LateReply,
     /// When the processor is given to a server that has none.
@@ -56,7 +56,7 @@ pub struct Patience<'a> {
 
 /// Takes the reply of a call that was abandoned, on a thread that may block. Dropped if none will
 /// come; what it holds is free then.
-pub type LateReply = Box<dyn FnOnce(Image) + Send>;
+pub type LateReply = Box<dyn FnOnce(SlotMessage) + Send>;
 
 /// Why a call has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,9 +93,9 @@ pub fn give_way() {
 
 /// How a call waits: decided when it is compiled, so that one that waits for ever pays nothing for
 /// those that do not.
-pub(crate) trait Wait {
+pub(crate) trait WaitMode {
     /// When it ends, if it does.
-    fn until(&self) -> Until<'_>;
+    fn until(&self) -> WaitLimit<'_>;
     /// What takes the reply after that.
     fn late(&mut self) -> Option<LateReply>;
     /// When the processor is given to a server that has none.
@@ -105,10 +105,10 @@ pub(crate) trait Wait {
 /// Until the reply is there.
 pub(crate) struct Forever(pub(crate) HandOff);
 
-impl Wait for Forever {
+impl WaitMode for Forever {
     #[inline(always)]
-    fn until(&self) -> Until<'_> {
-        Until::FOR_EVER
+    fn until(&self) -> WaitLimit<'_> {
+        WaitLimit::FOR_EVER
     }
     #[inline(always)]
     fn late(&mut self) -> Option<LateReply> {
@@ -120,8 +120,8 @@ impl Wait for Forever {
     }
 }
 
-impl Wait for Patience<'_> {
-    fn until(&self) -> Until<'_> {
+impl WaitMode for WaitPolicy<'_> {
+    fn until(&self) -> WaitLimit<'_> {
         self.until
     }
     fn late(&mut self) -> Option<LateReply> {
@@ -170,7 +170,10 @@ impl Sleeper {
 /// Blocks the calling thread until the sleeper that `publish` gets is woken, or as long as `until`
 /// says. If `publish` hands it back, there is no wait.
 #[inline]
-pub fn block_unless(until: Until<'_>, publish: impl FnOnce(Sleeper) -> Option<Sleeper>) -> Waited {
+pub fn block_unless(
+    until: WaitLimit<'_>,
+    publish: impl FnOnce(Sleeper) -> Option<Sleeper>,
+) -> Waited {
     if until.is_for_ever() {
         upcall_thread::block_unless(|waiter| match publish(Sleeper(Right::Patient(waiter)))?.0 {
             Right::Patient(waiter) => Some(waiter),

@@ -8,25 +8,25 @@
 //! either the announcement is there to be cleared, and the sleeper's futex does not wait on it, or
 //! the look finds the word (as in `sleep.rs`). `tests/models/loom_word.rs` is the model.
 
-use upcall_os::atomic::{AtomicU32, Mutex, MutexGuard, Ordering, fence};
+use upcall_os::atomic::{AtomicU32, KernelMutex, MutexGuard, Ordering, fence};
 
 /// The word, and who waits for it; see the module.
 #[derive(Debug)]
-pub struct Word<W> {
+pub struct CancelFlag<W> {
     given: AtomicU32,
-    waiting: Mutex<Vec<W>>,
+    waiting: KernelMutex<Vec<W>>,
 }
 
-impl<W> Default for Word<W> {
+impl<W> Default for CancelFlag<W> {
     fn default() -> Self {
-        Self { given: AtomicU32::new(0), waiting: Mutex::new(Vec::new()) }
+        Self { given: AtomicU32::new(0), waiting: KernelMutex::new(Vec::new()) }
     }
 }
 
 /// More entries than this are looked through for such as have gone.
 const MANY: usize = 64;
 
-impl<W> Word<W> {
+impl<W> CancelFlag<W> {
     fn waiting(&self) -> MutexGuard<'_, Vec<W>> {
         self.waiting.lock()
     }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_before_is_told_and_whoever_comes_after_knows() {
-        let word = Word::default();
+        let word = CancelFlag::default();
         assert_eq!((word.enter(1, |_| false), word.enter(2, |_| false)), (None, None));
         word.leave(|&one| one == 1);
         assert!(!word.is_given());
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn those_who_have_gone_do_not_pile_up() {
-        let word = Word::default();
+        let word = CancelFlag::default();
         for one in 0..10_000 {
             assert_eq!(word.enter(one, |&other| other < one - 3), None);
         }

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_sched::calls::ServerClerk;
-use upcall_sched::{CallerChannel, Closed, Domain, HandOff, NoReply, Pacing, Processors};
+use upcall_sched::{CallerChannel, Closed, Domain, HandOff, NoReply, Pacing, PollingIdle};
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
-use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::ring::{RingReceiver, RingSender};
 use upcall_shm::single::SingleServer;
-use upcall_shm::slot::{Image, NO_ASTACK};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage};
 use upcall_shm::station::{PeerStation, Station};
 
 /// The lane of a virtual processor, its number, and the doorbell that wakes it.
@@ -64,9 +64,9 @@ fn call_from_a_thread(channel: &Arc<CallerChannel>) -> mpsc::Receiver<Result<u16
     let (say, said) = mpsc::channel();
     let channel = channel.clone();
     std::thread::spawn(move || {
-        let idle = Arc::new(Processors::new(1, Pacing::Sleep).unwrap());
+        let idle = Arc::new(PollingIdle::new(1, Pacing::Sleep).unwrap());
         upcall_thread::Processors::new().count(1).idle(idle).run(move || {
-            let mut message = Image::new(0, 9, NO_ASTACK);
+            let mut message = SlotMessage::new(0, 9, NO_ASTACK);
             let outcome = channel.call(&mut message, HandOff::WhenIdle).map(|()| message.tag());
             say.send(outcome).unwrap();
         })
@@ -83,7 +83,7 @@ fn a_violation_on_one_lane_wakes_the_callers_on_all() {
     let kernel = {
         let channel = channel.clone();
         std::thread::spawn(move || {
-            channel.call(&mut Image::new(0, 9, NO_ASTACK), HandOff::WhenIdle)
+            channel.call(&mut SlotMessage::new(0, 9, NO_ASTACK), HandOff::WhenIdle)
         })
     };
     eventually("the second lane is open", || lanes.lock().unwrap().len() == 2);
@@ -99,10 +99,10 @@ fn a_violation_on_one_lane_wakes_the_callers_on_all() {
     // answer, and nobody is left there to tell the others.
     let (number, _, doorbell) = lanes.lock().unwrap().remove(0);
     let lane = far.lane(number).unwrap();
-    let request = Receiver::new(lane.requests).take().expect("a request");
-    let replies = Sender::new(lane.replies);
+    let request = RingReceiver::new(lane.requests).take().expect("a request");
+    let replies = RingSender::new(lane.replies);
     for call in [request.call(), request.call() ^ 1] {
-        replies.send(&Image::new(call, 3, NO_ASTACK));
+        replies.send(&SlotMessage::new(call, 3, NO_ASTACK));
     }
     Doorbell::adopt(doorbell).unwrap().notify();
     let limit = Duration::from_secs(10);
@@ -117,18 +117,19 @@ fn a_violation_on_one_lane_wakes_the_callers_on_all() {
 #[test]
 fn a_reply_to_another_call_is_not_a_kernel_threads() {
     let (channel, far, _station, _lanes) = open();
-    let call = || channel.call(&mut Image::new(0, 9, NO_ASTACK), HandOff::WhenIdle);
+    let call = || channel.call(&mut SlotMessage::new(0, 9, NO_ASTACK), HandOff::WhenIdle);
     let outcome = std::thread::scope(|scope| {
         let calling = scope.spawn(call);
         let lane = far.lane(0).unwrap();
         eventually("the kernel thread sleeps", || {
             lane.control.sleeper.load(upcall_os::atomic::Ordering::SeqCst) != 0
         });
-        let (server, mut request) = (SingleServer::new(lane.single), Image::new(0, 0, NO_ASTACK));
+        let (server, mut request) =
+            (SingleServer::new(lane.single), SlotMessage::new(0, 0, NO_ASTACK));
         assert!(server.take(&mut request), "a request");
-        server.reply(&Image::new(request.call() ^ 1, 3, NO_ASTACK));
+        server.reply(&SlotMessage::new(request.call() ^ 1, 3, NO_ASTACK));
         upcall_sched::sleep::retract(&lane.control.sleeper);
-        upcall_os::futex::wake(&lane.control.sleeper, 1, upcall_os::futex::Scope::Shared);
+        upcall_os::futex::wake(&lane.control.sleeper, 1, upcall_os::futex::FutexScope::Shared);
         calling.join().unwrap()
     });
     assert!(matches!(outcome, Err(NoReply::Closed(Closed::Violation(_)))), "{outcome:?}");

@@ -16,7 +16,7 @@
 //! Each word is read by itself: no two are of one moment. What is taken is told as late as the
 //! sender is told of it: a quarter of the queue behind, and exactly when nothing waits.
 
-use crate::region::{Cells, Region, Seen, Shared};
+use crate::region::{Cells, ReadOnlyRegion, Region, RegionView};
 use crate::text;
 use std::fmt;
 use std::io;
@@ -37,7 +37,7 @@ const PAIRS_AT: usize = 4096;
 const NAME_WORDS: usize = 8;
 
 #[repr(C, align(64))]
-struct Head {
+struct MemberStatsHeader {
     magic: AtomicU64,
     pid: AtomicU64,
     size: AtomicU64,
@@ -61,12 +61,12 @@ struct Head {
 }
 
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
-unsafe impl Cells for Head {}
+unsafe impl Cells for MemberStatsHeader {}
 
 /// What a member knows of the pair that it is with another.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct Pair {
+pub struct PairStats {
     sent: AtomicU64,
     /// How often it went from the direct way to the buffer.
     diversions: AtomicU64,
@@ -83,17 +83,17 @@ pub struct Pair {
 }
 
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
-unsafe impl Cells for Pair {}
+unsafe impl Cells for PairStats {}
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Pair>() == 64 && size_of::<Head>() <= PAIRS_AT);
+const _: () = assert!(size_of::<PairStats>() == 64 && size_of::<MemberStatsHeader>() <= PAIRS_AT);
 
 /// Only one thread writes each count, so to read and then write it is enough.
 fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
-impl Pair {
+impl PairStats {
     /// So many messages were sent.
     #[inline(always)]
     pub fn sent(&self, messages: u64) {
@@ -122,24 +122,24 @@ impl Pair {
 }
 
 /// A member's own account.
-pub struct Account {
+pub struct MemberStats {
     file: MemoryFile,
     region: Arc<Region>,
-    head: Shared<Head>,
+    head: RegionView<MemberStatsHeader>,
 }
 
-impl fmt::Debug for Account {
+impl fmt::Debug for MemberStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Account").field(&self.file.len()).finish()
+        f.debug_tuple("MemberStats").field(&self.file.len()).finish()
     }
 }
 
 /// Bytes of the account of a member of so many.
 fn bytes(size: usize) -> usize {
-    PAIRS_AT + (size * size_of::<Pair>()).next_multiple_of(4096)
+    PAIRS_AT + (size * size_of::<PairStats>()).next_multiple_of(4096)
 }
 
-impl Account {
+impl MemberStats {
     /// Opens the account of one who waits for a group of this name, with so many members, of which
     /// it may buffer so many bytes.
     ///
@@ -153,7 +153,7 @@ impl Account {
         let (file, map) = MemoryFile::create_for_one_writer(NAME, bytes(size))?;
         let unable = || io::Error::other("the memory of an account cannot be viewed");
         let region = Region::new(map).ok_or_else(unable)?;
-        let head = region.view::<Head>(0).ok_or_else(unable)?;
+        let head = region.view::<MemberStatsHeader>(0).ok_or_else(unable)?;
         text::write(&head.name, name);
         head.pid.store(std::process::id().into(), Ordering::Relaxed);
         head.size.store(size as u64, Ordering::Relaxed);
@@ -174,8 +174,8 @@ impl Account {
     ///
     /// # Panics
     /// There is none of this rank.
-    pub fn pair(&self, rank: usize) -> Shared<Pair> {
-        self.region.view(PAIRS_AT + rank * size_of::<Pair>()).expect("a rank of the group")
+    pub fn pair(&self, rank: usize) -> RegionView<PairStats> {
+        self.region.view(PAIRS_AT + rank * size_of::<PairStats>()).expect("a rank of the group")
     }
 
     /// Something that somebody brought or sent was refused. By any thread.
@@ -221,7 +221,7 @@ pub struct PairReading {
 
 /// Since when, and for whom, a member is stopped that has buffered all that it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped {
+pub struct MemberStop {
     /// A moment of `upcall_os::clock`.
     pub since: u64,
     /// Who does not take its messages.
@@ -232,7 +232,7 @@ pub struct Stopped {
 
 /// What a member has done, by its own word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccountReading {
+pub struct MemberStatsReading {
     /// What its group is called.
     pub name: String,
     /// Its process, by its own word.
@@ -249,21 +249,21 @@ pub struct AccountReading {
     /// How often it was stopped at its limit.
     pub stops: u64,
     /// It is, at present.
-    pub stopped: Option<Stopped>,
+    pub stopped: Option<MemberStop>,
     /// By rank.
     pub pairs: Vec<PairReading>,
 }
 
 /// Another member's account.
 #[derive(Debug)]
-pub struct PeerAccount {
-    seen: Seen,
+pub struct PeerMemberStats {
+    seen: ReadOnlyRegion,
     size: usize,
 }
 
 /// Why a descriptor is not that of an account.
 #[derive(Debug)]
-pub enum NoAccount {
+pub enum NoMemberStats {
     /// Not a file that its owner alone can write.
     File(AdoptError),
     /// It cannot be mapped.
@@ -274,7 +274,7 @@ pub enum NoAccount {
     Size(u64),
 }
 
-impl fmt::Display for NoAccount {
+impl fmt::Display for NoMemberStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(error) => write!(f, "{error}"),
@@ -290,71 +290,76 @@ impl fmt::Display for NoAccount {
     }
 }
 
-impl std::error::Error for NoAccount {}
+impl std::error::Error for NoMemberStats {}
 
-impl PeerAccount {
+impl PeerMemberStats {
     /// Maps what somebody else writes, for reading.
     ///
     /// # Errors
-    /// See [`NoAccount`].
-    pub fn join(fd: OwnedFd) -> Result<Self, NoAccount> {
-        let head = Self::map(fd.try_clone().map_err(NoAccount::Map)?, 1)?;
-        match head.word(offset_of!(Head, magic)) {
+    /// See [`NoMemberStats`].
+    pub fn join(fd: OwnedFd) -> Result<Self, NoMemberStats> {
+        let head = Self::map(fd.try_clone().map_err(NoMemberStats::Map)?, 1)?;
+        match head.word(offset_of!(MemberStatsHeader, magic)) {
             MAGIC => {}
-            found => return Err(NoAccount::Magic(found)),
+            found => return Err(NoMemberStats::Magic(found)),
         }
-        let size = head.word(offset_of!(Head, size));
+        let size = head.word(offset_of!(MemberStatsHeader, size));
         if !(1..=MOST as u64).contains(&size) {
-            return Err(NoAccount::Size(size));
+            return Err(NoMemberStats::Size(size));
         }
         let size = size as usize;
         Ok(Self { seen: Self::map(fd, size)?, size })
     }
 
-    fn map(fd: OwnedFd, size: usize) -> Result<Seen, NoAccount> {
-        let file = MemoryFile::adopt_read_only(fd, bytes(size)).map_err(NoAccount::File)?;
-        Mapping::read_only(&file).map(Seen::new).map_err(NoAccount::Map)
+    fn map(fd: OwnedFd, size: usize) -> Result<ReadOnlyRegion, NoMemberStats> {
+        let file = MemoryFile::adopt_read_only(fd, bytes(size)).map_err(NoMemberStats::File)?;
+        Mapping::read_only(&file).map(ReadOnlyRegion::new).map_err(NoMemberStats::Map)
     }
 
     /// What stands there now. Never blocks, and asks nothing of the member.
-    pub fn read(&self) -> AccountReading {
+    pub fn read(&self) -> MemberStatsReading {
         let word = |at| self.seen.word(at);
         let name: [u64; NAME_WORDS] =
-            std::array::from_fn(|at| word(offset_of!(Head, name) + at * 8));
+            std::array::from_fn(|at| word(offset_of!(MemberStatsHeader, name) + at * 8));
         // What was written before it is there.
-        let formed = word(offset_of!(Head, formed));
-        let since = word(offset_of!(Head, stopped));
-        AccountReading {
+        let formed = word(offset_of!(MemberStatsHeader, formed));
+        let since = word(offset_of!(MemberStatsHeader, stopped));
+        MemberStatsReading {
             name: text::read(name),
-            pid: word(offset_of!(Head, pid)),
-            place: (formed != 0)
-                .then(|| (word(offset_of!(Head, rank)), word(offset_of!(Head, group)))),
+            pid: word(offset_of!(MemberStatsHeader, pid)),
+            place: (formed != 0).then(|| {
+                (
+                    word(offset_of!(MemberStatsHeader, rank)),
+                    word(offset_of!(MemberStatsHeader, group)),
+                )
+            }),
             formed,
-            share: word(offset_of!(Head, share)),
-            refused: word(offset_of!(Head, refused)),
-            stops: word(offset_of!(Head, stops)),
-            stopped: (since != 0).then(|| Stopped {
+            share: word(offset_of!(MemberStatsHeader, share)),
+            refused: word(offset_of!(MemberStatsHeader, refused)),
+            stops: word(offset_of!(MemberStatsHeader, stops)),
+            stopped: (since != 0).then(|| MemberStop {
                 since,
-                rank: word(offset_of!(Head, stopped_for)),
-                memory_is_low: word(offset_of!(Head, memory_is_low)) != 0,
+                rank: word(offset_of!(MemberStatsHeader, stopped_for)),
+                memory_is_low: word(offset_of!(MemberStatsHeader, memory_is_low)) != 0,
             }),
             pairs: (0..self.size).map(|rank| self.pair(rank)).collect(),
         }
     }
 
     fn pair(&self, rank: usize) -> PairReading {
-        let word = |at| self.seen.word(PAIRS_AT + rank * size_of::<Pair>() + at);
-        let (away, came_home) = (word(offset_of!(Pair, away)), word(offset_of!(Pair, came_home)));
-        let sent = word(offset_of!(Pair, sent));
+        let word = |at| self.seen.word(PAIRS_AT + rank * size_of::<PairStats>() + at);
+        let (away, came_home) =
+            (word(offset_of!(PairStats, away)), word(offset_of!(PairStats, came_home)));
+        let sent = word(offset_of!(PairStats, sent));
         let still = if away == 0 { 0 } else { sent.saturating_sub(away - 1) };
         PairReading {
             sent,
             buffered: came_home.saturating_add(still),
-            diversions: word(offset_of!(Pair, diversions)),
+            diversions: word(offset_of!(PairStats, diversions)),
             is_diverted: away != 0,
-            segments: word(offset_of!(Pair, segments)),
-            taken: word(offset_of!(Pair, taken)),
-            left: word(offset_of!(Pair, left)),
+            segments: word(offset_of!(PairStats, segments)),
+            taken: word(offset_of!(PairStats, taken)),
+            left: word(offset_of!(PairStats, left)),
         }
     }
 }
@@ -362,17 +367,17 @@ impl PeerAccount {
 #[cfg(all(test, not(miri), not(loom)))]
 mod tests {
     use super::*;
-    use crate::direct::{Incoming, Outgoing, Refused};
+    use crate::direct::{Incoming, Outgoing, SendRefusal};
     use crate::mailbag::Mailbag;
     use std::os::fd::AsFd;
 
-    fn seen(account: &Account) -> PeerAccount {
-        PeerAccount::join(account.file.as_fd().try_clone_to_owned().unwrap()).unwrap()
+    fn seen(account: &MemberStats) -> PeerMemberStats {
+        PeerMemberStats::join(account.file.as_fd().try_clone_to_owned().unwrap()).unwrap()
     }
 
     #[test]
     fn who_waits_for_a_group_is_seen_and_then_who_it_is() {
-        let account = Account::open("night.1", 3, 5 << 20).unwrap();
+        let account = MemberStats::open("night.1", 3, 5 << 20).unwrap();
         let peer = seen(&account);
         let read = peer.read();
         assert_eq!(
@@ -387,19 +392,20 @@ mod tests {
         assert_eq!((read.place, read.formed, read.refused), (Some((2, 77)), 5, 1));
         assert_eq!(
             (read.stops, read.stopped),
-            (1, Some(Stopped { since: 9, rank: 1, memory_is_low: false }))
+            (1, Some(MemberStop { since: 9, rank: 1, memory_is_low: false }))
         );
         account.goes_on();
         account.stops(0, 0, true);
         assert_eq!(
             (peer.read().stops, peer.read().stopped),
-            (2, Some(Stopped { since: 1, rank: 0, memory_is_low: true }))
+            (2, Some(MemberStop { since: 1, rank: 0, memory_is_low: true }))
         );
     }
 
     #[test]
     fn both_sides_of_a_pair_together_tell_what_lies_between_them() {
-        let (from, to) = (Account::open("g", 2, 0).unwrap(), Account::open("g", 2, 0).unwrap());
+        let (from, to) =
+            (MemberStats::open("g", 2, 0).unwrap(), MemberStats::open("g", 2, 0).unwrap());
         let (mut ours, pair) = (Mailbag::create().unwrap(), from.pair(1));
         let mut theirs = Mailbag::join(ours.as_fd().try_clone_to_owned().unwrap()).unwrap();
         ours.count_in(pair.clone());
@@ -408,7 +414,7 @@ mod tests {
         let mut send = |all: u64| {
             for _ in 0..all {
                 while let Err(refused) = outgoing.try_send(0, &[0; 1000]) {
-                    assert_eq!(refused, Refused::Full);
+                    assert_eq!(refused, SendRefusal::Full);
                     outgoing.divert().unwrap();
                 }
                 pair.sent(outgoing.sent());
@@ -457,25 +463,28 @@ mod tests {
 
     #[test]
     fn only_what_an_account_can_be_is_read() {
-        let account = Account::open("g", 2, 0).unwrap();
+        let account = MemberStats::open("g", 2, 0).unwrap();
         let fd = || account.file.as_fd().try_clone_to_owned().unwrap();
         for (size, accepted) in
             [(1, true), (2, true), (64, true), (65, false), (0, false), (u64::MAX, false)]
         {
             account.head.size.store(size, Ordering::Relaxed);
-            assert_eq!(PeerAccount::join(fd()).is_ok(), accepted, "{size}");
+            assert_eq!(PeerMemberStats::join(fd()).is_ok(), accepted, "{size}");
         }
         account.head.magic.store(7, Ordering::Relaxed);
-        assert!(matches!(PeerAccount::join(fd()), Err(NoAccount::Magic(7))));
+        assert!(matches!(PeerMemberStats::join(fd()), Err(NoMemberStats::Magic(7))));
         let other = MemoryFile::create("t", 1 << 20).unwrap();
         let fd = other.as_fd().try_clone_to_owned().unwrap();
-        assert!(matches!(PeerAccount::join(fd), Err(NoAccount::File(AdoptError::Seals { .. }))));
+        assert!(matches!(
+            PeerMemberStats::join(fd),
+            Err(NoMemberStats::File(AdoptError::Seals { .. }))
+        ));
     }
 
     /// What a hostile member may have written.
     #[test]
     fn nonsense_is_read_as_some_numbers() {
-        let account = Account::open("g", 1, 0).unwrap();
+        let account = MemberStats::open("g", 1, 0).unwrap();
         let pair = account.pair(0);
         let peer = seen(&account);
         for word in [1, 2, u64::MAX, 1 << 63] {

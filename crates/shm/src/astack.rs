@@ -4,7 +4,7 @@
 //! Source: LRPC, sections 3.1 and 5.2. Procedures whose blocks have a similar size (the same power
 //! of two) share a class of A-stacks. A class is handed out lowest number first, which keeps the
 //! same few lines warm, like the paper's LIFO, by one atomic operation on one word. From the
-//! procedure descriptor list that the server tells a binder both sides compute the same [`Plan`],
+//! procedure descriptor list that the server tells a binder both sides compute the same [`AStackPlan`],
 //! so an A-stack is named by a number, and a range check validates it.
 
 use upcall_os::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub const LARGEST: u32 = 1 << 20;
 
 /// A class of equal A-stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Class {
+pub struct AStackClass {
     /// Bytes of each, a power of two.
     pub size: u32,
     /// How many.
@@ -32,19 +32,19 @@ pub struct Class {
 
 /// Where the A-stacks of an interface lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    classes: Vec<Class>,
+pub struct AStackPlan {
+    classes: Vec<AStackClass>,
     /// By A-stack number: offset and size in bytes.
     places: Vec<(u32, u32)>,
     bytes: usize,
 }
 
-impl Plan {
+impl AStackPlan {
     /// The plan for these classes, whose sizes are powers of two, none twice.
-    fn new(classes: Vec<Class>) -> Self {
+    fn new(classes: Vec<AStackClass>) -> Self {
         let mut places = Vec::new();
         let mut at = 0u32;
-        for &Class { size, count } in &classes {
+        for &AStackClass { size, count } in &classes {
             for _ in 0..count {
                 places.push((at, size));
                 // At most 64 times the sum of all powers up to 1 MiB: below 128 MiB.
@@ -58,13 +58,13 @@ impl Plan {
     /// calls. A procedure that needs no A-stack has size 0. Procedures of one class share the
     /// largest number asked for.
     pub fn for_procedures(needs: impl IntoIterator<Item = (u32, u16)>) -> Self {
-        let mut classes: Vec<Class> = Vec::new();
+        let mut classes: Vec<AStackClass> = Vec::new();
         for (bytes, calls) in needs {
             let Some(size) = class_size(bytes) else { continue };
             let count = calls.clamp(1, MOST);
             match classes.iter_mut().find(|class| class.size == size) {
                 Some(class) => class.count = class.count.max(count),
-                None => classes.push(Class { size, count }),
+                None => classes.push(AStackClass { size, count }),
             }
         }
         classes.sort_by_key(|class| class.size);
@@ -72,7 +72,7 @@ impl Plan {
     }
 
     /// Its classes, in the order of their A-stacks' numbers.
-    pub fn classes(&self) -> &[Class] {
+    pub fn classes(&self) -> &[AStackClass] {
         &self.classes
     }
 
@@ -157,13 +157,13 @@ mod tests {
 
     #[test]
     fn similar_sizes_share() {
-        let plan = Plan::for_procedures([(0, 5), (200, 5), (256, 7), (100, 3), (1, 2)]);
+        let plan = AStackPlan::for_procedures([(0, 5), (200, 5), (256, 7), (100, 3), (1, 2)]);
         assert_eq!(
             plan.classes(),
             [
-                Class { size: 64, count: 2 },
-                Class { size: 128, count: 3 },
-                Class { size: 256, count: 7 }
+                AStackClass { size: 64, count: 2 },
+                AStackClass { size: 128, count: 3 },
+                AStackClass { size: 256, count: 7 }
             ]
         );
         assert_eq!(plan.class_for(200), Some(2));
@@ -178,12 +178,13 @@ mod tests {
 
     #[test]
     fn whatever_is_needed_there_is_a_plan_with_bounds() {
-        let plan = Plan::for_procedures([(1, 0), (63, 1000), (LARGEST + 1, 3), (u32::MAX, 64)]);
+        let plan =
+            AStackPlan::for_procedures([(1, 0), (63, 1000), (LARGEST + 1, 3), (u32::MAX, 64)]);
         assert_eq!(
             plan.classes(),
-            [Class { size: 64, count: MOST }, Class { size: LARGEST, count: MOST }]
+            [AStackClass { size: 64, count: MOST }, AStackClass { size: LARGEST, count: MOST }]
         );
-        let all = Plan::for_procedures((0..=20).map(|power| (1 << power, u16::MAX)));
+        let all = AStackPlan::for_procedures((0..=20).map(|power| (1 << power, u16::MAX)));
         assert!(all.classes().len() == CLASSES && all.bytes() < 128 << 20);
     }
 

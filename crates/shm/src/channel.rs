@@ -13,7 +13,7 @@
 //! ```
 //! Pages of lanes that nobody uses are never touched and take no memory.
 
-use crate::region::{Cells, Region, Shared};
+use crate::region::{Cells, Region, RegionView};
 use crate::slot::Slot;
 use std::fmt;
 use std::sync::Arc;
@@ -41,14 +41,14 @@ pub const LANE_BYTES: usize = 2 * 64 * 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"UPCALL\0\x01");
 
 #[repr(C, align(64))]
-struct Header {
+struct ChannelHeader {
     magic: AtomicU64,
     lanes: AtomicU32,
     depth: AtomicU32,
 }
 
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
-unsafe impl Cells for Header {}
+unsafe impl Cells for ChannelHeader {}
 
 /// The control words of a lane: whether the caller sleeps, and where the server is to park. Both
 /// sides read this line on every call, and write it only when one of them sleeps.
@@ -68,7 +68,7 @@ unsafe impl Cells for LaneControl {}
 
 #[cfg(not(loom))]
 const _: () = {
-    assert!(size_of::<Header>() == 64 && size_of::<LaneControl>() == 64);
+    assert!(size_of::<ChannelHeader>() == 64 && size_of::<LaneControl>() == 64);
     assert!(CONTROLS + LANES as usize * size_of::<LaneControl>() <= RINGS);
     assert!(LANE_BYTES == 2 * DEPTH * size_of::<Slot>());
 };
@@ -113,13 +113,13 @@ pub struct Channel(Arc<Region>);
 #[derive(Debug)]
 pub struct Lane {
     /// Who sleeps.
-    pub control: Shared<LaneControl>,
+    pub control: RegionView<LaneControl>,
     /// The ring from client to server.
-    pub requests: Shared<[Slot]>,
+    pub requests: RegionView<[Slot]>,
     /// The ring from server to client.
-    pub replies: Shared<[Slot]>,
+    pub replies: RegionView<[Slot]>,
     /// The first slot of the requests, for a caller that has one call at a time and uses no ring.
-    pub single: Shared<Slot>,
+    pub single: RegionView<Slot>,
 }
 
 impl Channel {
@@ -150,7 +150,7 @@ impl Channel {
         Ok(Self(region))
     }
 
-    fn header(region: &Arc<Region>) -> Result<Shared<Header>, NotAChannel> {
+    fn header(region: &Arc<Region>) -> Result<RegionView<ChannelHeader>, NotAChannel> {
         let short = NotAChannel::Short { found: region.len() };
         if region.len() < BYTES {
             return Err(short);
@@ -176,8 +176,8 @@ impl Channel {
 #[cfg(all(test, not(miri), not(loom)))]
 mod tests {
     use super::*;
-    use crate::ring::{Receiver, Sender};
-    use crate::slot::Image;
+    use crate::ring::{RingReceiver, RingSender};
+    use crate::slot::SlotMessage;
     use upcall_os::memory::{Mapping, MemoryFile};
 
     fn pair(bytes: usize) -> (Arc<Region>, Arc<Region>) {
@@ -195,12 +195,14 @@ mod tests {
         let both = |number| (number, client.lane(number).unwrap(), server.lane(number).unwrap());
         let lanes = || (0..LANES).map(both);
         for (number, near, far) in lanes() {
-            let (requests, replies) = (Sender::new(near.requests), Sender::new(far.replies));
-            (0..DEPTH as u16).for_each(|at| requests.send(&Image::new(number, 1, at)));
-            (0..DEPTH as u16).for_each(|at| replies.send(&Image::new(number, 3, at)));
+            let (requests, replies) =
+                (RingSender::new(near.requests), RingSender::new(far.replies));
+            (0..DEPTH as u16).for_each(|at| requests.send(&SlotMessage::new(number, 1, at)));
+            (0..DEPTH as u16).for_each(|at| replies.send(&SlotMessage::new(number, 3, at)));
         }
         for (number, near, far) in lanes() {
-            let (requests, replies) = (Receiver::new(far.requests), Receiver::new(near.replies));
+            let (requests, replies) =
+                (RingReceiver::new(far.requests), RingReceiver::new(near.replies));
             for at in 0..DEPTH as u16 {
                 let (request, reply) = (requests.take().unwrap(), replies.take().unwrap());
                 assert_eq!((request.call(), request.tag(), request.astack()), (number, 1, at));

@@ -19,9 +19,9 @@
 //! read makes its own messages wrong. Neither side can make an access of the other's fault: pages
 //! that were given back are there again, as zeros, when they are touched.
 
-use crate::account::Pair;
-use crate::direct::{Memory, Place, Told};
-use crate::region::{Cells, Region, Shared};
+use crate::account::PairStats;
+use crate::direct::{QueueMemory, ReceiverProgress, SegmentLocation};
+use crate::region::{Cells, Region, RegionView};
 use crate::steps::Steps;
 use std::fmt;
 use std::io;
@@ -49,29 +49,30 @@ const BYTES: usize = 1 << 40;
 
 #[repr(C, align(64))]
 #[derive(Debug)]
-struct Header {
+struct MailbagHeader {
     magic: AtomicU64,
     home: AtomicU64,
 }
 
 // SAFETY: atomics and padding only, `repr(C)`, no drop.
-unsafe impl Cells for Header {}
+unsafe impl Cells for MailbagHeader {}
 
-const _: () = assert!(size_of::<Header>() == TOLD_AT && FIRST_BYTES <= SEGMENTS_AT);
-const _: () =
-    assert!(TOLD_AT + size_of::<Told>() == STEPS_AT && STEPS_AT + size_of::<Steps>() <= HOME_AT);
+const _: () = assert!(size_of::<MailbagHeader>() == TOLD_AT && FIRST_BYTES <= SEGMENTS_AT);
+const _: () = assert!(
+    TOLD_AT + size_of::<ReceiverProgress>() == STEPS_AT && STEPS_AT + size_of::<Steps>() <= HOME_AT
+);
 
 /// The memory of a queue, in the hands of one of its ends.
 #[derive(Debug)]
 pub struct Mailbag {
     file: MemoryFile,
-    home: Shared<[AtomicU64]>,
-    told: Shared<Told>,
-    steps: Shared<Steps>,
+    home: RegionView<[AtomicU64]>,
+    told: RegionView<ReceiverProgress>,
+    steps: RegionView<Steps>,
     /// Those that were used.
-    spares: [Option<Shared<[AtomicU64]>>; SPARES],
+    spares: [Option<RegionView<[AtomicU64]>>; SPARES],
     /// Where its end counts.
-    pair: Option<Shared<Pair>>,
+    pair: Option<RegionView<PairStats>>,
 }
 
 /// Why a descriptor that a peer sent is not the memory of a queue.
@@ -134,7 +135,7 @@ impl Mailbag {
         Ok(bag)
     }
 
-    fn map(file: MemoryFile) -> io::Result<(Self, Shared<Header>)> {
+    fn map(file: MemoryFile) -> io::Result<(Self, RegionView<MailbagHeader>)> {
         let short = || io::Error::other("the mapping is too short");
         let region = Region::new(Mapping::part(&file, 0, FIRST_BYTES)?).ok_or_else(short)?;
         let home = region.view_slice(HOME_AT, HOME_WORDS).ok_or_else(short)?;
@@ -147,7 +148,7 @@ impl Mailbag {
     }
 
     /// The words beside the messages in which the sender reports barriers and reductions.
-    pub fn steps(&self) -> Shared<Steps> {
+    pub fn steps(&self) -> RegionView<Steps> {
         self.steps.clone()
     }
 
@@ -156,19 +157,22 @@ impl Mailbag {
     /// # Errors
     /// No memory or mapping left.
     pub fn bring_spares(&mut self) -> io::Result<()> {
-        (0..SPARES as u8).try_for_each(|spare| self.segment(Place::Spare(spare)).map(drop))
+        (0..SPARES as u8)
+            .try_for_each(|spare| self.segment(SegmentLocation::Spare(spare)).map(drop))
     }
 
     /// From now on its end counts there.
-    pub fn count_in(&mut self, pair: Shared<Pair>) {
+    pub fn count_in(&mut self, pair: RegionView<PairStats>) {
         self.pair = Some(pair);
     }
 
     /// Where a segment begins, and how long it is.
-    fn place(place: Place) -> (usize, usize) {
+    fn place(place: SegmentLocation) -> (usize, usize) {
         match place {
-            Place::Spare(spare) => (SPARES_AT + usize::from(spare) * SEGMENT_BYTES, SEGMENT_BYTES),
-            Place::Row { number, many } => (
+            SegmentLocation::Spare(spare) => {
+                (SPARES_AT + usize::from(spare) * SEGMENT_BYTES, SEGMENT_BYTES)
+            }
+            SegmentLocation::Row { number, many } => (
                 SEGMENTS_AT + (number % Self::SEGMENTS) as usize * SEGMENT_BYTES,
                 SEGMENT_BYTES * many as usize,
             ),
@@ -182,9 +186,9 @@ impl AsFd for Mailbag {
     }
 }
 
-impl Memory for Mailbag {
-    type Words = Shared<[AtomicU64]>;
-    type Told = Shared<Told>;
+impl QueueMemory for Mailbag {
+    type Words = RegionView<[AtomicU64]>;
+    type Told = RegionView<ReceiverProgress>;
     const SEGMENTS: u64 = ((BYTES - SEGMENTS_AT) / SEGMENT_BYTES) as u64;
     const SPARES: usize = SPARES;
 
@@ -200,8 +204,8 @@ impl Memory for Mailbag {
         (SEGMENT_BYTES / 8) as u64
     }
 
-    fn segment(&mut self, place: Place) -> io::Result<Self::Words> {
-        if let Place::Spare(spare) = place
+    fn segment(&mut self, place: SegmentLocation) -> io::Result<Self::Words> {
+        if let SegmentLocation::Spare(spare) = place
             && let Some(words) = &self.spares[usize::from(spare)]
         {
             return Ok(words.clone());
@@ -210,22 +214,22 @@ impl Memory for Mailbag {
         let region = Region::new(Mapping::part(&self.file, at, bytes)?);
         let words = region.and_then(|region| region.view_slice(0, bytes / 8));
         let words = words.ok_or_else(|| io::Error::other("the mapping is too short"))?;
-        if let Place::Spare(spare) = place {
+        if let SegmentLocation::Spare(spare) = place {
             self.spares[usize::from(spare)] = Some(words.clone());
         }
         Ok(words)
     }
 
-    fn leave(&mut self, place: Place) {
-        if let Place::Row { .. } = place {
+    fn leave(&mut self, place: SegmentLocation) {
+        if let SegmentLocation::Row { .. } = place {
             let (at, bytes) = Self::place(place);
             // If the kernel refuses, the memory goes with the queue.
             let _ = self.file.give_back(at, bytes);
         }
     }
 
-    fn is_at_hand(&self, place: Place) -> bool {
-        matches!(place, Place::Spare(spare) if self.spares[usize::from(spare)].is_some())
+    fn is_at_hand(&self, place: SegmentLocation) -> bool {
+        matches!(place, SegmentLocation::Spare(spare) if self.spares[usize::from(spare)].is_some())
     }
 
     fn sender_moved(&self, sent: u64, is_away: bool, segments: u64) {
@@ -242,7 +246,7 @@ impl Memory for Mailbag {
     }
 
     fn shrink(&mut self, spare: u8) {
-        let (at, bytes) = Self::place(Place::Spare(spare));
+        let (at, bytes) = Self::place(SegmentLocation::Spare(spare));
         let _ = self.file.give_back(at, bytes);
     }
 }
@@ -250,7 +254,7 @@ impl Memory for Mailbag {
 #[cfg(all(test, not(miri), not(loom)))]
 mod tests {
     use super::*;
-    use crate::direct::{Incoming, Outgoing, Refused};
+    use crate::direct::{Incoming, Outgoing, SendRefusal};
 
     fn ends() -> (Outgoing<Mailbag>, Incoming<Mailbag>, OwnedFd) {
         let ours = Mailbag::create().unwrap();
@@ -266,7 +270,7 @@ mod tests {
         let payload = [5_u64; 100];
         for number in 0..40_000_u64 {
             while let Err(refused) = outgoing.try_send(number as u16, &payload) {
-                assert_eq!(refused, Refused::Full);
+                assert_eq!(refused, SendRefusal::Full);
                 outgoing.divert().unwrap();
             }
         }

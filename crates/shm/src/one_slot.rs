@@ -96,19 +96,19 @@ impl Buffer {
 /// A word in lines of its own; two, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Location(AtomicU64);
+struct PaddedWord(AtomicU64);
 
 /// A home's one location, and the buffers of those that may ask it.
 #[derive(Debug)]
 pub struct OneSlot {
     /// The number of a buffer, and one; 0 at first.
-    location: Location,
+    location: PaddedWord,
     buffers: Box<[Buffer]>,
 }
 
 /// What the home has found at a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum ProbeOutcome {
     /// Nobody has ever asked.
     Nothing,
     /// A pointer to what is marked as received, or completed.
@@ -121,7 +121,7 @@ impl OneSlot {
     /// For so many requesters.
     pub fn new(requesters: usize) -> Self {
         Self {
-            location: Location::default(),
+            location: PaddedWord::default(),
             buffers: (0..requesters).map(|_| Buffer::default()).collect(),
         }
     }
@@ -149,16 +149,16 @@ impl OneSlot {
 
     /// The home looks once, and runs what it finds. By one thread only.
     #[inline]
-    pub fn look(&self, run: impl FnOnce(usize, [u64; WORDS]) -> [u64; WORDS]) -> Look {
-        let Some(number) = self.pointed() else { return Look::Nothing };
+    pub fn look(&self, run: impl FnOnce(usize, [u64; WORDS]) -> [u64; WORDS]) -> ProbeOutcome {
+        let Some(number) = self.pointed() else { return ProbeOutcome::Nothing };
         let buffer = self.buffer(number);
         if buffer.mark() != Mark::Asked {
-            return Look::Ignored;
+            return ProbeOutcome::Ignored;
         }
         buffer.set_mark(Mark::Received);
         buffer.write(&run(number, buffer.read()));
         buffer.set_mark(Mark::Completed);
-        Look::Ran(number)
+        ProbeOutcome::Ran(number)
     }
 
     /// A requester asks. What it asked for before is completed.

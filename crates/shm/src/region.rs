@@ -1,6 +1,6 @@
 //! A region: mapped shared memory, and typed views of the words in it.
 
-use crate::span::{Room, Span};
+use crate::span::{Span, WritableSpan};
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -40,7 +40,7 @@ impl Region {
 
     /// The bytes from `at`, `len` of them; `None` if they do not lie within.
     #[inline]
-    pub fn room(&self, at: usize, len: usize) -> Option<Room<'_>> {
+    pub fn room(&self, at: usize, len: usize) -> Option<WritableSpan<'_>> {
         let end = at.checked_add(len)?;
         if end > self.0.len() {
             return None;
@@ -49,19 +49,26 @@ impl Region {
         let start = unsafe { self.0.start().add(at) };
         // SAFETY: the range lies within a writable mapping that lives as long as `self`, and shared
         // memory is only ever touched through this crate's atomic or opaque accesses.
-        Some(unsafe { Room::new(start, len) })
+        Some(unsafe { WritableSpan::new(start, len) })
     }
 
     /// Views one `T` at `at`; `None` if it does not lie within, or is not aligned.
-    pub fn view<T: Cells>(self: &Arc<Self>, at: usize) -> Option<Shared<T>> {
+    pub fn view<T: Cells>(self: &Arc<Self>, at: usize) -> Option<RegionView<T>> {
         let start = self.cells::<T>(at, 1)?;
-        Some(Shared { cells: start, region: self.clone() })
+        Some(RegionView { cells: start, region: self.clone() })
     }
 
     /// Views `count` of them.
-    pub fn view_slice<T: Cells>(self: &Arc<Self>, at: usize, count: usize) -> Option<Shared<[T]>> {
+    pub fn view_slice<T: Cells>(
+        self: &Arc<Self>,
+        at: usize,
+        count: usize,
+    ) -> Option<RegionView<[T]>> {
         let start = self.cells::<T>(at, count)?;
-        Some(Shared { cells: NonNull::slice_from_raw_parts(start, count), region: self.clone() })
+        Some(RegionView {
+            cells: NonNull::slice_from_raw_parts(start, count),
+            region: self.clone(),
+        })
     }
 
     fn cells<T: Cells>(&self, at: usize, count: usize) -> Option<NonNull<T>> {
@@ -73,9 +80,9 @@ impl Region {
 
 /// Shared memory that somebody else writes, and that this side only reads.
 #[derive(Debug)]
-pub struct Seen(Mapping);
+pub struct ReadOnlyRegion(Mapping);
 
-impl Seen {
+impl ReadOnlyRegion {
     /// Takes over a mapping.
     pub fn new(mapping: Mapping) -> Self {
         Self(mapping)
@@ -108,17 +115,17 @@ impl Seen {
 }
 
 /// A view of `T` in a region; keeps the region mapped.
-pub struct Shared<T: ?Sized> {
+pub struct RegionView<T: ?Sized> {
     cells: NonNull<T>,
     region: Arc<Region>,
 }
 
 // SAFETY: `T` is `Cells`, hence `Sync`, and the mapping belongs to the process.
-unsafe impl<T: ?Sized + Sync> Send for Shared<T> {}
+unsafe impl<T: ?Sized + Sync> Send for RegionView<T> {}
 // SAFETY: as above.
-unsafe impl<T: ?Sized + Sync> Sync for Shared<T> {}
+unsafe impl<T: ?Sized + Sync> Sync for RegionView<T> {}
 
-impl<T: ?Sized> Deref for Shared<T> {
+impl<T: ?Sized> Deref for RegionView<T> {
     type Target = T;
 
     #[inline]
@@ -129,13 +136,13 @@ impl<T: ?Sized> Deref for Shared<T> {
     }
 }
 
-impl<T: ?Sized> Clone for Shared<T> {
+impl<T: ?Sized> Clone for RegionView<T> {
     fn clone(&self) -> Self {
         Self { cells: self.cells, region: self.region.clone() }
     }
 }
 
-impl<T: ?Sized> fmt::Debug for Shared<T> {
+impl<T: ?Sized> fmt::Debug for RegionView<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Shared({:p})", self.cells)
     }

@@ -13,20 +13,20 @@
 //! is sent only after a reply was taken, so at most N replies are untaken. A peer that breaks this
 //! garbles its own lane; every value is checked after it was copied.
 
-use crate::slot::{Image, Slot};
+use crate::slot::{Slot, SlotMessage};
 use std::cell::Cell;
 use std::ops::Deref;
 use upcall_os::atomic::{AtomicU64, Ordering};
 
 /// The slots, and how a position maps to them.
 #[derive(Debug)]
-struct Ring<S> {
+struct SlotRing<S> {
     slots: S,
     /// Depth is a power of two: a lap is a shift away.
     shift: u32,
 }
 
-impl<S: Deref<Target = [Slot]>> Ring<S> {
+impl<S: Deref<Target = [Slot]>> SlotRing<S> {
     fn new(slots: S) -> Self {
         assert!(
             slots.len().is_power_of_two(),
@@ -46,13 +46,13 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
     }
 
     #[inline(always)]
-    fn write(&self, position: u64, image: &Image) {
+    fn write(&self, position: u64, image: &SlotMessage) {
         let (slot, lap) = self.at(position);
         slot.write(image, lap);
     }
 
     #[inline(always)]
-    fn read(&self, position: u64, image: &mut Image) -> bool {
+    fn read(&self, position: u64, image: &mut SlotMessage) -> bool {
         let (slot, lap) = self.at(position);
         slot.read(lap, image)
     }
@@ -73,23 +73,23 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
 
 /// The sending end, for one sender.
 #[derive(Debug)]
-pub struct Sender<S> {
-    ring: Ring<S>,
+pub struct RingSender<S> {
+    ring: SlotRing<S>,
     next: Cell<u64>,
 }
 
-impl<S: Deref<Target = [Slot]>> Sender<S> {
+impl<S: Deref<Target = [Slot]>> RingSender<S> {
     /// The sending end of a ring that nothing was sent through yet.
     ///
     /// # Panics
     /// The number of slots is not a power of two.
     pub fn new(slots: S) -> Self {
-        Self { ring: Ring::new(slots), next: Cell::new(0) }
+        Self { ring: SlotRing::new(slots), next: Cell::new(0) }
     }
 
     /// Sends a message. Never blocks; the caller keeps within the depth (see the module).
     #[inline]
-    pub fn send(&self, image: &Image) {
+    pub fn send(&self, image: &SlotMessage) {
         let position = self.next.get();
         self.next.set(position + 1);
         self.ring.write(position, image);
@@ -106,7 +106,7 @@ impl<S: Deref<Target = [Slot]>> Sender<S> {
 /// between reserving and publishing (some ten instructions) delays those behind it.
 #[derive(Debug)]
 pub struct SharedSender<S> {
-    ring: Ring<S>,
+    ring: SlotRing<S>,
     next: AtomicU64,
 }
 
@@ -116,12 +116,12 @@ impl<S: Deref<Target = [Slot]>> SharedSender<S> {
     /// # Panics
     /// The number of slots is not a power of two.
     pub fn new(slots: S) -> Self {
-        Self { ring: Ring::new(slots), next: AtomicU64::new(0) }
+        Self { ring: SlotRing::new(slots), next: AtomicU64::new(0) }
     }
 
     /// Sends a message. Never blocks.
     #[inline]
-    pub fn send(&self, image: &Image) {
+    pub fn send(&self, image: &SlotMessage) {
         let position = self.next.fetch_add(1, Ordering::Relaxed);
         self.ring.write(position, image);
     }
@@ -129,7 +129,7 @@ impl<S: Deref<Target = [Slot]>> SharedSender<S> {
     /// The same for a caller who knows that no other processor sends at the same time: without a
     /// locked operation.
     #[inline]
-    pub fn send_alone(&self, image: &Image) {
+    pub fn send_alone(&self, image: &SlotMessage) {
         let position = self.next.load(Ordering::Relaxed);
         self.next.store(position + 1, Ordering::Relaxed);
         self.ring.write(position, image);
@@ -144,18 +144,18 @@ impl<S: Deref<Target = [Slot]>> SharedSender<S> {
 
 /// The receiving end, for one receiver.
 #[derive(Debug)]
-pub struct Receiver<S> {
-    ring: Ring<S>,
+pub struct RingReceiver<S> {
+    ring: SlotRing<S>,
     next: Cell<u64>,
 }
 
-impl<S: Deref<Target = [Slot]>> Receiver<S> {
+impl<S: Deref<Target = [Slot]>> RingReceiver<S> {
     /// The receiving end of a ring that nothing was taken from yet.
     ///
     /// # Panics
     /// The number of slots is not a power of two.
     pub fn new(slots: S) -> Self {
-        Self { ring: Ring::new(slots), next: Cell::new(0) }
+        Self { ring: SlotRing::new(slots), next: Cell::new(0) }
     }
 
     /// Whether a message waits. One load of a line that stays in this processor's cache until the
@@ -168,15 +168,15 @@ impl<S: Deref<Target = [Slot]>> Receiver<S> {
 
     /// Takes the next message. What it says is the peer's word: nothing of it has been checked.
     #[inline]
-    pub fn take(&self) -> Option<Image> {
-        let mut image = Image::new(0, 0, 0);
+    pub fn take(&self) -> Option<SlotMessage> {
+        let mut image = SlotMessage::new(0, 0, 0);
         self.take_into(&mut image).then_some(image)
     }
 
     /// Takes the next message into `image`, if it is there. Values that a message does not have
     /// stay as they were.
     #[inline]
-    pub fn take_into(&self, image: &mut Image) -> bool {
+    pub fn take_into(&self, image: &mut SlotMessage) -> bool {
         let position = self.next.get();
         if !self.ring.read(position, image) {
             return false;
@@ -198,7 +198,7 @@ impl<S: Deref<Target = [Slot]>> Receiver<S> {
 /// race for a message goes on to something else.
 #[derive(Debug)]
 pub struct SharedReceiver<S> {
-    ring: Ring<S>,
+    ring: SlotRing<S>,
     next: AtomicU64,
 }
 
@@ -208,7 +208,7 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
     /// # Panics
     /// The number of slots is not a power of two.
     pub fn new(slots: S) -> Self {
-        Self { ring: Ring::new(slots), next: AtomicU64::new(0) }
+        Self { ring: SlotRing::new(slots), next: AtomicU64::new(0) }
     }
 
     /// Whether a message waits. One load of a line that stays in this processor's cache until the
@@ -226,7 +226,7 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
     /// message's reply, hence only after somebody claimed it; so a copy that could be torn is
     /// one whose claim fails.
     #[inline]
-    pub fn take(&self, image: &mut Image) -> bool {
+    pub fn take(&self, image: &mut SlotMessage) -> bool {
         let position = self.next.load(Ordering::Relaxed);
         if !self.ring.read(position, image) {
             return false;
@@ -242,7 +242,7 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
     /// The same for a caller who knows that no other processor takes at the same time: without a
     /// locked operation.
     #[inline]
-    pub fn take_alone(&self, image: &mut Image) -> bool {
+    pub fn take_alone(&self, image: &mut SlotMessage) -> bool {
         let position = self.next.load(Ordering::Relaxed);
         if !self.ring.read(position, image) {
             return false;
@@ -274,11 +274,11 @@ mod tests {
     #[test]
     fn messages_come_in_order_over_many_laps() {
         let ring = slots(4);
-        let (sender, receiver) = (Sender::new(ring.clone()), Receiver::new(ring));
+        let (sender, receiver) = (RingSender::new(ring.clone()), RingReceiver::new(ring));
         for round in 0..LAPS {
             let burst = round % 5;
             for i in 0..burst.min(4) {
-                sender.send(&Image::new(round as u16, i as u16, 0));
+                sender.send(&SlotMessage::new(round as u16, i as u16, 0));
             }
             for i in 0..burst.min(4) {
                 let image = receiver.take().unwrap();
@@ -291,6 +291,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "power of two")]
     fn an_odd_depth_is_refused() {
-        Sender::new(slots(3));
+        RingSender::new(slots(3));
     }
 }

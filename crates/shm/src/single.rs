@@ -14,7 +14,7 @@
 //! The request of call n has lap 2n + 1, and its reply has lap 2n + 2 (`turns`). Each side counts
 //! the calls for itself, so the slot says by its lap whose turn it is.
 
-use crate::slot::{Image, Slot};
+use crate::slot::{Slot, SlotMessage};
 use std::cell::Cell;
 use std::ops::Deref;
 use upcall_os::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ impl<S: Deref<Target = Slot>> SingleCaller<S> {
 
     /// Sends a request. The reply to the one before was taken.
     #[inline]
-    pub fn send(&self, image: &Image) {
+    pub fn send(&self, image: &SlotMessage) {
         self.slot.write(image, turns(self.calls.get()).0);
     }
 
@@ -52,7 +52,7 @@ impl<S: Deref<Target = Slot>> SingleCaller<S> {
 
     /// Takes the reply into `image`; false if it is not there yet.
     #[inline]
-    pub fn take(&self, image: &mut Image) -> bool {
+    pub fn take(&self, image: &mut SlotMessage) -> bool {
         let there = self.slot.read(turns(self.calls.get()).1, image);
         self.calls.set(self.calls.get() + u64::from(there));
         there
@@ -90,7 +90,7 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
     /// for [`SharedReceiver::take`](crate::ring::SharedReceiver::take), the claim comes after the
     /// copy.
     #[inline]
-    pub fn take(&self, image: &mut Image) -> bool {
+    pub fn take(&self, image: &mut SlotMessage) -> bool {
         let call = self.taken.load(Ordering::Relaxed);
         self.slot.read(turns(call).0, image)
             && self
@@ -102,7 +102,7 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
     /// The same for a caller who knows that no other processor takes at the same time: without a
     /// locked operation.
     #[inline]
-    pub fn take_alone(&self, image: &mut Image) -> bool {
+    pub fn take_alone(&self, image: &mut SlotMessage) -> bool {
         let call = self.taken.load(Ordering::Relaxed);
         let there = self.slot.read(turns(call).0, image);
         self.taken.store(call + u64::from(there), Ordering::Relaxed);
@@ -111,7 +111,7 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
 
     /// Copies the request into `image`, and leaves it there; false if there is none.
     #[inline]
-    pub fn peek(&self, image: &mut Image) -> bool {
+    pub fn peek(&self, image: &mut SlotMessage) -> bool {
         self.slot.read(turns(self.taken.load(Ordering::Relaxed)).0, image)
     }
 
@@ -126,7 +126,7 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
 
     /// Replies to the request that was taken.
     #[inline]
-    pub fn reply(&self, image: &Image) {
+    pub fn reply(&self, image: &SlotMessage) {
         let call = self.answered.load(Ordering::Relaxed);
         self.answered.store(call + 1, Ordering::Relaxed);
         self.slot.write(image, turns(call).1);
@@ -153,10 +153,10 @@ mod tests {
     fn a_single_slot_goes_to_and_fro() {
         let slot = Arc::new(Slot::default());
         let (caller, server) = (SingleCaller::new(slot.clone()), SingleServer::new(slot));
-        let mut got = Image::new(0, 0, 0);
+        let mut got = SlotMessage::new(0, 0, 0);
         for call in 0..LAPS {
             assert!(!server.waits() && !server.take(&mut got) && server.under_way() == 0);
-            caller.send(&Image::new(call as u16, 1, 0));
+            caller.send(&SlotMessage::new(call as u16, 1, 0));
             assert!(!caller.waits() && !caller.take(&mut got));
             if call % 2 == 0 {
                 assert!(server.take(&mut got));
@@ -165,7 +165,7 @@ mod tests {
                 server.take_peeked();
             }
             assert_eq!((got.call(), server.under_way()), (call as u16, 1));
-            server.reply(&Image::new(call as u16, 2, 0));
+            server.reply(&SlotMessage::new(call as u16, 2, 0));
             assert!(caller.take(&mut got));
             assert_eq!(got.tag(), 2);
         }

@@ -45,7 +45,7 @@ const _: () = assert!(size_of::<Slot>() == 64 && align_of::<Slot>() == 64);
 /// Where the values of a message are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Place {
+pub enum ValueLocation {
     /// In the slot.
     Inline = 0,
     /// In the A-stack that the control word names.
@@ -56,7 +56,7 @@ pub enum Place {
 
 /// A private copy of a slot: read once, and what is checked is what is used.
 #[derive(Clone, Copy, Debug)]
-pub struct Image {
+pub struct SlotMessage {
     control: u64,
     extent: u64,
     /// The values, when their place is the slot itself.
@@ -78,7 +78,7 @@ const LAP: u16 = 0x7fff;
 /// The A-stack number that means: none.
 pub const NO_ASTACK: u16 = u16::MAX;
 
-impl Image {
+impl SlotMessage {
     /// A message without values.
     #[inline]
     pub const fn new(call: u16, tag: u16, astack: u16) -> Self {
@@ -89,7 +89,7 @@ impl Image {
     /// Says where its values are, how many bytes they have, and which segment goes with it (0:
     /// none).
     #[inline]
-    pub const fn place(&mut self, place: Place, segment: u16, len: u32) {
+    pub const fn place(&mut self, place: ValueLocation, segment: u16, len: u32) {
         self.extent = (place as u64) << 48 | (segment as u64) << 32 | len as u64;
     }
 
@@ -174,11 +174,11 @@ impl Image {
 
     /// Where the values are; `None` for a place that does not exist.
     #[inline]
-    pub const fn values_in(&self) -> Option<Place> {
+    pub const fn values_in(&self) -> Option<ValueLocation> {
         match (self.extent & !FLAGS) >> 48 {
-            0 => Some(Place::Inline),
-            1 => Some(Place::AStack),
-            2 => Some(Place::Segment),
+            0 => Some(ValueLocation::Inline),
+            1 => Some(ValueLocation::AStack),
+            2 => Some(ValueLocation::Segment),
             _ => None,
         }
     }
@@ -199,7 +199,7 @@ impl Image {
     #[inline]
     const fn words(&self) -> usize {
         if self.extent & TIMED == 0
-            && (self.extent & !FLAGS) >> 48 == Place::Inline as u64
+            && (self.extent & !FLAGS) >> 48 == ValueLocation::Inline as u64
             && self.len() < INLINE
         {
             self.len().div_ceil(8)
@@ -236,7 +236,7 @@ impl Slot {
     /// In place, because an image that was written word by word and is then moved by vectors makes
     /// the processor wait for its own stores.
     #[inline]
-    pub(crate) fn read(&self, lap: u16, image: &mut Image) -> bool {
+    pub(crate) fn read(&self, lap: u16, image: &mut SlotMessage) -> bool {
         let control = self.control.load(Ordering::Acquire);
         if (control >> 48) as u16 & LAP != lap & LAP {
             return false;
@@ -254,7 +254,7 @@ impl Slot {
 
     /// Writes the message and publishes it for this lap.
     #[inline]
-    pub(crate) fn write(&self, image: &Image, lap: u16) {
+    pub(crate) fn write(&self, image: &SlotMessage, lap: u16) {
         let mut control = image.control | ((lap & LAP) as u64) << 48;
         if image.extent != 0 {
             // The receiver reads this line all the time. Stores that it could see one by one would
@@ -287,20 +287,20 @@ impl Slot {
 /// words, and for that a processor waits until all its stores are out: those of messages among
 /// them, whose lines it does not have.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct StoredMessage {
     // Atomics are what a compiler does not put together.
-    control: Word,
-    extent: Word,
-    values: [Word; INLINE_WORDS],
+    control: StoredWord,
+    extent: StoredWord,
+    values: [StoredWord; INLINE_WORDS],
 }
 
-type Word = std::sync::atomic::AtomicU64;
+type StoredWord = std::sync::atomic::AtomicU64;
 const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
 
-impl Kept {
+impl StoredMessage {
     /// Keeps `image`.
     #[inline]
-    pub fn write(&self, image: &Image) {
+    pub fn write(&self, image: &SlotMessage) {
         self.control.store(image.control, RELAXED);
         self.extent.store(image.extent, RELAXED);
         if image.extent != 0 {
@@ -312,7 +312,7 @@ impl Kept {
 
     /// What is kept; values that it does not have stay as they were in `image`.
     #[inline]
-    pub fn read(&self, image: &mut Image) {
+    pub fn read(&self, image: &mut SlotMessage) {
         image.control = self.control.load(RELAXED);
         image.extent = self.extent.load(RELAXED);
         if image.extent != 0 {

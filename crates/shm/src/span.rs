@@ -2,7 +2,7 @@
 //!
 //! Numbers are read and written with relaxed atomics of their own size: one access, so a value is
 //! checked and used as it was read once. Runs of bytes are moved by [`copy_out`](Span::copy_out)
-//! and [`copy_in`](Room::copy_in): short ones word by word, longer ones by vectors or `rep movsb`
+//! and [`copy_in`](WritableSpan::copy_in): short ones word by word, longer ones by vectors or `rep movsb`
 //! in assembly blocks, which to the compiler are effects that it knows nothing of, so that a peer's
 //! concurrent stores cannot contradict any assumption of its. No run of bytes goes into or out of
 //! shared memory by another way, so a build with debug assertions can count what was copied
@@ -317,7 +317,7 @@ impl<'a> Span<'a> {
     }
 
     /// Copies all of it to the start of `to`; `None`, and nothing done, if `to` is shorter.
-    pub fn copy_to(&self, to: Room<'_>) -> Option<()> {
+    pub fn copy_to(&self, to: WritableSpan<'_>) -> Option<()> {
         let to = to.part(0, self.len)?;
         // SAFETY: both ranges have `len` valid bytes. A span and a room may overlap, and then the
         // result is some mixture of their bytes, which is what uninterpreted bytes may be.
@@ -348,9 +348,9 @@ impl<'a> Span<'a> {
 
 /// A [`Span`] that this side may also write.
 #[derive(Clone, Copy, Debug)]
-pub struct Room<'a>(Span<'a>);
+pub struct WritableSpan<'a>(Span<'a>);
 
-impl<'a> Deref for Room<'a> {
+impl<'a> Deref for WritableSpan<'a> {
     type Target = Span<'a>;
 
     #[inline]
@@ -359,7 +359,7 @@ impl<'a> Deref for Room<'a> {
     }
 }
 
-impl<'a> Room<'a> {
+impl<'a> WritableSpan<'a> {
     /// A writable view of `len` bytes at `start`.
     ///
     /// # Safety
@@ -551,7 +551,7 @@ mod tests {
     #[test]
     fn numbers_stay_within_and_aligned() {
         let mut words = [0; 2];
-        let span = Room::of_words(&mut words);
+        let span = WritableSpan::of_words(&mut words);
         assert_eq!(span.put_u64(8, 0x0102_0304_0506_0708), Some(()));
         assert_eq!(span.u64(8), Some(0x0102_0304_0506_0708));
         assert_eq!(span.u8(15), Some(1));
@@ -573,7 +573,7 @@ mod tests {
         {
             for shift in 0..8 {
                 let mut words = vec![0u64; len / 8 + 3];
-                let span = Room::of_words(&mut words);
+                let span = WritableSpan::of_words(&mut words);
                 span.copy_in(shift, &source[shift..shift + len]).unwrap();
                 let mut back = vec![0; len];
                 span.copy_out(shift, &mut back).unwrap();
@@ -588,11 +588,14 @@ mod tests {
     #[test]
     fn a_copy_that_does_not_fit_does_nothing() {
         let mut words = [0; 1];
-        let span = Room::of_words(&mut words);
+        let span = WritableSpan::of_words(&mut words);
         assert_eq!(span.copy_in(1, &[1; 8]), None);
         assert_eq!(span.copy_out(9, &mut []), None);
         assert_eq!(span.u64(0), Some(0));
         let mut other = [0; 1];
-        assert_eq!(Room::of_words(&mut [0; 2]).copy_to(Room::of_words(&mut other)), None);
+        assert_eq!(
+            WritableSpan::of_words(&mut [0; 2]).copy_to(WritableSpan::of_words(&mut other)),
+            None
+        );
     }
 }

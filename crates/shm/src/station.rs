@@ -23,7 +23,7 @@ pub const BYTES: usize = 8192;
 /// "STATION" and the version of this layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"STATION\x04");
 
-/// What a virtual processor does while it is awake; see [`State`].
+/// What a virtual processor does while it is awake; see [`ProcessorState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub enum Awake {
@@ -38,7 +38,7 @@ pub enum Awake {
 
 /// What a virtual processor does, by its domain's word (URPC, section 3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ProcessorState {
     /// It is awake. Whether the kernel lets it run is another matter.
     Awake(Awake),
     /// It sleeps or is about to, until somebody rings.
@@ -49,7 +49,7 @@ pub enum State {
 /// everybody.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct StationLine {
     /// 0 awake, 1 asleep or about to sleep.
     pub asleep: AtomicU32,
     /// The processor it last ran on.
@@ -61,7 +61,7 @@ pub struct Line {
     pub sleeps: AtomicU64,
 }
 
-impl Line {
+impl StationLine {
     /// Which sleep its virtual processor sleeps or is about to; `None` while it is awake.
     #[inline]
     pub fn sleep(&self) -> Option<u64> {
@@ -73,7 +73,7 @@ impl Line {
 /// with every call.
 #[repr(C, align(64))]
 #[derive(Debug)]
-struct Doing {
+struct AwakeState {
     awake: AtomicU32,
     /// Number of probes of its lanes.
     probes: AtomicU32,
@@ -84,12 +84,12 @@ struct Page {
     magic: AtomicU64,
     /// On so many processors its virtual processors may run.
     places: AtomicU32,
-    lines: [Line; MOST as usize],
-    doing: [Doing; MOST as usize + 1],
+    lines: [StationLine; MOST as usize],
+    doing: [AwakeState; MOST as usize + 1],
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Page>() == BYTES && size_of::<Line>() == 64);
+const _: () = assert!(size_of::<Page>() == BYTES && size_of::<StationLine>() == 64);
 
 /// Our own station.
 pub struct Station {
@@ -136,7 +136,7 @@ impl Station {
     /// # Panics
     /// There is no such line: more than [`MOST`].
     #[inline]
-    pub fn line(&self, vp: usize) -> &Line {
+    pub fn line(&self, vp: usize) -> &StationLine {
         &self.page().lines[vp]
     }
 
@@ -165,22 +165,22 @@ impl Station {
 
     /// What a virtual processor of ours does. One that does not exist runs.
     #[inline]
-    pub fn state(&self, vp: usize) -> State {
+    pub fn state(&self, vp: usize) -> ProcessorState {
         self.page().state(vp)
     }
 }
 
 impl Page {
     #[inline]
-    fn state(&self, vp: usize) -> State {
+    fn state(&self, vp: usize) -> ProcessorState {
         match (self.lines.get(vp), self.doing.get(vp)) {
-            (Some(line), _) if line.asleep.load(Ordering::Acquire) != 0 => State::Parked,
+            (Some(line), _) if line.asleep.load(Ordering::Acquire) != 0 => ProcessorState::Parked,
             (Some(_), Some(doing)) => match doing.awake.load(Ordering::Acquire) {
-                1 => State::Awake(Awake::Polling),
-                2 => State::Awake(Awake::Gave),
-                _ => State::Awake(Awake::Running),
+                1 => ProcessorState::Awake(Awake::Polling),
+                2 => ProcessorState::Awake(Awake::Gave),
+                _ => ProcessorState::Awake(Awake::Running),
             },
-            _ => State::Awake(Awake::Running),
+            _ => ProcessorState::Awake(Awake::Running),
         }
     }
 }
@@ -265,7 +265,7 @@ impl PeerStation {
     /// What the processor does, by the peer's word; what makes no sense is taken for `Running`, of
     /// which nobody expects anything.
     #[inline]
-    pub fn state(&self, vp: u16) -> State {
+    pub fn state(&self, vp: u16) -> ProcessorState {
         self.page().state(usize::from(vp))
     }
 
@@ -326,15 +326,21 @@ mod tests {
         station.probes(62).store(3, Ordering::Relaxed);
         assert_eq!([0, 62, u16::MAX].map(|vp| peer.probes(vp)), [0, 3, 0]);
         let states = [0, 1, 62, 63, u16::MAX].map(|vp| peer.state(vp));
-        let running = State::Awake(Awake::Running);
+        let running = ProcessorState::Awake(Awake::Running);
         assert_eq!(
             states,
-            [running, State::Awake(Awake::Polling), State::Parked, running, running]
+            [
+                running,
+                ProcessorState::Awake(Awake::Polling),
+                ProcessorState::Parked,
+                running,
+                running
+            ]
         );
         station.line(62).asleep.store(0, Ordering::Release);
         assert_eq!(
             (peer.state(62), station.state(1)),
-            (State::Awake(Awake::Gave), State::Awake(Awake::Polling))
+            (ProcessorState::Awake(Awake::Gave), ProcessorState::Awake(Awake::Polling))
         );
     }
 

@@ -31,7 +31,7 @@ pub fn rounds(size: usize) -> impl Iterator<Item = usize> {
 
 /// What is found of a report that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<R, N> {
+pub enum ReportPoll<R, N> {
     /// The report.
     Came(R),
     /// Nothing yet.
@@ -45,12 +45,12 @@ pub enum Found<R, N> {
 pub fn find<R, N>(
     never: impl FnOnce() -> Option<N>,
     report: impl FnOnce() -> Option<R>,
-) -> Found<R, N> {
+) -> ReportPoll<R, N> {
     let never = never();
     match (report(), never) {
-        (Some(report), _) => Found::Came(report),
-        (None, Some(never)) => Found::Never(never),
-        (None, None) => Found::Nothing,
+        (Some(report), _) => ReportPoll::Came(report),
+        (None, Some(never)) => ReportPoll::Never(never),
+        (None, None) => ReportPoll::Nothing,
     }
 }
 

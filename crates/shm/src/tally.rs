@@ -14,7 +14,7 @@
 //!         slot 1
 //! ```
 //! Counting a call is two additions in lines that the server's processor has at hand, and a third
-//! one in the same lines if the call did not come as most do ([`Came`]); what takes more is done
+//! one in the same lines if the call did not come as most do ([`Arrival`]); what takes more is done
 //! for one call in [`SAMPLED`]. The counts are exact, and no two processors write one line: each
 //! that serves has counts of its own, and a reader adds them up. He sees each count by itself, not
 //! all at one moment; a slot whose generation has changed meanwhile is read again.
@@ -23,7 +23,7 @@ mod reading;
 
 pub use self::reading::{NoTallies, PeerTallies, Reading};
 
-use crate::region::{Cells, Region, Shared};
+use crate::region::{Cells, Region, RegionView};
 use crate::text;
 use std::fmt;
 use std::hint::cold_path;
@@ -34,7 +34,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use upcall_os::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::memory::MemoryFile;
 
 /// Bindings that are counted at a time. Those beyond are not.
@@ -56,7 +56,7 @@ const INTERFACE: usize = 13;
 /// How a call ended, as far as it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Outcome {
+pub enum CallOutcome {
     /// With the procedure's result.
     Done,
     /// It was refused: malformed, too long, or the client holds too much.
@@ -98,7 +98,7 @@ pub const OUTCOMES: usize = 4;
 ///   its station: a client that lies deceives those who read of its own binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(usize)]
-pub enum Came {
+pub enum Arrival {
     /// A look found it.
     #[default]
     Spin,
@@ -118,7 +118,7 @@ pub enum Came {
 pub const WAYS: usize = 6;
 
 #[repr(C, align(64))]
-struct Head {
+struct CallStatsHeader {
     magic: AtomicU64,
     pid: AtomicU64,
     uncounted: AtomicU64,
@@ -126,7 +126,7 @@ struct Head {
 }
 
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
-unsafe impl Cells for Head {}
+unsafe impl Cells for CallStatsHeader {}
 
 /// Kinds of what clients can hold, of which there may be fewer.
 pub const KINDS: usize = 8;
@@ -149,13 +149,13 @@ unsafe impl Cells for Holdings {}
 
 /// One binding's slot.
 #[repr(C, align(64))]
-struct Slot {
+struct BindingSlot {
     generation: AtomicU64,
     client: AtomicU64,
     since: AtomicU64,
     name: [AtomicU64; NAME],
     interface: [AtomicU64; INTERFACE],
-    /// But for [`Came::Spin`], whose number is what remains: the quickest calls pay nothing.
+    /// But for [`Arrival::Spin`], whose number is what remains: the quickest calls pay nothing.
     came: [AtomicU64; WAYS - 1],
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
@@ -163,7 +163,7 @@ struct Slot {
     sizes: [AtomicU64; POWERS],
     /// Sampled calls by the power of two of their nanoseconds in the server.
     times: [AtomicU64; POWERS],
-    /// But for [`Outcome::Done`], whose number is what remains.
+    /// But for [`CallOutcome::Done`], whose number is what remains.
     outcomes: [AtomicU64; OUTCOMES],
     procedures: [AtomicU64; PROCEDURES],
     /// [`FAR`] and the port, then the address, of IPv4 as IPv6 has it; 0 for a client on this
@@ -172,7 +172,7 @@ struct Slot {
     rest: [AtomicU64; 2],
 }
 
-impl Slot {
+impl BindingSlot {
     fn counts(&self) -> impl Iterator<Item = &AtomicU64> {
         let bytes = [&self.bytes_in, &self.bytes_out].into_iter();
         bytes
@@ -188,10 +188,10 @@ impl Slot {
 const FAR: u64 = 1 << 16;
 
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
-unsafe impl Cells for Slot {}
+unsafe impl Cells for BindingSlot {}
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Slot>() == 2048 && size_of::<Head>() <= HOLDINGS);
+const _: () = assert!(size_of::<BindingSlot>() == 2048 && size_of::<CallStatsHeader>() <= HOLDINGS);
 #[cfg(not(loom))]
 const _: () = assert!(
     HOLDINGS + size_of::<Holdings>() <= HEAD && HOLDINGS.is_multiple_of(align_of::<Holdings>())
@@ -200,7 +200,8 @@ const _: () = assert!(
 // and the size of one without any.
 #[cfg(not(loom))]
 const _: () = assert!(
-    offset_of!(Slot, came) % 64 == 0 && offset_of!(Slot, sizes) + 8 - offset_of!(Slot, came) == 64
+    offset_of!(BindingSlot, came) % 64 == 0
+        && offset_of!(BindingSlot, sizes) + 8 - offset_of!(BindingSlot, came) == 64
 );
 
 /// The most processors that count.
@@ -208,21 +209,21 @@ pub const WRITERS: usize = 64;
 
 /// Bytes of tallies of so many processors.
 fn bytes(writers: usize) -> usize {
-    HEAD + SLOTS * writers * size_of::<Slot>()
+    HEAD + SLOTS * writers * size_of::<BindingSlot>()
 }
 
 /// Where a processor's part of a slot lies.
 fn place(number: u16, writer: usize, writers: usize) -> usize {
-    HEAD + (usize::from(number) * writers + writer) * size_of::<Slot>()
+    HEAD + (usize::from(number) * writers + writer) * size_of::<BindingSlot>()
 }
 
 /// A domain's own tallies.
-pub struct Tallies {
+pub struct DomainCallStats {
     file: MemoryFile,
     region: Arc<Region>,
-    head: Shared<Head>,
+    head: RegionView<CallStatsHeader>,
     /// Numbers of free slots, and which parts of each were used before.
-    free: Mutex<Vec<(u16, Used)>>,
+    free: KernelMutex<Vec<(u16, Used)>>,
     /// Number of parts of a slot: one for each processor that counts alone, and a shared one.
     writers: usize,
 }
@@ -234,13 +235,13 @@ struct Used {
     shared: bool,
 }
 
-impl fmt::Debug for Tallies {
+impl fmt::Debug for DomainCallStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tallies").field("writers", &self.writers).finish_non_exhaustive()
+        f.debug_struct("DomainCallStats").field("writers", &self.writers).finish_non_exhaustive()
     }
 }
 
-impl AsFd for Tallies {
+impl AsFd for DomainCallStats {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -265,7 +266,7 @@ fn write_address(words: &[AtomicU64; 3], address: Option<SocketAddr>) {
         .for_each(|(word, value)| word.store(value, Ordering::Relaxed));
 }
 
-impl Tallies {
+impl DomainCallStats {
     /// Makes the memory for `alone` processors, 1 to [`WRITERS`] - 1, and a part that further
     /// processors share. Each part has 8 MiB of address space; a binding uses half a page of each
     /// part in which it is counted.
@@ -277,18 +278,18 @@ impl Tallies {
         let (file, map) = MemoryFile::create_for_one_writer("upcall-tallies", bytes(writers))?;
         let unable = || io::Error::other("the memory of the tallies cannot be viewed");
         let region = Region::new(map).ok_or_else(unable)?;
-        let head = region.view::<Head>(0).ok_or_else(unable)?;
+        let head = region.view::<CallStatsHeader>(0).ok_or_else(unable)?;
         head.pid.store(std::process::id().into(), Ordering::Relaxed);
         head.writers.store(writers as u64, Ordering::Relaxed);
         head.magic.store(MAGIC, Ordering::Release);
         let unused = |number| (number, Used::default());
-        let free = Mutex::new((0..SLOTS as u16).rev().map(unused).collect());
+        let free = KernelMutex::new((0..SLOTS as u16).rev().map(unused).collect());
         Ok(Arc::new(Self { file, region, head, free, writers }))
     }
 
     /// Where the server counts what its clients hold. `None`: the memory is too short, which it is
     /// not.
-    pub fn holdings(&self) -> Option<Shared<Holdings>> {
+    pub fn holdings(&self) -> Option<RegionView<Holdings>> {
         self.region.view(HOLDINGS)
     }
 
@@ -299,7 +300,7 @@ impl Tallies {
         interface: &str,
         client: u32,
         since: u64,
-    ) -> Option<Tally> {
+    ) -> Option<CallStats> {
         self.begin([name, interface], client, None, since)
     }
 
@@ -310,7 +311,7 @@ impl Tallies {
         interface: &str,
         client: SocketAddr,
         since: u64,
-    ) -> Option<Tally> {
+    ) -> Option<CallStats> {
         self.begin([name, interface], 0, Some(client), since)
     }
 
@@ -320,13 +321,13 @@ impl Tallies {
         client: u32,
         far: Option<SocketAddr>,
         since: u64,
-    ) -> Option<Tally> {
+    ) -> Option<CallStats> {
         let free = self.free.lock().pop();
         let Some((number, used)) = free else {
             self.head.uncounted.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        let view = |writer| self.region.view::<Slot>(place(number, writer, self.writers));
+        let view = |writer| self.region.view::<BindingSlot>(place(number, writer, self.writers));
         let slots: Box<[_]> = (0..self.writers).map(view).collect::<Option<_>>()?;
         let slot = &slots[0];
         // Who reads anything of what follows finds the generation changed that the last one left.
@@ -345,7 +346,7 @@ impl Tallies {
             .flat_map(|slot| slot.counts())
             .for_each(|count| count.store(0, Ordering::Relaxed));
         slot.generation.fetch_add(1, Ordering::Release);
-        Some(Tally {
+        Some(CallStats {
             slots,
             number,
             tallies: self.clone(),
@@ -356,52 +357,52 @@ impl Tallies {
 }
 
 /// One binding's count. Dropped, it is over.
-pub struct Tally {
+pub struct CallStats {
     /// One part for each processor that counts alone, followed by the shared part.
-    slots: Box<[Shared<Slot>]>,
+    slots: Box<[RegionView<BindingSlot>]>,
     number: u16,
-    tallies: Arc<Tallies>,
+    tallies: Arc<DomainCallStats>,
     ended: AtomicBool,
     /// The shared part was used.
     shared: AtomicBool,
 }
 
-impl fmt::Debug for Tally {
+impl fmt::Debug for CallStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tally({})", self.number)
     }
 }
 
-impl Tally {
+impl CallStats {
     /// The counts of processor `number`. A processor that counts alone must not use them twice at
     /// the same time. All further numbers share the last part.
     #[inline]
-    pub fn of(&self, number: usize) -> Counts<'_> {
+    pub fn of(&self, number: usize) -> BindingCounts<'_> {
         let last = self.slots.len() - 1;
         if number < last {
-            return Counts { slot: &self.slots[number], shared: false };
+            return BindingCounts { slot: &self.slots[number], shared: false };
         }
         cold_path();
         self.shared.store(true, Ordering::Relaxed);
-        Counts { slot: &self.slots[last], shared: true }
+        BindingCounts { slot: &self.slots[last], shared: true }
     }
 }
 
 /// The counts of a binding by one processor.
 #[derive(Clone, Copy)]
-pub struct Counts<'a> {
-    slot: &'a Slot,
+pub struct BindingCounts<'a> {
+    slot: &'a BindingSlot,
     /// Other processors count there too.
     shared: bool,
 }
 
-impl fmt::Debug for Counts<'_> {
+impl fmt::Debug for BindingCounts<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Counts")
     }
 }
 
-impl Counts<'_> {
+impl BindingCounts<'_> {
     #[inline(always)]
     fn of(&self, procedure: u16) -> &AtomicU64 {
         &self.slot.procedures[usize::from(procedure).min(PROCEDURES - 1)]
@@ -418,8 +419,8 @@ impl Counts<'_> {
     pub fn count(
         &self,
         procedure: u16,
-        came: Came,
-        outcome: Outcome,
+        came: Arrival,
+        outcome: CallOutcome,
         bytes_in: usize,
         bytes_out: usize,
     ) {
@@ -438,12 +439,12 @@ impl Counts<'_> {
         &self,
         add: impl Fn(&AtomicU64, u64),
         procedure: u16,
-        came: Came,
-        outcome: Outcome,
+        came: Arrival,
+        outcome: CallOutcome,
         [bytes_in, bytes_out]: [usize; 2],
     ) {
         add(self.of(procedure), 1);
-        if came != Came::Spin {
+        if came != Arrival::Spin {
             add(&self.slot.came[came as usize - 1], 1);
         }
         add(&self.slot.sizes[power((bytes_in + bytes_out) as u64)], 1);
@@ -451,7 +452,7 @@ impl Counts<'_> {
             add(&self.slot.bytes_in, bytes_in as u64);
             add(&self.slot.bytes_out, bytes_out as u64);
         }
-        if outcome != Outcome::Done {
+        if outcome != CallOutcome::Done {
             add(&self.slot.outcomes[outcome as usize], 1);
         }
     }
@@ -474,7 +475,7 @@ fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
-impl Tally {
+impl CallStats {
     /// The binding has ended: it is shown no more. Calls that still run may go on counting.
     pub fn end(&self) {
         if !self.ended.swap(true, Ordering::Relaxed) {
@@ -483,7 +484,7 @@ impl Tally {
     }
 }
 
-impl Drop for Tally {
+impl Drop for CallStats {
     fn drop(&mut self) {
         self.end();
         let used = Used { alone: true, shared: self.shared.load(Ordering::Relaxed) };
@@ -496,20 +497,20 @@ mod tests {
     use super::*;
     use upcall_os::memory::Mapping;
 
-    fn peer(tallies: &Tallies) -> PeerTallies {
+    fn peer(tallies: &DomainCallStats) -> PeerTallies {
         PeerTallies::join(tallies.as_fd().try_clone_to_owned().unwrap()).unwrap()
     }
 
     #[test]
     fn what_is_counted_is_read() {
-        let tallies = Tallies::new(1).unwrap();
+        let tallies = DomainCallStats::new(1).unwrap();
         let (peer, tally) =
             (peer(&tallies), tallies.open("files", "demo:files/files@1.0.0", 4711, 12).unwrap());
         for call in 0..200 {
             assert_eq!(tally.of(0).is_sampled(3), call % SAMPLED == SAMPLED - 1);
-            tally.of(0).count(3, Came::Spin, Outcome::Done, 100, 28);
+            tally.of(0).count(3, Arrival::Spin, CallOutcome::Done, 100, 28);
         }
-        tally.of(0).count(9999, Came::Wait, Outcome::Refused, 0, 0);
+        tally.of(0).count(9999, Arrival::Wait, CallOutcome::Refused, 0, 0);
         tally.of(0).time(Duration::from_nanos(1000));
         let read = &peer.read()[0];
         assert_eq!(
@@ -525,7 +526,7 @@ mod tests {
         assert_eq!((read.procedures[3], read.procedures[PROCEDURES - 1]), (200, 1));
         tally.end();
         assert!(peer.read().is_empty());
-        tally.of(0).count(0, Came::HandOff, Outcome::Done, 0, 0);
+        tally.of(0).count(0, Arrival::HandOff, CallOutcome::Done, 0, 0);
         drop(tally);
         assert!(peer.read().is_empty());
         let again = tallies.open("other", "", 1, 0).unwrap();
@@ -535,7 +536,7 @@ mod tests {
 
     #[test]
     fn several_processors_lose_no_count() {
-        let tallies = Tallies::new(4).unwrap();
+        let tallies = DomainCallStats::new(4).unwrap();
         // The slot is another binding's first.
         for turn in 0..2 {
             let tally = tallies.open("x", "y", 1, 0).unwrap();
@@ -544,8 +545,9 @@ mod tests {
                 for number in 0..7 {
                     let counts = tally.of(number);
                     scope.spawn(move || {
-                        (0..10_000)
-                            .for_each(|_| counts.count(0, Came::HandOff, Outcome::Done, 1, 0))
+                        (0..10_000).for_each(|_| {
+                            counts.count(0, Arrival::HandOff, CallOutcome::Done, 1, 0)
+                        })
                     });
                 }
             });
@@ -557,12 +559,12 @@ mod tests {
 
     #[test]
     fn what_was_done_between_two_readings() {
-        let tallies = Tallies::new(1).unwrap();
+        let tallies = DomainCallStats::new(1).unwrap();
         let (peer, tally) = (peer(&tallies), tallies.open("x", "y", 1, 0).unwrap());
-        let count = |came| tally.of(0).count(0, came, Outcome::Done, 1, 1);
-        [Came::Donation, Came::Spin].into_iter().for_each(count);
+        let count = |came| tally.of(0).count(0, came, CallOutcome::Done, 1, 1);
+        [Arrival::Donation, Arrival::Spin].into_iter().for_each(count);
         let before = peer.read().remove(0);
-        [Came::Donation, Came::Wake, Came::Wait, Came::Spin, Came::Spin]
+        [Arrival::Donation, Arrival::Wake, Arrival::Wait, Arrival::Spin, Arrival::Spin]
             .into_iter()
             .for_each(count);
         let since = peer.read().remove(0).since(&before);
@@ -571,7 +573,7 @@ mod tests {
 
     #[test]
     fn clients_on_other_machines_are_told_by_their_addresses() {
-        let tallies = Tallies::new(1).unwrap();
+        let tallies = DomainCallStats::new(1).unwrap();
         let peer = peer(&tallies);
         for (came, told) in [
             ("192.0.2.1:7000", "192.0.2.1:7000"),
@@ -581,8 +583,8 @@ mod tests {
             ("[::ffff:192.0.2.1]:80", "192.0.2.1:80"),
         ] {
             let tally = tallies.open_far("x", "y", came.parse().unwrap(), 0).unwrap();
-            tally.of(0).count(0, Came::Network, Outcome::Done, 1, 1);
-            tally.of(0).count(0, Came::Network, Outcome::Refused, 1, 1);
+            tally.of(0).count(0, Arrival::Network, CallOutcome::Done, 1, 1);
+            tally.of(0).count(0, Arrival::Network, CallOutcome::Refused, 1, 1);
             let read = peer.read().remove(0);
             assert_eq!((read.client, read.address), (0, Some(told.parse().unwrap())), "{came}");
             assert_eq!((read.calls(), read.remote(), read.came), (2, 2, [0, 0, 0, 0, 0, 2]));
@@ -598,7 +600,7 @@ mod tests {
     /// The memory is its server's, who may write what he likes.
     #[test]
     fn nonsense_is_read_as_some_numbers() {
-        let tallies = Tallies::new(1).unwrap();
+        let tallies = DomainCallStats::new(1).unwrap();
         let tally = tallies.open("x", "y", 1, 0).unwrap();
         let slot = &tally.slots[0];
         let counts = slot
@@ -623,7 +625,7 @@ mod tests {
 
     #[test]
     fn bindings_beyond_the_slots_are_not_counted_but_known() {
-        let tallies = Tallies::new(1).unwrap();
+        let tallies = DomainCallStats::new(1).unwrap();
         let all: Vec<_> = (0..SLOTS).map(|_| tallies.open("x", "y", 1, 0).unwrap()).collect();
         assert!(tallies.open("x", "y", 1, 0).is_none());
         assert_eq!((peer(&tallies).uncounted(), peer(&tallies).read().len()), (1, SLOTS));
@@ -633,7 +635,7 @@ mod tests {
 
     #[test]
     fn nobody_else_can_write_them_and_nothing_else_is_taken_for_them() {
-        let tallies = Tallies::new(1).unwrap();
+        let tallies = DomainCallStats::new(1).unwrap();
         let file =
             MemoryFile::adopt_read_only(tallies.as_fd().try_clone_to_owned().unwrap(), bytes(1))
                 .unwrap();

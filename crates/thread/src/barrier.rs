@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 /// A place where a number of threads of both kinds wait for each other, again and again, as
 /// `std::sync::Barrier`.
 pub struct Barrier {
-    state: Mutex<State>,
+    state: Mutex<BarrierRound>,
     complete: Condvar,
     parties: usize,
 }
 
-struct State {
+struct BarrierRound {
     arrived: usize,
     /// How often all have met.
     round: u64,
@@ -38,7 +38,7 @@ impl Barrier {
     /// For `parties` threads. With 0 or 1 nobody waits.
     pub const fn new(parties: usize) -> Self {
         Self {
-            state: Mutex::new(State { arrived: 0, round: 0 }),
+            state: Mutex::new(BarrierRound { arrived: 0, round: 0 }),
             complete: Condvar::new(),
             parties,
         }
@@ -71,7 +71,7 @@ impl Barrier {
             self.complete.notify_all();
             return Some(BarrierWaitResult { is_leader: true });
         }
-        let absence = Absence { barrier: self, round: state.round };
+        let absence = ArrivalGuard { barrier: self, round: state.round };
         let mut state = self.wait_for_round(state, deadline);
         let met = state.round != absence.round;
         if !met {
@@ -83,9 +83,9 @@ impl Barrier {
 
     fn wait_for_round<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, BarrierRound>,
         deadline: Option<Instant>,
-    ) -> MutexGuard<'a, State> {
+    ) -> MutexGuard<'a, BarrierRound> {
         let round = state.round;
         let mut waited = Waited::Woken;
         while state.round == round && waited == Waited::Woken {
@@ -96,12 +96,12 @@ impl Barrier {
 }
 
 /// Takes back that a thread has come, unless its round is complete: when it leaves by unwinding.
-struct Absence<'a> {
+struct ArrivalGuard<'a> {
     barrier: &'a Barrier,
     round: u64,
 }
 
-impl Drop for Absence<'_> {
+impl Drop for ArrivalGuard<'_> {
     fn drop(&mut self) {
         let mut state = shielded(|| self.barrier.state.lock());
         if state.round == self.round {

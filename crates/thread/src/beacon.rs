@@ -36,13 +36,13 @@ struct Beacon {
     size: u32,
     slabs: AtomicPtr<Slab>,
     kernel: AtomicPtr<Outsider>,
-    processors: AtomicPtr<Post>,
-    layout: Layout,
+    processors: AtomicPtr<ProcessorRecord>,
+    layout: BeaconLayout,
 }
 
 /// Sizes, and where in a record and in its extra things are, in bytes.
 #[repr(C)]
-struct Layout {
+struct BeaconLayout {
     guard: u32,
     record: u32,
     colours: u32,
@@ -81,8 +81,8 @@ struct Outsider {
 
 /// What a virtual processor says of itself: its first field.
 #[repr(C)]
-pub(crate) struct Post {
-    next: Cell<*const Post>,
+pub(crate) struct ProcessorRecord {
+    next: Cell<*const ProcessorRecord>,
     pub(crate) current: Cell<Rec>,
     /// The kernel thread; 0 when it has stopped being a virtual processor.
     tid: AtomicU32,
@@ -100,7 +100,7 @@ static BEACON: Beacon = Beacon {
     slabs: AtomicPtr::new(ptr::null_mut()),
     kernel: AtomicPtr::new(ptr::null_mut()),
     processors: AtomicPtr::new(ptr::null_mut()),
-    layout: Layout {
+    layout: BeaconLayout {
         guard: PAGE as u32,
         record: size_of::<Record>() as u32,
         colours: slot::COLOURS as u32,
@@ -151,7 +151,7 @@ pub(crate) fn add_kernel_record(record: Rec) {
     });
 }
 
-impl Post {
+impl ProcessorRecord {
     pub(crate) fn new(home: HomeAddress, index: usize, root: Rec) -> Self {
         let tid = AtomicU32::new(upcall_os::processor::thread_id());
         Self {
@@ -183,7 +183,7 @@ impl Post {
 }
 
 /// The virtual processors of the process, the ended ones too, newest first.
-pub(crate) fn processors() -> impl Iterator<Item = &'static Post> {
+pub(crate) fn processors() -> impl Iterator<Item = &'static ProcessorRecord> {
     // SAFETY: a chain of posts that are never freed; each was complete before it was chained.
     let first = unsafe { BEACON.processors.load(Ordering::Acquire).as_ref() };
     // SAFETY: as above.

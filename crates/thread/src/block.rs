@@ -10,7 +10,7 @@ use crate::abort::{Abort, NESTED};
 use crate::current::Me;
 use crate::kernel::WAITING;
 use crate::number;
-use crate::record::{Cause, State};
+use crate::record::{Cause, WaitState};
 use crate::vp::Vp;
 use crate::waiter::{QueuedWait, Ticket, Waiter};
 use std::ptr;
@@ -139,7 +139,7 @@ fn publish_wait(
 ) -> Published {
     let me = wait.rec();
     assert!(!me.state.get().blocking, "{NESTED}");
-    me.state.set(State::waits(cause));
+    me.state.set(WaitState::waits(cause));
     // Not by `without_panic`: its closure becomes a function, whose call makes a round trip by a
     // condition variable 41 ns in place of 28.
     let abort = Abort("a function that publishes a waiter panicked");
@@ -147,7 +147,7 @@ fn publish_wait(
     let published = publish(wait);
     std::mem::forget(abort);
     if published == Published::No {
-        me.state.set(State::RUNS);
+        me.state.set(WaitState::RUNS);
     }
     published
 }
@@ -175,7 +175,7 @@ impl Vp {
         let published = publish_wait(mine, cause, object, publish);
         if published == Published::Yes {
             self.deschedule(me);
-            me.state.set(State::RUNS);
+            me.state.set(WaitState::RUNS);
             if number != 0 && me.timed_out.get() {
                 // Perhaps before its time (`Ticket::expire`).
                 deadline.into_iter().for_each(|at| self.remove_timer(at, number));
@@ -214,7 +214,7 @@ fn wait_on_kernel_thread(
     {
         if Instant::now() >= at {
             if (Ticket { rec: me, number }).draw() {
-                me.state.set(State::RUNS);
+                me.state.set(WaitState::RUNS);
                 return WaitEnd::TimedOut;
             }
             break;
@@ -225,6 +225,6 @@ fn wait_on_kernel_thread(
     while me.futex.word.load(Ordering::Acquire) == WAITING {
         me.futex.wait(WAITING, None);
     }
-    me.state.set(State::RUNS);
+    me.state.set(WaitState::RUNS);
     if me.timed_out.get() { WaitEnd::TimedOut } else { WaitEnd::Woken }
 }

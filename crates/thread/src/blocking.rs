@@ -59,12 +59,12 @@ pub fn blocking<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         };
         let run: &mut (dyn FnMut() + Send) = &mut run;
         // SAFETY: only the lifetime changes. The calling thread stays in `wait` until the work was
-        // run, for good or ill: `Job` wakes it once, after its last use of the pointer, and
+        // run, for good or ill: `BlockingJob` wakes it once, after its last use of the pointer, and
         // nothing cuts the wait short.
         let run: *mut (dyn FnMut() + Send) =
             unsafe { std::mem::transmute::<_, &mut (dyn FnMut() + Send + 'static)>(run) };
         wait(Me::find(), Cause::Blocking, ptr::null(), None, |mine| {
-            let job = Job { run, waiting: mine };
+            let job = BlockingJob { run, waiting: mine };
             match AsideThreads::give(job) {
                 Ok(()) => Published::Yes,
                 Err(_) => Published::No,
@@ -81,16 +81,16 @@ pub fn blocking<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// A piece of work, and the thread that waits for it.
-struct Job {
+struct BlockingJob {
     run: *mut (dyn FnMut() + Send),
     waiting: QueuedWait,
 }
 
 // SAFETY: the work is `Send`, and the pointer is used by one kernel thread, while its owner waits.
-unsafe impl Send for Job {}
+unsafe impl Send for BlockingJob {}
 
 struct AsideThreads {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<BlockingJob>,
     /// Kernel threads, and those of them that have nothing to do.
     there: usize,
     idle: usize,
@@ -108,7 +108,7 @@ fn aside() -> MutexGuard<'static, AsideThreads> {
 impl AsideThreads {
     /// Hands `job` to a kernel thread, now or later. The job comes back if there is none and none
     /// can be had.
-    fn give(job: Job) -> Result<(), Job> {
+    fn give(job: BlockingJob) -> Result<(), BlockingJob> {
         let run = job.run;
         let mut aside = aside();
         aside.jobs.push_back(job);

@@ -19,27 +19,27 @@ use std::time::{Duration, Instant};
 
 /// A channel without a bound: sending never waits, and memory grows with what nobody has received.
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
-    let shared = Shared::new(None);
+    let shared = MpscChannel::new(None);
     (Sender { shared: Arc::clone(&shared) }, Receiver { shared, not_sync: PhantomData })
 }
 
 /// A channel that holds at most `bound` values: a sender waits for room. With 0 it waits until its
 /// value has been received.
 pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
-    let shared = Shared::new(Some(bound));
+    let shared = MpscChannel::new(Some(bound));
     (SyncSender { shared: Arc::clone(&shared) }, Receiver { shared, not_sync: PhantomData })
 }
 
-struct Shared<T> {
+struct MpscChannel<T> {
     bound: Option<usize>,
-    state: Mutex<State<T>>,
+    state: Mutex<MpscState<T>>,
     /// Something was sent, or the last sender is gone.
     sent: Condvar,
     /// There is room, or the receiver is gone.
     received: Condvar,
 }
 
-struct State<T> {
+struct MpscState<T> {
     queue: VecDeque<T>,
     senders: usize,
     receiver: bool,
@@ -50,10 +50,15 @@ struct State<T> {
     waiting: bool,
 }
 
-impl<T> Shared<T> {
+impl<T> MpscChannel<T> {
     fn new(bound: Option<usize>) -> Arc<Self> {
-        let state =
-            State { queue: VecDeque::new(), senders: 1, receiver: true, taken: 0, waiting: false };
+        let state = MpscState {
+            queue: VecDeque::new(),
+            senders: 1,
+            receiver: true,
+            taken: 0,
+            waiting: false,
+        };
         Arc::new(Self {
             bound,
             state: Mutex::new(state),
@@ -106,7 +111,7 @@ impl<T> Shared<T> {
     /// back.
     fn handed_over(
         &self,
-        mut state: MutexGuard<'_, State<T>>,
+        mut state: MutexGuard<'_, MpscState<T>>,
         deadline: Option<Instant>,
     ) -> Result<(), TrySendError<T>> {
         self.sent.notify_one();
@@ -146,7 +151,7 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    fn take(&self, mut state: MutexGuard<'_, State<T>>) -> Result<T, TryRecvError> {
+    fn take(&self, mut state: MutexGuard<'_, MpscState<T>>) -> Result<T, TryRecvError> {
         let Some(value) = state.queue.pop_front() else {
             return Err(if state.senders == 0 {
                 TryRecvError::Disconnected
@@ -174,7 +179,7 @@ impl<T> Shared<T> {
                 return Err(RecvTimeoutError::Timeout);
             }
             state.waiting = true;
-            let absence = Absence { shared: self };
+            let absence = ReceiveGuard { shared: self };
             (state, waited) = self.sent.wait_by(state, deadline);
             std::mem::forget(absence);
             state.waiting = false;
@@ -184,11 +189,11 @@ impl<T> Shared<T> {
 }
 
 /// A receiver whose wait is left by unwinding does not wait any more.
-struct Absence<'a, T> {
-    shared: &'a Shared<T>,
+struct ReceiveGuard<'a, T> {
+    shared: &'a MpscChannel<T>,
 }
 
-impl<T> Drop for Absence<'_, T> {
+impl<T> Drop for ReceiveGuard<'_, T> {
     fn drop(&mut self) {
         shielded(|| self.shared.state.lock()).waiting = false;
     }
@@ -196,7 +201,7 @@ impl<T> Drop for Absence<'_, T> {
 
 /// A sender to a channel without room whose wait is left by unwinding takes its value with it.
 struct Withdraw<'a, T> {
-    shared: &'a Shared<T>,
+    shared: &'a MpscChannel<T>,
     number: u64,
 }
 
@@ -214,7 +219,7 @@ impl<T> Drop for Withdraw<'_, T> {
 
 /// The sending side of a [`channel`].
 pub struct Sender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<MpscChannel<T>>,
 }
 
 impl<T> Sender<T> {
@@ -230,7 +235,7 @@ impl<T> Sender<T> {
 
 /// The sending side of a [`sync_channel`].
 pub struct SyncSender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<MpscChannel<T>>,
 }
 
 impl<T> SyncSender<T> {
@@ -267,7 +272,7 @@ fn returned<T>(error: TrySendError<T>) -> SendError<T> {
 
 /// The receiving side of a channel.
 pub struct Receiver<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<MpscChannel<T>>,
     /// One thread at a time receives, as with `std`.
     not_sync: PhantomData<Cell<()>>,
 }

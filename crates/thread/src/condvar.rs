@@ -7,8 +7,8 @@
 
 use crate::block::{Published, WaitEnd, Waited, wait};
 use crate::current::Me;
-use crate::deadline::{Bound, after, deadline_of};
-use crate::list::{Node, Taken, WaitList};
+use crate::deadline::{Deadline, after, deadline_of};
+use crate::list::{TakenWaiters, WaitList, WaitNode};
 use crate::mutex::{Mutex, MutexGuard};
 use crate::record::Cause;
 use crate::waiter::QueuedWait;
@@ -113,7 +113,7 @@ impl Condvar {
         wait(me, Cause::Condition, ptr::from_ref(self).cast(), None, |mine| {
             let list = self.list.open();
             // SAFETY: the node is in this frame, which stays until the wake.
-            unsafe { list.add(node.write(Node::new(mine, 0))) };
+            unsafe { list.add(node.write(WaitNode::new(mine, 0))) };
             drop(list);
             drop(guard);
             Published::Yes
@@ -129,12 +129,12 @@ impl Condvar {
         deadline: Option<Instant>,
         guard: MutexGuard<'a, T>,
     ) -> (MutexGuard<'a, T>, Waited) {
-        let bound = Bound::of(me, deadline);
+        let bound = Deadline::of(me, deadline);
         let mutex = guard.mutex();
         let mut node = None;
         let ended = wait(me, Cause::Condition, ptr::from_ref(self).cast(), bound.at, |mine| {
             // SAFETY: the node is in this frame, which stays until the wake or until `remove`.
-            unsafe { self.list.open().add(node.insert(Node::new(mine, 0))) };
+            unsafe { self.list.open().add(node.insert(WaitNode::new(mine, 0))) };
             drop(guard);
             Published::Yes
         });
@@ -178,7 +178,7 @@ impl Condvar {
             return;
         }
         // A wake may cost a kernel call, so none is made while the list is open.
-        let woken = Taken::new();
+        let woken = TakenWaiters::new();
         let list = self.list.open();
         while !list.is_empty() {
             list.take(&woken);

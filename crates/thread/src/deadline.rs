@@ -136,13 +136,13 @@ pub(crate) fn after(timeout: Duration) -> Option<Instant> {
 
 /// Until when a wait may last.
 #[derive(Clone, Copy)]
-pub(crate) struct Bound {
+pub(crate) struct Deadline {
     pub(crate) at: Option<Instant>,
     /// It is the thread's deadline.
     cuts: bool,
 }
 
-impl Bound {
+impl Deadline {
     /// The wait's own deadline or the thread's, whichever is earlier.
     #[inline(always)]
     pub(crate) fn of(me: Me, own: Option<Instant>) -> Self {

@@ -22,7 +22,7 @@
 use crate::abort::{NESTED, without_panic};
 use crate::fresh::Pop;
 use crate::idle::{Found, Idle};
-use crate::record::{Cause, REF, Rec, State};
+use crate::record::{Cause, REF, Rec, WaitState};
 use crate::recycle;
 use crate::slot;
 use crate::stack;
@@ -36,7 +36,7 @@ use std::time::Instant;
 /// µs at least.
 const BUSY_CHOICES: u32 = 4096;
 /// A worker that does not wait.
-const AT_WORK: State = State { blocking: false, cause: Cause::Work };
+const AT_WORK: WaitState = WaitState { blocking: false, cause: Cause::Work };
 impl Vp {
     /// Returns `true` if a piece of outside work that is found now can begin: there is a stack, or
     /// memory for one. An [`Idle::poll`] that leaves work where it is otherwise keeps this
@@ -92,7 +92,7 @@ impl Vp {
     fn glance(&self) -> Option<Rec> {
         let me = self.current();
         let before = me.state.get();
-        me.state.set(State { blocking: true, ..before });
+        me.state.set(WaitState { blocking: true, ..before });
         let found = without_panic("an Idle implementation panicked in poll", || {
             self.shared.idle.poll(self)
         });
@@ -117,8 +117,8 @@ impl Vp {
         let next = match self.pick() {
             Some(next) => next,
             None => match self.find() {
-                Step::Run(next) => next,
-                Step::Work => {
+                DispatchStep::Run(next) => next,
+                DispatchStep::Work => {
                     self.announced.set(true);
                     self.worker()
                 }
@@ -165,7 +165,7 @@ impl Vp {
     /// thread that has nothing to do.
     #[cold]
     #[inline(never)]
-    fn find(&self) -> Step {
+    fn find(&self) -> DispatchStep {
         self.idle.set(true);
         // The thread below has published its wait: nothing may unwind through it.
         let step = without_panic("the scheduler failed", || self.look_for_work());
@@ -173,7 +173,7 @@ impl Vp {
         step
     }
 
-    fn look_for_work(&self) -> Step {
+    fn look_for_work(&self) -> DispatchStep {
         let idle: &dyn Idle = &*self.shared.idle;
         let (mut round, mut rested) = (0_u32, false);
         let step = loop {
@@ -181,14 +181,14 @@ impl Vp {
                 Found::Work => {
                     // Outside work without end must not keep sleepers asleep.
                     self.expire();
-                    break Step::Work;
+                    break DispatchStep::Work;
                 }
                 Found::Woke => round = 0,
                 Found::Nothing => {
                     self.expire();
                     self.dump_if_wanted();
                     if self.dump_wants_a_stack() {
-                        break Step::Run(self.worker());
+                        break DispatchStep::Run(self.worker());
                     }
                     self.trim(round);
                     self.hunger.steal();
@@ -196,7 +196,7 @@ impl Vp {
                 }
             }
             if let Some(next) = self.pick() {
-                break Step::Run(next);
+                break DispatchStep::Run(next);
             }
             if round > 0 {
                 let deadline = self.deadline();
@@ -205,7 +205,7 @@ impl Vp {
                     idle.rest(self, round, deadline)
                 });
                 if let Some(next) = self.pick() {
-                    break Step::Run(next);
+                    break DispatchStep::Run(next);
                 }
             }
         };
@@ -247,12 +247,12 @@ impl Vp {
                 None => {
                     // Like a blocked thread, an idle worker must not block or yield from inside of
                     // `poll` or `rest`.
-                    me.state.set(State::waits(Cause::Work));
+                    me.state.set(WaitState::waits(Cause::Work));
                     let step = self.workers.at_leisure(|| self.find());
                     me.state.set(AT_WORK);
                     match step {
-                        Step::Run(next) => next,
-                        Step::Work => {
+                        DispatchStep::Run(next) => next,
+                        DispatchStep::Work => {
                             self.announced.set(true);
                             continue;
                         }
@@ -262,7 +262,7 @@ impl Vp {
             self.workers.give(me);
             me.state.set(AT_WORK);
             self.switch(me, next, None);
-            me.state.set(State::RUNS);
+            me.state.set(WaitState::RUNS);
         }
     }
 
@@ -281,7 +281,7 @@ impl Vp {
 }
 
 /// What the idle loop found.
-enum Step {
+enum DispatchStep {
     /// A thread that is ready.
     Run(Rec),
     /// Work for a worker.

@@ -8,8 +8,8 @@
 //! for this, `upcall threads PID` looks from outside.
 
 use crate::beacon;
-use crate::record::{Cause, DONE, Rec, State};
-use crate::shared::Shared;
+use crate::record::{Cause, DONE, Rec, WaitState};
+use crate::shared::VpShared;
 use crate::vp::{Vp, here};
 use std::backtrace::Backtrace;
 use std::cell::Cell;
@@ -83,24 +83,24 @@ extern "C" fn on_quit(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_v
 }
 
 /// What processors have answered.
-static ANSWERS: Mutex<Vec<Answer>> = Mutex::new(Vec::new());
+static ANSWERS: Mutex<Vec<ProcessorDump>> = Mutex::new(Vec::new());
 static ANSWERED: Condvar = Condvar::new();
 
-struct Answer {
-    of: *const Shared,
-    threads: Vec<Seen>,
+struct ProcessorDump {
+    of: *const VpShared,
+    threads: Vec<DumpedThread>,
     not_started: usize,
 }
 
 // SAFETY: the pointer is only compared.
-unsafe impl Send for Answer {}
+unsafe impl Send for ProcessorDump {}
 
-struct Seen {
+struct DumpedThread {
     title: String,
     backtrace: Option<Backtrace>,
 }
 
-fn answers() -> MutexGuard<'static, Vec<Answer>> {
+fn answers() -> MutexGuard<'static, Vec<ProcessorDump>> {
     ANSWERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -108,11 +108,11 @@ fn answers() -> MutexGuard<'static, Vec<Answer>> {
 fn dump() -> String {
     answers().clear();
     let processors: Vec<_> = beacon::processors()
-        .filter_map(|post| Some((Shared::at(post.home), post.tid()?)))
+        .filter_map(|post| Some((VpShared::at(post.home), post.tid()?)))
         .collect();
     for (shared, _) in &processors {
         shared.dump_wanted.store(true, Ordering::SeqCst);
-        // As `Shared::post`: the processor's last look before it sleeps finds the flag, or we find
+        // As `VpShared::post`: the processor's last look before it sleeps finds the flag, or we find
         // it asleep.
         fence(Ordering::SeqCst);
         shared.idle.unpark(shared.index());
@@ -162,7 +162,7 @@ fn dump() -> String {
     text
 }
 
-impl Seen {
+impl DumpedThread {
     fn show(&self, text: &mut String) {
         let _ = writeln!(text, "\n{}", self.title);
         if let Some(backtrace) = &self.backtrace {
@@ -211,25 +211,25 @@ const OUTER: [&str; 6] = [
 ];
 
 /// One frame of a backtrace: `  12: path::of::function`, and the lines of its place.
-struct Frame<'a> {
+struct DumpFrame<'a> {
     lines: Vec<&'a str>,
 }
 
-impl Frame<'_> {
+impl DumpFrame<'_> {
     fn is_of(&self, origins: &[&str]) -> bool {
         self.lines.iter().any(|line| origins.iter().any(|origin| line.contains(origin)))
     }
 }
 
-fn frames(shown: &str) -> Vec<Frame<'_>> {
+fn frames(shown: &str) -> Vec<DumpFrame<'_>> {
     let begins = |line: &str| {
         line.split_once(": ").is_some_and(|(number, _)| number.trim().parse::<u32>().is_ok())
     };
-    let mut frames: Vec<Frame<'_>> = Vec::new();
+    let mut frames: Vec<DumpFrame<'_>> = Vec::new();
     for line in shown.lines() {
         match frames.last_mut() {
             Some(last) if !begins(line) => last.lines.push(line),
-            _ => frames.push(Frame { lines: vec![line] }),
+            _ => frames.push(DumpFrame { lines: vec![line] }),
         }
     }
     frames
@@ -278,26 +278,29 @@ impl Vp {
         };
         let mine = beacon::records().filter(lives);
         let threads = mine.map(|rec| self.see(rec)).collect();
-        let answer = Answer { of: self.shared, threads, not_started: self.shared.fresh.len() };
+        let answer =
+            ProcessorDump { of: self.shared, threads, not_started: self.shared.fresh.len() };
         answers().push(answer);
         ANSWERED.notify_one();
     }
 
-    fn see(&self, rec: Rec) -> Seen {
+    fn see(&self, rec: Rec) -> DumpedThread {
         let runs = ptr::eq(rec, self.current());
         let number = rec.id.get();
         let name = rec.extra().and_then(|extra| extra.name());
         let name = name.map_or_else(String::new, |name| format!(" '{name}'"));
         let state = match rec.state.get() {
-            State { blocking: false, .. } if runs => "runs".to_owned(),
-            State { blocking: false, cause: Cause::Work } => "is a worker without work".to_owned(),
-            State { blocking: false, .. } => "is ready".to_owned(),
-            State { cause, .. } => format!("waits for {}", what(cause, rec.object.get())),
+            WaitState { blocking: false, .. } if runs => "runs".to_owned(),
+            WaitState { blocking: false, cause: Cause::Work } => {
+                "is a worker without work".to_owned()
+            }
+            WaitState { blocking: false, .. } => "is ready".to_owned(),
+            WaitState { cause, .. } => format!("waits for {}", what(cause, rec.object.get())),
         };
         let backtrace = if runs { Some(Backtrace::force_capture()) } else { self.backtrace(rec) };
         let note =
             if backtrace.is_none() { " (too little stack left for a backtrace)" } else { "" };
-        Seen { title: format!("thread {number}{name} {state}{note}"), backtrace }
+        DumpedThread { title: format!("thread {number}{name} {state}{note}"), backtrace }
     }
 
     /// The backtrace of a thread that is suspended here.

@@ -40,14 +40,14 @@ pub enum Pop<T> {
 #[derive(Debug)]
 pub struct Fresh<T: Linked> {
     /// Written by the owner.
-    owner: Apart<Owner<T>>,
+    owner: Apart<OwnerSide<T>>,
     /// Written when a thief comes. The owner looks at it each time.
-    visit: Apart<Visit<T>>,
+    visit: Apart<ThiefSide<T>>,
     fences: Fences,
 }
 
 #[derive(Debug)]
-struct Owner<T: Linked> {
+struct OwnerSide<T: Linked> {
     owner_in: AtomicBool,
     /// How many are there. A hint to everyone outside of the lock.
     length: AtomicUsize,
@@ -55,7 +55,7 @@ struct Owner<T: Linked> {
 }
 
 #[derive(Debug)]
-struct Visit<T: Linked> {
+struct ThiefSide<T: Linked> {
     thief_in: AtomicBool,
     /// What the owner added meanwhile.
     late: Inbox<T>,
@@ -70,12 +70,12 @@ unsafe impl<T: Linked + Sync> Send for Fresh<T> {}
 impl<T: Linked> Fresh<T> {
     /// An empty list.
     pub fn new(fences: Fences) -> Self {
-        let owner = Owner {
+        let owner = OwnerSide {
             owner_in: AtomicBool::new(false),
             length: AtomicUsize::new(0),
             list: Fifo::new(),
         };
-        let visit = Visit { thief_in: AtomicBool::new(false), late: Inbox::default() };
+        let visit = ThiefSide { thief_in: AtomicBool::new(false), late: Inbox::default() };
         Self { owner: Apart(owner), visit: Apart(visit), fences }
     }
 

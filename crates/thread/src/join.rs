@@ -9,9 +9,9 @@
 
 use crate::block::{Published, WaitEnd, wait};
 use crate::current::Me;
-use crate::deadline::{Bound, after};
+use crate::deadline::{Deadline, after};
 use crate::link::{from_raw, to_raw};
-use crate::list::Waits;
+use crate::list::ListedWait;
 use crate::record::{Cause, DETACHED, DONE, JOINING, Rec};
 use crate::recycle;
 use crate::thread::Thread;
@@ -122,7 +122,7 @@ impl<T> JoinHandle<T> {
     fn wait(&self, deadline: Option<Instant>) -> bool {
         let rec = self.rec;
         let me = Me::find();
-        let bound = Bound::of(me, deadline);
+        let bound = Deadline::of(me, deadline);
         let ended = wait(me, Cause::Join, rec.as_raw(), bound.at, |mine| {
             rec.joiner.store(to_raw(mine.rec()), Ordering::Relaxed);
             rec.joiner_number.store(mine.number(), Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl<T> JoinHandle<T> {
     /// what the fields hold now, whenever it read them: their number has been drawn. Whether it
     /// has.
     #[cold]
-    fn withdraw(&self, bound: Bound) -> bool {
+    fn withdraw(&self, bound: Deadline) -> bool {
         if self.rec.word.fetch_and(!JOINING, Ordering::AcqRel) & DONE != 0 {
             return true;
         }

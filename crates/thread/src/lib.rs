@@ -71,8 +71,8 @@ pub mod model {
     pub use crate::fresh::{Fresh, Pop};
     pub use crate::inbox::Inbox;
     pub use crate::link::Linked;
-    pub use crate::list::{Node, Open, Taken, WaitList, Waits};
-    pub use crate::lock::{Entry, RawLock};
+    pub use crate::list::{ListedWait, OpenList, TakenWaiters, WaitList, WaitNode};
+    pub use crate::lock::{LockAttempt, RawLock};
     pub use crate::parker::Parker;
     pub use crate::shares::Shares;
     pub use crate::sync::Fences;

@@ -7,17 +7,17 @@
 //! "Experience with processes and monitors in Mesa", 1980).
 //!
 //! # Who wakes
-//! Whoever takes a node off the list draws the right to wake its thread ([`Waits::draw`]). If the
+//! Whoever takes a node off the list draws the right to wake its thread ([`ListedWait::draw`]). If the
 //! thread's deadline drew it first, the node is dropped and the next one is taken: nothing is
 //! handed to a thread that has given up. A thread that has been taken sleeps until its taker wakes
-//! it, so its node stays readable until then ([`Taken`]).
+//! it, so its node stays readable until then ([`TakenWaiters`]).
 
 use crate::sync::{AtomicPtr, Ordering, Spin, Spinning};
 use std::cell::Cell;
 use std::ptr;
 
 /// One wait of one thread, as a list holds it.
-pub trait Waits: Copy {
+pub trait ListedWait: Copy {
     /// Wins the right to wake the thread, which its deadline may have won before.
     fn draw(self) -> bool;
 
@@ -27,17 +27,17 @@ pub trait Waits: Copy {
 
 /// A place in a list, in the frame of the thread that waits.
 #[derive(Debug)]
-pub struct Node<W> {
+pub struct WaitNode<W> {
     wait: W,
     /// What it waits for, in the terms of the list's owner.
     pub(crate) wants: usize,
     // The rest is touched by whoever has the list open. `UNLISTED` when it is in no list, if it
     // may leave one.
-    older: Cell<*const Node<W>>,
-    newer: Cell<*const Node<W>>,
+    older: Cell<*const WaitNode<W>>,
+    newer: Cell<*const WaitNode<W>>,
 }
 
-impl<W: Waits> Node<W> {
+impl<W: ListedWait> WaitNode<W> {
     /// A node that is in no list.
     pub fn new(wait: W, wants: usize) -> Self {
         Self { wait, wants, older: Cell::new(Self::UNLISTED), newer: Cell::new(ptr::null()) }
@@ -52,9 +52,9 @@ impl<W: Waits> Node<W> {
 pub struct WaitList<W> {
     busy: Spin,
     /// Written while the list is open; read at other times as a hint.
-    oldest: AtomicPtr<Node<W>>,
+    oldest: AtomicPtr<WaitNode<W>>,
     /// Of no meaning when there is none.
-    newest: Cell<*const Node<W>>,
+    newest: Cell<*const WaitNode<W>>,
 }
 
 // SAFETY: `newest` and all nodes are touched only by whoever has the list open, one at a time. The
@@ -64,7 +64,7 @@ unsafe impl<W: Send> Sync for WaitList<W> {}
 // borrows its owner.
 unsafe impl<W: Send> Send for WaitList<W> {}
 
-impl<W: Waits> WaitList<W> {
+impl<W: ListedWait> WaitList<W> {
     /// Nobody waits.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
@@ -94,23 +94,23 @@ impl<W: Waits> WaitList<W> {
 
     /// Opens the list; closed again when the guard is dropped. Nothing may block meanwhile.
     #[inline(always)]
-    pub fn open(&self) -> Open<'_, W> {
-        Open { list: self, _busy: self.busy.lock() }
+    pub fn open(&self) -> OpenList<'_, W> {
+        OpenList { list: self, _busy: self.busy.lock() }
     }
 }
 
 /// The list, open for its one holder.
 #[derive(Debug)]
-pub struct Open<'a, W> {
+pub struct OpenList<'a, W> {
     list: &'a WaitList<W>,
     _busy: Spinning<'a>,
 }
 
-impl<W: Waits> Open<'_, W> {
+impl<W: ListedWait> OpenList<'_, W> {
     /// # Safety
     /// `node` is null or listed.
     #[inline(always)]
-    unsafe fn node(&self, node: *const Node<W>) -> Option<&Node<W>> {
+    unsafe fn node(&self, node: *const WaitNode<W>) -> Option<&WaitNode<W>> {
         // SAFETY: by `add`, a node stays while it is listed, and this list is open, so it is listed
         // for as long as `self`.
         unsafe { node.as_ref() }
@@ -128,7 +128,7 @@ impl<W: Waits> Open<'_, W> {
     /// The node stays where it is and untouched until its thread has been woken, or has taken it
     /// off by [`remove`](Self::remove).
     #[inline(always)]
-    pub unsafe fn add(&self, node: &Node<W>) {
+    pub unsafe fn add(&self, node: &WaitNode<W>) {
         let raw = ptr::from_ref(node);
         let newest = self.list.newest.replace(raw);
         if self.is_empty() {
@@ -147,9 +147,9 @@ impl<W: Waits> Open<'_, W> {
 
     /// Takes `node` off, if it is still listed. For its own thread, which waits no more.
     #[inline(always)]
-    pub fn remove(&self, node: &Node<W>) {
-        let (older, newer) = (node.older.replace(Node::UNLISTED), node.newer.get());
-        if older == Node::UNLISTED {
+    pub fn remove(&self, node: &WaitNode<W>) {
+        let (older, newer) = (node.older.replace(WaitNode::UNLISTED), node.newer.get());
+        if older == WaitNode::UNLISTED {
             return;
         }
         // SAFETY: the neighbours of a listed node are listed.
@@ -172,7 +172,7 @@ impl<W: Waits> Open<'_, W> {
     }
 
     #[inline(always)]
-    fn oldest(&self) -> Option<&Node<W>> {
+    fn oldest(&self) -> Option<&WaitNode<W>> {
         // SAFETY: what the list points to is listed.
         unsafe { self.node(self.list.oldest.load(Ordering::Relaxed)) }
     }
@@ -180,10 +180,10 @@ impl<W: Waits> Open<'_, W> {
     /// Its thread still waits: nobody wakes it without a draw, or gives up without opening the
     /// list.
     #[inline(always)]
-    fn remove_oldest(&self) -> Option<&Node<W>> {
+    fn remove_oldest(&self) -> Option<&WaitNode<W>> {
         let oldest = self.oldest()?;
         if oldest.wait.may_leave() {
-            oldest.older.set(Node::UNLISTED);
+            oldest.older.set(WaitNode::UNLISTED);
         }
         let newer = oldest.newer.get();
         self.list.oldest.store(newer.cast_mut(), Ordering::Relaxed);
@@ -197,7 +197,7 @@ impl<W: Waits> Open<'_, W> {
     /// Takes the oldest off and moves the right to wake it to `taken`. `false`: it had given up; it
     /// is off the list too.
     #[inline(always)]
-    pub fn take(&self, taken: &Taken<W>) -> bool {
+    pub fn take(&self, taken: &TakenWaiters<W>) -> bool {
         let Some(oldest) = self.remove_oldest() else { return false };
         let drawn = oldest.wait.draw();
         if drawn {
@@ -220,19 +220,19 @@ impl<W: Waits> Open<'_, W> {
 
 /// Threads that were taken off a list and have to be woken, oldest first, after the list is closed.
 #[derive(Debug)]
-pub struct Taken<W> {
-    first: Cell<*const Node<W>>,
-    last: Cell<*const Node<W>>,
+pub struct TakenWaiters<W> {
+    first: Cell<*const WaitNode<W>>,
+    last: Cell<*const WaitNode<W>>,
 }
 
-impl<W: Waits> Taken<W> {
+impl<W: ListedWait> TakenWaiters<W> {
     /// Nobody.
     pub fn new() -> Self {
         Self { first: Cell::new(ptr::null()), last: Cell::new(ptr::null()) }
     }
 
     #[inline(always)]
-    fn add(&self, node: &Node<W>) {
+    fn add(&self, node: &WaitNode<W>) {
         let raw = ptr::from_ref(node);
         node.newer.set(ptr::null());
         // SAFETY: a node that was taken stays until its thread is woken, which is done when it

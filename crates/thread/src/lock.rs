@@ -11,12 +11,12 @@
 //! too. So a thread that releases a lock with a listed waiter sees `WAITING`, and opens the list
 //! after the node was added. `tests/models/loom_lock.rs` runs this.
 
-use crate::list::{Node, WaitList, Waits};
+use crate::list::{ListedWait, WaitList, WaitNode};
 use crate::sync::{AtomicU32, Ordering};
 
 /// What came of an attempt to wait.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub enum Entry {
+pub enum LockAttempt {
     /// The lock was free after all and is the caller's now.
     Acquired,
     /// The caller stands in the list; the lock will be handed to it.
@@ -33,7 +33,7 @@ pub struct RawLock<W> {
 const HELD: u32 = 1;
 const WAITING: u32 = 2;
 
-impl<W: Waits> RawLock<W> {
+impl<W: ListedWait> RawLock<W> {
     /// A free lock.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
@@ -56,17 +56,17 @@ impl<W: Waits> RawLock<W> {
     /// Takes the lock, or lists `node`.
     ///
     /// # Safety
-    /// As for [`Open::add`](crate::list::Open::add), if `Queued` is returned; then the wake brings
+    /// As for [`OpenList::add`](crate::list::OpenList::add), if `Queued` is returned; then the wake brings
     /// the lock.
     #[must_use]
-    pub unsafe fn enter(&self, node: &Node<W>) -> Entry {
+    pub unsafe fn enter(&self, node: &WaitNode<W>) -> LockAttempt {
         let list = self.list.open();
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             if word == 0 {
                 match self.word.compare_exchange_weak(0, HELD, Ordering::Acquire, Ordering::Relaxed)
                 {
-                    Ok(_) => return Entry::Acquired,
+                    Ok(_) => return LockAttempt::Acquired,
                     Err(now) => word = now,
                 }
             } else if word & WAITING != 0 {
@@ -85,11 +85,11 @@ impl<W: Waits> RawLock<W> {
         }
         // SAFETY: the caller's promise.
         unsafe { list.add(node) };
-        Entry::Queued
+        LockAttempt::Queued
     }
 
     /// The thread of `node` waits no more: its deadline has passed.
-    pub fn give_up(&self, node: &Node<W>) {
+    pub fn give_up(&self, node: &WaitNode<W>) {
         // `WAITING` stays: the holder finds the list empty, once.
         self.list.open().remove(node);
     }

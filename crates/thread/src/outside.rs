@@ -9,16 +9,20 @@
 use crate::join::{leave_result, say_done};
 use crate::kernel;
 use crate::number;
-use crate::record::{REF, Rec, State, Table};
+use crate::record::{REF, Rec, ThreadVtable, WaitState};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Starts the thread whose record and packet have been filled.
-pub(crate) fn start(rec: Rec, table: &'static Table, stack_size: Option<usize>) -> io::Result<()> {
+pub(crate) fn start(
+    rec: Rec,
+    table: &'static ThreadVtable,
+    stack_size: Option<usize>,
+) -> io::Result<()> {
     rec.word.store(2 * REF, Ordering::Relaxed);
     rec.token.store(0, Ordering::Relaxed);
-    rec.state.set(State::RUNS);
+    rec.state.set(WaitState::RUNS);
     rec.has_result.set(false);
     rec.id.set(number::draw());
     let mut builder = std::thread::Builder::new();

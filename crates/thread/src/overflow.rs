@@ -64,12 +64,12 @@ fn guards(rec: Rec, address: usize) -> bool {
 }
 
 /// Text in a fixed place: nothing may be allocated here.
-struct Line {
+struct FixedText {
     bytes: [u8; 512],
     used: usize,
 }
 
-impl Write for Line {
+impl Write for FixedText {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         // What does not fit is cut.
         for (place, &byte) in self.bytes[self.used..].iter_mut().zip(text.as_bytes()) {
@@ -81,7 +81,7 @@ impl Write for Line {
 }
 
 fn tell(rec: Rec) {
-    let mut line = Line { bytes: [0; 512], used: 0 };
+    let mut line = FixedText { bytes: [0; 512], used: 0 };
     let number = rec.id.get();
     let size = slot::size(rec) / 1024;
     if rec.is_worker() {

@@ -44,11 +44,11 @@ pub(crate) struct Record {
     pub(crate) joiner: AtomicPtr<Record>,
     /// The spawner: what the thread runs, and what else depends on the types of closure and
     /// result. None for a worker, which runs outside work.
-    pub(crate) table: Cell<Option<&'static Table>>,
+    pub(crate) table: Cell<Option<&'static ThreadVtable>>,
     /// The spawner: where closure and result are; the result comes first.
     pub(crate) packet: Cell<*mut u8>,
     /// The thread itself.
-    pub(crate) state: Cell<State>,
+    pub(crate) state: Cell<WaitState>,
     /// Whoever has drawn `ticket` because a deadline has passed, or as though one had, before the
     /// wake.
     pub(crate) timed_out: Cell<bool>,
@@ -72,7 +72,7 @@ pub(crate) struct Record {
     pub(crate) id: Cell<u64>,
     /// The joiner, with `joiner`: the number of its wait, 0 if that has no deadline.
     pub(crate) joiner_number: AtomicU64,
-    /// The thread itself: see `State::cause`.
+    /// The thread itself: see `WaitState::cause`.
     pub(crate) object: Cell<*const ()>,
     /// The spawner or the thread itself, once; the last reference takes it away. What few threads
     /// have.
@@ -85,7 +85,7 @@ pub(crate) struct Record {
 const _: () = assert!(size_of::<Record>() == 128);
 
 /// What a record knows of the processor that its thread belongs to. It is the beginning of what
-/// other kernel threads know of that processor: see [`Shared`](crate::shared::Shared).
+/// other kernel threads know of that processor: see [`VpShared`](crate::shared::VpShared).
 #[repr(C)]
 pub(crate) struct Home {
     pub(crate) index: usize,
@@ -97,7 +97,7 @@ pub(crate) struct HomeAddress(NonNull<Home>);
 
 impl HomeAddress {
     /// # Safety
-    /// `home` is the beginning of a `Shared` that is never freed, and may be used for all of it.
+    /// `home` is the beginning of a `VpShared` that is never freed, and may be used for all of it.
     #[inline(always)]
     pub(crate) unsafe fn new(home: NonNull<Home>) -> Self {
         Self(home)
@@ -110,7 +110,7 @@ impl HomeAddress {
 }
 
 /// What depends on the types of a thread's closure and result.
-pub(crate) struct Table {
+pub(crate) struct ThreadVtable {
     /// Runs the closure in the packet and leaves the result there.
     pub(crate) run: unsafe fn(*mut u8),
     /// Drops a result that nobody took.
@@ -124,14 +124,14 @@ pub(crate) struct Table {
 /// threads is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C, align(2))]
-pub(crate) struct State {
+pub(crate) struct WaitState {
     /// It has published its waiter and must not block again, nor yield, before it is woken.
     pub(crate) blocking: bool,
     /// With the record's `object`: what it waits for. For people; nothing depends on it.
     pub(crate) cause: Cause,
 }
 
-impl State {
+impl WaitState {
     pub(crate) const RUNS: Self = Self { blocking: false, cause: Cause::Other };
 
     /// It waits, or is about to.
@@ -190,9 +190,9 @@ impl Linked for Record {
 impl Record {
     pub(crate) const HOME_OFFSET: usize = std::mem::offset_of!(Record, home);
     pub(crate) const BLOCKING_OFFSET: usize =
-        std::mem::offset_of!(Record, state) + std::mem::offset_of!(State, blocking);
+        std::mem::offset_of!(Record, state) + std::mem::offset_of!(WaitState, blocking);
     pub(crate) const CAUSE_OFFSET: usize =
-        std::mem::offset_of!(Record, state) + std::mem::offset_of!(State, cause);
+        std::mem::offset_of!(Record, state) + std::mem::offset_of!(WaitState, cause);
     pub(crate) const EXTRA_OFFSET: usize = std::mem::offset_of!(Record, extra);
 
     /// A kernel thread's; all bytes zero, as a stack's is at first.
@@ -205,7 +205,7 @@ impl Record {
             joiner: AtomicPtr::new(ptr::null_mut()),
             table: Cell::new(None),
             packet: Cell::new(ptr::null_mut()),
-            state: Cell::new(State::RUNS),
+            state: Cell::new(WaitState::RUNS),
             timed_out: Cell::new(false),
             owns_control: Cell::new(false),
             class: Cell::new(0),

@@ -7,7 +7,7 @@ use crate::kernel;
 use crate::overflow;
 use crate::record::{Home, Rec};
 use crate::recycle;
-use crate::shared::{Group, Shared};
+use crate::shared::{VpGroup, VpShared};
 use crate::slot;
 use crate::spin::SpinThenPark;
 use crate::stack;
@@ -133,7 +133,7 @@ impl Processors {
             return Ok(crate::outside::run(body));
         }
         let group = self.group(count)?;
-        let affinity = (!self.cpus.is_empty()).then(processor::Processors::allowed).transpose()?;
+        let affinity = (!self.cpus.is_empty()).then(processor::CpuSet::allowed).transpose()?;
         let stoppers = self.start_others(group)?;
         let first = match pin(&self.cpus, 0) {
             Ok(()) => Ok(run_first(group, body)),
@@ -150,7 +150,7 @@ impl Processors {
         first.map(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 
-    fn group(&self, count: usize) -> io::Result<&'static Group> {
+    fn group(&self, count: usize) -> io::Result<&'static VpGroup> {
         let idle = self.idle.clone().unwrap_or_else(|| Arc::new(SpinThenPark::new(count)));
         let fences = if count > 1 { fences() } else { Fences::Asymmetric };
         let stack_size = self.stack_size.unwrap_or(stack::DEFAULT_STACK_SIZE);
@@ -160,14 +160,14 @@ impl Processors {
         let work_class = slot::class_for(work_stack_size, 0)?;
         // What is refused is refused here, and not in the midst of a call.
         stack::probe(work_class)?;
-        let member = |index| Shared {
+        let member = |index| VpShared {
             home: Home { index },
             idle: Arc::clone(&idle),
             dump_wanted: AtomicBool::new(false),
             fresh: Fresh::new(fences),
             inbox: Apart::default(),
         };
-        Ok(Box::leak(Box::new(Group {
+        Ok(Box::leak(Box::new(VpGroup {
             members: (0..count).map(member).collect(),
             fences,
             stack_size,
@@ -184,7 +184,7 @@ impl Processors {
     /// threads, or idles.
     fn start_others(
         &self,
-        group: &'static Group,
+        group: &'static VpGroup,
     ) -> io::Result<Vec<(Waiter, std::thread::JoinHandle<()>)>> {
         let mut started = Vec::new();
         for index in 1..group.members.len() {
@@ -214,7 +214,7 @@ impl Processors {
 impl Vp {
     /// Makes the calling kernel thread a virtual processor, with `root` as the thread that it is
     /// running.
-    fn enter(group: &'static Group, index: usize, root: Rec) -> &'static Vp {
+    fn enter(group: &'static VpGroup, index: usize, root: Rec) -> &'static Vp {
         let vp: &'static Vp = Box::leak(Box::new(Vp::new(group, index, root)));
         root.set_home(Some(vp.shared.address()));
         vp.post.put_up();
@@ -239,7 +239,7 @@ impl Vp {
     }
 }
 
-fn run_first<T>(group: &'static Group, body: impl FnOnce() -> T) -> std::thread::Result<T> {
+fn run_first<T>(group: &'static VpGroup, body: impl FnOnce() -> T) -> std::thread::Result<T> {
     let vp = Vp::enter(group, 0, kernel::mine());
     let outcome = catch_unwind(AssertUnwindSafe(body));
     vp.leave();
@@ -257,7 +257,7 @@ fn pin(cpus: &[usize], index: usize) -> io::Result<()> {
             format!("processor {cpu} is beyond the kernel's limit"),
         ));
     }
-    processor::Processors::only(cpu).confine().map_err(|error| {
+    processor::CpuSet::only(cpu).confine().map_err(|error| {
         io::Error::new(
             error.kind(),
             format!("cannot pin virtual processor {index} to processor {cpu}: {error}"),
@@ -276,7 +276,7 @@ fn fences() -> Fences {
 
 impl std::fmt::Debug for Processors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Processors")
+        f.debug_struct("CpuSet")
             .field("count", &self.count)
             .field("cpus", &self.cpus)
             .field("stack_size", &self.stack_size)

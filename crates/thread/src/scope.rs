@@ -100,13 +100,13 @@ impl Data {
 }
 
 /// The end of a thread, when it is dropped.
-struct End {
+struct ThreadEndGuard {
     data: Arc<Data>,
     /// The thread got to its end.
     well: bool,
 }
 
-impl Drop for End {
+impl Drop for ThreadEndGuard {
     fn drop(&mut self) {
         if !self.well {
             self.data.panicked.store(true, Ordering::Relaxed);
@@ -142,16 +142,16 @@ impl fmt::Debug for Scope<'_, '_> {
 
 /// Where a thread of a scope leaves its result. The thread holds one reference and its handle the
 /// other.
-struct Packet<'scope, T> {
+struct ScopedPacket<'scope, T> {
     result: UnsafeCell<Option<Result<T>>>,
     data: Arc<Data>,
     scope: PhantomData<&'scope ()>,
 }
 
 // SAFETY: the result is written by the thread and read by the joiner after the thread has ended.
-unsafe impl<T: Send> Sync for Packet<'_, T> {}
+unsafe impl<T: Send> Sync for ScopedPacket<'_, T> {}
 
-impl<T> Drop for Packet<'_, T> {
+impl<T> Drop for ScopedPacket<'_, T> {
     fn drop(&mut self) {
         if matches!(self.result.get_mut(), Some(Err(_))) {
             self.data.panicked.store(true, Ordering::Relaxed);
@@ -199,7 +199,7 @@ impl Builder {
         T: Send + 'scope,
     {
         let data = Arc::clone(&scope.data);
-        let packet = Arc::new(Packet {
+        let packet = Arc::new(ScopedPacket {
             result: UnsafeCell::new(None),
             data: Arc::clone(&data),
             scope: PhantomData,
@@ -208,7 +208,7 @@ impl Builder {
         let body = MaybeDangling::new(body);
         let run = move || {
             // Also if the drop of a result panics that nobody will take.
-            let mut end = End { data, well: false };
+            let mut end = ThreadEndGuard { data, well: false };
             let result = catch_unwind(AssertUnwindSafe(body.into_inner()));
             // SAFETY: the joiner reads after this thread has ended.
             unsafe { *theirs.result.get() = Some(result) };
@@ -232,7 +232,7 @@ impl Builder {
 /// The right to join a thread of a scope. Dropping it leaves the join to the scope.
 pub struct ScopedJoinHandle<'scope, T> {
     handle: JoinHandle<()>,
-    packet: Arc<Packet<'scope, T>>,
+    packet: Arc<ScopedPacket<'scope, T>>,
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
@@ -280,7 +280,7 @@ impl<T> ScopedJoinHandle<'_, T> {
 }
 
 /// The result of a thread that has ended.
-fn taken<T>(packet: Arc<Packet<'_, T>>) -> Result<T> {
+fn taken<T>(packet: Arc<ScopedPacket<'_, T>>) -> Result<T> {
     // SAFETY: the thread has ended, and this is the only handle, used up here.
     let result = unsafe { (*packet.result.get()).take() };
     result.expect("a thread of a scope leaves a result before it ends")

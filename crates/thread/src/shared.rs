@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The part of a virtual processor that other kernel threads touch. It begins with what the
 /// processor's records know of it.
 #[repr(C)]
-pub(crate) struct Shared {
+pub(crate) struct VpShared {
     pub(crate) home: Home,
     pub(crate) idle: Arc<dyn Idle>,
     /// A list of its threads is wanted: see `dump`.
@@ -22,7 +22,7 @@ pub(crate) struct Shared {
     pub(crate) inbox: Apart<Inbox<Record>>,
 }
 
-impl Shared {
+impl VpShared {
     /// Which processor this is, from 0.
     #[inline(always)]
     pub(crate) fn index(&self) -> usize {
@@ -65,8 +65,8 @@ impl Shared {
 }
 
 /// The virtual processors of one `run`. Never freed: a late waker may still look at it.
-pub(crate) struct Group {
-    pub(crate) members: Vec<Shared>,
+pub(crate) struct VpGroup {
+    pub(crate) members: Vec<VpShared>,
     pub(crate) fences: Fences,
     /// In bytes, and the class for it.
     pub(crate) stack_size: usize,
@@ -80,7 +80,7 @@ pub(crate) struct Group {
     pub(crate) hungry: Apart<AtomicU64>,
 }
 
-impl Group {
+impl VpGroup {
     /// A thread was spawned while somebody is hungry: calls one, which then looks for it.
     #[cold]
     pub(crate) fn call_one(&self) {

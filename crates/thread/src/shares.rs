@@ -14,8 +14,8 @@
 //! word that has too few shares. A giver whose shares came before made that fail; one who comes
 //! after sees `WAITING`, and opens the list. `tests/models/loom_shares.rs` runs this.
 
-use crate::list::{Node, Open, Taken, WaitList, Waits};
-use crate::lock::Entry;
+use crate::list::{ListedWait, OpenList, TakenWaiters, WaitList, WaitNode};
+use crate::lock::LockAttempt;
 use crate::sync::{AtomicUsize, Ordering};
 
 const WAITING: usize = 1;
@@ -31,7 +31,7 @@ pub struct Shares<W> {
 /// The most shares that there may be.
 pub const MOST: usize = usize::MAX >> 2;
 
-impl<W: Waits> Shares<W> {
+impl<W: ListedWait> Shares<W> {
     /// `free` shares, at most `MOST`.
     #[cfg(not(loom))]
     pub const fn new(free: usize) -> Self {
@@ -71,34 +71,34 @@ impl<W: Waits> Shares<W> {
     /// Takes what `node` wants, or lists it.
     ///
     /// # Safety
-    /// As for [`Open::add`], if `Queued` is returned; then the wake brings the shares.
+    /// As for [`OpenList::add`], if `Queued` is returned; then the wake brings the shares.
     #[must_use]
-    pub unsafe fn enter(&self, node: &Node<W>) -> Entry {
+    pub unsafe fn enter(&self, node: &WaitNode<W>) -> LockAttempt {
         let list = self.list.open();
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let (next, outcome) = if list.is_empty() && word >> 1 >= node.wants {
                 // `WAITING` was left behind by somebody that gave up, if it is set.
-                ((word & !WAITING) - (node.wants << 1), Entry::Acquired)
+                ((word & !WAITING) - (node.wants << 1), LockAttempt::Acquired)
             } else {
-                (word | WAITING, Entry::Queued)
+                (word | WAITING, LockAttempt::Queued)
             };
             match self.word.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed)
             {
-                Ok(_) if outcome == Entry::Acquired => return outcome,
+                Ok(_) if outcome == LockAttempt::Acquired => return outcome,
                 Ok(_) => break,
                 Err(now) => word = now,
             }
         }
         // SAFETY: the caller's promise.
         unsafe { list.add(node) };
-        Entry::Queued
+        LockAttempt::Queued
     }
 
     /// The thread of `node` waits no more: its deadline has passed. Those behind it may have been
     /// waiting for nothing else.
     #[must_use]
-    pub fn give_up(&self, node: &Node<W>) -> Taken<W> {
+    pub fn give_up(&self, node: &WaitNode<W>) -> TakenWaiters<W> {
         let list = self.list.open();
         list.remove(node);
         self.serve(&list, 0)
@@ -107,7 +107,7 @@ impl<W: Waits> Shares<W> {
     /// Gives `shares` back. Those returned have what they want, and must be woken.
     #[inline(always)]
     #[must_use]
-    pub fn give(&self, shares: usize) -> Option<Taken<W>> {
+    pub fn give(&self, shares: usize) -> Option<TakenWaiters<W>> {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & WAITING == 0 {
             // Release: what was done with the shares is seen by whoever takes them.
@@ -125,15 +125,15 @@ impl<W: Waits> Shares<W> {
     }
 
     #[cold]
-    fn give_slowly(&self, shares: usize) -> Taken<W> {
+    fn give_slowly(&self, shares: usize) -> TakenWaiters<W> {
         let list = self.list.open();
         self.serve(&list, shares)
     }
 
     /// Adds `shares` and gives the waiters theirs, oldest first, until one wants more than there
     /// are.
-    fn serve(&self, list: &Open<'_, W>, shares: usize) -> Taken<W> {
-        let taken = Taken::new();
+    fn serve(&self, list: &OpenList<'_, W>, shares: usize) -> TakenWaiters<W> {
+        let taken = TakenWaiters::new();
         // AcqRel: what those did who gave shares meanwhile is passed on by the wakes.
         let mut free = (self.word.fetch_add(shares << 1, Ordering::AcqRel) >> 1) + shares;
         let mut used = 0;

@@ -7,8 +7,8 @@
 use crate::arch;
 use crate::extra::Extra;
 use crate::join::{JoinHandle, joiner, leave_result, say_done};
-use crate::list::Waits;
-use crate::record::{DONE, JOINING, REF, Rec, Table};
+use crate::list::ListedWait;
+use crate::record::{DONE, JOINING, REF, Rec, ThreadVtable};
 use crate::slot;
 use crate::start::{begin, place};
 use crate::vp::{Vp, here};
@@ -20,13 +20,13 @@ use std::sync::atomic::Ordering;
 /// What a thread gets from its spawner and leaves for its joiner. The result comes first: its place
 /// does not depend on `F`, which the joiner does not know.
 #[repr(C)]
-struct Packet<F, T> {
+struct ThreadPacket<F, T> {
     result: MaybeUninit<std::thread::Result<T>>,
     body: ManuallyDrop<F>,
 }
 
-impl<F: FnOnce() -> T, T> Packet<F, T> {
-    const TABLE: &'static Table = &Table {
+impl<F: FnOnce() -> T, T> ThreadPacket<F, T> {
+    const TABLE: &'static ThreadVtable = &ThreadVtable {
         run: run_packet::<F, T>,
         drop_result: drop_result::<T>,
         #[cfg(any(miri, upcall_kernel_threads))]
@@ -133,21 +133,22 @@ where
 {
     #[cfg(any(miri, upcall_kernel_threads))]
     if crate::outside::is_running() {
-        let rec = crate::kernel::record_with_packet(std::alloc::Layout::new::<Packet<F, T>>());
+        let rec =
+            crate::kernel::record_with_packet(std::alloc::Layout::new::<ThreadPacket<F, T>>());
         let packet = rec.packet.get().cast();
         fill(rec, packet, wish.name, body);
-        return crate::outside::start(rec, Packet::<F, T>::TABLE, wish.stack_size)
+        return crate::outside::start(rec, ThreadPacket::<F, T>::TABLE, wish.stack_size)
             // SAFETY: as below.
             .map(|()| unsafe { JoinHandle::of(rec) });
     }
     let Some(vp) = here() else { return Err(off_processor()) };
     let class = match wish.stack_size {
-        None if Packet::<F, T>::SIZE <= slot::ORDINARY_PACKET => vp.group.default_class,
-        None => slot::class_for(vp.group.stack_size, Packet::<F, T>::SIZE)?,
-        Some(size) => slot::class_for(size, Packet::<F, T>::SIZE)?,
+        None if ThreadPacket::<F, T>::SIZE <= slot::ORDINARY_PACKET => vp.group.default_class,
+        None => slot::class_for(vp.group.stack_size, ThreadPacket::<F, T>::SIZE)?,
+        Some(size) => slot::class_for(size, ThreadPacket::<F, T>::SIZE)?,
     };
     let rec = vp.stacks.take(class)?;
-    let packet = place(rec, Packet::<F, T>::ALIGN);
+    let packet = place(rec, ThreadPacket::<F, T>::ALIGN);
     fill(rec, packet, wish.name, body);
     rec.owns_control.set(wish.owns_control);
     if wish.owns_control {
@@ -162,13 +163,18 @@ where
 
 /// Puts the closure in its place, and into the record what depends on it.
 #[inline(always)]
-fn fill<F: FnOnce() -> T, T>(rec: Rec, packet: *mut Packet<F, T>, name: Option<Box<str>>, body: F) {
+fn fill<F: FnOnce() -> T, T>(
+    rec: Rec,
+    packet: *mut ThreadPacket<F, T>,
+    name: Option<Box<str>>,
+    body: F,
+) {
     // SAFETY: the caller gives room for a packet that is nobody else's.
     let slot = unsafe { &raw mut (*packet).body };
     // SAFETY: as above; the place holds nothing that would have to be dropped.
     unsafe { slot.write(ManuallyDrop::new(body)) };
     rec.packet.set(packet.cast());
-    rec.table.set(Some(Packet::<F, T>::TABLE));
+    rec.table.set(Some(ThreadPacket::<F, T>::TABLE));
     if let Some(name) = name {
         rec.extra_or_new(|| Extra::named(name));
     }
@@ -197,9 +203,9 @@ unsafe extern "C" fn enter(argument: *const (), gift: *const ()) -> ! {
 }
 
 /// # Safety
-/// `packet` holds a `Packet<F, T>` whose body has not run.
+/// `packet` holds a `ThreadPacket<F, T>` whose body has not run.
 unsafe fn run_packet<F: FnOnce() -> T, T>(packet: *mut u8) {
-    let packet = packet.cast::<Packet<F, T>>();
+    let packet = packet.cast::<ThreadPacket<F, T>>();
     // SAFETY: the packet is live and ours.
     let slot = unsafe { &raw const (*packet).body };
     // SAFETY: the body is there and is read once: the thread runs once.

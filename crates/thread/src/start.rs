@@ -1,7 +1,7 @@
 //! How a record and a stack become a thread that can be switched to.
 
 use crate::arch;
-use crate::record::{Rec, State};
+use crate::record::{Rec, WaitState};
 use crate::slot;
 use crate::vp::Vp;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ pub(crate) fn place<P>(rec: Rec, align: usize) -> *mut P {
 
 /// Fills what every thread's record needs before it starts.
 #[inline(always)]
-pub(crate) fn begin(vp: &Vp, rec: Rec, top: *mut u8, word: u64, entry: arch::Entry) {
+pub(crate) fn begin(vp: &Vp, rec: Rec, top: *mut u8, word: u64, entry: arch::EntryFn) {
     debug_assert!(
         rec.home().is_none() && !rec.has_result.get(),
         "a record that is reused is like a new one"
@@ -23,7 +23,7 @@ pub(crate) fn begin(vp: &Vp, rec: Rec, top: *mut u8, word: u64, entry: arch::Ent
     // Release: a processor that looks for its threads, and sees that this one has not ended, sees
     // that it is not at home there (`dump`).
     rec.word.store(word, Ordering::Release);
-    rec.state.set(State::RUNS);
+    rec.state.set(WaitState::RUNS);
     rec.id.set(vp.number());
     // SAFETY: the top is aligned to 64 and everything below it, down to the guard, is this
     // thread's free stack.

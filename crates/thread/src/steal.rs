@@ -23,7 +23,7 @@
 //! processor that was called in vain does not ask again for a while, doubled each time. Until then
 //! it may sleep while a thread waits, but no longer than that while.
 
-use crate::shared::{Group, Shared};
+use crate::shared::{VpGroup, VpShared};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ const QUIET: Duration = Duration::from_micros(100);
 
 /// How a processor looks for fresh threads of others.
 pub(crate) struct Hunger {
-    group: &'static Group,
+    group: &'static VpGroup,
     /// Of the processor that looks.
     index: usize,
     /// Our bit in the group's `hungry` was set and we have not taken it back.
@@ -52,7 +52,7 @@ pub(crate) struct Hunger {
 }
 
 impl Hunger {
-    pub(crate) fn new(group: &'static Group, index: usize) -> Self {
+    pub(crate) fn new(group: &'static VpGroup, index: usize) -> Self {
         Self {
             group,
             index,
@@ -68,7 +68,7 @@ impl Hunger {
         self.quiet_until.get()
     }
 
-    fn others(&self) -> impl Iterator<Item = &'static Shared> {
+    fn others(&self) -> impl Iterator<Item = &'static VpShared> {
         let me = self.index;
         let members = &self.group.members;
         (1..members.len()).map(move |step| &members[(me + step) % members.len()])

@@ -142,12 +142,12 @@ impl Futex {
     /// return early.
     pub(crate) fn wait(&self, expected: u32, deadline: Option<std::time::Instant>) {
         let left = deadline.map(|at| at.saturating_duration_since(std::time::Instant::now()));
-        futex::wait(&self.word, expected, futex::Scope::Private, left);
+        futex::wait(&self.word, expected, futex::FutexScope::Private, left);
     }
 
     /// Wakes the kernel thread that waits on the word, if one does.
     pub(crate) fn wake(&self) {
-        futex::wake(&self.word, 1, futex::Scope::Private);
+        futex::wake(&self.word, 1, futex::FutexScope::Private);
     }
 }
 

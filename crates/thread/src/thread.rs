@@ -2,7 +2,7 @@
 
 use crate::block::{Published, WaitEnd, Waited, wait, wait_numbered};
 use crate::current::{Me, current_record};
-use crate::deadline::{Bound, after};
+use crate::deadline::{Deadline, after};
 use crate::record::{Cause, Rec};
 use crate::recycle;
 use crate::vp::here;
@@ -107,7 +107,7 @@ pub fn sleep_until(deadline: Instant) {
 /// `None`: a time that does not come.
 fn sleep_while(deadline: Option<Instant>) {
     let me = Me::find();
-    let bound = Bound::of(me, deadline);
+    let bound = Deadline::of(me, deadline);
     wait(me, Cause::Sleep, ptr::null(), bound.at, |_| Published::Yes);
     bound.passed();
 }
@@ -131,7 +131,7 @@ pub fn park_timeout(duration: Duration) -> Waited {
 
 fn park_until(deadline: Option<Instant>) -> Waited {
     let me = Me::find();
-    let bound = Bound::of(me, deadline);
+    let bound = Deadline::of(me, deadline);
     let ended = wait_numbered(me, Cause::Park, ptr::null(), bound.at, |mine| {
         match me.rec.token.compare_exchange(
             EMPTY,

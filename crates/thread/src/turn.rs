@@ -3,9 +3,9 @@
 
 use crate::block::{Published, WaitEnd, Waited, wait};
 use crate::current::Me;
-use crate::deadline::Bound;
-use crate::list::Node;
-use crate::lock::{Entry, RawLock};
+use crate::deadline::Deadline;
+use crate::list::WaitNode;
+use crate::lock::{LockAttempt, RawLock};
 use crate::record::Cause;
 use crate::shares::Shares;
 use crate::waiter::QueuedWait;
@@ -21,21 +21,21 @@ pub(crate) trait InTurn {
     /// # Safety
     /// If `Queued` is returned, the node stays where it is until its thread has been woken, which
     /// brings what it wants, or `give_up`.
-    unsafe fn enter(&self, node: &Node<QueuedWait>) -> Entry;
+    unsafe fn enter(&self, node: &WaitNode<QueuedWait>) -> LockAttempt;
 
     /// The thread of `node` waits no more: its deadline has passed.
-    fn give_up(&self, node: &Node<QueuedWait>);
+    fn give_up(&self, node: &WaitNode<QueuedWait>);
 }
 
 impl InTurn for RawLock<QueuedWait> {
     const CAUSE: Cause = Cause::Lock;
 
-    unsafe fn enter(&self, node: &Node<QueuedWait>) -> Entry {
+    unsafe fn enter(&self, node: &WaitNode<QueuedWait>) -> LockAttempt {
         // SAFETY: the caller's promise.
         unsafe { RawLock::enter(self, node) }
     }
 
-    fn give_up(&self, node: &Node<QueuedWait>) {
+    fn give_up(&self, node: &WaitNode<QueuedWait>) {
         RawLock::give_up(self, node);
     }
 }
@@ -43,12 +43,12 @@ impl InTurn for RawLock<QueuedWait> {
 impl InTurn for Shares<QueuedWait> {
     const CAUSE: Cause = Cause::Shares;
 
-    unsafe fn enter(&self, node: &Node<QueuedWait>) -> Entry {
+    unsafe fn enter(&self, node: &WaitNode<QueuedWait>) -> LockAttempt {
         // SAFETY: the caller's promise.
         unsafe { Shares::enter(self, node) }
     }
 
-    fn give_up(&self, node: &Node<QueuedWait>) {
+    fn give_up(&self, node: &WaitNode<QueuedWait>) {
         Shares::give_up(self, node).wake_all(QueuedWait::wake);
     }
 }
@@ -58,13 +58,13 @@ impl InTurn for Shares<QueuedWait> {
 #[cold]
 pub(crate) fn wait_for<T: InTurn>(thing: &T, wants: usize, deadline: Option<Instant>) -> Waited {
     let me = Me::find();
-    let bound = Bound::of(me, deadline);
+    let bound = Deadline::of(me, deadline);
     let mut node = None;
     let ended = wait(me, T::CAUSE, ptr::from_ref(thing).cast(), bound.at, |mine| {
         // SAFETY: the node is in this frame, which stays until the wake or until `give_up`.
-        match unsafe { thing.enter(node.insert(Node::new(mine, wants))) } {
-            Entry::Acquired => Published::No,
-            Entry::Queued => Published::Yes,
+        match unsafe { thing.enter(node.insert(WaitNode::new(mine, wants))) } {
+            LockAttempt::Acquired => Published::No,
+            LockAttempt::Queued => Published::Yes,
         }
     });
     if ended != WaitEnd::TimedOut {

@@ -1,10 +1,10 @@
 //! A virtual processor: the kernel thread that runs user-level threads, with its queues and timers.
 
-use crate::beacon::Post;
+use crate::beacon::ProcessorRecord;
 use crate::link::Fifo;
 use crate::number::NumberBlock;
 use crate::record::{Rec, Record};
-use crate::shared::{Group, Shared};
+use crate::shared::{VpGroup, VpShared};
 use crate::stack;
 use crate::steal::Hunger;
 use crate::workers::Workers;
@@ -37,9 +37,9 @@ pub fn on_virtual_processor() -> Option<usize> {
 /// get one.
 #[repr(C)]
 pub struct Vp {
-    pub(crate) post: Post,
-    pub(crate) shared: &'static Shared,
-    pub(crate) group: &'static Group,
+    pub(crate) post: ProcessorRecord,
+    pub(crate) shared: &'static VpShared,
+    pub(crate) group: &'static VpGroup,
     pub(crate) ready: Fifo<Record>,
     pub(crate) choices: Cell<u32>,
     pub(crate) stacks: stack::Cache,
@@ -62,10 +62,10 @@ pub struct Vp {
 impl Vp {
     /// A virtual processor of the calling kernel thread, which is running `root`. It is not the
     /// calling thread's yet: see [`make_here`](Self::make_here).
-    pub(crate) fn new(group: &'static Group, index: usize, root: Rec) -> Self {
+    pub(crate) fn new(group: &'static VpGroup, index: usize, root: Rec) -> Self {
         let shared = &group.members[index];
         Self {
-            post: Post::new(shared.address(), index, root),
+            post: ProcessorRecord::new(shared.address(), index, root),
             shared,
             group,
             ready: Fifo::new(),

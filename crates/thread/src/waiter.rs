@@ -7,9 +7,9 @@
 
 use crate::kernel;
 use crate::link::{from_raw, to_raw};
-use crate::list::Waits;
+use crate::list::ListedWait;
 use crate::record::{Rec, Record};
-use crate::shared::Shared;
+use crate::shared::VpShared;
 use crate::vp::here;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -182,7 +182,7 @@ pub(crate) struct QueuedWait {
     number: u64,
 }
 
-impl Waits for QueuedWait {
+impl ListedWait for QueuedWait {
     #[inline(always)]
     fn draw(self) -> bool {
         self.number == 0 || Ticket { rec: self.rec, number: self.number }.draw()
@@ -225,6 +225,6 @@ pub(crate) fn wake(rec: Rec) {
     };
     match here() {
         Some(vp) if vp.shared.address() == home => vp.make_ready(rec),
-        _ => Shared::at(home).post(rec),
+        _ => VpShared::at(home).post(rec),
     }
 }

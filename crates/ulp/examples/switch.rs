@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 use std::{env, fs};
-use upcall_ulp::{Image, Stopped, Turns, Ulp, Worker, tools};
+use upcall_ulp::{Image, StopReason, Ulp, UlpTurns, Worker, tools};
 
 /// Asks for its turn to end, for ever, and now and then for something else.
 const PROGRAM: &str = "#include \"image.h\"
@@ -42,7 +42,7 @@ fn resident() -> Result<f64, Box<dyn Error>> {
 
 fn turn(worker: &mut Worker, ulp: &mut Ulp) -> Result<(), String> {
     match worker.resume(ulp) {
-        Stopped::Asks(_) => {
+        StopReason::Asks(_) => {
             ulp.answer(1);
             Ok(())
         }
@@ -71,14 +71,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         ulps.iter_mut().try_for_each(|ulp| turn(&mut worker, ulp))?;
         let started = begun.elapsed();
         let mut times = Vec::new();
-        let mut turns = Turns::new(&mut worker, &mut ulps);
+        let mut turns = UlpTurns::new(&mut worker, &mut ulps);
         let (rounds, mut at) = ((500 / count).max(1), 0);
         for _ in 0..9 {
             let begun = Instant::now();
             for _ in 0..rounds * count {
                 let (who, why) = turns.go(at).ok_or("it has ended")?;
                 at = who;
-                if !matches!(why, Stopped::Asks(_)) {
+                if !matches!(why, StopReason::Asks(_)) {
                     return Err(format!("{who}: {why:?}").into());
                 }
             }

@@ -13,8 +13,8 @@
 //!
 //! The way between look and system call is musl's, for its `pthread_cancel` (R. Felker).
 
-use crate::helping::{Pool, Run};
-use crate::ulp::Memory;
+use crate::helping::{HelperPool, HelperRun};
+use crate::ulp::UlpMemory;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Once};
@@ -104,7 +104,7 @@ unsafe extern "sysv64" {
 }
 
 /// See the module. When it is dropped helpers end as soon as they have nothing to do.
-pub struct Aside(Arc<Shared>);
+pub struct Aside(Arc<AsideState>);
 
 impl fmt::Debug for Aside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,23 +112,23 @@ impl fmt::Debug for Aside {
     }
 }
 
-struct Shared {
-    pool: Pool<Arc<Call>>,
+struct AsideState {
+    pool: HelperPool<Arc<AsideCall>>,
     /// Rung after each note.
     doorbell: OwnedFd,
 }
 
 /// A call, until its ULP has its result.
-pub(crate) struct Call {
+pub(crate) struct AsideCall {
     words: [u64; WORDS],
     token: u64,
     /// Keeps the memory of a ULP that has ended.
-    run: Run<Memory>,
+    run: HelperRun<UlpMemory>,
 }
 
-impl fmt::Debug for Call {
+impl fmt::Debug for AsideCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("number", &self.words[0]).finish_non_exhaustive()
+        f.debug_struct("AsideCall").field("number", &self.words[0]).finish_non_exhaustive()
     }
 }
 
@@ -148,7 +148,7 @@ impl Aside {
         }
         // SAFETY: made just now, and nobody else's.
         let doorbell = unsafe { OwnedFd::from_raw_fd(doorbell) };
-        Ok(Self(Arc::new(Shared { pool: Pool::new(MOST), doorbell })))
+        Ok(Self(Arc::new(AsideState { pool: HelperPool::new(MOST), doorbell })))
     }
 
     /// Can be read (`poll(2)`) when something is [`done`](Self::done).
@@ -171,11 +171,11 @@ impl Aside {
     }
 
     /// Has a helper run this call.
-    pub(crate) fn run(&self, words: [u64; WORDS], token: u64) -> Result<Arc<Call>, i32> {
+    pub(crate) fn run(&self, words: [u64; WORDS], token: u64) -> Result<Arc<AsideCall>, i32> {
         if !CALLS.contains(&(words[0] as i64)) {
             return Err(libc::ENOSYS);
         }
-        let call = Arc::new(Call { words, token, run: Run::new() });
+        let call = Arc::new(AsideCall { words, token, run: HelperRun::new() });
         let start = || {
             let shared = self.0.clone();
             let new = thread::Builder::new().name("upcall-aside".into()).stack_size(STACK);
@@ -195,7 +195,7 @@ impl Drop for Aside {
     }
 }
 
-impl Call {
+impl AsideCall {
     /// What the kernel has returned. `None`: nothing yet.
     pub(crate) fn result(&self) -> Option<i64> {
         self.run.result()
@@ -207,7 +207,7 @@ impl Call {
     }
 
     /// Its ULP ends: the memory that it may write to stays as long as it is not done.
-    pub(crate) fn keep(&self, memory: Memory) {
+    pub(crate) fn keep(&self, memory: UlpMemory) {
         self.run.keep(memory, stop);
     }
 }
@@ -218,7 +218,7 @@ fn stop(helper: i32) {
 }
 
 /// A helper's life.
-fn help(Shared { pool, doorbell }: &Shared) {
+fn help(AsideState { pool, doorbell }: &AsideState) {
     // SAFETY: asks the kernel for a number.
     let own = unsafe { libc::gettid() };
     hear_one_signal();

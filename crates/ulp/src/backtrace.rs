@@ -4,12 +4,12 @@
 //! compilers write for all code on x86-64, and libc has for its own; so no frame pointers are
 //! needed, and nothing is guessed: a backtrace ends where a caller is not known for certain. Names
 //! come from debug information, with lines and what was inlined, or from the symbol table.
-//! A call may have been under way in what all images [share](crate::Shared); its file has the same.
+//! A call may have been under way in what all images [share](crate::SharedImage); its file has the same.
 //! What the ULP has written is read as the kernel reads it (`/proc/self/mem`), for there may be
 //! nothing at an address.
 
 use crate::image::Image;
-use crate::shared::Shared;
+use crate::shared::SharedImage;
 use addr2line::Context;
 use addr2line::gimli::{Dwarf, EndianSlice, Error, LittleEndian, SectionId};
 use object::read::elf::ElfFile64;
@@ -19,9 +19,9 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use upcall_os::frames::{Calls, Place, Sections, Table, unwind};
+use upcall_os::frames::{CallStack, Sections, UnwindRegisters, UnwindTable, unwind};
 
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
+type DebugBytes<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Deeper is a recursion that repeats itself.
 const MOST: usize = 24;
@@ -50,11 +50,11 @@ const ORDER: [i32; 17] = [
 
 /// As the kernel has them.
 #[derive(Debug)]
-pub(crate) struct Registers(pub(crate) [u64; ORDER.len()]);
+pub(crate) struct KernelRegisters(pub(crate) [u64; ORDER.len()]);
 
 /// A call that was under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct UlpFrame {
     /// The instruction, or the one that the call returns to.
     pub address: u64,
     /// The function, as the linker knows it.
@@ -65,7 +65,7 @@ pub struct Frame {
     pub line: Option<(String, u32)>,
 }
 
-impl fmt::Display for Frame {
+impl fmt::Display for UlpFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, function, offset, line } = self;
         write!(f, "{address:#x}")?;
@@ -80,27 +80,27 @@ impl fmt::Display for Frame {
 
 /// From these registers on, of an image at this base, whose ULP has this memory.
 pub(crate) fn of(
-    registers: &Registers,
+    registers: &KernelRegisters,
     image: &Image,
     base: u64,
     memory: Range<u64>,
-) -> Vec<Frame> {
+) -> Vec<UlpFrame> {
     let mut bytes = Vec::new();
     if image.has_changed() || image.read_to(&mut bytes).is_err() {
         return Vec::new();
     }
-    let shared = Shared::all();
+    let shared = SharedImage::all();
     let tables = shared.iter().map(|one| Tables::of(one.file)).collect::<Vec<_>>();
-    let mut code = vec![Code::new(&image.tables, base, memory.clone())];
+    let mut code = vec![ImageCode::new(&image.tables, base, memory.clone())];
     code.extend(
         shared
             .iter()
             .zip(&tables)
-            .map(|(one, tables)| Code::new(tables, one.base, one.memory.clone())),
+            .map(|(one, tables)| ImageCode::new(tables, one.base, one.memory.clone())),
     );
     let files =
         [(&bytes[..], image.end)].into_iter().chain(shared.iter().map(|one| (one.file, u64::MAX)));
-    let names = files.map(|(file, end)| Names::new(file, end)).collect::<Vec<_>>();
+    let names = files.map(|(file, end)| FunctionNames::new(file, end)).collect::<Vec<_>>();
     let mut frames = Vec::new();
     for (address, returns) in calls(registers, &code, memory, MOST).at {
         // What is behind a call may be of the next line, or function.
@@ -109,7 +109,7 @@ pub(crate) fn of(
             Some((code, Some(names))) => {
                 frames.extend(names.frames(address, inside.wrapping_sub(code.base)))
             }
-            _ => frames.push(Frame { address, function: None, offset: 0, line: None }),
+            _ => frames.push(UlpFrame { address, function: None, offset: 0, line: None }),
         }
         // Its callers are libc's.
         if frames.last().is_some_and(|frame| frame.function.as_deref() == Some("main")) {
@@ -122,20 +122,20 @@ pub(crate) fn of(
 /// Where the calls under way are, of such an image, down to the first one. `None`: that cannot be
 /// told for certain, or there are too many.
 pub(crate) fn addresses(
-    registers: &Registers,
+    registers: &KernelRegisters,
     image: &Image,
     base: u64,
     memory: Range<u64>,
 ) -> Option<Vec<u64>> {
-    let code = [Code::new(&image.tables, base, memory.clone())];
-    let Calls { at, cut } = calls(registers, &code, memory, DEEPEST);
+    let code = [ImageCode::new(&image.tables, base, memory.clone())];
+    let CallStack { at, cut } = calls(registers, &code, memory, DEEPEST);
     cut.is_none().then(|| at.into_iter().map(|(address, _)| address).collect())
 }
 
-type Elf<'a> = ElfFile64<'a, object::NativeEndian>;
+type NativeElf<'a> = ElfFile64<'a, object::NativeEndian>;
 
 /// The section's address, and what is in it.
-fn section<'a>(elf: &Elf<'a>, name: &str) -> (u64, &'a [u8]) {
+fn section<'a>(elf: &NativeElf<'a>, name: &str) -> (u64, &'a [u8]) {
     let found = elf.section_by_name(name);
     found.map_or((0, &[]), |section| (section.address(), section.data().unwrap_or_default()))
 }
@@ -152,7 +152,7 @@ pub(crate) struct Tables {
 impl Tables {
     /// Empty if there is none.
     pub(crate) fn of(file: &[u8]) -> Self {
-        let Ok(elf) = Elf::parse(file) else { return Self::default() };
+        let Ok(elf) = NativeElf::parse(file) else { return Self::default() };
         let copied = |name| {
             let (at, bytes) = section(&elf, name);
             (at, bytes.to_vec())
@@ -166,25 +166,30 @@ impl Tables {
 }
 
 /// A file's code, and where it lies.
-struct Code<'a> {
+struct ImageCode<'a> {
     base: u64,
     memory: Range<u64>,
-    table: Table<'a>,
+    table: UnwindTable<'a>,
 }
 
-impl<'a> Code<'a> {
+impl<'a> ImageCode<'a> {
     fn new(Tables { frames, sorted, text }: &'a Tables, base: u64, memory: Range<u64>) -> Self {
         let sections = Sections {
             text: *text,
             frames: (frames.0, &frames.1),
             sorted: Some((sorted.0, &sorted.1)),
         };
-        Self { base, memory, table: Table::new(sections) }
+        Self { base, memory, table: UnwindTable::new(sections) }
     }
 }
 
 /// So many at most; as far as they are known for certain, but for who called what is no code.
-fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>, most: usize) -> Calls {
+fn calls(
+    registers: &KernelRegisters,
+    code: &[ImageCode<'_>],
+    memory: Range<u64>,
+    most: usize,
+) -> CallStack {
     let own = File::open("/proc/self/mem");
     let word = |at: u64| {
         let mut word = [0; 8];
@@ -197,7 +202,7 @@ fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>, most: usi
         let code = find(address).ok_or("it is in no code that is known")?;
         code.table.row(address.wrapping_sub(code.base)).map_err(|_| "nothing is said of it")
     };
-    let place = Place::stopped(ORDER.map(|at| Some(registers.0[at as usize])));
+    let place = UnwindRegisters::stopped(ORDER.map(|at| Some(registers.0[at as usize])));
     let address = place.address().unwrap_or_default();
     if find(address).is_some() {
         return unwind(rows, place, most, &word);
@@ -210,19 +215,20 @@ fn calls(registers: &Registers, code: &[Code<'_>], memory: Range<u64>, most: usi
 }
 
 /// What an image's file says of its functions.
-struct Names<'a> {
-    debug: Option<Context<Slice<'a>>>,
+struct FunctionNames<'a> {
+    debug: Option<Context<DebugBytes<'a>>>,
     /// Address, size and name, by address.
     symbols: Vec<(u64, u64, &'a str)>,
     /// Nothing of the image lies behind this.
     end: u64,
 }
 
-impl<'a> Names<'a> {
+impl<'a> FunctionNames<'a> {
     fn new(file: &'a [u8], end: u64) -> Option<Self> {
-        let elf = &Elf::parse(file).ok()?;
-        let load =
-            |id: SectionId| Ok::<_, Error>(Slice::new(section(elf, id.name()).1, LittleEndian));
+        let elf = &NativeElf::parse(file).ok()?;
+        let load = |id: SectionId| {
+            Ok::<_, Error>(DebugBytes::new(section(elf, id.name()).1, LittleEndian))
+        };
         let debug = Dwarf::load(load).and_then(Context::from_dwarf).ok();
         let functions = elf
             .symbols()
@@ -236,10 +242,10 @@ impl<'a> Names<'a> {
 
     /// The functions that an address in the file is in, those that were inlined first; `address` is
     /// what it is in memory.
-    fn frames(&self, address: u64, inside: u64) -> Vec<Frame> {
+    fn frames(&self, address: u64, inside: u64) -> Vec<UlpFrame> {
         let mut frames = self.debug_frames(address, inside).unwrap_or_default();
         if frames.is_empty() {
-            frames.push(Frame { address, function: None, offset: 0, line: None });
+            frames.push(UlpFrame { address, function: None, offset: 0, line: None });
         }
         // The outermost is no inlined one, so it has a symbol.
         if let Some(last) = frames.last_mut()
@@ -251,7 +257,7 @@ impl<'a> Names<'a> {
         frames
     }
 
-    fn debug_frames(&self, address: u64, inside: u64) -> Option<Vec<Frame>> {
+    fn debug_frames(&self, address: u64, inside: u64) -> Option<Vec<UlpFrame>> {
         let mut found = self.debug.as_ref()?.find_frames(inside).skip_all_loads().ok()?;
         let mut frames = Vec::new();
         while let Some(frame) = found.next().ok()? {
@@ -265,7 +271,7 @@ impl<'a> Names<'a> {
                 let name = Path::new(file).file_name().unwrap_or_default();
                 (name.to_string_lossy().into_owned(), line)
             });
-            frames.push(Frame { address, function, offset: 0, line });
+            frames.push(UlpFrame { address, function, offset: 0, line });
         }
         Some(frames)
     }

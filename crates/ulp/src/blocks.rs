@@ -24,25 +24,25 @@ const KEPT: usize = 64 << 20;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Block(NonNull<Head>);
+pub struct Block(NonNull<BlockHeader>);
 
 #[repr(C)]
-struct Head {
+struct BlockHeader {
     holders: u64,
     capacity: u64,
 }
 
-const _: () = assert!(size_of::<Head>() == HEAD);
+const _: () = assert!(size_of::<BlockHeader>() == HEAD);
 
 /// Those that nobody holds, by the logarithm of their size.
-struct Pool {
-    free: [Vec<NonNull<Head>>; usize::BITS as usize],
+struct BlockPool {
+    free: [Vec<NonNull<BlockHeader>>; usize::BITS as usize],
     bytes: usize,
 }
 
 thread_local! {
     static LENT: Cell<u32> = const { Cell::new(0) };
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool { free: [const { Vec::new() }; usize::BITS as usize], bytes: 0 }) };
+    static POOL: RefCell<BlockPool> = const { RefCell::new(BlockPool { free: [const { Vec::new() }; usize::BITS as usize], bytes: 0 }) };
 }
 
 impl Block {
@@ -60,7 +60,7 @@ impl Block {
             None => NonNull::new(unsafe { alloc_zeroed(layout(size)?) })?.cast(),
         };
         // SAFETY: long enough, aligned, and nobody else's.
-        unsafe { head.write(Head { holders: 1, capacity: (size - HEAD) as u64 }) };
+        unsafe { head.write(BlockHeader { holders: 1, capacity: (size - HEAD) as u64 }) };
         Some(Self(head))
     }
 
@@ -90,8 +90,8 @@ impl Block {
         if bytes > self.capacity() {
             return None;
         }
-        let _lent = Lent::begin();
-        // SAFETY: it has so many, and nobody writes to it while no ULP runs, which `Lent` sees to.
+        let _lent = UlpPause::begin();
+        // SAFETY: it has so many, and nobody writes to it while no ULP runs, which `UlpPause` sees to.
         Some(look(unsafe { slice::from_raw_parts(self.address() as *const u8, bytes) }))
     }
 
@@ -162,7 +162,7 @@ impl Drop for Block {
     }
 }
 
-impl Drop for Pool {
+impl Drop for BlockPool {
     fn drop(&mut self) {
         for (power, free_ones) in self.free.iter_mut().enumerate() {
             free_ones.drain(..).for_each(|head| free(head, 1 << power));
@@ -171,16 +171,16 @@ impl Drop for Pool {
 }
 
 /// While one of these lives no ULP runs.
-struct Lent;
+struct UlpPause;
 
-impl Lent {
+impl UlpPause {
     fn begin() -> Self {
         LENT.set(LENT.get() + 1);
         Self
     }
 }
 
-impl Drop for Lent {
+impl Drop for UlpPause {
     fn drop(&mut self) {
         LENT.set(LENT.get() - 1);
     }
@@ -196,7 +196,7 @@ fn layout(size: usize) -> Option<Layout> {
     Layout::from_size_align(size, LEAST).ok()
 }
 
-fn free(head: NonNull<Head>, size: usize) {
+fn free(head: NonNull<BlockHeader>, size: usize) {
     if let Some(layout) = layout(size) {
         // SAFETY: allocated with this layout, and held by nobody.
         unsafe { dealloc(head.as_ptr().cast(), layout) };

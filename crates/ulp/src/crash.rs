@@ -1,6 +1,6 @@
 //! What ends one ULP and not the process: a signal that would end a program.
 
-use crate::slot::Slot;
+use crate::slot::UlpSlot;
 use crate::switch;
 use std::sync::OnceLock;
 use std::{fmt, io, mem, ptr};
@@ -51,7 +51,10 @@ impl fmt::Display for Crash {
         if matches!(self.signal, libc::SIGSEGV | libc::SIGBUS) && self.code != SI_KERNEL {
             write!(f, ", which wanted {:#x}", self.address)?;
             // What all share is in no slot; the stack is.
-            match (Slot::of(self.address), Slot::of(self.at).or_else(|| Slot::of(self.stack))) {
+            match (
+                UlpSlot::of(self.address),
+                UlpSlot::of(self.at).or_else(|| UlpSlot::of(self.stack)),
+            ) {
                 (Some(theirs), Some(own)) if theirs != own => {
                     write!(f, ", in another task's memory")?
                 }

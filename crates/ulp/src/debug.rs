@@ -25,7 +25,7 @@
 //! and `finish` are (`_Unwind_DebugHook` and the like, in each program): these it looks for anew
 //! only where it has read a program's symbols, and fails when it writes into memory that is not
 //! there. So a chain from which ULPs were taken has one more namespace, with the dynamic linker in
-//! it ([`Chain::pulse`]): another one each time, by an address that gdb puts right, and whose
+//! it ([`NamespaceChain::pulse`]): another one each time, by an address that gdb puts right, and whose
 //! symbols it has.
 //!
 //! Why not otherwise: gdb's JIT interface takes whole object files with final addresses, so each
@@ -46,7 +46,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 struct Namespace {
     version: AtomicU32,
-    map: *const Map,
+    map: *const LinkMap,
     /// A function that is called when something has changed.
     changed: *const u8,
     /// Whether something is being changed just now: 0, no.
@@ -58,54 +58,58 @@ struct Namespace {
 /// The beginning of `struct link_map`, which is all of it that is public.
 #[repr(C)]
 #[derive(Debug)]
-struct Map {
+struct LinkMap {
     base: u64,
     name: *const libc::c_char,
     /// Where its dynamic section is, by which gdb sees whether it has the right file.
     dynamic: u64,
-    next: *const Map,
-    previous: *const Map,
+    next: *const LinkMap,
+    previous: *const LinkMap,
 }
 
-const _: () = assert!(size_of::<Namespace>() == 48 && size_of::<Map>() == 40);
+const _: () = assert!(size_of::<Namespace>() == 48 && size_of::<LinkMap>() == 40);
 
 /// The version that has `next`.
 const EXTENDED: u32 = 2;
 
 /// That a program lies somewhere, as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Known(NonNull<Entry>);
+pub(crate) struct DebugRegistration(NonNull<LinkMapEntry>);
 
 // SAFETY: the entry is used by whoever holds the lock alone.
-unsafe impl Send for Known {}
+unsafe impl Send for DebugRegistration {}
 // SAFETY: as above; nothing can be done with a reference to it.
-unsafe impl Sync for Known {}
+unsafe impl Sync for DebugRegistration {}
 
 /// What a debugger sees of a ULP. It stays where it is.
-struct Entry {
+struct LinkMapEntry {
     namespace: Namespace,
-    map: Map,
+    map: LinkMap,
     /// Before and behind it in the chain, as far as they are ULPs. By who holds the lock.
-    newer: AtomicPtr<Entry>,
-    older: AtomicPtr<Entry>,
+    newer: AtomicPtr<LinkMapEntry>,
+    older: AtomicPtr<LinkMapEntry>,
     _name: Option<Arc<CStr>>,
 }
 
 /// Who may change the chain.
-static CHAIN: Mutex<Chain> =
-    Mutex::new(Chain { first: None, newest: ptr::null_mut(), pulse: ptr::null_mut(), pulses: 0 });
+static CHAIN: Mutex<NamespaceChain> = Mutex::new(NamespaceChain {
+    first: None,
+    newest: ptr::null_mut(),
+    pulse: ptr::null_mut(),
+    pulses: 0,
+});
 
-struct Chain {
+struct NamespaceChain {
     /// glibc's, behind which ULPs are put; `Some(None)` if it has none that goes on.
     first: Option<Option<&'static Namespace>>,
-    newest: *mut Entry,
+    newest: *mut LinkMapEntry,
     /// What is not a ULP, and how many there were.
-    pulse: *mut Entry,
+    pulse: *mut LinkMapEntry,
     pulses: u64,
 }
 
 // SAFETY: whoever holds the lock may use what this points to in any thread.
-unsafe impl Send for Chain {}
+unsafe impl Send for NamespaceChain {}
 // SAFETY: only what is atomic is written through a reference to it.
 unsafe impl Sync for Namespace {}
 
@@ -122,13 +126,13 @@ const BREAKPOINT: u8 = 0xCC;
 /// What libraries' bases are multiples of, or it is a multiple of that.
 const ALIGNED: u64 = 2 << 20;
 
-impl Known {
+impl DebugRegistration {
     /// A program of this file, at this base; its dynamic section is so far behind that. `None`:
     /// nothing here tells debuggers anything.
     pub(crate) fn new(file: &Arc<CStr>, base: u64, dynamic: u64) -> Option<Self> {
         let mut chain = CHAIN.lock().unwrap_or_else(PoisonError::into_inner);
         let first = (*chain.first.get_or_insert_with(linkers))?;
-        let map = Map {
+        let map = LinkMap {
             base,
             name: file.as_ptr(),
             dynamic: base + dynamic,
@@ -140,7 +144,7 @@ impl Known {
     }
 }
 
-impl Drop for Known {
+impl Drop for DebugRegistration {
     fn drop(&mut self) {
         let mut chain = CHAIN.lock().unwrap_or_else(PoisonError::into_inner);
         chain.take(self.0);
@@ -148,14 +152,19 @@ impl Drop for Known {
     }
 }
 
-impl Chain {
+impl NamespaceChain {
     /// Puts one in, right behind the first.
-    fn put(&mut self, first: &Namespace, map: Map, name: Option<Arc<CStr>>) -> NonNull<Entry> {
+    fn put(
+        &mut self,
+        first: &Namespace,
+        map: LinkMap,
+        name: Option<Arc<CStr>>,
+    ) -> NonNull<LinkMapEntry> {
         let next = first.next.load(Relaxed).into();
         let namespace =
             Namespace { version: EXTENDED.into(), map: ptr::null(), state: 0, next, ..*first };
         let (newer, older) = (AtomicPtr::default(), self.newest.into());
-        let entry = Box::leak(Box::new(Entry { namespace, map, newer, older, _name: name }));
+        let entry = Box::leak(Box::new(LinkMapEntry { namespace, map, newer, older, _name: name }));
         entry.namespace.map = &raw const entry.map;
         let entry = NonNull::from(entry);
         if let Some(older) = NonNull::new(self.newest) {
@@ -172,7 +181,7 @@ impl Chain {
     }
 
     /// Takes one out that is in.
-    fn take(&mut self, taken: NonNull<Entry>) {
+    fn take(&mut self, taken: NonNull<LinkMapEntry>) {
         // SAFETY: made of a box in `put`; what points to it is changed below, before it is dropped.
         let entry = unsafe { Box::from_raw(taken.as_ptr()) };
         let [newer, older] =
@@ -213,7 +222,11 @@ impl Chain {
             self.pulses += 1;
             let base = linker.base.wrapping_add(self.pulses * ALIGNED);
             self.pulse = self
-                .put(first, Map { base, next: ptr::null(), previous: ptr::null(), ..*linker }, None)
+                .put(
+                    first,
+                    LinkMap { base, next: ptr::null(), previous: ptr::null(), ..*linker },
+                    None,
+                )
                 .as_ptr();
         }
     }

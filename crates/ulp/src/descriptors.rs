@@ -5,11 +5,11 @@ use std::ptr;
 use std::time::Duration;
 
 /// A descriptor, and events as `poll(2)` has them.
-pub type Wanted = (i32, u16);
+pub type WantedEvents = (i32, u16);
 
 /// Which of them are ready, or have an error, or are none at all, within a time (`None`: whenever
 /// one is). A signal ends the wait early. Blocks the thread, and nothing runs on it meanwhile.
-pub fn ready(wanted: &[Wanted], within: Option<Duration>) -> Vec<bool> {
+pub fn ready(wanted: &[WantedEvents], within: Option<Duration>) -> Vec<bool> {
     let mut all: Vec<_> = wanted
         .iter()
         .map(|&(fd, events)| libc::pollfd { fd, events: events as i16, revents: 0 })

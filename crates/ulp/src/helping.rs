@@ -40,15 +40,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// See the module.
-pub struct Pool<T> {
-    work: Mutex<Work<T>>,
+pub struct HelperPool<T> {
+    work: Mutex<PoolState<T>>,
     come: Condvar,
     /// Whether notes may be there: for those who look often.
     noted: AtomicBool,
     most: usize,
 }
 
-struct Work<T> {
+struct PoolState<T> {
     queue: VecDeque<T>,
     helpers: usize,
     idle: usize,
@@ -57,11 +57,16 @@ struct Work<T> {
     over: bool,
 }
 
-impl<T> Pool<T> {
+impl<T> HelperPool<T> {
     /// Of so many helpers at most: what is added beyond them waits.
     pub fn new(most: usize) -> Self {
-        let work =
-            Work { queue: VecDeque::new(), helpers: 0, idle: 0, notes: Vec::new(), over: false };
+        let work = PoolState {
+            queue: VecDeque::new(),
+            helpers: 0,
+            idle: 0,
+            notes: Vec::new(),
+            over: false,
+        };
         Self { work: Mutex::new(work), come: Condvar::new(), noted: AtomicBool::new(false), most }
     }
 
@@ -139,22 +144,22 @@ impl<T> Pool<T> {
 
 /// Of one call: who runs it, whether it is to stop, and what came of it. `K` is kept until it is
 /// done, if that is asked for.
-pub struct Run<K> {
+pub struct HelperRun<K> {
     stop: AtomicU32,
-    progress: Mutex<Progress<K>>,
+    progress: Mutex<RunProgress<K>>,
 }
 
-struct Progress<K> {
+struct RunProgress<K> {
     /// The thread that runs it.
     helper: Option<i32>,
     result: Option<i64>,
     keep: Option<K>,
 }
 
-impl<K> Run<K> {
+impl<K> HelperRun<K> {
     /// Of a call that nobody runs yet.
     pub fn new() -> Self {
-        let progress = Progress { helper: None, result: None, keep: None };
+        let progress = RunProgress { helper: None, result: None, keep: None };
         Self { stop: AtomicU32::new(0), progress: Mutex::new(progress) }
     }
 
@@ -203,7 +208,7 @@ impl<K> Run<K> {
     }
 }
 
-impl<K> Default for Run<K> {
+impl<K> Default for HelperRun<K> {
     fn default() -> Self {
         Self::new()
     }

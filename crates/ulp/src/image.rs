@@ -20,7 +20,7 @@ const HEAP: u64 = 16 << 20;
 
 /// A part of the file that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct ImageSegment {
     /// Where, from the image's beginning.
     pub(crate) at: u64,
     /// Where in the file.
@@ -40,7 +40,7 @@ pub struct Image {
     /// The same, for debuggers, whose folder may be another one.
     pub(crate) whole_path: Arc<CStr>,
     pub(crate) file: File,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<ImageSegment>,
     pub(crate) entry: u64,
     /// Where its program headers are in memory, and how many.
     pub(crate) headers: (u64, u64),
@@ -96,7 +96,7 @@ impl Image {
         let (mut bytes, was) = (Vec::new(), state(&file));
         file.read_to_end(&mut bytes).map_err(unreadable)?;
         let unfit = |found: String| NoImage::Unfit { path: path.into(), found };
-        let Shape { parts, entry, headers, dynamic, end } = read(&bytes).map_err(unfit)?;
+        let ImageLayout { parts, entry, headers, dynamic, end } = read(&bytes).map_err(unfit)?;
         let whole_path = path.canonicalize().map_err(unreadable)?;
         let whole_path = CString::new(whole_path.as_os_str().as_bytes()).unwrap_or_default().into();
         let tables = Tables::of(&bytes);
@@ -139,8 +139,8 @@ fn state(file: &File) -> Option<[i64; 4]> {
 }
 
 /// What is read of a file: see [`Image`].
-struct Shape {
-    parts: Vec<Part>,
+struct ImageLayout {
+    parts: Vec<ImageSegment>,
     entry: u64,
     headers: (u64, u64),
     dynamic: u64,
@@ -152,7 +152,7 @@ pub(crate) fn up(address: u64) -> u64 {
     address.div_ceil(PAGE) * PAGE
 }
 
-fn read(bytes: &[u8]) -> Result<Shape, String> {
+fn read(bytes: &[u8]) -> Result<ImageLayout, String> {
     let header = FileHeader64::<NativeEndian>::parse(bytes)
         .map_err(|_| "it is no ELF file of 64 bits".to_owned())?;
     let endian = header.endian().map_err(|error| error.to_string())?;
@@ -207,7 +207,7 @@ fn read(bytes: &[u8]) -> Result<Shape, String> {
         .iter()
         .find(|one| one.p_type(endian) == elf::PT_DYNAMIC)
         .map_or(0, |one| one.p_vaddr(endian));
-    Ok(Shape { parts, entry, headers, dynamic, end })
+    Ok(ImageLayout { parts, entry, headers, dynamic, end })
 }
 
 /// Returns an error unless the note of the runtime's archive has our version.
@@ -238,8 +238,8 @@ fn part(
     header: &ProgramHeader64<NativeEndian>,
     endian: NativeEndian,
     file: usize,
-) -> Result<Part, String> {
-    let part = Part {
+) -> Result<ImageSegment, String> {
+    let part = ImageSegment {
         at: header.p_vaddr(endian),
         offset: header.p_offset(endian),
         filled: header.p_filesz(endian),

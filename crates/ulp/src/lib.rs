@@ -6,7 +6,7 @@
 //! [`slot`] of addresses that nothing else ever uses, and started at its normal entry.
 //! So its source needs no change, and a switch from one to another is a few instructions
 //! (`switch.rs`). What runs them is a kernel thread, the [`Worker`]; the library above decides
-//! which ULP runs next and answers what they [ask](Stopped::Asks) for.
+//! which ULP runs next and answers what they [ask](StopReason::Asks) for.
 //!
 //! What it does not do: it knows no tasks, no messages and no order of running; a ULP that does not
 //! ask for anything keeps its worker, which can only [look around](Worker::interrupt_every)
@@ -58,14 +58,14 @@ mod ulp;
 mod worker;
 
 pub use aside::Aside;
-pub use backtrace::Frame;
+pub use backtrace::UlpFrame;
 pub use blocks::Block;
 pub use crash::Crash;
 pub use image::{Image, NoImage};
 pub use layout::{
     ASK_ASIDE, ASK_FOLDER, ASK_OWN, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_YIELD, NOT_ASIDE,
 };
-pub use shared::{NotShared, Shared};
+pub use shared::{NotShared, SharedImage};
 pub use signals::Signalled;
 pub use ulp::{NotLoaded, Ulp};
-pub use worker::{Asked, NoWorker, Stopped, Turns, Worker};
+pub use worker::{NoWorker, StopReason, UlpRequest, UlpTurns, Worker};

@@ -26,19 +26,19 @@ const _: () = assert!(SLOTS * 2 < RANGE as usize);
 #[derive(Debug)]
 pub(crate) struct Pid(u32);
 
-struct Range {
+struct PidRange {
     next: u32,
     /// A bit for each number: taken or free.
     taken: [u64; RANGE as usize / 64],
 }
 
-static NUMBERS: Mutex<Range> = Mutex::new(Range { next: 0, taken: [0; RANGE as usize / 64] });
+static NUMBERS: Mutex<PidRange> = Mutex::new(PidRange { next: 0, taken: [0; RANGE as usize / 64] });
 
-fn numbers() -> MutexGuard<'static, Range> {
+fn numbers() -> MutexGuard<'static, PidRange> {
     NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Range {
+impl PidRange {
     fn take(&mut self) -> u32 {
         loop {
             let number = self.next;
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_number_is_used_again_after_all_others_and_never_while_it_is_taken() {
-        let mut range = Range { next: 0, taken: [0; RANGE as usize / 64] };
+        let mut range = PidRange { next: 0, taken: [0; RANGE as usize / 64] };
         let kept = range.take();
         for number in 1..RANGE {
             assert_eq!(range.take(), number);

@@ -18,10 +18,10 @@
 //!
 //! Debuggers and backtraces find names and frames in the file, as in an image's.
 
-use crate::debug::Known;
+use crate::debug::DebugRegistration;
 use crate::image::up;
 use crate::layout::{DOORS, PAGE};
-use crate::switch::Doors;
+use crate::switch::EntryPoints;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{NativeEndian, Object, ObjectSymbol, elf};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -34,7 +34,7 @@ use std::{fmt, io, ptr};
 
 /// See the module. It stays as long as the process; a copy is the same.
 #[derive(Clone, Copy, Debug)]
-pub struct Shared(&'static Mapped);
+pub struct SharedImage(&'static Mapped);
 
 #[derive(Debug)]
 pub(crate) struct Mapped {
@@ -42,10 +42,10 @@ pub(crate) struct Mapped {
     /// What is added to the addresses in the file, and where it lies.
     pub(crate) base: u64,
     pub(crate) memory: Range<u64>,
-    doors: Doors,
+    doors: EntryPoints,
     /// Debuggers read it by its number.
     _descriptor: OwnedFd,
-    _known: Option<Known>,
+    _known: Option<DebugRegistration>,
 }
 
 /// All that there are.
@@ -89,7 +89,7 @@ fn unfit(found: impl fmt::Display) -> NotShared {
     NotShared::Unfit(found.to_string())
 }
 
-impl Shared {
+impl SharedImage {
     /// Maps a file (ELF), whose functions of these names are behind the first doors, in this order.
     ///
     /// # Errors
@@ -122,12 +122,14 @@ impl Shared {
             mmap(ptr::null_mut(), length, flags.0, flags.1, &descriptor, segment.offset - skipped)
         }? as u64;
         let base = (start + skipped).wrapping_sub(segment.address);
-        let mut doors = Doors([0; DOORS as usize]);
+        let mut doors = EntryPoints([0; DOORS as usize]);
         for (door, function) in doors.0.iter_mut().zip(functions) {
             *door = base.wrapping_add(function);
         }
         let path = format!("/proc/{}/fd/{}", std::process::id(), descriptor.as_raw_fd());
-        let known = CString::new(path).ok().and_then(|path| Known::new(&Arc::from(path), base, 0));
+        let known = CString::new(path)
+            .ok()
+            .and_then(|path| DebugRegistration::new(&Arc::from(path), base, 0));
         let memory = start..start + length as u64;
         let mapped = Mapped { file, base, memory, doors, _descriptor: descriptor, _known: known };
         let mapped = &*Box::leak(Box::new(mapped));
@@ -135,7 +137,7 @@ impl Shared {
         Ok(Self(mapped))
     }
 
-    pub(crate) fn doors(&self) -> Doors {
+    pub(crate) fn doors(&self) -> EntryPoints {
         self.0.doors
     }
 
@@ -146,13 +148,13 @@ impl Shared {
 }
 
 /// The one part of a file that is mapped.
-struct Segment {
+struct LoadSegment {
     offset: u64,
     address: u64,
     length: u64,
 }
 
-fn segment(file: &ElfFile64<'_, NativeEndian>) -> Result<Segment, NotShared> {
+fn segment(file: &ElfFile64<'_, NativeEndian>) -> Result<LoadSegment, NotShared> {
     let (header, endian) = (file.elf_header(), file.endian());
     if header.e_machine(endian) != elf::EM_X86_64 {
         return Err(unfit("it is for another machine"));
@@ -175,7 +177,7 @@ fn segment(file: &ElfFile64<'_, NativeEndian>) -> Result<Segment, NotShared> {
     {
         return Err(unfit("its segment can be written to, or not be executed"));
     }
-    Ok(Segment {
+    Ok(LoadSegment {
         offset: one.p_offset(endian),
         address: one.p_vaddr(endian),
         length: one.p_filesz(endian),

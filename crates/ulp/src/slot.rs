@@ -28,7 +28,7 @@ pub(crate) const GAP: u64 = 1 << 20;
 /// A slot that nobody else in this process has. Free again when it is dropped; what is mapped there
 /// is its owner's to unmap.
 #[derive(Debug)]
-pub struct Slot(usize);
+pub struct UlpSlot(usize);
 
 /// A bit for each: taken or not.
 static TAKEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
@@ -39,7 +39,7 @@ fn taken() -> MutexGuard<'static, Vec<u64>> {
     taken
 }
 
-impl Slot {
+impl UlpSlot {
     /// The lowest one that is free. `None`: all are taken.
     pub fn take() -> Option<Self> {
         let mut taken = taken();
@@ -108,7 +108,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for UlpSlot {
     fn drop(&mut self) {
         if let Some(word) = taken().get_mut(self.0 / 64) {
             *word &= !(1 << (self.0 % 64));
@@ -122,20 +122,20 @@ mod tests {
 
     #[test]
     fn slots_are_taken_once_and_found_by_their_addresses() {
-        let (first, second) = (Slot::take().unwrap(), Slot::take().unwrap());
+        let (first, second) = (UlpSlot::take().unwrap(), UlpSlot::take().unwrap());
         assert_ne!(first.start(), second.start());
         assert_eq!(first.start() % SLOT, 0);
-        assert_eq!(Slot::of(first.start()), Some(first.number()));
-        assert_eq!(Slot::of(first.table() + LINE - 1), Some(first.number()));
-        assert_eq!((Slot::of(FIRST - 1), Slot::of(LAST)), (None, None));
+        assert_eq!(UlpSlot::of(first.start()), Some(first.number()));
+        assert_eq!(UlpSlot::of(first.table() + LINE - 1), Some(first.number()));
+        assert_eq!((UlpSlot::of(FIRST - 1), UlpSlot::of(LAST)), (None, None));
         assert_eq!(SLOTS, 14_336);
-        let last = Slot::take_this(SLOTS - 1).unwrap();
+        let last = UlpSlot::take_this(SLOTS - 1).unwrap();
         assert!(
-            Slot::take_this(first.number()).is_none()
-                && Slot::take_this(SLOTS).is_none()
-                && Slot::take_this(SLOTS - 1).is_none()
+            UlpSlot::take_this(first.number()).is_none()
+                && UlpSlot::take_this(SLOTS).is_none()
+                && UlpSlot::take_this(SLOTS - 1).is_none()
         );
         drop(last);
-        assert_eq!(Slot::take_this(SLOTS - 1).unwrap().number(), SLOTS - 1);
+        assert_eq!(UlpSlot::take_this(SLOTS - 1).unwrap().number(), SLOTS - 1);
     }
 }

@@ -4,7 +4,7 @@
 //! both floating-point units, and FS, by which its libc finds its thread-locals. What a called
 //! function may destroy is not kept, for each switch is a call on both sides. GS is the worker's:
 //! by it the gate, which is called from a ULP, finds where to go back to, and an image its table
-//! and what it [shares](crate::Shared) with others. So nothing of the host's has to be known to a
+//! and what it [shares](crate::SharedImage) with others. So nothing of the host's has to be known to a
 //! ULP but the gate's address, which is in its table, and no address of the host's is on its stack
 //! while it waits.
 //!
@@ -80,7 +80,7 @@ pub(crate) struct Host {
     /// Which thread this is: those that it starts have its GS, too.
     thread: i32,
     /// Functions that images call by GS.
-    pub(crate) doors: Doors,
+    pub(crate) doors: EntryPoints,
     /// Of the ULP that crashed or was interrupted last, as the kernel has them (`gregs`, without
     /// those of segments).
     pub(crate) registers: [u64; REGISTERS],
@@ -89,7 +89,7 @@ pub(crate) struct Host {
 /// A line, or several.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Doors(pub(crate) [u64; DOORS as usize]);
+pub(crate) struct EntryPoints(pub(crate) [u64; DOORS as usize]);
 
 const _: () = assert!(
     offset_of!(Host, table) as u64 == GS_TABLE && offset_of!(Host, doors) as u64 == GS_DOORS
@@ -106,7 +106,7 @@ impl Host {
         unsafe { asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack, preserves_flags)) };
         // SAFETY: asks the kernel for a number.
         let thread = unsafe { libc::gettid() };
-        let doors = Doors([0; DOORS as usize]);
+        let doors = EntryPoints([0; DOORS as usize]);
         Self {
             sp: 0,
             fs,

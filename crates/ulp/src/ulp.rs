@@ -1,10 +1,10 @@
 //! One user-level process: an image in a slot, and where it was when it stopped.
 
-use crate::aside::{Aside, Call, WORDS};
-use crate::backtrace::{self, Frame, Registers};
-use crate::debug::{self, Known};
+use crate::aside::{Aside, AsideCall, WORDS};
+use crate::backtrace::{self, KernelRegisters, UlpFrame};
+use crate::debug::{self, DebugRegistration};
 use crate::descriptors;
-use crate::image::{Image, Part, up};
+use crate::image::{Image, ImageSegment, up};
 use crate::layout::{
     AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK,
     TABLE_CODE, TABLE_CODE_END, TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE, TABLE_HEAP,
@@ -12,9 +12,9 @@ use crate::layout::{
     TABLE_TASK,
 };
 use crate::pid::Pid;
-use crate::slot::{STACK, Slot};
+use crate::slot::{STACK, UlpSlot};
 use crate::switch::{self, CONTROL, Context};
-use crate::worker::Stopped;
+use crate::worker::StopReason;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::cell::UnsafeCell;
@@ -32,10 +32,10 @@ const WORD_BYTES: usize = (STACK / 4) as usize;
 /// See the module. Ends without a word when it is dropped: nothing of it runs any more, and its
 /// memory is given back.
 pub struct Ulp {
-    slot: ManuallyDrop<Memory>,
+    slot: ManuallyDrop<UlpMemory>,
     context: Box<UnsafeCell<Context>>,
     /// Seldom looked at, and so elsewhere, as is the rest.
-    pub(crate) ended: Option<Box<Stopped>>,
+    pub(crate) ended: Option<Box<StopReason>>,
     pub(crate) rest: Box<Rest>,
 }
 
@@ -44,21 +44,21 @@ pub struct Ulp {
 pub(crate) struct Rest {
     pid: Option<Pid>,
     /// Once all of it is mapped.
-    known: Option<Known>,
+    known: Option<DebugRegistration>,
     /// A call of its that a helper runs, or has run.
-    call: Option<Arc<Call>>,
+    call: Option<Arc<AsideCall>>,
     /// When it crashed, or was interrupted last.
-    pub(crate) registers: Option<Registers>,
+    pub(crate) registers: Option<KernelRegisters>,
 }
 
 /// A slot, and what is mapped there.
 #[derive(Debug)]
-pub(crate) struct Memory(Slot);
+pub(crate) struct UlpMemory(UlpSlot);
 
-impl Deref for Memory {
-    type Target = Slot;
+impl Deref for UlpMemory {
+    type Target = UlpSlot;
 
-    fn deref(&self) -> &Slot {
+    fn deref(&self) -> &UlpSlot {
         &self.0
     }
 }
@@ -143,7 +143,7 @@ impl Ulp {
         args: &[CString],
         environment: &[CString],
     ) -> Result<Self, NotLoaded> {
-        Self::load_at(Slot::take().ok_or(NotLoaded::Full)?, image, args, environment)
+        Self::load_at(UlpSlot::take().ok_or(NotLoaded::Full)?, image, args, environment)
     }
 
     /// The same, into this slot.
@@ -151,7 +151,7 @@ impl Ulp {
     /// # Errors
     /// See [`NotLoaded`].
     pub fn load_at(
-        slot: Slot,
+        slot: UlpSlot,
         image: &Image,
         args: &[CString],
         environment: &[CString],
@@ -166,12 +166,12 @@ impl Ulp {
         }
         debug::tell_of_ends();
         // What is mapped so far is unmapped when this is dropped.
-        let slot = ManuallyDrop::new(Memory(slot));
+        let slot = ManuallyDrop::new(UlpMemory(slot));
         let mut new = Self { slot, context: Box::default(), ended: None, rest: Box::default() };
         new.rest.pid = Some(Pid::take());
         new.context.get_mut().table = new.slot.table();
         new.map(image)?;
-        new.rest.known = Known::new(&image.whole_path, new.base(), image.dynamic);
+        new.rest.known = DebugRegistration::new(&image.whole_path, new.base(), image.dynamic);
         let sp = new.fill(image, args, environment);
         new.context.get_mut().sp = sp;
         Ok(new)
@@ -326,14 +326,14 @@ impl Ulp {
     }
 
     /// How it has ended, if it has.
-    pub fn ended(&self) -> Option<Stopped> {
+    pub fn ended(&self) -> Option<StopReason> {
         self.ended.as_deref().copied()
     }
 
     /// The calls that were under way when it crashed, or was interrupted last, the innermost first,
     /// down to `main`; as far as its image, which this is, tells. Reads the image's file. None if
     /// it was neither.
-    pub fn backtrace(&self, image: &Image) -> Vec<Frame> {
+    pub fn backtrace(&self, image: &Image) -> Vec<UlpFrame> {
         let memory = self.slot.start()..self.slot.end();
         self.rest
             .registers
@@ -341,7 +341,7 @@ impl Ulp {
             .map_or_else(Vec::new, |registers| backtrace::of(registers, image, self.base(), memory))
     }
 
-    /// Whether it was [interrupted](Stopped::Interrupted) where handlers of signals may run: no
+    /// Whether it was [interrupted](StopReason::Interrupted) where handlers of signals may run: no
     /// function of the library's is under way, which might be in the midst of something. False
     /// where its image, which this is, does not tell.
     pub fn is_in_own_code(&self, image: &Image) -> bool {
@@ -373,7 +373,7 @@ impl Ulp {
         anonymous(self.slot.stack(), STACK).map_err(unable("the stack"))
     }
 
-    fn map_part(&self, image: &Image, part: &Part) -> rustix::io::Result<()> {
+    fn map_part(&self, image: &Image, part: &ImageSegment) -> rustix::io::Result<()> {
         let start = self.slot.middle();
         let (first, file) = (part.at / PAGE * PAGE, part.at + part.filled);
         let mut protection = ProtFlags::READ;
@@ -507,7 +507,7 @@ impl Drop for Ulp {
     }
 }
 
-impl Drop for Memory {
+impl Drop for UlpMemory {
     fn drop(&mut self) {
         // SAFETY: what is mapped in the slot is one ULP's, which is not resumed any more, and no
         // call of its runs.

@@ -1,10 +1,10 @@
 //! The kernel thread that runs ULPs, one at a time.
 
-use crate::backtrace::Registers;
+use crate::backtrace::KernelRegisters;
 use crate::crash::{self, Crash};
 use crate::interrupts::Interrupts;
 use crate::layout::{ASK_EXIT, ASK_INTERRUPTED};
-use crate::shared::Shared;
+use crate::shared::SharedImage;
 use crate::switch::{self, ARGS, CRASHED, Context, Host};
 use crate::ulp::Ulp;
 use std::cell::Cell;
@@ -55,7 +55,7 @@ impl std::error::Error for NoWorker {}
 
 /// What a ULP asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct UlpRequest {
     /// What.
     pub what: u64,
     /// With what.
@@ -64,9 +64,9 @@ pub struct Asked {
 
 /// Why a ULP does not run any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
+pub enum StopReason {
     /// It asks for something, and goes on when it is [answered](Ulp::answer) and resumed.
-    Asks(Asked),
+    Asks(UlpRequest),
     /// It was [interrupted](Worker::interrupt_every), and goes on where it was when it is resumed.
     /// Nothing that it tells the host is whole meanwhile, and nothing of what it asked for may be
     /// answered.
@@ -123,13 +123,13 @@ impl Worker {
     }
 
     /// From now on images find these functions at their doors.
-    pub fn share(&mut self, shared: &Shared) {
+    pub fn share(&mut self, shared: &SharedImage) {
         // SAFETY: this thread's host, and no ULP runs.
         unsafe { (*self.host.as_ptr()).doors = shared.doors() };
     }
 
     /// From now on a ULP that computes is interrupted each time when this thread has run for so
-    /// long, so that the host sees what has come meanwhile ([`Stopped::Interrupted`]); as the
+    /// long, so that the host sees what has come meanwhile ([`StopReason::Interrupted`]); as the
     /// kernel counts that, by the 4 ms or so between two of its own looks. A thread that sleeps is
     /// not interrupted, and takes no processor time for this.
     ///
@@ -153,7 +153,7 @@ impl Worker {
     // In line: a return from here would be predicted wrongly each time, for the ULP has called and
     // returned otherwise.
     #[inline(always)]
-    pub fn resume(&mut self, ulp: &mut Ulp) -> Stopped {
+    pub fn resume(&mut self, ulp: &mut Ulp) -> StopReason {
         if let Some(ended) = &ulp.ended {
             return **ended;
         }
@@ -169,28 +169,28 @@ impl Worker {
     }
 
     /// Why one stopped that ran just now.
-    fn stopped(&self, ulp: &mut Ulp) -> Stopped {
+    fn stopped(&self, ulp: &mut Ulp) -> StopReason {
         // SAFETY: it does not run, so nobody else uses this.
         let Context { what, args, reply, code, .. } = unsafe { &mut *ulp.context() };
         *reply = 0;
         let stopped = match *what {
-            CRASHED => Stopped::Crashed(Crash {
+            CRASHED => StopReason::Crashed(Crash {
                 signal: args[0] as i32,
                 address: args[1],
                 at: args[2],
                 stack: args[3],
                 code: *code as i32,
             }),
-            ASK_EXIT => Stopped::Ended { status: args[0] as i32 },
+            ASK_EXIT => StopReason::Ended { status: args[0] as i32 },
             ASK_INTERRUPTED => {
                 ulp.rest.registers = Some(self.registers());
-                return Stopped::Interrupted;
+                return StopReason::Interrupted;
             }
-            what => return Stopped::Asks(Asked { what, args: *args }),
+            what => return StopReason::Asks(UlpRequest { what, args: *args }),
         };
         // SAFETY: the mask that this thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut()) };
-        if let Stopped::Crashed(_) = stopped {
+        if let StopReason::Crashed(_) = stopped {
             ulp.rest.registers = Some(self.registers());
         }
         ulp.ended = Some(Box::new(stopped));
@@ -198,9 +198,9 @@ impl Worker {
     }
 
     /// Of the ULP that was stopped otherwise than by itself just now.
-    fn registers(&self) -> Registers {
+    fn registers(&self) -> KernelRegisters {
         // SAFETY: this thread's host, and no ULP runs.
-        Registers(unsafe { (*self.host.as_ptr()).registers })
+        KernelRegisters(unsafe { (*self.host.as_ptr()).registers })
     }
 }
 
@@ -209,12 +209,12 @@ impl Worker {
 ///
 /// Source: UPVM, section 3.2: the run queue (V5 here), as far as those go who can run.
 #[derive(Debug)]
-pub struct Turns<'a> {
+pub struct UlpTurns<'a> {
     worker: &'a mut Worker,
     ulps: &'a mut [Ulp],
 }
 
-impl<'a> Turns<'a> {
+impl<'a> UlpTurns<'a> {
     /// Of these, in this order, but for those that have ended.
     pub fn new(worker: &'a mut Worker, ulps: &'a mut [Ulp]) -> Self {
         let live = ulps.iter().enumerate().filter(|(_, ulp)| ulp.ended.is_none());
@@ -231,7 +231,7 @@ impl<'a> Turns<'a> {
 
     /// Runs them, this one first, until one asks for something else than its turn to end, or ends:
     /// which, and why. `None`: that one has ended already.
-    pub fn go(&mut self, first: usize) -> Option<(usize, Stopped)> {
+    pub fn go(&mut self, first: usize) -> Option<(usize, StopReason)> {
         let ulp = self.ulps.get(first).filter(|ulp| ulp.ended.is_none())?;
         crate::blocks::assert_none_is_lent();
         crate::debug::tell();
@@ -284,7 +284,7 @@ impl<'a> Turns<'a> {
     }
 }
 
-impl Drop for Turns<'_> {
+impl Drop for UlpTurns<'_> {
     fn drop(&mut self) {
         for ulp in &*self.ulps {
             // SAFETY: none runs.

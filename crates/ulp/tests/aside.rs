@@ -6,14 +6,16 @@ use common::{apart, compile, over, words};
 use std::io::{Write, pipe};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
-use upcall_ulp::{ASK_ASIDE, ASK_OWN, Aside, Asked, Image, Stopped, Ulp, Worker, descriptors};
+use upcall_ulp::{
+    ASK_ASIDE, ASK_OWN, Aside, Image, StopReason, Ulp, UlpRequest, Worker, descriptors,
+};
 
 const EINTR: i64 = 4;
 
 /// Where the call lies that it asks for.
 fn asks_aside(worker: &mut Worker, ulp: &mut Ulp) -> u64 {
     match worker.resume(ulp) {
-        Stopped::Asks(Asked { what: ASK_ASIDE, args }) => args[0],
+        StopReason::Asks(UlpRequest { what: ASK_ASIDE, args }) => args[0],
         other => panic!("{other:?}"),
     }
 }
@@ -59,7 +61,7 @@ fn a_call_runs_aside_until_it_is_done_or_interrupted() {
         assert_eq!(ulp.aside(), None);
         assert_eq!(result, if writes { 1 } else { -EINTR }, "in round {round}");
         ulp.answer(result);
-        let Stopped::Asks(Asked { what, args }) = worker.resume(&mut ulp) else {
+        let StopReason::Asks(UlpRequest { what, args }) = worker.resume(&mut ulp) else {
             panic!("it has ended")
         };
         assert_eq!(
@@ -71,7 +73,7 @@ fn a_call_runs_aside_until_it_is_done_or_interrupted() {
     assert_eq!(ulp.begin_aside(&aside, at, 7), Err(libc::ENOSYS));
     let nowhere = asks_aside(&mut worker, &mut ulp);
     assert_eq!(ulp.begin_aside(&aside, nowhere, 7), Err(libc::EFAULT));
-    assert_eq!(worker.resume(&mut ulp), Stopped::Ended { status: 0 });
+    assert_eq!(worker.resume(&mut ulp), StopReason::Ended { status: 0 });
     over(folder)
 }
 

@@ -6,8 +6,10 @@ use common::{apart, apart_with, compile, compile_shared, over, words};
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
-use upcall_ulp::slot::Slot;
-use upcall_ulp::{ASK_OWN, ASK_YIELD, Asked, Image, Shared, Stopped, Turns, Ulp, Worker};
+use upcall_ulp::slot::UlpSlot;
+use upcall_ulp::{
+    ASK_OWN, ASK_YIELD, Image, SharedImage, StopReason, Ulp, UlpRequest, UlpTurns, Worker,
+};
 
 #[test]
 fn each_has_its_own_globals_heap_thread_locals_and_libc() {
@@ -24,24 +26,24 @@ fn each_has_its_own_globals_heap_thread_locals_and_libc() {
     let mut counters = Vec::new();
     for round in 0..3 {
         for (number, ulp) in ulps.iter_mut().enumerate() {
-            let Stopped::Asks(Asked { what, args }) = worker.resume(ulp) else {
+            let StopReason::Asks(UlpRequest { what, args }) = worker.resume(ulp) else {
                 panic!("{number} has ended")
             };
             assert_eq!((what, args[0], args[1]), (ASK_OWN, number as u64, round));
-            assert_eq!(Slot::of(args[2]), Some(ulp.slot()), "its globals are in its slot");
+            assert_eq!(UlpSlot::of(args[2]), Some(ulp.slot()), "its globals are in its slot");
             counters.push(args[2] - ulp.base());
             ulp.answer(number as i64 * 1000 + round as i64);
         }
     }
     assert!(counters.iter().all(|at| *at == counters[0]));
     for (number, ulp) in ulps.iter_mut().enumerate() {
-        let ended = Stopped::Ended { status: number as i32 + 10 };
+        let ended = StopReason::Ended { status: number as i32 + 10 };
         assert_eq!((worker.resume(ulp), worker.resume(ulp)), (ended, ended));
     }
     // Their places are free for others, which begin anew.
     drop(ulps);
     let mut again = load(7);
-    assert!(matches!(worker.resume(&mut again), Stopped::Asks(_)) && again.slot() == 0);
+    assert!(matches!(worker.resume(&mut again), StopReason::Asks(_)) && again.slot() == 0);
     over(folder)
 }
 
@@ -51,29 +53,29 @@ fn who_crashes_ends_alone() {
     let image = Image::open(&compile(folder.path(), "crash")).unwrap();
     let mut worker = Worker::begin().unwrap();
     let mut honest = Ulp::load(&image, &words(&["crash", "r"]), &[]).unwrap();
-    assert!(matches!(worker.resume(&mut honest), Stopped::Asks(_)));
+    assert!(matches!(worker.resume(&mut honest), StopReason::Asks(_)));
     let cases =
         [("n", libc::SIGSEGV), ("a", libc::SIGABRT), ("d", libc::SIGSEGV), ("z", libc::SIGFPE)];
     for round in 0..3 {
         for (how, signal) in cases {
             let mut ulp = Ulp::load(&image, &words(&["crash", how]), &[]).unwrap();
-            assert!(matches!(worker.resume(&mut ulp), Stopped::Asks(_)));
-            let Stopped::Crashed(crash) = worker.resume(&mut ulp) else {
+            assert!(matches!(worker.resume(&mut ulp), StopReason::Asks(_)));
+            let StopReason::Crashed(crash) = worker.resume(&mut ulp) else {
                 panic!("{how} in round {round}")
             };
             assert_eq!(crash.signal, signal, "{crash}");
-            assert_eq!(Slot::of(crash.at), Some(ulp.slot()), "{crash}");
+            assert_eq!(UlpSlot::of(crash.at), Some(ulp.slot()), "{crash}");
             let said = crash.to_string();
             assert!(how != "n" || said.contains("wanted 0x8"), "{said}");
             assert!(how != "d" || said.contains("end of its stack"), "{said}");
         }
     }
     // The first one has its own rounding still, and the host has not.
-    assert!(matches!(worker.resume(&mut honest), Stopped::Asks(_)));
-    assert_eq!(worker.resume(&mut honest), Stopped::Ended { status: 0 });
+    assert!(matches!(worker.resume(&mut honest), StopReason::Asks(_)));
+    assert_eq!(worker.resume(&mut honest), StopReason::Ended { status: 0 });
     let mut last = Ulp::load(&image, &words(&["crash", "e"]), &[]).unwrap();
-    assert!(matches!(worker.resume(&mut last), Stopped::Asks(_)));
-    assert_eq!(worker.resume(&mut last), Stopped::Ended { status: 300 });
+    assert!(matches!(worker.resume(&mut last), StopReason::Asks(_)));
+    assert_eq!(worker.resume(&mut last), StopReason::Ended { status: 300 });
     over(folder)
 }
 
@@ -112,7 +114,7 @@ fn what_cannot_work_is_refused_with_its_name_when_linked_and_when_called() {
     };
     let image = Image::open(&compile(folder.path(), "refused")).unwrap();
     let mut ulp = Ulp::load(&image, &words(&["refused"]), &[]).unwrap();
-    assert_eq!(Worker::begin().unwrap().resume(&mut ulp), Stopped::Ended { status: 0 });
+    assert_eq!(Worker::begin().unwrap().resume(&mut ulp), StopReason::Ended { status: 0 });
     over(folder)
 }
 
@@ -128,7 +130,7 @@ fn each_has_a_process_number_that_no_process_and_no_other_one_has() {
         (0..20).map(|_| Ulp::load(&image, &words(&["pids"]), &[]).unwrap()).collect::<Vec<_>>();
     let mut pids = Vec::new();
     for ulp in &mut ulps {
-        let Stopped::Asks(Asked { what, args }) = worker.resume(ulp) else {
+        let StopReason::Asks(UlpRequest { what, args }) = worker.resume(ulp) else {
             panic!("{pids:?}: {:?}", ulp.ended())
         };
         let [pid, host, parent, _] = args;
@@ -142,7 +144,7 @@ fn each_has_a_process_number_that_no_process_and_no_other_one_has() {
     }
     for (at, ulp) in ulps.iter_mut().enumerate() {
         ulp.answer(pids[(at + 1) % pids.len()] as i64);
-        assert_eq!(worker.resume(ulp), Stopped::Ended { status: 0 });
+        assert_eq!(worker.resume(ulp), StopReason::Ended { status: 0 });
     }
     pids.sort_unstable();
     pids.dedup();
@@ -164,7 +166,7 @@ fn who_computes_is_interrupted_and_goes_on_where_it_was() {
     let load = || Ulp::load(&image, &words(&["computes", "5000000"]), &[]).unwrap();
     let mut alone = load();
     let undisturbed = worker.resume(&mut alone);
-    assert!(matches!(undisturbed, Stopped::Asks(Asked { what: ASK_OWN, .. })));
+    assert!(matches!(undisturbed, StopReason::Asks(UlpRequest { what: ASK_OWN, .. })));
     worker.interrupt_every(Duration::from_millis(4)).unwrap();
     // While one is interrupted others run; and it may be ended.
     let mut ulps = (0..3).map(|_| load()).collect::<Vec<_>>();
@@ -172,7 +174,7 @@ fn who_computes_is_interrupted_and_goes_on_where_it_was() {
     while done < 3 {
         for ulp in &mut ulps {
             match worker.resume(ulp) {
-                Stopped::Interrupted => {
+                StopReason::Interrupted => {
                     interrupts += 1;
                     assert!(ulp.is_in_own_code(&image));
                     // An interrupt may come while the one before it ends, or before `main` begins.
@@ -183,7 +185,7 @@ fn who_computes_is_interrupted_and_goes_on_where_it_was() {
                         "{calls:?}"
                     );
                 }
-                Stopped::Ended { status } => assert_eq!(status, 0),
+                StopReason::Ended { status } => assert_eq!(status, 0),
                 stopped => {
                     assert_eq!(stopped, undisturbed);
                     done += 1;
@@ -192,7 +194,7 @@ fn who_computes_is_interrupted_and_goes_on_where_it_was() {
         }
         if interrupts % 10 == 0 {
             let mut other = load();
-            assert_eq!(worker.resume(&mut other), Stopped::Interrupted);
+            assert_eq!(worker.resume(&mut other), StopReason::Interrupted);
         }
     }
     assert!(interrupts > 10, "{interrupts}");
@@ -209,7 +211,7 @@ fn who_computes_is_interrupted_and_goes_on_where_it_was() {
             .to_string()
             .contains("handler of its own")
     );
-    assert_eq!(worker.resume(&mut alone), Stopped::Ended { status: 0 });
+    assert_eq!(worker.resume(&mut alone), StopReason::Ended { status: 0 });
     over(folder)
 }
 
@@ -226,13 +228,13 @@ fn thousands_are_there_at_once() {
         (0..ULPS).map(|number| Ulp::load(&image, &words(number), &[]).unwrap()).collect::<Vec<_>>();
     for round in 0..2 {
         for (number, ulp) in ulps.iter_mut().enumerate() {
-            assert!(matches!(worker.resume(ulp), Stopped::Asks(_)), "{number} in round {round}");
+            assert!(matches!(worker.resume(ulp), StopReason::Asks(_)), "{number} in round {round}");
             ulp.answer(number as i64 * 1000 + round);
         }
     }
     // They end from the last to the first, and their memory is given back.
     for (number, ulp) in ulps.iter_mut().enumerate().rev().step_by(100) {
-        assert_eq!(worker.resume(ulp), Stopped::Ended { status: number as i32 + 10 });
+        assert_eq!(worker.resume(ulp), StopReason::Ended { status: number as i32 + 10 });
     }
     drop(ulps);
     let maps = fs::read_to_string("/proc/self/maps").unwrap().lines().count();
@@ -253,13 +255,13 @@ fn who_yields_is_followed_by_the_next_one_that_has_not_ended() {
         |number: usize| words(&["turns", &number.to_string(), &(10 + number % 7).to_string()]);
     let mut ulps =
         (0..ULPS).map(|number| Ulp::load(&image, &words(number), &[]).unwrap()).collect::<Vec<_>>();
-    let mut turns = Turns::new(&mut worker, &mut ulps);
+    let mut turns = UlpTurns::new(&mut worker, &mut ulps);
     let (mut at, mut asked, mut ends) = (0, Vec::new(), 0);
     while ends < ULPS {
         let after = turns.after(at);
         let (who, why) = turns.go(at).unwrap();
         match why {
-            Stopped::Asks(Asked { what, args }) => {
+            StopReason::Asks(UlpRequest { what, args }) => {
                 assert_eq!((what, args[0]), (ASK_OWN, who as u64));
                 // They ask at their sixth turn, and end after ten at least: so all take turns.
                 assert_eq!(ends, 0, "{who} had fewer turns than one that has ended");
@@ -268,9 +270,9 @@ fn who_yields_is_followed_by_the_next_one_that_has_not_ended() {
                 at = who;
                 continue;
             }
-            Stopped::Interrupted => panic!("nobody is to be interrupted"),
-            Stopped::Ended { status } => assert_eq!(status, who as i32 + 100),
-            Stopped::Crashed(crash) => {
+            StopReason::Interrupted => panic!("nobody is to be interrupted"),
+            StopReason::Ended { status } => assert_eq!(status, who as i32 + 100),
+            StopReason::Crashed(crash) => {
                 assert_eq!((crash.signal, who % 5), (libc::SIGABRT, 4), "{crash}")
             }
         }
@@ -365,7 +367,7 @@ fn what_images_share_works_on_what_is_each_ones_own_and_is_in_its_backtrace() {
     else {
         return;
     };
-    let shared = Shared::load(
+    let shared = SharedImage::load(
         compile_shared(folder.path(), "shared_code", &[]),
         &["shared_count", "shared_read"],
     )
@@ -377,10 +379,10 @@ fn what_images_share_works_on_what_is_each_ones_own_and_is_in_its_backtrace() {
     let mut all = [load(&["shared", "3"]), load(&["shared", "5"]), load(&["shared", "2", "read"])];
     for turn in 1.. {
         let ends = all.each_mut().map(|ulp| worker.resume(ulp)).map(|stopped| match stopped {
-            Stopped::Asks(asked) => (asked.what != ASK_YIELD).then_some(-1),
-            Stopped::Interrupted => None,
-            Stopped::Ended { status } => Some(status),
-            Stopped::Crashed(crash) => Some(crash.signal),
+            StopReason::Asks(asked) => (asked.what != ASK_YIELD).then_some(-1),
+            StopReason::Interrupted => None,
+            StopReason::Ended { status } => Some(status),
+            StopReason::Crashed(crash) => Some(crash.signal),
         });
         let due = |after: usize, end: i32| (turn > after).then_some(end);
         assert_eq!(ends, [due(3, 3), due(5, 5), due(2, 11)]);
@@ -398,7 +400,7 @@ fn what_images_share_works_on_what_is_each_ones_own_and_is_in_its_backtrace() {
 fn what_cannot_be_shared_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let load = |options: &[&str], names: &[&str]| {
-        Shared::load(compile_shared(folder.path(), "shared_code", options), names)
+        SharedImage::load(compile_shared(folder.path(), "shared_code", options), names)
             .unwrap_err()
             .to_string()
     };
@@ -410,5 +412,5 @@ fn what_cannot_be_shared_is_refused() {
     assert!(refused.contains("written to"), "{refused}");
     let refused = load(&[], &["shared_count"; 9]);
     assert!(refused.contains("8 is the most"), "{refused}");
-    assert!(Shared::load(b"no ELF", &[]).is_err());
+    assert!(SharedImage::load(b"no ELF", &[]).is_err());
 }

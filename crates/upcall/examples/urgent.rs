@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use upcall::home::{DataError, Homed, Operation, Operations, Place};
 use upcall::{Pacing, Server};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 
 upcall::interface!(
     "package example:urgent;
@@ -88,9 +88,9 @@ impl Other {
     fn start(what: &str, name: &str, [first, second]: [usize; 2]) -> Outcome<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([what, name]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Processors::only(second).confine()?;
+        CpuSet::only(second).confine()?;
         let child = command.spawn();
-        Processors::only(first).confine()?;
+        CpuSet::only(first).confine()?;
         let mut other = Self(child?);
         let mut line = String::new();
         BufReader::new(other.0.stdout.take().ok_or("no output")?).read_line(&mut line)?;
@@ -138,11 +138,11 @@ fn line([first, second]: [usize; 2]) -> f64 {
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let _ = Processors::only(second).confine();
+            let _ = CpuSet::only(second).confine();
             goes(1);
         });
         let timer = scope.spawn(|| {
-            let _ = Processors::only(first).confine();
+            let _ = CpuSet::only(first).confine();
             let begun = Instant::now();
             goes(0);
             begun.elapsed().as_nanos() as f64 / TRIPS as f64
@@ -205,7 +205,7 @@ fn turn(number: usize, cpus: [usize; 2]) -> Outcome<[f64; 9]> {
 }
 
 fn measure() -> Outcome<()> {
-    let cpus = Processors::allowed()?.iter().take(2).collect::<Vec<_>>();
+    let cpus = CpuSet::allowed()?.iter().take(2).collect::<Vec<_>>();
     let cpus: [usize; 2] = cpus.try_into().map_err(|_| "two processors are needed")?;
     let mut turns = Vec::new();
     println!("ns: {}", WHAT.join(", "));

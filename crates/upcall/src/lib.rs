@@ -40,9 +40,9 @@ pub use upcall_macros::{interface, package};
 pub use upcall_os::process::Identity;
 pub use upcall_os::socket::Peer;
 pub use upcall_rpc::{
-    Abandon, Amounts, BindError, Binder, Bytes, CallError, Ceilings, ClientBinding, Export,
-    Failure, Group, HandOff, Lent, Malformed, Pacing, Quota, Running, ServeError, Server, Shortage,
-    policy,
+    BindError, Binder, Bytes, CallError, CancelToken, ClientBinding, Export, Failure, Group,
+    HandOff, Lent, Malformed, Pacing, Quota, QuotaScope, Quotas, Running, ServeError, Server,
+    WhenFull, policy,
 };
 pub use upcall_sched::Closed;
 
@@ -60,7 +60,7 @@ pub mod thread {
         count: usize,
         pacing: crate::Pacing,
     ) -> std::io::Result<upcall_thread::Processors> {
-        let idle = upcall_sched::Processors::new(count, pacing)?;
+        let idle = upcall_sched::PollingIdle::new(count, pacing)?;
         Ok(upcall_thread::Processors::new().count(count).idle(std::sync::Arc::new(idle)))
     }
 }
@@ -104,7 +104,7 @@ pub mod directory {
     pub use upcall_rpc::Exported;
     pub use upcall_rpc::link::{list, list_named, tallies};
     pub use upcall_rpc::names::{FolderError, domains, find, folder, sweep};
-    pub use upcall_rpc::{Came, HELD, PeerTallies, Reading};
+    pub use upcall_rpc::{Arrival, HELD, PeerTallies, Reading};
     pub use upcall_rpc::{exported, list_far};
 }
 

@@ -10,7 +10,7 @@ upcall::interface!("../idl/tests/wit/echo");
 mod echo_values;
 
 use echo::*;
-use upcall_idl::dynamic::Interface;
+use upcall_idl::dynamic::DynamicInterface;
 
 struct Server;
 
@@ -50,9 +50,9 @@ fn what_one_encodes_the_other_decodes() {
     let name = format!("echo-{}", std::process::id());
     let _server =
         upcall::Server::new().export(&name, echo::export(Server)).start().expect("a server");
-    let interface = Interface::parse(&INTERFACE.id, &INTERFACE.source, &INTERFACE.limits)
+    let interface = DynamicInterface::parse(&INTERFACE.id, &INTERFACE.source, &INTERFACE.limits)
         .expect("the interface's own text");
-    let interface: &'static Interface = Box::leak(Box::new(interface));
+    let interface: &'static DynamicInterface = Box::leak(Box::new(interface));
     let binding = upcall_rpc::Binding::bind(&name, &INTERFACE).expect("binding");
     echo_values::check(interface, 60, |number, block| {
         binding.call_block(number, block).map_err(|e| e.to_string())

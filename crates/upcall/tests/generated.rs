@@ -255,7 +255,7 @@ fn a_caller_that_knows_only_the_text_is_understood() {
     let name = format!("generated-text-{}", std::process::id());
     let running = upcall::Server::new().export(&name, all::export(Server)).start().unwrap();
     let binding = upcall::stub::Binding::bind(&name, &all::INTERFACE).unwrap();
-    let interface = upcall_idl::dynamic::Interface::parse(
+    let interface = upcall_idl::dynamic::DynamicInterface::parse(
         &all::INTERFACE.id,
         &all::INTERFACE.source,
         &all::INTERFACE.limits,

@@ -318,7 +318,7 @@ fn an_interface_carries_what_it_uses_through_others() {
     // The same objects, from the text alone.
     let (_, exports) = upcall::directory::list_named(&name("third")).unwrap();
     let exported = exports.into_iter().find(|exported| exported.name == name("third")).unwrap();
-    let interface = upcall_idl::dynamic::Interface::parse(
+    let interface = upcall_idl::dynamic::DynamicInterface::parse(
         &exported.interface,
         &exported.source,
         &exported.limits,
@@ -357,10 +357,9 @@ fn forged_handles_inside_values_are_refused() {
         .export(&name("forged"), atomics::export(server.clone()))
         .start()
         .expect("a server");
-    let interface = &atomics::INTERFACE;
+    let wit = &atomics::INTERFACE;
     let interface =
-        upcall_idl::dynamic::Interface::parse(&interface.id, &interface.source, &interface.limits)
-            .unwrap();
+        upcall_idl::dynamic::DynamicInterface::parse(&wit.id, &wit.source, &wit.limits).unwrap();
     let binding = upcall_rpc::Binding::bind(&name("forged"), &atomics::INTERFACE).unwrap();
     let call = |procedure: &str, arguments: &[&str]| {
         let number =

@@ -2,9 +2,9 @@
 //! them is what happens.
 
 use proptest::prelude::*;
-use upcall_idl::diff::{Change, Verdict, diff};
+use upcall_idl::diff::{Change, Compatibility, diff};
 use upcall_idl::dynamic;
-use upcall_rpc::interface::{Wanted, match_procedures};
+use upcall_rpc::interface::{WantedProcedure, match_procedures};
 
 const OLD: &str = "package test:versions@1.0.0; interface trial { record point { x: s32 } add: func(a: u32) -> u32; at: func(p: point); }";
 const ADDED: &str = "package test:versions@2.0.0; interface trial { record point { x: s32 } more: func(); add: func(a: u32) -> u32; at: func(p: point); }";
@@ -52,12 +52,12 @@ impl changed::trial::Serve for Server {
 }
 
 /// What binding says, in the words of the diff.
-fn verdict<T>(bound: Result<T, upcall::BindError>) -> Option<Verdict> {
+fn verdict<T>(bound: Result<T, upcall::BindError>) -> Option<Compatibility> {
     Some(match bound {
-        Ok(_) => Verdict::Binds(Vec::new()),
-        Err(upcall::BindError::Mismatch { procedures, .. }) => {
-            Verdict::Mismatch(procedures.into_iter().map(|procedure| procedure.name).collect())
-        }
+        Ok(_) => Compatibility::Binds(Vec::new()),
+        Err(upcall::BindError::Mismatch { procedures, .. }) => Compatibility::Mismatch(
+            procedures.into_iter().map(|procedure| procedure.name).collect(),
+        ),
         Err(other) => panic!("{other}"),
     })
 }
@@ -96,12 +96,12 @@ fn what_is_said_of_two_versions_is_what_happens() {
     assert_eq!(run_on.add(5).expect("a call"), 7, "its number in the server is another");
     assert_eq!(said.old_to_new, verdict(Ok(run_on)));
     let refused = verdict(added::trial::Trial::bind(&name("old")));
-    assert_eq!(refused, Some(Verdict::Mismatch(vec!["more".into()])));
+    assert_eq!(refused, Some(Compatibility::Mismatch(vec!["more".into()])));
     assert_eq!(said.new_to_old, refused);
 
     let said = &diff(&model(OLD), &model(CHANGED)).interfaces[0];
     let refused = verdict(old::trial::Trial::bind(&name("changed")));
-    assert_eq!(refused, Some(Verdict::Mismatch(vec!["at".into()])));
+    assert_eq!(refused, Some(Compatibility::Mismatch(vec!["at".into()])));
     assert_eq!(
         (&said.old_to_new, &said.new_to_old),
         (&refused, &verdict(changed::trial::Trial::bind(&name("old"))))
@@ -194,7 +194,10 @@ fn wit((records, procedures): &Version) -> String {
 }
 
 /// What the runtime's own rule says of a client and a server.
-fn by_the_runtime(client: &dynamic::Interface, server: &dynamic::Interface) -> Verdict {
+fn by_the_runtime(
+    client: &dynamic::DynamicInterface,
+    server: &dynamic::DynamicInterface,
+) -> Compatibility {
     let exported = upcall_rpc::Interface {
         id: server.interface().id.clone().into(),
         procedures: server
@@ -216,11 +219,14 @@ fn by_the_runtime(client: &dynamic::Interface, server: &dynamic::Interface) -> V
         limits: "".into(),
     };
     let wanted = client.interface().procedures.iter();
-    let wanted: Vec<Wanted> =
-        wanted.map(|p| Wanted { name: &p.name, hash: p.hash, signature: &p.signature }).collect();
+    let wanted: Vec<WantedProcedure> = wanted
+        .map(|p| WantedProcedure { name: &p.name, hash: p.hash, signature: &p.signature })
+        .collect();
     match match_procedures(&wanted, &exported) {
-        Ok(_) => Verdict::Binds(Vec::new()),
-        Err(mismatches) => Verdict::Mismatch(mismatches.told.into_iter().map(|m| m.name).collect()),
+        Ok(_) => Compatibility::Binds(Vec::new()),
+        Err(mismatches) => {
+            Compatibility::Mismatch(mismatches.told.into_iter().map(|m| m.name).collect())
+        }
     }
 }
 
@@ -231,13 +237,13 @@ proptest! {
     fn the_verdict_is_the_runtimes(first in any_version(), second in any_version(), parts in any::<u32>(), more in any::<u32>()) {
         // Few parts differ, mostly: each procedure may be the same, or differ by a record alone.
         let (old, new) = (wit(&first), wit(&mixed(&first, &second, parts & more)));
-        let parse = |text: &str| dynamic::Interface::parse("test:pairs/i", text, "").unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let parse = |text: &str| dynamic::DynamicInterface::parse("test:pairs/i", text, "").unwrap_or_else(|e| panic!("{e}\n{text}"));
         let (old, new) = (parse(&old), parse(&new));
         let found = diff(old.model(), new.model());
         let interface = &found.interfaces[0];
         prop_assert_eq!(interface.old_to_new.clone(), Some(by_the_runtime(&old, &new)));
         prop_assert_eq!(interface.new_to_old.clone(), Some(by_the_runtime(&new, &old)));
-        prop_assert_eq!(found.breaks_old_clients(), !matches!(by_the_runtime(&old, &new), Verdict::Binds(_)));
+        prop_assert_eq!(found.breaks_old_clients(), !matches!(by_the_runtime(&old, &new), Compatibility::Binds(_)));
         for procedure in &interface.procedures {
             if let Change::Changed { reasons, old, new } = &procedure.change {
                 prop_assert!(!reasons.is_empty(), "{}\n{}", old, new);

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use upcall::{Bytes, CallError, Failure};
-use upcall_idl::dynamic::Interface;
+use upcall_idl::dynamic::DynamicInterface;
 
 /// Every construct that can be written.
 #[upcall::package("test:written@1.2.3")]
@@ -379,7 +379,7 @@ fn the_wit_means_what_was_written() {
         (shop::INTERFACE.source.as_ref(), shop::INTERFACE.limits.as_ref()),
         (shop::WIT, shop::LIMITS)
     );
-    let again = Interface::parse(&shop::INTERFACE.id, shop::WIT, shop::LIMITS).unwrap();
+    let again = DynamicInterface::parse(&shop::INTERFACE.id, shop::WIT, shop::LIMITS).unwrap();
     for procedure in shop::INTERFACE.procedures.iter() {
         let back = again.procedure(&procedure.name).unwrap();
         assert_eq!(

@@ -13,8 +13,8 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use upcall_os::lock::{Mutex, MutexGuard};
-use upcall_shm::direct::{Memory, Place, Told};
+use upcall_os::lock::{KernelMutex, MutexGuard};
+use upcall_shm::direct::{QueueMemory, ReceiverProgress, SegmentLocation};
 
 /// An access to a word, in ns.
 const ACCESS: u64 = 3;
@@ -27,8 +27,8 @@ pub const SPARES: usize = 2;
 #[derive(Debug)]
 pub struct File {
     home: Arc<[AtomicU64]>,
-    told: Arc<Told>,
-    inner: Mutex<Inner>,
+    told: Arc<ReceiverProgress>,
+    inner: KernelMutex<Inner>,
     /// Words of a segment.
     segment: usize,
 }
@@ -52,7 +52,7 @@ impl File {
     /// A file with so many words of home and of each segment; once in `short` times there is no
     /// memory for one.
     pub fn new(home: usize, segment: usize, short: u64, dice: Dice) -> Arc<Self> {
-        let inner = Mutex::new(Inner {
+        let inner = KernelMutex::new(Inner {
             segments: Vec::new(),
             dice,
             short,
@@ -106,9 +106,9 @@ pub struct Bag<const SEGMENTS: u64> {
     pub sends: bool,
 }
 
-impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
+impl<const SEGMENTS: u64> QueueMemory for Bag<SEGMENTS> {
     type Words = Watched<Arc<[AtomicU64]>>;
-    type Told = Watched<Arc<Told>>;
+    type Told = Watched<Arc<ReceiverProgress>>;
     const SEGMENTS: u64 = SEGMENTS;
     const SPARES: usize = SPARES;
 
@@ -124,7 +124,7 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
         self.file.segment as u64
     }
 
-    fn segment(&mut self, place: Place) -> io::Result<Self::Words> {
+    fn segment(&mut self, place: SegmentLocation) -> io::Result<Self::Words> {
         let key = Self::key(place);
         self.cpu.spend(MAP);
         let mut inner = self.file.inner();
@@ -147,19 +147,19 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
         Ok(Watched { it, cpu: self.cpu.clone() })
     }
 
-    fn leave(&mut self, place: Place) {
+    fn leave(&mut self, place: SegmentLocation) {
         self.cpu.event("leaves segment", Self::key(place), 0);
         let mut inner = self.file.inner();
         (inner.held, inner.left) = (inner.held - 1, 1);
         drop(inner);
-        if let Place::Row { .. } = place {
+        if let SegmentLocation::Row { .. } = place {
             self.give_back(place);
         }
     }
 
     fn shrink(&mut self, spare: u8) {
         self.cpu.event("gives back spare", spare.into(), 0);
-        self.give_back(Place::Spare(spare));
+        self.give_back(SegmentLocation::Spare(spare));
     }
 
     fn sender_moved(&self, _sent: u64, is_away: bool, _segments: u64) {
@@ -169,17 +169,17 @@ impl<const SEGMENTS: u64> Memory for Bag<SEGMENTS> {
 
 impl<const SEGMENTS: u64> Bag<SEGMENTS> {
     /// Of a place, whatever the number.
-    fn key(place: Place) -> u64 {
+    fn key(place: SegmentLocation) -> u64 {
         match place {
-            Place::Row { number, many } => {
+            SegmentLocation::Row { number, many } => {
                 assert_eq!(many, 1, "messages that need several segments are not simulated");
                 number % SEGMENTS
             }
-            Place::Spare(spare) => SEGMENTS + u64::from(spare),
+            SegmentLocation::Spare(spare) => SEGMENTS + u64::from(spare),
         }
     }
 
-    fn give_back(&self, place: Place) {
+    fn give_back(&self, place: SegmentLocation) {
         self.cpu.spend(MAP);
         let mut inner = self.file.inner();
         let refused = inner.dice.once_in(3);

@@ -27,7 +27,7 @@ use crate::dice::Dice;
 use crate::engine::Failure;
 use crate::recorded::Trace;
 use std::time::Instant;
-use upcall_os::processor::Processors as CpuSet;
+use upcall_os::processor::CpuSet;
 use upcall_sched::pacing::{HandOver, Pacing, SpinBudget, Stay};
 
 /// A thread that computes looks up after so long.

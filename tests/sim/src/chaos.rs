@@ -20,8 +20,8 @@ use crate::trouble::Trouble;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use upcall_message::proto::flow;
-use upcall_os::lock::Mutex;
-use upcall_shm::station::Line;
+use upcall_os::lock::KernelMutex;
+use upcall_shm::station::StationLine;
 
 const ANYTHING: u32 = 0;
 const DRAIN: u32 = 1;
@@ -134,9 +134,9 @@ fn run_with<const S: u64>(seed: u64, steps: u64, dice: Dice) -> Result<Summary, 
     // Each end is handed over once: with the domain it is gone, and with both the file.
     let known: Vec<Weak<File>> = files.iter().map(Arc::downgrade).collect();
     let ends: Vec<_> =
-        files.into_iter().map(|file| Mutex::new([Some(file.clone()), Some(file)])).collect();
+        files.into_iter().map(|file| KernelMutex::new([Some(file.clone()), Some(file)])).collect();
     let ends = Arc::new(ends);
-    let lines: Arc<[Line]> = (0..count).map(|_| Line::default()).collect();
+    let lines: Arc<[StationLine]> = (0..count).map(|_| StationLine::default()).collect();
     let (slices, trouble) = (plan.slices.clone(), Some(plan.trouble.clone()));
     let setup =
         Setup { dice: Dice::new(dice.any()), slices, trouble, most: steps * PATIENCE + 1_000_000 };

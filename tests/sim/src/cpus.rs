@@ -8,7 +8,7 @@
 use crate::dice::Dice;
 use crate::state::FOREVER;
 use std::collections::VecDeque;
-use upcall_os::processor::Processors as CpuSet;
+use upcall_os::processor::CpuSet;
 
 /// A slice of a CPU, in ns.
 pub const SLICE: u64 = 3_000_000;

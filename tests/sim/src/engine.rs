@@ -20,7 +20,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use upcall_os::lock::{Mutex, MutexGuard};
+use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_thread::{JoinHandle, Processors, WaiterCell, block};
 
 /// How a run is to be.
@@ -61,7 +61,7 @@ pub struct Cpu {
 }
 
 struct World {
-    state: Mutex<State>,
+    state: KernelMutex<State>,
     /// Of each domain, and of the conductor.
     turns: Vec<WaiterCell>,
     base: Instant,
@@ -261,7 +261,7 @@ fn conduct(
     let count = slices.len();
     let state = State::new(dice, slices, trouble, most);
     let turns = (0..=count).map(|_| WaiterCell::new()).collect();
-    let world = Arc::new(World { state: Mutex::new(state), turns, base: Instant::now() });
+    let world = Arc::new(World { state: KernelMutex::new(state), turns, base: Instant::now() });
     let begin = |rank| {
         let thread = start(Cpu { world: world.clone(), rank }, program.clone());
         // It comes to where it waits for its turn, and gives this one back.

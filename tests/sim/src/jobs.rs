@@ -15,7 +15,7 @@ use std::collections::{VecDeque, btree_map};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use upcall_message::proto::flow::{Flow, Full};
-use upcall_os::lock::{Mutex, MutexGuard};
+use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_shm::direct::{Incoming, Outgoing};
 
 /// Members of a job, and processors.
@@ -74,7 +74,7 @@ pub struct Books {
 pub struct Job {
     number: usize,
     entry: Entry,
-    books: Mutex<Books>,
+    books: KernelMutex<Books>,
     /// By sender and receiver.
     files: Vec<Arc<File>>,
     /// On each processor, which job runs there.
@@ -84,7 +84,7 @@ pub struct Job {
 impl Job {
     /// One of the jobs on these processors.
     pub fn new(number: usize, entry: Entry, home: usize, running: Arc<[AtomicUsize]>) -> Arc<Self> {
-        let books = Mutex::new(Books { levels: vec![(0, 0, 0); 32], ..Books::default() });
+        let books = KernelMutex::new(Books { levels: vec![(0, 0, 0); 32], ..Books::default() });
         let files =
             (0..MEMBERS * MEMBERS).map(|_| File::new(home, SEGMENT, 0, Dice::new(0))).collect();
         Arc::new(Self { number, entry, books, files, running })

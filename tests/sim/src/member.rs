@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_message::proto::flow::{Buffers, Pause};
-use upcall_message::proto::receive_queue::{Looking, ReceiveQueue};
+use upcall_message::proto::receive_queue::{BorrowedQueue, ReceiveQueue};
 use upcall_message::proto::receiving::{self, Forgotten, Ran, Receiving, Senders};
 use upcall_message::proto::send_queue::{Attempt, Obstacle, SendQueue};
 use upcall_message::proto::sending::{self, Sending, Sent};
@@ -25,7 +25,7 @@ use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::headroom::Headroom;
 use upcall_sched::sleep::{self, Sleeps};
 use upcall_shm::direct::{Arrived, Draft};
-use upcall_shm::station::Line;
+use upcall_shm::station::StationLine;
 
 /// A load or a store of one word that is shared.
 const ACCESS: u64 = 3;
@@ -84,7 +84,7 @@ pub struct Parts<const S: u64> {
     /// By sender: the queue from it.
     pub from: Vec<Option<Bag<S>>>,
     /// By member.
-    pub lines: Arc<[Line]>,
+    pub lines: Arc<[StationLine]>,
     /// The atomicity timeout.
     pub timeout: Option<Duration>,
     /// What it may buffer, in bytes.
@@ -102,7 +102,7 @@ pub struct Member<const S: u64> {
     pub dice: Dice,
     links: Vec<RefCell<Option<Link<S>>>>,
     senders: Senders<Bag<S>>,
-    lines: Arc<[Line]>,
+    lines: Arc<[StationLine]>,
     timeout: Option<Duration>,
     share: u64,
     handler: u64,
@@ -339,7 +339,7 @@ impl<const S: u64> Receiving for Driver<'_, S> {
         &self,
         sender: &Rc<ReceiveQueue<Bag<S>>>,
         _: u16,
-        mut queue: Looking<'_, Bag<S>>,
+        mut queue: BorrowedQueue<'_, Bag<S>>,
     ) -> Ran {
         let Ok(Some(arrived)) = queue.peek() else { return Ran::Violates };
         self.member.take(sender.from(), arrived);

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Instant;
-use upcall_os::processor::Processors as CpuSet;
+use upcall_os::processor::CpuSet;
 use upcall_sched::costs::WaitCosts;
 use upcall_sched::pacing::Pacing;
 use upcall_sched::poller::{

@@ -1,7 +1,7 @@
 //! Calls on CPUs that all share, by the shipped idle policy: from a seed, which is printed.
 
 use std::time::UNIX_EPOCH;
-use upcall_os::processor::Processors as CpuSet;
+use upcall_os::processor::CpuSet;
 use upcall_sched::pacing::Pacing;
 use upcall_simulator::calling::{CallerPlan, Calls, Seen, run};
 use upcall_simulator::dice::Dice;

@@ -4,13 +4,13 @@ use crate::speech::{Answer, Refusal, Request, ToClient, ToServer, VERSION};
 use std::fmt::Debug;
 use std::sync::Arc;
 use upcall_os::memory::{Mapping, MemoryFile};
-use upcall_rpc::fuzzing::{self, Objects};
+use upcall_rpc::fuzzing::{self, SessionObjects};
 use upcall_rpc::{Decoder, Get, Layout, Limits, Malformed, Put};
-use upcall_shm::astack::Plan;
+use upcall_shm::astack::AStackPlan;
 use upcall_shm::channel::{self, Channel};
 use upcall_shm::region::Region;
-use upcall_shm::ring::Receiver;
-use upcall_shm::slot::Place;
+use upcall_shm::ring::RingReceiver;
+use upcall_shm::slot::ValueLocation;
 
 /// Control messages, as either side unpacks them.
 pub(super) fn control(bytes: &[u8]) {
@@ -110,13 +110,13 @@ pub(super) fn request(mut bytes: &[u8]) {
         for (at, &word) in [control].iter().chain(&words).enumerate() {
             room.put_u64(at * 8, word).expect("a word");
         }
-        Receiver::new(channel.lane(0).expect("a lane").requests)
+        RingReceiver::new(channel.lane(0).expect("a lane").requests)
             .take()
             .expect("a request of this lap")
     });
     let segment = word(&mut bytes) as usize % LONGEST;
     // As by a list of descriptors, whatever it says.
-    let plan = Plan::for_procedures(bytes.chunks(6).take(70).map(|told| {
+    let plan = AStackPlan::for_procedures(bytes.chunks(6).take(70).map(|told| {
         let mut told = told;
         let word = word(&mut told);
         (word as u32, (word >> 32) as u16)
@@ -136,9 +136,9 @@ pub(super) fn request(mut bytes: &[u8]) {
         fuzzing::guards(&image, &plan, astacks.as_ref(), segment.as_deref())
     {
         let most = match image.values_in().expect("a place") {
-            Place::Inline => upcall_shm::slot::INLINE,
-            Place::AStack => astack.expect("an A-stack"),
-            Place::Segment => segment.as_ref().expect("a segment").len(),
+            ValueLocation::Inline => upcall_shm::slot::INLINE,
+            ValueLocation::AStack => astack.expect("an A-stack"),
+            ValueLocation::Segment => segment.as_ref().expect("a segment").len(),
         };
         assert!(args.len() <= most, "{} bytes of {most}", args.len());
         // Each of them can be read.
@@ -203,7 +203,7 @@ fn both_sides<T: Get + Put + Debug>(
     block: &mut [u64],
     len: usize,
     limits: Limits,
-    objects: &Objects,
+    objects: &SessionObjects,
 ) {
     let server = fuzzing::read::<T>(block, len, limits, Some(objects));
     let client = fuzzing::read::<T>(block, len, limits, None);
@@ -226,7 +226,7 @@ pub(super) fn values(mut bytes: &[u8]) {
     };
     let len = bytes.len().min(1 << 16);
     let mut block: Vec<u64> = bytes[..len].chunks(8).map(|mut chunk| word(&mut chunk)).collect();
-    let (objects, _) = Objects::new(["a", "b", "c"].map(Arc::<str>::from));
+    let (objects, _) = SessionObjects::new(["a", "b", "c"].map(Arc::<str>::from));
     let read = match head & 31 {
         0 => both_sides::<(bool, i16, char, f64)>,
         1 => both_sides::<(u8, i64, f32, u32, i8)>,
@@ -282,7 +282,7 @@ pub(super) fn values_samples() -> Vec<Vec<u8>> {
         names: texts.clone(),
         raw: vec![1, 2, 3],
     };
-    let (_, handles) = Objects::new(["a", "b", "c"].map(Arc::<str>::from));
+    let (_, handles) = SessionObjects::new(["a", "b", "c"].map(Arc::<str>::from));
     vec![
         sample(0, fuzzing::write(&(true, -3i16, 'ß', 1.5f64))),
         sample(2, fuzzing::write(&texts[2])),

@@ -4,7 +4,7 @@ use crate::interfaces::trial;
 use crate::speech::{RELEASE, Request};
 use std::time::Duration;
 use upcall_net::frame::{PREAMBLE, Preamble};
-use upcall_net::{Block, Deframer, Head, Kind};
+use upcall_net::{Deframer, FrameBody, FrameHeader, FrameKind};
 
 /// A stream, in pieces as the first byte says. What comes out as a message is what went in.
 pub(super) fn frames(bytes: &[u8]) {
@@ -55,28 +55,28 @@ pub(super) fn frames_samples() -> Vec<Vec<u8>> {
     };
     let message = |kind, call, number, body: &[u8]| {
         let left = (call % 2 == 1).then(|| Duration::from_millis(5));
-        Head { kind, call, binding: 3, number, left, len: 0 }.with(&Block::from(body))
+        FrameHeader { kind, call, binding: 3, number, left, len: 0 }.with(&FrameBody::from(body))
     };
     let packed = |request: &Request| postcard::to_stdvec(request).expect("a request can be packed");
-    let mut all = vec![message(Kind::Ask, 1, 0, &packed(&bind))];
+    let mut all = vec![message(FrameKind::Ask, 1, 0, &packed(&bind))];
     let text: Vec<u8> =
         [16u64, 5].iter().flat_map(|word| word.to_le_bytes()).chain(*b"trial\0\0\0").collect();
     for (call, procedure) in (2..).zip(interface.procedures.iter().enumerate()) {
         let (number, fixed) = (procedure.0 as u16, procedure.1.args.fixed as usize);
         // Those that sleep do not for long.
         all.push(message(
-            Kind::Call,
+            FrameKind::Call,
             call,
             number,
             &[1, 0, 0, 0, 0, 0, 0, 0].repeat(fixed.div_ceil(8)),
         ));
-        all.push(message(Kind::Call, call + 100, number, &text));
+        all.push(message(FrameKind::Call, call + 100, number, &text));
     }
-    all.push(message(Kind::Call, 300, RELEASE, &[0; 8]));
-    all.push(message(Kind::Call, 301, 13, &[7; 900]));
-    all.push(message(Kind::Reply, 302, 0, &[1; 9]));
-    all.push(message(Kind::Farewell, 303, 0, &[1, 2, b'n', b'o']));
-    all.push(message(Kind::Ask, 304, 0, &packed(&Request::Unbind { id: 0 })));
-    all.push(message(Kind::Ask, 305, 0, &packed(&Request::List)));
+    all.push(message(FrameKind::Call, 300, RELEASE, &[0; 8]));
+    all.push(message(FrameKind::Call, 301, 13, &[7; 900]));
+    all.push(message(FrameKind::Reply, 302, 0, &[1; 9]));
+    all.push(message(FrameKind::Farewell, 303, 0, &[1, 2, b'n', b'o']));
+    all.push(message(FrameKind::Ask, 304, 0, &packed(&Request::Unbind { id: 0 })));
+    all.push(message(FrameKind::Ask, 305, 0, &packed(&Request::List)));
     all
 }

@@ -1,7 +1,7 @@
 //! What comes as text: interfaces, limits, values, names.
 
 use std::sync::OnceLock;
-use upcall_idl::dynamic::Interface;
+use upcall_idl::dynamic::DynamicInterface;
 
 /// The interface that values are of, and one of several files.
 const ALL: &str = include_str!("../../../crates/idl/tests/wit/all.wit");
@@ -19,7 +19,7 @@ fn shown<T>(outcome: Result<T, impl std::fmt::Display>) -> Option<T> {
 pub(super) fn interface(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     for id in [ID, TRIAL_ID, "a:b/c"] {
-        if let Some(interface) = shown(Interface::parse(id, text, "")) {
+        if let Some(interface) = shown(DynamicInterface::parse(id, text, "")) {
             interface
                 .interface()
                 .procedures
@@ -48,7 +48,7 @@ pub(super) fn interface_samples() -> Vec<Vec<u8>> {
 /// The limits beside an interface, as TOML.
 pub(super) fn limits(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    let Some(interface) = shown(Interface::parse(TRIAL_ID, TRIAL, text)) else { return };
+    let Some(interface) = shown(DynamicInterface::parse(TRIAL_ID, TRIAL, text)) else { return };
     assert!(interface.interface().procedures.iter().all(|procedure| procedure.limits.calls > 0));
 }
 
@@ -60,8 +60,9 @@ pub(super) fn limits_samples() -> Vec<Vec<u8>> {
 /// Values as text, for each procedure; and blocks of any bytes, to be shown as text. A block that
 /// was made of text is good.
 pub(super) fn wave(bytes: &[u8]) {
-    static KNOWN: OnceLock<Interface> = OnceLock::new();
-    let interface = KNOWN.get_or_init(|| Interface::parse(ID, ALL, "").expect("the interface"));
+    static KNOWN: OnceLock<DynamicInterface> = OnceLock::new();
+    let interface =
+        KNOWN.get_or_init(|| DynamicInterface::parse(ID, ALL, "").expect("the interface"));
     let Some((&[number, way], rest)) = bytes.split_first_chunk() else { return };
     let procedures = &interface.interface().procedures;
     let procedure = &procedures[usize::from(number) % procedures.len()];
@@ -81,7 +82,7 @@ pub(super) fn wave(bytes: &[u8]) {
 }
 
 pub(super) fn wave_samples() -> Vec<Vec<u8>> {
-    let interface = Interface::parse(ID, ALL, "").expect("the interface");
+    let interface = DynamicInterface::parse(ID, ALL, "").expect("the interface");
     let number = |name: &str| {
         let at =
             interface.interface().procedures.iter().position(|procedure| procedure.name == name);

@@ -4,7 +4,7 @@
 use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
 use std::io::BufRead;
 use std::path::Path;
-use upcall::{Ceilings, Pacing, Server, policy};
+use upcall::{Pacing, Quotas, Server, policy};
 use upcall_tests::client;
 use upcall_tests::hoard::Hoard;
 use upcall_tests::interfaces::{hoard::hoard, latch, other::other, relay, shapes, small, trial};
@@ -98,7 +98,7 @@ fn serve(name: &str, options: &[&str]) {
             .export(name, trial::export(object))
             .export(&format!("{name}.small"), small::export(small)),
     };
-    let mut ceilings = Ceilings::default();
+    let mut ceilings = Quotas::default();
     for option in options {
         match option.split_once('=').map(|(kind, most)| (kind, most.parse().unwrap_or(0))) {
             Some(("calls", most)) => ceilings.calls = most,

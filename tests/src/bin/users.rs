@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use upcall::{Pacing, Server, policy};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 use upcall_tests::outcome::say;
 use upcall_tests::place::{Place, copy_program};
 
@@ -169,11 +169,11 @@ fn turn(setting: &Setting, client: u32, milliseconds: u64) -> [f64; 3] {
     let place = Place::shared(setting.program, ONE);
     let mut server = place.start_by(&as_user(ONE), &format!("role serve {}", setting.pause));
     server.hear().expect_ok("a server's start");
-    let all = Processors::allowed().expect("where this program may run");
+    let all = CpuSet::allowed().expect("where this program may run");
     if setting.placement == PLACEMENTS[0] {
         // The client inherits it.
         let second = all.iter().nth(1).expect("two processors");
-        Processors::only(second).confine().expect("one processor");
+        CpuSet::only(second).confine().expect("one processor");
     }
     let words = format!("role call {} {milliseconds}", setting.pause);
     let mut client = place.start_by(&as_user(client), &words);
@@ -215,7 +215,7 @@ fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     if upcall_os::socket::own_user() != 0 {
         return Err("processes of two users can be started by root only: run this as root".into());
     }
-    if Processors::allowed()?.count() < 2 {
+    if CpuSet::allowed()?.count() < 2 {
         return Err("two processors are needed".into());
     }
     let folder = tempfile::TempDir::new()?;

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use upcall_os::doorbell::Doorbell;
 use upcall_shm::channel::DEPTH;
-use upcall_shm::slot::{Image, NO_ASTACK, Place};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 
 const MIB: u64 = 1 << 20;
 /// Lanes of virtual processors of one channel: half of its lanes.
@@ -86,10 +86,10 @@ fn number(hold: &Hold, name: &str) -> u16 {
 }
 
 /// A request for so many bytes, through an A-stack of a binding or without one.
-fn give(hold: &Hold, len: u64, binding: u16, astack: u16) -> Image {
-    let mut request = Image::new(0, tag(binding, number(hold, "give")), astack);
+fn give(hold: &Hold, len: u64, binding: u16, astack: u16) -> SlotMessage {
+    let mut request = SlotMessage::new(0, tag(binding, number(hold, "give")), astack);
     request.values[0] = len;
-    request.place(Place::Inline, 0, 8);
+    request.place(ValueLocation::Inline, 0, 8);
     request
 }
 
@@ -138,7 +138,7 @@ fn stacks_of(hold: &Hold, name: &str) -> Result<u64, Box<dyn Error>> {
 }
 
 impl Greedy<'_> {
-    fn call(&self, request: &Image) -> Result<Image, Box<dyn Error>> {
+    fn call(&self, request: &SlotMessage) -> Result<SlotMessage, Box<dyn Error>> {
         self.caller.call(request).ok_or_else(|| "no answer".into())
     }
 
@@ -156,8 +156,8 @@ impl Greedy<'_> {
     }
 
     fn inside(&self) -> Result<u64, Box<dyn Error>> {
-        let mut request = Image::new(0, tag(0, number(&self.holds[0], "inside")), NO_ASTACK);
-        request.place(Place::Inline, 0, 0);
+        let mut request = SlotMessage::new(0, tag(0, number(&self.holds[0], "inside")), NO_ASTACK);
+        request.place(ValueLocation::Inline, 0, 0);
         Ok(self.call(&request)?.values[0])
     }
 
@@ -264,8 +264,8 @@ impl Greedy<'_> {
 
     /// Calls that stay, as many as the lanes take. Says how many.
     fn calls(&mut self) -> Outcome {
-        let mut request = Image::new(0, tag(0, number(&self.holds[0], "stay")), NO_ASTACK);
-        request.place(Place::Inline, 0, 0);
+        let mut request = SlotMessage::new(0, tag(0, number(&self.holds[0], "stay")), NO_ASTACK);
+        request.place(ValueLocation::Inline, 0, 0);
         for lane in &self.lanes {
             for call in 0..DEPTH as u16 {
                 request.set_call(call);

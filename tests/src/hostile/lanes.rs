@@ -6,10 +6,10 @@ use crate::speech::{Hold, outcome};
 use std::time::{Duration, Instant};
 use upcall_os::doorbell::Doorbell;
 use upcall_shm::channel::{Channel, DEPTH};
-use upcall_shm::region::Shared;
-use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::region::RegionView;
+use upcall_shm::ring::{RingReceiver, RingSender};
 use upcall_shm::single::SingleCaller;
-use upcall_shm::slot::{Image, Slot};
+use upcall_shm::slot::{Slot, SlotMessage};
 
 /// So long a server may take for a reply, on a machine that does much else.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -31,8 +31,8 @@ pub(super) enum Expected {
 }
 
 enum Queue {
-    Single(SingleCaller<Shared<Slot>>),
-    Rings(Sender<Shared<[Slot]>>, Receiver<Shared<[Slot]>>),
+    Single(SingleCaller<RegionView<Slot>>),
+    Rings(RingSender<RegionView<[Slot]>>, RingReceiver<RegionView<[Slot]>>),
 }
 
 struct Waiting {
@@ -63,7 +63,9 @@ impl Lane {
         let lane = channel.lane(number).ok_or("no such lane")?;
         let queue = match doorbell {
             None => Queue::Single(SingleCaller::new(lane.single)),
-            Some(_) => Queue::Rings(Sender::new(lane.requests), Receiver::new(lane.replies)),
+            Some(_) => {
+                Queue::Rings(RingSender::new(lane.requests), RingReceiver::new(lane.replies))
+            }
         };
         Ok(Self { number, queue, waiting: Vec::new(), spoiled: false, doorbell })
     }
@@ -75,7 +77,7 @@ impl Lane {
     }
 
     /// Sends a request, under a number that no other has that waits.
-    pub(super) fn send(&mut self, request: &mut Image, expected: Expected, dice: &mut Dice) {
+    pub(super) fn send(&mut self, request: &mut SlotMessage, expected: Expected, dice: &mut Dice) {
         let mut call = dice.any() as u16;
         while self.waiting.iter().any(|waiting| waiting.call == call) {
             call = call.wrapping_add(1);
@@ -86,7 +88,7 @@ impl Lane {
     }
 
     /// Sends what nobody waits for.
-    pub(super) fn send_unseen(&self, request: &Image) {
+    pub(super) fn send_unseen(&self, request: &SlotMessage) {
         match &self.queue {
             Queue::Single(slot) => slot.send(request),
             Queue::Rings(requests, _) => requests.send(request),
@@ -99,8 +101,8 @@ impl Lane {
     }
 
     /// Takes one reply, if it is there, with what it had to be.
-    pub(super) fn take(&mut self) -> Result<Option<(Image, Expected)>, String> {
-        let mut reply = Image::new(0, 0, 0);
+    pub(super) fn take(&mut self) -> Result<Option<(SlotMessage, Expected)>, String> {
+        let mut reply = SlotMessage::new(0, 0, 0);
         let taken = match &self.queue {
             Queue::Single(slot) => slot.take(&mut reply),
             Queue::Rings(_, replies) => replies.take_into(&mut reply),

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
-use upcall_os::socket::{Connection, Listener, Message, Received};
-use upcall_shm::region::{Region, Shared};
+use upcall_os::socket::{Connection, Listener, Received, SocketMessage};
+use upcall_shm::region::{Region, RegionView};
 use upcall_shm::station::Station;
 
 const VERSION: u32 = 4;
@@ -105,7 +105,7 @@ struct Hostile<'a> {
 /// A queue of either direction, with everything in it that this side may write.
 struct Queue {
     _connection: Connection,
-    first: Shared<[AtomicU64]>,
+    first: RegionView<[AtomicU64]>,
     file: MemoryFile,
     doorbell: Doorbell,
 }
@@ -133,14 +133,14 @@ fn pack(message: &impl Serialize) -> Vec<u8> {
     postcard::to_stdvec(message).unwrap_or_default()
 }
 
-fn answer(connection: &Connection, patience: Duration) -> Option<Message> {
+fn answer(connection: &Connection, patience: Duration) -> Option<SocketMessage> {
     match connection.receive_within(Duration::ZERO, patience) {
         Ok(Received::Message(message)) => Some(message),
         _ => None,
     }
 }
 
-fn words(file: &MemoryFile, at: usize, count: usize) -> Option<Shared<[AtomicU64]>> {
+fn words(file: &MemoryFile, at: usize, count: usize) -> Option<RegionView<[AtomicU64]>> {
     Region::new(Mapping::part(file, at, count * 8).ok()?)?.view_slice(0, count)
 }
 

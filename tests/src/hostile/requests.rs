@@ -4,7 +4,7 @@
 use super::lanes::Expected;
 use crate::dice::Dice;
 use crate::speech::{FETCH, Hold, RELEASE, tag};
-use upcall_shm::slot::{Image, NO_ASTACK, Place};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 
 /// Numbers that bounds are made of.
 pub(super) fn number(dice: &mut Dice) -> u64 {
@@ -51,15 +51,15 @@ impl Memory {
     }
 }
 
-fn inline<const N: usize>(procedure: u16, values: [u64; N]) -> Image {
-    let mut image = Image::new(0, tag(0, procedure), NO_ASTACK);
+fn inline<const N: usize>(procedure: u16, values: [u64; N]) -> SlotMessage {
+    let mut image = SlotMessage::new(0, tag(0, procedure), NO_ASTACK);
     image.values[..N].copy_from_slice(&values);
-    image.place(Place::Inline, 0, 8 * N as u32);
+    image.place(ValueLocation::Inline, 0, 8 * N as u32);
     image
 }
 
 /// A call of `add` as it should be, and its sum.
-pub(super) fn honest(it: &Hold, dice: &mut Dice) -> (Image, Expected) {
+pub(super) fn honest(it: &Hold, dice: &mut Dice) -> (SlotMessage, Expected) {
     let (a, b) = (dice.any() as u32, dice.any() as u32);
     (
         inline(it.number("add"), [u64::from(a) | u64::from(b) << 32]),
@@ -68,7 +68,7 @@ pub(super) fn honest(it: &Hold, dice: &mut Dice) -> (Image, Expected) {
 }
 
 /// A request, good or bad.
-pub(super) fn any(it: &Hold, memory: &Memory, dice: &mut Dice) -> (Image, Expected) {
+pub(super) fn any(it: &Hold, memory: &Memory, dice: &mut Dice) -> (SlotMessage, Expected) {
     match dice.below(12) {
         0 => honest(it, dice),
         1 => (inline(it.number("open"), [dice.any()]), Expected::Handle),
@@ -83,7 +83,7 @@ pub(super) fn any(it: &Hold, memory: &Memory, dice: &mut Dice) -> (Image, Expect
         4 => (inline(RELEASE, [Memory::any_of(&memory.handles, dice)]), Expected::Something),
         5 => {
             let mut image = inline(FETCH, [Memory::any_of(&memory.keys, dice)]);
-            image.place(Place::Inline, [1, 1, 0, 2][dice.below(4) as usize], 8);
+            image.place(ValueLocation::Inline, [1, 1, 0, 2][dice.below(4) as usize], 8);
             (image, Expected::Something)
         }
         // A result that there is no room for.
@@ -92,7 +92,7 @@ pub(super) fn any(it: &Hold, memory: &Memory, dice: &mut Dice) -> (Image, Expect
     }
 }
 
-fn guess(it: &Hold, dice: &mut Dice) -> Image {
+fn guess(it: &Hold, dice: &mut Dice) -> SlotMessage {
     let procedure = match dice.below(10) {
         0 => dice.any() as u16 & 0x3ff,
         1 => RELEASE,
@@ -102,10 +102,14 @@ fn guess(it: &Hold, dice: &mut Dice) -> Image {
     let binding = if dice.below(10) == 0 { dice.below(64) as u16 } else { 0 };
     let astack =
         if dice.below(4) == 0 { dice.any() as u16 } else { dice.below(it.stacks as u64) as u16 };
-    let place = [Place::Inline, Place::AStack, Place::Segment][dice.below(3) as usize];
-    let segment =
-        if dice.below(4) == 0 { number(dice) as u16 } else { u16::from(place == Place::Segment) };
-    let mut image = Image::new(0, tag(binding, procedure), astack);
+    let place = [ValueLocation::Inline, ValueLocation::AStack, ValueLocation::Segment]
+        [dice.below(3) as usize];
+    let segment = if dice.below(4) == 0 {
+        number(dice) as u16
+    } else {
+        u16::from(place == ValueLocation::Segment)
+    };
+    let mut image = SlotMessage::new(0, tag(binding, procedure), astack);
     image.place(place, segment, number(dice) as u32);
     image.values = std::array::from_fn(|_| number(dice));
     if dice.below(10) == 0 {

@@ -6,11 +6,11 @@ use crate::{alone, in_company, place};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 use upcall_tests::party::Party;
 
 /// Confines all kernel threads of a process to one processor, or to all.
-pub(crate) fn confine(pid: u32, to: &Processors) {
+pub(crate) fn confine(pid: u32, to: &CpuSet) {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
     for thread in threads.flatten() {
         let thread = thread.file_name().to_string_lossy().parse().expect("a number");
@@ -24,8 +24,8 @@ pub(crate) fn confine(pid: u32, to: &Processors) {
 fn calls_go_on_while_affinity_masks_change() {
     let _alone = alone();
     let place = place();
-    let all = Processors::allowed().expect("where this process may run");
-    let only: Vec<_> = all.iter().map(Processors::only).collect();
+    let all = CpuSet::allowed().expect("where this process may run");
+    let only: Vec<_> = all.iter().map(CpuSet::only).collect();
     for options in ["trial", "trial two", "trial sleep"] {
         let server = place.serve(options);
         let mut clients = [(); 2].map(|()| place.client());
@@ -56,13 +56,13 @@ fn pinned_clients_on_all_processors_call_one_server() {
     let _alone = alone();
     let place = place();
     let _server = place.serve("trial");
-    let all = Processors::allowed().expect("where this process may run");
+    let all = CpuSet::allowed().expect("where this process may run");
     let mut clients: Vec<_> = all
         .iter()
         .flat_map(|cpu| [cpu; 3])
         .map(|cpu| {
             let mut client = place.client();
-            confine(client.pid(), &Processors::only(cpu));
+            confine(client.pid(), &CpuSet::only(cpu));
             client.ask("bind trial").expect_ok("binding");
             client
         })
@@ -159,7 +159,7 @@ impl Drop for Offline {
 #[ignore = "long: takes a processor offline"]
 fn long_calls_go_on_while_a_processor_is_offline() {
     let _alone = alone();
-    let all = Processors::allowed().expect("where this process may run");
+    let all = CpuSet::allowed().expect("where this process may run");
     let Some(cpu) = all.iter().filter(|&cpu| cpu > 0).last().filter(|_| all.count() > 1) else {
         eprintln!("skipped: a processor that is offline: two processors are needed");
         return;
@@ -172,7 +172,7 @@ fn long_calls_go_on_while_a_processor_is_offline() {
             client.ask("bind trial").expect_ok("binding");
         }
         // The server is brought to the processor that goes.
-        confine(clients[0].pid(), &Processors::only(cpu));
+        confine(clients[0].pid(), &CpuSet::only(cpu));
         let mut works = 0;
         for _ in 0..3 {
             let mut begin = |clients: &mut [Party; 2]| {
@@ -188,7 +188,7 @@ fn long_calls_go_on_while_a_processor_is_offline() {
             drop(offline);
             clients.iter_mut().for_each(|client| drop(client.hear().expect_ok("calls")));
             // The kernel has undone it.
-            confine(clients[0].pid(), &Processors::only(cpu));
+            confine(clients[0].pid(), &CpuSet::only(cpu));
         }
         let marks = clients[1].ask("marks").numbers("what has run");
         assert_eq!(marks, [works; 2], "calls were lost or doubled");

@@ -2,7 +2,7 @@
 //! it is taken back (L1, L4).
 
 use crate::{in_company, place};
-use upcall_shm::slot::{Image, NO_ASTACK};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage};
 use upcall_tests::place::eventually;
 use upcall_tests::speech::{Hold, outcome, tag};
 
@@ -21,8 +21,8 @@ fn a_binding_is_good_for_its_own_procedures_only() {
             .expect("a channel");
     let caller = it.caller();
     let call = |binding, procedure| {
-        let mut request = Image::new(0, tag(binding, procedure), NO_ASTACK);
-        request.place(upcall_shm::slot::Place::Inline, 0, 8);
+        let mut request = SlotMessage::new(0, tag(binding, procedure), NO_ASTACK);
+        request.place(upcall_shm::slot::ValueLocation::Inline, 0, 8);
         caller
             .call(&request)
             .unwrap_or_else(|| panic!("no reply to procedure {procedure} of binding {binding}"))

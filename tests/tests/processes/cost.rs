@@ -6,7 +6,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-use upcall_shm::slot::{Image, NO_ASTACK, Place};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 use upcall_tests::group::Group;
 use upcall_tests::place::AtLast;
 use upcall_tests::segments::{allocate, bring, file, list};
@@ -105,7 +105,7 @@ impl Ledger {
 }
 
 /// A call whose arguments are the first `len` bytes of segment `number`.
-fn in_segment(hold: &Hold, procedure: &str, number: u16, len: u64) -> Image {
+fn in_segment(hold: &Hold, procedure: &str, number: u16, len: u64) -> SlotMessage {
     upcall_tests::segments::in_segment(hold.number(procedure), number, len)
 }
 
@@ -301,8 +301,8 @@ fn others_call_while_a_large_list_is_decoded() {
     let len = 16 * MIB;
     let filled = file(len, |fd| list(fd, len, (len - 16) / 8));
     bring(&hold, 2, &filled, len).expect("a segment");
-    let mut null = Image::new(0, tag(0, bystander.number("null")), NO_ASTACK);
-    null.place(Place::Inline, 0, 0);
+    let mut null = SlotMessage::new(0, tag(0, bystander.number("null")), NO_ASTACK);
+    null.place(ValueLocation::Inline, 0, 0);
     // Odd while a large call is under way.
     let (phase, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let (large, start) = (in_segment(&hold, "total", 2, len), Instant::now());
@@ -337,9 +337,9 @@ fn results_that_are_not_fetched_have_a_quota() {
     let before = scene.warm();
     let hold = Hold::new(&scene.socket, "trial").expect("a channel");
     let ledger = Ledger::of(&scene, 512 * MIB);
-    let mut make = Image::new(0, tag(0, hold.number("make")), NO_ASTACK);
+    let mut make = SlotMessage::new(0, tag(0, hold.number("make")), NO_ASTACK);
     (make.values[0], make.values[1]) = (MIB, 7);
-    make.place(Place::Inline, 0, 16);
+    make.place(ValueLocation::Inline, 0, 16);
     let caller = hold.caller();
     let mut kept = 0;
     let refused = loop {

@@ -4,7 +4,7 @@
 use crate::{alone, place};
 use rustix::process::Signal;
 use std::time::Duration;
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 use upcall_tests::donors::CALLS_AFTER;
 
 /// `turns` of a server that was asleep when all calls came, with `times` in ms (see
@@ -29,7 +29,7 @@ fn turns(own: usize, others: usize, times: &str) -> (Vec<[u64; 2]>, Vec<[u64; 2]
 }
 
 fn two_processors() -> bool {
-    let two = Processors::allowed().is_ok_and(|allowed| allowed.count() > 1);
+    let two = CpuSet::allowed().is_ok_and(|allowed| allowed.count() > 1);
     if !two {
         println!("    skipped: processors 0 and 1 are needed");
     }

@@ -3,7 +3,7 @@
 
 use crate::{alone, place};
 use std::time::{Duration, Instant};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 use upcall_tests::party::Party;
 use upcall_tests::usage::switches;
 
@@ -15,9 +15,9 @@ const LONG: Duration = Duration::from_secs(40);
 #[test]
 fn a_call_on_one_processor_takes_two_switches() {
     let _alone = alone();
-    let before = Processors::allowed().expect("where we may run");
+    let before = CpuSet::allowed().expect("where we may run");
     // The parties inherit it.
-    Processors::only(before.iter().next().expect("a processor")).confine().expect("one processor");
+    CpuSet::only(before.iter().next().expect("a processor")).confine().expect("one processor");
     for options in ["", "sleep", "poll"] {
         let place = place();
         let server = place.serve(&format!("trial {options}"));
@@ -45,9 +45,9 @@ fn a_call_on_one_processor_takes_two_switches() {
 #[test]
 fn a_caller_who_never_stops_leaves_room_for_others() {
     let _alone = alone();
-    let all = Processors::allowed().expect("where we may run");
+    let all = CpuSet::allowed().expect("where we may run");
     // The parties inherit it.
-    Processors::only(all.iter().next().expect("a processor")).confine().expect("one processor");
+    CpuSet::only(all.iter().next().expect("a processor")).confine().expect("one processor");
     let place = place();
     let _server = place.serve("trial");
     let (mut client, mut other) = (place.client(), place.client());
@@ -80,16 +80,16 @@ fn a_caller_who_never_stops_leaves_room_for_others() {
 #[test]
 fn a_server_goes_back_to_its_own_processor() {
     let _alone = alone();
-    let all = Processors::allowed().expect("where we may run");
+    let all = CpuSet::allowed().expect("where we may run");
     let [first, second] = [0, 1].map(|at| all.iter().nth(at));
     let (Some(first), Some(second)) = (first, second) else {
         return println!("    skipped: one processor");
     };
     let place = place();
     // Each party inherits where it may run.
-    Processors::only(first).confine().expect("one processor");
+    CpuSet::only(first).confine().expect("one processor");
     let server = place.serve("trial");
-    Processors::only(second).confine().expect("one processor");
+    CpuSet::only(second).confine().expect("one processor");
     let mut client = place.client();
     all.confine().expect("all processors");
     client.ask("bind trial").expect_ok("binding");
@@ -130,9 +130,9 @@ fn crossings(parties: [&mut Party; 2]) -> Option<[u64; 2]> {
 #[test]
 fn a_call_on_one_processor_takes_two_crossings() {
     let _alone = alone();
-    let all = Processors::allowed().expect("where we may run");
+    let all = CpuSet::allowed().expect("where we may run");
     // The parties inherit it.
-    Processors::only(all.iter().next().expect("a processor")).confine().expect("one processor");
+    CpuSet::only(all.iter().next().expect("a processor")).confine().expect("one processor");
     for (options, at_least, at_most) in
         [("", [0.99, 0.99], [1.05, 1.05]), ("sleep", [0.99, 0.99], [1.5, 2.5])]
     {

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::MemoryFile;
 use upcall_shm::channel::{self, Channel};
-use upcall_shm::region::{Region, Shared};
-use upcall_shm::ring::{Receiver, Sender};
-use upcall_shm::slot::{self, Image, NO_ASTACK, Slot};
+use upcall_shm::region::{Region, RegionView};
+use upcall_shm::ring::{RingReceiver, RingSender};
+use upcall_shm::slot::{self, NO_ASTACK, Slot, SlotMessage};
 use upcall_shm::station::Station;
 use upcall_tests::dice::Dice;
 use upcall_tests::interfaces::trial;
@@ -302,27 +302,32 @@ fn wrong_things(socket: &Path) {
 }
 
 /// The ring of a virtual processor's lane, opened with this doorbell.
-fn open_ring(hold: &Hold, lane: u16, vp: u16, doorbell: BorrowedFd<'_>) -> Sender<Shared<[Slot]>> {
+fn open_ring(
+    hold: &Hold,
+    lane: u16,
+    vp: u16,
+    doorbell: BorrowedFd<'_>,
+) -> RingSender<RegionView<[Slot]>> {
     hold.speaker.tell(Request::OpenLane { number: lane, vp: Some(vp) }, &[doorbell]);
     let channel = Channel::join(hold.channel.clone()).expect("a channel");
-    Sender::new(channel.lane(lane).expect("a lane").requests)
+    RingSender::new(channel.lane(lane).expect("a lane").requests)
 }
 
 /// Calls `null`, which is the same for the server in every state of the rest, and rings.
-fn call(hold: &Hold, ring: &Sender<Shared<[Slot]>>) {
-    ring.send(&Image::new(0, hold.number("null"), NO_ASTACK));
+fn call(hold: &Hold, ring: &RingSender<RegionView<[Slot]>>) {
+    ring.send(&SlotMessage::new(0, hold.number("null"), NO_ASTACK));
     std::sync::atomic::fence(Ordering::SeqCst);
     hold.server_doorbell.notify();
 }
 
 /// A request without values.
-fn plain(call: u16, binding: u16, procedure: u16) -> Image {
-    Image::new(call, speech::tag(binding, procedure), NO_ASTACK)
+fn plain(call: u16, binding: u16, procedure: u16) -> SlotMessage {
+    SlotMessage::new(call, speech::tag(binding, procedure), NO_ASTACK)
 }
 
 /// Requests that name something that is not there, each with the outcome that its reply has to
 /// have.
-fn calls_to_nothing(it: &Hold) -> Vec<(String, Image, u16)> {
+fn calls_to_nothing(it: &Hold) -> Vec<(String, SlotMessage, u16)> {
     let count = it.numbers.len() as u16;
     let mut all = Vec::new();
     for procedure in [count, count + 1, 500, 999, 1000, 1021] {
@@ -344,10 +349,10 @@ fn calls_to_nothing(it: &Hold) -> Vec<(String, Image, u16)> {
     all.push(("release, of no binding".into(), plain(0, 1, 1023), outcome::REVOKED));
     all.push(("fetch, of no binding".into(), plain(0, 1, 1022), outcome::REVOKED));
     all.push(("fetch of nothing".into(), plain(0, 0, 1022), outcome::NO_SUCH_HANDLE));
-    let stack = Image::new(0, speech::tag(0, it.number("null")), it.stacks as u16);
+    let stack = SlotMessage::new(0, speech::tag(0, it.number("null")), it.stacks as u16);
     all.push(("an A-stack behind the last".into(), stack, outcome::REFUSED));
     let mut segment = plain(0, 0, it.number("null"));
-    segment.place(slot::Place::Inline, 2, 0);
+    segment.place(slot::ValueLocation::Inline, 2, 0);
     all.push(("a segment that was not given".into(), segment, outcome::REFUSED));
     all
 }
@@ -360,12 +365,12 @@ fn calls_to_what_is_not_there() {
     let it = Hold::new(&scene.socket, "trial").expect("a channel");
     let doorbell = Doorbell::new().expect("a doorbell");
     let (caller, ring) = (it.caller(), open_ring(&it, 40, 5, doorbell.as_fd()));
-    let replies = Receiver::new(
+    let replies = RingReceiver::new(
         Channel::join(it.channel.clone()).expect("a channel").lane(40).expect("a lane").replies,
     );
     // A virtual processor's lane, whose calls may be under way together; it stays awake, so nobody
     // has to wake it.
-    let call_by_ring = |request: &Image| {
+    let call_by_ring = |request: &SlotMessage| {
         ring.send(request);
         std::sync::atomic::fence(Ordering::SeqCst);
         it.server_doorbell.notify();
@@ -380,7 +385,7 @@ fn calls_to_what_is_not_there() {
             std::thread::sleep(Duration::from_micros(20));
         }
     };
-    type Lane<'a> = (&'a str, &'a dyn Fn(&Image) -> Option<Image>);
+    type Lane<'a> = (&'a str, &'a dyn Fn(&SlotMessage) -> Option<SlotMessage>);
     let both: [Lane<'_>; 2] = [
         ("a kernel thread's lane", &|request| caller.call(request)),
         ("a virtual processor's lane", &call_by_ring),
@@ -423,7 +428,7 @@ fn one_call_more_than_a_lane_has_slots() {
     let mut long = plain(0, 0, it.number("work"));
     // Milliseconds that the procedure sleeps: longer than this test.
     long.values[0] = 3_600_000;
-    long.place(slot::Place::Inline, 0, 4);
+    long.place(slot::ValueLocation::Inline, 0, 4);
     let mut begun = || scene.honest.ask("marks").numbers("calls that have begun")[0];
     for call in 0..=channel::DEPTH {
         long.set_call((call % channel::DEPTH) as u16);
@@ -460,7 +465,7 @@ fn nothing_of_another_client_is_reached() {
     let with = |binding, procedure, value| {
         let mut request = plain(0, binding, procedure);
         request.values[0] = value;
-        request.place(slot::Place::Inline, 0, 8);
+        request.place(slot::ValueLocation::Inline, 0, 8);
         let reply = caller
             .call(&request)
             .unwrap_or_else(|| panic!("no reply to procedure {procedure} of binding {binding}"));
@@ -606,7 +611,7 @@ fn scribble(ms: u64, options: &str) {
     let mut scene = Scene::new(options);
     let before = scene.warm();
     let mut dice = Dice::thrown("scribbling");
-    let mut hold: Option<(Hold, Sender<Shared<[Slot]>>)> = None;
+    let mut hold: Option<(Hold, RingSender<RegionView<[Slot]>>)> = None;
     let (mut channels, mut since) = (0, 0);
     scene.while_honest(ms, |socket| {
         let stale = since > 3000
@@ -647,7 +652,7 @@ fn scribble(ms: u64, options: &str) {
 
 /// One of the many things that a client can write.
 #[expect(clippy::too_many_lines, reason = "one arm for each disturbance")]
-fn disturb(it: &Hold, ring: &Sender<Shared<[Slot]>>, dice: &mut Dice) {
+fn disturb(it: &Hold, ring: &RingSender<RegionView<[Slot]>>, dice: &mut Dice) {
     let room = it.channel.room(0, it.channel.len()).expect("the whole");
     match dice.below(8) {
         // Anything anywhere, in each memory.
@@ -701,14 +706,18 @@ fn disturb(it: &Hold, ring: &Sender<Shared<[Slot]>>, dice: &mut Dice) {
             let binding = if dice.below(10) == 0 { dice.below(64) as u16 } else { 0 };
             let astack =
                 if dice.below(4) == 0 { dice.below(1 << 16) } else { dice.below(it.stacks as u64) };
-            let place = [slot::Place::Inline, slot::Place::AStack, slot::Place::Segment]
-                [dice.below(3) as usize];
+            let place = [
+                slot::ValueLocation::Inline,
+                slot::ValueLocation::AStack,
+                slot::ValueLocation::Segment,
+            ][dice.below(3) as usize];
             let segment = if dice.below(4) == 0 {
                 dice.below(4)
             } else {
-                u64::from(place == slot::Place::Segment)
+                u64::from(place == slot::ValueLocation::Segment)
             };
-            let mut image = Image::new(dice.any() as u16, binding << 10 | procedure, astack as u16);
+            let mut image =
+                SlotMessage::new(dice.any() as u16, binding << 10 | procedure, astack as u16);
             image.place(place, segment as u16, number(dice) as u32);
             if dice.below(10) == 0 {
                 image.donate();

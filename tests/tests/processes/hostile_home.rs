@@ -15,10 +15,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
-use upcall_os::socket::{Connection, Message, Received};
-use upcall_shm::region::{Region, Shared};
+use upcall_os::socket::{Connection, Received, SocketMessage};
+use upcall_shm::region::{Region, RegionView};
 use upcall_shm::single::SingleServer;
-use upcall_shm::slot::{Image, NO_ASTACK, Place as Where, Slot};
+use upcall_shm::slot::{NO_ASTACK, Slot, SlotMessage, ValueLocation as Where};
 use upcall_tests::dice::Dice;
 use upcall_tests::party::PATIENCE;
 use upcall_tests::place::{AtLast, Place, enter, entered, eventually, listen};
@@ -94,7 +94,7 @@ fn any_descriptor(dice: &mut Dice) -> Option<OwnedFd> {
 }
 
 /// Sends an answer of the home, or something else. Whether the connection stands.
-fn answer(guest: &Connection, said: &Message, between: &Between, dice: &mut Dice) -> bool {
+fn answer(guest: &Connection, said: &SocketMessage, between: &Between, dice: &mut Dice) -> bool {
     let descriptors: Vec<BorrowedFd<'_>> = said.descriptors.iter().map(AsFd::as_fd).collect();
     let send =
         |bytes: &[u8], descriptors: &[BorrowedFd<'_>]| guest.send(bytes, descriptors).is_ok();
@@ -150,11 +150,11 @@ fn scribble(memory: &Region, dice: &mut Dice) {
 }
 
 /// Answers an invocation that may never have been made.
-fn reply(slot: &SingleServer<Shared<Slot>>, dice: &mut Dice) {
+fn reply(slot: &SingleServer<RegionView<Slot>>, dice: &mut Dice) {
     if dice.below(2) == 0 {
-        slot.take(&mut Image::new(0, 0, NO_ASTACK));
+        slot.take(&mut SlotMessage::new(0, 0, NO_ASTACK));
     }
-    let mut image = Image::new(dice.any() as u16, dice.below(4) as u16, dice.any() as u16);
+    let mut image = SlotMessage::new(dice.any() as u16, dice.below(4) as u16, dice.any() as u16);
     let place = [Where::Inline, Where::AStack, Where::Segment][dice.below(3) as usize];
     image.place(
         place,

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use upcall::message::Lack;
 use upcall_os::doorbell::Doorbell;
 use upcall_os::memory::{Mapping, MemoryFile};
-use upcall_os::socket::{Connection, Listener, Message, Received};
-use upcall_shm::region::{Region, Shared};
+use upcall_os::socket::{Connection, Listener, Received, SocketMessage};
+use upcall_shm::region::{Region, RegionView};
 use upcall_shm::station::Station;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, entered, eventually, listen};
@@ -140,7 +140,7 @@ fn process(pid: u32) -> Process {
 }
 
 /// What somebody answers; `None` when it hangs up.
-fn answer(connection: &Connection) -> Option<Message> {
+fn answer(connection: &Connection) -> Option<SocketMessage> {
     match connection.receive_within(Duration::ZERO, Duration::from_secs(60)) {
         Ok(Received::Message(message)) => Some(message),
         Ok(Received::Closed) => None,
@@ -148,7 +148,7 @@ fn answer(connection: &Connection) -> Option<Message> {
     }
 }
 
-fn answer_of<'a, T: Deserialize<'a>>(message: &'a Message) -> T {
+fn answer_of<'a, T: Deserialize<'a>>(message: &'a SocketMessage) -> T {
     postcard::from_bytes(&message.bytes).expect("an answer")
 }
 
@@ -295,7 +295,7 @@ impl Scene {
 /// A queue that the hostile side brings, word by word.
 struct Brought {
     connection: Connection,
-    first: Shared<[AtomicU64]>,
+    first: RegionView<[AtomicU64]>,
     file: MemoryFile,
     doorbell: Doorbell,
 }
@@ -321,11 +321,11 @@ impl Brought {
         &self.first[HOME_AT + at % HOME_WORDS]
     }
 
-    fn segment(&self, number: usize) -> Shared<[AtomicU64]> {
+    fn segment(&self, number: usize) -> RegionView<[AtomicU64]> {
         words(&self.file, SEGMENT_BYTES * (3 + number), SEGMENT_WORDS)
     }
 
-    fn spare(&self, number: usize) -> Shared<[AtomicU64]> {
+    fn spare(&self, number: usize) -> RegionView<[AtomicU64]> {
         words(&self.file, SEGMENT_BYTES * number, SEGMENT_WORDS)
     }
 
@@ -338,7 +338,7 @@ impl Brought {
     }
 }
 
-fn words(file: &MemoryFile, at: usize, count: usize) -> Shared<[AtomicU64]> {
+fn words(file: &MemoryFile, at: usize, count: usize) -> RegionView<[AtomicU64]> {
     Region::new(Mapping::part(file, at, count * 8).unwrap()).unwrap().view_slice(0, count).unwrap()
 }
 
@@ -356,7 +356,7 @@ fn with_few_descriptors(party: &Party) {
 }
 
 /// The next one who says something at a door: others only look whether somebody is there.
-fn next_at(door: &Listener) -> (Connection, Message) {
+fn next_at(door: &Listener) -> (Connection, SocketMessage) {
     let start = Instant::now();
     loop {
         assert!(start.elapsed() < Duration::from_secs(60), "nobody comes");
@@ -376,7 +376,7 @@ fn next_at(door: &Listener) -> (Connection, Message) {
 /// A queue that an honest member brings to a hostile one.
 struct Taken {
     connection: Connection,
-    first: Shared<[AtomicU64]>,
+    first: RegionView<[AtomicU64]>,
     file: MemoryFile,
     doorbell: OwnedFd,
 }
@@ -396,7 +396,7 @@ impl Taken {
         }
     }
 
-    fn of(connection: Connection, message: Message) -> Self {
+    fn of(connection: Connection, message: SocketMessage) -> Self {
         assert!(matches!(answer_of(&message), Request::Open { .. }));
         let [queue, doorbell] =
             <[OwnedFd; 2]>::try_from(message.descriptors).expect("a queue and a doorbell");

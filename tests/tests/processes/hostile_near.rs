@@ -11,10 +11,10 @@ use crate::peers::{self, Space, Users};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 use upcall_shm::channel::{Channel, LaneControl};
-use upcall_shm::region::Shared;
-use upcall_shm::slot::{Image, NO_ASTACK};
+use upcall_shm::region::RegionView;
+use upcall_shm::slot::{NO_ASTACK, SlotMessage};
 use upcall_tests::party::Party;
 use upcall_tests::place::{AtLast, Place, eventually};
 use upcall_tests::speech::{Caller, Hold, outcome, tag};
@@ -57,7 +57,7 @@ const LIES: [Lie; 6] = [
 /// A hostile client's lane, and how many calls it has made there.
 struct Liar<'a> {
     caller: Caller<'a>,
-    control: Shared<LaneControl>,
+    control: RegionView<LaneControl>,
     null: u16,
     calls: u32,
 }
@@ -76,7 +76,7 @@ impl<'a> Liar<'a> {
     /// The call has no reply, or another one than it has to have.
     fn call(&mut self, lie: impl FnOnce(u32) -> u32) {
         self.control.near.store(lie(self.calls), Ordering::Relaxed);
-        let mut request = Image::new(0, tag(0, self.null), NO_ASTACK);
+        let mut request = SlotMessage::new(0, tag(0, self.null), NO_ASTACK);
         let kind = self.calls % 3;
         if kind > 0 {
             request.donate();
@@ -97,7 +97,7 @@ fn beside_busy_threads<T>(cpu: usize, work: impl FnOnce() -> T) -> T {
         let _last = AtLast(&over);
         for _ in 0..=std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                Processors::only(cpu).confine().expect("one of this program's CPUs");
+                CpuSet::only(cpu).confine().expect("one of this program's CPUs");
                 while !over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
@@ -116,9 +116,9 @@ fn expect_within(server: &Party, own: &BTreeSet<usize>, what: &str) {
 
 /// A server on these CPUs, and a client of another user or in another namespace that is bound to
 /// it.
-fn scene(own: &Processors, users: Users, space: Space, pacing: &str) -> (Place, Party, Party) {
+fn scene(own: &CpuSet, users: Users, space: Space, pacing: &str) -> (Place, Party, Party) {
     let place = Place::shared(peers::program(), users.server);
-    let all = Processors::allowed().expect("where this program may run");
+    let all = CpuSet::allowed().expect("where this program may run");
     // The server inherits them.
     own.confine().expect("some of this program's CPUs");
     let server =
@@ -131,8 +131,8 @@ fn scene(own: &Processors, users: Users, space: Space, pacing: &str) -> (Place, 
 }
 
 /// A server on the CPUs `own` meets each lie, on a CPU that is busy.
-fn lies(own: &Processors, users: Users, space: Space, pacing: &str) {
-    let all = Processors::allowed().expect("where this program may run");
+fn lies(own: &CpuSet, users: Users, space: Space, pacing: &str) {
+    let all = CpuSet::allowed().expect("where this program may run");
     let cpus: BTreeSet<usize> = own.iter().collect();
     let busy = own.iter().last().expect("a CPU");
     let other = all.iter().find(|&cpu| !own.contains(cpu)).map_or(NO_CPU, |cpu| cpu as u32);
@@ -179,7 +179,7 @@ fn strangers() -> Vec<(Users, Space)> {
 #[test]
 fn a_client_that_lies_about_its_cpu_moves_nobody_off_its_own_cpus() {
     let _alone = alone();
-    let all = Processors::allowed().expect("where this program may run");
+    let all = CpuSet::allowed().expect("where this program may run");
     let strangers = strangers();
     let Some(&(users, space)) = strangers.last() else { return };
     for &(users, space) in &strangers {
@@ -198,12 +198,12 @@ fn a_client_that_lies_about_its_cpu_moves_nobody_off_its_own_cpus() {
 #[test]
 fn a_server_that_a_hostile_client_has_on_a_busy_cpu_answers_others_and_goes_home() {
     let _alone = alone();
-    let all = Processors::allowed().expect("where this program may run");
+    let all = CpuSet::allowed().expect("where this program may run");
     let Some(busy) = all.iter().nth(1) else {
         eprintln!("skipped: a server on a hostile client's CPU: two processors are needed");
         return;
     };
-    let elsewhere = Processors::only(all.iter().next().expect("a CPU"));
+    let elsewhere = CpuSet::only(all.iter().next().expect("a CPU"));
     for (users, space) in strangers() {
         println!("{space:?}, {}", users.what);
         let (place, server, mut honest) = scene(&all, users, space, "sleep");

@@ -3,7 +3,7 @@
 
 use crate::{in_company, place};
 use std::time::Duration;
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 use upcall_tests::usage::Usage;
 
 fn endure(manner: &str, ms: u64) {
@@ -138,7 +138,7 @@ fn processors_of(pid: u32) -> String {
 /// of another process, the caller moves nothing.
 #[test]
 fn a_server_that_names_a_strangers_thread_has_nobody_moved() {
-    if Processors::allowed().is_ok_and(|allowed| allowed.count() < 2) {
+    if CpuSet::allowed().is_ok_and(|allowed| allowed.count() < 2) {
         println!("    skipped: two processors are needed");
         return;
     }

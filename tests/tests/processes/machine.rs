@@ -7,16 +7,16 @@
 //! `tests/run.py` gives this program one thread for each test that runs alone, and some more.
 
 use std::thread::available_parallelism;
-use upcall_os::lock::{Condvar, Mutex, MutexGuard};
+use upcall_os::lock::{KernelCondvar, KernelMutex, MutexGuard};
 
 static MACHINE: Machine = Machine {
-    state: Mutex::new(State { running: 0, waiting: 0, is_taken: false }),
-    changed: Condvar::new(),
+    state: KernelMutex::new(State { running: 0, waiting: 0, is_taken: false }),
+    changed: KernelCondvar::new(),
 };
 
 struct Machine {
-    state: Mutex<State>,
-    changed: Condvar,
+    state: KernelMutex<State>,
+    changed: KernelCondvar,
 }
 
 /// Numbers of tests that are not alone.

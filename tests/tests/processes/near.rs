@@ -8,7 +8,7 @@ use crate::peers::{self, Space, Users};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use upcall::directory::{PeerTallies, tallies};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 use upcall_tests::party::Party;
 use upcall_tests::place::{Place, eventually};
 use upcall_tests::usage::{allowed_cpus, is_stopped, program_of};
@@ -32,7 +32,7 @@ pub(crate) fn readable() -> impl Iterator<Item = Users> {
 
 /// Starts a server on all processors and a client on the second one.
 fn pair(space: Space, users: Users, options: &str) -> Option<(Place, [Party; 2])> {
-    let all = Processors::allowed().expect("where this program may run");
+    let all = CpuSet::allowed().expect("where this program may run");
     let Some(second) = all.iter().nth(1) else {
         eprintln!("skipped: servers that park near callers: two processors are needed");
         return None;
@@ -41,7 +41,7 @@ fn pair(space: Space, users: Users, options: &str) -> Option<(Place, [Party; 2])
     let options = format!("{options} {}", users.options);
     let server = peers::serve(&place, space, users.server, &options);
     // The client inherits it.
-    Processors::only(second).confine().expect("one processor");
+    CpuSet::only(second).confine().expect("one processor");
     let mut client = peers::client(&place, space, users.client);
     all.confine().expect("all processors");
     client.ask(users.bind).expect_ok("binding");
@@ -109,7 +109,7 @@ impl Near {
     fn new(space: Space, users: Users) -> Option<Self> {
         println!("{space:?}, {}", users.what);
         let (place, [server, client]) = pair(space, users, "sleep")?;
-        let cpu = Processors::allowed().expect("some").iter().nth(1).expect("a second CPU");
+        let cpu = CpuSet::allowed().expect("some").iter().nth(1).expect("a second CPU");
         let mut other = peers::client(&place, Space::Same, users.client);
         other.ask(users.bind).expect_ok("binding");
         let [server_pid, client_pid] = [&server, &client].map(|party| program_of(party.pid()));
@@ -128,13 +128,13 @@ impl Near {
     }
 
     /// The CPU of the caller, where the server is.
-    fn here(&self) -> Processors {
-        Processors::only(self.cpu)
+    fn here(&self) -> CpuSet {
+        CpuSet::only(self.cpu)
     }
 
     /// All other CPUs.
-    fn away(&self) -> Processors {
-        Processors::allowed().expect("where this program may run").without(self.cpu)
+    fn away(&self) -> CpuSet {
+        CpuSet::allowed().expect("where this program may run").without(self.cpu)
     }
 
     /// The client calls until the server has parked near it.
@@ -279,7 +279,7 @@ fn a_caller_that_forks_while_the_server_is_near_it_calls_on() {
 }
 
 /// A mask, chosen by where the server is.
-type Mask = fn(&Near) -> Processors;
+type Mask = fn(&Near) -> CpuSet;
 
 /// A third process changes the affinity masks of a server and of the caller near which it is, in the
 /// middle of calls. Some masks leave out the CPU where the server is. Each call has run once at the
@@ -287,13 +287,13 @@ type Mask = fn(&Near) -> Processors;
 #[test]
 fn masks_change_while_a_server_is_near_its_caller() {
     let _alone = alone();
-    let all = Processors::allowed().expect("where this program may run");
+    let all = CpuSet::allowed().expect("where this program may run");
     // Of the server, and of the client.
     let pairs: [[Mask; 2]; 4] = [
         [Near::away, Near::here],
         [Near::here, Near::away],
         [Near::away, Near::away],
-        [|_| Processors::allowed().expect("some"), Near::here],
+        [|_| CpuSet::allowed().expect("some"), Near::here],
     ];
     for pair in pairs {
         each_near("masks that change", |mut near| {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use upcall::directory::list_far;
 use upcall_net::frame::{HEAD, MOST_ANSWER, MOST_BODY, PREAMBLE, Preamble, VERSION};
-use upcall_net::{Block, Frame, Head, Kind};
+use upcall_net::{Frame, FrameBody, FrameHeader, FrameKind};
 use upcall_tests::bad_input::{bend, frame_samples};
 use upcall_tests::dice::Dice;
 use upcall_tests::interfaces::trial;
@@ -55,8 +55,8 @@ impl Scene {
     }
 }
 
-fn head(kind: Kind, len: usize) -> Head {
-    Head { kind, call: 1, binding: 0, number: 0, left: None, len }
+fn head(kind: FrameKind, len: usize) -> FrameHeader {
+    FrameHeader { kind, call: 1, binding: 0, number: 0, left: None, len }
 }
 
 /// Reads until the other side has closed the connection.
@@ -72,21 +72,22 @@ fn expect_closed(stream: &mut TcpStream, what: &str) -> Vec<u8> {
 fn frame(stream: &mut TcpStream) -> Frame {
     let mut bytes = [0; HEAD];
     stream.read_exact(&mut bytes).unwrap();
-    let head = Head::read(&bytes).unwrap();
+    let head = FrameHeader::read(&bytes).unwrap();
     let mut body = vec![0; head.len];
     stream.read_exact(&mut body).unwrap();
-    Frame { head, body: Block::from(&*body) }
+    Frame { head, body: FrameBody::from(&*body) }
 }
 
 fn asking(request: &Request) -> Vec<u8> {
-    head(Kind::Ask, 0).with(&Block::from(&*postcard::to_stdvec(request).expect("a request")))
+    head(FrameKind::Ask, 0)
+        .with(&FrameBody::from(&*postcard::to_stdvec(request).expect("a request")))
 }
 
 #[test]
 fn what_breaks_the_protocol_closes_the_connection() {
     let _company = in_company();
     let mut scene = Scene::new("");
-    let raw = |head: Head, change: &dyn Fn(&mut [u8; HEAD])| {
+    let raw = |head: FrameHeader, change: &dyn Fn(&mut [u8; HEAD])| {
         let mut bytes = head.to_bytes();
         change(&mut bytes);
         bytes.to_vec()
@@ -94,27 +95,32 @@ fn what_breaks_the_protocol_closes_the_connection() {
     for (what, bytes) in [
         (
             "a huge length",
-            raw(head(Kind::Call, 0), &|bytes| bytes[..8].copy_from_slice(&u64::MAX.to_le_bytes())),
+            raw(head(FrameKind::Call, 0), &|bytes| {
+                bytes[..8].copy_from_slice(&u64::MAX.to_le_bytes())
+            }),
         ),
         (
             "a length beyond the limit",
-            raw(head(Kind::Call, 0), &|bytes| {
+            raw(head(FrameKind::Call, 0), &|bytes| {
                 bytes[..8].copy_from_slice(&(MOST_BODY as u64 + 1).to_le_bytes());
             }),
         ),
-        ("an unknown kind", raw(head(Kind::Call, 0), &|bytes| bytes[16] = 99)),
-        ("a reply to a server", head(Kind::Reply, 0).with(&Block::default())),
-        ("a farewell to a server", head(Kind::Farewell, 0).with(&Block::default())),
-        ("a request that cannot be read", head(Kind::Ask, 0).with(&Block::from(&[0xff; 40][..]))),
-        ("a request of a channel", head(Kind::Ask, 0).with(&Block::from(&[0, 4][..]))),
+        ("an unknown kind", raw(head(FrameKind::Call, 0), &|bytes| bytes[16] = 99)),
+        ("a reply to a server", head(FrameKind::Reply, 0).with(&FrameBody::default())),
+        ("a farewell to a server", head(FrameKind::Farewell, 0).with(&FrameBody::default())),
+        (
+            "a request that cannot be read",
+            head(FrameKind::Ask, 0).with(&FrameBody::from(&[0xff; 40][..])),
+        ),
+        ("a request of a channel", head(FrameKind::Ask, 0).with(&FrameBody::from(&[0, 4][..]))),
         ("a request for the tallies", asking(&Request::Tallies)),
-        ("a request without end", raw(head(Kind::Ask, 161 << 10), &|_| {})),
-        ("a call before a binding", head(Kind::Call, 0).with(&Block::default())),
+        ("a request without end", raw(head(FrameKind::Ask, 161 << 10), &|_| {})),
+        ("a call before a binding", head(FrameKind::Call, 0).with(&FrameBody::default())),
         (
             "more calls than there may be",
             [
                 frame_samples().swap_remove(0),
-                head(Kind::Call, 0).with(&Block::default()).repeat(100_000),
+                head(FrameKind::Call, 0).with(&FrameBody::default()).repeat(100_000),
             ]
             .concat(),
         ),
@@ -183,8 +189,8 @@ fn who_asks_and_does_not_read_is_cut_off() {
         procedures: Vec::new(),
         stacks: 0,
     };
-    let release =
-        Head { binding: 3, number: RELEASE, ..head(Kind::Call, 0) }.with(&Block::from(&[0; 8][..]));
+    let release = FrameHeader { binding: 3, number: RELEASE, ..head(FrameKind::Call, 0) }
+        .with(&FrameBody::from(&[0; 8][..]));
     let pid = scene.server.pid();
     scene.honest.ask("honest 300").expect_ok("calls of all kinds");
     // Each of these types differs from the server's, which is told with the refusal.
@@ -271,10 +277,10 @@ fn bent_lists_from_servers() {
             let asked = frame(&mut stream);
             assert_eq!(
                 (asked.head.kind, asked.body.to_vec()),
-                (Kind::Ask, postcard::to_stdvec(&Request::List).unwrap())
+                (FrameKind::Ask, postcard::to_stdvec(&Request::List).unwrap())
             );
-            let head = Head { kind: Kind::Answer, ..asked.head };
-            stream.write_all(&head.with(&Block::from(&*said))).unwrap();
+            let head = FrameHeader { kind: FrameKind::Answer, ..asked.head };
+            stream.write_all(&head.with(&FrameBody::from(&*said))).unwrap();
             // It ends when its reader has gone.
             let _ = stream.read(&mut [0; 8]);
         }
@@ -284,7 +290,9 @@ fn bent_lists_from_servers() {
         stream.read_exact(&mut [0; PREAMBLE]).unwrap();
         let asked = frame(&mut stream).head;
         stream
-            .write_all(&Head { kind: Kind::Answer, len: MOST_ANSWER + 1, ..asked }.to_bytes())
+            .write_all(
+                &FrameHeader { kind: FrameKind::Answer, len: MOST_ANSWER + 1, ..asked }.to_bytes(),
+            )
             .unwrap();
         let _ = stream.read(&mut [0; 8]);
     });
@@ -317,10 +325,10 @@ fn calls_by_hand_get_what_they_are_entitled_to() {
     let bind = frame_samples().swap_remove(0);
     stream.write_all(&bind).unwrap();
     let answer = frame(&mut stream);
-    assert_eq!(answer.head.kind, Kind::Answer);
+    assert_eq!(answer.head.kind, FrameKind::Answer);
     let mut ask = |binding: u32, number: u16, body: &[u8]| {
-        let head = Head { binding, number, ..head(Kind::Call, 0) };
-        stream.write_all(&head.with(&Block::from(body))).unwrap();
+        let head = FrameHeader { binding, number, ..head(FrameKind::Call, 0) };
+        stream.write_all(&head.with(&FrameBody::from(body))).unwrap();
         frame(&mut stream).head.number
     };
     use upcall_tests::speech::outcome;
@@ -447,32 +455,34 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
         if stream.read_exact(&mut bytes).is_err() {
             return;
         }
-        let Ok(asked) = Head::read(&bytes) else { return };
+        let Ok(asked) = FrameHeader::read(&bytes) else { return };
         let mut body = vec![0; asked.len];
         if stream.read_exact(&mut body).is_err() {
             return;
         }
         let answer = match (asked.kind, dice.below(30)) {
             // Half a message would be waited for.
-            (Kind::Call, 0) => {
+            (FrameKind::Call, 0) => {
                 let _ = stream.write_all(&bend(samples, dice));
                 return;
             }
-            (Kind::Ask, _) if body == postcard::to_stdvec(&Request::List).expect("a request") => {
+            (FrameKind::Ask, _)
+                if body == postcard::to_stdvec(&Request::List).expect("a request") =>
+            {
                 let export = ("trial", "a:b/c", "", "", 1u32, vec![("null", "null: func()")]);
                 let list =
                     postcard::to_stdvec(&vec![export; 1 + dice.below(3) as usize]).expect("a list");
                 let list = [vec![LISTED], list].concat();
                 let said = if dice.below(2) == 0 { bend(&[list], dice) } else { list };
-                Head { kind: Kind::Answer, ..asked }.with(&Block::from(&*said))
+                FrameHeader { kind: FrameKind::Answer, ..asked }.with(&FrameBody::from(&*said))
             }
-            (Kind::Ask, _) => {
+            (FrameKind::Ask, _) => {
                 // A binding with as many procedures as `trial` has, most times.
                 let count = trial::INTERFACE.procedures.len();
                 let count = if dice.below(10) == 0 { dice.below(128) as usize } else { count };
                 let answer =
                     postcard::to_stdvec(&Answer::Bound { procedures: any_list(count) }).unwrap();
-                Head { kind: Kind::Answer, ..asked }.with(&Block::from(&*answer))
+                FrameHeader { kind: FrameKind::Answer, ..asked }.with(&FrameBody::from(&*answer))
             }
             _ => {
                 let number = if dice.below(3) == 0 { dice.below(12) as u16 } else { 0 };
@@ -481,7 +491,8 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
                 // Counts and offsets that are nearly right.
                 body.iter_mut()
                     .for_each(|byte| *byte &= [0, 0, 0x1f, 0xff][dice.below(4) as usize]);
-                Head { kind: Kind::Reply, number, ..asked }.with(&Block::from(&*body))
+                FrameHeader { kind: FrameKind::Reply, number, ..asked }
+                    .with(&FrameBody::from(&*body))
             }
         };
         if stream.write_all(&answer).is_err() {
@@ -500,8 +511,8 @@ fn who_does_not_go_on_is_cut_off() {
         .map(|number| {
             let mut stream = scene.greeted();
             stream.write_all(&frame_samples().swap_remove(0)).unwrap();
-            assert_eq!(frame(&mut stream).head.kind, Kind::Answer);
-            let bytes = head(Kind::Call, 50_000).to_bytes();
+            assert_eq!(frame(&mut stream).head.kind, FrameKind::Answer);
+            let bytes = head(FrameKind::Call, 50_000).to_bytes();
             stream.write_all(&bytes[..if number % 2 == 0 { HEAD } else { 11 }]).unwrap();
             stream
         })
@@ -572,13 +583,13 @@ fn who_does_not_read_holds_up_nobody() {
     let mut scene = Scene::new("");
     let mut stream = scene.greeted();
     stream.write_all(&frame_samples().swap_remove(0)).unwrap();
-    assert_eq!(frame(&mut stream).head.kind, Kind::Answer);
+    assert_eq!(frame(&mut stream).head.kind, FrameKind::Answer);
     // `make`: 4 MB each, of which none is read.
     for call in 0..200 {
         let mut body = [0; 16];
         body[..8].copy_from_slice(&4_000_000u64.to_le_bytes());
-        let head = Head { call, binding: 3, number: make(), ..head(Kind::Call, 0) };
-        stream.write_all(&head.with(&Block::from(&body[..]))).unwrap();
+        let head = FrameHeader { call, binding: 3, number: make(), ..head(FrameKind::Call, 0) };
+        stream.write_all(&head.with(&FrameBody::from(&body[..]))).unwrap();
     }
     assert_eq!(scene.honest.ask("add 2 3").numbers("meanwhile"), [5]);
     scene.honest.ask("honest 500").expect_ok("calls of all kinds");
@@ -659,7 +670,7 @@ fn who_is_not_let_in_is_told_before_it_says_anything() {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.read_exact(&mut [0; PREAMBLE]).unwrap();
     let farewell = frame(&mut stream);
-    assert_eq!(farewell.head.kind, Kind::Farewell);
+    assert_eq!(farewell.head.kind, FrameKind::Farewell);
     assert!(String::from_utf8_lossy(&farewell.body.to_vec()).contains("is not on the list"));
     // It need not read that, nor hang up: it is closed all the same.
     expect_closed(&mut stream, "who was told");

@@ -7,7 +7,7 @@
 use crate::in_company;
 use std::process::Command;
 use std::sync::OnceLock;
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
 
@@ -54,7 +54,7 @@ impl Space {
     /// The command that makes the namespaces, with a user namespace where this machine wants that
     /// for them; `None` if it refuses.
     fn unshare(self) -> Option<Vec<String>> {
-        static REFUSED: Mutex<Vec<Space>> = Mutex::new(Vec::new());
+        static REFUSED: KernelMutex<Vec<Space>> = KernelMutex::new(Vec::new());
         let commands = [&["unshare"][..], &["unshare", "--user", "--map-root-user"]]
             .map(|first| [first, self.options()].concat());
         let mut commands = commands

@@ -2,7 +2,7 @@
 //! L9).
 
 use crate::{alone, place};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 use upcall_tests::usage::switches;
 
 const CALLS: u64 = 16_000;
@@ -10,7 +10,7 @@ const CALLS: u64 = 16_000;
 #[test]
 fn the_spare_processor_goes_to_the_server_that_is_called_most() {
     let _alone = alone();
-    let all = Processors::allowed().expect("where we may run");
+    let all = CpuSet::allowed().expect("where we may run");
     if all.count() < 2 {
         println!("    skipped: two processors are needed");
         return;
@@ -20,7 +20,7 @@ fn the_spare_processor_goes_to_the_server_that_is_called_most() {
     let two = all.iter().skip(2).fold(all.clone(), |rest, cpu| rest.without(cpu));
     two.confine().expect("two processors");
     let servers: Vec<_> = names.iter().map(|name| place.serve(name)).collect();
-    Processors::only(all.iter().next().expect("a processor")).confine().expect("one processor");
+    CpuSet::only(all.iter().next().expect("a processor")).confine().expect("one processor");
     let mut client = place.client();
     all.confine().expect("all processors");
     client.ask(&format!("bind-several {}", names.join(","))).expect_ok("bindings");

@@ -3,7 +3,7 @@
 use crate::{alone, in_company, place};
 use std::time::Duration;
 use upcall::directory::{PeerTallies, Reading, tallies};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 use upcall_tests::party::Party;
 use upcall_tests::place::{Place, eventually};
 
@@ -166,7 +166,7 @@ fn calls_from_other_machines_are_counted_as_remote() {
 }
 
 /// How the calls came that `asked` makes: spins, donations, hand-offs, wakes, waits, from other
-/// machines (`upcall::directory::Came`).
+/// machines (`upcall::directory::Arrival`).
 fn came(tallies: &PeerTallies, client: &mut Party, asked: &str) -> [u64; 6] {
     let before = of(tallies, client.pid()).expect("the client's binding");
     client.ask(asked).expect_ok("calls");
@@ -187,14 +187,14 @@ const CALLS: u64 = 2000;
 #[test]
 fn calls_to_a_polling_server_on_a_processor_of_its_own_are_spins() {
     let _alone = alone();
-    let all = Processors::allowed().expect("where we may run");
+    let all = CpuSet::allowed().expect("where we may run");
     let [first, second] = all.iter().take(2).collect::<Vec<_>>()[..] else {
         return println!("    skipped: two processors are needed");
     };
     let place = place();
-    Processors::only(second).confine().expect("one processor");
+    CpuSet::only(second).confine().expect("one processor");
     let _server = place.serve("trial poll");
-    Processors::only(first).confine().expect("one processor");
+    CpuSet::only(first).confine().expect("one processor");
     let mut client = place.client();
     all.confine().expect("all processors");
     client.ask("bind trial").expect_ok("binding");
@@ -206,9 +206,9 @@ fn calls_to_a_polling_server_on_a_processor_of_its_own_are_spins() {
 #[test]
 fn calls_on_one_processor_are_donations_or_hand_offs() {
     let _alone = alone();
-    let all = Processors::allowed().expect("where we may run");
+    let all = CpuSet::allowed().expect("where we may run");
     // The parties inherit it.
-    Processors::only(all.iter().next().expect("a processor")).confine().expect("one processor");
+    CpuSet::only(all.iter().next().expect("a processor")).confine().expect("one processor");
     for options in ["", "sleep"] {
         let place = place();
         let _server = place.serve(&format!("trial {options}"));
@@ -263,7 +263,7 @@ fn calls_for_which_there_was_no_stack_are_waits() {
 #[test]
 fn calls_that_wake_a_server_and_give_it_nothing_are_wakes() {
     let _alone = alone();
-    if !Processors::allowed().is_ok_and(|allowed| allowed.contains(0) && allowed.contains(1)) {
+    if !CpuSet::allowed().is_ok_and(|allowed| allowed.contains(0) && allowed.contains(1)) {
         return println!("    skipped: processors 0 and 1 are needed");
     }
     let place = place();

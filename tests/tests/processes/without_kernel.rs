@@ -2,7 +2,7 @@
 
 use crate::machine::Alone;
 use crate::{alone, in_company, place};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 use upcall_tests::party::Party;
 use upcall_tests::place::Place;
 
@@ -52,7 +52,7 @@ impl Pair {
     /// The server on processor 1. `None` where this machine has no such processors.
     fn on_two_processors() -> Option<Self> {
         let alone = alone();
-        if !Processors::allowed().is_ok_and(|allowed| allowed.contains(0) && allowed.contains(1)) {
+        if !CpuSet::allowed().is_ok_and(|allowed| allowed.contains(0) && allowed.contains(1)) {
             eprintln!("skipped: processors 0 and 1 are needed");
             return None;
         }
@@ -60,7 +60,7 @@ impl Pair {
         let server = place.serve("trial poll mortal");
         let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("a process");
         for tid in threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
-            Processors::only(1).confine_thread(tid).expect("its threads are ours to move");
+            CpuSet::only(1).confine_thread(tid).expect("its threads are ours to move");
         }
         // It says where it is when it has looked round some times.
         std::thread::sleep(std::time::Duration::from_millis(20));

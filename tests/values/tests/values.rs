@@ -33,9 +33,13 @@ fn name(kind: &str, package: &str) -> String {
 }
 
 /// A binding, and the interface as the walker knows it.
-fn bind(name: &str, interface: &'static Interface) -> (Binding, &'static dynamic::Interface) {
+fn bind(
+    name: &str,
+    interface: &'static Interface,
+) -> (Binding, &'static dynamic::DynamicInterface) {
     let parsed =
-        dynamic::Interface::parse(&interface.id, &interface.source, &interface.limits).unwrap();
+        dynamic::DynamicInterface::parse(&interface.id, &interface.source, &interface.limits)
+            .unwrap();
     (
         Binding::bind(name, interface).unwrap_or_else(|e| panic!("{name}: {e}")),
         Box::leak(Box::new(parsed)),

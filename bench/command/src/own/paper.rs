@@ -184,14 +184,14 @@ fn run(
 
 /// A job of [`run`], in a process of its own: `SCHEDULE PROGRAM COUNT`.
 pub fn job(args: &[String]) -> Outcome<u8> {
-    use upcall_job::{Job, Kind};
+    use upcall_job::{Job, JobSchedule};
     let [schedule, program, count] = args else {
         return Err("usage: bench-job SCHEDULE PROGRAM COUNT".into());
     };
     let kind = match schedule.as_str() {
-        "gang" => Kind::Gang,
-        "co" => Kind::Co,
-        _ => Kind::Batch,
+        "gang" => JobSchedule::Gang,
+        "co" => JobSchedule::Co,
+        _ => JobSchedule::Batch,
     };
     let job = Job::new(2, std::env::current_exe()?)
         .named(&format!("{program}-{}", std::process::id()))

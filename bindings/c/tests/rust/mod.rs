@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use types::{Error, Point};
-use upcall::{Abandon, Bytes, CallError, Failure, Lent};
+use upcall::{Bytes, CallError, CancelToken, Failure, Lent};
 
 /// How many nodes live.
 #[derive(Clone, Default)]
@@ -206,7 +206,7 @@ pub fn client([name, other]: &[String; 2]) {
     let start = Instant::now();
     let hasty = every.with_deadline(Some(Duration::from_millis(200)));
     assert!(matches!(hasty.late(800), Err(CallError::Aborted { sent: true })));
-    let word = Abandon::new();
+    let word = CancelToken::new();
     word.abandon();
     assert!(matches!(every.with_abandon(&word).late(150), Err(CallError::Aborted { .. })));
     std::thread::sleep(Duration::from_millis(900));

@@ -8,8 +8,8 @@
 use super::header::Header;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use upcall_idl::dynamic::Interface;
-use upcall_idl::model::{Model, Procedure, Shape, Type, TypeId};
+use upcall_idl::dynamic::DynamicInterface;
+use upcall_idl::model::{Model, ProcedureDefinition, Type, TypeBody, TypeId};
 
 /// What all packages need.
 const HEAD: &str = r#"
@@ -83,13 +83,13 @@ static bool good_(upcall_status status, upcall_call *call, const upcall_error *e
 /// The functions of both servers. What the types are called is the generator's affair: it is taken
 /// from the header.
 #[expect(clippy::too_many_lines, reason = "one program in C")]
-pub fn gives_objects(interface: &'static Interface, header: &Header<'_>) -> String {
+pub fn gives_objects(interface: &'static DynamicInterface, header: &Header<'_>) -> String {
     let server = header.server("gives_objects");
     let mut out = HEAD.to_owned();
     let mut news = String::new();
     let mut walks = String::new();
     let mut functions = String::new();
-    let made = |procedure: &'static Procedure| match &procedure.result {
+    let made = |procedure: &'static ProcedureDefinition| match &procedure.result {
         Some(Type::Own(id)) => procedure.name.strip_prefix("make-").map(|number| (*id, number)),
         _ => None,
     };
@@ -301,10 +301,10 @@ fn visits(
             types.iter().enumerate().map(|(n, t)| of(t, format!("{place}.f{n}"))).collect()
         }
         Type::Named(id) => match &model.def(*id).shape {
-            Shape::Record(fields) => {
+            TypeBody::Record(fields) => {
                 fields.iter().map(|field| of(&field.ty, member(&field.name))).collect()
             }
-            Shape::Variant(cases) => {
+            TypeBody::Variant(cases) => {
                 let case = |(number, case): (usize, &upcall_idl::model::Case)| {
                     let value = case
                         .ty

@@ -1,21 +1,21 @@
 //! `upcall pvm ps`: machines, and what their tasks do.
 
-use crate::told::{Done, FAINT, STRONG, cell, json, line, plain, size};
+use crate::told::{CommandResult, FAINT, STRONG, cell, json, line, plain, size};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use upcall_pvm::{Shown, ShownTask};
+use upcall_pvm::{ShownMachine, ShownTask};
 
 #[derive(Serialize)]
-struct Machine {
+struct MachineRow {
     machine: u32,
     processes: usize,
     console: bool,
-    tasks: Vec<Row>,
+    tasks: Vec<TaskRow>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct TaskRow {
     tid: String,
     /// As programs have it.
     number: i32,
@@ -40,10 +40,10 @@ struct Row {
     pid: Option<u32>,
 }
 
-type Memory = BTreeMap<u32, BTreeMap<usize, (u64, u64)>>;
+type TaskMemory = BTreeMap<u32, BTreeMap<usize, (u64, u64)>>;
 
-impl Row {
-    fn of(task: ShownTask, memory: &Memory) -> Self {
+impl TaskRow {
+    fn of(task: ShownTask, memory: &TaskMemory) -> Self {
         let kib = task.slot.and_then(|slot| memory.get(&task.process)?.get(&slot)).copied();
         let wanted = task.doing.wanted();
         Self {
@@ -67,8 +67,8 @@ impl Row {
     }
 }
 
-impl From<Shown> for Machine {
-    fn from(shown: Shown) -> Self {
+impl From<ShownMachine> for MachineRow {
+    fn from(shown: ShownMachine) -> Self {
         let processes =
             shown.tasks.iter().map(|task| task.process).collect::<std::collections::BTreeSet<_>>();
         let memory =
@@ -77,14 +77,14 @@ impl From<Shown> for Machine {
             machine: shown.process,
             processes: shown.processes,
             console: shown.console,
-            tasks: shown.tasks.into_iter().map(|task| Row::of(task, &memory)).collect(),
+            tasks: shown.tasks.into_iter().map(|task| TaskRow::of(task, &memory)).collect(),
         }
     }
 }
 
-pub fn list(as_json: bool) -> Done {
+pub fn list(as_json: bool) -> CommandResult {
     let (shown, silent) = upcall_pvm::machines();
-    let machines = shown.into_iter().map(Machine::from).collect::<Vec<_>>();
+    let machines = shown.into_iter().map(MachineRow::from).collect::<Vec<_>>();
     if as_json {
         println!("{}", json(&machines)?);
     } else if machines.is_empty() && silent.is_empty() {
@@ -98,13 +98,13 @@ pub fn list(as_json: bool) -> Done {
     Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn table(machine: &Machine) -> String {
+fn table(machine: &MachineRow) -> String {
     let console = if machine.console { ", with a console" } else { "" };
     let (tasks, processes) =
         (count(machine.tasks.len(), "task"), count(machine.processes, "process"));
     let mut out =
         format!("{STRONG}machine {}{STRONG:#}: {tasks} in {processes}{console}\n", machine.machine);
-    let cells = |row: &Row| {
+    let cells = |row: &TaskRow| {
         [
             row.tid.clone(),
             row.parent.clone().unwrap_or_else(|| "-".into()),

@@ -5,9 +5,9 @@
 //! that the program made, and the last one the thread's own function, as in short backtraces of
 //! panics.
 
-use super::code::{Code, Frame};
-use super::thread::State;
-use super::unwind::Calls;
+use super::code::{BacktraceLine, ProcessCode};
+use super::thread::ThreadState;
+use super::unwind::CallStack;
 
 /// Of `upcall_thread`: where a thread gives up its processor.
 const SCHEDULER: [&str; 12] = [
@@ -33,17 +33,17 @@ const STARTS: [&str; 5] = [
 const SHORT: &str = "std::sys::backtrace::__rust_begin_short_backtrace";
 
 /// All calls, inlined ones too, the innermost first.
-pub fn calls_of(calls: &Calls, code: &Code<'_>) -> Vec<Frame> {
+pub fn calls_of(calls: &CallStack, code: &ProcessCode<'_>) -> Vec<BacktraceLine> {
     calls.at.iter().flat_map(|&(address, returns)| code.frames(address, returns).to_vec()).collect()
 }
 
 /// Those that are worth showing, of a thread in this state.
-pub fn shown(calls: &Calls, code: &Code<'_>, state: State) -> Vec<Frame> {
+pub fn shown(calls: &CallStack, code: &ProcessCode<'_>, state: ThreadState) -> Vec<BacktraceLine> {
     let mut frames = calls_of(calls, code);
     if let Some(end) = frames.iter().position(|frame| begins(frame, &STARTS)) {
         frames.truncate(end);
     }
-    let waits = matches!(state, State::Waiting | State::KernelWaiting);
+    let waits = matches!(state, ThreadState::Waiting | ThreadState::KernelWaiting);
     let first = if waits {
         frames.iter().position(is_scheduler)
     } else {
@@ -59,19 +59,19 @@ pub fn shown(calls: &Calls, code: &Code<'_>, state: State) -> Vec<Frame> {
 }
 
 /// The function's path: of a method, that of the type it belongs to.
-fn path(frame: &Frame) -> Option<&str> {
+fn path(frame: &BacktraceLine) -> Option<&str> {
     frame.function.as_deref().map(|function| function.trim_start_matches(['<', '&']))
 }
 
-fn within(frame: &Frame) -> Option<&str> {
+fn within(frame: &BacktraceLine) -> Option<&str> {
     path(frame)?.strip_prefix("upcall_thread::")
 }
 
-fn is_ours(frame: &Frame) -> bool {
+fn is_ours(frame: &BacktraceLine) -> bool {
     within(frame).is_some()
 }
 
-fn is_scheduler(frame: &Frame) -> bool {
+fn is_scheduler(frame: &BacktraceLine) -> bool {
     let module = within(frame).and_then(|path| path.split("::").next());
     module.is_some_and(|module| SCHEDULER.contains(&module))
 }
@@ -79,13 +79,13 @@ fn is_scheduler(frame: &Frame) -> bool {
 /// Returns `true` if it is this function of one of these modules of `upcall_thread`, also as a
 /// method: `vp::Vp::find`, `<…vp::Vp>::find`, `dispatch::<impl …vp::Vp>::find`; or
 /// `dispatch::find`, if its type is not known.
-pub fn is_function(frame: &Frame, modules: &[&str], function: &str) -> bool {
+pub fn is_function(frame: &BacktraceLine, modules: &[&str], function: &str) -> bool {
     let Some(path) = within(frame) else { return false };
     let rest = modules.iter().find_map(|module| path.strip_prefix(module)?.strip_prefix("::"));
     rest.is_some_and(|rest| rest.rsplit("::").next() == Some(function))
 }
 
-fn begins(frame: &Frame, with: &[&str]) -> bool {
+fn begins(frame: &BacktraceLine, with: &[&str]) -> bool {
     path(frame).is_some_and(|path| with.iter().any(|with| path.starts_with(with)))
 }
 
@@ -93,8 +93,8 @@ fn begins(frame: &Frame, with: &[&str]) -> bool {
 mod tests {
     use super::*;
 
-    fn frame(function: &str) -> Frame {
-        Frame { address: 1, function: Some(function.into()), file: None, line: None }
+    fn frame(function: &str) -> BacktraceLine {
+        BacktraceLine { address: 1, function: Some(function.into()), file: None, line: None }
     }
 
     #[test]

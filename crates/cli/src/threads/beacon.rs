@@ -1,10 +1,10 @@
 //! The beacon of a program: where its threads are and how to read them. The other half of this is
 //! `crates/thread/src/beacon.rs`.
 
-use super::error::Error;
-use super::image::Image;
+use super::error::InspectError;
+use super::image::MappedFile;
 use super::memory::{self, u32_at, u64_at};
-use super::process::Process;
+use super::process::TargetProcess;
 use object::{Object, ObjectSection};
 use std::path::{Path, PathBuf};
 
@@ -19,23 +19,23 @@ const HEAD: usize = 24;
 const LAYOUT: usize = 48;
 
 /// Where a beacon is.
-pub struct Beacon<'a> {
+pub struct BeaconAddress<'a> {
     pub file: &'a Path,
     pub at: u64,
 }
 
 /// A beacon as it was read.
-pub struct Read {
+pub struct BeaconReading {
     pub slabs: u64,
     pub kernel: u64,
     pub processors: u64,
-    pub layout: Layout,
+    pub layout: RecordOffsets,
 }
 
 /// Sizes, and where in a record and in its extra things are, in bytes; as in
 /// `crates/thread/src/beacon.rs`.
 #[derive(Clone, Copy)]
-pub struct Layout {
+pub struct RecordOffsets {
     pub guard: u64,
     pub record: usize,
     pub colours: u64,
@@ -59,7 +59,10 @@ const MOST_OFFSET: u64 = 1 << 20;
 
 /// The beacons of all that the process maps: one for the program, or one for each shared library
 /// that has threads of its own.
-pub fn find<'a>(process: &Process, images: &[Image<'a>]) -> Result<Vec<Beacon<'a>>, Error> {
+pub fn find<'a>(
+    process: &TargetProcess,
+    images: &[MappedFile<'a>],
+) -> Result<Vec<BeaconAddress<'a>>, InspectError> {
     let mut beacons = Vec::new();
     let mut unreadable: Vec<(PathBuf, _)> = Vec::new();
     for image in images {
@@ -68,27 +71,31 @@ pub fn find<'a>(process: &Process, images: &[Image<'a>]) -> Result<Vec<Beacon<'a
             Some(address.wrapping_add(image.bias(elf)?))
         });
         match found {
-            Ok(Some(at)) => beacons.push(Beacon { file: image.path(), at }),
+            Ok(Some(at)) => beacons.push(BeaconAddress { file: image.path(), at }),
             Ok(None) => {}
             Err(error) => unreadable.push((image.path().clone(), error)),
         }
     }
     if beacons.is_empty() {
-        return Err(Error::NoBeacon { pid: process.pid, looked_at: images.len(), unreadable });
+        return Err(InspectError::NoBeacon {
+            pid: process.pid,
+            looked_at: images.len(),
+            unreadable,
+        });
     }
     Ok(beacons)
 }
 
-impl Beacon<'_> {
-    fn damaged(&self, what: impl Into<String>) -> Error {
-        Error::Damaged { file: self.file.into(), what: what.into() }
+impl BeaconAddress<'_> {
+    fn damaged(&self, what: impl Into<String>) -> InspectError {
+        InspectError::Damaged { file: self.file.into(), what: what.into() }
     }
 
     /// Reads and checks it.
-    pub fn read(&self, pid: u32) -> Result<Read, Error> {
+    pub fn read(&self, pid: u32) -> Result<BeaconReading, InspectError> {
         let read = |len| {
             memory::read(pid, self.at, len)
-                .map_err(|error| Error::kernel(pid, "read the memory", error))
+                .map_err(|error| InspectError::kernel(pid, "read the memory", error))
         };
         let head = read(HEAD)?.ok_or_else(|| self.damaged("it cannot be read"))?;
         if head[..16] != *MAGIC {
@@ -96,7 +103,11 @@ impl Beacon<'_> {
         }
         let (version, size) = (u32_at(&head, 16), u32_at(&head, 20) as usize);
         if version != VERSION {
-            return Err(Error::Version { file: self.file.into(), found: version, known: VERSION });
+            return Err(InspectError::Version {
+                file: self.file.into(),
+                found: version,
+                known: VERSION,
+            });
         }
         if size != SIZE {
             return Err(self.damaged(format!(
@@ -105,7 +116,7 @@ impl Beacon<'_> {
         }
         let bytes = read(SIZE)?.ok_or_else(|| self.damaged("it cannot be read"))?;
         let number = |index: usize| u32_at(&bytes, LAYOUT + 4 * index);
-        let layout = Layout {
+        let layout = RecordOffsets {
             guard: number(0).into(),
             record: number(1) as usize,
             colours: number(2).into(),
@@ -124,7 +135,7 @@ impl Beacon<'_> {
         if !layout.is_sane() {
             return Err(self.damaged("the layout that it gives cannot be"));
         }
-        Ok(Read {
+        Ok(BeaconReading {
             slabs: u64_at(&bytes, 24),
             kernel: u64_at(&bytes, 32),
             processors: u64_at(&bytes, 40),
@@ -133,7 +144,7 @@ impl Beacon<'_> {
     }
 }
 
-impl Layout {
+impl RecordOffsets {
     fn is_sane(&self) -> bool {
         let Self {
             record,

@@ -1,9 +1,9 @@
 //! The code of a process: for an address in it, how to unwind from there, and what function it is
 //! in. Each file is read when it is first needed.
 
-use super::image::{Elf, Image};
+use super::image::{Elf, MappedFile};
 use super::symbols::Symbols;
-use super::unwind::{self, Row, Table};
+use super::unwind::{self, UnwindRow, UnwindTable};
 use std::cell::OnceCell;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 /// One line of a backtrace.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Frame {
+pub struct BacktraceLine {
     pub address: u64,
     pub function: Option<String>,
     pub file: Option<String>,
@@ -19,14 +19,14 @@ pub struct Frame {
 }
 
 /// How to unwind from an instruction; an error says why that is not known.
-type Unwindable = Result<Rc<Row<'static>>, Rc<str>>;
+type Unwindable = Result<Rc<UnwindRow<'static>>, Rc<str>>;
 /// The functions that an instruction is in: the innermost inlined one first.
-type Frames = Rc<[Frame]>;
+type Frames = Rc<[BacktraceLine]>;
 
 /// See the module comment.
-pub struct Code<'a> {
-    images: Vec<Image<'a>>,
-    opened: Vec<OnceCell<Result<Opened, String>>>,
+pub struct ProcessCode<'a> {
+    images: Vec<MappedFile<'a>>,
+    opened: Vec<OnceCell<Result<CodeFile, String>>>,
     /// By address: few of them are different, however many threads there are.
     rows: RefCell<HashMap<u64, Unwindable>>,
     /// By address, and whether it is a return address.
@@ -34,20 +34,20 @@ pub struct Code<'a> {
 }
 
 /// A file of code.
-struct Opened {
+struct CodeFile {
     bias: u64,
     elf: Elf<'static>,
-    table: Table<'static>,
+    table: UnwindTable<'static>,
     symbols: OnceCell<Symbols>,
 }
 
-impl<'a> Code<'a> {
-    pub fn new(images: Vec<Image<'a>>) -> Self {
+impl<'a> ProcessCode<'a> {
+    pub fn new(images: Vec<MappedFile<'a>>) -> Self {
         let opened = images.iter().map(|_| OnceCell::new()).collect();
         Self { images, opened, rows: RefCell::default(), frames: RefCell::default() }
     }
 
-    fn at(&self, address: u64) -> Result<&Opened, String> {
+    fn at(&self, address: u64) -> Result<&CodeFile, String> {
         let place = self.images.iter().position(|image| image.has_code_at(address));
         let place =
             place.ok_or_else(|| format!("0x{address:x} is in no code that a file holds"))?;
@@ -59,7 +59,7 @@ impl<'a> Code<'a> {
             let bias = image
                 .bias(&elf)
                 .ok_or_else(|| format!("{} is not mapped as it says", image.path().display()))?;
-            Ok(Opened { bias, table: unwind::table(&elf), elf, symbols: OnceCell::new() })
+            Ok(CodeFile { bias, table: unwind::table(&elf), elf, symbols: OnceCell::new() })
         };
         self.opened[place].get_or_init(open).as_ref().map_err(String::clone)
     }
@@ -81,7 +81,8 @@ impl<'a> Code<'a> {
     /// the call before it.
     pub fn frames(&self, address: u64, return_address: bool) -> Frames {
         let find = || {
-            let unknown = || vec![Frame { address, function: None, file: None, line: None }];
+            let unknown =
+                || vec![BacktraceLine { address, function: None, file: None, line: None }];
             let frames = self.at(address).map(|opened| {
                 let symbols = opened.symbols.get_or_init(|| Symbols::new(&opened.elf));
                 let inside =

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// See the module comment.
 #[derive(Debug)]
-pub enum Error {
+pub enum InspectError {
     /// There is no process of that number.
     NoProcess(u32),
     /// It has ended; its parent has not waited for it.
@@ -25,7 +25,7 @@ pub enum Error {
     Failed { pid: u32, tried: &'static str, error: io::Error },
 }
 
-impl Error {
+impl InspectError {
     /// The kernel's answer to something that was `tried` on process `pid`.
     pub fn kernel(pid: u32, tried: &'static str, error: io::Error) -> Self {
         match (error.kind(), error.raw_os_error()) {
@@ -37,7 +37,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for InspectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoProcess(pid) => write!(f, "there is no process {pid}"),
@@ -95,4 +95,4 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for InspectError {}

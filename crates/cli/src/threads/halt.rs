@@ -6,12 +6,12 @@
 //! [`PATIENCE`] it is not waited for: it runs none of the program's code before it stops. A kernel
 //! thread that could run gets more time ([`BUSY`]).
 
-use super::error::Error;
-use super::process::Process;
+use super::error::InspectError;
+use super::process::TargetProcess;
 use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
-use upcall_os::trace::{Held, Hold, Registers};
+use upcall_os::trace::{HeldThread, HoldState, Registers};
 
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The same for a kernel thread that could run: on a busy machine its turn comes late. The others
@@ -23,12 +23,12 @@ const SPIN: Duration = Duration::from_millis(1);
 /// All kernel threads of a process, held. To be made and dropped on a kernel thread that ends soon
 /// after.
 pub struct Halted {
-    tasks: Vec<Held>,
+    tasks: Vec<HeldThread>,
     since: Instant,
 }
 
 /// A kernel thread at the moment when it stood still.
-pub struct Task {
+pub struct StoppedThread {
     pub tid: u32,
     /// By which the process itself knows it.
     pub own_number: u32,
@@ -37,16 +37,16 @@ pub struct Task {
 }
 
 impl Halted {
-    pub fn new(process: &Process) -> Result<Self, Error> {
+    pub fn new(process: &TargetProcess) -> Result<Self, InspectError> {
         let mut halted = Self { tasks: Vec::new(), since: Instant::now() };
         let mut seen = HashSet::new();
         loop {
-            let tasks = process
-                .tasks()
-                .map_err(|error| Error::kernel(process.pid, "list the kernel threads", error))?;
+            let tasks = process.tasks().map_err(|error| {
+                InspectError::kernel(process.pid, "list the kernel threads", error)
+            })?;
             let before = seen.len();
             for tid in tasks.into_iter().filter(|&tid| seen.insert(tid)) {
-                match Held::seize(tid) {
+                match HeldThread::seize(tid) {
                     Ok(held) => halted.tasks.push(held),
                     // It ended meanwhile.
                     Err(_) if process.is_dead(tid) => {}
@@ -58,16 +58,16 @@ impl Halted {
             }
             halted.wait(process);
         }
-        halted.tasks.retain_mut(|held| held.look() != Hold::Gone);
-        if halted.tasks.is_empty() { Err(Error::NoProcess(process.pid)) } else { Ok(halted) }
+        halted.tasks.retain_mut(|held| held.look() != HoldState::Gone);
+        if halted.tasks.is_empty() { Err(InspectError::NoProcess(process.pid)) } else { Ok(halted) }
     }
 
     /// Until all have stopped, or for as long as we are willing.
-    fn wait(&mut self, process: &Process) {
+    fn wait(&mut self, process: &TargetProcess) {
         let start = Instant::now();
-        let is_waited_for = |held: &mut Held| {
+        let is_waited_for = |held: &mut HeldThread| {
             let waited = start.elapsed();
-            held.look() == Hold::Coming
+            held.look() == HoldState::Coming
                 && waited < BUSY
                 && (waited < PATIENCE || !process.is_uninterruptible(held.tid()))
         };
@@ -81,8 +81,8 @@ impl Halted {
     }
 
     /// Where each of them stands.
-    pub fn tasks(&self, process: &Process) -> Vec<Task> {
-        let task = |held: &Held| Task {
+    pub fn tasks(&self, process: &TargetProcess) -> Vec<StoppedThread> {
+        let task = |held: &HeldThread| StoppedThread {
             tid: held.tid(),
             own_number: process.own_number(held.tid()),
             registers: held.registers().ok(),
@@ -98,9 +98,9 @@ impl Halted {
     }
 }
 
-fn refused(process: &Process, tid: u32, error: io::Error) -> Error {
+fn refused(process: &TargetProcess, tid: u32, error: io::Error) -> InspectError {
     match process.tracer(tid) {
-        0 => Error::kernel(process.pid, "stop the kernel threads", error),
-        by => Error::Traced { pid: process.pid, by },
+        0 => InspectError::kernel(process.pid, "stop the kernel threads", error),
+        by => InspectError::Traced { pid: process.pid, by },
     }
 }

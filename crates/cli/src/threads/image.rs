@@ -2,7 +2,7 @@
 //! shifted in memory (its load bias).
 
 use super::memory;
-use super::process::{Mapping, Process};
+use super::process::{MappedRange, TargetProcess};
 use object::elf::{PF_X, PT_LOAD};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{LittleEndian, ReadCache, ReadRef};
@@ -18,14 +18,14 @@ const MOST_OF_VDSO: u64 = 1 << 20;
 pub type Elf<'data, R = &'data [u8]> = ElfFile64<'data, LittleEndian, R>;
 
 /// What is mapped of one file.
-pub struct Image<'a> {
-    process: &'a Process,
-    mappings: Vec<&'a Mapping>,
+pub struct MappedFile<'a> {
+    process: &'a TargetProcess,
+    mappings: Vec<&'a MappedRange>,
 }
 
-impl<'a> Image<'a> {
+impl<'a> MappedFile<'a> {
     /// Everything that the process maps, file by file, in the order of addresses.
-    pub fn all(process: &'a Process) -> Vec<Self> {
+    pub fn all(process: &'a TargetProcess) -> Vec<Self> {
         let mut images: Vec<Self> = Vec::new();
         let mut known = HashMap::new();
         for mapping in &process.mappings {
@@ -70,7 +70,7 @@ impl<'a> Image<'a> {
     /// read once.
     pub fn read(&self) -> io::Result<Elf<'static>> {
         let bytes = if self.is_vdso() {
-            let Mapping { start, end, .. } = self.mappings[0];
+            let MappedRange { start, end, .. } = self.mappings[0];
             let bytes =
                 memory::read(self.process.pid, *start, (end - start).min(MOST_OF_VDSO) as usize)?;
             bytes

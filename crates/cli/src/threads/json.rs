@@ -2,11 +2,11 @@
 //! command's help.
 
 use super::backtrace;
-use super::code::{Code, Frame};
-use super::process::Process;
+use super::code::{BacktraceLine, ProcessCode};
+use super::process::TargetProcess;
 use super::snapshot::Snapshot;
 use super::text::what_for;
-use super::thread::{Kind, State, Thread};
+use super::thread::{ShownThread, ThreadState, WaitKind};
 use serde::{Serialize, Serializer};
 use std::io::{self, BufWriter, Write};
 
@@ -30,13 +30,13 @@ struct Whole<'a> {
     program: &'a str,
     stopped_microseconds: u128,
     notes: &'a [String],
-    processors: Vec<Processor>,
+    processors: Vec<ProcessorRow>,
     #[serde(serialize_with = "one_by_one")]
     threads: Rows<'a>,
 }
 
 #[derive(Serialize)]
-struct Processor {
+struct ProcessorRow {
     index: u32,
     kernel_thread: u32,
     thread: Option<u64>,
@@ -44,20 +44,20 @@ struct Processor {
 }
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct ThreadRow<'a> {
     number: u64,
     name: Option<&'a str>,
     kind: &'static str,
     state: &'static str,
-    waits_for: Option<Wait>,
+    waits_for: Option<WaitRow>,
     processor: Option<u32>,
     kernel_thread: Option<u32>,
-    backtrace: Vec<Call>,
+    backtrace: Vec<JsonFrame>,
     cut: Option<&'a str>,
 }
 
 #[derive(Serialize)]
-struct Wait {
+struct WaitRow {
     kind: &'static str,
     object: Option<String>,
     thread: Option<u64>,
@@ -65,7 +65,7 @@ struct Wait {
 }
 
 #[derive(Serialize)]
-struct Call {
+struct JsonFrame {
     address: String,
     function: Option<String>,
     file: Option<String>,
@@ -74,8 +74,8 @@ struct Call {
 
 /// The threads, each of which becomes a row only when it is written: there may be many.
 struct Rows<'a> {
-    threads: &'a [Thread],
-    code: &'a Code<'a>,
+    threads: &'a [ShownThread],
+    code: &'a ProcessCode<'a>,
     backtraces: bool,
     all: bool,
 }
@@ -85,28 +85,31 @@ fn one_by_one<S: Serializer>(rows: &Rows<'_>, serializer: S) -> Result<S::Ok, S:
 }
 
 impl<'a> Rows<'a> {
-    fn row(&self, thread: &'a Thread) -> Row<'a> {
+    fn row(&self, thread: &'a ShownThread) -> ThreadRow<'a> {
         let frames = match (self.backtraces, self.all) {
             (false, _) => Vec::new(),
             (true, true) => backtrace::calls_of(&thread.calls, self.code),
             (true, false) => backtrace::shown(&thread.calls, self.code, thread.state),
         };
-        let call = |Frame { address, function, file, line }| Call {
+        let call = |BacktraceLine { address, function, file, line }| JsonFrame {
             address: hex(address),
             function,
             file,
             line,
         };
-        Row {
+        ThreadRow {
             number: thread.number,
             name: thread.name.as_deref(),
-            kind: if matches!(thread.state, State::KernelWaiting | State::KernelElsewhere) {
+            kind: if matches!(
+                thread.state,
+                ThreadState::KernelWaiting | ThreadState::KernelElsewhere
+            ) {
                 "kernel"
             } else {
                 "user"
             },
             state: state(thread.state),
-            waits_for: thread.waits_for.as_ref().map(|wait| Wait {
+            waits_for: thread.waits_for.as_ref().map(|wait| WaitRow {
                 kind: kind(wait.kind),
                 object: (wait.object != 0).then(|| hex(wait.object)),
                 thread: wait.thread.as_ref().map(|(number, _)| *number),
@@ -124,49 +127,49 @@ fn hex(address: u64) -> String {
     format!("0x{address:x}")
 }
 
-fn state(state: State) -> &'static str {
+fn state(state: ThreadState) -> &'static str {
     match state {
-        State::Running => "running",
-        State::Waiting | State::KernelWaiting => "waiting",
-        State::Ready => "ready",
-        State::NotStarted => "not-started",
-        State::IdleWorker => "idle-worker",
-        State::Ended => "ended",
-        State::Abandoned => "abandoned",
-        State::KernelElsewhere => "elsewhere",
+        ThreadState::Running => "running",
+        ThreadState::Waiting | ThreadState::KernelWaiting => "waiting",
+        ThreadState::Ready => "ready",
+        ThreadState::NotStarted => "not-started",
+        ThreadState::IdleWorker => "idle-worker",
+        ThreadState::Ended => "ended",
+        ThreadState::Abandoned => "abandoned",
+        ThreadState::KernelElsewhere => "elsewhere",
     }
 }
 
-fn kind(kind: Kind) -> &'static str {
+fn kind(kind: WaitKind) -> &'static str {
     match kind {
-        Kind::Thread => "thread",
-        Kind::Mutex => "mutex",
-        Kind::Shares => "shares",
-        Kind::Condition => "condition",
-        Kind::Unpark => "unpark",
-        Kind::Time => "time",
-        Kind::BlockingWork => "blocking-work",
-        Kind::EndOfRun => "end-of-run",
-        Kind::Other => "other",
+        WaitKind::Thread => "thread",
+        WaitKind::Mutex => "mutex",
+        WaitKind::Shares => "shares",
+        WaitKind::Condition => "condition",
+        WaitKind::Unpark => "unpark",
+        WaitKind::Time => "time",
+        WaitKind::BlockingWork => "blocking-work",
+        WaitKind::EndOfRun => "end-of-run",
+        WaitKind::Other => "other",
     }
 }
 
 /// Writes it to standard output.
 pub fn print(
-    process: &Process,
+    process: &TargetProcess,
     snapshot: &Snapshot,
-    threads: &[Thread],
-    code: &Code<'_>,
+    threads: &[ShownThread],
+    code: &ProcessCode<'_>,
     backtraces: bool,
     all: bool,
 ) -> io::Result<()> {
-    let processor = |processor: &super::snapshot::Processor| {
+    let processor = |processor: &super::snapshot::ProcessorSnapshot| {
         let thread = super::text::thread_of(processor, snapshot, threads);
-        Processor {
+        ProcessorRow {
             index: processor.index,
             kernel_thread: processor.kernel_thread,
             thread: thread.map(|thread| thread.number),
-            idle: thread.is_some_and(|thread| thread.state != State::Running),
+            idle: thread.is_some_and(|thread| thread.state != ThreadState::Running),
         }
     };
     let whole = Whole {

@@ -2,16 +2,16 @@
 //! may turn out not to be readable.
 
 use std::io;
-use upcall_os::trace::{self, MOST_SPANS, Span};
+use upcall_os::trace::{self, MOST_SPANS, ProcessSpan};
 
 /// What was read of a number of spans, in their order.
-pub struct Copied {
+pub struct CopiedSpans {
     bytes: Vec<u8>,
     /// Where in `bytes` each span's begin, and how many of them were read.
     parts: Vec<(usize, usize)>,
 }
 
-impl Copied {
+impl CopiedSpans {
     /// What could be read of span `index`: all of it, or what lies before the first byte that
     /// cannot be read.
     pub fn get(&self, index: usize) -> &[u8] {
@@ -26,9 +26,9 @@ impl Copied {
 
 /// Reads `spans` of process `pid`. What cannot be read is left out; an error means that nothing
 /// can.
-pub fn copy(pid: u32, spans: &[Span]) -> io::Result<Copied> {
+pub fn copy(pid: u32, spans: &[ProcessSpan]) -> io::Result<CopiedSpans> {
     let total = spans.iter().map(|span| span.len).sum();
-    let mut copied = Copied { bytes: vec![0; total], parts: Vec::with_capacity(spans.len()) };
+    let mut copied = CopiedSpans { bytes: vec![0; total], parts: Vec::with_capacity(spans.len()) };
     let mut place = 0;
     for batch in spans.chunks(MOST_SPANS) {
         let mut rest = batch;
@@ -60,7 +60,7 @@ pub fn copy(pid: u32, spans: &[Span]) -> io::Result<Copied> {
 
 /// As [`copy`], for many small spans that lie close to each other, as names on a heap do: each page
 /// is read once, for that is what costs.
-pub fn copy_dense(pid: u32, spans: &[Span]) -> io::Result<Copied> {
+pub fn copy_dense(pid: u32, spans: &[ProcessSpan]) -> io::Result<CopiedSpans> {
     const PAGE: u64 = 4096;
     let mut order: Vec<usize> = (0..spans.len()).collect();
     order.sort_unstable_by_key(|&index| spans[index].at);
@@ -69,7 +69,7 @@ pub fn copy_dense(pid: u32, spans: &[Span]) -> io::Result<Copied> {
     let mut wider: Vec<(u64, u64)> = Vec::new();
     let mut inside = vec![0; spans.len()];
     for index in order {
-        let Span { at, len } = spans[index];
+        let ProcessSpan { at, len } = spans[index];
         let end = at.saturating_add(len as u64);
         match wider.last_mut() {
             Some(last) if at / PAGE <= last.1 / PAGE => last.1 = last.1.max(end),
@@ -79,14 +79,17 @@ pub fn copy_dense(pid: u32, spans: &[Span]) -> io::Result<Copied> {
     }
     let read = copy(
         pid,
-        &wider.iter().map(|&(at, end)| Span { at, len: (end - at) as usize }).collect::<Vec<_>>(),
+        &wider
+            .iter()
+            .map(|&(at, end)| ProcessSpan { at, len: (end - at) as usize })
+            .collect::<Vec<_>>(),
     )?;
-    let part = |(span, wide): (&Span, usize)| {
+    let part = |(span, wide): (&ProcessSpan, usize)| {
         let ((start, got), skipped) = (read.parts[wide], (span.at - wider[wide].0) as usize);
         (start + skipped.min(got), span.len.min(got.saturating_sub(skipped)))
     };
     let parts = spans.iter().zip(inside).map(part).collect();
-    Ok(Copied { bytes: read.bytes, parts })
+    Ok(CopiedSpans { bytes: read.bytes, parts })
 }
 
 /// EFAULT: nothing is mapped there, or it may not be read.
@@ -96,7 +99,7 @@ fn is_hole(error: &io::Error) -> bool {
 
 /// The bytes of one span, all or nothing.
 pub fn read(pid: u32, at: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
-    let copied = copy(pid, &[Span { at, len }])?;
+    let copied = copy(pid, &[ProcessSpan { at, len }])?;
     Ok(copied.whole(0, len).map(<[u8]>::to_vec))
 }
 
@@ -125,9 +128,9 @@ mod tests {
         // takes.
         let span = |index: usize| {
             if index % 7 < 2 {
-                Span { at: 8, len: 3 }
+                ProcessSpan { at: 8, len: 3 }
             } else {
-                Span { at: at + index as u64 % 200, len: 5 }
+                ProcessSpan { at: at + index as u64 % 200, len: 5 }
             }
         };
         let spans: Vec<_> = (0..3000).map(span).collect();

@@ -24,10 +24,10 @@ mod text;
 mod thread;
 mod unwind;
 
-use crate::told::Done;
-use code::Code;
-use image::Image;
-use process::Process;
+use crate::told::CommandResult;
+use code::ProcessCode;
+use image::MappedFile;
+use process::TargetProcess;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
@@ -39,7 +39,7 @@ use std::process::ExitCode;
 /// shown as waiting. A system call of the process may return EINTR, as after any stop.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", json::DESCRIPTION))]
-pub struct Args {
+pub struct ThreadsArgs {
     /// The process.
     pid: u32,
     /// Print one JSON object.
@@ -59,12 +59,12 @@ Examples:
   upcall threads --all 4711 | less
   upcall threads --json 4711 | jq '.threads[] | select(.waits_for.kind == \"mutex\") | .name'";
 
-pub fn run(args: &Args) -> Done {
-    let process = Process::find(args.pid)?;
-    let images = Image::all(&process);
+pub fn run(args: &ThreadsArgs) -> CommandResult {
+    let process = TargetProcess::find(args.pid)?;
+    let images = MappedFile::all(&process);
     let beacons = beacon::find(&process, &images)?;
     let snapshot = snapshot::take(&process, &beacons, !args.no_backtrace)?;
-    let code = Code::new(images);
+    let code = ProcessCode::new(images);
     let threads = thread::all(&snapshot, &code);
     let print = if args.json { json::print } else { text::print };
     match print(&process, &snapshot, &threads, &code, !args.no_backtrace, args.all) {

@@ -1,7 +1,7 @@
 //! What `/proc` says of a process: whether it is there, its kernel threads, and which files it maps
 //! where.
 
-use super::error::Error;
+use super::error::InspectError;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// A part of the process's address space that a file, or the kernel's own code (`[vdso]`), is
 /// mapped to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct MappedRange {
     pub start: u64,
     pub end: u64,
     /// Where in the file it begins.
@@ -21,7 +21,7 @@ pub struct Mapping {
 }
 
 /// One line of `/proc/PID/maps`. `None`: nothing that has a name.
-fn mapping(line: &str) -> Option<Mapping> {
+fn mapping(line: &str) -> Option<MappedRange> {
     // Five words with one space behind each; the path is the rest, and may hold spaces.
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;
@@ -31,7 +31,7 @@ fn mapping(line: &str) -> Option<Mapping> {
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let (start, end, offset) = (hex(start)?, hex(end)?, hex(offset)?);
     let named = path.starts_with('/') || path == "[vdso]";
-    (named && start < end).then(|| Mapping {
+    (named && start < end).then(|| MappedRange {
         start,
         end,
         offset,
@@ -42,32 +42,32 @@ fn mapping(line: &str) -> Option<Mapping> {
 }
 
 /// A process that was there a moment ago.
-pub struct Process {
+pub struct TargetProcess {
     pub pid: u32,
     /// What it is called.
     pub program: String,
-    pub mappings: Vec<Mapping>,
+    pub mappings: Vec<MappedRange>,
     /// The kernel tells the process other numbers than us (PID namespaces).
     foreign_numbers: bool,
 }
 
-impl Process {
-    pub fn find(pid: u32) -> Result<Self, Error> {
+impl TargetProcess {
+    pub fn find(pid: u32) -> Result<Self, InspectError> {
         let status = Status::read(&format!("/proc/{pid}/status"))
-            .map_err(|error| Error::kernel(pid, "read the status", error))?;
+            .map_err(|error| InspectError::kernel(pid, "read the status", error))?;
         if matches!(status.state, 'Z' | 'X') && lives(pid).is_empty() {
-            return Err(Error::Ended(pid));
+            return Err(InspectError::Ended(pid));
         }
         let maps = fs::read(format!("/proc/{pid}/maps"))
-            .map_err(|error| Error::kernel(pid, "read the memory map", error))?;
+            .map_err(|error| InspectError::kernel(pid, "read the memory map", error))?;
         let mappings = String::from_utf8_lossy(&maps).lines().filter_map(mapping).collect();
         Ok(Self { pid, program: status.name, mappings, foreign_numbers: status.numbers.len() > 1 })
     }
 
     /// Opens a file that the process maps, also one of another mount namespace, and one that was
     /// deleted or replaced since.
-    pub fn open(&self, mapping: &Mapping) -> io::Result<File> {
-        let Mapping { start, end, path, .. } = mapping;
+    pub fn open(&self, mapping: &MappedRange) -> io::Result<File> {
+        let MappedRange { start, end, path, .. } = mapping;
         // By the mapping itself: always the right file, but only for CAP_CHECKPOINT_RESTORE.
         let by_mapping = format!("/proc/{}/map_files/{start:x}-{end:x}", self.pid);
         let exe = PathBuf::from(format!("/proc/{}/exe", self.pid));
@@ -124,7 +124,7 @@ impl Process {
 /// The kernel threads of `pid` that have not ended.
 fn lives(pid: u32) -> Vec<u32> {
     let process =
-        Process { pid, program: String::new(), mappings: Vec::new(), foreign_numbers: false };
+        TargetProcess { pid, program: String::new(), mappings: Vec::new(), foreign_numbers: false };
     process.tasks().unwrap_or_default().into_iter().filter(|&tid| !process.is_dead(tid)).collect()
 }
 

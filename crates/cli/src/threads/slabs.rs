@@ -7,7 +7,7 @@
 //!                  └───────┴────────────────────────┴────────┴────────┘
 //! ```
 
-use super::beacon::Layout;
+use super::beacon::RecordOffsets;
 use super::memory::u64_at;
 
 /// So many stacks are looked at.
@@ -15,7 +15,7 @@ const MOST_SLOTS: u64 = 1 << 22;
 /// Where the address space of a process on x86-64 ends.
 const MOST_ADDRESS: u64 = 1 << 47;
 
-struct Slab {
+struct SlabReading {
     base: u64,
     slot: u64,
     usable: u64,
@@ -24,16 +24,16 @@ struct Slab {
 
 /// See the module comment.
 pub struct Slabs {
-    slabs: Vec<Slab>,
-    layout: Layout,
+    slabs: Vec<SlabReading>,
+    layout: RecordOffsets,
 }
 
 impl Slabs {
     /// From the nodes of the chain. Also, how many of them cannot be.
-    pub fn new(nodes: &[Vec<u8>], layout: Layout) -> (Self, usize) {
+    pub fn new(nodes: &[Vec<u8>], layout: RecordOffsets) -> (Self, usize) {
         let mut left = MOST_SLOTS;
         let slab = |node: &Vec<u8>| {
-            let slab = Slab {
+            let slab = SlabReading {
                 base: u64_at(node, 8),
                 slot: u64_at(node, 16),
                 usable: u64_at(node, 24),
@@ -59,8 +59,8 @@ impl Slabs {
         (Self { slabs, layout }, left_out)
     }
 
-    fn record(&self, slab: &Slab, index: u64) -> u64 {
-        let Layout { guard, record, colours, colour_step, .. } = self.layout;
+    fn record(&self, slab: &SlabReading, index: u64) -> u64 {
+        let RecordOffsets { guard, record, colours, colour_step, .. } = self.layout;
         slab.base + index * slab.slot + guard + slab.usable
             - record as u64
             - index % colours * colour_step
@@ -71,7 +71,7 @@ impl Slabs {
         self.slabs.iter().flat_map(|slab| (0..slab.count).map(|index| self.record(slab, index)))
     }
 
-    fn find(&self, address: u64) -> Option<(&Slab, u64)> {
+    fn find(&self, address: u64) -> Option<(&SlabReading, u64)> {
         let after = self.slabs.partition_point(|slab| slab.base <= address);
         let slab = self.slabs.get(after.checked_sub(1)?)?;
         let index = (address - slab.base) / slab.slot;
@@ -95,10 +95,10 @@ impl Slabs {
 mod tests {
     use super::*;
 
-    fn layout() -> Layout {
+    fn layout() -> RecordOffsets {
         let words = [0; 7];
         let [stack_pointer, home, blocking, cause, object, number, extra] = words;
-        Layout {
+        RecordOffsets {
             guard: 4096,
             record: 128,
             colours: 16,

@@ -8,16 +8,16 @@
 //! The process waits for this, so it does nothing else: what the numbers mean is found out later
 //! (`thread`), and from copies (`unwind`).
 
-use super::beacon::{Beacon, Layout};
-use super::error::Error;
-use super::halt::{Halted, Task};
-use super::memory::{Copied, copy, copy_dense, read, u32_at, u64_at};
-use super::process::Process;
+use super::beacon::{BeaconAddress, RecordOffsets};
+use super::error::InspectError;
+use super::halt::{Halted, StoppedThread};
+use super::memory::{CopiedSpans, copy, copy_dense, read, u32_at, u64_at};
+use super::process::TargetProcess;
 use super::slabs::Slabs;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
-use upcall_os::trace::{Registers, Span};
+use upcall_os::trace::{ProcessSpan, Registers};
 
 /// So many links of a chain are followed: processors, slabs (of some 240 threads each), or kernel
 /// threads.
@@ -43,16 +43,16 @@ const FUTEX_CALLS: [u64; 2] = [202, 219];
 /// See the module comment.
 pub struct Snapshot {
     /// The virtual processors that are at work.
-    pub processors: Vec<Processor>,
-    pub records: Vec<Record>,
-    pub stacks: Stacks,
+    pub processors: Vec<ProcessorSnapshot>,
+    pub records: Vec<ThreadRecord>,
+    pub stacks: StackCopies,
     /// For how long the process stood.
     pub stopped: Duration,
     /// What had to be left out.
     pub notes: Vec<String>,
 }
 
-pub struct Processor {
+pub struct ProcessorSnapshot {
     pub index: u32,
     pub kernel_thread: u32,
     /// The record of the thread that it runs, or on whose stack it idles.
@@ -60,7 +60,7 @@ pub struct Processor {
 }
 
 /// A thread's record, in its own words.
-pub struct Record {
+pub struct ThreadRecord {
     pub at: u64,
     pub number: u64,
     pub name: Option<String>,
@@ -78,15 +78,21 @@ pub struct Record {
     /// The usable stack, up to the record. Empty for a stack that is not of a slab.
     slot: (u64, u64),
     /// What was read with the record.
-    peek: Part,
+    peek: StackPart,
     /// What of its stack was read.
-    pub parts: Vec<Part>,
+    pub parts: Vec<StackPart>,
 }
 
-impl Record {
+impl ThreadRecord {
     /// The record at `at`, whose `bytes` were copied: the number is not 0. `slot` is its stack's if
     /// that is of a slab, and `peek` what was read below it.
-    fn read(at: u64, bytes: &[u8], layout: Layout, slot: Option<(u64, u64)>, peek: Part) -> Self {
+    fn read(
+        at: u64,
+        bytes: &[u8],
+        layout: RecordOffsets,
+        slot: Option<(u64, u64)>,
+        peek: StackPart,
+    ) -> Self {
         Self {
             at,
             number: u64_at(bytes, layout.number),
@@ -107,13 +113,13 @@ impl Record {
 
 /// Copies of stacks.
 #[derive(Default)]
-pub struct Stacks {
-    copies: Vec<Copied>,
+pub struct StackCopies {
+    copies: Vec<CopiedSpans>,
 }
 
 /// A part of a stack, from `at`.
 #[derive(Clone, Copy)]
-pub struct Part {
+pub struct StackPart {
     at: u64,
     copy: usize,
     index: usize,
@@ -121,9 +127,9 @@ pub struct Part {
     range: (usize, usize),
 }
 
-impl Stacks {
+impl StackCopies {
     /// The bytes of a part, and where they begin.
-    pub fn part(&self, part: &Part) -> (u64, &[u8]) {
+    pub fn part(&self, part: &StackPart) -> (u64, &[u8]) {
         let copied = self.copies.get(part.copy).map_or(&[][..], |copy| copy.get(part.index));
         let end = part.range.1.min(copied.len());
         (part.at, copied.get(part.range.0..end).unwrap_or_default())
@@ -133,10 +139,10 @@ impl Stacks {
 /// Reads a process by its beacons. Without `backtraces` it reads no more of stacks than it takes to
 /// tell what the threads do.
 pub fn take(
-    process: &Process,
-    beacons: &[Beacon<'_>],
+    process: &TargetProcess,
+    beacons: &[BeaconAddress<'_>],
     backtraces: bool,
-) -> Result<Snapshot, Error> {
+) -> Result<Snapshot, InspectError> {
     // First without stopping it, so that it is not stopped in vain.
     for beacon in beacons {
         beacon.read(process.pid)?;
@@ -146,7 +152,7 @@ pub fn take(
     let taken = std::thread::scope(|scope| {
         scope
             .spawn(|| {
-                Taking { process, notes: Vec::new(), stacks: Stacks::default() }
+                Taking { process, notes: Vec::new(), stacks: StackCopies::default() }
                     .run(beacons, backtraces)
             })
             .join()
@@ -155,13 +161,17 @@ pub fn take(
 }
 
 struct Taking<'a> {
-    process: &'a Process,
+    process: &'a TargetProcess,
     notes: Vec<String>,
-    stacks: Stacks,
+    stacks: StackCopies,
 }
 
 impl Taking<'_> {
-    fn run(mut self, beacons: &[Beacon<'_>], backtraces: bool) -> Result<Snapshot, Error> {
+    fn run(
+        mut self,
+        beacons: &[BeaconAddress<'_>],
+        backtraces: bool,
+    ) -> Result<Snapshot, InspectError> {
         let halted = Halted::new(self.process)?;
         let tasks = halted.tasks(self.process);
         let (mut processors, mut records) = (Vec::new(), Vec::new());
@@ -170,7 +180,7 @@ impl Taking<'_> {
         }
         let pid = self.process.pid;
         self.stacks(&mut records, backtraces)
-            .map_err(|error| Error::kernel(pid, "read the memory", error))?;
+            .map_err(|error| InspectError::kernel(pid, "read the memory", error))?;
         let stopped = halted.release();
         Ok(Snapshot { processors, records, stacks: self.stacks, stopped, notes: self.notes })
     }
@@ -178,15 +188,15 @@ impl Taking<'_> {
     /// What one beacon leads to.
     fn program(
         &mut self,
-        beacon: &Beacon<'_>,
-        tasks: &[Task],
-        processors: &mut Vec<Processor>,
-        records: &mut Vec<Record>,
-    ) -> Result<(), Error> {
+        beacon: &BeaconAddress<'_>,
+        tasks: &[StoppedThread],
+        processors: &mut Vec<ProcessorSnapshot>,
+        records: &mut Vec<ThreadRecord>,
+    ) -> Result<(), InspectError> {
         let pid = self.process.pid;
         let read = beacon.read(pid)?;
         let layout = read.layout;
-        let failed = |error| Error::kernel(pid, "read the memory", error);
+        let failed = |error| InspectError::kernel(pid, "read the memory", error);
         let nodes = self.chain("slabs of stacks", read.slabs, 40).map_err(failed)?;
         let (slabs, left_out) = Slabs::new(&nodes, layout);
         if left_out > 0 {
@@ -203,8 +213,10 @@ impl Taking<'_> {
         let places: Vec<(u64, u64)> =
             inside.chain(kernel.iter().map(|node| (u64_at(node, 8), 0))).collect();
         let len = |peek: u64| peek as usize + layout.record;
-        let spans: Vec<_> =
-            places.iter().map(|&(at, peek)| Span { at: at - peek, len: len(peek) }).collect();
+        let spans: Vec<_> = places
+            .iter()
+            .map(|&(at, peek)| ProcessSpan { at: at - peek, len: len(peek) })
+            .collect();
         let copied = copy(pid, &spans).map_err(failed)?;
         let first = records.len();
         let (mut homes, mut extras) = (Vec::new(), Vec::new());
@@ -218,13 +230,13 @@ impl Taking<'_> {
             }
             homes.push(u64_at(bytes, layout.home));
             extras.push(u64_at(bytes, layout.extra));
-            let part = Part {
+            let part = StackPart {
                 at: at - peek,
                 copy: self.stacks.copies.len(),
                 index,
                 range: (0, peek as usize),
             };
-            records.push(Record::read(at, bytes, layout, slabs.slot_of(at), part));
+            records.push(ThreadRecord::read(at, bytes, layout, slabs.slot_of(at), part));
         }
         self.stacks.copies.push(copied);
         let mine = &mut records[first..];
@@ -233,7 +245,7 @@ impl Taking<'_> {
         let live = posts.iter().filter_map(|post| {
             let task = tasks.iter().find(|task| task.own_number == u32_at(post, 16))?;
             Some((
-                Processor {
+                ProcessorSnapshot {
                     index: u32_at(post, 20),
                     kernel_thread: task.tid,
                     current: u64_at(post, 8),
@@ -273,17 +285,22 @@ impl Taking<'_> {
         Ok(nodes)
     }
 
-    fn names(&self, records: &mut [Record], extras: &[u64], layout: Layout) -> io::Result<()> {
+    fn names(
+        &self,
+        records: &mut [ThreadRecord],
+        extras: &[u64],
+        layout: RecordOffsets,
+    ) -> io::Result<()> {
         let named: Vec<_> =
             records.iter_mut().zip(extras).filter(|(_, extra)| **extra != 0).collect();
-        let span = |extra: u64| Span { at: extra.wrapping_add(layout.name), len: 16 };
+        let span = |extra: u64| ProcessSpan { at: extra.wrapping_add(layout.name), len: 16 };
         let heads = copy_dense(
             self.process.pid,
             &named.iter().map(|(_, extra)| span(**extra)).collect::<Vec<_>>(),
         )?;
         let texts = (0..named.len()).map(|index| {
             let head = heads.get(index);
-            Span { at: u64_at(head, 0), len: u64_at(head, 8).min(MOST_NAME as u64) as usize }
+            ProcessSpan { at: u64_at(head, 0), len: u64_at(head, 8).min(MOST_NAME as u64) as usize }
         });
         let texts: Vec<_> = texts.collect();
         let copied = copy_dense(self.process.pid, &texts)?;
@@ -296,7 +313,12 @@ impl Taking<'_> {
     }
 
     /// The processors that threads belong to.
-    fn homes(&self, records: &mut [Record], homes: &[u64], layout: Layout) -> io::Result<()> {
+    fn homes(
+        &self,
+        records: &mut [ThreadRecord],
+        homes: &[u64],
+        layout: RecordOffsets,
+    ) -> io::Result<()> {
         let different: Vec<u64> = homes
             .iter()
             .copied()
@@ -306,7 +328,7 @@ impl Taking<'_> {
             .collect();
         let spans: Vec<_> = different
             .iter()
-            .map(|home| Span { at: home.wrapping_add(layout.index), len: 8 })
+            .map(|home| ProcessSpan { at: home.wrapping_add(layout.index), len: 8 })
             .collect();
         let copied = copy(self.process.pid, &spans)?;
         let index = |place| u32::try_from(u64_at(copied.get(place), 0)).unwrap_or(u32::MAX);
@@ -319,10 +341,11 @@ impl Taking<'_> {
     }
 
     /// The parts of stacks that are in use.
-    fn stacks(&mut self, records: &mut [Record], backtraces: bool) -> io::Result<()> {
-        let telling =
-            |record: &Record| record.on.is_some() || !(record.blocking || record.cause == WORK);
-        let used = |record: &Record, limit| {
+    fn stacks(&mut self, records: &mut [ThreadRecord], backtraces: bool) -> io::Result<()> {
+        let telling = |record: &ThreadRecord| {
+            record.on.is_some() || !(record.blocking || record.cause == WORK)
+        };
+        let used = |record: &ThreadRecord, limit| {
             if backtraces || telling(record) { record.in_use(limit) } else { Vec::new() }
         };
         let most = MOST_STACK as u64;
@@ -338,10 +361,10 @@ impl Taking<'_> {
             for (at, end) in used(record, limit) {
                 let (peek, len) = (record.peek, (end - at).min(limit) as usize);
                 record.parts.push(if peek.at <= at && at < record.at {
-                    Part { at, range: ((at - peek.at) as usize, peek.range.1), ..peek }
+                    StackPart { at, range: ((at - peek.at) as usize, peek.range.1), ..peek }
                 } else {
-                    spans.push(Span { at, len });
-                    Part {
+                    spans.push(ProcessSpan { at, len });
+                    StackPart {
                         at,
                         copy: self.stacks.copies.len(),
                         index: spans.len() - 1,
@@ -355,7 +378,7 @@ impl Taking<'_> {
     }
 }
 
-impl Record {
+impl ThreadRecord {
     fn in_use(&self, limit: u64) -> Vec<(u64, u64)> {
         let (bottom, top) = self.slot;
         let inside = |at: u64| bottom <= at && at < top;
@@ -389,7 +412,12 @@ impl Record {
 /// Finds the thread that the kernel thread of `processor` stands in: the one that runs. In the few
 /// instructions in which a processor goes from one thread to the next it is the old one still,
 /// whose saved stack pointer is out of date.
-fn place(records: &mut [Record], slabs: &Slabs, processor: &Processor, task: &Task) {
+fn place(
+    records: &mut [ThreadRecord],
+    slabs: &Slabs,
+    processor: &ProcessorSnapshot,
+    task: &StoppedThread,
+) {
     let under = task
         .registers
         .and_then(|registers| slabs.record_of_stack(registers.general[STACK_POINTER]));
@@ -400,7 +428,7 @@ fn place(records: &mut [Record], slabs: &Slabs, processor: &Processor, task: &Ta
 }
 
 /// Kernel threads that wait through the crate wait on a futex in their record.
-fn find_kernel_threads(records: &mut [Record], tasks: &[Task], size: u64) {
+fn find_kernel_threads(records: &mut [ThreadRecord], tasks: &[StoppedThread], size: u64) {
     let mut by_place: Vec<_> =
         records.iter_mut().filter(|record| record.outside && record.on.is_none()).collect();
     by_place.sort_by_key(|record| record.at);

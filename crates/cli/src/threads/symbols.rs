@@ -6,18 +6,18 @@
 //! symbol has them; for the others of the standard library and of `upcall-thread`, which are told
 //! from the program's own, the source file says which module it is.
 
-use super::code::Frame;
+use super::code::BacktraceLine;
 use super::image::Elf;
 use crate::told::line;
 use addr2line::Context;
 use addr2line::gimli::{Dwarf, EndianSlice, LittleEndian};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
-type Slice = EndianSlice<'static, LittleEndian>;
+type SymbolBytes = EndianSlice<'static, LittleEndian>;
 
 /// What a file says of its functions. Addresses are those in the file.
 pub struct Symbols {
-    context: Option<Context<Slice>>,
+    context: Option<Context<SymbolBytes>>,
     /// Address, size and name, by address.
     table: Vec<(u64, u64, &'static str)>,
     /// Where the sources of `upcall-thread` were when it was built.
@@ -38,7 +38,7 @@ impl Symbols {
             elf.section_by_name(name).and_then(|section| section.data().ok()).unwrap_or_default()
         };
         let load = |id: addr2line::gimli::SectionId| {
-            Ok::<_, addr2line::gimli::Error>(Slice::new(section(id.name()), LittleEndian))
+            Ok::<_, addr2line::gimli::Error>(SymbolBytes::new(section(id.name()), LittleEndian))
         };
         let context = Dwarf::load(load).and_then(Context::from_dwarf).ok();
         let functions = elf
@@ -68,10 +68,10 @@ impl Symbols {
 
     /// The functions that `inside`, an address in the file, is in; `address` is what it is in
     /// memory.
-    pub fn frames(&self, inside: u64, address: u64) -> Vec<Frame> {
+    pub fn frames(&self, inside: u64, address: u64) -> Vec<BacktraceLine> {
         let mut frames = self.debug_information(inside, address).unwrap_or_default();
         if frames.is_empty() {
-            frames.push(Frame { address, function: None, file: None, line: None });
+            frames.push(BacktraceLine { address, function: None, file: None, line: None });
         }
         // The outermost is no inlined one, so it has a symbol.
         if let Some(last) = frames.last_mut()
@@ -114,14 +114,14 @@ impl Symbols {
         &self,
         inside: u64,
         address: u64,
-    ) -> Result<Vec<Frame>, addr2line::gimli::Error> {
+    ) -> Result<Vec<BacktraceLine>, addr2line::gimli::Error> {
         let Some(context) = &self.context else { return Ok(Vec::new()) };
         let mut found = context.find_frames(inside).skip_all_loads()?;
         let mut frames = Vec::new();
         while let Some(frame) = found.next()? {
             let name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
             let location = frame.location.as_ref();
-            frames.push(Frame {
+            frames.push(BacktraceLine {
                 address,
                 function: name.map(|name| demangled(&name)),
                 file: location.and_then(|location| location.file).map(line),

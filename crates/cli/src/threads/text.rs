@@ -2,11 +2,11 @@
 //! more room than ten.
 
 use super::backtrace;
-use super::code::{Code, Frame};
-use super::process::Process;
-use super::snapshot::{Processor, Snapshot};
-use super::thread::{Kind, State, Thread, Wait};
-use super::unwind::Calls;
+use super::code::{BacktraceLine, ProcessCode};
+use super::process::TargetProcess;
+use super::snapshot::{ProcessorSnapshot, Snapshot};
+use super::thread::{ShownThread, ShownWait, ThreadState, WaitKind};
+use super::unwind::CallStack;
 use crate::told::{FAINT, STRONG};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufWriter, Write};
@@ -19,36 +19,36 @@ const NAMED: usize = 3;
 
 /// The thread that `processor` runs, or on whose stack it idles.
 pub fn thread_of<'a>(
-    processor: &Processor,
+    processor: &ProcessorSnapshot,
     snapshot: &Snapshot,
-    threads: &'a [Thread],
-) -> Option<&'a Thread> {
+    threads: &'a [ShownThread],
+) -> Option<&'a ShownThread> {
     let record = snapshot.records.iter().find(|record| record.at == processor.current)?;
     threads.iter().find(|thread| thread.number == record.number)
 }
 
 /// What is waited for: "the mutex at 0x7f…".
-pub fn what_for(wait: &Wait) -> String {
+pub fn what_for(wait: &ShownWait) -> String {
     let object = wait.object;
     match wait.kind {
-        Kind::Thread => match &wait.thread {
+        WaitKind::Thread => match &wait.thread {
             Some((number, Some(name))) => format!("the end of thread {number} {name:?}"),
             Some((number, None)) => format!("the end of thread {number}"),
             None => "the end of a thread that is no more".into(),
         },
-        Kind::Mutex => format!("the mutex at 0x{object:x}"),
-        Kind::Shares => format!("the read-write lock or semaphore at 0x{object:x}"),
-        Kind::Condition => format!("the condition variable at 0x{object:x}"),
-        Kind::Unpark => "an unpark".into(),
-        Kind::Time => "a time".into(),
-        Kind::BlockingWork => "blocking work".into(),
-        Kind::EndOfRun => "the end of the virtual processors".into(),
-        Kind::Other => "something outside, such as the reply to a call".into(),
+        WaitKind::Mutex => format!("the mutex at 0x{object:x}"),
+        WaitKind::Shares => format!("the read-write lock or semaphore at 0x{object:x}"),
+        WaitKind::Condition => format!("the condition variable at 0x{object:x}"),
+        WaitKind::Unpark => "an unpark".into(),
+        WaitKind::Time => "a time".into(),
+        WaitKind::BlockingWork => "blocking work".into(),
+        WaitKind::EndOfRun => "the end of the virtual processors".into(),
+        WaitKind::Other => "something outside, such as the reply to a call".into(),
     }
 }
 
 /// What several wait for: "3 mutexes".
-fn what_all_for(waits: &[&Wait]) -> String {
+fn what_all_for(waits: &[&ShownWait]) -> String {
     let different = waits.iter().map(|wait| wait.object).collect::<BTreeSet<_>>().len();
     let kind = match waits {
         [first, ..] if different > 1 => first.kind,
@@ -56,48 +56,52 @@ fn what_all_for(waits: &[&Wait]) -> String {
         [] => return String::new(),
     };
     match kind {
-        Kind::Thread => format!("the ends of {different} threads"),
-        Kind::Mutex => format!("{different} mutexes"),
-        Kind::Shares => format!("{different} read-write locks or semaphores"),
-        Kind::Condition => format!("{different} condition variables"),
+        WaitKind::Thread => format!("the ends of {different} threads"),
+        WaitKind::Mutex => format!("{different} mutexes"),
+        WaitKind::Shares => format!("{different} read-write locks or semaphores"),
+        WaitKind::Condition => format!("{different} condition variables"),
         _ => waits.first().map(|wait| what_for(wait)).unwrap_or_default(),
     }
 }
 
 /// What a thread, or several that do the same, does.
-fn doing(threads: &[&Thread]) -> String {
+fn doing(threads: &[&ShownThread]) -> String {
     let (s, is, has) = if threads.len() == 1 { ("s", "is", "has") } else { ("", "are", "have") };
-    let state = threads.first().map_or(State::Ready, |thread| thread.state);
+    let state = threads.first().map_or(ThreadState::Ready, |thread| thread.state);
     match state {
-        State::Running => match threads {
-            [Thread { processor: Some(processor), .. }] => format!("runs on processor {processor}"),
+        ThreadState::Running => match threads {
+            [ShownThread { processor: Some(processor), .. }] => {
+                format!("runs on processor {processor}")
+            }
             _ => format!("run{s}"),
         },
-        State::Waiting | State::KernelWaiting => {
+        ThreadState::Waiting | ThreadState::KernelWaiting => {
             let waits: Vec<_> =
                 threads.iter().filter_map(|thread| thread.waits_for.as_ref()).collect();
             let mut text = match waits.first().map(|wait| wait.kind) {
-                Some(Kind::Time) => format!("sleep{s}"),
-                Some(Kind::Unpark) => format!("{is} parked"),
+                Some(WaitKind::Time) => format!("sleep{s}"),
+                Some(WaitKind::Unpark) => format!("{is} parked"),
                 _ => format!("wait{s} for {}", what_all_for(&waits)),
             };
-            if let [Thread { kernel_thread: Some(_), processor: Some(processor), .. }] = threads {
+            if let [ShownThread { kernel_thread: Some(_), processor: Some(processor), .. }] =
+                threads
+            {
                 text += &format!("; processor {processor} idles on its stack");
             }
             text
         }
-        State::Ready => format!("{is} ready to run"),
-        State::NotStarted => format!("{has} not started"),
-        State::IdleWorker => match threads {
-            [Thread { kernel_thread: Some(_), processor: Some(processor), .. }] => {
+        ThreadState::Ready => format!("{is} ready to run"),
+        ThreadState::NotStarted => format!("{has} not started"),
+        ThreadState::IdleWorker => match threads {
+            [ShownThread { kernel_thread: Some(_), processor: Some(processor), .. }] => {
                 format!("is a worker without work; processor {processor} idles on its stack")
             }
             [_] => "is a worker without work".into(),
             _ => "are workers without work".into(),
         },
-        State::Ended => format!("{has} ended, and {has} not been joined"),
-        State::Abandoned => format!("never run{s} again: the virtual processors have ended"),
-        State::KernelElsewhere => {
+        ThreadState::Ended => format!("{has} ended, and {has} not been joined"),
+        ThreadState::Abandoned => format!("never run{s} again: the virtual processors have ended"),
+        ThreadState::KernelElsewhere => {
             format!("do{} not wait through Upcall now", if s.is_empty() { "" } else { "es" })
         }
     }
@@ -107,7 +111,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn title(thread: &Thread) -> String {
+fn title(thread: &ShownThread) -> String {
     match &thread.name {
         Some(name) => format!("{} {name:?}", thread.number),
         None => thread.number.to_string(),
@@ -117,14 +121,14 @@ fn title(thread: &Thread) -> String {
 /// Threads that are shown together.
 #[derive(PartialEq, Eq, Hash)]
 struct Likeness<'a> {
-    state: State,
-    kind: Option<Kind>,
-    calls: &'a Calls,
+    state: ThreadState,
+    kind: Option<WaitKind>,
+    calls: &'a CallStack,
 }
 
-fn groups<'a>(threads: &'a [Thread], fold: bool) -> Vec<Vec<&'a Thread>> {
+fn groups<'a>(threads: &'a [ShownThread], fold: bool) -> Vec<Vec<&'a ShownThread>> {
     let mut known: HashMap<Likeness<'_>, usize> = HashMap::new();
-    let mut groups: Vec<Vec<&Thread>> = Vec::new();
+    let mut groups: Vec<Vec<&ShownThread>> = Vec::new();
     for thread in threads {
         let kind = thread.waits_for.as_ref().map(|wait| wait.kind);
         let place = *known
@@ -135,7 +139,7 @@ fn groups<'a>(threads: &'a [Thread], fold: bool) -> Vec<Vec<&'a Thread>> {
             None => groups.push(vec![thread]),
         }
     }
-    let each = |group: Vec<&'a Thread>| {
+    let each = |group: Vec<&'a ShownThread>| {
         if fold && group.len() >= MANY {
             vec![group]
         } else {
@@ -147,17 +151,17 @@ fn groups<'a>(threads: &'a [Thread], fold: bool) -> Vec<Vec<&'a Thread>> {
 
 /// Writes it to standard output.
 pub fn print(
-    process: &Process,
+    process: &TargetProcess,
     snapshot: &Snapshot,
-    threads: &[Thread],
-    code: &Code<'_>,
+    threads: &[ShownThread],
+    code: &ProcessCode<'_>,
     backtraces: bool,
     all: bool,
 ) -> io::Result<()> {
     let mut out = BufWriter::new(anstream::stdout().lock());
-    let (kernel, user): (Vec<_>, Vec<_>) = groups(threads, !all)
-        .into_iter()
-        .partition(|group| matches!(group[0].state, State::KernelWaiting | State::KernelElsewhere));
+    let (kernel, user): (Vec<_>, Vec<_>) = groups(threads, !all).into_iter().partition(|group| {
+        matches!(group[0].state, ThreadState::KernelWaiting | ThreadState::KernelElsewhere)
+    });
     writeln!(
         out,
         "{STRONG}process {} ({}): {} on {}{STRONG:#} {FAINT}(stopped for {:.1} ms){FAINT:#}",
@@ -169,7 +173,7 @@ pub fn print(
     )?;
     for processor in &snapshot.processors {
         let does = match thread_of(processor, snapshot, threads) {
-            Some(thread) if thread.state == State::Running => {
+            Some(thread) if thread.state == ThreadState::Running => {
                 format!("runs thread {}", title(thread))
             }
             Some(thread) => format!("idles on the stack of thread {}", title(thread)),
@@ -201,8 +205,8 @@ pub fn print(
 
 fn section(
     out: &mut impl Write,
-    group: &[&Thread],
-    code: &Code<'_>,
+    group: &[&ShownThread],
+    code: &ProcessCode<'_>,
     backtraces: bool,
     all: bool,
 ) -> io::Result<()> {
@@ -225,7 +229,7 @@ fn section(
     let frames = match all {
         true => backtrace::calls_of(&thread.calls, code),
         // Nothing of the program is in these.
-        false if matches!(thread.state, State::IdleWorker | State::Ended) => Vec::new(),
+        false if matches!(thread.state, ThreadState::IdleWorker | ThreadState::Ended) => Vec::new(),
         false => backtrace::shown(&thread.calls, code, thread.state),
     };
     let here = std::env::current_dir().unwrap_or_default();
@@ -238,7 +242,7 @@ fn section(
     }
 }
 
-fn line(out: &mut impl Write, frame: &Frame, here: &Path) -> io::Result<()> {
+fn line(out: &mut impl Write, frame: &BacktraceLine, here: &Path) -> io::Result<()> {
     match &frame.function {
         Some(function) => write!(out, "    {function}")?,
         None => write!(out, "    0x{:x}", frame.address)?,

@@ -10,28 +10,28 @@
 //! * that a thread was woken and has not run since: it is shown as waiting until it does.
 
 use super::backtrace::{DISPATCH, calls_of, is_function};
-use super::code::Code;
+use super::code::ProcessCode;
 use super::memory::u64_at;
-use super::snapshot::{Processor, Record, Snapshot, Stacks, WORK};
-use super::unwind::{self, Calls, Place, unwind};
+use super::snapshot::{ProcessorSnapshot, Snapshot, StackCopies, ThreadRecord, WORK};
+use super::unwind::{self, CallStack, UnwindRegisters, unwind};
 use std::collections::{HashMap, HashSet};
 
 /// A thread as it is shown.
-pub struct Thread {
+pub struct ShownThread {
     pub number: u64,
     pub name: Option<String>,
-    pub state: State,
-    pub waits_for: Option<Wait>,
+    pub state: ThreadState,
+    pub waits_for: Option<ShownWait>,
     /// That it runs on, or has run on and will again.
     pub processor: Option<u32>,
     /// The kernel thread that it is, or that runs it or idles on its stack.
     pub kernel_thread: Option<u32>,
-    pub calls: Calls,
+    pub calls: CallStack,
 }
 
 /// In the order in which they are shown.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum State {
+pub enum ThreadState {
     Running,
     Waiting,
     Ready,
@@ -50,8 +50,8 @@ pub enum State {
 
 /// What a thread waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wait {
-    pub kind: Kind,
+pub struct ShownWait {
+    pub kind: WaitKind,
     /// The address of the object, if it waits for one.
     pub object: u64,
     /// The thread whose end it waits for, and its name.
@@ -60,7 +60,7 @@ pub struct Wait {
 
 /// The kinds of things to wait for; see `Cause` in `crates/thread/src/record.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
+pub enum WaitKind {
     Thread,
     Mutex,
     Shares,
@@ -73,7 +73,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl WaitKind {
     fn of(cause: u8) -> Self {
         match cause {
             1 => Self::Thread,
@@ -93,8 +93,8 @@ impl Kind {
 }
 
 /// All threads, in the order of their states and then of their numbers.
-pub fn all(snapshot: &Snapshot, code: &Code<'_>) -> Vec<Thread> {
-    let by_record: HashMap<u64, &Record> =
+pub fn all(snapshot: &Snapshot, code: &ProcessCode<'_>) -> Vec<ShownThread> {
+    let by_record: HashMap<u64, &ThreadRecord> =
         snapshot.records.iter().map(|record| (record.at, record)).collect();
     let live: HashSet<u32> = snapshot.processors.iter().map(|processor| processor.index).collect();
     let mut threads: Vec<_> = snapshot
@@ -107,14 +107,14 @@ pub fn all(snapshot: &Snapshot, code: &Code<'_>) -> Vec<Thread> {
             let (state, kind) = state(record, running, &live, &calls, code);
             let waits_for = kind.map(|kind| {
                 let object = if kind.has_object() { record.object } else { 0 };
-                let thread = by_record.get(&object).filter(|_| kind == Kind::Thread);
-                Wait {
+                let thread = by_record.get(&object).filter(|_| kind == WaitKind::Thread);
+                ShownWait {
                     kind,
                     object,
                     thread: thread.map(|thread| (thread.number, thread.name.clone())),
                 }
             });
-            Thread {
+            ShownThread {
                 number: record.number,
                 name: record.name.clone(),
                 state,
@@ -134,21 +134,21 @@ pub fn all(snapshot: &Snapshot, code: &Code<'_>) -> Vec<Thread> {
 }
 
 fn state(
-    record: &Record,
-    running: Option<&Processor>,
+    record: &ThreadRecord,
+    running: Option<&ProcessorSnapshot>,
     live: &HashSet<u32>,
-    calls: &Calls,
-    code: &Code<'_>,
-) -> (State, Option<Kind>) {
+    calls: &CallStack,
+    code: &ProcessCode<'_>,
+) -> (ThreadState, Option<WaitKind>) {
     let Some(home) = record.home else {
         return match (record.outside, record.blocking) {
-            (false, _) => (State::NotStarted, None),
-            (true, true) => (State::KernelWaiting, Some(Kind::of(record.cause))),
-            (true, false) => (State::KernelElsewhere, None),
+            (false, _) => (ThreadState::NotStarted, None),
+            (true, true) => (ThreadState::KernelWaiting, Some(WaitKind::of(record.cause))),
+            (true, false) => (ThreadState::KernelElsewhere, None),
         };
     };
     if !live.contains(&home) {
-        return (State::Abandoned, None);
+        return (ThreadState::Abandoned, None);
     }
     if record.blocking {
         if running.is_some() {
@@ -158,31 +158,34 @@ fn state(
                 calls.get(place + 1)
             };
             if caller_of("find").is_some_and(|frame| is_function(frame, &DISPATCH, "serve")) {
-                return (State::IdleWorker, None);
+                return (ThreadState::IdleWorker, None);
             }
             // On its way into a wait or out of one, or looking for outside work in between: it does
             // not wait, as far as names tell.
             let has_names = calls.iter().any(|frame| frame.function.is_some());
             if has_names && caller_of("find").is_none() {
-                return (State::Running, None);
+                return (ThreadState::Running, None);
             }
         }
-        let stays = record.outside && home > 0 && Kind::of(record.cause) == Kind::Other;
-        return (State::Waiting, Some(if stays { Kind::EndOfRun } else { Kind::of(record.cause) }));
+        let stays = record.outside && home > 0 && WaitKind::of(record.cause) == WaitKind::Other;
+        return (
+            ThreadState::Waiting,
+            Some(if stays { WaitKind::EndOfRun } else { WaitKind::of(record.cause) }),
+        );
     }
     if running.is_some() {
-        (State::Running, None)
+        (ThreadState::Running, None)
     } else if record.cause == WORK {
-        (State::IdleWorker, None)
+        (ThreadState::IdleWorker, None)
     } else if calls.cut.is_none() && calls.at.len() == 2 {
         // The first function, which ends it, and what called that.
-        (State::Ended, None)
+        (ThreadState::Ended, None)
     } else {
-        (State::Ready, None)
+        (ThreadState::Ready, None)
     }
 }
 
-fn calls(record: &Record, stacks: &Stacks, code: &Code<'_>) -> Calls {
+fn calls(record: &ThreadRecord, stacks: &StackCopies, code: &ProcessCode<'_>) -> CallStack {
     let stack = |address: u64| {
         record.parts.iter().find_map(|part| {
             let (start, bytes) = stacks.part(part);
@@ -190,13 +193,13 @@ fn calls(record: &Record, stacks: &Stacks, code: &Code<'_>) -> Calls {
             (place.checked_add(8)? <= bytes.len()).then(|| u64_at(bytes, place))
         })
     };
-    let cut = |why: &str| Calls { at: Vec::new(), cut: Some(why.into()) };
+    let cut = |why: &str| CallStack { at: Vec::new(), cut: Some(why.into()) };
     match record.on {
         Some((_, Some(registers))) => running(record, unwind::running(&registers), &stack, code),
         Some((_, None)) => cut(
             "its kernel thread has not stopped: it is in a system call that nothing interrupts, or gets no processor",
         ),
-        None if record.home.is_none() => Calls::default(),
+        None if record.home.is_none() => CallStack::default(),
         None if record.parts.is_empty() => cut("its saved stack pointer is not in its stack"),
         None => match unwind::suspended(record.stack_pointer, &stack) {
             Some(place) => unwind(code, place, &stack),
@@ -210,11 +213,11 @@ fn calls(record: &Record, stacks: &Stacks, code: &Code<'_>) -> Calls {
 /// thread's already and its saved picture is still good. What leads to the end of the stack is
 /// right.
 fn running(
-    record: &Record,
-    place: Place,
+    record: &ThreadRecord,
+    place: UnwindRegisters,
     stack: &impl Fn(u64) -> Option<u64>,
-    code: &Code<'_>,
-) -> Calls {
+    code: &ProcessCode<'_>,
+) -> CallStack {
     let first = unwind(code, place.clone(), stack);
     if first.cut.is_none() {
         return first;

@@ -4,23 +4,23 @@
 //! inline assembly does not tell the call frame information of them. See the pictures in
 //! `crates/thread/src/arch/x86_64.rs`.
 
-use super::code::Code;
+use super::code::ProcessCode;
 use super::image::Elf;
 use object::{Object, ObjectSection};
 use upcall_os::frames::{self, RBP, RBX, REGISTERS, RIP, RSP, Sections};
-pub use upcall_os::frames::{Calls, Place, Row, Table};
+pub use upcall_os::frames::{CallStack, UnwindRegisters, UnwindRow, UnwindTable};
 use upcall_os::trace::Registers;
 
 /// Deeper is a recursion that repeats itself, or no stack.
 const MOST_FRAMES: usize = 512;
 
 /// The call frame information of a file.
-pub fn table(elf: &Elf<'static>) -> Table<'static> {
+pub fn table(elf: &Elf<'static>) -> UnwindTable<'static> {
     let section = |name: &str| {
         let section = elf.section_by_name(name)?;
         Some((section.address(), section.data().ok()?))
     };
-    Table::new(Sections {
+    UnwindTable::new(Sections {
         text: section(".text").unwrap_or_default().0,
         frames: section(".eh_frame").unwrap_or_default(),
         sorted: section(".eh_frame_hdr"),
@@ -28,27 +28,31 @@ pub fn table(elf: &Elf<'static>) -> Table<'static> {
 }
 
 /// Of a kernel thread that was stopped.
-pub fn running(registers: &Registers) -> Place {
+pub fn running(registers: &Registers) -> UnwindRegisters {
     let mut all = [None; REGISTERS];
     for (to, from) in all.iter_mut().zip(registers.general) {
         *to = Some(from);
     }
     all[RIP] = Some(registers.instruction);
-    Place::stopped(all)
+    UnwindRegisters::stopped(all)
 }
 
 /// Of a thread whose saved stack pointer is `sp`. `None`: the picture there was not read.
-pub fn suspended(sp: u64, stack: &impl Fn(u64) -> Option<u64>) -> Option<Place> {
+pub fn suspended(sp: u64, stack: &impl Fn(u64) -> Option<u64>) -> Option<UnwindRegisters> {
     let word = |index: u64| stack(sp.checked_add(8 * index)?);
     let mut registers = [None; REGISTERS];
     registers[RIP] = Some(word(1)?);
     registers[RBX] = Some(word(2)?);
     registers[RBP] = Some(word(3)?);
     registers[RSP] = Some(sp.checked_add(32)?);
-    Some(Place::stopped(registers))
+    Some(UnwindRegisters::stopped(registers))
 }
 
 /// Follows the calls from `place`, on a `stack` of which words can be read.
-pub fn unwind(code: &Code<'_>, place: Place, stack: &impl Fn(u64) -> Option<u64>) -> Calls {
+pub fn unwind(
+    code: &ProcessCode<'_>,
+    place: UnwindRegisters,
+    stack: &impl Fn(u64) -> Option<u64>,
+) -> CallStack {
     frames::unwind(|address| code.row(address), place, MOST_FRAMES, stack)
 }

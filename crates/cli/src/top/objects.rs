@@ -1,6 +1,6 @@
 //! The picture of objects: what was done with them a second, and which way.
 
-use crate::objects::Object;
+use crate::objects::ObjectActivity;
 use crate::told::cell;
 use std::cmp::Ordering;
 
@@ -22,7 +22,7 @@ pub(super) const WIDTHS: [u16; 12] = [16, 7, 6, 10, 9, 10, 8, 6, 6, 5, 7, 8];
 /// In place of 0, which is not so easily overlooked.
 const NONE: &str = "-";
 
-pub(super) fn cells(row: &Object) -> [String; 12] {
+pub(super) fn cells(row: &ObjectActivity) -> [String; 12] {
     let rate = |count| format!("{:.0}", row.per_s(count));
     let [_, lock, look, urgent, ..] = row.done.cells();
     [
@@ -42,10 +42,10 @@ pub(super) fn cells(row: &Object) -> [String; 12] {
 }
 
 /// By a column: of numbers that say how much the largest come first.
-pub(super) fn order(a: &Object, b: &Object, column: usize) -> Ordering {
+pub(super) fn order(a: &ObjectActivity, b: &ObjectActivity, column: usize) -> Ordering {
     // By shares, as they are shown.
-    let share = |way: fn(&Object) -> u64| {
-        let part = |of: &Object, other: &Object| {
+    let share = |way: fn(&ObjectActivity) -> u64| {
+        let part = |of: &ObjectActivity, other: &ObjectActivity| {
             u128::from(way(of)) * u128::from(other.done.chosen.all().max(1))
         };
         part(b, a).cmp(&part(a, b))

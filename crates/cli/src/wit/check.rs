@@ -1,6 +1,6 @@
 //! `upcall wit check`: whether an interface compiles, and all that is wrong with it.
 
-use crate::told::{Done, FAINT, tell};
+use crate::told::{CommandResult, FAINT, tell};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 /// and not supported is told at once.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
-pub struct Args {
+pub struct CheckArgs {
     /// WIT files, or folders of them, with the limits beside them.
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -24,7 +24,7 @@ Examples:
   upcall wit check wit/files.wit
   upcall wit check wit/*.wit";
 
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &CheckArgs) -> CommandResult {
     let mut good = true;
     for file in &args.files {
         match upcall_idl::check(file) {

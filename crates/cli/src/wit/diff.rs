@@ -1,12 +1,14 @@
 //! `upcall wit diff`: what a new version of an interface means for programs that exist.
 
 use crate::told;
-use crate::told::{Done, FAINT, STRONG, tell};
+use crate::told::{CommandResult, FAINT, STRONG, tell};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use upcall_idl::diff::{self, Change, Diff, InterfaceDiff, LimitChange, Refused, Verdict};
+use upcall_idl::diff::{
+    self, Change, Compatibility, Diff, InterfaceDiff, LimitChange, LimitRefusal,
+};
 
 /// Says which programs a new version of an interface breaks, and by what.
 ///
@@ -17,7 +19,7 @@ use upcall_idl::diff::{self, Change, Diff, InterfaceDiff, LimitChange, Refused, 
 /// does. `tail` and `calls` break nobody.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
-pub struct Args {
+pub struct DiffArgs {
     /// The WIT that is in use.
     old: PathBuf,
     /// The WIT that is to replace it.
@@ -41,14 +43,14 @@ Examples:
 /// What `diff` programs give for trouble, so that scripts can tell it from a difference.
 const TROUBLE: u8 = 2;
 
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &DiffArgs) -> CommandResult {
     compare(args).or_else(|error| {
         tell(&*error);
         Ok(ExitCode::from(TROUBLE))
     })
 }
 
-fn compare(args: &Args) -> Done {
+fn compare(args: &DiffArgs) -> CommandResult {
     let found = diff::diff(&upcall_idl::load(&args.old)?, &upcall_idl::load(&args.new)?);
     if args.json {
         println!("{}", told::json(&as_json(&found))?);
@@ -128,24 +130,27 @@ fn interface_text(out: &mut String, interface: &InterfaceDiff, signatures: bool)
     }
 }
 
-fn verdict_text(verdict: &Verdict) -> String {
+fn verdict_text(verdict: &Compatibility) -> String {
     match verdict {
-        Verdict::NoInterface => "fails at bind: the server does not export the interface".into(),
-        Verdict::Mismatch(procedures) => {
+        Compatibility::NoInterface => {
+            "fails at bind: the server does not export the interface".into()
+        }
+        Compatibility::Mismatch(procedures) => {
             format!("fails at bind with `Mismatch`: {}", procedures.join(", "))
         }
-        Verdict::Binds(refused) if refused.is_empty() => "runs".into(),
-        Verdict::Binds(refused) => {
-            let each = |Refused { procedure, limit, within, client, server }: &Refused| {
-                let unit = if *limit == "string" {
-                    "strings of more bytes"
-                } else {
-                    "lists of more elements"
+        Compatibility::Binds(refused) if refused.is_empty() => "runs".into(),
+        Compatibility::Binds(refused) => {
+            let each =
+                |LimitRefusal { procedure, limit, within, client, server }: &LimitRefusal| {
+                    let unit = if *limit == "string" {
+                        "strings of more bytes"
+                    } else {
+                        "lists of more elements"
+                    };
+                    format!(
+                        "\n    {procedure}: {unit} than {server} in the {within} are refused; the client's limit is {client}"
+                    )
                 };
-                format!(
-                    "\n    {procedure}: {unit} than {server} in the {within} are refused; the client's limit is {client}"
-                )
-            };
             format!("binds; `Refused` at run time:{}", refused.iter().map(each).collect::<String>())
         }
     }
@@ -185,12 +190,14 @@ fn interface_json(interface: &InterfaceDiff) -> Value {
     })
 }
 
-fn verdict_json(verdict: &Verdict) -> Value {
+fn verdict_json(verdict: &Compatibility) -> Value {
     match verdict {
-        Verdict::NoInterface => json!({ "outcome": "no-interface" }),
-        Verdict::Mismatch(procedures) => json!({ "outcome": "mismatch", "procedures": procedures }),
-        Verdict::Binds(refused) => {
-            let each = |r: &Refused| json!({ "procedure": r.procedure, "limit": r.limit, "within": r.within, "client": r.client, "server": r.server });
+        Compatibility::NoInterface => json!({ "outcome": "no-interface" }),
+        Compatibility::Mismatch(procedures) => {
+            json!({ "outcome": "mismatch", "procedures": procedures })
+        }
+        Compatibility::Binds(refused) => {
+            let each = |r: &LimitRefusal| json!({ "procedure": r.procedure, "limit": r.limit, "within": r.within, "client": r.client, "server": r.server });
             json!({ "outcome": "binds", "refused": refused.iter().map(each).collect::<Vec<_>>() })
         }
     }

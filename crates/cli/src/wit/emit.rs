@@ -1,6 +1,6 @@
 //! `upcall wit emit`: the WIT of interfaces that are written in Rust.
 
-use crate::told::Done;
+use crate::told::CommandResult;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 /// From it the stubs for other languages are generated.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
-pub struct Args {
+pub struct EmitArgs {
     /// A Rust file.
     file: PathBuf,
     /// Write into this folder: for each interface a .wit file by its name, and a .toml file beside
@@ -25,7 +25,7 @@ Examples:
   upcall wit emit src/files.rs
   upcall wit emit src/files.rs -o wit/ && upcall wit generate wit/files.wit --lang c -o c/";
 
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &EmitArgs) -> CommandResult {
     let found = upcall_idl::written::emit(&args.file)?;
     if found.is_empty() {
         let none = format!(

@@ -3,13 +3,13 @@
 
 use crate::call::describe;
 use crate::told;
-use crate::told::{Done, FAINT, STRONG, size};
+use crate::told::{CommandResult, FAINT, STRONG, size};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use upcall::Ceilings;
+use upcall::Quotas;
 use upcall::stub::{Extent, Footprint, Interface, Procedure};
 use upcall_idl::Model;
 use upcall_idl::model::{self, Type};
@@ -25,7 +25,7 @@ use upcall_shm::slot::INLINE;
 /// wanted.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
-pub struct Args {
+pub struct ExplainArgs {
     /// A WIT file, or a folder of them, with the limits beside it.
     file: PathBuf,
     /// Print a JSON array with one object for each interface.
@@ -35,7 +35,7 @@ pub struct Args {
 
 const HELP: &str = "\
 The sizes come from the interface, and from the limits beside it: tail, calls, string, list and values in FILE.toml. The ceilings of a server are those that it has if it sets no others
-(upcall::Ceilings); and no client gets more of anything than is left for others.
+(upcall::Quotas); and no client gets more of anything than is left for others.
 
 Examples:
   upcall wit explain wit/files.wit
@@ -45,18 +45,18 @@ Examples:
 #[derive(Serialize)]
 struct Explained {
     interface: String,
-    procedures: Vec<Row>,
-    astacks: Vec<Class>,
-    client_bytes: Client,
-    server_ceilings: Server,
+    procedures: Vec<ProcedureRow>,
+    astacks: Vec<AStackUse>,
+    client_bytes: ClientMemory,
+    server_ceilings: ServerMemory,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct ProcedureRow {
     procedure: String,
     /// Bytes: what is always there, the room for more, and the most under the limits.
-    arguments: Block,
-    results: Block,
+    arguments: BlockSize,
+    results: BlockSize,
     travels: Travels,
     copies: String,
     /// Bytes that a server holds at most for the arguments of one call as values of its own; 0 if
@@ -65,7 +65,7 @@ struct Row {
 }
 
 #[derive(Serialize)]
-struct Block {
+struct BlockSize {
     fixed: u32,
     tail: u32,
     most: u64,
@@ -81,21 +81,21 @@ enum Travels {
 }
 
 #[derive(Serialize)]
-struct Class {
+struct AStackUse {
     bytes: u32,
     count: u16,
     procedures: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Client {
+struct ClientMemory {
     channel: usize,
     astacks_of_a_binding: usize,
     kept_segments: usize,
 }
 
 #[derive(Serialize)]
-struct Server {
+struct ServerMemory {
     calls: usize,
     stacks_bytes: usize,
     client_objects: usize,
@@ -110,7 +110,7 @@ struct Server {
     all_unfilled_bytes: usize,
 }
 
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &ExplainArgs) -> CommandResult {
     let model = upcall_idl::load(&args.file)?;
     let own = model.interfaces.iter().filter(|interface| interface.foreign.is_none());
     let explained: Vec<_> = own.map(|interface| explain(&model, interface)).collect();
@@ -125,7 +125,7 @@ pub fn run(args: &Args) -> Done {
 }
 
 /// What a program that is compiled from it has.
-fn interface_of(interface: &model::Interface) -> Interface {
+fn interface_of(interface: &model::InterfaceDefinition) -> Interface {
     Interface {
         id: interface.id.clone().into(),
         procedures: interface.bound().map(describe).collect(),
@@ -135,15 +135,15 @@ fn interface_of(interface: &model::Interface) -> Interface {
     }
 }
 
-fn explain(model: &Model, interface: &model::Interface) -> Explained {
+fn explain(model: &Model, interface: &model::InterfaceDefinition) -> Explained {
     let compiled = interface_of(interface);
     let plan = compiled.plan();
     let class_of = |procedure: &Procedure| plan.class_for(procedure.astack_bytes());
     let rows = interface.bound().zip(&*compiled.procedures).map(|(described, procedure)| {
         let (args, results) = model.longest(described);
         let block =
-            |extent: Extent, most: u64| Block { fixed: extent.fixed, tail: extent.tail, most };
-        Row {
+            |extent: Extent, most: u64| BlockSize { fixed: extent.fixed, tail: extent.tail, most };
+        ProcedureRow {
             procedure: described.name.clone(),
             arguments: block(procedure.args, args),
             results: block(procedure.results, results),
@@ -161,18 +161,18 @@ fn explain(model: &Model, interface: &model::Interface) -> Explained {
     }
     let classes = sharing.into_iter().map(|(class, procedures)| {
         let class = plan.classes()[class];
-        Class { bytes: class.size, count: class.count, procedures }
+        AStackUse { bytes: class.size, count: class.count, procedures }
     });
     let Footprint { channel, astacks, kept_segments } = compiled.footprint();
     let values =
         compiled.procedures.iter().map(|procedure| procedure.limits.values).max().unwrap_or(0);
-    let Ceilings { calls, client, all, .. } = Ceilings::default().with_values(values);
+    let Quotas { calls, client, all, .. } = Quotas::default().with_values(values);
     Explained {
         interface: interface.id.clone(),
         procedures: rows.collect(),
         astacks: classes.collect(),
-        client_bytes: Client { channel, astacks_of_a_binding: astacks, kept_segments },
-        server_ceilings: Server {
+        client_bytes: ClientMemory { channel, astacks_of_a_binding: astacks, kept_segments },
+        server_ceilings: ServerMemory {
             calls,
             stacks_bytes: calls.saturating_mul(upcall::thread::DEFAULT_WORK_STACK_SIZE),
             client_objects: client.objects,
@@ -190,7 +190,7 @@ fn explain(model: &Model, interface: &model::Interface) -> Explained {
 }
 
 /// Whether a server copies arguments that have no fixed size.
-fn takes_values(model: &Model, procedure: &model::Procedure) -> bool {
+fn takes_values(model: &Model, procedure: &model::ProcedureDefinition) -> bool {
     procedure
         .params
         .iter()
@@ -203,7 +203,7 @@ fn is_used_in_place(model: &Model, param: &model::Param) -> bool {
 }
 
 /// How often each parameter and the result is copied: `name A` or `name AE`, and `F`.
-fn copies(model: &Model, procedure: &model::Procedure) -> String {
+fn copies(model: &Model, procedure: &model::ProcedureDefinition) -> String {
     let param = |param: &model::Param| {
         // What is interpreted is copied out by the server's stub, and checked on the way.
         format!("{} {}", param.name, if is_used_in_place(model, param) { "A" } else { "AE" })
@@ -262,7 +262,7 @@ fn procedures_as_text(out: &mut String, explained: &Explained) {
 
 /// The memory of a binding, of a client and of a server.
 fn limits_as_text(out: &mut String, explained: &Explained) {
-    let Client { channel, astacks_of_a_binding, kept_segments } = explained.client_bytes;
+    let ClientMemory { channel, astacks_of_a_binding, kept_segments } = explained.client_bytes;
     let memory = [astacks_of_a_binding, channel, kept_segments].map(|bytes| size(bytes as u64));
     let server = &explained.server_ceilings;
     let held = |objects: usize, bytes: [usize; 4]| {
@@ -318,7 +318,7 @@ fn limits_as_text(out: &mut String, explained: &Explained) {
     }
 }
 
-fn cells(row: &Row) -> [String; 5] {
+fn cells(row: &ProcedureRow) -> [String; 5] {
     let travels = match row.travels {
         Travels::Slot => "one line".to_string(),
         Travels::AStack(bytes) => format!("A-stack of {}", size(bytes.into())),
@@ -327,7 +327,7 @@ fn cells(row: &Row) -> [String; 5] {
 }
 
 /// `16 B + 1 KiB, at most 2 GiB`: what is always there, the room for more, and the most.
-fn block(block: &Block) -> String {
+fn block(block: &BlockSize) -> String {
     let fixed = size(block.fixed.into());
     match block.tail {
         0 => fixed,

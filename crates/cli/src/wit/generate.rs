@@ -1,7 +1,7 @@
 //! `upcall wit generate`: stubs as a file, for who wants to read them, or builds without a build
 //! script.
 
-use crate::told::Done;
+use crate::told::CommandResult;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use upcall_idl::CNames;
@@ -12,12 +12,12 @@ use upcall_idl::CNames;
 /// same while the program is built.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
-pub struct Args {
+pub struct GenerateArgs {
     /// A WIT file, or a folder of them, with the limits beside it.
     file: PathBuf,
     /// The language of the stubs.
-    #[arg(short, long, value_enum, default_value_t = Language::Rust)]
-    lang: Language,
+    #[arg(short, long, value_enum, default_value_t = StubLanguage::Rust)]
+    lang: StubLanguage,
     /// Write to this file, or into this folder by the name of the WIT; without it the stubs are
     /// printed. For C these are two files, .h and .c.
     #[arg(short, long, value_name = "FILE|FOLDER")]
@@ -38,7 +38,7 @@ Examples:
 
 /// A language that stubs can be written in.
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Language {
+enum StubLanguage {
     /// Types, clients and server traits, for the crate `upcall`.
     Rust,
     /// Types, client functions and structs of server functions, for libupcall and its header.
@@ -47,7 +47,7 @@ enum Language {
     Python,
 }
 
-impl Language {
+impl StubLanguage {
     fn ending(self) -> &'static str {
         match self {
             Self::Rust => "rs",
@@ -57,14 +57,15 @@ impl Language {
     }
 }
 
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &GenerateArgs) -> CommandResult {
     let file = args.output.as_ref().map(|output| target(&args.file, output, args.lang));
     let files = match args.lang {
-        Language::Rust => vec![(file, upcall_idl::generate(&args.file)?.code)],
-        Language::Python => vec![(file, upcall_idl::generate_python(&args.file)?)],
-        Language::C => {
-            let source =
-                file.clone().unwrap_or_else(|| target(&args.file, Path::new("./"), Language::C));
+        StubLanguage::Rust => vec![(file, upcall_idl::generate(&args.file)?.code)],
+        StubLanguage::Python => vec![(file, upcall_idl::generate_python(&args.file)?)],
+        StubLanguage::C => {
+            let source = file
+                .clone()
+                .unwrap_or_else(|| target(&args.file, Path::new("./"), StubLanguage::C));
             let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let names = if args.long_names { CNames::Long } else { CNames::Short };
             let code = upcall_idl::generate_c_with(&args.file, &stem, names)?;
@@ -88,13 +89,13 @@ pub fn run(args: &Args) -> Done {
 }
 
 /// The file to write: in a folder it has the name of the WIT.
-fn target(wit: &Path, output: &Path, lang: Language) -> PathBuf {
+fn target(wit: &Path, output: &Path, lang: StubLanguage) -> PathBuf {
     if !output.is_dir() && !output.as_os_str().to_string_lossy().ends_with('/') {
         return output.to_owned();
     }
     let name = if wit.is_dir() { wit.file_name() } else { wit.file_stem() };
     let mut name = name.unwrap_or_default().to_owned();
-    if matches!(lang, Language::Python) {
+    if matches!(lang, StubLanguage::Python) {
         // Or else no program could import it.
         name = name.to_string_lossy().replace(['-', '.'], "_").into();
     }

@@ -1,5 +1,5 @@
 //! `upcall wit`: interface definitions, without a server.
-use crate::told::Done;
+use crate::told::CommandResult;
 
 mod check;
 mod diff;
@@ -9,20 +9,20 @@ mod generate;
 
 /// Works on interface definitions, without a server.
 #[derive(clap::Subcommand)]
-pub enum Suite {
-    Check(check::Args),
-    Diff(diff::Args),
-    Emit(emit::Args),
-    Explain(explain::Args),
-    Generate(generate::Args),
+pub enum WitCommand {
+    Check(check::CheckArgs),
+    Diff(diff::DiffArgs),
+    Emit(emit::EmitArgs),
+    Explain(explain::ExplainArgs),
+    Generate(generate::GenerateArgs),
 }
 
-pub fn run(suite: Suite) -> Done {
+pub fn run(suite: WitCommand) -> CommandResult {
     match suite {
-        Suite::Check(args) => check::run(&args),
-        Suite::Diff(args) => diff::run(&args),
-        Suite::Emit(args) => emit::run(&args),
-        Suite::Explain(args) => explain::run(&args),
-        Suite::Generate(args) => generate::run(&args),
+        WitCommand::Check(args) => check::run(&args),
+        WitCommand::Diff(args) => diff::run(&args),
+        WitCommand::Emit(args) => emit::run(&args),
+        WitCommand::Explain(args) => explain::run(&args),
+        WitCommand::Generate(args) => generate::run(&args),
     }
 }

@@ -59,12 +59,12 @@ pub(super) fn holder(socket: &Path) -> io::Result<Holder> {
 }
 
 /// The folder of a name, and the links in it.
-struct Open {
+struct NameFolder {
     folder: OwnedFd,
     links: Vec<String>,
 }
 
-impl Open {
+impl NameFolder {
     /// `None` if there is nothing of this name. Never follows a symbolic link.
     fn new(entry: &Path) -> io::Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -97,7 +97,7 @@ impl Open {
 /// # Errors
 /// The kernel does not say.
 pub(super) fn find(folder: &Path, name: &str) -> io::Result<Option<PathBuf>> {
-    let open = match Open::new(&folder.join(name)) {
+    let open = match NameFolder::new(&folder.join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
         open => open?,
     };
@@ -121,7 +121,7 @@ fn attempt(name: &str, entry: &Path, made: &Path, own: &str) -> Result<Option<()
     let folder = entry.parent().unwrap_or(Path::new("/"));
     let unable = |error: io::Error| refused(name, folder, error);
     let in_the_way = || NotEntered::InTheWay { name: name.into(), path: entry.into() };
-    let open = match Open::new(entry) {
+    let open = match NameFolder::new(entry) {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(in_the_way()),
         open => open.map_err(unable)?,
     };
@@ -173,7 +173,7 @@ fn make(made: &Path, own: &str) -> io::Result<()> {
 pub(super) fn leave(name: &str, socket: &Path) {
     let entry = super::folder_of(socket).join(name);
     let own = socket.file_name().and_then(|own| own.to_str()).unwrap_or_default();
-    match Open::new(&entry) {
+    match NameFolder::new(&entry) {
         Ok(Some(open)) if open.links.iter().any(|link| link == own) => {
             let _ = open.remove(own);
             let _ = fs::remove_dir(&entry);
@@ -191,7 +191,7 @@ pub(super) fn leave(name: &str, socket: &Path) {
 /// Removes the links in a name whose sockets are gone, and the name if it is empty then.
 pub(super) fn sweep(folder: &Path, name: &str) {
     let entry = folder.join(name);
-    let Ok(Some(open)) = Open::new(&entry) else { return };
+    let Ok(Some(open)) = NameFolder::new(&entry) else { return };
     let is_dead = |link: &&String| {
         let found = fs::symlink_metadata(folder.join(link));
         found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)

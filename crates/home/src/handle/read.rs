@@ -1,8 +1,8 @@
 //! Reads without the lock, by the object's sequence number.
 
-use super::{Busy, Handle, Side};
-use crate::away::{Away, Memory};
-use crate::body::{Readable, State};
+use super::{BusyGuard, Handle, ObjectLocation};
+use crate::away::{GrantedMemory, RemoteObject};
+use crate::body::{BodyState, Readable};
 use crate::error::AccessError;
 use crate::waiting;
 use std::time::Instant;
@@ -26,15 +26,17 @@ impl Handle {
     pub fn read<R>(&self, mut operation: impl FnMut(Span<'_>) -> R) -> Result<R, AccessError> {
         let busy = self.enter()?;
         let tried = match &self.side {
-            Side::Home(object, _) => Self::try_read(&object.body, &mut operation),
-            Side::Away(away) if away.has_ended() => return Err(Self::ended(away)),
-            Side::Away(Away { memory: Memory::Body(body, _), .. }) => {
+            ObjectLocation::Home(object, _) => Self::try_read(&object.body, &mut operation),
+            ObjectLocation::Away(away) if away.has_ended() => return Err(Self::ended(away)),
+            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::Body(body, _), .. }) => {
                 Self::try_read(body, &mut operation)
             }
-            Side::Away(Away { memory: Memory::View(view), .. }) => {
+            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::View(view), .. }) => {
                 Self::try_read(view, &mut operation)
             }
-            Side::Away(Away { memory: Memory::None, .. }) => return Err(AccessError::NotGranted),
+            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::None, .. }) => {
+                return Err(AccessError::NotGranted);
+            }
         };
         tried.map_or_else(|| self.read_at_last(busy, operation), Ok)
     }
@@ -46,7 +48,7 @@ impl Handle {
         operation: &mut impl FnMut(Span<'_>) -> R,
     ) -> Option<R> {
         let began = sequence::look(memory.word())?;
-        if memory.state() != State::Whole {
+        if memory.state() != BodyState::Whole {
             return None;
         }
         let result = operation(memory.span());
@@ -56,7 +58,7 @@ impl Handle {
     #[cold]
     fn read_at_last<R>(
         &self,
-        busy: Busy<'_>,
+        busy: BusyGuard<'_>,
         mut operation: impl FnMut(Span<'_>) -> R,
     ) -> Result<R, AccessError> {
         let mut looks = |memory: &dyn Readable| {
@@ -65,7 +67,9 @@ impl Handle {
                 Self::try_read(memory, &mut operation)
             })
         };
-        let Side::Away(Away { memory: Memory::View(view), .. }) = &self.side else {
+        let ObjectLocation::Away(RemoteObject { memory: GrantedMemory::View(view), .. }) =
+            &self.side
+        else {
             if let Some(result) = self.writing().and_then(|(_, body)| looks(body)) {
                 return Ok(result);
             }
@@ -75,11 +79,11 @@ impl Handle {
         let (begun, mut result) = (Instant::now(), None);
         waiting::until(self.patience, || {
             result = looks(view);
-            result.is_some() || view.state() == State::Poisoned || self.is_over()
+            result.is_some() || view.state() == BodyState::Poisoned || self.is_over()
         });
         match result {
             Some(result) => Ok(result),
-            None if view.state() == State::Poisoned => Err(AccessError::Poisoned),
+            None if view.state() == BodyState::Poisoned => Err(AccessError::Poisoned),
             None if self.is_over() => Err(AccessError::Ended),
             None => Err(AccessError::Busy { waited: begun.elapsed(), holder: None }),
         }

@@ -100,7 +100,7 @@ fn whoever_scribbles_over_it_neither_holds_its_home_up_nor_ends_it() {
     for seed in 1..=6 {
         println!("seed {seed}");
         let name = format!("scribbled-{}-{seed}", std::process::id());
-        let repair = |_: Room<'_>, _| Verdict::Keep;
+        let repair = |_: WritableSpan<'_>, _| Verdict::Keep;
         let home = HomeBuilder::new(&name, 4096).repair(repair).create(7, |_| ()).unwrap();
         let home = home.patience(Some(Duration::from_millis(20)));
         let (hostile, other) = (Handle::find(&name, 7).unwrap(), Handle::find(&name, 7).unwrap());

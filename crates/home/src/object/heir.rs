@@ -8,7 +8,7 @@
 
 use super::register::{Dead, Register};
 use super::{Damaged, HomeObject, Settling, Stir, Torn, Verdict};
-use crate::body::{Ours, State};
+use crate::body::{BodyState, Ours};
 use crate::waiting;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -27,7 +27,7 @@ const MOST: Duration = Duration::from_secs(1);
 
 /// What is left to do after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+enum AttemptOutcome {
     Nothing,
     /// A live party holds the lock, and places of the dead are still to be freed.
     Lock,
@@ -39,7 +39,7 @@ impl HomeObject {
     /// Takes over from dead processes, and starts or wakes the heir if a repair is due. Takes some
     /// microseconds.
     pub(crate) fn settle(self: &Arc<Self>) {
-        if self.take_from_the_dead() == Left::Nothing {
+        if self.take_from_the_dead() == AttemptOutcome::Nothing {
             return;
         }
         let is_there = std::mem::replace(&mut self.inner().heir, true);
@@ -57,8 +57,8 @@ impl HomeObject {
             // No thread is left. The next death tries again, but a repair might never come: no
             // operation waits for it.
             self.inner().heir = false;
-            if self.body.state() == State::Torn {
-                self.body.set_state(State::Poisoned);
+            if self.body.state() == BodyState::Torn {
+                self.body.set_state(BodyState::Poisoned);
             }
         }
     }
@@ -68,7 +68,7 @@ impl HomeObject {
         let mut pause = SHORTEST;
         while let Some(object) = weak.upgrade() {
             let left = match object.take_from_the_dead() {
-                Left::Repair => {
+                AttemptOutcome::Repair => {
                     let begun = Instant::now();
                     let left = object.repair();
                     // A live party can tear the object again and again. This caps the cost at half
@@ -79,8 +79,8 @@ impl HomeObject {
                 left => left,
             };
             match left {
-                Left::Nothing if object.has_no_heir() => return,
-                Left::Lock => {
+                AttemptOutcome::Nothing if object.has_no_heir() => return,
+                AttemptOutcome::Lock => {
                     // The object may be dropped during the pause.
                     drop(object);
                     stir.wait(pause);
@@ -94,28 +94,28 @@ impl HomeObject {
     /// Returns `true` if the heir may end: no work has arrived since its last attempt.
     fn has_no_heir(&self) -> bool {
         let mut inner = self.inner();
-        let goes = self.left(&inner) == Left::Nothing;
+        let goes = self.left(&inner) == AttemptOutcome::Nothing;
         inner.heir = !goes;
         goes
     }
 
-    fn left(&self, inner: &Register) -> Left {
+    fn left(&self, inner: &Register) -> AttemptOutcome {
         if self.is_left.load(Ordering::Relaxed) {
-            Left::Nothing
-        } else if self.body.state() == State::Torn {
-            Left::Repair
+            AttemptOutcome::Nothing
+        } else if self.body.state() == BodyState::Torn {
+            AttemptOutcome::Repair
         } else if inner.dead.is_empty() {
-            Left::Nothing
+            AttemptOutcome::Nothing
         } else {
-            Left::Lock
+            AttemptOutcome::Lock
         }
     }
 
     /// Takes the lock from a dead holder and frees the places of the dead. An object that was left
     /// in the middle is marked as torn, so no operation starts on it until it is repaired.
-    fn take_from_the_dead(&self) -> Left {
+    fn take_from_the_dead(&self) -> AttemptOutcome {
         // The heir is repairing. It checks for more work before it ends.
-        let Some(settling) = self.settling.try_lock() else { return Left::Repair };
+        let Some(settling) = self.settling.try_lock() else { return AttemptOutcome::Repair };
         let party = &settling.party;
         let dead = {
             let inner = self.inner();
@@ -127,9 +127,9 @@ impl HomeObject {
         party.need();
         let had = self.inherit(party, &dead);
         party.need_no_more();
-        let Some(died) = had else { return Left::Lock };
-        if died.is_some() && self.body.state() == State::Whole {
-            self.body.set_state(State::Torn);
+        let Some(died) = had else { return AttemptOutcome::Lock };
+        if died.is_some() && self.body.state() == BodyState::Whole {
+            self.body.set_state(BodyState::Torn);
         }
         party.unlock();
         let mut inner = self.inner();
@@ -141,13 +141,13 @@ impl HomeObject {
     }
 
     /// Repairs or poisons an object that is torn. Blocks for as long as that takes.
-    fn repair(&self) -> Left {
+    fn repair(&self) -> AttemptOutcome {
         let mut settling = self.settling.lock();
         let Settling { party, repair } = &mut *settling;
         if !waiting::lock_at_home(party, Some(LONGEST), |place| self.is_known(place)) {
-            return Left::Lock;
+            return AttemptOutcome::Lock;
         }
-        if self.body.state() == State::Torn {
+        if self.body.state() == BodyState::Torn {
             let changing = party.sequence().begin();
             let torn = self.inner().torn_by.map_or(Torn::Panicked, |pid| Torn::Died { pid });
             let judged = catch_unwind(AssertUnwindSafe(|| {
@@ -162,9 +162,9 @@ impl HomeObject {
             let verdict = judged.unwrap_or(Verdict::Poison);
             self.inner().torn_by = None;
             self.body.set_state(if verdict == Verdict::Keep {
-                State::Whole
+                BodyState::Whole
             } else {
-                State::Poisoned
+                BodyState::Poisoned
             });
             party.sequence().end(changing);
         }

@@ -1,7 +1,7 @@
 //! The users of an object: the places that are taken, the guests, and the dead whose places are not
 //! free yet.
 
-use crate::guest::Guest;
+use crate::guest::ObjectPeer;
 use std::sync::Arc;
 use upcall_sched::ceilings::is_bounded;
 use upcall_shm::hybrid::PLACES;
@@ -20,7 +20,7 @@ pub(super) struct Register {
 }
 
 pub(super) struct KnownGuest {
-    pub(super) guest: Arc<Guest>,
+    pub(super) guest: Arc<ObjectPeer>,
     /// What the clerk knows it by, and the end of its process.
     pub(super) keys: [Option<u64>; 2],
 }

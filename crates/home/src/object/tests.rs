@@ -27,7 +27,7 @@ fn eventually(what: &str, so: impl Fn() -> bool) {
 }
 
 /// Ends an operation in the middle.
-fn tear(handle: &Handle, operation: impl FnOnce(Room<'_>)) {
+fn tear(handle: &Handle, operation: impl FnOnce(WritableSpan<'_>)) {
     let torn = catch_unwind(AssertUnwindSafe(|| {
         handle.access(|room| {
             operation(room);
@@ -135,7 +135,7 @@ fn the_processes_of_one_user_leave_half_of_the_places() {
 fn a_repair_that_takes_long_holds_up_nobody_who_has_another_object() {
     let (begun, begins) = mpsc::channel();
     let (goes_on, may_go_on) = mpsc::channel::<()>();
-    let repair = move |_: Room<'_>, torn| {
+    let repair = move |_: WritableSpan<'_>, torn| {
         begun.send((torn, std::thread::current().name().map(String::from))).unwrap();
         may_go_on.recv_timeout(GUARD).unwrap();
         Verdict::Keep
@@ -165,7 +165,7 @@ fn a_repair_that_takes_long_holds_up_nobody_who_has_another_object() {
 /// death ends the pause.
 #[test]
 fn the_death_of_a_holder_is_acted_on_when_it_is_known() {
-    let repair = |_: Room<'_>, torn| {
+    let repair = |_: WritableSpan<'_>, torn| {
         assert!(matches!(torn, Torn::Died { .. }), "{torn:?}");
         Verdict::Keep
     };

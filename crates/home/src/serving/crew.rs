@@ -13,12 +13,12 @@
 //! mark before it replies. The caller sends its next request after the reply, and then rings. So at
 //! each ring the lane is not skipped.
 
-use crate::desk::Served;
+use crate::desk::ServedLane;
 use crate::homed::Homed;
-use crate::lane::{Bytes, Way};
+use crate::lane::{LaneDirection, MessageBuffer};
 use crate::operation::RunProcedure;
 use crate::types::Shared;
-use crate::wire::Failure;
+use crate::wire::InvokeFailure;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,8 +27,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
-use upcall_os::lock::{Condvar, Mutex};
-use upcall_shm::slot::Image;
+use upcall_os::lock::{KernelCondvar, KernelMutex};
+use upcall_shm::slot::SlotMessage;
 
 /// Maximum number of procedures that run at a time. Others wait for one of them to end.
 const MOST: usize = 64;
@@ -37,19 +37,19 @@ const MOST: usize = 64;
 const KEPT: Duration = Duration::from_secs(5);
 
 /// A procedure to run.
-pub(super) struct Order<T> {
-    pub(super) served: Arc<Served>,
-    pub(super) image: Image,
+pub(super) struct ProcedureOrder<T> {
+    pub(super) served: Arc<ServedLane>,
+    pub(super) image: SlotMessage,
     pub(super) run: RunProcedure<T>,
 }
 
 struct Board<T> {
-    state: Mutex<State<T>>,
-    changed: Condvar,
+    state: KernelMutex<CrewState<T>>,
+    changed: KernelCondvar,
 }
 
-struct State<T> {
-    orders: VecDeque<Order<T>>,
+struct CrewState<T> {
+    orders: VecDeque<ProcedureOrder<T>>,
     /// Number of members, and of those that wait for an order.
     members: usize,
     free: usize,
@@ -64,9 +64,12 @@ pub(super) struct Crew<T> {
 
 impl<T: Shared> Default for Crew<T> {
     fn default() -> Self {
-        let state = State { orders: VecDeque::new(), members: 0, free: 0, over: false };
+        let state = CrewState { orders: VecDeque::new(), members: 0, free: 0, over: false };
         Self {
-            board: Arc::new(Board { state: Mutex::new(state), changed: Condvar::new() }),
+            board: Arc::new(Board {
+                state: KernelMutex::new(state),
+                changed: KernelCondvar::new(),
+            }),
             threads: RefCell::default(),
         }
     }
@@ -75,7 +78,7 @@ impl<T: Shared> Default for Crew<T> {
 impl<T: Shared> Crew<T> {
     /// Passes a procedure to a member, which has a hold of its own. Does not wait for it. If there
     /// is no member and none can be started, the caller gets an error.
-    pub(super) fn run(&self, on: &Homed<T>, order: Order<T>) {
+    pub(super) fn run(&self, on: &Homed<T>, order: ProcedureOrder<T>) {
         order.served.is_ordered.store(true, Ordering::Relaxed);
         let grows = {
             let mut state = self.board.state.lock();
@@ -91,7 +94,8 @@ impl<T: Shared> Crew<T> {
         let mut state = self.board.state.lock();
         state.members -= 1;
         if state.members == 0 {
-            let why = Failure::NotRun("no thread or no place is left at home to run it".into());
+            let why =
+                InvokeFailure::NotRun("no thread or no place is left at home to run it".into());
             std::mem::take(&mut state.orders)
                 .into_iter()
                 .for_each(|order| order.ends(Err(why.clone())));
@@ -127,20 +131,22 @@ impl<T: Shared> Board<T> {
         let mut long = Vec::new();
         while let Some(order) = self.next() {
             let done = catch_unwind(AssertUnwindSafe(|| {
-                let mut copy = Bytes::with(std::mem::take(&mut long));
-                let args = order.served.end.lane.bytes(&order.image, Way::There, &mut copy);
-                let args = args.ok_or_else(|| Failure::NotRun("its arguments are none".into()))?;
+                let mut copy = MessageBuffer::with(std::mem::take(&mut long));
+                let args =
+                    order.served.end.lane.bytes(&order.image, LaneDirection::There, &mut copy);
+                let args =
+                    args.ok_or_else(|| InvokeFailure::NotRun("its arguments are none".into()))?;
                 let reply = (order.run)(on, args, &order.served.end.lane);
                 long = copy.long();
                 point(Point::InvocationRan);
                 reply
             }));
-            order.ends(done.unwrap_or(Err(Failure::Panicked)));
+            order.ends(done.unwrap_or(Err(InvokeFailure::Panicked)));
         }
     }
 
     /// The next order. `None`: this member is not needed any more.
-    fn next(&self) -> Option<Order<T>> {
+    fn next(&self) -> Option<ProcedureOrder<T>> {
         let mut state = self.state.lock();
         loop {
             if state.over {
@@ -161,8 +167,8 @@ impl<T: Shared> Board<T> {
     }
 }
 
-impl<T> Order<T> {
-    fn ends(&self, done: Result<Image, Failure>) {
+impl<T> ProcedureOrder<T> {
+    fn ends(&self, done: Result<SlotMessage, InvokeFailure>) {
         let reply = done.unwrap_or_else(|failure| self.served.end.lane.failed(&failure));
         // Before the reply: see the module.
         self.served.is_ordered.store(false, Ordering::Release);

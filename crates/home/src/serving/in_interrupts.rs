@@ -1,20 +1,20 @@
 //! What a serving thread runs in the handler of its signal: see [`interrupts`].
 
-use super::{Inner, Serving};
-use crate::desk::Served;
+use super::{Serving, ServingState};
+use crate::desk::ServedLane;
 use crate::error::POISONED;
 use crate::handle::NotNow;
 use crate::interrupts;
-use crate::lane::{Bytes, Way};
+use crate::lane::{LaneDirection, MessageBuffer};
 use crate::operation::RunInInterrupt;
 use crate::types::Shared;
-use crate::wire::Failure;
+use crate::wire::InvokeFailure;
 use std::borrow::Cow;
 use upcall_os::atomic::Ordering::Relaxed;
 use upcall_os::fault::{Point, point};
 use upcall_os::interrupt::Promise;
 use upcall_sched::rung::InterruptError;
-use upcall_shm::slot::{Image, NO_ASTACK};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage};
 
 /// Maximum size of the arguments of what runs in interrupts, in bytes.
 const ROOM: usize = 4096;
@@ -54,18 +54,18 @@ impl<T: Shared> Serving<T> {
 }
 
 /// Memory for the arguments of an operation while it runs.
-pub(super) struct Rooms(Bytes);
+pub(super) struct Rooms(MessageBuffer);
 
 impl Default for Rooms {
     fn default() -> Self {
-        Self(Bytes::with(Vec::with_capacity(ROOM)))
+        Self(MessageBuffer::with(Vec::with_capacity(ROOM)))
     }
 }
 
-impl<T: Shared> Inner<T> {
+impl<T: Shared> ServingState<T> {
     /// The request that waits in a lane, and how it is run, if it is fit for an interrupt.
-    fn fit(&self, served: &Served) -> Option<(Image, RunInInterrupt)> {
-        let mut image = Image::new(0, 0, NO_ASTACK);
+    fn fit(&self, served: &ServedLane) -> Option<(SlotMessage, RunInInterrupt)> {
+        let mut image = SlotMessage::new(0, 0, NO_ASTACK);
         if !served.server.peek(&mut image) || image.len() > ROOM {
             return None;
         }
@@ -73,7 +73,7 @@ impl<T: Shared> Inner<T> {
     }
 
     /// All lanes, those of which the thread has not heard yet included.
-    fn each_lane(&self, mut with: impl FnMut(&Served)) {
+    fn each_lane(&self, mut with: impl FnMut(&ServedLane)) {
         if let Ok(lanes) = self.lanes.try_borrow() {
             lanes.iter().for_each(|served| with(served));
         }
@@ -99,11 +99,13 @@ impl<T: Shared> Inner<T> {
     }
 
     /// Runs it, if the lock can be had. False: it was left.
-    fn run_at_once(&self, served: &Served, image: &Image, run: RunInInterrupt) -> bool {
+    fn run_at_once(&self, served: &ServedLane, image: &SlotMessage, run: RunInInterrupt) -> bool {
         let Ok(mut rooms) = self.rooms.try_borrow_mut() else { return false };
         let lane = &served.end.lane;
         // A poll says so.
-        let Some(args) = lane.bytes(image, Way::There, &mut rooms.0) else { return false };
+        let Some(args) = lane.bytes(image, LaneDirection::There, &mut rooms.0) else {
+            return false;
+        };
         let ran = self.on.handle().access_at_once(run.does(), |room| {
             served.server.take_peeked();
             point(Point::InvocationTaken);
@@ -117,7 +119,7 @@ impl<T: Shared> Inner<T> {
             }
             Err(NotNow::Poisoned) => {
                 served.server.take_peeked();
-                Err(Failure::NotRun(Cow::Borrowed(POISONED)))
+                Err(InvokeFailure::NotRun(Cow::Borrowed(POISONED)))
             }
         };
         let reply = outcome.unwrap_or_else(|failure| lane.failed(&failure));

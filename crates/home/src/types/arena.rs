@@ -55,12 +55,12 @@ const WORDS: &str = "the arena's words";
 
 /// A class of lengths.
 #[derive(Clone, Copy)]
-struct Class {
+struct LengthClass {
     first: usize,
     second: usize,
 }
 
-impl Class {
+impl LengthClass {
     /// That in which a block of this length is.
     fn of(length: u64) -> Self {
         if length < GRAIN * SECOND as u64 {
@@ -83,7 +83,7 @@ impl Class {
 
 /// A block, as its header says.
 #[derive(Clone, Copy)]
-struct Block {
+struct ArenaBlock {
     at: u64,
     length: u64,
     flags: u64,
@@ -135,7 +135,7 @@ impl<'a> Arena<'a> {
         let used = self.used()?;
         if used == 0 && self.words.word(LEVELS, WORDS)? == 0 {
             // The first time: all of it is one block.
-            self.put(Block { at: self.begin, length: self.end - self.begin, flags: FREE })?;
+            self.put(ArenaBlock { at: self.begin, length: self.end - self.begin, flags: FREE })?;
         }
         let length = whole(bytes);
         let block = self.find(length)?.ok_or(full)?;
@@ -145,7 +145,7 @@ impl<'a> Arena<'a> {
             self.tell_next(block.at + block.length, false)?;
             block.length
         } else {
-            self.put(Block { at: block.at + length, length: rest, flags: FREE })?;
+            self.put(ArenaBlock { at: block.at + length, length: rest, flags: FREE })?;
             length
         };
         self.spot(block.at).put_word(0, length | block.flags & AFTER_FREE, BLOCK)?;
@@ -198,30 +198,33 @@ impl<'a> Arena<'a> {
                 return Err(DataError::corrupt(BLOCK, before.at as usize));
             }
             self.take(before)?;
-            block =
-                Block { at: before.at, length: before.length + block.length, flags: before.flags };
+            block = ArenaBlock {
+                at: before.at,
+                length: before.length + block.length,
+                flags: before.flags,
+            };
         }
-        self.put(Block { flags: block.flags & AFTER_FREE | FREE, ..block })?;
+        self.put(ArenaBlock { flags: block.flags & AFTER_FREE | FREE, ..block })?;
         self.words.put_word(USED, self.used()?.wrapping_sub(freed), WORDS)
     }
 
     /// A free block of this length at least.
-    fn find(self, length: u64) -> Result<Option<Block>, DataError> {
-        let class = Class::at_least(length);
+    fn find(self, length: u64) -> Result<Option<ArenaBlock>, DataError> {
+        let class = LengthClass::at_least(length);
         let bits = self.words.word(BITS + class.first * 8, WORDS)? & (!0 << class.second);
         let class = if bits != 0 {
-            Class { second: bits.trailing_zeros() as usize % SECOND, ..class }
+            LengthClass { second: bits.trailing_zeros() as usize % SECOND, ..class }
         } else {
             let levels = self.words.word(LEVELS, WORDS)? & (!0 << (class.first + 1));
             if levels == 0 {
                 // Some of its own class may be long enough.
                 return self
-                    .first_of(Class::of(length))
+                    .first_of(LengthClass::of(length))
                     .map(|found| found.filter(|block| block.length >= length));
             }
             let first = levels.trailing_zeros() as usize % FIRST;
             let bits = self.words.word(BITS + first * 8, WORDS)?;
-            Class { first, second: bits.trailing_zeros() as usize % SECOND }
+            LengthClass { first, second: bits.trailing_zeros() as usize % SECOND }
         };
         match self.first_of(class)? {
             Some(block) if block.length >= length => Ok(Some(block)),
@@ -231,7 +234,7 @@ impl<'a> Arena<'a> {
         }
     }
 
-    fn first_of(self, class: Class) -> Result<Option<Block>, DataError> {
+    fn first_of(self, class: LengthClass) -> Result<Option<ArenaBlock>, DataError> {
         let at = self.words.word(class.head(), WORDS)?;
         if at == 0 {
             return Ok(None);
@@ -244,8 +247,8 @@ impl<'a> Arena<'a> {
     }
 
     /// Takes a free block off its list.
-    fn take(self, block: Block) -> Result<(), DataError> {
-        let class = Class::of(block.length);
+    fn take(self, block: ArenaBlock) -> Result<(), DataError> {
+        let class = LengthClass::of(block.length);
         let (next, previous) =
             (self.spot(block.at).word(8, BLOCK)?, self.spot(block.at).word(16, BLOCK)?);
         if next != 0 {
@@ -267,8 +270,8 @@ impl<'a> Arena<'a> {
     }
 
     /// Puts a free block on its list, and tells the one behind it.
-    fn put(self, block: Block) -> Result<(), DataError> {
-        let class = Class::of(block.length);
+    fn put(self, block: ArenaBlock) -> Result<(), DataError> {
+        let class = LengthClass::of(block.length);
         let head = self.words.word(class.head(), WORDS)?;
         let spot = self.spot(block.at);
         spot.put_word(8, head, BLOCK)?;
@@ -304,7 +307,7 @@ impl<'a> Arena<'a> {
     }
 
     /// The block whose header is at `at`, as far as it can be one.
-    fn block(self, at: u64) -> Result<Block, DataError> {
+    fn block(self, at: u64) -> Result<ArenaBlock, DataError> {
         let wrong = || DataError::corrupt(BLOCK, at as usize);
         if at < self.begin || at >= self.end || at % GRAIN != WORD {
             return Err(wrong());
@@ -314,7 +317,7 @@ impl<'a> Arena<'a> {
         if length < LEAST || length > self.end - at {
             Err(wrong())
         } else {
-            Ok(Block { at, length, flags })
+            Ok(ArenaBlock { at, length, flags })
         }
     }
 
@@ -348,9 +351,9 @@ impl<'a> Arena<'a> {
             self.words.put_word(TOUCHED, zeros as u64, WORDS)?;
         }
         // The previous block, whose header is not written yet, and the bytes in use before it.
-        let (mut last, mut used) = (None::<Block>, 0);
+        let (mut last, mut used) = (None::<ArenaBlock>, 0);
         let (begin, end) = (self.begin, self.end);
-        let write = |block: Block, used: &mut u64| {
+        let write = |block: ArenaBlock, used: &mut u64| {
             *used += block.length;
             self.spot(block.at).put_word(0, block.length | block.flags, BLOCK)
         };
@@ -371,12 +374,12 @@ impl<'a> Arena<'a> {
                 write(last, &mut used)?;
             }
             let flags = if gap >= LEAST {
-                self.put(Block { at: ends, length: gap, flags: FREE })?;
+                self.put(ArenaBlock { at: ends, length: gap, flags: FREE })?;
                 AFTER_FREE
             } else {
                 0
             };
-            last = length.map(|length| Block { at, length, flags });
+            last = length.map(|length| ArenaBlock { at, length, flags });
             Ok(())
         };
         claims.each(|units| {
@@ -391,14 +394,14 @@ impl<'a> Arena<'a> {
 mod tests {
     use super::*;
     use crate::types::tests::Random;
-    use upcall_shm::span::Room;
+    use upcall_shm::span::WritableSpan;
 
-    fn memory(room: Room<'_>, arena: usize) -> Memory<'_> {
+    fn memory(room: WritableSpan<'_>, arena: usize) -> Memory<'_> {
         Memory { arena, ..Memory::private(room) }
     }
 
     fn arena(words: &mut [u64]) -> Arena<'_> {
-        Arena::new(memory(Room::of_words(words), 64))
+        Arena::new(memory(WritableSpan::of_words(words), 64))
     }
 
     /// Makes it again of these blocks.
@@ -480,7 +483,7 @@ mod tests {
     #[test]
     fn zeros_are_zeros() {
         let mut words = vec![0; 1 << 13];
-        let room = Room::of_words(&mut words);
+        let room = WritableSpan::of_words(&mut words);
         let arena = Arena::new(memory(room, 64));
         let (mut random, mut own) = (Random(9), Vec::new());
         for _ in 0..4000 {
@@ -517,7 +520,7 @@ mod tests {
         // There may be no room for any block at all.
         for size in [0, 1, 9, 600, 620] {
             let mut words = vec![0; size];
-            let arena = Arena::new(memory(Room::of_words(&mut words), 0));
+            let arena = Arena::new(memory(WritableSpan::of_words(&mut words), 0));
             assert!(arena.allocate(1).is_err(), "{size}");
         }
     }
@@ -527,7 +530,7 @@ mod tests {
     fn nothing_in_it_is_believed() {
         for seed in 0..200 {
             let mut words = vec![0; 900];
-            let room = Room::of_words(&mut words);
+            let room = WritableSpan::of_words(&mut words);
             let arena = Arena::new(memory(room, 64));
             let (mut random, mut own) = (Random(seed), Vec::new());
             for _ in 0..500 {

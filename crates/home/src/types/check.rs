@@ -161,7 +161,7 @@ impl Bits {
 const NO_MEMORY: DataError = DataError::Unchecked { why: "no memory is left for that" };
 
 /// The pieces in which a block begins and ends, with its units there.
-type Ends = [Option<(u64, Range<u64>)>; 2];
+type BlockEnds = [Option<(u64, Range<u64>)>; 2];
 
 /// The claimed blocks of an arena. Lengths of blocks are multiples of a unit.
 #[derive(Debug, Default)]
@@ -178,7 +178,7 @@ impl Claims {
     }
 
     /// The first and last piece of a block with its units there, and the pieces in between.
-    fn split(units: &Range<u64>) -> (Ends, Range<u64>) {
+    fn split(units: &Range<u64>) -> (BlockEnds, Range<u64>) {
         let (first, last) = (units.start / UNITS, (units.end - 1) / UNITS);
         let part = |piece: u64| {
             let from = units.start.max(piece * UNITS) - piece * UNITS;
@@ -434,7 +434,7 @@ pub(crate) fn check<T: Shared>(
 mod tests {
     use super::*;
     use crate::types::tests::Random;
-    use upcall_shm::span::Room;
+    use upcall_shm::span::WritableSpan;
 
     #[test]
     fn blocks_are_claimed_once_and_found_in_order() {
@@ -487,7 +487,7 @@ mod tests {
     #[test]
     fn what_lies_on_pages_that_do_not_exist_is_corrupt() {
         let mut words = vec![0; 4 * PAGE / 8];
-        let memory = Memory::private(Room::of_words(&mut words));
+        let memory = Memory::private(WritableSpan::of_words(&mut words));
         let mut check = Check::new(Pages::Runs(vec![(0, 2)]), 4 * PAGE, None, false);
         let mut expect = |at: usize, bytes| check.expect(memory, at as u64, bytes, "a word");
         assert_eq!((expect(0, 8), expect(2 * PAGE - 16, 16)), (Ok(()), Ok(())));

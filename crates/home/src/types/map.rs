@@ -170,7 +170,7 @@ impl<K: Key, V: Shared> fmt::Debug for MapAt<'_, K, V> {
 
 /// A table whose words were looked at.
 #[derive(Clone, Copy)]
-struct Table<'a> {
+struct MapTable<'a> {
     block: Spot<'a>,
     buckets: Spot<'a>,
     mask: u64,
@@ -178,8 +178,8 @@ struct Table<'a> {
 
 /// Where an entry is, or could be.
 #[derive(Clone, Copy)]
-struct Slot<'a> {
-    table: Table<'a>,
+struct MapSlot<'a> {
+    table: MapTable<'a>,
     /// Its bucket is so many behind that of its hash.
     walked: u64,
     spot: Spot<'a>,
@@ -190,7 +190,7 @@ const fn word(hash: u64, entry: u64) -> u64 {
     hash & !OFFSET | entry
 }
 
-impl<'a> Table<'a> {
+impl<'a> MapTable<'a> {
     const fn bytes(log: u64) -> u64 {
         // From any multiple of 16 there are 48 bytes at most to one of 64.
         ((BUCKET as u64) << log) + 2 * BUCKET as u64
@@ -233,12 +233,12 @@ impl<'a> Table<'a> {
     }
 
     /// A place for an entry of this hash, and how far that is.
-    fn vacant(self, hash: u64) -> Result<Option<Slot<'a>>, DataError> {
+    fn vacant(self, hash: u64) -> Result<Option<MapSlot<'a>>, DataError> {
         for walked in 0..WALK.min(self.mask + 1) {
             let bucket = self.bucket(hash.wrapping_add(walked));
             for slot in 1..=SLOTS {
                 if bucket.word(slot * 8, TABLE)? == 0 {
-                    return Ok(Some(Slot { table: self, walked, spot: bucket.part(slot * 8) }));
+                    return Ok(Some(MapSlot { table: self, walked, spot: bucket.part(slot * 8) }));
                 }
             }
         }
@@ -260,7 +260,7 @@ impl<'a> Table<'a> {
     }
 }
 
-impl Slot<'_> {
+impl MapSlot<'_> {
     /// Puts an entry there: from then on it is in the map.
     fn fill(self, hash: u64, entry: u64) -> Result<(), DataError> {
         self.table.tell(hash, self.walked, true)?;
@@ -287,10 +287,10 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     /// Where an entry's key begins.
     const KEY: usize = after(VALUE, V::SIZE, 8);
 
-    fn table(self, which: usize) -> Result<Option<Table<'a>>, DataError> {
+    fn table(self, which: usize) -> Result<Option<MapTable<'a>>, DataError> {
         match self.0.word(which, MAP)? {
             0 => Ok(None),
-            at => Table::read(self.0.memory(), at).map(Some),
+            at => MapTable::read(self.0.memory(), at).map(Some),
         }
     }
 
@@ -427,7 +427,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     }
 
     #[inline]
-    fn find(self, hash: u64, key: &[u8]) -> Result<Option<(Slot<'a>, Spot<'a>)>, DataError> {
+    fn find(self, hash: u64, key: &[u8]) -> Result<Option<(MapSlot<'a>, Spot<'a>)>, DataError> {
         let Some(now) = self.table(NOW)? else { return Ok(None) };
         let old = self.table(OLD)?;
         if let Some(old) = old {
@@ -443,10 +443,10 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     #[inline]
     fn find_in(
         self,
-        table: Table<'a>,
+        table: MapTable<'a>,
         hash: u64,
         key: &[u8],
-    ) -> Result<Option<(Slot<'a>, Spot<'a>)>, DataError> {
+    ) -> Result<Option<(MapSlot<'a>, Spot<'a>)>, DataError> {
         for walked in 0..WALK.min(table.mask + 1) {
             let bucket = table.bucket(hash.wrapping_add(walked));
             for slot in 1..=SLOTS {
@@ -460,7 +460,10 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
                     continue;
                 }
                 if are(entry.part(Self::KEY).bytes(key.len(), ENTRY)?, key) {
-                    return Ok(Some((Slot { table, walked, spot: bucket.part(slot * 8) }, entry)));
+                    return Ok(Some((
+                        MapSlot { table, walked, spot: bucket.part(slot * 8) },
+                        entry,
+                    )));
                 }
             }
             if bucket.word(0, TABLE)? == 0 {
@@ -502,7 +505,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     }
 
     /// A place for an entry of this hash.
-    fn vacant(self, hash: u64) -> Result<Option<Slot<'a>>, DataError> {
+    fn vacant(self, hash: u64) -> Result<Option<MapSlot<'a>>, DataError> {
         let table = self.with_room()?;
         if let found @ Some(_) = table.vacant(hash)? {
             return Ok(found);
@@ -516,10 +519,10 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     }
 
     /// A table with room for one more.
-    fn with_room(self) -> Result<Table<'a>, DataError> {
+    fn with_room(self) -> Result<MapTable<'a>, DataError> {
         let memory = self.0.memory();
         let Some(now) = self.table(NOW)? else {
-            let table = Table::make(memory, FIRST)?;
+            let table = MapTable::make(memory, FIRST)?;
             for at in [SEED, SEED + 8] {
                 self.0.put_word(at, RandomState::new().build_hasher().finish(), MAP)?;
             }
@@ -532,11 +535,11 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
 
     /// A table twice as large in place of this one. `None`: there cannot be one yet.
     #[cold]
-    fn grow(self, now: Table<'a>) -> Result<Option<Table<'a>>, DataError> {
+    fn grow(self, now: MapTable<'a>) -> Result<Option<MapTable<'a>>, DataError> {
         if self.0.word(OLD, MAP)? != 0 || now.log() == LAST {
             return Ok(None);
         }
-        let new = Table::make(self.0.memory(), now.log() + 1)?;
+        let new = MapTable::make(self.0.memory(), now.log() + 1)?;
         self.0.put_word(MOVED, 0, MAP)?;
         self.0.put_word(OLD, now.block.at() as u64, MAP)?;
         self.0.put_word(NOW, new.block.at() as u64, MAP)?;
@@ -570,7 +573,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
                     .filter(|_| walked < WALK)
                     .ok_or(DataError::corrupt(TABLE, spot.at()))?;
                 place.fill(hash, found & OFFSET)?;
-                Slot { table: old, walked, spot }.empty(hash)?;
+                MapSlot { table: old, walked, spot }.empty(hash)?;
             }
             self.0.put_word(MOVED, number + 1, MAP)?;
         }
@@ -584,7 +587,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     /// Asks for what the next change will move, and for the buckets that the one after it will look
     /// at: each alone would be waited for.
     #[inline]
-    fn look_ahead(self, old: Table<'a>, now: Table<'a>, next: u64) {
+    fn look_ahead(self, old: MapTable<'a>, now: MapTable<'a>, next: u64) {
         old.bucket(next.saturating_add(AT_ONCE)).prefetch(AT_ONCE as usize * BUCKET);
         for number in next..next.saturating_add(AT_ONCE) {
             old.entries(number).for_each(|at| self.0.memory().spot_at(at).prefetch(1));
@@ -599,14 +602,14 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         self,
         which: usize,
         check: &mut Check,
-    ) -> Result<Option<Table<'a>>, DataError> {
+    ) -> Result<Option<MapTable<'a>>, DataError> {
         let (memory, at) = (self.0.memory(), self.0.word(which, MAP)?);
         if at == 0 {
             return Ok(None);
         }
         check.expect(memory, at, 8, TABLE)?;
-        let table = Table::read(memory, at)?;
-        check.claim_sparse(memory, at, Table::bytes(table.log()), TABLE)?;
+        let table = MapTable::read(memory, at)?;
+        check.claim_sparse(memory, at, MapTable::bytes(table.log()), TABLE)?;
         Ok(Some(table))
     }
 
@@ -614,7 +617,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     /// entry. Skips buckets that do not exist: they hold nothing.
     fn each_slot(
         self,
-        table: Table<'a>,
+        table: MapTable<'a>,
         check: &mut Check,
         mut with: impl FnMut(&mut Check, Spot<'a>, u64, u64) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
@@ -638,7 +641,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     /// The hash of an entry, and how far the entry is behind the bucket of that hash.
     fn walked(
         self,
-        table: Table<'a>,
+        table: MapTable<'a>,
         spot: Spot<'a>,
         number: u64,
         at: u64,
@@ -666,7 +669,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     }
 
     /// Returns `true` if a table holds the entry at this offset.
-    fn holds(self, table: Table<'a>, hash: u64, at: u64) -> Result<bool, DataError> {
+    fn holds(self, table: MapTable<'a>, hash: u64, at: u64) -> Result<bool, DataError> {
         for walked in 0..WALK.min(table.mask + 1) {
             let bucket = table.bucket(hash.wrapping_add(walked));
             for slot in 1..=SLOTS {
@@ -691,8 +694,8 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
     /// this one.
     fn mend(
         self,
-        now: Table<'a>,
-        old: Option<Table<'a>>,
+        now: MapTable<'a>,
+        old: Option<MapTable<'a>>,
         check: &mut Check,
     ) -> Result<(), DataError> {
         for part in check.parts(now.buckets.at(), BUCKET << now.log()) {
@@ -714,7 +717,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
             now.vacant(hash)?.ok_or(DataError::corrupt(TABLE, now.block.at()))?.fill(hash, at)
         })?;
         self.0.put_word(OLD, 0, MAP)?;
-        check.release(self.0.memory(), old.block.at() as u64, Table::bytes(old.log()));
+        check.release(self.0.memory(), old.block.at() as u64, MapTable::bytes(old.log()));
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use super::{Check, DataError, Init, Memory, Shared, Spot, Value, after, larger, shape};
 use std::fmt;
 use std::marker::PhantomData;
-use upcall_shm::span::Room;
+use upcall_shm::span::WritableSpan;
 
 /// A value without pointers, of a fixed size, that is copied as a whole: `#[derive(Plain)]` for
 /// structs and enums.
@@ -174,7 +174,7 @@ pub(super) fn with_bytes<T: Plain, R>(value: &T, with: impl FnOnce(&[u8]) -> R) 
         long.resize(T::SIZE.div_ceil(8), 0);
         &mut long[..]
     };
-    let room = Room::of_words(words);
+    let room = WritableSpan::of_words(words);
     let written = value.write(Memory::private(room).spot(0));
     debug_assert!(written.is_ok(), "a value has its size");
     let mut short = [0; SHORT];

@@ -50,7 +50,7 @@ impl<T: Shared> fmt::Debug for QueueAt<'_, T> {
 }
 
 /// A ring, as its words say, which were looked at.
-struct Ring<'a, T> {
+struct QueueRing<'a, T> {
     block: Spot<'a>,
     room: u64,
     taken: u64,
@@ -58,7 +58,7 @@ struct Ring<'a, T> {
     of: PhantomData<fn() -> T>,
 }
 
-impl<'a, T: Shared> Ring<'a, T> {
+impl<'a, T: Shared> QueueRing<'a, T> {
     const STRIDE: u64 = after(0, T::SIZE, T::ALIGN) as u64;
 
     fn bytes(room: u64) -> u64 {
@@ -89,10 +89,10 @@ impl<'a, T: Shared> Ring<'a, T> {
 }
 
 impl<'a, T: Shared> QueueAt<'a, T> {
-    fn ring(self) -> Result<Option<Ring<'a, T>>, DataError> {
+    fn ring(self) -> Result<Option<QueueRing<'a, T>>, DataError> {
         match self.0.word(0, QUEUE)? {
             0 => Ok(None),
-            at => Ring::read(self.0.memory(), at).map(Some),
+            at => QueueRing::read(self.0.memory(), at).map(Some),
         }
     }
 
@@ -189,17 +189,17 @@ impl<'a, T: Shared> QueueAt<'a, T> {
 
     /// A ring with more room, in place of a full one.
     #[cold]
-    fn grow(self, full: Option<Ring<'a, T>>) -> Result<Ring<'a, T>, DataError> {
+    fn grow(self, full: Option<QueueRing<'a, T>>) -> Result<QueueRing<'a, T>, DataError> {
         let memory = self.0.memory();
         let arena = Arena::new(memory);
         let room = full.as_ref().map_or(AT_FIRST, |ring| ring.room * 2);
-        let put = full.as_ref().map_or(0, Ring::len);
-        let new = arena.allocate(Ring::<T>::bytes(room))?;
+        let put = full.as_ref().map_or(0, QueueRing::len);
+        let new = arena.allocate(QueueRing::<T>::bytes(room))?;
         let block = memory.spot_at(new);
         for (at, word) in [(ROOM, room), (TAKEN, 0), (PUT, put)] {
             block.put_word(at, word, RING)?;
         }
-        let ring = Ring { block, room, taken: 0, put, of: PhantomData };
+        let ring = QueueRing { block, room, taken: 0, put, of: PhantomData };
         if let Some(full) = &full {
             // What they hold in the arena goes with them.
             for number in 0..put {
@@ -246,15 +246,15 @@ impl<T: Shared> Shared for Queue<T> {
             return Ok(());
         }
         check.expect(spot.memory(), at, ELEMENTS as u64, RING)?;
-        let ring = Ring::<T>::read(spot.memory(), at)?;
-        check.claim_sparse(spot.memory(), at, Ring::<T>::bytes(ring.room), RING)?;
+        let ring = QueueRing::<T>::read(spot.memory(), at)?;
+        check.claim_sparse(spot.memory(), at, QueueRing::<T>::bytes(ring.room), RING)?;
         if T::SIZE == 0 {
             return Ok(());
         }
         // `push` writes all of an element, so each one exists.
         (0..ring.len()).try_for_each(|number| {
             let element = ring.element(ring.taken.wrapping_add(number));
-            check.look_at(Ring::<T>::STRIDE)?;
+            check.look_at(QueueRing::<T>::STRIDE)?;
             if !check.exist(element.at(), T::SIZE) {
                 return Err(DataError::corrupt("an element of a queue", element.at()));
             }

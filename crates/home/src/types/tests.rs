@@ -162,7 +162,7 @@ impl Op {
     }
 }
 
-fn root(room: Room<'_>) -> EverythingAt<'_> {
+fn root(room: WritableSpan<'_>) -> EverythingAt<'_> {
     Everything::at(Memory::of::<Everything>(room).spot(0))
 }
 
@@ -198,7 +198,7 @@ fn read(all: EverythingAt<'_>) -> Result<Model, DataError> {
 fn they_are_as_those_of_the_standard_library() {
     for (seed, keys) in [(1, 10), (2, 100), (3, 3000), (4, 3000)] {
         let mut words = vec![0; 1 << 18];
-        let room = Room::of_words(&mut words);
+        let room = WritableSpan::of_words(&mut words);
         let (all, mut model, mut random) = (root(room), Model::default(), Random(seed));
         for step in 0..if seed < 3 { 6_000 } else { 30_000 } {
             let op = Op::random(&mut random, keys);
@@ -238,7 +238,7 @@ fn who_ends_at_any_store_leaves_it_as_it_was_or_as_it_was_to_be() {
         let mut model = Model::default();
         for _ in 0..random.below(150) {
             let op = Op::random(&mut random, 12);
-            op.on(root(Room::of_words(&mut words))).unwrap();
+            op.on(root(WritableSpan::of_words(&mut words))).unwrap();
             op.on_model(&mut model);
         }
         for _ in 0..13 {
@@ -247,7 +247,7 @@ fn who_ends_at_any_store_leaves_it_as_it_was_or_as_it_was_to_be() {
             let before = words.clone();
             for stores in 0.. {
                 words.clone_from(&before);
-                let room = Room::of_words(&mut words);
+                let room = WritableSpan::of_words(&mut words);
                 LEFT.set(stores);
                 let ended = catch_unwind(AssertUnwindSafe(|| op.on(root(room)).unwrap())).is_err();
                 LEFT.set(u64::MAX);
@@ -301,7 +301,7 @@ fn who_ends_at_any_store_leaves_it_as_it_was_or_as_it_was_to_be() {
             model = after;
             // What is left by the one that did not end.
             words.clone_from(&before);
-            op.on(root(Room::of_words(&mut words))).unwrap();
+            op.on(root(WritableSpan::of_words(&mut words))).unwrap();
         }
     }
     println!("ended {ends} times");
@@ -313,7 +313,7 @@ fn whatever_is_written_there_by_others_is_an_error_at_most() {
     let (mut errors, mut steps) = (0, 0);
     for seed in 0..150 {
         let mut words = vec![0; 1 << 12];
-        let room = Room::of_words(&mut words);
+        let room = WritableSpan::of_words(&mut words);
         let mut random = Random(seed);
         for step in 0..400 {
             if step > 100 {
@@ -352,7 +352,7 @@ fn whatever_is_written_there_by_others_is_an_error_at_most() {
 #[test]
 fn plain_values_are_what_they_were() {
     let mut words = vec![0; 100];
-    let room = Room::of_words(&mut words);
+    let room = WritableSpan::of_words(&mut words);
     let all = root(room);
     assert_eq!(all.point().get().unwrap().kind, Kind::None);
     for kind in [Kind::Pair(200, u64::MAX), Kind::Named { flag: true, letter: '€' }, Kind::None] {
@@ -386,7 +386,7 @@ fn plain_values_are_what_they_were() {
 #[test]
 fn keys_are_plain_values_and_bytes_too() {
     let mut words = vec![0; 1 << 14];
-    let room = Room::of_words(&mut words);
+    let room = WritableSpan::of_words(&mut words);
     type Maps = Map<(u8, u32), Map<Blob, [u8; 100]>>;
     let outer = <Maps as Shared>::at(Memory::of::<Maps>(room).spot(0));
     for number in 0..20_u8 {
@@ -414,7 +414,7 @@ fn keys_are_plain_values_and_bytes_too() {
 #[test]
 fn what_is_only_read_cannot_be_written() {
     let mut words = vec![0; 1 << 12];
-    let room = Room::of_words(&mut words);
+    let room = WritableSpan::of_words(&mut words);
     let mut random = Random(3);
     let mut model = Model::default();
     for _ in 0..60 {

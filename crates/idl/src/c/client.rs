@@ -1,8 +1,8 @@
 //! The client of an interface, and of its resources.
 
 use super::names::{parameter, snake};
-use super::{Generator, Side};
-use crate::model::{Param, Procedure, ProcedureKind, Shape, Type, TypeId};
+use super::{CGenerator, CSide};
+use crate::model::{Param, ProcedureDefinition, ProcedureKind, Type, TypeBody, TypeId};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -21,12 +21,12 @@ pub(super) struct ResourceNames {
 }
 
 /// How C passes an argument.
-pub(super) enum Pass {
+pub(super) enum CPassing {
     Value,
     Pointer,
 }
 
-impl Generator<'_> {
+impl CGenerator<'_> {
     pub(super) fn name_resource(&mut self, id: TypeId) {
         let def = self.model.def(id);
         let (prefix, name) = (self.prefixes[def.interface].clone(), snake(&def.name));
@@ -39,24 +39,30 @@ impl Generator<'_> {
         self.resources.insert(id, names);
     }
 
-    pub(super) fn pass(&self, ty: &Type) -> Pass {
+    pub(super) fn pass(&self, ty: &Type) -> CPassing {
         match self.model.resolve(ty) {
             Type::FixedList(..) | Type::Option(_) | Type::Result(..) | Type::Tuple(_) => {
-                Pass::Pointer
+                CPassing::Pointer
             }
             Type::Named(id) => match self.model.def(*id).shape {
-                Shape::Record(_) | Shape::Variant(_) => Pass::Pointer,
-                _ => Pass::Value,
+                TypeBody::Record(_) | TypeBody::Variant(_) => CPassing::Pointer,
+                _ => CPassing::Value,
             },
-            _ => Pass::Value,
+            _ => CPassing::Value,
         }
     }
 
     /// A parameter of a function that is called or calls.
-    pub(super) fn declaration(&mut self, ty: &Type, side: Side, home: usize, name: &str) -> String {
+    pub(super) fn declaration(
+        &mut self,
+        ty: &Type,
+        side: CSide,
+        home: usize,
+        name: &str,
+    ) -> String {
         match self.pass(ty) {
-            Pass::Value => self.variable(ty, side, home, name),
-            Pass::Pointer => {
+            CPassing::Value => self.variable(ty, side, home, name),
+            CPassing::Pointer => {
                 format!("const {}", self.variable(ty, side, home, &format!("*{name}")))
             }
         }
@@ -106,7 +112,7 @@ impl Generator<'_> {
 
     fn resource(&mut self, id: TypeId, prefix: &str) {
         let (client, served) =
-            (self.named[&(id, Side::Client)].clone(), self.named[&(id, Side::Server)].clone());
+            (self.named[&(id, CSide::Client)].clone(), self.named[&(id, CSide::Server)].clone());
         let name = &self.model.def(id).name;
         let ResourceNames { drop, served_new, served_value, served_drop } = &self.resources[&id];
         let _ = writeln!(
@@ -128,7 +134,13 @@ impl Generator<'_> {
         );
     }
 
-    fn procedure(&mut self, index: usize, number: usize, procedure: &Procedure, client: &str) {
+    fn procedure(
+        &mut self,
+        index: usize,
+        number: usize,
+        procedure: &ProcedureDefinition,
+        client: &str,
+    ) {
         let prefix = self.prefixes[index].clone();
         let name = format!("{prefix}_{}", self.procedure_name(procedure));
         let name = self.names.take(name);
@@ -137,15 +149,15 @@ impl Generator<'_> {
         let mut values = Vec::new();
         for (position, param) in procedure.params.iter().enumerate() {
             let (declared, value) = if method && position == 0 {
-                (self.declaration(&param.ty, Side::Client, index, "self"), "self".to_owned())
+                (self.declaration(&param.ty, CSide::Client, index, "self"), "self".to_owned())
             } else {
                 let name = parameter(&param.name);
-                let value = if matches!(self.pass(&param.ty), Pass::Pointer) {
+                let value = if matches!(self.pass(&param.ty), CPassing::Pointer) {
                     format!("(*{name})")
                 } else {
                     name.clone()
                 };
-                (self.declaration(&param.ty, Side::Client, index, &name), value)
+                (self.declaration(&param.ty, CSide::Client, index, &name), value)
             };
             params.push(declared);
             values.push(value);
@@ -157,7 +169,7 @@ impl Generator<'_> {
             "(const upcall_client *)client".to_owned()
         };
         if let Some(ty) = &procedure.result {
-            params.push(self.variable(ty, Side::Client, index, "*result"));
+            params.push(self.variable(ty, CSide::Client, index, "*result"));
         }
         params.push("upcall_error *error".into());
         let head = format!("upcall_status {name}({})", params.join(", "));
@@ -199,7 +211,7 @@ impl Generator<'_> {
         &mut self,
         index: usize,
         number: usize,
-        procedure: &Procedure,
+        procedure: &ProcedureDefinition,
         on: &str,
         values: &[String],
     ) -> String {
@@ -220,7 +232,7 @@ impl Generator<'_> {
                         .to_owned();
                 }
                 let place = format!("(uint8_t *)words_ + {}", param.offset);
-                self.put(&param.ty, Side::Client, index, (&place, value), "NULL")
+                self.put(&param.ty, CSide::Client, index, (&place, value), "NULL")
             };
             procedure.params.iter().zip(values).enumerate().map(put).collect()
         });
@@ -235,7 +247,7 @@ impl Generator<'_> {
         if let Some(ty) = &procedure.result {
             let get = self.get(
                 ty,
-                Side::Client,
+                CSide::Client,
                 index,
                 ("(const uint8_t *)words_", "(*result)"),
                 ("NULL", "return upcall_bad_reply(error)"),
@@ -248,7 +260,11 @@ impl Generator<'_> {
 
     /// Statements that write arguments that are all numbers, each word at once: what is written in
     /// parts has to leave the processor's store buffer before it can be read as a whole.
-    fn whole_words(&self, procedure: &Procedure, values: &[String]) -> Option<Vec<String>> {
+    fn whole_words(
+        &self,
+        procedure: &ProcedureDefinition,
+        values: &[String],
+    ) -> Option<Vec<String>> {
         let mut words = BTreeMap::<u64, Vec<String>>::new();
         for (param, value) in procedure.params.iter().zip(values) {
             let (number, shift) = (self.number(&param.ty, value)?, param.offset % 8 * 8);
@@ -270,7 +286,7 @@ impl Generator<'_> {
     fn by_block(
         &mut self,
         (index, number): (usize, usize),
-        procedure: &Procedure,
+        procedure: &ProcedureDefinition,
         on: &str,
         values: &[String],
         name: &str,
@@ -282,10 +298,10 @@ impl Generator<'_> {
             read = self.names.take(format!("read_{name}"));
             (result, sized, late) = ("result", "sizeof *result", self.model.holds(ty).owned);
             let block = self.fixed("const", "fixed_", procedure.results.size, "false");
-            let variable = self.variable(ty, Side::Client, index, "*result");
+            let variable = self.variable(ty, CSide::Client, index, "*result");
             let pointer = variable.trim_end_matches("result").to_owned();
             let get =
-                self.get(ty, Side::Client, index, ("fixed_", "(*result)"), ("r_", "goto bad_"));
+                self.get(ty, CSide::Client, index, ("fixed_", "(*result)"), ("r_", "goto bad_"));
             let (bytes, free) = (
                 procedure.results.size,
                 if procedure.results.size > LARGE { "    free(fixed_);\n" } else { "" },
@@ -320,7 +336,7 @@ impl Generator<'_> {
             } else {
                 format!("args_ + {}", param.offset)
             };
-            let code = self.put(&param.ty, Side::Client, index, (&place, value), "&w_");
+            let code = self.put(&param.ty, CSide::Client, index, (&place, value), "&w_");
             let _ = writeln!(body, "    {code}");
         }
         let call =

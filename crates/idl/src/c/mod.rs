@@ -28,15 +28,17 @@ mod server;
 mod types;
 mod values;
 
-use crate::model::{Interface, Model, Procedure, ProcedureKind, Shape, Type, TypeId};
+use crate::model::{
+    InterfaceDefinition, Model, ProcedureDefinition, ProcedureKind, Type, TypeBody, TypeId,
+};
 use crate::signature;
-use names::{Scope, comment, literal, snake};
+use names::{NameScope, comment, literal, snake};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 
 /// Generated C.
 #[derive(Clone, Debug)]
-pub struct Code {
+pub struct CCode {
     /// What programs include.
     pub header: String,
     /// What they compile, once.
@@ -46,7 +48,7 @@ pub struct Code {
 /// What the names of a package's own interfaces begin with. Those of other packages have theirs
 /// before them in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Names {
+pub enum CNames {
     /// The interface: `types_`.
     #[default]
     Short,
@@ -57,15 +59,15 @@ pub enum Names {
 
 /// Which domain a type is written for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(super) enum Side {
+pub(super) enum CSide {
     Client,
     Server,
 }
 
 /// The C of a package; `stem` is the name of its files without an ending, `title` what it was made
 /// from.
-pub(crate) fn generate(model: &Model, stem: &str, title: &str, names: Names) -> Code {
-    let mut generator = Generator::new(model, names);
+pub(crate) fn generate(model: &Model, stem: &str, title: &str, names: CNames) -> CCode {
+    let mut generator = CGenerator::new(model, names);
     generator.whole();
     let guard: String = stem
         .chars()
@@ -84,21 +86,21 @@ pub(crate) fn generate(model: &Model, stem: &str, title: &str, names: Names) -> 
         "{said}#include \"{stem}.h\"\n\n#ifdef __GNUC__\n#pragma GCC diagnostic ignored \"-Woverlength-strings\"\n#endif\n\n{}{}",
         generator.statics, generator.bodies
     );
-    Code { header, source }
+    CCode { header, source }
 }
 
 /// Both files in the making.
-pub(super) struct Generator<'a> {
+pub(super) struct CGenerator<'a> {
     model: &'a Model,
     /// How its own interfaces are called.
-    own: Names,
+    own: CNames,
     /// What names of each interface begin with.
     prefixes: Vec<String>,
-    names: Scope,
+    names: NameScope,
     /// Of named types, by side.
-    named: BTreeMap<(TypeId, Side), String>,
+    named: BTreeMap<(TypeId, CSide), String>,
     /// Of types without a name, by the interface that uses them.
-    unnamed: HashMap<(usize, Type, Side), String>,
+    unnamed: HashMap<(usize, Type, CSide), String>,
     /// Functions that write, read and free values: what they are for, and the type's name.
     helpers: BTreeMap<(values::Helper, String), String>,
     /// The names of functions of resources.
@@ -110,12 +112,12 @@ pub(super) struct Generator<'a> {
     bodies: String,
 }
 
-impl<'a> Generator<'a> {
-    fn new(model: &'a Model, own: Names) -> Self {
+impl<'a> CGenerator<'a> {
+    fn new(model: &'a Model, own: CNames) -> Self {
         let mut prefixes: Vec<String> = Vec::new();
         for (index, interface) in model.interfaces.iter().enumerate() {
             let long = || format!("{}-{}", model.package.replace(':', "-"), interface.name);
-            let mut name = snake(&if own == Names::Long && interface.foreign.is_none() {
+            let mut name = snake(&if own == CNames::Long && interface.foreign.is_none() {
                 long()
             } else {
                 interface.long_name()
@@ -130,7 +132,7 @@ impl<'a> Generator<'a> {
             model,
             own,
             prefixes,
-            names: Scope::default(),
+            names: NameScope::default(),
             named: BTreeMap::new(),
             unnamed: HashMap::new(),
             helpers: BTreeMap::new(),
@@ -210,7 +212,7 @@ impl<'a> Generator<'a> {
 
     /// Whether files of other packages may have the same.
     fn is_shared(&self, home: usize) -> bool {
-        self.own == Names::Long || self.interface(home).foreign.is_some()
+        self.own == CNames::Long || self.interface(home).foreign.is_some()
     }
 
     /// The part of the header about an interface's procedures, from `start` on, in which both sides
@@ -226,12 +228,12 @@ impl<'a> Generator<'a> {
         self.functions.push_str(&text);
     }
 
-    fn interface(&self, index: usize) -> &'a Interface {
+    fn interface(&self, index: usize) -> &'a InterfaceDefinition {
         &self.model.interfaces[index]
     }
 
     fn resources_of(&self, index: usize) -> Vec<TypeId> {
-        let resource = |id: &TypeId| matches!(self.model.def(*id).shape, Shape::Resource);
+        let resource = |id: &TypeId| matches!(self.model.def(*id).shape, TypeBody::Resource);
         self.interface(index).types.iter().copied().filter(resource).collect()
     }
 
@@ -241,7 +243,7 @@ impl<'a> Generator<'a> {
     }
 
     /// `open`, `file_read`, `file_new`: a procedure behind its interface's prefix.
-    fn procedure_name(&self, procedure: &Procedure) -> String {
+    fn procedure_name(&self, procedure: &ProcedureDefinition) -> String {
         let of =
             |id: TypeId, function: &str| snake(&format!("{}-{function}", self.model.def(id).name));
         match procedure.kind {

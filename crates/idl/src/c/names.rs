@@ -152,9 +152,9 @@ pub(super) fn parameter(name: &str) -> String {
 
 /// The names of one scope.
 #[derive(Default)]
-pub(super) struct Scope(BTreeSet<String>);
+pub(super) struct NameScope(BTreeSet<String>);
 
-impl Scope {
+impl NameScope {
     /// `wanted`, or the like of it.
     pub(super) fn take(&mut self, wanted: String) -> String {
         let mut name = wanted;

@@ -1,14 +1,14 @@
 //! The server: the struct of functions that a program fills in, and the dispatcher that takes calls
 //! apart.
 
-use super::client::Pass;
-use super::names::{Scope, parameter, snake};
-use super::{Generator, Side};
-use crate::model::{Procedure, ProcedureKind, Type};
+use super::client::CPassing;
+use super::names::{NameScope, parameter, snake};
+use super::{CGenerator, CSide};
+use crate::model::{ProcedureDefinition, ProcedureKind, Type};
 use std::fmt::Write;
 
 /// How a server gets an argument.
-enum Taken {
+enum ArgumentForm {
     /// A `list<u8>` by itself: a view.
     Bytes,
     Value,
@@ -31,7 +31,7 @@ fn carried(server: &str, parts: &[(String, String, usize, usize)]) -> String {
 }
 
 /// How a procedure's parameters are taken from a call.
-struct Arguments {
+struct ParameterCode {
     /// The declarations of variables for them.
     head: String,
     /// What reads them, and then those that are given away.
@@ -41,11 +41,11 @@ struct Arguments {
     arguments: Vec<String>,
 }
 
-impl Generator<'_> {
-    fn taken(&self, ty: &Type) -> Taken {
+impl CGenerator<'_> {
+    fn taken(&self, ty: &Type) -> ArgumentForm {
         match self.model.resolve(ty) {
-            Type::List(t) if *self.model.resolve(t) == Type::U8 => Taken::Bytes,
-            _ => Taken::Value,
+            Type::List(t) if *self.model.resolve(t) == Type::U8 => ArgumentForm::Bytes,
+            _ => ArgumentForm::Value,
         }
     }
 
@@ -53,7 +53,7 @@ impl Generator<'_> {
         let (interface, prefix) = (self.interface(index), self.prefixes[index].clone());
         let server = self.names.take(format!("{prefix}_server_t"));
         let export = self.names.take(format!("{prefix}_export"));
-        let mut scope = Scope::default();
+        let mut scope = NameScope::default();
         scope.take("context".into());
         let mut members =
             String::from("    /* What every function gets first. */\n    void *context;\n");
@@ -118,7 +118,7 @@ impl Generator<'_> {
         );
     }
 
-    fn server_params(&mut self, index: usize, procedure: &Procedure) -> Vec<String> {
+    fn server_params(&mut self, index: usize, procedure: &ProcedureDefinition) -> Vec<String> {
         let mut params = vec!["void *context".to_owned(), "upcall_call *call".to_owned()];
         for (position, param) in procedure.params.iter().enumerate() {
             if matches!(procedure.kind, ProcedureKind::Method(_)) && position == 0 {
@@ -127,18 +127,18 @@ impl Generator<'_> {
             }
             let name = parameter(&param.name);
             params.push(match self.taken(&param.ty) {
-                Taken::Bytes => format!("const upcall_bytes *{name}"),
-                Taken::Value => self.declaration(&param.ty, Side::Server, index, &name),
+                ArgumentForm::Bytes => format!("const upcall_bytes *{name}"),
+                ArgumentForm::Value => self.declaration(&param.ty, CSide::Server, index, &name),
             });
         }
         if let Some(ty) = &procedure.result {
-            params.push(self.variable(ty, Side::Server, index, "*result"));
+            params.push(self.variable(ty, CSide::Server, index, "*result"));
         }
         params
     }
 
     /// Declares a procedure's parameters, and reads them.
-    fn arguments(&mut self, index: usize, procedure: &Procedure) -> Arguments {
+    fn arguments(&mut self, index: usize, procedure: &ProcedureDefinition) -> ParameterCode {
         let (mut head, mut gets, mut late) = (String::new(), String::new(), String::new());
         let mut arguments = vec!["f_->context".to_owned(), "call_".to_owned()];
         for (position, param) in procedure.params.iter().enumerate() {
@@ -152,19 +152,19 @@ impl Generator<'_> {
                 format!("fixed_ + {}", param.offset)
             };
             let (declared, get) = match self.taken(&param.ty) {
-                Taken::Bytes => (
+                ArgumentForm::Bytes => (
                     format!("const upcall_bytes *{variable} = NULL"),
                     format!("if (!upcall_read_bytes(r_, {place}, &{variable})) goto end_;"),
                 ),
-                Taken::Value => {
+                ArgumentForm::Value => {
                     let get = self.get(
                         &param.ty,
-                        Side::Server,
+                        CSide::Server,
                         index,
                         (&place, &variable),
                         ("r_", "goto end_"),
                     );
-                    (self.variable(&param.ty, Side::Server, index, &variable), get)
+                    (self.variable(&param.ty, CSide::Server, index, &variable), get)
                 }
             };
             let _ = writeln!(head, "    {declared};");
@@ -175,11 +175,11 @@ impl Generator<'_> {
                 "    {get}"
             );
             arguments.push(match self.pass(&param.ty) {
-                Pass::Pointer => format!("&{variable}"),
-                Pass::Value => variable,
+                CPassing::Pointer => format!("&{variable}"),
+                CPassing::Value => variable,
             });
         }
-        Arguments { head, gets, late, arguments }
+        ParameterCode { head, gets, late, arguments }
     }
 
     /// The function that takes one procedure's calls apart.
@@ -187,15 +187,16 @@ impl Generator<'_> {
         &mut self,
         index: usize,
         number: usize,
-        procedure: &Procedure,
+        procedure: &ProcedureDefinition,
         server: &str,
         member: &str,
     ) -> String {
         let prefix = self.prefixes[index].clone();
         let name = self.names.take(format!("serve_{prefix}_{}", snake(member)));
-        let Arguments { mut head, gets, late, mut arguments } = self.arguments(index, procedure);
+        let ParameterCode { mut head, gets, late, mut arguments } =
+            self.arguments(index, procedure);
         if let Some(ty) = &procedure.result {
-            let result = self.variable(ty, Side::Server, index, "result_");
+            let result = self.variable(ty, CSide::Server, index, "result_");
             let _ = writeln!(head, "    {result};");
             arguments.push("&result_".into());
         }
@@ -232,7 +233,7 @@ impl Generator<'_> {
             "    upcall_write_begin(&w_, results_, {results}, &procedures_{prefix}[{number}], NULL);"
         );
         if let Some(ty) = &procedure.result {
-            let put = self.put(ty, Side::Server, index, ("results_", "result_"), "&w_");
+            let put = self.put(ty, CSide::Server, index, ("results_", "result_"), "&w_");
             let _ = writeln!(body, "    {put}");
         }
         body.push_str("    upcall_call_reply(call_, &w_);\nend_:\n");

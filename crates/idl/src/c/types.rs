@@ -1,17 +1,17 @@
 //! Types of C for those of WIT.
 
 use super::names::{member, snake};
-use super::{Generator, Side};
+use super::{CGenerator, CSide};
 use crate::layout::{discriminant_size, flags_size};
-use crate::model::{Case, Def, Field, Label, Shape, Type, TypeId};
+use crate::model::{Case, Def, Field, Label, Type, TypeBody, TypeId};
 use std::fmt::Write;
 
 /// Both sides, for types that hold handles; one of them for the others.
-fn sides(holds: bool) -> &'static [Side] {
-    if holds { &[Side::Client, Side::Server] } else { &[Side::Client] }
+fn sides(holds: bool) -> &'static [CSide] {
+    if holds { &[CSide::Client, CSide::Server] } else { &[CSide::Client] }
 }
 
-impl Generator<'_> {
+impl CGenerator<'_> {
     /// Names are given before anything is declared, so that a type's does not depend on who uses it
     /// first.
     pub(super) fn name_types(&mut self) {
@@ -24,14 +24,14 @@ impl Generator<'_> {
                 format!("{prefix}_served_{}_t", snake(&def.name)),
             );
             let client = self.names.take(client);
-            self.named.insert((id, Side::Client), client);
-            if def.holds.any() || matches!(def.shape, Shape::Resource) {
+            self.named.insert((id, CSide::Client), client);
+            if def.holds.any() || matches!(def.shape, TypeBody::Resource) {
                 let served = self.names.take(served);
-                self.named.insert((id, Side::Server), served);
+                self.named.insert((id, CSide::Server), served);
             }
         }
         for (number, def) in model.types.iter().enumerate() {
-            if matches!(def.shape, Shape::Resource) {
+            if matches!(def.shape, TypeBody::Resource) {
                 self.name_resource(TypeId(number));
             }
         }
@@ -72,7 +72,7 @@ impl Generator<'_> {
     }
 
     /// A type as a member, or behind a pointer.
-    pub(super) fn ty(&mut self, ty: &Type, side: Side, home: usize) -> String {
+    pub(super) fn ty(&mut self, ty: &Type, side: CSide, home: usize) -> String {
         match self.model.resolve(ty).clone() {
             Type::Bool => "bool".into(),
             Type::U8 => "uint8_t".into(),
@@ -87,14 +87,14 @@ impl Generator<'_> {
             Type::F64 => "double".into(),
             Type::String => "upcall_string".into(),
             Type::Own(id) => format!("{} *", self.named[&(id, side)]),
-            Type::Borrow(id) if side == Side::Client => {
+            Type::Borrow(id) if side == CSide::Client => {
                 format!("const {} *", self.named[&(id, side)])
             }
             Type::Borrow(_) => "void *".into(),
             Type::Named(id) => self
                 .named
                 .get(&(id, side))
-                .or_else(|| self.named.get(&(id, Side::Client)))
+                .or_else(|| self.named.get(&(id, CSide::Client)))
                 .cloned()
                 .unwrap_or_default(),
             Type::List(t) if self.number_name(&t).is_some() => {
@@ -105,7 +105,7 @@ impl Generator<'_> {
     }
 
     /// `T name`.
-    pub(super) fn variable(&mut self, ty: &Type, side: Side, home: usize, name: &str) -> String {
+    pub(super) fn variable(&mut self, ty: &Type, side: CSide, home: usize, name: &str) -> String {
         let ty = self.ty(ty, side, home);
         if ty.ends_with('*') { format!("{ty}{name}") } else { format!("{ty} {name}") }
     }
@@ -139,14 +139,14 @@ impl Generator<'_> {
         }
     }
 
-    fn unnamed(&mut self, ty: &Type, side: Side, home: usize) -> String {
+    fn unnamed(&mut self, ty: &Type, side: CSide, home: usize) -> String {
         let ty = self.normal(ty);
-        let side = if self.model.holds(&ty).any() { side } else { Side::Client };
+        let side = if self.model.holds(&ty).any() { side } else { CSide::Client };
         let key = (home, ty.clone(), side);
         if let Some(name) = self.unnamed.get(&key) {
             return name.clone();
         }
-        let served = if side == Side::Server { "served_" } else { "" };
+        let served = if side == CSide::Server { "served_" } else { "" };
         let name = format!("{}_{served}{}_t", self.prefixes[home], self.structural(&ty, home));
         let name = self.names.take(name);
         let mut members = String::new();
@@ -223,14 +223,14 @@ impl Generator<'_> {
             "",
         );
         match &def.shape {
-            Shape::Record(fields) => self.declare_record(id, def, fields, &docs),
-            Shape::Variant(cases) => self.declare_variant(id, def, cases, &docs),
-            Shape::Enum(labels) => self.declare_enum(id, labels, &docs),
-            Shape::Flags(labels) => self.declare_flags(id, labels, &docs),
-            Shape::Resource => {
+            TypeBody::Record(fields) => self.declare_record(id, def, fields, &docs),
+            TypeBody::Variant(cases) => self.declare_variant(id, def, cases, &docs),
+            TypeBody::Enum(labels) => self.declare_enum(id, labels, &docs),
+            TypeBody::Flags(labels) => self.declare_flags(id, labels, &docs),
+            TypeBody::Resource => {
                 let (client, served) = (
-                    self.named[&(id, Side::Client)].clone(),
-                    self.named[&(id, Side::Server)].clone(),
+                    self.named[&(id, CSide::Client)].clone(),
+                    self.named[&(id, CSide::Server)].clone(),
                 );
                 let text = format!(
                     "{docs}typedef struct {client} {client};\n\
@@ -238,7 +238,7 @@ impl Generator<'_> {
                 );
                 self.declaration_of(def.interface, &client, &text);
             }
-            Shape::Alias(target) => {
+            TypeBody::Alias(target) => {
                 for side in sides(def.holds.any()) {
                     let name = self.named[&(id, *side)].clone();
                     let target = self.ty(target, *side, def.interface);
@@ -268,7 +268,7 @@ impl Generator<'_> {
     }
 
     fn declare_variant(&mut self, id: TypeId, def: &Def, cases: &[Case], docs: &str) {
-        let name = self.named[&(id, Side::Client)].clone();
+        let name = self.named[&(id, CSide::Client)].clone();
         let labels: Vec<Label> =
             cases.iter().map(|c| Label { name: c.name.clone(), docs: c.docs.clone() }).collect();
         let constants = self.constants(&name, &labels);
@@ -309,7 +309,7 @@ impl Generator<'_> {
     }
 
     fn declare_enum(&mut self, id: TypeId, labels: &[Label], docs: &str) {
-        let name = self.named[&(id, Side::Client)].clone();
+        let name = self.named[&(id, CSide::Client)].clone();
         let bits = discriminant_size(labels.len()) * 8;
         let text =
             format!("{docs}{}typedef uint{bits}_t {name};\n\n", self.constants(&name, labels));
@@ -317,7 +317,7 @@ impl Generator<'_> {
     }
 
     fn declare_flags(&mut self, id: TypeId, labels: &[Label], docs: &str) {
-        let name = self.named[&(id, Side::Client)].clone();
+        let name = self.named[&(id, CSide::Client)].clone();
         let bits = flags_size(labels.len()).unwrap_or(8) * 8;
         let stem = name.strip_suffix("_t").unwrap_or(&name).to_uppercase();
         let mut text = format!("{docs}typedef uint{bits}_t {name};\n");

@@ -4,9 +4,9 @@
 //! functions of its own, made when the first procedure needs them, after those of its parts.
 
 use super::names::member;
-use super::{Generator, Side};
+use super::{CGenerator, CSide};
 use crate::layout::{choice, discriminant_size, flags_size, sequence};
-use crate::model::{Label, Shape, Type, TypeId};
+use crate::model::{Label, Type, TypeBody, TypeId};
 use std::fmt::Write;
 
 /// What a function does with values of a type.
@@ -27,9 +27,9 @@ fn at(base: &str, offset: u64) -> String {
 pub(super) type From<'a> = (&'a str, &'a str);
 
 /// A part of a value: its type, its offset, and how C names it behind the pointer `v`.
-type Part = (Type, u64, String);
+type ValuePart = (Type, u64, String);
 
-impl Generator<'_> {
+impl CGenerator<'_> {
     /// `value` as the unsigned number that is written for it; `None` if it is not written as one.
     pub(super) fn number(&self, ty: &Type, value: &str) -> Option<String> {
         match self.model.resolve(ty) {
@@ -39,7 +39,7 @@ impl Generator<'_> {
                 Some(format!("(uint{}_t){value}", self.model.layout(ty).size * 8))
             }
             Type::Named(id)
-                if matches!(self.model.def(*id).shape, Shape::Enum(_) | Shape::Flags(_)) =>
+                if matches!(self.model.def(*id).shape, TypeBody::Enum(_) | TypeBody::Flags(_)) =>
             {
                 Some(value.to_owned())
             }
@@ -51,7 +51,7 @@ impl Generator<'_> {
     pub(super) fn put(
         &mut self,
         ty: &Type,
-        side: Side,
+        side: CSide,
         home: usize,
         (place, value): (&str, &str),
         w: &str,
@@ -63,7 +63,7 @@ impl Generator<'_> {
             Type::F32 => format!("upcall_put_f32({place}, {value});"),
             Type::F64 => format!("upcall_put_f64({place}, {value});"),
             Type::String => format!("upcall_put_string({w}, {place}, {value});"),
-            Type::Own(_) if side == Side::Client => {
+            Type::Own(_) if side == CSide::Client => {
                 format!("upcall_write_own({w}, {place}, (upcall_resource *){value});")
             }
             Type::Own(_) => format!("upcall_put_object({w}, {place}, (upcall_object *){value});"),
@@ -86,7 +86,7 @@ impl Generator<'_> {
     pub(super) fn get(
         &mut self,
         ty: &Type,
-        side: Side,
+        side: CSide,
         home: usize,
         (place, value): (&str, &str),
         (r, otherwise): From<'_>,
@@ -132,14 +132,14 @@ impl Generator<'_> {
                 format!("upcall_list_{}_free(&{value});", self.number_name(&t).unwrap_or_default())
             }
             _ => {
-                let name = self.helper(Helper::Free, ty, Side::Client, home);
+                let name = self.helper(Helper::Free, ty, CSide::Client, home);
                 format!("{name}(&{value});")
             }
         }
     }
 
     /// The function for a type, which is made if it is not there yet.
-    fn helper(&mut self, helper: Helper, ty: &Type, side: Side, home: usize) -> String {
+    fn helper(&mut self, helper: Helper, ty: &Type, side: CSide, home: usize) -> String {
         // A named type is written alike wherever it is used.
         let ty = self.normal(ty);
         let home = if let Type::Named(id) = ty { self.model.def(id).interface } else { home };
@@ -149,7 +149,7 @@ impl Generator<'_> {
             Type::Borrow(_) => {
                 format!(
                     "{}_lent",
-                    self.ty(&ty, Side::Client, home)
+                    self.ty(&ty, CSide::Client, home)
                         .trim_start_matches("const ")
                         .trim_end_matches(" *")
                 )
@@ -207,7 +207,7 @@ impl Generator<'_> {
     }
 
     /// The parts of a type that has all of them at once.
-    fn parts(&self, ty: &Type) -> Option<Vec<Part>> {
+    fn parts(&self, ty: &Type) -> Option<Vec<ValuePart>> {
         match ty {
             Type::Tuple(types) => {
                 let (offsets, _) = sequence(types.iter().map(|t| self.model.layout(t)));
@@ -217,7 +217,7 @@ impl Generator<'_> {
                 Some(types.iter().enumerate().zip(offsets).map(part).collect())
             }
             Type::Named(id) => match &self.model.def(*id).shape {
-                Shape::Record(fields) => {
+                TypeBody::Record(fields) => {
                     let (offsets, _) = self.model.record(fields);
                     let part = |(field, offset): (&crate::model::Field, u64)| {
                         (field.ty.clone(), offset, format!("v_->{}", member(&field.name)))
@@ -253,7 +253,7 @@ impl Generator<'_> {
                 Some((1, offset, "is_err", vec![case(ok, "ok"), case(err, "err")]))
             }
             Type::Named(id) => match &self.model.def(*id).shape {
-                Shape::Variant(cases) => {
+                TypeBody::Variant(cases) => {
                     let (offset, _) = self.model.variant(cases);
                     let all =
                         cases.iter().map(|c| (c.ty.clone(), format!("v_->as.{}", member(&c.name))));
@@ -286,7 +286,7 @@ impl Generator<'_> {
         }
     }
 
-    fn put_body(&mut self, ty: &Type, side: Side, home: usize) -> String {
+    fn put_body(&mut self, ty: &Type, side: CSide, home: usize) -> String {
         if let Some(parts) = self.parts(ty) {
             return parts
                 .into_iter()
@@ -342,7 +342,7 @@ impl Generator<'_> {
     /// at.
     fn get_numbers(&mut self, ty: &Type) -> String {
         let Type::List(t) = ty else { return String::new() };
-        let (stride, c) = (self.model.layout(t).size, self.ty(t, Side::Client, 0));
+        let (stride, c) = (self.model.layout(t).size, self.ty(t, CSide::Client, 0));
         let mut text = format!(
             "    const void *data_ = NULL;\n    if (!upcall_read_piece(r_, at_, {stride}, &data_, &v_->len)) return false;\n    v_->data = (const {c} *)data_;\n"
         );
@@ -362,7 +362,7 @@ impl Generator<'_> {
         text
     }
 
-    fn get_body(&mut self, ty: &Type, side: Side, home: usize) -> String {
+    fn get_body(&mut self, ty: &Type, side: CSide, home: usize) -> String {
         let fail = "return false";
         if let Some(parts) = self.parts(ty) {
             return parts
@@ -397,7 +397,7 @@ impl Generator<'_> {
                 format!("    for (size_t i_ = 0; i_ < {n}; i_++) {{\n        {each}\n    }}\n")
             }
             Type::List(t) => self.get_list(t, side, home),
-            Type::Own(id) if side == Side::Client => self.get_resource(*id),
+            Type::Own(id) if side == CSide::Client => self.get_resource(*id),
             Type::Own(id) => {
                 let (kind, c) = (self.kind(*id), self.named[&(*id, side)].clone());
                 format!(
@@ -409,21 +409,21 @@ impl Generator<'_> {
                 format!("    if (!upcall_read_lent(r_, at_, &{kind}, v_)) return false;\n")
             }
             Type::Named(id) => match &self.model.def(*id).shape {
-                Shape::Enum(labels) => {
+                TypeBody::Enum(labels) => {
                     let size = discriminant_size(labels.len());
                     format!(
                         "    *v_ = upcall_get_{size}(at_);\n{}",
                         self.in_range("*v_", labels.len(), size)
                     )
                 }
-                Shape::Flags(labels) => self.get_flags(labels),
+                TypeBody::Flags(labels) => self.get_flags(labels),
                 _ => String::new(),
             },
             _ => String::new(),
         }
     }
 
-    fn get_list(&mut self, element: &Type, side: Side, home: usize) -> String {
+    fn get_list(&mut self, element: &Type, side: CSide, home: usize) -> String {
         let stride = self.model.layout(element).size;
         let c = self.variable(element, side, home, "*");
         let place = format!("run_ + i_ * {stride}");
@@ -440,7 +440,7 @@ impl Generator<'_> {
         let def = self.model.def(id);
         let (interface, c) = (
             super::literal(&self.interface(def.interface).id),
-            self.named[&(id, Side::Client)].clone(),
+            self.named[&(id, CSide::Client)].clone(),
         );
         format!(
             "    upcall_resource *resource_ = NULL;\n    if (!upcall_read_resource(r_, at_, {interface}, &resource_)) return false;\n    *v_ = ({c} *)resource_;\n"
@@ -490,7 +490,7 @@ impl Generator<'_> {
             Type::List(t) => {
                 let mut text = String::new();
                 if self.owns(t) {
-                    let c = self.variable(t, Side::Client, home, "*");
+                    let c = self.variable(t, CSide::Client, home, "*");
                     let each = self.free(t, home, "items_[i_]");
                     text = format!(
                         "    {c}items_ = ({c})(uintptr_t)v_->data;\n    for (size_t i_ = 0; i_ < v_->len; i_++) {{\n        {each}\n    }}\n"
@@ -506,7 +506,7 @@ impl Generator<'_> {
 
     /// The address that tells a server's objects of a type from others.
     pub(super) fn kind(&mut self, id: TypeId) -> String {
-        let name = self.named[&(id, Side::Server)].clone();
+        let name = self.named[&(id, CSide::Server)].clone();
         let kind = format!("kind_{}", name.strip_suffix("_t").unwrap_or(&name));
         if self.kinds.insert(id) {
             // Of a resource that others share the address must be one, whoever's function is

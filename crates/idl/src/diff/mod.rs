@@ -12,7 +12,7 @@
 
 mod reasons;
 
-use crate::model::{Interface, Model, Procedure, Shape, Type};
+use crate::model::{InterfaceDefinition, Model, ProcedureDefinition, Type, TypeBody};
 pub use reasons::Reason;
 
 /// Two versions of a package against each other.
@@ -51,24 +51,24 @@ pub struct InterfaceDiff {
     pub procedures: Vec<ProcedureDiff>,
     /// A client built against the old version, bound to a server of the new one. `None`: there are
     /// no such clients.
-    pub old_to_new: Option<Verdict>,
+    pub old_to_new: Option<Compatibility>,
     /// A client built against the new version, bound to a server of the old one. `None`: there are
     /// no such clients.
-    pub new_to_old: Option<Verdict>,
+    pub new_to_old: Option<Compatibility>,
 }
 
 /// What happens to a client at a server of the other version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Compatibility {
     /// It binds, and runs on as long as it sends nothing of this.
-    Binds(Vec<Refused>),
+    Binds(Vec<LimitRefusal>),
     /// It fails at bind with `Mismatch`, which names these procedures.
     Mismatch(Vec<String>),
     /// The server does not export the interface: there is nothing to bind to.
     NoInterface,
 }
 
-impl Verdict {
+impl Compatibility {
     /// Nothing fails.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -78,7 +78,7 @@ impl Verdict {
 
 /// Values that the client's own limit permits and the server's does not: refused at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct LimitRefusal {
     /// The procedure.
     pub procedure: String,
     /// `string` or `list`.
@@ -153,7 +153,7 @@ pub fn diff(old: &Model, new: &Model) -> Diff {
 }
 
 /// The interfaces of the package that a server can export: one without procedures has no stubs.
-fn bindable(model: &Model) -> impl Iterator<Item = &Interface> {
+fn bindable(model: &Model) -> impl Iterator<Item = &InterfaceDefinition> {
     model.interfaces.iter().filter(|i| i.foreign.is_none() && !i.procedures.is_empty())
 }
 
@@ -162,11 +162,12 @@ fn without_version(id: &str) -> &str {
 }
 
 /// One side of a comparison: the model, and the interface if it has it.
-type Side<'a> = (&'a Model, Option<&'a Interface>);
+type DiffSide<'a> = (&'a Model, Option<&'a InterfaceDefinition>);
 
-fn interface(old: Side<'_>, new: Side<'_>, name: &str) -> InterfaceDiff {
-    let all =
-        |side: Side<'_>| side.1.map(|i| i.bound().cloned().collect::<Vec<_>>()).unwrap_or_default();
+fn interface(old: DiffSide<'_>, new: DiffSide<'_>, name: &str) -> InterfaceDiff {
+    let all = |side: DiffSide<'_>| {
+        side.1.map(|i| i.bound().cloned().collect::<Vec<_>>()).unwrap_or_default()
+    };
     let (before, after) = (all(old), all(new));
     let mut procedures = Vec::new();
     for new_procedure in &after {
@@ -198,13 +199,16 @@ fn interface(old: Side<'_>, new: Side<'_>, name: &str) -> InterfaceDiff {
 }
 
 /// As binding has it.
-fn same(a: &Procedure, b: &Procedure) -> bool {
+fn same(a: &ProcedureDefinition, b: &ProcedureDefinition) -> bool {
     a.hash == b.hash && a.signature == b.signature
 }
 
 /// What becomes of a client at a server.
-fn bind(client: (&Model, &Interface), server: Option<&Interface>) -> Verdict {
-    let Some(server) = server else { return Verdict::NoInterface };
+fn bind(
+    client: (&Model, &InterfaceDefinition),
+    server: Option<&InterfaceDefinition>,
+) -> Compatibility {
+    let Some(server) = server else { return Compatibility::NoInterface };
     let mut mismatches = Vec::new();
     let mut refused = Vec::new();
     for wanted in client.1.bound() {
@@ -213,18 +217,26 @@ fn bind(client: (&Model, &Interface), server: Option<&Interface>) -> Verdict {
             _ => mismatches.push(wanted.name.clone()),
         }
     }
-    if mismatches.is_empty() { Verdict::Binds(refused) } else { Verdict::Mismatch(mismatches) }
+    if mismatches.is_empty() {
+        Compatibility::Binds(refused)
+    } else {
+        Compatibility::Mismatch(mismatches)
+    }
 }
 
 /// What the server refuses of what the client's limits permit. Both have the same types.
-fn refusals(model: &Model, client: &Procedure, server: &Procedure) -> Vec<Refused> {
+fn refusals(
+    model: &Model,
+    client: &ProcedureDefinition,
+    server: &ProcedureDefinition,
+) -> Vec<LimitRefusal> {
     let held = Measured::of(model, client);
     let (c, s) = (client.limits, server.limits);
     let pairs =
         [("string", held.strings(), c.string, s.string), ("list", held.lists(), c.list, s.list)];
     let less = pairs.into_iter().filter(|(_, _, client, server)| server < client);
     less.filter_map(|(limit, within, from, to)| {
-        Some(Refused {
+        Some(LimitRefusal {
             procedure: client.name.clone(),
             limit,
             within: within?,
@@ -236,7 +248,11 @@ fn refusals(model: &Model, client: &Procedure, server: &Procedure) -> Vec<Refuse
 }
 
 /// Limits that are others, as far as the procedure has anything that they limit.
-fn limit_changes(model: &Model, old: &Procedure, new: &Procedure) -> Vec<LimitChange> {
+fn limit_changes(
+    model: &Model,
+    old: &ProcedureDefinition,
+    new: &ProcedureDefinition,
+) -> Vec<LimitChange> {
     let held = Measured::of(model, new);
     let (o, n) = (old.limits, new.limits);
     let mut changes = Vec::new();
@@ -256,43 +272,45 @@ fn limit_changes(model: &Model, old: &Procedure, new: &Procedure) -> Vec<LimitCh
 
 /// Whether a procedure's arguments and its results hold anything that a limit counts.
 struct Measured {
-    arguments: Holds,
-    results: Holds,
+    arguments: LimitedContent,
+    results: LimitedContent,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Holds {
+struct LimitedContent {
     string: bool,
     list: bool,
 }
 
-impl Holds {
+impl LimitedContent {
     fn and(self, other: Self) -> Self {
         Self { string: self.string || other.string, list: self.list || other.list }
     }
 }
 
 impl Measured {
-    fn of(model: &Model, procedure: &Procedure) -> Self {
+    fn of(model: &Model, procedure: &ProcedureDefinition) -> Self {
         // Types stand in the table after those that they are made of.
-        let mut known: Vec<Holds> = Vec::new();
+        let mut known: Vec<LimitedContent> = Vec::new();
         for def in &model.types {
             let of = |t: &Type| Self::in_type(&known, t);
             let own = match &def.shape {
-                Shape::Record(fields) => {
-                    fields.iter().fold(Holds::default(), |all, f| all.and(of(&f.ty)))
+                TypeBody::Record(fields) => {
+                    fields.iter().fold(LimitedContent::default(), |all, f| all.and(of(&f.ty)))
                 }
-                Shape::Variant(cases) => cases
+                TypeBody::Variant(cases) => cases
                     .iter()
                     .filter_map(|c| c.ty.as_ref())
-                    .fold(Holds::default(), |all, t| all.and(of(t))),
-                Shape::Alias(t) => of(t),
-                Shape::Enum(_) | Shape::Flags(_) | Shape::Resource => Holds::default(),
+                    .fold(LimitedContent::default(), |all, t| all.and(of(t))),
+                TypeBody::Alias(t) => of(t),
+                TypeBody::Enum(_) | TypeBody::Flags(_) | TypeBody::Resource => {
+                    LimitedContent::default()
+                }
             };
             known.push(own);
         }
         let all = |types: &mut dyn Iterator<Item = &Type>| {
-            types.fold(Holds::default(), |all, t| all.and(Self::in_type(&known, t)))
+            types.fold(LimitedContent::default(), |all, t| all.and(Self::in_type(&known, t)))
         };
         Self {
             arguments: all(&mut procedure.params.iter().map(|p| &p.ty)),
@@ -300,18 +318,21 @@ impl Measured {
         }
     }
 
-    fn in_type(known: &[Holds], ty: &Type) -> Holds {
+    fn in_type(known: &[LimitedContent], ty: &Type) -> LimitedContent {
         let of = |t: &Type| Self::in_type(known, t);
         match ty {
-            Type::String => Holds { string: true, list: false },
-            Type::List(t) => of(t).and(Holds { string: false, list: true }),
+            Type::String => LimitedContent { string: true, list: false },
+            Type::List(t) => of(t).and(LimitedContent { string: false, list: true }),
             Type::FixedList(t, _) | Type::Option(t) => of(t),
-            Type::Result(ok, err) => {
-                [ok, err].into_iter().flatten().fold(Holds::default(), |all, t| all.and(of(t)))
+            Type::Result(ok, err) => [ok, err]
+                .into_iter()
+                .flatten()
+                .fold(LimitedContent::default(), |all, t| all.and(of(t))),
+            Type::Tuple(types) => {
+                types.iter().fold(LimitedContent::default(), |all, t| all.and(of(t)))
             }
-            Type::Tuple(types) => types.iter().fold(Holds::default(), |all, t| all.and(of(t))),
             Type::Named(id) => known[id.0],
-            _ => Holds::default(),
+            _ => LimitedContent::default(),
         }
     }
 

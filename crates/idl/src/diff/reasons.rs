@@ -5,7 +5,7 @@
 //! named type. It is silent where signatures are: a type that was renamed, or replaced by another
 //! of the same parts, is no reason.
 
-use crate::model::{Field, Label, Model, Param, Procedure, Shape, Type, TypeId};
+use crate::model::{Field, Label, Model, Param, ProcedureDefinition, Type, TypeBody, TypeId};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -25,12 +25,15 @@ impl fmt::Display for Reason {
 }
 
 /// Why two procedures of one name have different signatures.
-pub(super) fn between(old: (&Model, &Procedure), new: (&Model, &Procedure)) -> Vec<Reason> {
+pub(super) fn between(
+    old: (&Model, &ProcedureDefinition),
+    new: (&Model, &ProcedureDefinition),
+) -> Vec<Reason> {
     let mut walk = Walk { old: old.0, new: new.0, seen: HashSet::new(), reasons: Vec::new() };
-    let params = |p: &Procedure| {
+    let params = |p: &ProcedureDefinition| {
         p.params.iter().map(|Param { name, ty, .. }| (name.clone(), Some(ty.clone()))).collect()
     };
-    let (before, after): (Members, Members) = (params(old.1), params(new.1));
+    let (before, after): (MemberList, MemberList) = (params(old.1), params(new.1));
     walk.members(&format!("procedure {}", old.1.name), None, "parameter", &before, &after);
     match (&old.1.result, &new.1.result) {
         (Some(a), Some(b)) => walk.types("result", a, b),
@@ -42,7 +45,7 @@ pub(super) fn between(old: (&Model, &Procedure), new: (&Model, &Procedure)) -> V
 }
 
 /// Fields, cases, flags or parameters.
-type Members = Vec<(String, Option<Type>)>;
+type MemberList = Vec<(String, Option<Type>)>;
 
 struct Walk<'a> {
     old: &'a Model,
@@ -60,10 +63,10 @@ impl Walk<'_> {
     fn types(&mut self, place: &str, a: &Type, b: &Type) {
         match (a, b) {
             (Type::Named(i), Type::Named(j)) => self.named(place, *i, *j),
-            (Type::Named(i), _) if let Shape::Alias(target) = &self.old.def(*i).shape => {
+            (Type::Named(i), _) if let TypeBody::Alias(target) = &self.old.def(*i).shape => {
                 self.types(place, target, b)
             }
-            (_, Type::Named(j)) if let Shape::Alias(target) = &self.new.def(*j).shape => {
+            (_, Type::Named(j)) if let TypeBody::Alias(target) = &self.new.def(*j).shape => {
                 self.types(place, a, target)
             }
             (Type::List(a), Type::List(b)) | (Type::Option(a), Type::Option(b)) => {
@@ -101,29 +104,29 @@ impl Walk<'_> {
             }
         };
         match (&a.shape, &b.shape) {
-            (Shape::Alias(s), Shape::Alias(t)) if a.name == b.name => {
+            (TypeBody::Alias(s), TypeBody::Alias(t)) if a.name == b.name => {
                 if self.seen.insert((i, j)) {
                     self.types(&place_of("type"), s, t);
                 }
             }
-            (Shape::Alias(s), _) => self.types(place, s, &Type::Named(j)),
-            (_, Shape::Alias(t)) => self.types(place, &Type::Named(i), t),
-            (Shape::Record(s), Shape::Record(t)) => {
+            (TypeBody::Alias(s), _) => self.types(place, s, &Type::Named(j)),
+            (_, TypeBody::Alias(t)) => self.types(place, &Type::Named(i), t),
+            (TypeBody::Record(s), TypeBody::Record(t)) => {
                 let fields = |all: &[Field]| {
-                    all.iter().map(|f| (f.name.clone(), Some(f.ty.clone()))).collect::<Members>()
+                    all.iter().map(|f| (f.name.clone(), Some(f.ty.clone()))).collect::<MemberList>()
                 };
                 self.members(&place_of("record"), Some((i, j)), "field", &fields(s), &fields(t));
             }
-            (Shape::Variant(s), Shape::Variant(t)) => {
+            (TypeBody::Variant(s), TypeBody::Variant(t)) => {
                 let cases = |all: &[crate::model::Case]| {
-                    all.iter().map(|c| (c.name.clone(), c.ty.clone())).collect::<Members>()
+                    all.iter().map(|c| (c.name.clone(), c.ty.clone())).collect::<MemberList>()
                 };
                 self.members(&place_of("variant"), Some((i, j)), "case", &cases(s), &cases(t));
             }
-            (Shape::Enum(s), Shape::Enum(t)) => {
+            (TypeBody::Enum(s), TypeBody::Enum(t)) => {
                 self.members(&place_of("enum"), Some((i, j)), "case", &labels(s), &labels(t));
             }
-            (Shape::Flags(s), Shape::Flags(t)) => {
+            (TypeBody::Flags(s), TypeBody::Flags(t)) => {
                 self.members(&place_of("flags"), Some((i, j)), "flag", &labels(s), &labels(t));
             }
             _ => self.differ(place, &Type::Named(i), &Type::Named(j)),
@@ -141,8 +144,8 @@ impl Walk<'_> {
         place: &str,
         pair: Option<(TypeId, TypeId)>,
         word: &str,
-        old: &Members,
-        new: &Members,
+        old: &MemberList,
+        new: &MemberList,
     ) {
         if pair.is_some_and(|pair| !self.seen.insert(pair)) {
             return;
@@ -158,7 +161,7 @@ impl Walk<'_> {
         {
             self.say(place, format!("{word} `{name}` added{}", typed(self.new, ty)));
         }
-        let kept = |from: &Members, other: &Members| -> Vec<String> {
+        let kept = |from: &MemberList, other: &MemberList| -> Vec<String> {
             let all = from.iter().map(|(name, _)| name);
             all.filter(|name| other.iter().any(|(o, _)| o == *name)).cloned().collect()
         };
@@ -194,7 +197,7 @@ impl Walk<'_> {
     }
 }
 
-fn labels(all: &[Label]) -> Members {
+fn labels(all: &[Label]) -> MemberList {
     all.iter().map(|l| (l.name.clone(), None)).collect()
 }
 
@@ -202,12 +205,12 @@ fn labels(all: &[Label]) -> Members {
 fn described(model: &Model, ty: &Type) -> String {
     let word = match ty {
         Type::Named(id) => match model.def(*id).shape {
-            Shape::Record(_) => "record ",
-            Shape::Variant(_) => "variant ",
-            Shape::Enum(_) => "enum ",
-            Shape::Flags(_) => "flags ",
-            Shape::Resource => "resource ",
-            Shape::Alias(_) => "",
+            TypeBody::Record(_) => "record ",
+            TypeBody::Variant(_) => "variant ",
+            TypeBody::Enum(_) => "enum ",
+            TypeBody::Flags(_) => "flags ",
+            TypeBody::Resource => "resource ",
+            TypeBody::Alias(_) => "",
         },
         _ => "",
     };

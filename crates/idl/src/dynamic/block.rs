@@ -3,23 +3,23 @@
 //! Compiled stubs do the same in straight-line code. This one walks the model, and serves as a
 //! second implementation to test them against.
 
-use super::value::Value;
+use super::value::WitValue;
 use super::wave::flags;
 use super::{MAX_VALUES, ValueError};
 use crate::layout::{choice, discriminant_size, flags_size, round_up, sequence};
-use crate::model::{Model, ProcedureLimits, Shape, Type};
+use crate::model::{Model, ProcedureLimits, Type, TypeBody};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// A block in the making. The tail grows behind the fixed part, each piece rounded up to 8 bytes.
-pub(super) struct Writer<'m> {
+pub(super) struct BlockWriter<'m> {
     model: &'m Model,
     limits: ProcedureLimits,
     bytes: Vec<u8>,
     fixed: usize,
 }
 
-impl<'m> Writer<'m> {
+impl<'m> BlockWriter<'m> {
     pub(super) fn new(model: &'m Model, fixed: u64, limits: ProcedureLimits) -> Self {
         let fixed = fixed as usize;
         Self { model, limits, bytes: vec![0; fixed], fixed }
@@ -62,48 +62,48 @@ impl<'m> Writer<'m> {
     }
 
     /// Writes a value of `ty` at `at`. The values come from `wave.rs`, so that they fit the type.
-    pub(super) fn put(&mut self, ty: &Type, value: &Value<'_>, at: u64) -> Result<(), String> {
+    pub(super) fn put(&mut self, ty: &Type, value: &WitValue<'_>, at: u64) -> Result<(), String> {
         match (self.model.resolve(ty), value) {
-            (_, Value::Bool(v)) => self.number(at, u64::from(*v), 1),
-            (_, Value::U8(v)) => self.store(at, &v.to_le_bytes()),
-            (_, Value::U16(v)) => self.store(at, &v.to_le_bytes()),
-            (_, Value::U32(v)) => self.store(at, &v.to_le_bytes()),
-            (_, Value::U64(v) | Value::Handle(_, v)) => self.store(at, &v.to_le_bytes()),
-            (_, Value::S8(v)) => self.store(at, &v.to_le_bytes()),
-            (_, Value::S16(v)) => self.store(at, &v.to_le_bytes()),
-            (_, Value::S32(v)) => self.store(at, &v.to_le_bytes()),
-            (_, Value::S64(v)) => self.store(at, &v.to_le_bytes()),
-            (_, Value::F32(v)) => self.store(at, &v.to_le_bytes()),
-            (_, Value::F64(v)) => self.store(at, &v.to_le_bytes()),
-            (_, Value::Char(v)) => self.number(at, u64::from(u32::from(*v)), 4),
-            (_, Value::String(text)) => {
+            (_, WitValue::Bool(v)) => self.number(at, u64::from(*v), 1),
+            (_, WitValue::U8(v)) => self.store(at, &v.to_le_bytes()),
+            (_, WitValue::U16(v)) => self.store(at, &v.to_le_bytes()),
+            (_, WitValue::U32(v)) => self.store(at, &v.to_le_bytes()),
+            (_, WitValue::U64(v) | WitValue::Handle(_, v)) => self.store(at, &v.to_le_bytes()),
+            (_, WitValue::S8(v)) => self.store(at, &v.to_le_bytes()),
+            (_, WitValue::S16(v)) => self.store(at, &v.to_le_bytes()),
+            (_, WitValue::S32(v)) => self.store(at, &v.to_le_bytes()),
+            (_, WitValue::S64(v)) => self.store(at, &v.to_le_bytes()),
+            (_, WitValue::F32(v)) => self.store(at, &v.to_le_bytes()),
+            (_, WitValue::F64(v)) => self.store(at, &v.to_le_bytes()),
+            (_, WitValue::Char(v)) => self.number(at, u64::from(u32::from(*v)), 4),
+            (_, WitValue::String(text)) => {
                 let start = self.piece(at, text.len(), 1, self.limits.string, "bytes")?;
                 self.store(start, text.as_bytes());
             }
-            (_, Value::Bytes(bytes)) => {
+            (_, WitValue::Bytes(bytes)) => {
                 let start = self.piece(at, bytes.len(), 1, self.limits.list, "elements")?;
                 self.store(start, bytes);
             }
-            (Type::List(t), Value::List(values)) => {
+            (Type::List(t), WitValue::List(values)) => {
                 let each = self.model.layout(t).size;
                 let start = self.piece(at, values.len(), each, self.limits.list, "elements")?;
                 self.run(t, values, start)?;
             }
-            (Type::FixedList(t, _), Value::List(values)) => self.run(t, values, at)?,
-            (Type::Tuple(types), Value::Tuple(values)) => {
+            (Type::FixedList(t, _), WitValue::List(values)) => self.run(t, values, at)?,
+            (Type::Tuple(types), WitValue::Tuple(values)) => {
                 let (offsets, _) = sequence(types.iter().map(|t| self.model.layout(t)));
                 for ((t, v), offset) in types.iter().zip(values).zip(offsets) {
                     self.put(t, v, at + offset)?;
                 }
             }
-            (Type::Option(t), Value::Option(value)) => {
+            (Type::Option(t), WitValue::Option(value)) => {
                 self.number(at, u64::from(value.is_some()), 1);
                 if let Some(value) = value {
                     let (offset, _) = choice(2, [self.model.layout(t)]);
                     self.put(t, value, at + offset)?;
                 }
             }
-            (Type::Result(ok, err), Value::Result(value)) => {
+            (Type::Result(ok, err), WitValue::Result(value)) => {
                 self.number(at, u64::from(value.is_err()), 1);
                 let (offset, _) =
                     choice(2, [ok, err].into_iter().flatten().map(|t| self.model.layout(t)));
@@ -121,7 +121,7 @@ impl<'m> Writer<'m> {
         Ok(())
     }
 
-    fn run(&mut self, ty: &Type, values: &[Value<'_>], start: u64) -> Result<(), String> {
+    fn run(&mut self, ty: &Type, values: &[WitValue<'_>], start: u64) -> Result<(), String> {
         let each = self.model.layout(ty).size;
         for (index, value) in (0_u64..).zip(values) {
             self.put(ty, value, start + index * each)?;
@@ -129,25 +129,25 @@ impl<'m> Writer<'m> {
         Ok(())
     }
 
-    fn shape(&mut self, shape: &Shape, value: &Value<'_>, at: u64) -> Result<(), String> {
+    fn shape(&mut self, shape: &TypeBody, value: &WitValue<'_>, at: u64) -> Result<(), String> {
         match (shape, value) {
-            (Shape::Record(fields), Value::Record(values)) => {
+            (TypeBody::Record(fields), WitValue::Record(values)) => {
                 let (offsets, _) = self.model.record(fields);
                 for ((field, (_, value)), offset) in fields.iter().zip(values).zip(offsets) {
                     self.put(&field.ty, value, at + offset)?;
                 }
             }
-            (Shape::Variant(cases), Value::Variant(number, _, value)) => {
+            (TypeBody::Variant(cases), WitValue::Variant(number, _, value)) => {
                 self.number(at, *number as u64, discriminant_size(cases.len()));
                 if let (Some(ty), Some(value)) = (&cases[*number].ty, value) {
                     let (offset, _) = self.model.variant(cases);
                     self.put(ty, value, at + offset)?;
                 }
             }
-            (Shape::Enum(labels), Value::Enum(number, _)) => {
+            (TypeBody::Enum(labels), WitValue::Enum(number, _)) => {
                 self.number(at, *number as u64, discriminant_size(labels.len()));
             }
-            (Shape::Flags(labels), Value::Flags(bits, _)) => {
+            (TypeBody::Flags(labels), WitValue::Flags(bits, _)) => {
                 self.number(at, *bits, flags_size(labels.len()).unwrap_or(8));
             }
             (_, value) => unreachable!("{value:?} was made for another shape"),
@@ -157,7 +157,7 @@ impl<'m> Writer<'m> {
 }
 
 /// A block that somebody else made.
-pub(super) struct Reader<'m, 'b> {
+pub(super) struct BlockReader<'m, 'b> {
     model: &'m Model,
     limits: ProcedureLimits,
     bytes: &'b [u8],
@@ -172,14 +172,14 @@ pub(super) struct Reader<'m, 'b> {
     /// over as many members as the source has room for.
     known: HashMap<*const Type, u64>,
     /// Where the values of a variant's cases start, by the shape's place in the model.
-    variants: HashMap<*const Shape, u64>,
+    variants: HashMap<*const TypeBody, u64>,
 }
 
 fn malformed(at: u64, found: impl Into<String>) -> ValueError {
     ValueError::Malformed { at, found: found.into() }
 }
 
-impl<'m, 'b> Reader<'m, 'b> {
+impl<'m, 'b> BlockReader<'m, 'b> {
     pub(super) fn new(
         model: &'m Model,
         bytes: &'b [u8],
@@ -271,38 +271,40 @@ impl<'m, 'b> Reader<'m, 'b> {
     }
 
     /// The value of `ty` at `at`.
-    pub(super) fn get(&mut self, ty: &'m Type, at: u64) -> Result<Value<'m>, ValueError> {
+    pub(super) fn get(&mut self, ty: &'m Type, at: u64) -> Result<WitValue<'m>, ValueError> {
         self.count(1)?;
         let ty = self.model.resolve(ty);
         Ok(match ty {
             Type::Bool => match self.number(at, 1)? {
-                0 => Value::Bool(false),
-                1 => Value::Bool(true),
+                0 => WitValue::Bool(false),
+                1 => WitValue::Bool(true),
                 other => return Err(malformed(at, format!("{other} for a bool"))),
             },
-            Type::U8 => Value::U8(u8::from_le_bytes(self.load(at)?)),
-            Type::U16 => Value::U16(u16::from_le_bytes(self.load(at)?)),
-            Type::U32 => Value::U32(u32::from_le_bytes(self.load(at)?)),
-            Type::U64 => Value::U64(u64::from_le_bytes(self.load(at)?)),
-            Type::S8 => Value::S8(i8::from_le_bytes(self.load(at)?)),
-            Type::S16 => Value::S16(i16::from_le_bytes(self.load(at)?)),
-            Type::S32 => Value::S32(i32::from_le_bytes(self.load(at)?)),
-            Type::S64 => Value::S64(i64::from_le_bytes(self.load(at)?)),
-            Type::F32 => Value::F32(f32::from_le_bytes(self.load(at)?)),
-            Type::F64 => Value::F64(f64::from_le_bytes(self.load(at)?)),
+            Type::U8 => WitValue::U8(u8::from_le_bytes(self.load(at)?)),
+            Type::U16 => WitValue::U16(u16::from_le_bytes(self.load(at)?)),
+            Type::U32 => WitValue::U32(u32::from_le_bytes(self.load(at)?)),
+            Type::U64 => WitValue::U64(u64::from_le_bytes(self.load(at)?)),
+            Type::S8 => WitValue::S8(i8::from_le_bytes(self.load(at)?)),
+            Type::S16 => WitValue::S16(i16::from_le_bytes(self.load(at)?)),
+            Type::S32 => WitValue::S32(i32::from_le_bytes(self.load(at)?)),
+            Type::S64 => WitValue::S64(i64::from_le_bytes(self.load(at)?)),
+            Type::F32 => WitValue::F32(f32::from_le_bytes(self.load(at)?)),
+            Type::F64 => WitValue::F64(f64::from_le_bytes(self.load(at)?)),
             Type::Char => {
                 let number = u32::from_le_bytes(self.load(at)?);
                 let c = char::from_u32(number);
-                Value::Char(c.ok_or_else(|| malformed(at, format!("{number:#x} for a character")))?)
+                WitValue::Char(
+                    c.ok_or_else(|| malformed(at, format!("{number:#x} for a character")))?,
+                )
             }
             Type::String => {
                 let (start, count) = self.piece(at, 1, self.limits.string, "bytes")?;
                 let text = String::from_utf8(self.copy(start, count));
-                Value::String(text.map_err(|_| malformed(start, "a string that is not UTF-8"))?)
+                WitValue::String(text.map_err(|_| malformed(start, "a string that is not UTF-8"))?)
             }
             Type::List(t) if *self.model.resolve(t) == Type::U8 => {
                 let (start, count) = self.piece(at, 1, self.limits.list, "elements")?;
-                Value::Bytes(self.copy(start, count))
+                WitValue::Bytes(self.copy(start, count))
             }
             Type::List(t) => {
                 let each = self.known(ty, |model| model.layout(t).size);
@@ -316,25 +318,25 @@ impl<'m, 'b> Reader<'m, 'b> {
             Type::Tuple(types) => {
                 let (offsets, _) = sequence(types.iter().map(|t| self.model.layout(t)));
                 let values = types.iter().zip(offsets).map(|(t, offset)| self.get(t, at + offset));
-                Value::Tuple(values.collect::<Result<_, _>>()?)
+                WitValue::Tuple(values.collect::<Result<_, _>>()?)
             }
             Type::Option(t) => match self.case(at, 2)? {
-                0 => Value::Option(None),
+                0 => WitValue::Option(None),
                 _ => {
                     let offset = self.known(ty, |model| choice(2, [model.layout(t)]).0);
-                    Value::Option(Some(Box::new(self.get(t, at + offset)?)))
+                    WitValue::Option(Some(Box::new(self.get(t, at + offset)?)))
                 }
             },
             Type::Result(ok, err) => {
                 let payloads = [ok, err].into_iter().flatten();
                 let offset = self.known(ty, |model| choice(2, payloads.map(|t| model.layout(t))).0);
                 match self.case(at, 2)? {
-                    0 => Value::Result(Ok(self.maybe(ok.as_deref(), at + offset)?)),
-                    _ => Value::Result(Err(self.maybe(err.as_deref(), at + offset)?)),
+                    0 => WitValue::Result(Ok(self.maybe(ok.as_deref(), at + offset)?)),
+                    _ => WitValue::Result(Err(self.maybe(err.as_deref(), at + offset)?)),
                 }
             }
             Type::Own(id) | Type::Borrow(id) => {
-                Value::Handle(&self.model.def(*id).name, self.number(at, 8)?)
+                WitValue::Handle(&self.model.def(*id).name, self.number(at, 8)?)
             }
             Type::Named(id) => self.shape(&self.model.def(*id).shape, at)?,
         })
@@ -347,41 +349,41 @@ impl<'m, 'b> Reader<'m, 'b> {
         each: u64,
         start: u64,
         count: u64,
-    ) -> Result<Value<'m>, ValueError> {
+    ) -> Result<WitValue<'m>, ValueError> {
         let ty = self.model.resolve(ty);
         let values = (0..count).map(|n| self.get(ty, start + n * each));
-        Ok(Value::List(values.collect::<Result<_, _>>()?))
+        Ok(WitValue::List(values.collect::<Result<_, _>>()?))
     }
 
     fn maybe(
         &mut self,
         ty: Option<&'m Type>,
         at: u64,
-    ) -> Result<Option<Box<Value<'m>>>, ValueError> {
+    ) -> Result<Option<Box<WitValue<'m>>>, ValueError> {
         ty.map(|ty| self.get(ty, at).map(Box::new)).transpose()
     }
 
-    fn shape(&mut self, shape: &'m Shape, at: u64) -> Result<Value<'m>, ValueError> {
+    fn shape(&mut self, shape: &'m TypeBody, at: u64) -> Result<WitValue<'m>, ValueError> {
         Ok(match shape {
-            Shape::Record(fields) => {
+            TypeBody::Record(fields) => {
                 let (offsets, _) = self.model.record(fields);
                 let values = fields.iter().zip(offsets).map(|(field, offset)| {
                     self.get(&field.ty, at + offset).map(|value| (field.name.as_str(), value))
                 });
-                Value::Record(values.collect::<Result<_, _>>()?)
+                WitValue::Record(values.collect::<Result<_, _>>()?)
             }
-            Shape::Variant(cases) => {
+            TypeBody::Variant(cases) => {
                 let number = self.case(at, cases.len())?;
                 let offset =
                     *self.variants.entry(shape).or_insert_with(|| self.model.variant(cases).0);
                 let value = self.maybe(cases[number].ty.as_ref(), at + offset)?;
-                Value::Variant(number, &cases[number].name, value)
+                WitValue::Variant(number, &cases[number].name, value)
             }
-            Shape::Enum(labels) => {
+            TypeBody::Enum(labels) => {
                 let number = self.case(at, labels.len())?;
-                Value::Enum(number, &labels[number].name)
+                WitValue::Enum(number, &labels[number].name)
             }
-            Shape::Flags(labels) => {
+            TypeBody::Flags(labels) => {
                 let bits = self.number(at, flags_size(labels.len()).unwrap_or(8))?;
                 if labels.len() < 64 && bits >> labels.len() != 0 {
                     return Err(malformed(at, format!("{bits:#x} for {} flags", labels.len())));
@@ -389,8 +391,8 @@ impl<'m, 'b> Reader<'m, 'b> {
                 self.count(bits.count_ones() as usize)?;
                 flags(labels, bits)
             }
-            Shape::Alias(ty) => self.get(ty, at)?,
-            Shape::Resource => Value::Handle("", self.number(at, 8)?),
+            TypeBody::Alias(ty) => self.get(ty, at)?,
+            TypeBody::Resource => WitValue::Handle("", self.number(at, 8)?),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Calls of interfaces that are known only at run time, with arguments and results as text.
 //!
 //! A server hands out the WIT source of what it exports. From that, a procedure's name, and
-//! arguments in WAVE (the text form that the component model defines for values), [`Interface`]
+//! arguments in WAVE (the text form that the component model defines for values), [`DynamicInterface`]
 //! makes the argument block that a compiled stub would have made, and turns the result block back
 //! into WAVE. This is what `upcall call` does.
 //!
@@ -21,11 +21,11 @@ mod value;
 mod wave;
 
 use crate::error::{Error, Location};
-use crate::limits::Limits;
-use crate::model::{Model, Procedure, ProcedureKind, Type};
+use crate::limits::LimitsFile;
+use crate::model::{Model, ProcedureDefinition, ProcedureKind, Type};
 use crate::parse;
 use std::fmt;
-use value::Value;
+use value::WitValue;
 use wasm_wave::writer::WriterError;
 
 /// A source text may be this long, in bytes.
@@ -44,10 +44,10 @@ pub const MAX_TEXT: usize = 8 * MAX_RESULT;
 /// An interface that was compiled from text a moment ago.
 ///
 /// ```
-/// use upcall_idl::dynamic::Interface;
+/// use upcall_idl::dynamic::DynamicInterface;
 ///
 /// let source = "package demo:math; interface math { add: func(a: u32, b: u32) -> u32; }";
-/// let math = Interface::parse("demo:math/math", source, "")?;
+/// let math = DynamicInterface::parse("demo:math/math", source, "")?;
 /// let add = math.procedure("add")?;
 ///
 /// let arguments = math.encode(add, &["2", "3"])?;
@@ -56,7 +56,7 @@ pub const MAX_TEXT: usize = 8 * MAX_RESULT;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Interface {
+pub struct DynamicInterface {
     model: Model,
     index: usize,
 }
@@ -78,21 +78,21 @@ pub fn model(of: &str, source: &str, limits: &str) -> Result<Model, Error> {
         ));
     }
     parse::parse(
-        &parse::Source::Text(&file, source),
-        &Limits::parse(&format!("limits of {of}"), limits)?,
+        &parse::WitSource::Text(&file, source),
+        &LimitsFile::parse(&format!("limits of {of}"), limits)?,
     )
 }
 
 /// Whether a procedure did what was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ProcedureOutcome {
     /// It has done what was asked.
     Done,
     /// It has returned the error that its type declares: the `err` of a `result`.
     Error,
 }
 
-impl Interface {
+impl DynamicInterface {
     /// Compiles `source` and picks the interface `id` (`namespace:package/name@version`) out of it.
     /// `limits` is the text of the TOML file, or empty.
     ///
@@ -115,7 +115,7 @@ impl Interface {
 
     /// The interface's entry in the model.
     #[must_use]
-    pub fn interface(&self) -> &crate::model::Interface {
+    pub fn interface(&self) -> &crate::model::InterfaceDefinition {
         &self.model.interfaces[self.index]
     }
 
@@ -129,7 +129,7 @@ impl Interface {
     ///
     /// # Errors
     /// [`ValueError::NoProcedure`], with the names there are.
-    pub fn procedure(&self, name: &str) -> Result<&Procedure, ValueError> {
+    pub fn procedure(&self, name: &str) -> Result<&ProcedureDefinition, ValueError> {
         let found = self.interface().bound().find(|p| p.name == name);
         found.ok_or_else(|| ValueError::NoProcedure {
             name: name.to_owned(),
@@ -140,7 +140,7 @@ impl Interface {
 
     /// One line that says how to call it: `file.read(self: file, offset: u64) -> list<u8>`.
     #[must_use]
-    pub fn usage(&self, procedure: &Procedure) -> String {
+    pub fn usage(&self, procedure: &ProcedureDefinition) -> String {
         let params: Vec<String> = procedure
             .params
             .iter()
@@ -159,7 +159,11 @@ impl Interface {
     ///
     /// # Errors
     /// A [`ValueError`] that names the parameter and its type.
-    pub fn encode(&self, procedure: &Procedure, arguments: &[&str]) -> Result<Vec<u8>, ValueError> {
+    pub fn encode(
+        &self,
+        procedure: &ProcedureDefinition,
+        arguments: &[&str],
+    ) -> Result<Vec<u8>, ValueError> {
         if arguments.len() > procedure.params.len() {
             return Err(self.wrong_number(procedure, arguments.len()));
         }
@@ -169,13 +173,13 @@ impl Interface {
                 Some(text) => wave::read(&self.model, &param.ty, text)
                     .map_err(|found| self.argument(&param.name, &param.ty, found))?,
                 None if matches!(self.model.resolve(&param.ty), Type::Option(_)) => {
-                    Value::Option(None)
+                    WitValue::Option(None)
                 }
                 None => return Err(self.wrong_number(procedure, arguments.len())),
             };
             values.push(value);
         }
-        let mut block = block::Writer::new(&self.model, procedure.args.size, procedure.limits);
+        let mut block = block::BlockWriter::new(&self.model, procedure.args.size, procedure.limits);
         for (param, value) in procedure.params.iter().zip(&values) {
             block
                 .put(&param.ty, value, param.offset)
@@ -189,29 +193,35 @@ impl Interface {
     /// # Errors
     /// [`ValueError::Malformed`]: the block is not what the interface says. The server is of another version or broken.
     /// [`ValueError::TooLong`] and [`ValueError::TooMuch`]: it is more than [`MAX_RESULT`], [`MAX_VALUES`] or [`MAX_TEXT`].
-    pub fn decode(&self, procedure: &Procedure, block: &[u8]) -> Result<String, ValueError> {
+    pub fn decode(
+        &self,
+        procedure: &ProcedureDefinition,
+        block: &[u8],
+    ) -> Result<String, ValueError> {
         self.decode_outcome(procedure, block).map(|(text, _)| text)
     }
 
     /// The result in `block` as WAVE, and whether it is the error that the procedure declares.
     ///
     /// # Errors
-    /// As [`Interface::decode`].
+    /// As [`DynamicInterface::decode`].
     pub fn decode_outcome(
         &self,
-        procedure: &Procedure,
+        procedure: &ProcedureDefinition,
         block: &[u8],
-    ) -> Result<(String, Outcome), ValueError> {
-        let Some(ty) = &procedure.result else { return Ok((String::new(), Outcome::Done)) };
+    ) -> Result<(String, ProcedureOutcome), ValueError> {
+        let Some(ty) = &procedure.result else {
+            return Ok((String::new(), ProcedureOutcome::Done));
+        };
         if block.len() > MAX_RESULT {
             return Err(ValueError::TooLong { len: block.len(), limit: MAX_RESULT });
         }
         let mut reader =
-            block::Reader::new(&self.model, block, procedure.results.size, procedure.limits)?;
+            block::BlockReader::new(&self.model, block, procedure.results.size, procedure.limits)?;
         let value = reader.get(ty, 0)?;
         let outcome = match value {
-            Value::Result(Err(_)) => Outcome::Error,
-            _ => Outcome::Done,
+            WitValue::Result(Err(_)) => ProcedureOutcome::Error,
+            _ => ProcedureOutcome::Done,
         };
         Ok((text(&value, MAX_TEXT)?, outcome))
     }
@@ -224,14 +234,14 @@ impl Interface {
         }
     }
 
-    fn wrong_number(&self, procedure: &Procedure, given: usize) -> ValueError {
+    fn wrong_number(&self, procedure: &ProcedureDefinition, given: usize) -> ValueError {
         let object = matches!(procedure.kind, ProcedureKind::Method(_));
         ValueError::Count { given, usage: self.usage(procedure), object }
     }
 }
 
 /// The value as WAVE, if that has no more than so many bytes.
-fn text(value: &Value<'_>, limit: usize) -> Result<String, ValueError> {
+fn text(value: &WitValue<'_>, limit: usize) -> Result<String, ValueError> {
     let mut bounded = Bounded { text: String::new(), limit };
     let written = wasm_wave::writer::Writer::new(&mut bounded).write_value(value);
     match written {

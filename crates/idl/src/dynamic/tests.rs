@@ -1,8 +1,8 @@
 //! Round trips: any value of any type through a block and through text, and any bytes as a block.
 
-use super::value::Value;
-use super::{Interface, MAX_RESULT, MAX_TEXT, MAX_VALUES, ValueError, block, wave};
-use crate::model::{Model, Shape, Type};
+use super::value::WitValue;
+use super::{DynamicInterface, MAX_RESULT, MAX_TEXT, MAX_VALUES, ValueError, block, wave};
+use crate::model::{Model, Type, TypeBody};
 use proptest::prelude::*;
 
 /// One type of each kind, nested in each other, as in a shop that sells everything.
@@ -25,11 +25,11 @@ interface i {
     h: func(h: borrow<file>, given: file, s: shape) -> list<option<file>>;
 }";
 
-fn interface() -> Interface {
-    Interface::parse("test:dynamic/i", WIT, "").unwrap()
+fn interface() -> DynamicInterface {
+    DynamicInterface::parse("test:dynamic/i", WIT, "").unwrap()
 }
 
-fn number<T>(make: fn(T) -> Value<'static>) -> BoxedStrategy<Value<'static>>
+fn number<T>(make: fn(T) -> WitValue<'static>) -> BoxedStrategy<WitValue<'static>>
 where
     T: Arbitrary + 'static,
 {
@@ -38,83 +38,86 @@ where
 
 /// Any value of a type. Floats are finite, since NaN is not equal to itself; texts are what
 /// proptest thinks up.
-fn any_value(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Value<'static>> {
+fn any_value(model: &'static Model, ty: &'static Type) -> BoxedStrategy<WitValue<'static>> {
     let of = |t: &'static Type| any_value(model, t);
     let maybe = |t: Option<&'static Type>| match t {
         Some(t) => of(t).prop_map(|v| Some(Box::new(v))).boxed(),
         None => Just(None).boxed(),
     };
     match model.resolve(ty) {
-        Type::Bool => number(Value::Bool),
-        Type::U8 => number(Value::U8),
-        Type::U16 => number(Value::U16),
-        Type::U32 => number(Value::U32),
-        Type::U64 => number(Value::U64),
-        Type::S8 => number(Value::S8),
-        Type::S16 => number(Value::S16),
-        Type::S32 => number(Value::S32),
-        Type::S64 => number(Value::S64),
+        Type::Bool => number(WitValue::Bool),
+        Type::U8 => number(WitValue::U8),
+        Type::U16 => number(WitValue::U16),
+        Type::U32 => number(WitValue::U32),
+        Type::U64 => number(WitValue::U64),
+        Type::S8 => number(WitValue::S8),
+        Type::S16 => number(WitValue::S16),
+        Type::S32 => number(WitValue::S32),
+        Type::S64 => number(WitValue::S64),
         Type::F32 => (prop::num::f32::NORMAL | prop::num::f32::ZERO | prop::num::f32::INFINITE)
-            .prop_map(Value::F32)
+            .prop_map(WitValue::F32)
             .boxed(),
         Type::F64 => {
             (prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::INFINITE)
-                .prop_map(Value::F64)
+                .prop_map(WitValue::F64)
                 .boxed()
         }
-        Type::Char => number(Value::Char),
-        Type::String => number(Value::String),
+        Type::Char => number(WitValue::Char),
+        Type::String => number(WitValue::String),
         Type::List(t) if *model.resolve(t) == Type::U8 => {
-            prop::collection::vec(any::<u8>(), 0..20).prop_map(Value::Bytes).boxed()
+            prop::collection::vec(any::<u8>(), 0..20).prop_map(WitValue::Bytes).boxed()
         }
-        Type::List(t) => prop::collection::vec(of(t), 0..4).prop_map(Value::List).boxed(),
+        Type::List(t) => prop::collection::vec(of(t), 0..4).prop_map(WitValue::List).boxed(),
         Type::FixedList(t, n) => {
-            prop::collection::vec(of(t), *n as usize).prop_map(Value::List).boxed()
+            prop::collection::vec(of(t), *n as usize).prop_map(WitValue::List).boxed()
         }
         Type::Option(t) => {
-            prop::option::of(of(t)).prop_map(|v| Value::Option(v.map(Box::new))).boxed()
+            prop::option::of(of(t)).prop_map(|v| WitValue::Option(v.map(Box::new))).boxed()
         }
         Type::Result(ok, err) => (any::<bool>(), maybe(ok.as_deref()), maybe(err.as_deref()))
-            .prop_map(|(good, ok, err)| Value::Result(if good { Ok(ok) } else { Err(err) }))
+            .prop_map(|(good, ok, err)| WitValue::Result(if good { Ok(ok) } else { Err(err) }))
             .boxed(),
         Type::Tuple(types) => {
-            types.iter().map(of).collect::<Vec<_>>().prop_map(Value::Tuple).boxed()
+            types.iter().map(of).collect::<Vec<_>>().prop_map(WitValue::Tuple).boxed()
         }
         Type::Own(id) | Type::Borrow(id) => {
             let name = &model.def(*id).name;
-            any::<u64>().prop_map(move |n| Value::Handle(name, n)).boxed()
+            any::<u64>().prop_map(move |n| WitValue::Handle(name, n)).boxed()
         }
         Type::Named(id) => match &model.def(*id).shape {
-            Shape::Record(fields) => {
+            TypeBody::Record(fields) => {
                 let values: Vec<_> = fields
                     .iter()
                     .map(|f| of(&f.ty).prop_map(move |v| (f.name.as_str(), v)).boxed())
                     .collect();
-                values.prop_map(Value::Record).boxed()
+                values.prop_map(WitValue::Record).boxed()
             }
-            Shape::Variant(cases) => {
+            TypeBody::Variant(cases) => {
                 let each = cases.iter().enumerate().map(|(number, case)| {
                     maybe(case.ty.as_ref())
-                        .prop_map(move |v| Value::Variant(number, &case.name, v))
+                        .prop_map(move |v| WitValue::Variant(number, &case.name, v))
                         .boxed()
                 });
                 prop::strategy::Union::new(each).boxed()
             }
-            Shape::Enum(labels) => {
-                (0..labels.len()).prop_map(move |n| Value::Enum(n, &labels[n].name)).boxed()
+            TypeBody::Enum(labels) => {
+                (0..labels.len()).prop_map(move |n| WitValue::Enum(n, &labels[n].name)).boxed()
             }
-            Shape::Flags(labels) => {
+            TypeBody::Flags(labels) => {
                 (0..1_u64 << labels.len()).prop_map(move |bits| wave::flags(labels, bits)).boxed()
             }
-            Shape::Alias(_) | Shape::Resource => unreachable!("resolved above"),
+            TypeBody::Alias(_) | TypeBody::Resource => unreachable!("resolved above"),
         },
     }
 }
 
 /// Tests with values of `f`'s parameter.
-fn with_values(cases: u32, test: impl Fn(&Interface, &Value<'_>) -> Result<(), TestCaseError>) {
+fn with_values(
+    cases: u32,
+    test: impl Fn(&DynamicInterface, &WitValue<'_>) -> Result<(), TestCaseError>,
+) {
     // Strategies own what they use; the model lives as long as the test.
-    let interface: &'static Interface = Box::leak(Box::new(interface()));
+    let interface: &'static DynamicInterface = Box::leak(Box::new(interface()));
     let ty = &interface.procedure("f").unwrap().params[0].ty;
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases,
@@ -135,7 +138,7 @@ fn values_go_through_a_block_and_through_text() {
         prop_assert_eq!(&read, value, "{}", text);
         let block = i.encode(f, &[&text]).unwrap();
         prop_assert_eq!(block.len() % 8, 0);
-        let mut reader = block::Reader::new(i.model(), &block, f.args.size, f.limits).unwrap();
+        let mut reader = block::BlockReader::new(i.model(), &block, f.args.size, f.limits).unwrap();
         prop_assert_eq!(&reader.get(ty, 0).unwrap(), value);
         // Arguments and result of `f` have one type, so that a block of one is a block of the
         // other.
@@ -169,10 +172,10 @@ fn values_of_every_package_go_through_a_block_and_through_text() {
                             text
                         );
                         let fixed = model.layout(ty).size;
-                        let mut writer = block::Writer::new(model, fixed, procedure.limits);
+                        let mut writer = block::BlockWriter::new(model, fixed, procedure.limits);
                         writer.put(ty, &value, 0).map_err(TestCaseError::fail)?;
                         let block = writer.finish();
-                        let read = block::Reader::new(model, &block, fixed, procedure.limits)
+                        let read = block::BlockReader::new(model, &block, fixed, procedure.limits)
                             .and_then(|mut r| r.get(ty, 0));
                         prop_assert_eq!(&read.unwrap(), &value);
                         Ok(())
@@ -229,7 +232,7 @@ proptest! {
 #[test]
 fn pieces_that_overlap_are_refused() {
     let wit = "package a:b; interface i { f: func() -> list<list<list<u8>>>; }";
-    let i = Interface::parse("a:b/i", wit, "").unwrap();
+    let i = DynamicInterface::parse("a:b/i", wit, "").unwrap();
     let mut block = Vec::new();
     for _ in 0..4096 {
         block.extend(0_u64.to_le_bytes());
@@ -253,7 +256,7 @@ fn a_text_that_is_too_long_is_refused() {
         "package a:b; interface i {{ enum e {{ {} }} f: func() -> list<e>; }}",
         "x".repeat(1000)
     );
-    let i = Interface::parse("a:b/i", &wit, "").unwrap();
+    let i = DynamicInterface::parse("a:b/i", &wit, "").unwrap();
     let f = i.procedure("f").unwrap();
     let error = i.decode(f, &list_block(1 << 20, 1 << 20)).unwrap_err();
     assert_eq!(error, ValueError::TooMuch { what: "bytes of text", limit: MAX_TEXT });
@@ -264,7 +267,7 @@ fn a_text_that_is_too_long_is_refused() {
 #[test]
 #[ignore = "long: the longest results"]
 fn long_the_longest_bytes_and_strings_are_not_too_long() {
-    let i = Interface::parse(
+    let i = DynamicInterface::parse(
         "a:b/i",
         "package a:b; interface i { b: func() -> list<u8>; s: func() -> string; }",
         "",
@@ -284,7 +287,7 @@ fn long_the_longest_bytes_and_strings_are_not_too_long() {
 #[ignore = "long: as many values as are shown"]
 fn long_more_values_than_are_shown_are_refused() {
     let wit = "package a:b; interface i { flags few { a, b, c } f: func() -> list<bool>; g: func() -> list<few>; }";
-    let i = Interface::parse("a:b/i", wit, "").unwrap();
+    let i = DynamicInterface::parse("a:b/i", wit, "").unwrap();
     let too_much = Err(ValueError::TooMuch { what: "values", limit: MAX_VALUES });
     // The list is a value too.
     assert_eq!(
@@ -323,7 +326,7 @@ fn a_type_is_laid_out_once_and_not_for_each_element() {
         large: func() -> list<v>; small: func() -> list<w>;
         wide: func() -> list<result<list<{tuple}>>>; narrow: func() -> list<result<list<tuple<u8, u8>>>>; }}"
     );
-    let i = Interface::parse("a:b/i", &wit, "").unwrap();
+    let i = DynamicInterface::parse("a:b/i", &wit, "").unwrap();
     let time = |procedure: &str, count: usize, bytes: usize, begins: &str| {
         let begun = processor_time();
         let text =
@@ -414,7 +417,8 @@ fn errors_name_the_argument_and_what_is_wrong() {
 
 #[test]
 fn a_comment_may_end_an_argument() {
-    let i = Interface::parse("a:b/i", "package a:b; interface i { f: func(x: u8); }", "").unwrap();
+    let i = DynamicInterface::parse("a:b/i", "package a:b; interface i { f: func(x: u8); }", "")
+        .unwrap();
     let f = i.procedure("f").unwrap();
     for text in ["7 //", "7 // seven", "// seven\n7", "7//\n"] {
         assert_eq!(i.encode(f, &[text]).unwrap(), [7], "{text:?}");
@@ -426,7 +430,7 @@ fn a_comment_may_end_an_argument() {
 
 #[test]
 fn what_is_over_the_limit_is_not_encoded() {
-    let i = Interface::parse("test:dynamic/i", WIT, "[limits]\nstring = 3\n").unwrap();
+    let i = DynamicInterface::parse("test:dynamic/i", WIT, "[limits]\nstring = 3\n").unwrap();
     let error = i.encode(i.procedure("g").unwrap(), &["1", "\"four\""]).unwrap_err();
     assert!(error.to_string().contains("it has 4 bytes, more than the limit of 3"), "{error}");
 }

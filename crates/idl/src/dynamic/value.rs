@@ -5,7 +5,7 @@ use wasm_wave::wasm::{WasmTypeKind, WasmValue};
 
 /// The names are the model's.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value<'m> {
+pub(super) enum WitValue<'m> {
     Bool(bool),
     U8(u8),
     U16(u16),
@@ -21,15 +21,15 @@ pub(super) enum Value<'m> {
     String(String),
     /// `list<u8>`, which is common and long.
     Bytes(Vec<u8>),
-    List(Vec<Value<'m>>),
-    Record(Vec<(&'m str, Value<'m>)>),
-    Tuple(Vec<Value<'m>>),
+    List(Vec<WitValue<'m>>),
+    Record(Vec<(&'m str, WitValue<'m>)>),
+    Tuple(Vec<WitValue<'m>>),
     /// Number, name, payload.
-    Variant(usize, &'m str, Option<Box<Value<'m>>>),
+    Variant(usize, &'m str, Option<Box<WitValue<'m>>>),
     /// Number, name.
     Enum(usize, &'m str),
-    Option(Option<Box<Value<'m>>>),
-    Result(Result<Option<Box<Value<'m>>>, Option<Box<Value<'m>>>>),
+    Option(Option<Box<WitValue<'m>>>),
+    Result(Result<Option<Box<WitValue<'m>>>, Option<Box<WitValue<'m>>>>),
     /// The bits, and the names of those set.
     Flags(u64, Vec<&'m str>),
     /// The resource and the number.
@@ -51,7 +51,7 @@ macro_rules! unwrap {
 
 type Values<'a, T> = Box<dyn Iterator<Item = T> + 'a>;
 
-impl WasmValue for Value<'_> {
+impl WasmValue for WitValue<'_> {
     // Values are written from themselves alone; reading (wave.rs) goes by the model.
     type Type = wasm_wave::value::Type;
 

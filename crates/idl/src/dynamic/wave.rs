@@ -4,27 +4,27 @@
 //! `wasm-wave` parses the text into nodes; which value a node stands for depends on the type, and
 //! its own types know neither handles nor lists of fixed length.
 
-use super::value::Value;
-use crate::model::{Model, Shape, Type, TypeId};
+use super::value::WitValue;
+use crate::model::{Model, Type, TypeBody, TypeId};
 use wasm_wave::ast::{Node, NodeType};
 use wasm_wave::parser::ParserError;
 use wasm_wave::untyped::UntypedValue;
 
 /// `text` as a value of `ty`; the error says what is wrong with it.
-pub(super) fn read<'m>(model: &'m Model, ty: &'m Type, text: &str) -> Result<Value<'m>, String> {
+pub(super) fn read<'m>(model: &'m Model, ty: &'m Type, text: &str) -> Result<WitValue<'m>, String> {
     // With a line's end: the parser's panics over a comment of no characters at the very end
     // (wasm-wave 0.263, lex.rs, skip_comment).
     let line = format!("{text}\n");
     let untyped = UntypedValue::parse(&line).map_err(|e| format!("`{text}` is not WAVE: {e}"))?;
-    Reader { model, text: &line }.value(ty, untyped.node())
+    WaveReader { model, text: &line }.value(ty, untyped.node())
 }
 
-struct Reader<'m, 't> {
+struct WaveReader<'m, 't> {
     model: &'m Model,
     text: &'t str,
 }
 
-impl<'m> Reader<'m, '_> {
+impl<'m> WaveReader<'m, '_> {
     fn slice(&self, node: &Node) -> &str {
         self.text.get(node.span()).unwrap_or(self.text)
     }
@@ -33,32 +33,32 @@ impl<'m> Reader<'m, '_> {
         format!("`{}` is not a {}", self.slice(node), self.model.wit(ty))
     }
 
-    fn value(&self, ty: &'m Type, node: &Node) -> Result<Value<'m>, String> {
+    fn value(&self, ty: &'m Type, node: &Node) -> Result<WitValue<'m>, String> {
         let ty = self.model.resolve(ty);
         let text = self.text;
         let no = |_: ParserError| self.not(node, ty);
         Ok(match ty {
-            Type::Bool => Value::Bool(node.as_bool().map_err(no)?),
-            Type::U8 => Value::U8(node.as_number(text).map_err(no)?),
-            Type::U16 => Value::U16(node.as_number(text).map_err(no)?),
-            Type::U32 => Value::U32(node.as_number(text).map_err(no)?),
-            Type::U64 => Value::U64(node.as_number(text).map_err(no)?),
-            Type::S8 => Value::S8(node.as_number(text).map_err(no)?),
-            Type::S16 => Value::S16(node.as_number(text).map_err(no)?),
-            Type::S32 => Value::S32(node.as_number(text).map_err(no)?),
-            Type::S64 => Value::S64(node.as_number(text).map_err(no)?),
-            Type::F32 => Value::F32(node.as_number(text).map_err(no)?),
-            Type::F64 => Value::F64(node.as_number(text).map_err(no)?),
-            Type::Char => Value::Char(node.as_char(text).map_err(no)?),
-            Type::String => Value::String(node.as_str(text).map_err(no)?.into_owned()),
+            Type::Bool => WitValue::Bool(node.as_bool().map_err(no)?),
+            Type::U8 => WitValue::U8(node.as_number(text).map_err(no)?),
+            Type::U16 => WitValue::U16(node.as_number(text).map_err(no)?),
+            Type::U32 => WitValue::U32(node.as_number(text).map_err(no)?),
+            Type::U64 => WitValue::U64(node.as_number(text).map_err(no)?),
+            Type::S8 => WitValue::S8(node.as_number(text).map_err(no)?),
+            Type::S16 => WitValue::S16(node.as_number(text).map_err(no)?),
+            Type::S32 => WitValue::S32(node.as_number(text).map_err(no)?),
+            Type::S64 => WitValue::S64(node.as_number(text).map_err(no)?),
+            Type::F32 => WitValue::F32(node.as_number(text).map_err(no)?),
+            Type::F64 => WitValue::F64(node.as_number(text).map_err(no)?),
+            Type::Char => WitValue::Char(node.as_char(text).map_err(no)?),
+            Type::String => WitValue::String(node.as_str(text).map_err(no)?.into_owned()),
             Type::List(t) if *self.model.resolve(t) == Type::U8 => {
                 let mut bytes = Vec::new();
                 for item in node.as_list().map_err(no)? {
                     bytes.push(item.as_number(text).map_err(|_| self.not(item, t))?);
                 }
-                Value::Bytes(bytes)
+                WitValue::Bytes(bytes)
             }
-            Type::List(t) => Value::List(self.items(t, node.as_list().map_err(no)?)?),
+            Type::List(t) => WitValue::List(self.items(t, node.as_list().map_err(no)?)?),
             Type::FixedList(t, count) => {
                 let items = self.items(t, node.as_list().map_err(no)?)?;
                 if items.len() != *count as usize {
@@ -68,7 +68,7 @@ impl<'m> Reader<'m, '_> {
                         self.model.wit(ty)
                     ));
                 }
-                Value::List(items)
+                WitValue::List(items)
             }
             Type::Tuple(types) => {
                 let nodes = node.as_tuple().map_err(no)?;
@@ -79,7 +79,7 @@ impl<'m> Reader<'m, '_> {
                         self.model.wit(ty)
                     ));
                 }
-                Value::Tuple(
+                WitValue::Tuple(
                     types
                         .iter()
                         .zip(nodes)
@@ -87,15 +87,15 @@ impl<'m> Reader<'m, '_> {
                         .collect::<Result<_, _>>()?,
                 )
             }
-            Type::Option(t) => Value::Option(self.option(t, node, ty)?),
+            Type::Option(t) => WitValue::Option(self.option(t, node, ty)?),
             Type::Result(ok, err) => match node.ty() {
                 NodeType::ResultOk | NodeType::ResultErr => match node.as_result().map_err(no)? {
-                    Ok(value) => Value::Result(Ok(self.payload(ok.as_deref(), value, node)?)),
-                    Err(value) => Value::Result(Err(self.payload(err.as_deref(), value, node)?)),
+                    Ok(value) => WitValue::Result(Ok(self.payload(ok.as_deref(), value, node)?)),
+                    Err(item) => WitValue::Result(Err(self.payload(err.as_deref(), item, node)?)),
                 },
                 _ => match ok {
                     Some(t) if self.flat(t) => {
-                        Value::Result(Ok(Some(Box::new(self.value(t, node)?))))
+                        WitValue::Result(Ok(Some(Box::new(self.value(t, node)?))))
                     }
                     _ => return Err(self.not(node, ty)),
                 },
@@ -111,7 +111,7 @@ impl<'m> Reader<'m, '_> {
         t: &'m Type,
         node: &Node,
         ty: &Type,
-    ) -> Result<Option<Box<Value<'m>>>, String> {
+    ) -> Result<Option<Box<WitValue<'m>>>, String> {
         let some = match node.ty() {
             NodeType::OptionNone => return Ok(None),
             NodeType::OptionSome => node.as_option().ok().flatten(),
@@ -123,7 +123,7 @@ impl<'m> Reader<'m, '_> {
     }
 
     /// `name(7)`, or the number alone.
-    fn handle(&self, id: TypeId, node: &Node) -> Result<Value<'m>, String> {
+    fn handle(&self, id: TypeId, node: &Node) -> Result<WitValue<'m>, String> {
         let name = self.model.def(id).name.as_str();
         let number = match node.as_variant(self.text) {
             Ok((given, Some(number))) if given == name => number,
@@ -131,14 +131,14 @@ impl<'m> Reader<'m, '_> {
         };
         let number = number.as_number(self.text);
         let wanted = |_| format!("`{}` is not the number of a handle", self.slice(node));
-        Ok(Value::Handle(name, number.map_err(wanted)?))
+        Ok(WitValue::Handle(name, number.map_err(wanted)?))
     }
 
     fn items<'n>(
         &self,
         ty: &'m Type,
         nodes: impl Iterator<Item = &'n Node>,
-    ) -> Result<Vec<Value<'m>>, String> {
+    ) -> Result<Vec<WitValue<'m>>, String> {
         nodes.map(|node| self.value(ty, node)).collect()
     }
 
@@ -152,7 +152,7 @@ impl<'m> Reader<'m, '_> {
         ty: Option<&'m Type>,
         value: Option<&Node>,
         node: &Node,
-    ) -> Result<Option<Box<Value<'m>>>, String> {
+    ) -> Result<Option<Box<WitValue<'m>>>, String> {
         match (ty, value) {
             (Some(ty), Some(value)) => Ok(Some(Box::new(self.value(ty, value)?))),
             (None, None) => Ok(None),
@@ -163,18 +163,18 @@ impl<'m> Reader<'m, '_> {
         }
     }
 
-    fn shape(&self, shape: &'m Shape, ty: &Type, node: &Node) -> Result<Value<'m>, String> {
+    fn shape(&self, shape: &'m TypeBody, ty: &Type, node: &Node) -> Result<WitValue<'m>, String> {
         let text = self.text;
         let no = |_: ParserError| self.not(node, ty);
         match shape {
-            Shape::Record(fields) => {
+            TypeBody::Record(fields) => {
                 let mut given: Vec<(&str, &Node)> = node.as_record(text).map_err(no)?.collect();
                 let mut values = Vec::new();
                 for field in fields {
                     let value = match given.iter().position(|(name, _)| *name == field.name) {
                         Some(at) => self.value(&field.ty, given.swap_remove(at).1)?,
                         None if matches!(self.model.resolve(&field.ty), Type::Option(_)) => {
-                            Value::Option(None)
+                            WitValue::Option(None)
                         }
                         None => {
                             return Err(format!(
@@ -188,24 +188,28 @@ impl<'m> Reader<'m, '_> {
                 }
                 match given.first() {
                     Some((name, _)) => Err(format!("{} has no field `{name}`", self.model.wit(ty))),
-                    None => Ok(Value::Record(values)),
+                    None => Ok(WitValue::Record(values)),
                 }
             }
-            Shape::Variant(cases) => {
+            TypeBody::Variant(cases) => {
                 let (name, value) = node.as_variant(text).map_err(no)?;
                 let found = cases.iter().enumerate().find(|(_, case)| case.name == name);
                 let (number, case) = found
                     .ok_or_else(|| self.no_case(name, cases.iter().map(|c| c.name.as_str())))?;
-                Ok(Value::Variant(number, &case.name, self.payload(case.ty.as_ref(), value, node)?))
+                Ok(WitValue::Variant(
+                    number,
+                    &case.name,
+                    self.payload(case.ty.as_ref(), value, node)?,
+                ))
             }
-            Shape::Enum(labels) => {
+            TypeBody::Enum(labels) => {
                 let name = node.as_enum(text).map_err(no)?;
                 let found = labels.iter().enumerate().find(|(_, label)| label.name == name);
                 let (number, label) = found
                     .ok_or_else(|| self.no_case(name, labels.iter().map(|l| l.name.as_str())))?;
-                Ok(Value::Enum(number, &label.name))
+                Ok(WitValue::Enum(number, &label.name))
             }
-            Shape::Flags(labels) => {
+            TypeBody::Flags(labels) => {
                 let mut bits = 0_u64;
                 for name in node.as_flags(text).map_err(no)? {
                     let at = labels.iter().position(|label| label.name == name);
@@ -216,8 +220,8 @@ impl<'m> Reader<'m, '_> {
                 }
                 Ok(flags(labels, bits))
             }
-            Shape::Alias(ty) => self.value(ty, node),
-            Shape::Resource => Err(self.not(node, ty)),
+            TypeBody::Alias(ty) => self.value(ty, node),
+            TypeBody::Resource => Err(self.not(node, ty)),
         }
     }
 
@@ -227,7 +231,7 @@ impl<'m> Reader<'m, '_> {
 }
 
 /// Flags with the names of the bits that are set.
-pub(super) fn flags(labels: &[crate::model::Label], bits: u64) -> Value<'_> {
+pub(super) fn flags(labels: &[crate::model::Label], bits: u64) -> WitValue<'_> {
     let set = labels.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1);
-    Value::Flags(bits, set.map(|(_, label)| label.name.as_str()).collect())
+    WitValue::Flags(bits, set.map(|(_, label)| label.name.as_str()).collect())
 }

@@ -11,7 +11,7 @@
 
 use super::{Lowering, MAX_PROCEDURES};
 use crate::error::Error;
-use crate::model::{Model, Part, Procedure, Shape, Type};
+use crate::model::{CarriedInterface, Model, ProcedureDefinition, Type, TypeBody};
 use crate::signature;
 use std::collections::BTreeSet;
 
@@ -74,23 +74,25 @@ impl Lowering<'_> {
         for other in carried {
             let home = &self.model.interfaces[other];
             let prefix = home.id.split('@').next().unwrap_or(&home.id);
-            let named = |p: &Procedure| {
+            let named = |p: &ProcedureDefinition| {
                 let signature = format!("{prefix}.{}", p.signature);
-                Procedure {
+                ProcedureDefinition {
                     name: format!("{prefix}.{}", p.name),
                     hash: signature::hash(&signature),
                     signature,
                     ..p.clone()
                 }
             };
-            let procedures: Vec<Procedure> = home.procedures.iter().map(named).collect();
+            let procedures: Vec<ProcedureDefinition> = home.procedures.iter().map(named).collect();
             for procedure in &procedures {
                 let done = self.written(procedure);
                 self.note(done);
             }
             let this = &mut self.model.interfaces[interface];
-            this.parts
-                .push(Part { interface: other, first: this.procedures.len() + this.carried.len() });
+            this.parts.push(CarriedInterface {
+                interface: other,
+                first: this.procedures.len() + this.carried.len(),
+            });
             this.carried.extend(procedures);
             if self.full() {
                 return;
@@ -135,10 +137,12 @@ impl Homes {
             let mut own = BTreeSet::new();
             let mut add = |ty: &Type| collect(model, &self.0, ty, &mut own);
             match &def.shape {
-                Shape::Record(fields) => fields.iter().for_each(|f| add(&f.ty)),
-                Shape::Variant(cases) => cases.iter().filter_map(|c| c.ty.as_ref()).for_each(add),
-                Shape::Alias(ty) => add(ty),
-                Shape::Enum(_) | Shape::Flags(_) | Shape::Resource => {}
+                TypeBody::Record(fields) => fields.iter().for_each(|f| add(&f.ty)),
+                TypeBody::Variant(cases) => {
+                    cases.iter().filter_map(|c| c.ty.as_ref()).for_each(add)
+                }
+                TypeBody::Alias(ty) => add(ty),
+                TypeBody::Enum(_) | TypeBody::Flags(_) | TypeBody::Resource => {}
             }
             self.0.push(own);
         }

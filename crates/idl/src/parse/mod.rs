@@ -12,8 +12,8 @@ mod types;
 mod worlds;
 
 use crate::error::{Error, Location};
-use crate::limits::Limits;
-use crate::model::{Interface, Model, Procedure, TypeId};
+use crate::limits::LimitsFile;
+use crate::model::{InterfaceDefinition, Model, ProcedureDefinition, TypeId};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use wit_parser::{InterfaceId, PackageId, ParseError, Resolve, ResolveError, Span, WorldId};
@@ -34,7 +34,7 @@ pub const MAX_PROCEDURES: usize = 1000;
 const MAX_SIGNATURES: usize = 64 << 20;
 
 /// Where the text comes from.
-pub(crate) enum Source<'a> {
+pub(crate) enum WitSource<'a> {
     /// A `.wit` file, or a folder of them with an optional `deps` folder.
     Path(&'a Path),
     /// Text, with the name to give it in messages.
@@ -45,7 +45,7 @@ pub(crate) enum Source<'a> {
 ///
 /// # Errors
 /// The first of all that is wrong.
-pub(crate) fn parse(source: &Source<'_>, limits: &Limits) -> Result<Model, Error> {
+pub(crate) fn parse(source: &WitSource<'_>, limits: &LimitsFile) -> Result<Model, Error> {
     parse_all(source, limits, 1).map_err(|mut errors| errors.swap_remove(0))
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn parse(source: &Source<'_>, limits: &Limits) -> Result<Model, Error
 /// # Errors
 /// What is wrong: at least one, and `most` at most. What is no WIT ends the reading at once.
 pub(crate) fn parse_all(
-    source: &Source<'_>,
-    limits: &Limits,
+    source: &WitSource<'_>,
+    limits: &LimitsFile,
     most: usize,
 ) -> Result<Model, Vec<Error>> {
     let (resolve, package, mut files) = read(source).map_err(|error| vec![error])?;
@@ -101,29 +101,29 @@ pub(crate) fn parse_all(
 }
 
 /// The package as one text.
-fn text(source: &Source<'_>, model: &Model) -> Result<String, Error> {
+fn text(source: &WitSource<'_>, model: &Model) -> Result<String, Error> {
     match (source, model.files.as_slice()) {
-        (Source::Text(_, text), _) => Ok((*text).to_owned()),
-        (Source::Path(_), [file]) => std::fs::read_to_string(file)
+        (WitSource::Text(_, text), _) => Ok((*text).to_owned()),
+        (WitSource::Path(_), [file]) => std::fs::read_to_string(file)
             .map_err(|e| Error::file("read", file, &e, "run the build again")),
-        (Source::Path(_), _) => Ok(crate::print::print(model)),
+        (WitSource::Path(_), _) => Ok(crate::print::print(model)),
     }
 }
 
 /// The parser's own tables of what it read, the package, and the files.
-fn read(source: &Source<'_>) -> Result<(Resolve, PackageId, Vec<PathBuf>), Error> {
+fn read(source: &WitSource<'_>) -> Result<(Resolve, PackageId, Vec<PathBuf>), Error> {
     let mut resolve = Resolve { all_features: true, ..Resolve::default() };
     let pushed = match source {
-        Source::Path(path) if path.is_dir() => resolve.push_dir(path).map(|(package, files)| {
+        WitSource::Path(path) if path.is_dir() => resolve.push_dir(path).map(|(package, files)| {
             (package, files.paths().map(Path::to_owned).collect::<Vec<PathBuf>>())
         }),
-        Source::Path(path) => {
+        WitSource::Path(path) => {
             let text = std::fs::read_to_string(path).map_err(|e| {
                 Error::file("read", path, &e, "name a .wit file, or a folder of them")
             })?;
             resolve.push_str(path, &text).map(|package| (package, vec![path.to_path_buf()]))
         }
-        Source::Text(name, text) => {
+        WitSource::Text(name, text) => {
             check_nesting(name, text)?;
             resolve.push_str(name, text).map(|package| (package, Vec::new()))
         }
@@ -182,17 +182,17 @@ fn too_deep(at: &Location) -> Error {
     )
 }
 
-fn whole(source: &Source<'_>) -> Location {
+fn whole(source: &WitSource<'_>) -> Location {
     let file = match source {
-        Source::Path(path) => path.display().to_string(),
-        Source::Text(name, _) => (*name).to_owned(),
+        WitSource::Path(path) => path.display().to_string(),
+        WitSource::Text(name, _) => (*name).to_owned(),
     };
     Location { file, line: 0, column: 0 }
 }
 
 /// The parser renders a place as `file:line:column`; file names may hold colons, so the numbers are
 /// taken from behind.
-fn place(resolve: &Resolve, span: Span, source: &Source<'_>) -> Location {
+fn place(resolve: &Resolve, span: Span, source: &WitSource<'_>) -> Location {
     if !span.is_known() || resolve.source_map.resolve_span(span).is_none() {
         return whole(source);
     }
@@ -208,8 +208,8 @@ fn place(resolve: &Resolve, span: Span, source: &Source<'_>) -> Location {
 /// The walk over the parser's tables.
 struct Lowering<'a> {
     resolve: &'a Resolve,
-    source: &'a Source<'a>,
-    limits: &'a Limits,
+    source: &'a WitSource<'a>,
+    limits: &'a LimitsFile,
     package: PackageId,
     types: HashMap<wit_parser::TypeId, TypeId>,
     interfaces: HashMap<InterfaceId, usize>,
@@ -290,7 +290,7 @@ impl Lowering<'_> {
     }
 
     /// Counts a signature.
-    fn written(&mut self, procedure: &Procedure) -> Result<(), Error> {
+    fn written(&mut self, procedure: &ProcedureDefinition) -> Result<(), Error> {
         self.signatures += procedure.signature.len();
         if self.signatures <= MAX_SIGNATURES {
             return Ok(());
@@ -334,7 +334,7 @@ impl Lowering<'_> {
             .filter(|p| *p != self.package)
             .map(|p| self.resolve.packages[p].name.to_string());
         let index = self.model.interfaces.len();
-        self.model.interfaces.push(Interface {
+        self.model.interfaces.push(InterfaceDefinition {
             id: self.resolve.id_of(id).unwrap_or_else(|| name.clone()),
             name,
             foreign,

@@ -2,8 +2,8 @@
 
 use super::{Lowering, MAX_MEMBERS};
 use crate::error::Error;
-use crate::layout::{self, Layout, check_size};
-use crate::model::{Param, Procedure, ProcedureKind, ProcedureLimits, Type};
+use crate::layout::{self, TypeLayout, check_size};
+use crate::model::{Param, ProcedureDefinition, ProcedureKind, ProcedureLimits, Type};
 use crate::signature;
 use wit_parser::FunctionKind;
 
@@ -14,7 +14,7 @@ impl Lowering<'_> {
         &mut self,
         interface: usize,
         function: &wit_parser::Function,
-    ) -> Result<Procedure, Error> {
+    ) -> Result<ProcedureDefinition, Error> {
         let at = self.at(function.span);
         if function.kind.accessor().is_some() {
             return Err(Error::unsupported(&at, "a getter or setter", "declare a func"));
@@ -63,10 +63,10 @@ impl Lowering<'_> {
             param.offset = offset;
         }
         let args = check_size(args, &at, "a list of parameters")?;
-        let results = result.as_ref().map_or(Layout::EMPTY, |ty| self.model.layout(ty));
+        let results = result.as_ref().map_or(TypeLayout::EMPTY, |ty| self.model.layout(ty));
         let signature = signature::text(&self.model, &name, &params, result.as_ref(), &at)?;
         let limits = self.procedure_limits(interface, &name, &params, result.as_ref());
-        Ok(Procedure {
+        Ok(ProcedureDefinition {
             hash: signature::hash(&signature),
             function: short,
             docs: function.docs.contents.clone(),

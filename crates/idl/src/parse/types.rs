@@ -3,7 +3,7 @@
 use super::{Lowering, MAX_DEPTH, MAX_MEMBERS, too_deep};
 use crate::error::{Error, Location};
 use crate::layout::{check_size, flags_size};
-use crate::model::{Case, Def, Field, Label, Shape, Type, TypeId};
+use crate::model::{Case, Def, Field, Label, Type, TypeBody, TypeId};
 use wit_parser::{Handle, TypeDefKind, TypeOwner};
 
 impl Lowering<'_> {
@@ -51,7 +51,7 @@ impl Lowering<'_> {
         id: wit_parser::TypeId,
         at: &Location,
         depth: usize,
-    ) -> Result<(Shape, usize), Error> {
+    ) -> Result<(TypeBody, usize), Error> {
         let def = &self.resolve.types[id];
         let mut inner = 0;
         let shape = match &def.kind {
@@ -66,7 +66,7 @@ impl Lowering<'_> {
                         docs: field.docs.contents.clone(),
                     });
                 }
-                Shape::Record(fields)
+                TypeBody::Record(fields)
             }
             TypeDefKind::Variant(variant) => {
                 let mut cases = Vec::new();
@@ -82,9 +82,9 @@ impl Lowering<'_> {
                         docs: case.docs.contents.clone(),
                     });
                 }
-                Shape::Variant(cases)
+                TypeBody::Variant(cases)
             }
-            TypeDefKind::Enum(e) => Shape::Enum(
+            TypeDefKind::Enum(e) => TypeBody::Enum(
                 e.cases
                     .iter()
                     .map(|c| Label { name: c.name.clone(), docs: c.docs.contents.clone() })
@@ -101,7 +101,7 @@ impl Lowering<'_> {
                         advice,
                     ));
                 }
-                Shape::Flags(
+                TypeBody::Flags(
                     flags
                         .flags
                         .iter()
@@ -109,14 +109,14 @@ impl Lowering<'_> {
                         .collect(),
                 )
             }
-            TypeDefKind::Resource => Shape::Resource,
+            TypeDefKind::Resource => TypeBody::Resource,
             TypeDefKind::Type(wit_parser::Type::Id(target)) => {
-                Shape::Alias(self.named_or_inline(*target, at, depth + 1, &mut inner)?)
+                TypeBody::Alias(self.named_or_inline(*target, at, depth + 1, &mut inner)?)
             }
             TypeDefKind::Type(target) => {
-                Shape::Alias(self.ty(target, at, depth + 1, &mut inner)?)
+                TypeBody::Alias(self.ty(target, at, depth + 1, &mut inner)?)
             }
-            _ => Shape::Alias(self.inline(id, at, depth, &mut inner)?),
+            _ => TypeBody::Alias(self.inline(id, at, depth, &mut inner)?),
         };
         Ok((shape, inner))
     }

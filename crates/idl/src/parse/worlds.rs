@@ -10,7 +10,7 @@
 
 use super::Lowering;
 use crate::error::{Error, Location};
-use crate::model::Interface;
+use crate::model::InterfaceDefinition;
 use wit_parser::{InterfaceId, TypeDefKind, WorldId, WorldItem};
 
 impl Lowering<'_> {
@@ -103,7 +103,7 @@ impl Lowering<'_> {
             );
             self.note::<()>(Err(error));
         }
-        self.model.interfaces.push(Interface {
+        self.model.interfaces.push(InterfaceDefinition {
             id: resolve.packages[package].name.interface_id(&name),
             name,
             foreign,

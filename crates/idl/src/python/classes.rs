@@ -1,18 +1,18 @@
 //! Clients, their asynchronous views, and servers.
 
 use super::names::{client_method, docstring, parameter, part_attribute, served_method};
-use super::{Generator, Place, Side, put};
-use crate::model::{Procedure, ProcedureKind, Type, TypeId};
+use super::{PythonGenerator, PythonSide, TypePosition, put};
+use crate::model::{ProcedureDefinition, ProcedureKind, Type, TypeId};
 
 /// What a method is written for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum MethodOwner {
     Client,
     View,
     Server,
 }
 
-impl<'a> Generator<'a> {
+impl<'a> PythonGenerator<'a> {
     pub(super) fn classes(&mut self, index: usize) {
         let interface = self.interface(index);
         let [client, view, server] = self.clients[&index].clone();
@@ -26,14 +26,14 @@ impl<'a> Generator<'a> {
         let own = |kind: ProcedureKind| !matches!(kind, ProcedureKind::Method(_));
         self.body(
             index,
-            Form::Client,
+            MethodOwner::Client,
             &|kind| own(kind) && !matches!(kind, ProcedureKind::Constructor(_)),
             Some(&view),
         );
 
         put(&mut self.text, 0, format!("\n\nclass {view}(_aio.Client):"));
         put(&mut self.text, 1, docstring(&format!("`{client}` for asyncio."), "    "));
-        self.body(index, Form::View, &own, None);
+        self.body(index, MethodOwner::View, &own, None);
 
         put(&mut self.text, 0, format!("\n\nclass {server}(_upcall.Serve):"));
         put(&mut self.text, 1, &about);
@@ -51,7 +51,7 @@ impl<'a> Generator<'a> {
                 put(&mut self.text, 1, docstring(&says, "    "));
             }
         }
-        self.body(index, Form::Server, &own, None);
+        self.body(index, MethodOwner::Server, &own, None);
         for (what, name) in [("", &client), ("@async", &view), ("@served", &server)] {
             self.declared.push((format!("{}{what}", interface.id), name.clone()));
             self.all.push(name.clone());
@@ -61,8 +61,8 @@ impl<'a> Generator<'a> {
     fn resource(&mut self, index: usize, id: TypeId) {
         let def = self.model.def(id);
         let (name, server, view) = (
-            self.named[&(id, Side::Client)].clone(),
-            self.named[&(id, Side::Server)].clone(),
+            self.named[&(id, PythonSide::Client)].clone(),
+            self.named[&(id, PythonSide::Server)].clone(),
             self.views[&id].clone(),
         );
         let about = docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), "    ");
@@ -70,15 +70,15 @@ impl<'a> Generator<'a> {
         put(&mut self.text, 1, &about);
         let client = |kind| matches!(kind, ProcedureKind::Method(other) | ProcedureKind::Constructor(other) if other == id);
         let method = |kind| kind == ProcedureKind::Method(id);
-        self.body(index, Form::Client, &client, Some(&view));
+        self.body(index, MethodOwner::Client, &client, Some(&view));
 
         put(&mut self.text, 0, format!("\n\nclass {view}(_aio.Resource):"));
         put(&mut self.text, 1, docstring(&format!("`{name}` for asyncio."), "    "));
-        self.body(index, Form::View, &method, None);
+        self.body(index, MethodOwner::View, &method, None);
 
         put(&mut self.text, 0, format!("\n\nclass {server}(_upcall.ServeResource):"));
         put(&mut self.text, 1, &about);
-        self.body(index, Form::Server, &method, None);
+        self.body(index, MethodOwner::Server, &method, None);
         for (what, name) in [("", name), ("@async", view), ("@served", server)] {
             self.declare(id, what, name.clone());
             self.all.push(name);
@@ -90,19 +90,19 @@ impl<'a> Generator<'a> {
     fn body(
         &mut self,
         index: usize,
-        form: Form,
+        form: MethodOwner,
         has: &dyn Fn(ProcedureKind) -> bool,
         view: Option<&str>,
     ) {
-        let procedures: Vec<&'a Procedure> =
+        let procedures: Vec<&'a ProcedureDefinition> =
             self.interface(index).procedures.iter().filter(|one| has(one.kind)).collect();
-        let name = |procedure: &Procedure| match form {
-            Form::Server => served_method(self.model, index, procedure),
+        let name = |procedure: &ProcedureDefinition| match form {
+            MethodOwner::Server => served_method(self.model, index, procedure),
             _ => client_method(self.model, index, procedure),
         };
         let names: Vec<String> = procedures.iter().map(|procedure| name(procedure)).collect();
         self.hide(names.iter().cloned());
-        let depth = if form == Form::Server { 1 } else { 2 };
+        let depth = if form == MethodOwner::Server { 1 } else { 2 };
         if depth == 2 && (view.is_some() || !procedures.is_empty()) {
             put(&mut self.text, 0, "\n    if _t.TYPE_CHECKING:");
         }
@@ -121,15 +121,18 @@ impl<'a> Generator<'a> {
     fn method(
         &mut self,
         index: usize,
-        procedure: &'a Procedure,
+        procedure: &'a ProcedureDefinition,
         mut name: String,
-        form: Form,
+        form: MethodOwner,
         depth: usize,
     ) {
-        let (side, model) =
-            (if form == Form::Server { Side::Server } else { Side::Client }, self.model);
+        let (side, model) = (
+            if form == MethodOwner::Server { PythonSide::Server } else { PythonSide::Client },
+            self.model,
+        );
         let mut params = vec!["self".to_owned()];
-        let makes = matches!(procedure.kind, ProcedureKind::Constructor(_)) && form == Form::Client;
+        let makes =
+            matches!(procedure.kind, ProcedureKind::Constructor(_)) && form == MethodOwner::Client;
         if makes {
             name = "__init__".into();
             params.extend([format!("client: {}", self.clients[&index][0]), "/".into()]);
@@ -138,17 +141,18 @@ impl<'a> Generator<'a> {
             params.push(format!(
                 "{}: {}",
                 parameter(&param.name),
-                self.ty(&param.ty, side, Place::Param)
+                self.ty(&param.ty, side, TypePosition::Param)
             ));
         }
         let returned = |ty: Option<&Type>| {
-            ty.map_or("None".to_owned(), |ty| self.ty(ty, side, Place::Returned))
+            ty.map_or("None".to_owned(), |ty| self.ty(ty, side, TypePosition::Returned))
         };
         let mut fails = None;
         let mut result = match procedure.result.as_ref().map(|ty| model.resolve(ty)) {
             Some(Type::Result(ok, err)) => {
                 fails = Some(
-                    err.as_ref().map_or("None".to_owned(), |ty| self.ty(ty, side, Place::Inside)),
+                    err.as_ref()
+                        .map_or("None".to_owned(), |ty| self.ty(ty, side, TypePosition::Inside)),
                 );
                 returned(ok.as_deref())
             }
@@ -156,7 +160,7 @@ impl<'a> Generator<'a> {
         };
         if makes {
             result = "None".into();
-        } else if form == Form::Server {
+        } else if form == MethodOwner::Server {
             result = format!("_upcall.MaybeAsync[{result}]");
         }
         let mut docs = procedure
@@ -169,13 +173,13 @@ impl<'a> Generator<'a> {
             ));
         }
         put(&mut self.text, 0, "");
-        if form == Form::Server {
+        if form == MethodOwner::Server {
             put(&mut self.text, depth, "@_abc.abstractmethod");
         }
-        let keyword = if form == Form::View { "async def" } else { "def" };
+        let keyword = if form == MethodOwner::View { "async def" } else { "def" };
         put(&mut self.text, depth, format!("{keyword} {name}({}) -> {result}:", params.join(", ")));
         put(&mut self.text, depth + 1, docstring(&docs, &"    ".repeat(depth + 1)));
-        if form != Form::Server {
+        if form != MethodOwner::Server {
             put(&mut self.text, depth + 1, "raise NotImplementedError");
         }
     }

@@ -18,8 +18,10 @@ mod types;
 
 pub use names::{client_method, field, label, parameter, part_attribute, served_method};
 
-use crate::model::{Def, Interface, Model, Procedure, ProcedureKind, Shape, Type, TypeId};
-use names::{Names, camel_part, docstring, escaped, literal};
+use crate::model::{
+    Def, InterfaceDefinition, Model, ProcedureDefinition, ProcedureKind, Type, TypeBody, TypeId,
+};
+use names::{ModuleNames, camel_part, docstring, escaped, literal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -28,14 +30,14 @@ pub const VERSION: u32 = 1;
 
 /// Which domain a type is written for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Side {
+pub(super) enum PythonSide {
     Client,
     Server,
 }
 
 /// Where a type stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum TypePosition {
     /// A parameter, by itself.
     Param,
     /// A result, by itself.
@@ -47,7 +49,7 @@ pub(super) enum Place {
 /// The module of a package; `title` is what it was made from.
 #[must_use]
 pub fn generate(model: &Model, title: &str) -> String {
-    let mut generator = Generator::new(model);
+    let mut generator = PythonGenerator::new(model);
     generator.name_all();
     generator.types();
     for index in 0..model.interfaces.len() {
@@ -55,7 +57,7 @@ pub fn generate(model: &Model, title: &str) -> String {
             generator.classes(index);
         }
     }
-    let Generator { text, all, declared, .. } = generator;
+    let PythonGenerator { text, all, declared, .. } = generator;
     let package = if model.version.is_some() {
         format!("{}@{}", model.package, model.version.clone().unwrap_or_default())
     } else {
@@ -78,13 +80,13 @@ pub fn generate(model: &Model, title: &str) -> String {
     )
 }
 
-pub(super) struct Generator<'a> {
+pub(super) struct PythonGenerator<'a> {
     model: &'a Model,
-    names: Names,
+    names: ModuleNames,
     /// Of named types, by side.
-    named: BTreeMap<(TypeId, Side), String>,
+    named: BTreeMap<(TypeId, PythonSide), String>,
     /// Of the cases of variants.
-    cases: BTreeMap<(TypeId, Side), Vec<String>>,
+    cases: BTreeMap<(TypeId, PythonSide), Vec<String>>,
     /// Of interfaces: client, asynchronous client, server.
     clients: BTreeMap<usize, [String; 3]>,
     /// Of resources: asynchronous client.
@@ -97,11 +99,11 @@ pub(super) struct Generator<'a> {
     hidden: BTreeSet<String>,
 }
 
-impl<'a> Generator<'a> {
+impl<'a> PythonGenerator<'a> {
     fn new(model: &'a Model) -> Self {
         Self {
             model,
-            names: Names::default(),
+            names: ModuleNames::default(),
             named: BTreeMap::new(),
             cases: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -113,7 +115,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    fn interface(&self, index: usize) -> &'a Interface {
+    fn interface(&self, index: usize) -> &'a InterfaceDefinition {
         &self.model.interfaces[index]
     }
 
@@ -123,7 +125,7 @@ impl<'a> Generator<'a> {
             .types
             .iter()
             .copied()
-            .filter(move |id| matches!(model.def(*id).shape, Shape::Resource))
+            .filter(move |id| matches!(model.def(*id).shape, TypeBody::Resource))
     }
 
     /// Whether there is anything to bind to, or objects of it that another interface may carry.
@@ -150,26 +152,26 @@ impl<'a> Generator<'a> {
         };
         for (at, def) in declared() {
             let name = self.names.take(escaped(base(def)));
-            self.named.insert((TypeId(at), Side::Client), name);
+            self.named.insert((TypeId(at), PythonSide::Client), name);
         }
         for (at, def) in declared() {
             let (id, base) = (TypeId(at), base(def));
-            let own = self.named[&(id, Side::Client)].clone();
+            let own = self.named[&(id, PythonSide::Client)].clone();
             let served = match def.shape {
-                Shape::Resource => {
+                TypeBody::Resource => {
                     let view = self.names.take(format!("Async{base}"));
                     self.views.insert(id, view);
                     self.names.take(format!("Serve{base}"))
                 }
-                Shape::Record(_) | Shape::Variant(_) if def.holds.any() => {
+                TypeBody::Record(_) | TypeBody::Variant(_) if def.holds.any() => {
                     self.names.take(format!("Served{base}"))
                 }
                 _ => own,
             };
-            self.named.insert((id, Side::Server), served);
+            self.named.insert((id, PythonSide::Server), served);
         }
         for (at, def) in model.types.iter().enumerate() {
-            let Shape::Variant(cases) = &def.shape else { continue };
+            let TypeBody::Variant(cases) = &def.shape else { continue };
             for side in self.sides(def) {
                 let name = self.named[&(TypeId(at), side)].clone();
                 let cases = cases
@@ -203,9 +205,10 @@ impl<'a> Generator<'a> {
     }
 
     /// The sides for which a type has classes of its own.
-    fn sides(&self, def: &Def) -> Vec<Side> {
-        let two = def.holds.any() && matches!(def.shape, Shape::Record(_) | Shape::Variant(_));
-        if two { vec![Side::Client, Side::Server] } else { vec![Side::Client] }
+    fn sides(&self, def: &Def) -> Vec<PythonSide> {
+        let two =
+            def.holds.any() && matches!(def.shape, TypeBody::Record(_) | TypeBody::Variant(_));
+        if two { vec![PythonSide::Client, PythonSide::Server] } else { vec![PythonSide::Client] }
     }
 
     fn declare(&mut self, id: TypeId, what: &str, value: String) {
@@ -219,8 +222,8 @@ impl<'a> Generator<'a> {
     }
 
     /// A type in an annotation.
-    fn ty(&self, ty: &Type, side: Side, place: Place) -> String {
-        let inside = |t: &Type| self.ty(t, side, Place::Inside);
+    fn ty(&self, ty: &Type, side: PythonSide, place: TypePosition) -> String {
+        let inside = |t: &Type| self.ty(t, side, TypePosition::Inside);
         let maybe = |t: &Option<Box<Type>>| t.as_ref().map_or("None".to_owned(), |t| inside(t));
         match ty {
             Type::Bool => self.builtin("bool"),
@@ -237,15 +240,15 @@ impl<'a> Generator<'a> {
             Type::List(t) | Type::FixedList(t, _) if *self.model.resolve(t) == Type::U8 => {
                 let long = matches!(ty, Type::List(_));
                 match (place, side) {
-                    (Place::Param, Side::Server) if long => "_upcall.Bytes".into(),
-                    (Place::Param, Side::Client) | (Place::Returned, Side::Server) => {
-                        "_upcall.Data".into()
-                    }
+                    (TypePosition::Param, PythonSide::Server) if long => "_upcall.Bytes".into(),
+                    (TypePosition::Param, PythonSide::Client)
+                    | (TypePosition::Returned, PythonSide::Server) => "_upcall.Data".into(),
                     _ => self.builtin("bytes"),
                 }
             }
             Type::List(t) | Type::FixedList(t, _) => match (place, side) {
-                (Place::Param, Side::Client) | (Place::Returned, Side::Server) => {
+                (TypePosition::Param, PythonSide::Client)
+                | (TypePosition::Returned, PythonSide::Server) => {
                     format!("_collections.Sequence[{}]", inside(t))
                 }
                 _ => format!("{}[{}]", self.builtin("list"), inside(t)),
@@ -254,7 +257,7 @@ impl<'a> Generator<'a> {
                 // `None` cannot say which of the two is not there.
                 Type::Option(_) => format!("_upcall.Some[{}] | None", inside(t)),
                 // A server has views of bytes that are a parameter by themselves only.
-                _ if (place, side) == (Place::Param, Side::Server) => {
+                _ if (place, side) == (TypePosition::Param, PythonSide::Server) => {
                     format!("{} | None", inside(t))
                 }
                 _ => format!("{} | None", self.ty(t, side, place)),
@@ -270,12 +273,12 @@ impl<'a> Generator<'a> {
             Type::Named(id) => match &self.model.def(*id).shape {
                 // What holds handles differs by side; and a parameter is more than what a name for
                 // a list says.
-                Shape::Alias(target)
+                TypeBody::Alias(target)
                     if renames(self.model, self.model.def(*id)) || self.is_wide(target, place) =>
                 {
                     self.ty(target, side, place)
                 }
-                Shape::Alias(target) if self.model.holds(target).any() => {
+                TypeBody::Alias(target) if self.model.holds(target).any() => {
                     self.ty(target, side, place)
                 }
                 _ => self.named[&(*id, side)].clone(),
@@ -283,13 +286,13 @@ impl<'a> Generator<'a> {
         }
     }
 
-    fn is_wide(&self, ty: &Type, place: Place) -> bool {
-        place != Place::Inside
+    fn is_wide(&self, ty: &Type, place: TypePosition) -> bool {
+        place != TypePosition::Inside
             && matches!(self.model.resolve(ty), Type::List(_) | Type::FixedList(..))
     }
 
     /// The parameters that a caller writes; a method's `self` is not one of them.
-    fn params(&self, procedure: &'a Procedure) -> &'a [crate::model::Param] {
+    fn params(&self, procedure: &'a ProcedureDefinition) -> &'a [crate::model::Param] {
         match procedure.kind {
             ProcedureKind::Method(_) => &procedure.params[1..],
             _ => &procedure.params,
@@ -300,8 +303,10 @@ impl<'a> Generator<'a> {
 /// `use other.{a}`, or a name for a name: nothing of its own.
 fn renames(model: &Model, def: &Def) -> bool {
     match &def.shape {
-        Shape::Alias(Type::Named(id)) => camel_part(&model.def(*id).name) == camel_part(&def.name),
-        Shape::Alias(Type::Own(_)) => true,
+        TypeBody::Alias(Type::Named(id)) => {
+            camel_part(&model.def(*id).name) == camel_part(&def.name)
+        }
+        TypeBody::Alias(Type::Own(_)) => true,
         _ => false,
     }
 }

@@ -4,7 +4,7 @@
 //! engine (`bindings/python`) names what it makes by the same functions, so none of them depends on
 //! the order of a model: a model that is read from printed WIT may have another.
 
-use crate::model::{Model, Procedure, ProcedureKind, TypeId};
+use crate::model::{Model, ProcedureDefinition, ProcedureKind, TypeId};
 /// By itself it may have to be [`escaped`].
 pub(super) use crate::names::camel as camel_part;
 use crate::names::{snake, upper};
@@ -84,7 +84,7 @@ fn of_resource(model: &Model, id: TypeId, before: &str, function: &str) -> Strin
 /// The method of a client, or of a client's resource, that calls a procedure of `interface`; a
 /// constructor's is that of the asynchronous client.
 #[must_use]
-pub fn client_method(model: &Model, interface: usize, procedure: &Procedure) -> String {
+pub fn client_method(model: &Model, interface: usize, procedure: &ProcedureDefinition) -> String {
     let reserved =
         if matches!(procedure.kind, ProcedureKind::Method(_)) { RESOURCE } else { CLIENT };
     let name = served_method(model, interface, procedure);
@@ -93,7 +93,7 @@ pub fn client_method(model: &Model, interface: usize, procedure: &Procedure) -> 
 
 /// The method of a server, or of a server's object, that runs a procedure of `interface`.
 #[must_use]
-pub fn served_method(model: &Model, interface: usize, procedure: &Procedure) -> String {
+pub fn served_method(model: &Model, interface: usize, procedure: &ProcedureDefinition) -> String {
     match procedure.kind {
         ProcedureKind::Free | ProcedureKind::Method(_) => escaped(snake(&procedure.function)),
         ProcedureKind::Static(id) => {
@@ -110,8 +110,9 @@ pub fn served_method(model: &Model, interface: usize, procedure: &Procedure) -> 
 pub fn part_attribute(model: &Model, interface: usize, part: usize) -> String {
     let mut name = escaped(snake(&model.interfaces[part].long_name()));
     let own = &model.interfaces[interface];
-    let same =
-        |other: &&crate::model::Part| snake(&model.interfaces[other.interface].long_name()) == name;
+    let same = |other: &&crate::model::CarriedInterface| {
+        snake(&model.interfaces[other.interface].long_name()) == name
+    };
     // Two versions of one package.
     if own.parts.iter().filter(same).count() > 1 {
         let version = model.interfaces[part].id.split('@').nth(1).unwrap_or_default();
@@ -132,9 +133,9 @@ pub fn part_attribute(model: &Model, interface: usize, part: usize) -> String {
 
 /// The names of a module.
 #[derive(Default)]
-pub(super) struct Names(BTreeSet<String>);
+pub(super) struct ModuleNames(BTreeSet<String>);
 
-impl Names {
+impl ModuleNames {
     /// `wanted`, or the like of it.
     pub(super) fn take(&mut self, wanted: String) -> String {
         let mut name = wanted;

@@ -1,15 +1,15 @@
 //! Types.
 
 use super::names::{docstring, field, label};
-use super::{Generator, Place, Side, put, renames};
-use crate::model::{Case, Def, Field, Label, Shape, Type, TypeId};
+use super::{PythonGenerator, PythonSide, TypePosition, put, renames};
+use crate::model::{Case, Def, Field, Label, Type, TypeBody, TypeId};
 
 const DATACLASS: &str = "@_dataclasses.dataclass(frozen=True, slots=True)";
 
 /// Annotations that a member of the same name would hide.
 const BUILTINS: &[&str] = &["bool", "int", "float", "str", "bytes", "list", "tuple"];
 
-impl Generator<'_> {
+impl PythonGenerator<'_> {
     pub(super) fn types(&mut self) {
         for at in 0..self.model.types.len() {
             let def = &self.model.types[at];
@@ -18,25 +18,25 @@ impl Generator<'_> {
             }
             let id = TypeId(at);
             match &def.shape {
-                Shape::Record(fields) => {
+                TypeBody::Record(fields) => {
                     for side in self.sides(def) {
                         self.record(id, def, fields, side);
                     }
                 }
-                Shape::Variant(cases) => {
+                TypeBody::Variant(cases) => {
                     for side in self.sides(def) {
                         self.variant(id, def, cases, side);
                     }
                 }
-                Shape::Enum(labels) => {
+                TypeBody::Enum(labels) => {
                     self.enumeration(id, def, labels, "Enum", |number| number.to_string())
                 }
-                Shape::Flags(labels) => {
+                TypeBody::Flags(labels) => {
                     self.enumeration(id, def, labels, "Flag", |number| format!("1 << {number}"))
                 }
-                Shape::Alias(ty) => self.alias(id, def, ty),
+                TypeBody::Alias(ty) => self.alias(id, def, ty),
                 // With the procedures.
-                Shape::Resource => {}
+                TypeBody::Resource => {}
             }
         }
     }
@@ -45,7 +45,7 @@ impl Generator<'_> {
         self.hidden = names.filter(|name| BUILTINS.contains(&name.as_str())).collect();
     }
 
-    fn record(&mut self, id: TypeId, def: &Def, fields: &[Field], side: Side) {
+    fn record(&mut self, id: TypeId, def: &Def, fields: &[Field], side: PythonSide) {
         let name = self.named[&(id, side)].clone();
         self.hide(fields.iter().map(|one| field(&one.name)));
         put(&mut self.text, 0, format!("\n\n{DATACLASS}\nclass {name}:"));
@@ -56,7 +56,8 @@ impl Generator<'_> {
         );
         put(&mut self.text, 0, "");
         for one in fields {
-            let line = format!("{}: {}", field(&one.name), self.ty(&one.ty, side, Place::Inside));
+            let line =
+                format!("{}: {}", field(&one.name), self.ty(&one.ty, side, TypePosition::Inside));
             put(&mut self.text, 1, line);
             if let Some(docs) = &one.docs {
                 put(&mut self.text, 1, docstring(docs, "    "));
@@ -67,14 +68,14 @@ impl Generator<'_> {
         self.all.push(name);
     }
 
-    fn variant(&mut self, id: TypeId, def: &Def, cases: &[Case], side: Side) {
+    fn variant(&mut self, id: TypeId, def: &Def, cases: &[Case], side: PythonSide) {
         let names = self.cases[&(id, side)].clone();
         for (case, name) in cases.iter().zip(&names) {
             put(&mut self.text, 0, format!("\n\n{DATACLASS}\nclass {name}:"));
             let about = format!("The case `{}` of `{}`.", case.name, def.name);
             put(&mut self.text, 1, docstring(case.docs.as_deref().unwrap_or(&about), "    "));
             if let Some(ty) = &case.ty {
-                let line = format!("\n    value: {}", self.ty(ty, side, Place::Inside));
+                let line = format!("\n    value: {}", self.ty(ty, side, TypePosition::Inside));
                 put(&mut self.text, 0, line);
             }
         }
@@ -103,7 +104,7 @@ impl Generator<'_> {
         base: &str,
         number: impl Fn(usize) -> String,
     ) {
-        let name = self.named[&(id, Side::Client)].clone();
+        let name = self.named[&(id, PythonSide::Client)].clone();
         put(&mut self.text, 0, format!("\n\nclass {name}(_enum.{base}):"));
         put(
             &mut self.text,
@@ -126,8 +127,8 @@ impl Generator<'_> {
         if self.model.holds(ty).any() {
             return;
         }
-        let name = self.named[&(id, Side::Client)].clone();
-        let target = self.ty(ty, Side::Client, Place::Inside);
+        let name = self.named[&(id, PythonSide::Client)].clone();
+        let target = self.ty(ty, PythonSide::Client, TypePosition::Inside);
         put(&mut self.text, 0, format!("\n\n{name}: _t.TypeAlias = \"{target}\""));
         put(
             &mut self.text,
@@ -138,6 +139,6 @@ impl Generator<'_> {
     }
 }
 
-pub(super) fn served(side: Side) -> &'static str {
-    if side == Side::Server { "@served" } else { "" }
+pub(super) fn served(side: PythonSide) -> &'static str {
+    if side == PythonSide::Server { "@served" } else { "" }
 }

@@ -4,13 +4,13 @@
 //! domain, as a plain call of the trait. The match on it is the only branch a call makes in
 //! generated code.
 
-use super::handles::Visit;
+use super::handles::HandleVisit;
 use super::names::snake;
-use super::{Module, Pass, Side, emit, tuple};
-use crate::model::{Procedure, ProcedureKind, Type, TypeId};
+use super::{Module, Passing, RustSide, emit, tuple};
+use crate::model::{ProcedureDefinition, ProcedureKind, Type, TypeId};
 
 /// What a method is called on.
-struct Receiver {
+struct MethodReceiver {
     /// The expression that is the link.
     link: String,
     /// The link's enum.
@@ -85,7 +85,7 @@ impl Module<'_> {
         self.variants();
         for (number, procedure) in self.procedures() {
             if matches!(procedure.kind, ProcedureKind::Free | ProcedureKind::Static(_)) {
-                let receiver = Receiver {
+                let receiver = MethodReceiver {
                     link: "self.link".into(),
                     kind: "link::Bound".into(),
                     object: false,
@@ -132,7 +132,7 @@ impl Module<'_> {
             ),
             (
                 "abandon",
-                "&::upcall::Abandon",
+                "&::upcall::CancelToken",
                 "whose calls, made by this clone, or by what it returns, are given up when `abandon` says so",
             ),
             (
@@ -142,7 +142,7 @@ impl Module<'_> {
             ),
             (
                 "shortage",
-                "::upcall::Shortage",
+                "::upcall::WhenFull",
                 "with a say in what calls made by this clone, or by what it returns, do when all A-stacks are in use",
             ),
         ] {
@@ -174,7 +174,7 @@ impl Module<'_> {
                 if procedure.params.iter().any(|p| snake(&p.name) == server) {
                     server.push('_');
                 }
-                let receiver = Receiver {
+                let receiver = MethodReceiver {
                     link: format!("{server}.link"),
                     kind: "link::Bound".into(),
                     object: false,
@@ -182,7 +182,7 @@ impl Module<'_> {
                 let first = format!("{server}: &{}", self.client_name());
                 self.method(number, procedure, &first, &receiver);
             } else if procedure.kind == ProcedureKind::Method(id) {
-                let receiver = Receiver {
+                let receiver = MethodReceiver {
                     link: "self.link".into(),
                     kind: format!("link::{name}Link"),
                     object: true,
@@ -229,9 +229,9 @@ impl Module<'_> {
     fn method(
         &mut self,
         number: usize,
-        procedure: &Procedure,
+        procedure: &ProcedureDefinition,
         receiver_param: &str,
-        receiver: &Receiver,
+        receiver: &MethodReceiver,
     ) {
         let result = self.std("Result");
         let params = self.params(procedure);
@@ -241,14 +241,14 @@ impl Module<'_> {
             signature.push(format!(
                 "{mutable}{}: {}",
                 snake(&param.name),
-                self.param_ty(&param.ty, Side::Client)
+                self.param_ty(&param.ty, RustSide::Client)
             ));
         }
         let returned = procedure.result.as_ref().map(|ty| self.model.resolve(ty));
         let whole =
-            procedure.result.as_ref().map_or("()".to_owned(), |ty| self.ty(ty, Side::Client));
+            procedure.result.as_ref().map_or("()".to_owned(), |ty| self.ty(ty, RustSide::Client));
         let side = |t: &Option<Box<Type>>| {
-            t.as_ref().map_or("()".to_owned(), |t| self.ty(t, Side::Client))
+            t.as_ref().map_or("()".to_owned(), |t| self.ty(t, RustSide::Client))
         };
         let flat = match returned {
             Some(Type::Result(ok, err)) => {
@@ -272,8 +272,8 @@ impl Module<'_> {
     fn remote_arm(
         &mut self,
         number: usize,
-        procedure: &Procedure,
-        receiver: &Receiver,
+        procedure: &ProcedureDefinition,
+        receiver: &MethodReceiver,
         whole: &str,
         flat: bool,
     ) {
@@ -292,20 +292,20 @@ impl Module<'_> {
         for param in self.params(procedure) {
             let name = snake(&param.name);
             match self.pass(&param.ty) {
-                Pass::Own(_) => {
+                Passing::Own(_) => {
                     members.push(format!("{name}.link.handle(binding_)?"));
                     given.push(format!("{name}.link.give_up();"));
                 }
-                Pass::Carrier => {
-                    let check = self.visit(&param.ty, Visit::Check);
+                Passing::Carrier => {
+                    let check = self.visit(&param.ty, HandleVisit::Check);
                     emit!(self, "{{ let value_ = &{name}; {check} }}");
-                    let give_up = self.visit(&param.ty, Visit::GiveUp);
+                    let give_up = self.visit(&param.ty, HandleVisit::GiveUp);
                     if !give_up.is_empty() {
                         given.push(format!("{{ let value_ = &mut {name}; {give_up} }}"));
                     }
                     members.push(format!("&{name}"));
                 }
-                Pass::Borrow(_) => members.push(format!("{name}.link.handle(binding_)?")),
+                Passing::Borrow(_) => members.push(format!("{name}.link.handle(binding_)?")),
                 _ => members.push(name),
             }
         }
@@ -338,8 +338,8 @@ impl Module<'_> {
 
     fn local_arm(
         &mut self,
-        procedure: &Procedure,
-        receiver: &Receiver,
+        procedure: &ProcedureDefinition,
+        receiver: &MethodReceiver,
         flat: Option<(Option<&Type>, Option<&Type>)>,
     ) {
         emit!(self, "{}::Local(server_) => {{", receiver.kind);
@@ -352,13 +352,13 @@ impl Module<'_> {
             let name = snake(&param.name);
             let owned = self.is_owned(procedure, param);
             arguments.push(match self.pass(&param.ty) {
-                Pass::Text | Pass::Bytes | Pass::List | Pass::Reference if owned => {
+                Passing::Text | Passing::Bytes | Passing::List | Passing::Reference if owned => {
                     format!("::std::borrow::ToOwned::to_owned({name})")
                 }
-                Pass::Bytes => format!("::upcall::Bytes::from({name})"),
-                Pass::Own(_) => format!("::std::sync::Arc::clone({name}.link.server()?)"),
-                Pass::Borrow(_) => format!("&**{name}.link.server()?"),
-                Pass::Carrier => {
+                Passing::Bytes => format!("::upcall::Bytes::from({name})"),
+                Passing::Own(_) => format!("::std::sync::Arc::clone({name}.link.server()?)"),
+                Passing::Borrow(_) => format!("&**{name}.link.server()?"),
+                Passing::Carrier => {
                     format!("{{ let value_ = {name}; {} }}", self.to_server(&param.ty))
                 }
                 _ => name,

@@ -13,11 +13,11 @@
 
 use super::names::{camel, camel_part, snake};
 use super::{Module, emit, tuple};
-use crate::model::{Case, Def, Field, Shape, Type, TypeId};
+use crate::model::{Case, Def, Field, Type, TypeBody, TypeId};
 
 /// Why a client's value is looked over.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Visit {
+pub(super) enum HandleVisit {
     /// Every handle in it must be of `binding_`.
     Check,
     /// The server has all that is given away.
@@ -27,7 +27,7 @@ pub(super) enum Visit {
 impl Module<'_> {
     /// Whether a named type has one form for clients and one for servers.
     pub(super) fn is_carrier(&self, def: &Def) -> bool {
-        def.holds.any() && matches!(def.shape, Shape::Record(_) | Shape::Variant(_))
+        def.holds.any() && matches!(def.shape, TypeBody::Record(_) | TypeBody::Variant(_))
     }
 
     /// The name of a named type's form for servers.
@@ -52,15 +52,15 @@ impl Module<'_> {
     }
 
     /// Statements that look over a client's value; `value_` is a reference to it.
-    pub(super) fn visit(&self, ty: &Type, visit: Visit) -> String {
+    pub(super) fn visit(&self, ty: &Type, visit: HandleVisit) -> String {
         let holds = self.model.holds(ty);
-        if !(holds.owned || holds.lent && visit == Visit::Check) {
+        if !(holds.owned || holds.lent && visit == HandleVisit::Check) {
             return String::new();
         }
         let (iter, reference) =
-            if visit == Visit::Check { ("iter", "&") } else { ("iter_mut", "&mut ") };
+            if visit == HandleVisit::Check { ("iter", "&") } else { ("iter_mut", "&mut ") };
         match self.model.resolve(ty) {
-            Type::Own(_) | Type::Borrow(_) if visit == Visit::Check => {
+            Type::Own(_) | Type::Borrow(_) if visit == HandleVisit::Check => {
                 "value_.link.handle(binding_)?;".into()
             }
             Type::Own(_) => "value_.link.give_up();".into(),
@@ -88,7 +88,7 @@ impl Module<'_> {
                 let all = types.iter().map(|t| self.visit(t, visit)).enumerate();
                 all.filter(|(_, code)| !code.is_empty()).map(member).collect()
             }
-            _ if visit == Visit::Check => "value_.check_(binding_)?;".into(),
+            _ if visit == HandleVisit::Check => "value_.check_(binding_)?;".into(),
             _ => "value_.give_up_();".into(),
         }
     }
@@ -177,10 +177,10 @@ impl Module<'_> {
     }
 
     /// [`Module::visit`] for the parts of a record or variant.
-    fn visit_parts(&self, def: &Def, visit: Visit) -> String {
-        let reference = if visit == Visit::Check { "&" } else { "&mut " };
+    fn visit_parts(&self, def: &Def, visit: HandleVisit) -> String {
+        let reference = if visit == HandleVisit::Check { "&" } else { "&mut " };
         match &def.shape {
-            Shape::Record(fields) => {
+            TypeBody::Record(fields) => {
                 let parts = fields
                     .iter()
                     .map(|f| (snake(&f.name), self.visit(&f.ty, visit)))
@@ -191,7 +191,7 @@ impl Module<'_> {
                     })
                     .collect()
             }
-            Shape::Variant(cases) => {
+            TypeBody::Variant(cases) => {
                 let name = camel(&def.name);
                 let arm = |case: &Case| match case
                     .ty
@@ -215,13 +215,13 @@ impl Module<'_> {
     /// part.
     fn converted(&self, def: &Def, from: &str, to: &str, each: impl Fn(&Type) -> String) -> String {
         match &def.shape {
-            Shape::Record(fields) => {
+            TypeBody::Record(fields) => {
                 let part = |f: &Field| {
                     format!("{0}: {{ let value_ = value_.{0}; {1} }}", snake(&f.name), each(&f.ty))
                 };
                 format!("{to} {{ {} }}", fields.iter().map(part).collect::<Vec<_>>().join(", "))
             }
-            Shape::Variant(cases) => {
+            TypeBody::Variant(cases) => {
                 let arm = |case: &Case| match &case.ty {
                     Some(ty) => format!(
                         "{from}::{0}(value_) => {to}::{0}({1}),",
@@ -242,14 +242,14 @@ impl Module<'_> {
         let (name, served) = (camel(&def.name), self.served_name(def));
         let result = self.std("Result");
         emit!(self, "impl {client} {{");
-        let check = self.visit_parts(def, Visit::Check);
+        let check = self.visit_parts(def, HandleVisit::Check);
         emit!(
             self,
             "pub(super) fn check_(&self, binding_: &stub::Binding) -> {result}<(), ::upcall::CallError> {{"
         );
         emit!(self, "let value_ = self; {check} Ok(()) }}");
         if def.holds.owned {
-            let give_up = self.visit_parts(def, Visit::GiveUp);
+            let give_up = self.visit_parts(def, HandleVisit::GiveUp);
             emit!(self, "pub(super) fn give_up_(&mut self) {{ let value_ = self; {give_up} }}");
         }
         let convert = self.converted(def, &name, &served, |t| self.to_server(t));

@@ -18,7 +18,10 @@ mod server;
 mod types;
 
 use crate::error::Error;
-use crate::model::{Def, Interface, Model, Param, Procedure, ProcedureKind, Shape, Type, TypeId};
+use crate::model::{
+    Def, InterfaceDefinition, Model, Param, ProcedureDefinition, ProcedureKind, Type, TypeBody,
+    TypeId,
+};
 use names::{camel, camel_part, snake, snake_part};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -72,7 +75,7 @@ pub(crate) fn clashes(model: &Model) -> Vec<Error> {
 /// the traits of its server, which keep their names. So clients are named after those, with
 /// `Client` behind.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct DeclaredTypes {
     /// The types that are not declared yet, by their names in WIT.
     pub(crate) flags: BTreeSet<String>,
     /// The parameters that a server takes by value, where it would get a reference: the procedure
@@ -82,7 +85,7 @@ pub(crate) struct Written {
 
 /// The same as [`generate`] for the one interface of a package that was written in Rust, less what
 /// `written` says is there: what stands in its module, not formatted.
-pub(crate) fn complete(model: &Model, written: &Written) -> Result<String, Error> {
+pub(crate) fn complete(model: &Model, written: &DeclaredTypes) -> Result<String, Error> {
     let properties = types::properties(model);
     let modules = module_names(model);
     let mut module = Module {
@@ -100,7 +103,7 @@ pub(crate) fn complete(model: &Model, written: &Written) -> Result<String, Error
 
 /// Which domain a type is written for. They differ in handles only.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum RustSide {
     Client,
     /// In the declaration of a type, where what is lent has a lifetime with a name.
     Declared,
@@ -121,7 +124,7 @@ const CLIENT_METHODS: &[&str] = &[
 ];
 
 /// How a parameter is passed.
-enum Pass {
+enum Passing {
     /// Numbers, enums, flags.
     Value,
     Text,
@@ -154,7 +157,7 @@ struct Module<'a> {
     model: &'a Model,
     properties: &'a [types::Properties],
     modules: &'a [String],
-    written: Option<&'a Written>,
+    written: Option<&'a DeclaredTypes>,
     index: usize,
     text: String,
 }
@@ -170,11 +173,11 @@ macro_rules! emit {
 use emit;
 
 impl<'a> Module<'a> {
-    fn interface(&self) -> &'a Interface {
+    fn interface(&self) -> &'a InterfaceDefinition {
         &self.model.interfaces[self.index]
     }
 
-    fn procedures(&self) -> impl Iterator<Item = (usize, &'a Procedure)> + use<'a> {
+    fn procedures(&self) -> impl Iterator<Item = (usize, &'a ProcedureDefinition)> + use<'a> {
         self.interface().procedures.iter().enumerate()
     }
 
@@ -184,7 +187,7 @@ impl<'a> Module<'a> {
             .types
             .iter()
             .copied()
-            .filter(move |id| matches!(model.def(*id).shape, Shape::Resource))
+            .filter(move |id| matches!(model.def(*id).shape, TypeBody::Resource))
     }
 
     fn whole(&mut self) {
@@ -217,7 +220,7 @@ impl<'a> Module<'a> {
     }
 
     /// Whether a server takes by value what it would get a reference to.
-    fn is_owned(&self, procedure: &Procedure, param: &Param) -> bool {
+    fn is_owned(&self, procedure: &ProcedureDefinition, param: &Param) -> bool {
         self.written.is_some_and(|written| {
             written.owned.contains(&(procedure.name.clone(), param.name.clone()))
         })
@@ -274,7 +277,7 @@ impl<'a> Module<'a> {
     }
 
     /// The name of a procedure on the client.
-    fn client_method(&self, procedure: &Procedure) -> String {
+    fn client_method(&self, procedure: &ProcedureDefinition) -> String {
         let reserved: &[&str] = match procedure.kind {
             ProcedureKind::Constructor(_) => return "new".into(),
             ProcedureKind::Static(id) => {
@@ -292,7 +295,7 @@ impl<'a> Module<'a> {
     }
 
     /// The name of a procedure in the server's traits.
-    fn server_method(&self, procedure: &Procedure) -> String {
+    fn server_method(&self, procedure: &ProcedureDefinition) -> String {
         match procedure.kind {
             ProcedureKind::Constructor(id) => {
                 format!("new_{}", snake_part(&self.model.def(id).name))
@@ -376,7 +379,7 @@ impl<'a> Module<'a> {
     /// A named type as seen from this module.
     fn path(&self, id: TypeId) -> String {
         let def = self.model.def(id);
-        let name = if matches!(def.shape, Shape::Resource) {
+        let name = if matches!(def.shape, TypeBody::Resource) {
             self.resource_name(id)
         } else {
             camel(&def.name)
@@ -389,7 +392,7 @@ impl<'a> Module<'a> {
     }
 
     /// A type, owned.
-    fn ty(&self, ty: &Type, side: Side) -> String {
+    fn ty(&self, ty: &Type, side: RustSide) -> String {
         let maybe =
             |t: &Option<Box<Type>>| t.as_ref().map_or("()".to_owned(), |t| self.ty(t, side));
         match ty {
@@ -415,56 +418,56 @@ impl<'a> Module<'a> {
             Type::Tuple(types) => tuple(types.iter().map(|t| self.ty(t, side))),
             Type::Named(id) => match &self.model.def(*id).shape {
                 // What holds handles differs by side, so it has no name that both could use.
-                Shape::Alias(target) if self.model.holds(target).any() => self.ty(target, side),
-                Shape::Record(_) | Shape::Variant(_) if self.model.def(*id).holds.any() => {
+                TypeBody::Alias(target) if self.model.holds(target).any() => self.ty(target, side),
+                TypeBody::Record(_) | TypeBody::Variant(_) if self.model.def(*id).holds.any() => {
                     self.carrier_ty(*id, side)
                 }
                 _ => self.path(*id),
             },
-            Type::Own(id) if side == Side::Server => {
+            Type::Own(id) if side == RustSide::Server => {
                 format!("{}<dyn {}>", self.std("Arc"), self.trait_path(*id))
             }
             Type::Own(id) => self.path(*id),
             Type::Borrow(id) => match side {
-                Side::Server => format!("::upcall::Lent<dyn {}>", self.trait_path(*id)),
-                Side::Declared => format!("&'a {}", self.path(*id)),
-                Side::Client => format!("&{}", self.path(*id)),
+                RustSide::Server => format!("::upcall::Lent<dyn {}>", self.trait_path(*id)),
+                RustSide::Declared => format!("&'a {}", self.path(*id)),
+                RustSide::Client => format!("&{}", self.path(*id)),
             },
         }
     }
 
     /// A record or variant with handles in it.
-    fn carrier_ty(&self, id: TypeId, side: Side) -> String {
+    fn carrier_ty(&self, id: TypeId, side: RustSide) -> String {
         let def = self.model.def(id);
         match side {
-            Side::Server => format!("{}{}", self.prefix(id), self.served_name(def)),
-            Side::Declared if def.holds.lent => format!("{}<'a>", self.path(id)),
-            Side::Client if def.holds.lent => format!("{}<'_>", self.path(id)),
+            RustSide::Server => format!("{}{}", self.prefix(id), self.served_name(def)),
+            RustSide::Declared if def.holds.lent => format!("{}<'a>", self.path(id)),
+            RustSide::Client if def.holds.lent => format!("{}<'_>", self.path(id)),
             _ => self.path(id),
         }
     }
 
-    fn pass(&self, ty: &Type) -> Pass {
+    fn pass(&self, ty: &Type) -> Passing {
         match self.model.resolve(ty) {
-            Type::Own(id) => Pass::Own(*id),
-            Type::Borrow(id) => Pass::Borrow(*id),
-            ty if self.model.holds(ty).any() => Pass::Carrier,
-            Type::String => Pass::Text,
-            Type::List(t) if *self.model.resolve(t) == Type::U8 => Pass::Bytes,
-            Type::List(_) => Pass::List,
+            Type::Own(id) => Passing::Own(*id),
+            Type::Borrow(id) => Passing::Borrow(*id),
+            ty if self.model.holds(ty).any() => Passing::Carrier,
+            Type::String => Passing::Text,
+            Type::List(t) if *self.model.resolve(t) == Type::U8 => Passing::Bytes,
+            Type::List(_) => Passing::List,
             Type::FixedList(..) | Type::Option(_) | Type::Result(..) | Type::Tuple(_) => {
-                Pass::Reference
+                Passing::Reference
             }
             Type::Named(id) => match self.model.def(*id).shape {
-                Shape::Enum(_) | Shape::Flags(_) => Pass::Value,
-                _ => Pass::Reference,
+                TypeBody::Enum(_) | TypeBody::Flags(_) => Passing::Value,
+                _ => Passing::Reference,
             },
-            _ => Pass::Value,
+            _ => Passing::Value,
         }
     }
 
     /// The parameters that a caller writes; a method's `self` is not one of them.
-    fn params(&self, procedure: &'a Procedure) -> &'a [crate::model::Param] {
+    fn params(&self, procedure: &'a ProcedureDefinition) -> &'a [crate::model::Param] {
         match procedure.kind {
             ProcedureKind::Method(_) => &procedure.params[1..],
             _ => &procedure.params,
@@ -472,20 +475,20 @@ impl<'a> Module<'a> {
     }
 
     /// A parameter's type in a signature.
-    fn param_ty(&self, ty: &Type, side: Side) -> String {
+    fn param_ty(&self, ty: &Type, side: RustSide) -> String {
         match (self.pass(ty), side) {
-            (Pass::Value | Pass::Carrier, _) => self.ty(ty, side),
-            (Pass::Text, _) => "&str".into(),
-            (Pass::Bytes, Side::Client | Side::Declared) => "&[u8]".into(),
-            (Pass::Bytes, Side::Server) => "::upcall::Bytes<'_>".into(),
-            (Pass::List, _) => match self.model.resolve(ty) {
+            (Passing::Value | Passing::Carrier, _) => self.ty(ty, side),
+            (Passing::Text, _) => "&str".into(),
+            (Passing::Bytes, RustSide::Client | RustSide::Declared) => "&[u8]".into(),
+            (Passing::Bytes, RustSide::Server) => "::upcall::Bytes<'_>".into(),
+            (Passing::List, _) => match self.model.resolve(ty) {
                 Type::List(t) => format!("&[{}]", self.ty(t, side)),
                 _ => format!("&{}", self.ty(ty, side)),
             },
-            (Pass::Reference, _) => format!("&{}", self.ty(ty, side)),
-            (Pass::Own(_), _) => self.ty(self.model.resolve(ty), side),
-            (Pass::Borrow(id), Side::Server) => format!("&dyn {}", self.trait_path(id)),
-            (Pass::Borrow(id), _) => format!("&{}", self.path(id)),
+            (Passing::Reference, _) => format!("&{}", self.ty(ty, side)),
+            (Passing::Own(_), _) => self.ty(self.model.resolve(ty), side),
+            (Passing::Borrow(id), RustSide::Server) => format!("&dyn {}", self.trait_path(id)),
+            (Passing::Borrow(id), _) => format!("&{}", self.path(id)),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The server: the traits to implement, the dispatcher that takes calls apart, and `export`.
 
 use super::names::snake;
-use super::{Module, Pass, Side, emit};
-use crate::model::{Procedure, ProcedureKind, Type, TypeId};
+use super::{Module, Passing, RustSide, emit};
+use crate::model::{ProcedureDefinition, ProcedureKind, Type, TypeId};
 
 impl Module<'_> {
     pub(super) fn server(&mut self) {
@@ -69,19 +69,19 @@ impl Module<'_> {
         emit!(self, "}}");
     }
 
-    fn required_method(&mut self, procedure: &Procedure) {
+    fn required_method(&mut self, procedure: &ProcedureDefinition) {
         let mut params = vec!["&self".to_owned()];
         for param in self.params(procedure) {
             params.push(format!(
                 "{}: {}",
                 snake(&param.name),
-                self.param_ty(&param.ty, Side::Server)
+                self.param_ty(&param.ty, RustSide::Server)
             ));
         }
         let output = procedure
             .result
             .as_ref()
-            .map(|ty| format!(" -> {}", self.ty(ty, Side::Server)))
+            .map(|ty| format!(" -> {}", self.ty(ty, RustSide::Server)))
             .unwrap_or_default();
         self.docs(procedure.docs.as_deref(), &format!("`{}`", procedure.signature));
         let name = self.server_method(procedure);
@@ -130,7 +130,7 @@ impl Module<'_> {
         emit!(self, "_ => call.unknown(), }} }}");
     }
 
-    fn arm(&mut self, number: usize, procedure: &Procedure) {
+    fn arm(&mut self, number: usize, procedure: &ProcedureDefinition) {
         let args = if procedure.params.is_empty() { "_" } else { "args_" };
         emit!(self, "{number} => call.respond(|{args}: &stub::Decoder<'_>| {{");
         let (mut object, mut of) = ("server_".to_owned(), self.server_name());
@@ -146,25 +146,25 @@ impl Module<'_> {
         for param in others.into_iter().chain(given) {
             let (name, at) = (snake(&param.name), param.offset);
             match self.pass(&param.ty) {
-                Pass::Bytes if self.is_owned(procedure, param) => {
+                Passing::Bytes if self.is_owned(procedure, param) => {
                     emit_let(self, &name, &format!("args_.get::<::std::vec::Vec<u8>>({at})?"));
                 }
-                Pass::Bytes => emit_let(self, &name, &format!("args_.bytes({at})?")),
-                Pass::Borrow(id) => {
+                Passing::Bytes => emit_let(self, &name, &format!("args_.bytes({at})?")),
+                Passing::Borrow(id) => {
                     emit_let(
                         self,
                         &name,
                         &format!("args_.borrow::<dyn {}>({at})?", self.trait_path(id)),
                     );
                 }
-                Pass::Own(id) => {
+                Passing::Own(id) => {
                     emit_let(
                         self,
                         &name,
                         &format!("args_.take::<dyn {}>({at})?", self.trait_path(id)),
                     );
                 }
-                Pass::Reference if let Some(len) = self.byte_array(&param.ty) => {
+                Passing::Reference if let Some(len) = self.byte_array(&param.ty) => {
                     emit!(self, "let mut {name} = [0; {len}]; args_.run_into({at}, &mut {name})?;");
                 }
                 _ => {
@@ -172,7 +172,7 @@ impl Module<'_> {
                     emit_let(
                         self,
                         &name,
-                        &format!("args_.get::<{}>({at})?", self.ty(ty, Side::Server)),
+                        &format!("args_.get::<{}>({at})?", self.ty(ty, RustSide::Server)),
                     );
                 }
             }
@@ -182,16 +182,17 @@ impl Module<'_> {
             let name = snake(&param.name);
             let owned = self.is_owned(procedure, param);
             arguments.push(match self.pass(&param.ty) {
-                Pass::Text | Pass::List | Pass::Reference if owned => name,
-                Pass::Value | Pass::Bytes | Pass::Own(_) | Pass::Carrier => name,
-                Pass::Text | Pass::List | Pass::Reference => format!("&{name}"),
-                Pass::Borrow(_) => format!("&*{name}"),
+                Passing::Text | Passing::List | Passing::Reference if owned => name,
+                Passing::Value | Passing::Bytes | Passing::Own(_) | Passing::Carrier => name,
+                Passing::Text | Passing::List | Passing::Reference => format!("&{name}"),
+                Passing::Borrow(_) => format!("&*{name}"),
             });
         }
         let call = format!("{of}::{}({})", self.server_method(procedure), arguments.join(", "));
         let mut freed = String::new();
         for param in self.params(procedure) {
-            let is_lent = matches!(self.pass(&param.ty), Pass::Text | Pass::List | Pass::Reference);
+            let is_lent =
+                matches!(self.pass(&param.ty), Passing::Text | Passing::List | Passing::Reference);
             if is_lent && !self.is_owned(procedure, param) {
                 freed += &format!("args_.free({});", snake(&param.name));
             }

@@ -2,9 +2,9 @@
 //! that a peer wrote.
 
 use super::names::{camel, snake, upper};
-use super::{Module, Side, emit, tuple};
-use crate::layout::{Layout, discriminant_size, flags_size};
-use crate::model::{Case, Def, Field, Label, Model, Shape, Type};
+use super::{Module, RustSide, emit, tuple};
+use crate::layout::{TypeLayout, discriminant_size, flags_size};
+use crate::model::{Case, Def, Field, Label, Model, Type, TypeBody};
 use std::collections::BTreeMap;
 
 /// What a type can derive.
@@ -28,11 +28,11 @@ pub(super) fn properties(model: &Model) -> Vec<Properties> {
             })
         };
         let mut own = match &def.shape {
-            Shape::Record(fields) => all(&mut fields.iter().map(|f| &f.ty)),
-            Shape::Variant(cases) => all(&mut cases.iter().filter_map(|c| c.ty.as_ref())),
-            Shape::Alias(ty) => of_type(&known, ty),
-            Shape::Enum(_) | Shape::Flags(_) => Properties { copy: true, eq: true },
-            Shape::Resource => Properties { copy: false, eq: false },
+            TypeBody::Record(fields) => all(&mut fields.iter().map(|f| &f.ty)),
+            TypeBody::Variant(cases) => all(&mut cases.iter().filter_map(|c| c.ty.as_ref())),
+            TypeBody::Alias(ty) => of_type(&known, ty),
+            TypeBody::Enum(_) | TypeBody::Flags(_) => Properties { copy: true, eq: true },
+            TypeBody::Resource => Properties { copy: false, eq: false },
         };
         own.copy &= def.layout.size <= MAX_COPY;
         known.push(own);
@@ -62,11 +62,11 @@ fn of_type(known: &[Properties], ty: &Type) -> Properties {
 }
 
 /// One form of a record or variant in Rust.
-struct Form {
+struct TypeForm {
     name: String,
     /// The name with its lifetime, if it has one.
     ty: String,
-    side: Side,
+    side: RustSide,
     put: bool,
     get: bool,
 }
@@ -77,16 +77,16 @@ impl Module<'_> {
         for id in &self.interface().types {
             let def = model.def(*id);
             match &def.shape {
-                Shape::Alias(_) if self.is_declared(def) => {}
-                Shape::Alias(target) => self.alias(def, target),
-                Shape::Record(fields) => self.record(def, fields, self.properties[id.0]),
-                Shape::Variant(cases) => self.variant(def, cases, self.properties[id.0]),
-                Shape::Enum(labels) if self.is_declared(def) => {
+                TypeBody::Alias(_) if self.is_declared(def) => {}
+                TypeBody::Alias(target) => self.alias(def, target),
+                TypeBody::Record(fields) => self.record(def, fields, self.properties[id.0]),
+                TypeBody::Variant(cases) => self.variant(def, cases, self.properties[id.0]),
+                TypeBody::Enum(labels) if self.is_declared(def) => {
                     self.declared_enumeration(def, labels)
                 }
-                Shape::Enum(labels) => self.enumeration(def, labels),
-                Shape::Flags(labels) => self.flags(def, labels),
-                Shape::Resource => {} // client.rs and server.rs
+                TypeBody::Enum(labels) => self.enumeration(def, labels),
+                TypeBody::Flags(labels) => self.flags(def, labels),
+                TypeBody::Resource => {} // client.rs and server.rs
             }
         }
         for name in self.error_types() {
@@ -97,7 +97,7 @@ impl Module<'_> {
     fn alias(&mut self, def: &Def, target: &Type) {
         let name = camel(&def.name);
         let named = match target {
-            Type::Named(id) => !matches!(self.model.def(*id).shape, Shape::Alias(_)),
+            Type::Named(id) => !matches!(self.model.def(*id).shape, TypeBody::Alias(_)),
             _ => false,
         };
         if self.model.holds(target).any() && !named || self.model.holds(target).lent {
@@ -115,7 +115,7 @@ impl Module<'_> {
             return;
         }
         self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
-        emit!(self, "pub type {name} = {};", self.ty(target, Side::Client));
+        emit!(self, "pub type {name} = {};", self.ty(target, RustSide::Client));
     }
 
     fn derive(&mut self, properties: Properties) {
@@ -124,12 +124,12 @@ impl Module<'_> {
         emit!(self, "#[derive(Debug, Clone{copy}, PartialEq{eq})]");
     }
 
-    fn layout_impl(&mut self, name: &str, layout: Layout) {
+    fn layout_impl(&mut self, name: &str, layout: TypeLayout) {
         self.layout_impl_with(name, layout, "");
     }
 
     /// The same with a body of `free`, if what the type holds may be large.
-    fn layout_impl_with(&mut self, name: &str, layout: Layout, free: &str) {
+    fn layout_impl_with(&mut self, name: &str, layout: TypeLayout, free: &str) {
         emit!(self, "impl stub::Layout for {name} {{");
         emit!(self, "const SIZE: usize = {};", layout.size);
         emit!(self, "const ALIGN: usize = {};", layout.align);
@@ -151,38 +151,50 @@ impl Module<'_> {
 
     /// The forms that a record or variant has: name, type, whose it is, whether it is written,
     /// whether it is read.
-    fn forms(&self, def: &Def) -> Vec<Form> {
+    fn forms(&self, def: &Def) -> Vec<TypeForm> {
         let name = camel(&def.name);
         if !self.is_carrier(def) {
-            return vec![Form { ty: name.clone(), name, side: Side::Client, put: true, get: true }];
+            return vec![TypeForm {
+                ty: name.clone(),
+                name,
+                side: RustSide::Client,
+                put: true,
+                get: true,
+            }];
         }
         // What is lent is in arguments only: clients write it, servers read it.
         let back = !def.holds.lent;
         let ty = if def.holds.lent { format!("{name}<'_>") } else { name.clone() };
         let served = self.served_name(def);
         vec![
-            Form { name, ty, side: Side::Declared, put: true, get: back },
-            Form { name: served.clone(), ty: served, side: Side::Server, put: back, get: true },
+            TypeForm { name, ty, side: RustSide::Declared, put: true, get: back },
+            TypeForm {
+                name: served.clone(),
+                ty: served,
+                side: RustSide::Server,
+                put: back,
+                get: true,
+            },
         ]
     }
 
-    fn open_type(&mut self, def: &Def, form: &Form, keyword: &str, properties: Properties) {
+    fn open_type(&mut self, def: &Def, form: &TypeForm, keyword: &str, properties: Properties) {
         match form.side {
-            Side::Client => {
+            RustSide::Client => {
                 self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
                 self.derive(properties);
             }
-            Side::Declared => {
+            RustSide::Declared => {
                 self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
                 emit!(self, "#[derive(Debug)]");
             }
-            Side::Server => emit!(
+            RustSide::Server => emit!(
                 self,
                 "/// `{}` as a server has it, with objects in place of handles.",
                 def.name
             ),
         }
-        let lifetime = if form.side == Side::Declared && def.holds.lent { "<'a>" } else { "" };
+        let lifetime = if form.side == RustSide::Declared && def.holds.lent { "<'a>" } else { "" };
         emit!(self, "pub {keyword} {}{lifetime} {{", form.name);
     }
 
@@ -230,7 +242,7 @@ impl Module<'_> {
                 }
                 emit!(self, "}}) }} }}");
             }
-            if form.side == Side::Declared {
+            if form.side == RustSide::Declared {
                 self.carrier(def, &form.ty);
             }
         }
@@ -274,7 +286,7 @@ impl Module<'_> {
             if form.get {
                 self.get_variant(&form, cases);
             }
-            if form.side == Side::Declared {
+            if form.side == RustSide::Declared {
                 self.carrier(def, &form.ty);
             }
         }
@@ -287,12 +299,12 @@ impl Module<'_> {
 
     /// Whether a value may be taken apart. What the program has declared may have a drop of its
     /// own.
-    fn may_take_apart(&self, def: &Def, form: &Form) -> bool {
-        form.side != Side::Declared && !self.is_declared(def)
+    fn may_take_apart(&self, def: &Def, form: &TypeForm) -> bool {
+        form.side != RustSide::Declared && !self.is_declared(def)
     }
 
     /// The body of `free`; empty if no case may be large.
-    fn free_of_variant(&self, form: &Form, cases: &[Case]) -> String {
+    fn free_of_variant(&self, form: &TypeForm, cases: &[Case]) -> String {
         let is_large =
             |case: &&Case| case.ty.as_ref().is_some_and(|ty| !self.model.layout(ty).fixed);
         let large: Vec<&Case> = cases.iter().filter(is_large).collect();
@@ -310,7 +322,7 @@ impl Module<'_> {
         format!("match self {{ {}{others} }}", large.iter().map(arm).collect::<String>())
     }
 
-    fn put_variant(&mut self, form: &Form, cases: &[Case], fixed: bool) {
+    fn put_variant(&mut self, form: &TypeForm, cases: &[Case], fixed: bool) {
         let (name, value) = (&form.name, self.model.variant(cases).0);
         let tag = discriminant_size(cases.len()) * 8;
         emit!(self, "impl stub::Put for {} {{ #[inline] fn tail(&self) -> usize {{", form.ty);
@@ -352,7 +364,7 @@ impl Module<'_> {
         emit!(self, "}} }} }}");
     }
 
-    fn get_variant(&mut self, form: &Form, cases: &[Case]) {
+    fn get_variant(&mut self, form: &TypeForm, cases: &[Case]) {
         let (name, value) = (&form.name, self.model.variant(cases).0);
         let tag = discriminant_size(cases.len()) * 8;
         self.open_get(&form.ty);
@@ -532,7 +544,7 @@ impl Module<'_> {
                     let def = self.model.def(*id);
                     let name = camel(&def.name);
                     if def.interface == self.index
-                        && !matches!(def.shape, Shape::Resource)
+                        && !matches!(def.shape, TypeBody::Resource)
                         && !names.contains(&name)
                     {
                         names.push(name);
@@ -576,12 +588,14 @@ impl Module<'_> {
     /// Numbers in the code above against the runtime's own, at compile time: two crates decide on
     /// the layout, and they must not drift apart.
     pub(super) fn assertions(&mut self) {
-        let mut facts: BTreeMap<String, Layout> = BTreeMap::new();
+        let mut facts: BTreeMap<String, TypeLayout> = BTreeMap::new();
         let model = self.model;
         for id in &self.interface().types {
             match &model.def(*id).shape {
-                Shape::Record(fields) => fields.iter().for_each(|f| self.fact(&mut facts, &f.ty)),
-                Shape::Variant(cases) => {
+                TypeBody::Record(fields) => {
+                    fields.iter().for_each(|f| self.fact(&mut facts, &f.ty))
+                }
+                TypeBody::Variant(cases) => {
                     cases
                         .iter()
                         .filter_map(|c| c.ty.as_ref())
@@ -593,7 +607,7 @@ impl Module<'_> {
         for (_, procedure) in self.procedures() {
             let args = tuple(procedure.params.iter().map(|p| match model.resolve(&p.ty) {
                 Type::Own(_) | Type::Borrow(_) => "stub::Handle".to_owned(),
-                _ => self.ty(&p.ty, Side::Client),
+                _ => self.ty(&p.ty, RustSide::Client),
             }));
             facts.insert(args, procedure.args);
             if let Some(ty) = &procedure.result {
@@ -615,8 +629,8 @@ impl Module<'_> {
         emit!(self, "}};");
     }
 
-    fn fact(&self, facts: &mut BTreeMap<String, Layout>, ty: &Type) {
-        facts.insert(self.ty(ty, Side::Client), self.model.layout(ty));
+    fn fact(&self, facts: &mut BTreeMap<String, TypeLayout>, ty: &Type) {
+        facts.insert(self.ty(ty, RustSide::Client), self.model.layout(ty));
     }
 }
 

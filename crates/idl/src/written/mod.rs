@@ -20,15 +20,15 @@ mod text;
 mod types;
 
 use crate::error::{Error, Location};
-use crate::limits::Limits;
+use crate::limits::LimitsFile;
 use crate::model::Model;
 use crate::{parse, rust};
-use module::Reading;
+use module::ModuleReader;
 use proc_macro2::TokenStream;
 use quote::quote;
 use std::path::Path;
 use syn::{Item, LitStr};
-use text::Text;
+use text::SpannedText;
 
 /// One interface, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct Emitted {
 /// # Errors
 /// All that is refused, each at its place.
 pub fn expand(package: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let written = Written::read(&syn::parse2(package).map_err(usage)?, syn::parse2(item)?)?;
+    let written = AnnotatedItem::read(&syn::parse2(package).map_err(usage)?, syn::parse2(item)?)?;
     let model = written.model()?;
     let code =
         rust::complete(&model, &written.reading.written).map_err(|error| written.place(&error))?;
@@ -117,9 +117,9 @@ fn emit_items(items: Vec<Item>, found: &mut Vec<Emitted>) -> syn::Result<()> {
             |a: &syn::Attribute| a.path().segments.last().is_some_and(|s| s.ident == "package");
         if let Some(at) = attributes.iter().position(is_it) {
             let package: LitStr = attributes.remove(at).parse_args().map_err(usage)?;
-            let written = Written::read(&package, item)?;
+            let written = AnnotatedItem::read(&package, item)?;
             written.model()?;
-            let Reading { interface, wit, limits, .. } = written.reading;
+            let ModuleReader { interface, wit, limits, .. } = written.reading;
             found.push(Emitted { interface, wit: wit.text, limits: limits.text });
         } else if let Item::Mod(syn::ItemMod { content: Some((_, items)), .. }) = item {
             emit_items(items, found)?;
@@ -136,17 +136,17 @@ fn usage(error: syn::Error) -> syn::Error {
 }
 
 /// An item with the attribute, read.
-struct Written {
+struct AnnotatedItem {
     /// Without what was for this only.
     item: Item,
-    reading: Reading,
+    reading: ModuleReader,
 }
 
-impl Written {
+impl AnnotatedItem {
     fn read(package: &LitStr, mut item: Item) -> syn::Result<Self> {
         let reading = match &mut item {
-            Item::Mod(module) => Reading::of_module(package, module),
-            Item::Trait(server) => Reading::of_trait(package, server),
+            Item::Mod(module) => ModuleReader::of_module(package, module),
+            Item::Trait(server) => ModuleReader::of_trait(package, server),
             other => {
                 let says = "this is neither a module nor a trait: put the attribute on `mod files { pub trait Files { .. } }`, with all types of the interface in the module, or on a trait that needs none";
                 return Err(syn::Error::new_spanned(other, says));
@@ -156,17 +156,18 @@ impl Written {
     }
 
     fn model(&self) -> syn::Result<Model> {
-        let Reading { wit, limits, .. } = &self.reading;
-        let limits =
-            Limits::parse(Text::LIMITS, &limits.text).map_err(|error| self.place(&error))?;
-        parse::parse(&parse::Source::Text(Text::WIT, &wit.text), &limits)
+        let ModuleReader { wit, limits, .. } = &self.reading;
+        let limits = LimitsFile::parse(SpannedText::LIMITS, &limits.text)
+            .map_err(|error| self.place(&error))?;
+        parse::parse(&parse::WitSource::Text(SpannedText::WIT, &wit.text), &limits)
             .map_err(|error| self.place(&error))
     }
 
     /// An error of the compiler behind this, at the place in Rust that it is about.
     fn place(&self, error: &Error) -> syn::Error {
         let at = error.location().cloned().unwrap_or_default();
-        let text = if at.file == Text::LIMITS { &self.reading.limits } else { &self.reading.wit };
+        let text =
+            if at.file == SpannedText::LIMITS { &self.reading.limits } else { &self.reading.wit };
         let whole = error.to_string();
         syn::Error::new(
             text.span(at.line),

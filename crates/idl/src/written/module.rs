@@ -1,9 +1,9 @@
 //! The items of a module, written as WIT.
 
-use super::text::Text;
-use super::types::{Kind, Place};
+use super::text::SpannedText;
+use super::types::{ParameterKind, TypeContext};
 use crate::print::name;
-use crate::rust::Written;
+use crate::rust::DeclaredTypes;
 use crate::rust::names::{camel_part, snake_part};
 use proc_macro2::Span;
 use quote::ToTokens;
@@ -19,18 +19,18 @@ use syn::{
 
 /// What a name of the module stands for.
 pub(super) enum Declared {
-    Type(Kind),
+    Type(ParameterKind),
     /// A trait of objects.
     Object,
 }
 
 /// A module that is being read.
-pub(super) struct Reading {
+pub(super) struct ModuleReader {
     /// The interface's name in WIT.
     pub(super) interface: String,
-    pub(super) wit: Text,
-    pub(super) limits: Text,
-    pub(super) written: Written,
+    pub(super) wit: SpannedText,
+    pub(super) limits: SpannedText,
+    pub(super) written: DeclaredTypes,
     pub(super) declared: BTreeMap<String, Declared>,
     /// It is a trait by itself: there is no module.
     pub(super) alone: bool,
@@ -41,7 +41,7 @@ pub(super) struct Reading {
     errors: Option<Error>,
 }
 
-impl Reading {
+impl ModuleReader {
     /// Reads a module, and takes out of it what is for this only.
     pub(super) fn of_module(package: &LitStr, module: &mut ItemMod) -> Result<Self> {
         refuse_cfg(&module.attrs)?;
@@ -97,9 +97,9 @@ impl Reading {
     fn new(at: Span, alone: bool) -> Self {
         Self {
             interface: String::new(),
-            wit: Text::new(at),
-            limits: Text::new(at),
-            written: Written::default(),
+            wit: SpannedText::new(at),
+            limits: SpannedText::new(at),
+            written: DeclaredTypes::default(),
             declared: BTreeMap::new(),
             alone,
             procedures: Vec::new(),
@@ -110,8 +110,8 @@ impl Reading {
 
     /// The head of the text. What follows is kept apart until the interface's name is known: its
     /// trait may stand behind its types.
-    fn begin(&mut self, package: &LitStr) -> Result<Text> {
-        let mut head = Text::new(package.span());
+    fn begin(&mut self, package: &LitStr) -> Result<SpannedText> {
+        let mut head = SpannedText::new(package.span());
         let text = package.value();
         if text.is_empty()
             || text.contains(|c: char| !(c.is_ascii_alphanumeric() || "-:@.+".contains(c)))
@@ -129,7 +129,7 @@ impl Reading {
     /// Puts the text together: the interface around its types and procedures.
     fn end(
         &mut self,
-        head: &mut Text,
+        head: &mut SpannedText,
         server: &mut ItemTrait,
         docs_of_module: &[(String, Span)],
     ) -> Result<()> {
@@ -158,7 +158,7 @@ impl Reading {
         self.interface = interface.unwrap_or_default();
         head.docs(0, if docs_of_trait.is_empty() { docs_of_module } else { &docs_of_trait });
         head.line(0, &format!("interface {} {{", name(&self.interface)), at);
-        head.append(std::mem::replace(&mut self.wit, Text::new(at)));
+        head.append(std::mem::replace(&mut self.wit, SpannedText::new(at)));
         head.line(0, "}", at);
         std::mem::swap(&mut self.wit, head);
         let table = self.interface.clone();
@@ -187,11 +187,11 @@ impl Reading {
         let mut aliases = Vec::new();
         for item in items {
             let (ident, declared) = match item {
-                Item::Struct(item) => (&item.ident, Declared::Type(Kind::Compound)),
+                Item::Struct(item) => (&item.ident, Declared::Type(ParameterKind::Compound)),
                 Item::Enum(item) if item.variants.iter().all(|v| v.fields.is_empty()) => {
-                    (&item.ident, Declared::Type(Kind::Value))
+                    (&item.ident, Declared::Type(ParameterKind::Value))
                 }
-                Item::Enum(item) => (&item.ident, Declared::Type(Kind::Compound)),
+                Item::Enum(item) => (&item.ident, Declared::Type(ParameterKind::Compound)),
                 Item::Trait(item) if has(&item.attrs, "resource") => {
                     (&item.ident, Declared::Object)
                 }
@@ -204,16 +204,16 @@ impl Reading {
             self.declared.insert(ident.to_string(), declared);
         }
         // Each may be made of others. What is left at the end is refused where it is written.
-        while let Some((at, kind)) = aliases
-            .iter()
-            .enumerate()
-            .find_map(|(at, item)| Some((at, self.ty(&item.ty, Place::Declaration).ok()?.kind())))
-        {
+        while let Some((at, kind)) = aliases.iter().enumerate().find_map(|(at, item)| {
+            Some((at, self.ty(&item.ty, TypeContext::Declaration).ok()?.kind()))
+        }) {
             let item = aliases.swap_remove(at);
             self.declared.insert(item.ident.to_string(), Declared::Type(kind));
         }
         self.declared.extend(
-            aliases.iter().map(|item| (item.ident.to_string(), Declared::Type(Kind::Compound))),
+            aliases
+                .iter()
+                .map(|item| (item.ident.to_string(), Declared::Type(ParameterKind::Compound))),
         );
     }
 
@@ -249,7 +249,7 @@ impl Reading {
             let line = format!(
                 "{}: {},",
                 name(&snake_to_kebab(ident)?),
-                self.ty(&field.ty, Place::Declaration)?.wit
+                self.ty(&field.ty, TypeContext::Declaration)?.wit
             );
             self.wit.docs(2, &docs(&field.attrs));
             self.wit.line(2, &line, ident.span());
@@ -300,7 +300,7 @@ impl Reading {
             let value = match &case.fields {
                 Fields::Unit => String::new(),
                 Fields::Unnamed(values) if values.unnamed.len() == 1 => {
-                    format!("({})", self.ty(&values.unnamed[0].ty, Place::Declaration)?.wit)
+                    format!("({})", self.ty(&values.unnamed[0].ty, TypeContext::Declaration)?.wit)
                 }
                 Fields::Unnamed(values) => {
                     return Err(Error::new(
@@ -327,8 +327,11 @@ impl Reading {
         check_declaration(&item.attrs, &item.generics)?;
         let kebab = camel_to_kebab(&item.ident)?;
         self.take_name(&kebab, &item.ident)?;
-        let line =
-            format!("type {} = {};", name(&kebab), self.ty(&item.ty, Place::Declaration)?.wit);
+        let line = format!(
+            "type {} = {};",
+            name(&kebab),
+            self.ty(&item.ty, TypeContext::Declaration)?.wit
+        );
         self.wit.docs(1, &docs(&item.attrs));
         self.wit.line(1, &line, item.ident.span());
         Ok(())

@@ -3,7 +3,7 @@
 use proc_macro2::Span;
 use std::fmt::Write;
 
-pub(super) struct Text {
+pub(super) struct SpannedText {
     pub(super) text: String,
     /// One for each line.
     spans: Vec<Span>,
@@ -11,7 +11,7 @@ pub(super) struct Text {
     whole: Span,
 }
 
-impl Text {
+impl SpannedText {
     /// What the two texts of an interface are called in errors, by which they are told apart.
     pub(super) const WIT: &str = "the interface";
     pub(super) const LIMITS: &str = "the limits";

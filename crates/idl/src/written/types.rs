@@ -1,6 +1,6 @@
 //! Types of Rust as WIT has them.
 
-use super::module::{Declared, Reading, camel_to_kebab};
+use super::module::{Declared, ModuleReader, camel_to_kebab};
 use crate::print::name;
 use quote::ToTokens;
 use syn::spanned::Spanned;
@@ -12,14 +12,14 @@ use syn::{
 /// A type in use.
 pub(super) struct Use {
     pub(super) wit: String,
-    kind: Kind,
+    kind: ParameterKind,
     /// There are objects in it.
     objects: bool,
 }
 
 /// What a server gets for a parameter of a type, as the generator has it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ParameterKind {
     /// Numbers, enums, flags: the value.
     Value,
     /// `&str`
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 
 /// Where a type stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum TypeContext {
     /// In a parameter or a result.
     Call,
     /// In a struct, an enum or an alias, which clients and servers share.
@@ -47,21 +47,21 @@ fn refuse<T>(at: &impl ToTokens, says: impl std::fmt::Display) -> Result<T> {
 }
 
 impl Use {
-    fn new(wit: impl Into<String>, kind: Kind) -> Self {
+    fn new(wit: impl Into<String>, kind: ParameterKind) -> Self {
         Self { wit: wit.into(), kind, objects: false }
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> ParameterKind {
         self.kind
     }
 
     /// Something around others.
-    fn around(wit: String, kind: Kind, parts: &[&Self]) -> Self {
+    fn around(wit: String, kind: ParameterKind, parts: &[&Self]) -> Self {
         Self { wit, kind, objects: parts.iter().any(|part| part.objects) }
     }
 }
 
-impl Reading {
+impl ModuleReader {
     /// A parameter's type in WIT, and whether the server takes by value what it would get a
     /// reference to.
     pub(super) fn parameter(&self, ty: &Type) -> Result<(String, bool)> {
@@ -77,8 +77,9 @@ impl Reading {
             {
                 return refuse(ty, "write `&dyn ..` for an object that is lent by itself");
             }
-            let this = self.ty(ty, Place::Call)?;
-            let owned = !this.objects && !matches!(this.kind, Kind::Value | Kind::Object);
+            let this = self.ty(ty, TypeContext::Call)?;
+            let owned =
+                !this.objects && !matches!(this.kind, ParameterKind::Value | ParameterKind::Object);
             return Ok((this.wit, owned));
         };
         if reference.mutability.is_some() {
@@ -96,7 +97,7 @@ impl Reading {
         match &*reference.elem {
             Type::Path(path) if path.path.is_ident("str") => Ok(("string".into(), false)),
             Type::Slice(slice) => {
-                let element = self.ty(&slice.elem, Place::Call)?;
+                let element = self.ty(&slice.elem, TypeContext::Call)?;
                 if element.wit == "u8" {
                     return refuse(
                         ty,
@@ -112,17 +113,19 @@ impl Reading {
                 Ok((format!("borrow<{}>", self.object(&object.bounds)?), false))
             }
             inner => {
-                let this = self.ty(inner, Place::Call)?;
+                let this = self.ty(inner, TypeContext::Call)?;
                 let instead = match this.kind {
-                    Kind::Text => "`&str`",
-                    Kind::Bytes => {
+                    ParameterKind::Text => "`&str`",
+                    ParameterKind::Bytes => {
                         "`upcall::Bytes<'_>`, a view of them, or the `Vec` itself, a copy"
                     }
-                    Kind::List => "`&[..]`",
-                    Kind::Value => "the value itself",
-                    Kind::Compound if this.objects => "the value itself, since it holds objects",
-                    Kind::Object => "`&dyn ..`",
-                    Kind::Compound => return Ok((this.wit, false)),
+                    ParameterKind::List => "`&[..]`",
+                    ParameterKind::Value => "the value itself",
+                    ParameterKind::Compound if this.objects => {
+                        "the value itself, since it holds objects"
+                    }
+                    ParameterKind::Object => "`&dyn ..`",
+                    ParameterKind::Compound => return Ok((this.wit, false)),
                 };
                 refuse(ty, format!("a server gets this in another form: write {instead}"))
             }
@@ -134,12 +137,12 @@ impl Reading {
         match output {
             ReturnType::Default => Ok(None),
             ReturnType::Type(_, ty) if is_unit(ty) => Ok(None),
-            ReturnType::Type(_, ty) => self.ty(ty, Place::Call).map(|this| Some(this.wit)),
+            ReturnType::Type(_, ty) => self.ty(ty, TypeContext::Call).map(|this| Some(this.wit)),
         }
     }
 
     /// A type, owned.
-    pub(super) fn ty(&self, ty: &Type, place: Place) -> Result<Use> {
+    pub(super) fn ty(&self, ty: &Type, place: TypeContext) -> Result<Use> {
         match ty {
             Type::Paren(inner) => self.ty(&inner.elem, place),
             Type::Group(inner) => self.ty(&inner.elem, place),
@@ -153,7 +156,7 @@ impl Reading {
                     tuple.elems.iter().map(|t| self.ty(t, place)).collect::<Result<Vec<_>>>()?;
                 let members: Vec<&str> = parts.iter().map(|part| part.wit.as_str()).collect();
                 let wit = format!("tuple<{}>", members.join(", "));
-                Ok(Use::around(wit, Kind::Compound, &parts.iter().collect::<Vec<_>>()))
+                Ok(Use::around(wit, ParameterKind::Compound, &parts.iter().collect::<Vec<_>>()))
             }
             Type::Array(array) => {
                 let element = self.ty(&array.elem, place)?;
@@ -165,7 +168,7 @@ impl Reading {
                 };
                 Ok(Use::around(
                     format!("list<{}, {}>", element.wit, count.base10_digits()),
-                    Kind::Compound,
+                    ParameterKind::Compound,
                     &[&element],
                 ))
             }
@@ -195,7 +198,7 @@ impl Reading {
         }
     }
 
-    fn path(&self, ty: &Type, path: &Path, place: Place) -> Result<Use> {
+    fn path(&self, ty: &Type, path: &Path, place: TypeContext) -> Result<Use> {
         let Some(segment) = path.segments.last() else {
             return refuse(ty, "a type without a name");
         };
@@ -223,21 +226,22 @@ impl Reading {
         let own = |wit: &str, kind| Ok(Use::new(wit, kind));
         match (ident.as_str(), arguments.as_slice()) {
             ("bool" | "u8" | "u16" | "u32" | "u64" | "f32" | "f64" | "char", []) => {
-                own(&ident, Kind::Value)
+                own(&ident, ParameterKind::Value)
             }
-            ("i8", []) => own("s8", Kind::Value),
-            ("i16", []) => own("s16", Kind::Value),
-            ("i32", []) => own("s32", Kind::Value),
-            ("i64", []) => own("s64", Kind::Value),
-            ("String", []) => own("string", Kind::Text),
+            ("i8", []) => own("s8", ParameterKind::Value),
+            ("i16", []) => own("s16", ParameterKind::Value),
+            ("i32", []) => own("s32", ParameterKind::Value),
+            ("i64", []) => own("s64", ParameterKind::Value),
+            ("String", []) => own("string", ParameterKind::Text),
             ("Vec", [t]) => {
                 let element = self.ty(t, place)?;
-                let kind = if element.wit == "u8" { Kind::Bytes } else { Kind::List };
+                let kind =
+                    if element.wit == "u8" { ParameterKind::Bytes } else { ParameterKind::List };
                 Ok(Use::around(format!("list<{}>", element.wit), kind, &[&element]))
             }
             ("Option", [t]) => {
                 let some = self.ty(t, place)?;
-                Ok(Use::around(format!("option<{}>", some.wit), Kind::Compound, &[&some]))
+                Ok(Use::around(format!("option<{}>", some.wit), ParameterKind::Compound, &[&some]))
             }
             ("Result", [ok, err]) => self.outcome(ok, err, place),
             ("Result", _) => refuse(
@@ -245,7 +249,7 @@ impl Reading {
                 "a macro does not know what error an alias of `Result` has: write `Result<T, E>`",
             ),
             ("Arc" | "Lent", [Type::TraitObject(object)]) => {
-                if place == Place::Declaration {
+                if place == TypeContext::Declaration {
                     return refuse(
                         ty,
                         "objects stand in no struct, enum or alias, which would be another type for clients: pass them by themselves, or in Vec, Option, Result and tuples",
@@ -253,13 +257,17 @@ impl Reading {
                 }
                 let (open, resource) =
                     (if ident == "Arc" { "own" } else { "borrow" }, self.object(&object.bounds)?);
-                Ok(Use { wit: format!("{open}<{resource}>"), kind: Kind::Object, objects: true })
+                Ok(Use {
+                    wit: format!("{open}<{resource}>"),
+                    kind: ParameterKind::Object,
+                    objects: true,
+                })
             }
             _ => refuse(ty, self.advice(&ident)),
         }
     }
 
-    fn outcome(&self, ok: &Type, err: &Type, place: Place) -> Result<Use> {
+    fn outcome(&self, ok: &Type, err: &Type, place: TypeContext) -> Result<Use> {
         let side = |t: &Type| if is_unit(t) { Ok(None) } else { self.ty(t, place).map(Some) };
         let (ok, err) = (side(ok)?, side(err)?);
         let wit = match (&ok, &err) {
@@ -270,7 +278,7 @@ impl Reading {
             }
         };
         let both = [ok.as_ref(), err.as_ref()].into_iter().flatten().collect::<Vec<_>>();
-        Ok(Use::around(wit, Kind::Compound, &both))
+        Ok(Use::around(wit, ParameterKind::Compound, &both))
     }
 
     /// What to write in the place of a type that is not WIT's.

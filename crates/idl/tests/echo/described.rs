@@ -5,8 +5,8 @@ use upcall::stub::{Binding, Extent, Handle, Interface, Limits, Procedure};
 use upcall_idl::{dynamic, model};
 
 /// An interface as the runtime has it.
-fn described(interface: &dynamic::Interface) -> &'static Interface {
-    let describe = |procedure: &model::Procedure| Procedure {
+fn described(interface: &dynamic::DynamicInterface) -> &'static Interface {
+    let describe = |procedure: &model::ProcedureDefinition| Procedure {
         name: procedure.name.clone().into(),
         signature: procedure.signature.clone().into(),
         hash: procedure.hash,
@@ -32,7 +32,7 @@ fn described(interface: &dynamic::Interface) -> &'static Interface {
 }
 
 /// Random values, with a server of an interface that gives back, or gives objects back.
-pub fn check_server(name: &str, interface: &'static dynamic::Interface, cases: u32) {
+pub fn check_server(name: &str, interface: &'static dynamic::DynamicInterface, cases: u32) {
     let binding =
         Binding::bind(name, described(interface)).unwrap_or_else(|e| panic!("{name}: {e}"));
     let mut call =

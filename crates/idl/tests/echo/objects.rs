@@ -14,8 +14,8 @@ use super::values::{any_text, runner};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use upcall_idl::dynamic::Interface;
-use upcall_idl::model::{Procedure, Type};
+use upcall_idl::dynamic::DynamicInterface;
+use upcall_idl::model::{ProcedureDefinition, Type};
 
 /// A call: the procedure's number and the block of its arguments, for the block of its result.
 type Call<'a> = &'a mut dyn FnMut(u16, &[u8]) -> Result<Vec<u8>, String>;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One who calls a server, without stubs.
 struct Caller<'a> {
-    interface: &'static Interface,
+    interface: &'static DynamicInterface,
     call: Call<'a>,
     release: &'a dyn Fn(u64),
     /// The numbers of the resources, by their index among all types.
@@ -46,7 +46,7 @@ struct Held {
 /// Calls every procedure of an interface that gives objects back with `cases` random values;
 /// `release` gives up a handle.
 pub fn check_objects(
-    interface: &'static Interface,
+    interface: &'static DynamicInterface,
     cases: u32,
     call: Call<'_>,
     release: &dyn Fn(u64),
@@ -79,7 +79,7 @@ pub fn check_objects(
 }
 
 impl Caller<'_> {
-    fn block(&mut self, procedure: &Procedure, text: &str) -> Result<Vec<u8>, String> {
+    fn block(&mut self, procedure: &ProcedureDefinition, text: &str) -> Result<Vec<u8>, String> {
         let number = self
             .interface
             .interface()
@@ -158,7 +158,7 @@ impl Caller<'_> {
         }
     }
 
-    fn tell(&mut self, procedure: &Procedure, text: &str) -> Result<(), String> {
+    fn tell(&mut self, procedure: &ProcedureDefinition, text: &str) -> Result<(), String> {
         let before = self.ask("alive", "")?;
         let (between, held) = self.fill(text)?;
         let told =
@@ -185,7 +185,7 @@ impl Caller<'_> {
         self.left(&before)
     }
 
-    fn echo(&mut self, procedure: &Procedure, text: &str) -> Result<(), String> {
+    fn echo(&mut self, procedure: &ProcedureDefinition, text: &str) -> Result<(), String> {
         let before = self.ask("alive", "")?;
         let (between, held) = self.fill(text)?;
         let back = self.block(procedure, &joined(&between, held.iter().map(|one| one.handle)))?;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use upcall_idl::dynamic::Interface;
-use upcall_idl::model::{Model, ProcedureKind, Shape, Type, TypeId};
+use upcall_idl::dynamic::DynamicInterface;
+use upcall_idl::model::{Model, ProcedureKind, Type, TypeBody, TypeId};
 
 /// The name of the interface that is added for types without objects.
 pub const VALUES: &str = "gives-back";
@@ -70,9 +70,9 @@ pub struct Echo {
     /// The whole package, as one text.
     pub wit: String,
     /// The one for types without objects, if there are any; compiled from `wit`.
-    pub values: Option<Interface>,
+    pub values: Option<DynamicInterface>,
     /// The one for types with objects.
-    pub objects: Option<Interface>,
+    pub objects: Option<DynamicInterface>,
 }
 
 /// The package with such interfaces.
@@ -113,7 +113,7 @@ pub fn echo(model: &Model) -> Result<Echo, String> {
     // A world may have a type and an exported function of one name, which an interface may not
     // (union-fuzz-2.wit).
     if let Some(interface) = model.interfaces.first() {
-        Interface::parse(&interface.id, &printed, "")
+        DynamicInterface::parse(&interface.id, &printed, "")
             .map_err(|e| format!("printed, it is no WIT: {e}"))?;
     }
     let (head, rest) = printed.split_once('\n').expect("a line with the package's name");
@@ -122,7 +122,7 @@ pub fn echo(model: &Model) -> Result<Echo, String> {
     let version = model.version.as_ref().map(|v| format!("@{v}")).unwrap_or_default();
     let parsed = |name: &str| {
         let id = format!("{}/{name}{version}", model.package);
-        Interface::parse(&id, &wit, "").unwrap_or_else(|e| panic!("{e}\n{wit}"))
+        DynamicInterface::parse(&id, &wit, "").unwrap_or_else(|e| panic!("{e}\n{wit}"))
     };
     let [values, objects] =
         [(VALUES, values), (OBJECTS, objects)].map(|(name, text)| text.map(|_| parsed(name)));
@@ -172,7 +172,7 @@ fn types(model: &Model) -> (Vec<Type>, Vec<TypeId>) {
 }
 
 fn is_resource(model: &Model, id: TypeId) -> bool {
-    matches!(model.def(id).shape, Shape::Resource)
+    matches!(model.def(id).shape, TypeBody::Resource)
 }
 
 /// An interface in the making.

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use std::time::UNIX_EPOCH;
-use upcall_idl::dynamic::Interface;
-use upcall_idl::model::{Model, Shape, Type};
+use upcall_idl::dynamic::DynamicInterface;
+use upcall_idl::model::{Model, Type, TypeBody};
 
 /// Any value of a type, in WAVE; where it has an object it is `<index>`, or `<&index>` where that
 /// is lent, by the resource's index among the model's types.
@@ -54,21 +54,21 @@ pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Strin
         Type::Own(id) => Just(format!("<{}>", id.index())).boxed(),
         Type::Borrow(id) => Just(format!("<&{}>", id.index())).boxed(),
         Type::Named(id) => match &model.def(*id).shape {
-            Shape::Record(fields) => {
+            TypeBody::Record(fields) => {
                 let parts =
                     fields.iter().map(|f| of(&f.ty).prop_map(move |v| format!("{}: {v}", f.name)));
                 joined("{", "}", parts.collect::<Vec<_>>().boxed())
             }
-            Shape::Variant(cases) => {
+            TypeBody::Variant(cases) => {
                 // A case may be called `some` or `ok`; the sign makes it a name.
                 let all =
                     cases.iter().map(|case| maybe(format!("%{}", case.name), case.ty.as_ref()));
                 prop::strategy::Union::new(all).boxed()
             }
-            Shape::Enum(labels) => {
+            TypeBody::Enum(labels) => {
                 (0..labels.len()).prop_map(|n| format!("%{}", labels[n].name)).boxed()
             }
-            Shape::Flags(labels) => {
+            TypeBody::Flags(labels) => {
                 let set = prop::collection::vec(any::<bool>(), labels.len());
                 set.prop_map(|set| {
                     let names = labels
@@ -80,7 +80,7 @@ pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Strin
                 })
                 .boxed()
             }
-            Shape::Alias(_) | Shape::Resource => unreachable!("resolved above"),
+            TypeBody::Alias(_) | TypeBody::Resource => unreachable!("resolved above"),
         },
     }
 }
@@ -100,7 +100,7 @@ pub fn runner(cases: u32) -> (TestRunner, u64) {
 /// Calls every procedure of `interface` with `cases` random values: `call` gets its number and the
 /// block of its argument, and gives the block of its result. They must be the same value.
 pub fn check(
-    interface: &'static Interface,
+    interface: &'static DynamicInterface,
     cases: u32,
     mut call: impl FnMut(u16, &[u8]) -> Result<Vec<u8>, String>,
 ) {

@@ -254,7 +254,7 @@ pub mod files {
         /// The same client, whose calls, made by this clone, or by what it returns, are given up when `abandon` says so.
         /// Calls in the same domain know nothing of it.
         #[must_use]
-        pub fn with_abandon(&self, abandon: &::upcall::Abandon) -> Self {
+        pub fn with_abandon(&self, abandon: &::upcall::CancelToken) -> Self {
             match &self.link {
                 link::Bound::Remote(binding) => {
                     Self {
@@ -280,7 +280,7 @@ pub mod files {
         /// The same client, with a say in what calls made by this clone, or by what it returns, do when all A-stacks are in use.
         /// Calls in the same domain know nothing of it.
         #[must_use]
-        pub fn with_shortage(&self, shortage: ::upcall::Shortage) -> Self {
+        pub fn with_shortage(&self, shortage: ::upcall::WhenFull) -> Self {
             match &self.link {
                 link::Bound::Remote(binding) => {
                     Self {

@@ -2,9 +2,9 @@
 //! turns where it leads.
 
 use super::{GUESTS, Supervisor};
-use crate::How;
-use crate::turns::Grant;
-use crate::wire::{Answer, Ask, Shown, ShownMember, State, VERSION, pack, unpack};
+use crate::MemberExit;
+use crate::turns::RunGrant;
+use crate::wire::{JobReply, JobRequest, JobState, ShownJob, ShownMember, VERSION, pack, unpack};
 use rustix::process::Signal;
 use upcall_os::poll::Report;
 use upcall_os::socket::{self, Received};
@@ -37,7 +37,7 @@ impl Supervisor<'_> {
         };
         match asked {
             Ok(ask) => self.answer(key, ask),
-            Err(reason) => self.reply(key, &Answer::Refused(reason)),
+            Err(reason) => self.reply(key, &JobReply::Refused(reason)),
         }
     }
 
@@ -47,60 +47,60 @@ impl Supervisor<'_> {
     }
 
     /// Who does not read its answers is left.
-    pub(super) fn reply(&mut self, key: u64, answer: &Answer) {
+    pub(super) fn reply(&mut self, key: u64, answer: &JobReply) {
         if self.guests.get(&key).is_some_and(|guest| guest.send(&pack(answer), &[]).is_err()) {
             self.see_off(key);
         }
     }
 
-    fn answer(&mut self, key: u64, ask: Ask) {
+    fn answer(&mut self, key: u64, ask: JobRequest) {
         let answer = match ask {
-            Ask::Show { version: VERSION } => Answer::Shown(Box::new(self.show())),
-            Ask::Show { version } => Answer::Refused(format!(
+            JobRequest::Show { version: VERSION } => JobReply::Shown(Box::new(self.show())),
+            JobRequest::Show { version } => JobReply::Refused(format!(
                 "it has version {VERSION} of the protocol of jobs, and is asked by version {version}"
             )),
-            Ask::Stop | Ask::Cont if self.ending.is_some() => {
-                Answer::Refused("it is being ended".into())
+            JobRequest::Stop | JobRequest::Cont if self.ending.is_some() => {
+                JobReply::Refused("it is being ended".into())
             }
-            Ask::Stop => {
+            JobRequest::Stop => {
                 self.stopped = true;
                 self.apply();
                 self.tell_wants();
-                Answer::Done
+                JobReply::Done
             }
-            Ask::Cont => {
+            JobRequest::Cont => {
                 self.stopped = false;
                 self.tell_wants();
                 self.take_part();
                 self.apply();
-                Answer::Done
+                JobReply::Done
             }
-            Ask::Kill => {
+            JobRequest::Kill => {
                 if self.ending.as_ref().is_none_or(|ending| ending.kill_at.is_none()) {
-                    self.failed.get_or_insert(How::Signal(Signal::TERM.as_raw()));
+                    self.failed.get_or_insert(MemberExit::Signal(Signal::TERM.as_raw()));
                     self.end();
                 }
-                Answer::Ending { grace: self.job.grace }
+                JobReply::Ending { grace: self.job.grace }
             }
             ask => return self.seated(key, ask),
         };
         self.reply(key, &answer);
     }
 
-    fn show(&self) -> Shown {
-        let shown = |(rank, member): (usize, &crate::members::Member)| ShownMember {
+    fn show(&self) -> ShownJob {
+        let shown = |(rank, member): (usize, &crate::members::JobMember)| ShownMember {
             rank,
             pid: member.pid(),
             processor: member.processor,
             suspended: member.suspended,
         };
         let state = match &self.grant {
-            _ if self.ending.is_some() => State::Ending,
-            _ if self.stopped => State::Stopped,
-            Grant::All => State::Running,
-            _ => State::Waiting,
+            _ if self.ending.is_some() => JobState::Ending,
+            _ if self.stopped => JobState::Stopped,
+            RunGrant::All => JobState::Running,
+            _ => JobState::Waiting,
         };
-        Shown {
+        ShownJob {
             name: self.entered.name.clone(),
             pid: std::process::id(),
             program: self.job.program.to_string_lossy().into(),

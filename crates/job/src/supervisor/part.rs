@@ -16,8 +16,8 @@
 //! suspended.
 
 use super::{LEADER, Supervisor};
-use crate::turns::{Grant, Kind, Newcomer, Order, Turns};
-use crate::wire::{Answer, Ask, pack, unpack};
+use crate::turns::{JobSchedule, JobTurns, Newcomer, RunGrant, TurnOrder};
+use crate::wire::{JobReply, JobRequest, pack, unpack};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use upcall_directory::names::Leader;
@@ -44,12 +44,12 @@ pub(super) enum Role {
     Seeking,
     Following(Connection),
     Leading {
-        turns: Box<Turns>,
+        turns: Box<JobTurns>,
         still_at: Instant,
     },
 }
 
-pub(super) struct Part {
+pub(super) struct Participation {
     role: Role,
     /// When something is to be done next.
     at: Option<Instant>,
@@ -58,7 +58,7 @@ pub(super) struct Part {
     watch: bool,
 }
 
-impl Part {
+impl Participation {
     pub(super) fn new(takes_turns: bool) -> Self {
         let role = if takes_turns { Role::Seeking } else { Role::None };
         Self { role, at: None, heard: Instant::now(), watch: false }
@@ -68,9 +68,9 @@ impl Part {
         matches!(self.role, Role::Leading { .. })
     }
 
-    pub(super) fn due(&self, grant: &Grant) -> Option<Instant> {
+    pub(super) fn due(&self, grant: &RunGrant) -> Option<Instant> {
         let silence = match self.role {
-            Role::Seeking | Role::Following(_) if *grant != Grant::All => {
+            Role::Seeking | Role::Following(_) if *grant != RunGrant::All => {
                 Some(self.heard + SILENCE)
             }
             _ => None,
@@ -89,12 +89,12 @@ impl Supervisor<'_> {
             self.seek(now);
         }
         if matches!(self.part.role, Role::Seeking | Role::Following(_))
-            && self.grant != Grant::All
+            && self.grant != RunGrant::All
             && now >= self.part.heard + SILENCE
         {
-            self.grant = Grant::All;
+            self.grant = RunGrant::All;
             self.apply();
-            self.tell_leader(&Ask::Loose);
+            self.tell_leader(&JobRequest::Loose);
         }
         if self.part.leads() {
             self.lead();
@@ -103,7 +103,7 @@ impl Supervisor<'_> {
 
     fn own_job(&self) -> Newcomer {
         Newcomer {
-            kind: self.job.schedule.unwrap_or(Kind::Co),
+            kind: self.job.schedule.unwrap_or(JobSchedule::Co),
             slice: self.job.slice,
             since: self.since,
             places: self.places.clone(),
@@ -116,14 +116,14 @@ impl Supervisor<'_> {
         self.part.at = Some(now + RETRY);
         match jobs::try_lead(&self.entered.socket) {
             Some(Leader::Us) => {
-                let mut turns = Box::new(Turns::default());
+                let mut turns = Box::new(JobTurns::default());
                 turns.join(OWN, self.own_job());
                 self.works = self.places.clone();
                 self.part.role = Role::Leading { turns, still_at: now };
             }
             Some(Leader::At(socket)) => {
                 let Ok(connection) = Connection::connect(&socket) else { return };
-                let join = pack(&Ask::Join(self.own_job()));
+                let join = pack(&JobRequest::Join(self.own_job()));
                 let ready = connection.send(&join, &[]).is_ok()
                     && self.poll.add(&connection, LEADER, Report::WhileReadable).is_ok();
                 if ready {
@@ -136,7 +136,7 @@ impl Supervisor<'_> {
         }
     }
 
-    fn tell_leader(&mut self, ask: &Ask) {
+    fn tell_leader(&mut self, ask: &JobRequest) {
         if let Role::Following(leader) = &self.part.role
             && leader.send(&pack(ask), &[]).is_err()
         {
@@ -159,10 +159,10 @@ impl Supervisor<'_> {
         };
         self.part.heard = Instant::now();
         match answer {
-            Ok(Answer::Order(order)) => {
+            Ok(JobReply::Order(order)) => {
                 let number = order.number;
                 self.carry_out(order);
-                self.tell_leader(&Ask::Done { number });
+                self.tell_leader(&JobRequest::Done { number });
             }
             Ok(_) => {}
             // Another version leads; it goes as if nobody did.
@@ -170,7 +170,7 @@ impl Supervisor<'_> {
         }
     }
 
-    fn carry_out(&mut self, order: Order) {
+    fn carry_out(&mut self, order: TurnOrder) {
         if self.ending.is_some() {
             return;
         }
@@ -200,7 +200,7 @@ impl Supervisor<'_> {
             let (own, others): (Vec<_>, Vec<_>) =
                 orders.into_iter().partition(|(id, _)| *id == OWN);
             for (id, order) in others {
-                self.reply(id, &Answer::Order(order));
+                self.reply(id, &JobReply::Order(order));
             }
             for (_, order) in own {
                 let number = order.number;
@@ -216,22 +216,22 @@ impl Supervisor<'_> {
         if let Role::Leading { turns, .. } = &self.part.role
             && turns.seats(guest)
         {
-            self.reply(guest, &Answer::Still);
+            self.reply(guest, &JobReply::Still);
         }
     }
 
     /// What another supervisor says to the leader.
-    pub(super) fn seated(&mut self, key: u64, ask: Ask) {
+    pub(super) fn seated(&mut self, key: u64, ask: JobRequest) {
         let Role::Leading { turns, .. } = &mut self.part.role else {
             // It takes us for the leader that we are no more; it will see that, and look again.
             return self.see_off(key);
         };
         match ask {
-            Ask::Join(job) => turns.join(key, job),
-            Ask::Done { number } => turns.done(key, number),
-            Ask::Wants(wants) => turns.wants(key, wants),
-            Ask::Busy(busy) => turns.busy(key, busy),
-            Ask::Loose => turns.loose(key),
+            JobRequest::Join(job) => turns.join(key, job),
+            JobRequest::Done { number } => turns.done(key, number),
+            JobRequest::Wants(wants) => turns.wants(key, wants),
+            JobRequest::Busy(busy) => turns.busy(key, busy),
+            JobRequest::Loose => turns.loose(key),
             _ => {}
         }
         self.lead();
@@ -252,7 +252,7 @@ impl Supervisor<'_> {
                 turns.wants(OWN, wants);
                 self.lead();
             }
-            _ => self.tell_leader(&Ask::Wants(wants)),
+            _ => self.tell_leader(&JobRequest::Wants(wants)),
         }
     }
 
@@ -274,7 +274,7 @@ impl Supervisor<'_> {
 
     pub(super) fn plan_look(&mut self) {
         let looks = self.part.watch
-            && self.job.schedule == Some(Kind::Co)
+            && self.job.schedule == Some(JobSchedule::Co)
             && self.started
             && self.ending.is_none();
         if !looks {
@@ -301,7 +301,7 @@ impl Supervisor<'_> {
                 turns.busy(OWN, works);
                 self.lead();
             }
-            _ => self.tell_leader(&Ask::Busy(works)),
+            _ => self.tell_leader(&JobRequest::Busy(works)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::thread;
 use upcall_os::atomic::AtomicU32;
 use upcall_os::socket::Listener;
 use upcall_sched::post::Post;
-use upcall_shm::account::Account;
+use upcall_shm::account::MemberStats;
 use upcall_shm::station::Station;
 
 /// A member, and the connection of its queue to a receiver in this process, which lives.
@@ -22,8 +22,8 @@ impl Scene {
             format!("upcall-link-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let socket = std::env::temp_dir().join(&name);
         let door = Listener::bind(&socket).unwrap();
-        let account = Account::open(&name, 2, 1 << 20).unwrap();
-        let process = Process::own().unwrap();
+        let account = MemberStats::open(&name, 2, 1 << 20).unwrap();
+        let process = ProcessKey::own().unwrap();
         let member = Member::new(socket.clone(), process, Post::take().unwrap(), account);
         let (connection, far) = Connection::pair().unwrap();
         let near = FarEnd {
@@ -33,14 +33,14 @@ impl Scene {
             socket,
             member: Arc::downgrade(&member),
             opening: AtomicBool::new(false),
-            heard: Mutex::new(Heard::Nothing),
+            heard: KernelMutex::new(ConnectionState::Nothing),
             left: AtomicBool::new(false),
         };
         Self { member, near, far: Some(far), _door: door }
     }
 
     /// The receiver says something, or hangs up.
-    fn say(&mut self, answer: Option<(&Opened, &[BorrowedFd<'_>])>) {
+    fn say(&mut self, answer: Option<(&QueueOpenReply, &[BorrowedFd<'_>])>) {
         match answer {
             Some((answer, descriptors)) => {
                 self.far.as_ref().unwrap().send(&wire::pack(answer).unwrap(), descriptors).unwrap();
@@ -52,10 +52,10 @@ impl Scene {
     /// What was learned since the last time.
     fn news(&self) -> Vec<&'static str> {
         let told = |news| match news {
-            News::Reads(..) => "reads",
-            News::Refuses(_, Refusal::ForNow(ForNow::Lacks(_))) => "lacks",
-            News::Refuses(_, Refusal::ForNow(ForNow::HungUp)) => "hung up",
-            News::Refuses(_, Refusal::ForGood(_)) => "for good",
+            MemberEvent::Reads(..) => "reads",
+            MemberEvent::Refuses(_, QueueRefusal::ForNow(ForNow::Lacks(_))) => "lacks",
+            MemberEvent::Refuses(_, QueueRefusal::ForNow(ForNow::HungUp)) => "hung up",
+            MemberEvent::Refuses(_, QueueRefusal::ForGood(_)) => "for good",
             _ => "else",
         };
         self.member.news().into_iter().map(told).collect()
@@ -68,32 +68,32 @@ impl Drop for Scene {
     }
 }
 
-const LACKS: Opened = Opened::Lacks(Lacks { lack: Lack::Memory, errno: None });
+const LACKS: QueueOpenReply = QueueOpenReply::Lacks(Lacks { lack: Lack::Memory, errno: None });
 
 #[test]
 fn the_end_of_a_connection_is_judged_by_what_came_before() {
     // A refusal and the end: read by one thread, or the end by another one later.
     let mut scene = Scene::new();
     scene.say(Some((&LACKS, &[])));
-    assert!(!scene.near.hear(&scene.member, Reader::Clerk));
+    assert!(!scene.near.hear(&scene.member, ConnectionReader::Clerk));
     scene.say(None);
-    assert!(!scene.near.hear(&scene.member, Reader::Clerk));
+    assert!(!scene.near.hear(&scene.member, ConnectionReader::Clerk));
     assert_eq!(scene.news(), ["lacks"]);
     // The end alone.
     let mut scene = Scene::new();
-    assert!(scene.near.hear(&scene.member, Reader::Clerk));
+    assert!(scene.near.hear(&scene.member, ConnectionReader::Clerk));
     scene.say(None);
     assert!(
-        !scene.near.hear(&scene.member, Reader::Clerk)
-            && !scene.near.hear(&scene.member, Reader::Clerk)
+        !scene.near.hear(&scene.member, ConnectionReader::Clerk)
+            && !scene.near.hear(&scene.member, ConnectionReader::Clerk)
     );
     assert_eq!(scene.news(), ["hung up"]);
     // The end after the queue was taken.
     let (mut scene, station) = (Scene::new(), Station::new().unwrap());
-    scene.say(Some((&Opened::Yes { line: 0, makes_fences: true }, &[station.as_fd()])));
-    assert!(scene.near.hear(&scene.member, Reader::Clerk));
+    scene.say(Some((&QueueOpenReply::Yes { line: 0, makes_fences: true }, &[station.as_fd()])));
+    assert!(scene.near.hear(&scene.member, ConnectionReader::Clerk));
     scene.say(None);
-    assert!(!scene.near.hear(&scene.member, Reader::Clerk));
+    assert!(!scene.near.hear(&scene.member, ConnectionReader::Clerk));
     assert_eq!(scene.news(), ["reads", "for good"]);
 }
 
@@ -112,7 +112,7 @@ fn a_queue_is_kept_without_memory_for_the_station_of_its_receiver() {
         return assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
     }
     let (mut scene, station) = (Scene::new(), Station::new().unwrap());
-    scene.say(Some((&Opened::Yes { line: 0, makes_fences: true }, &[station.as_fd()])));
+    scene.say(Some((&QueueOpenReply::Yes { line: 0, makes_fences: true }, &[station.as_fd()])));
     let Ok(Received::Message(message)) = scene.near.connection.receive() else {
         panic!("no answer")
     };
@@ -120,7 +120,7 @@ fn a_queue_is_kept_without_memory_for_the_station_of_its_receiver() {
     setrlimit(Resource::As, Rlimit { current: Some(0), ..before }).unwrap();
     let answer = said(message);
     setrlimit(Resource::As, before).unwrap();
-    assert!(matches!(answer, Ok(Answer::Reads(None))), "{:?}", answer.err());
+    assert!(matches!(answer, Ok(OfferReply::Reads(None))), "{:?}", answer.err());
 }
 
 /// The clerk and the thread that sends.
@@ -129,7 +129,7 @@ fn two_threads_that_read_at_once_hear_one_refusal() {
     for _ in 0..300 {
         let mut scene = Scene::new();
         thread::scope(|scope| {
-            let hear = || while scene.near.hear(&scene.member, Reader::Clerk) {};
+            let hear = || while scene.near.hear(&scene.member, ConnectionReader::Clerk) {};
             let far = scene.far.take().unwrap();
             let readers = [scope.spawn(hear), scope.spawn(hear)];
             far.send(&wire::pack(&LACKS).unwrap(), &[]).unwrap();

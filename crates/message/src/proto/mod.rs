@@ -2,7 +2,7 @@
 //!
 //! The core knows queues, times and counts. It makes no system call, reads no clock, and knows no
 //! process, thread or descriptor. Memory and time are arguments: a queue lies in any
-//! [`Memory`](upcall_shm::direct::Memory), and its driver says what time it is. There are two
+//! [`QueueMemory`](upcall_shm::direct::QueueMemory), and its driver says what time it is. There are two
 //! drivers. [`Group`](crate::Group) has queues in memory that processes share. A member of the
 //! simulator (`upcall-simulator`) has queues each access to which is a step of a virtual clock. So
 //! the simulator runs the code that ships.

@@ -15,7 +15,7 @@ pub const LONGEST: Duration = Duration::from_secs(1);
 
 /// When one queue is offered again, if it is refused.
 #[derive(Debug)]
-pub struct Schedule {
+pub struct OfferSchedule {
     due: Option<Instant>,
     /// The last offer.
     last: Option<Instant>,
@@ -23,13 +23,13 @@ pub struct Schedule {
     pause: Duration,
 }
 
-impl Default for Schedule {
+impl Default for OfferSchedule {
     fn default() -> Self {
         Self { due: None, last: None, pause: FIRST }
     }
 }
 
-impl Schedule {
+impl OfferSchedule {
     /// The queue is refused. Returns when it is to be offered again.
     pub fn refused(&mut self, now: Instant) -> Instant {
         let first = now + FIRST;
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn pauses_of_a_queue_grow_however_late_it_is_refused() {
         for late in [Duration::ZERO, FIRST / 2, 3 * FIRST, LONGEST / 2, 3 * LONGEST] {
-            let (mut schedule, begun) = (Schedule::default(), Instant::now());
+            let (mut schedule, begun) = (OfferSchedule::default(), Instant::now());
             assert!(schedule.due().is_none());
             assert_eq!(schedule.refused(begun), begun + FIRST);
             let (mut now, mut pauses) = (begun + FIRST, Vec::new());

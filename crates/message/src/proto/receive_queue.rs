@@ -2,14 +2,14 @@
 
 use crate::Rank;
 use std::cell::{Cell, RefCell, RefMut};
-use upcall_shm::direct::{Incoming, Memory};
+use upcall_shm::direct::{Incoming, QueueMemory};
 
 /// The queue, while it is looked at.
-pub type Looking<'a, M> = RefMut<'a, Incoming<M>>;
+pub type BorrowedQueue<'a, M> = RefMut<'a, Incoming<M>>;
 
 /// What a sender's next message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextMessage {
     /// Of this kind, by its word.
     Message(u16),
     /// None.
@@ -29,7 +29,7 @@ enum Looked {
 
 /// The receiving end of one pair, and what its driver keeps with it.
 #[derive(Debug)]
-pub struct ReceiveQueue<M: Memory, X = ()> {
+pub struct ReceiveQueue<M: QueueMemory, X = ()> {
     from: Rank,
     queue: RefCell<Incoming<M>>,
     /// The driver's.
@@ -39,7 +39,7 @@ pub struct ReceiveQueue<M: Memory, X = ()> {
     looked_at: Cell<Looked>,
 }
 
-impl<M: Memory, X> ReceiveQueue<M, X> {
+impl<M: QueueMemory, X> ReceiveQueue<M, X> {
     /// The receiving end of a queue that `from` sends through.
     pub fn new(from: Rank, memory: M, with: X) -> Self {
         let queue = RefCell::new(Incoming::new(memory));
@@ -78,11 +78,11 @@ impl<M: Memory, X> ReceiveQueue<M, X> {
     }
 
     /// The next message, unless it is being looked at.
-    pub fn next(&self) -> Option<Next> {
+    pub fn next(&self) -> Option<NextMessage> {
         match self.queue()?.peek() {
-            Ok(Some(arrived)) => Some(Next::Message(arrived.handler())),
+            Ok(Some(arrived)) => Some(NextMessage::Message(arrived.handler())),
             Ok(None) => None,
-            Err(_) => Some(Next::Unreadable),
+            Err(_) => Some(NextMessage::Unreadable),
         }
     }
 
@@ -105,7 +105,7 @@ impl<M: Memory, X> ReceiveQueue<M, X> {
 
     /// The queue, unless its next message is being looked at or held, or it was forgotten.
     #[inline]
-    pub fn queue(&self) -> Option<Looking<'_, M>> {
+    pub fn queue(&self) -> Option<BorrowedQueue<'_, M>> {
         if self.looked_at.get() != Looked::Freely {
             return None;
         }

@@ -6,41 +6,41 @@
 //! of that once: a handler that polls may have found the same before.
 
 use crate::Rank;
-use crate::proto::receive_queue::{Looking, ReceiveQueue};
+use crate::proto::receive_queue::{BorrowedQueue, ReceiveQueue};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
-use upcall_shm::direct::{Arrived, Memory, Unreadable};
+use upcall_shm::direct::{Arrived, QueueMemory, Unreadable};
 
 /// Maximum number of messages of one sender that run before the others have their turn.
 const BATCH: usize = 64;
 
 /// A list that is never changed, but replaced: a handler may change it while a poll goes through it.
-type List<M, X> = Rc<[Rc<ReceiveQueue<M, X>>]>;
+type ReceiveQueues<M, X> = Rc<[Rc<ReceiveQueue<M, X>>]>;
 
 /// Those who have sent something, in the order in which that was heard.
-pub struct Senders<M: Memory, X = ()> {
-    all: RefCell<List<M, X>>,
+pub struct Senders<M: QueueMemory, X = ()> {
+    all: RefCell<ReceiveQueues<M, X>>,
     /// Whose turn is next.
     turn: Cell<usize>,
 }
 
-impl<M: Memory, X> Default for Senders<M, X> {
+impl<M: QueueMemory, X> Default for Senders<M, X> {
     fn default() -> Self {
         Self { all: RefCell::new(Rc::new([])), turn: Cell::new(0) }
     }
 }
 
-impl<M: Memory, X> fmt::Debug for Senders<M, X> {
+impl<M: QueueMemory, X> fmt::Debug for Senders<M, X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} senders", self.all.borrow().len())
     }
 }
 
-impl<M: Memory, X> Senders<M, X> {
+impl<M: QueueMemory, X> Senders<M, X> {
     /// All of them, as of now.
     #[inline]
-    pub fn all(&self) -> List<M, X> {
+    pub fn all(&self) -> ReceiveQueues<M, X> {
         self.all.borrow().clone()
     }
 
@@ -120,7 +120,7 @@ pub enum Forgotten {
 /// A member that receives, in the hands of its driver.
 pub trait Receiving {
     /// Where its queues lie.
-    type Memory: Memory;
+    type Memory: QueueMemory;
     /// What it keeps with each of them.
     type With;
 
@@ -133,7 +133,7 @@ pub trait Receiving {
         &self,
         sender: &Rc<ReceiveQueue<Self::Memory, Self::With>>,
         kind: u16,
-        queue: Looking<'_, Self::Memory>,
+        queue: BorrowedQueue<'_, Self::Memory>,
     ) -> Ran;
 
     /// Nothing more is taken from this sender.

@@ -4,7 +4,7 @@ use crate::proto::flow::{Buffers, Flow, NoRoom, Pause, Unsent};
 use std::io;
 use std::time::{Duration, Instant};
 use upcall_os::headroom::Headroom;
-use upcall_shm::direct::{Draft, Memory, Outgoing, Refused};
+use upcall_shm::direct::{Draft, Outgoing, QueueMemory, SendRefusal};
 
 /// What has become of an attempt to send a message.
 #[derive(Debug)]
@@ -51,12 +51,12 @@ pub enum Obstacle {
 
 /// The sending end of one pair, with the sender's patience.
 #[derive(Debug)]
-pub struct SendQueue<M: Memory> {
+pub struct SendQueue<M: QueueMemory> {
     queue: Outgoing<M>,
     flow: Flow,
 }
 
-impl<M: Memory> SendQueue<M> {
+impl<M: QueueMemory> SendQueue<M> {
     /// The sending end of a queue that nothing was sent through yet; its sender waits for room for
     /// `timeout` before it diverts.
     pub fn new(memory: M, timeout: Option<Duration>) -> Self {
@@ -93,9 +93,9 @@ impl<M: Memory> SendQueue<M> {
     /// Finds room for a message of `len` bytes in the queue as it is.
     ///
     /// # Errors
-    /// See [`Refused`].
+    /// See [`SendRefusal`].
     #[inline(always)]
-    pub fn describe(&mut self, handler: u16, len: usize) -> Result<Draft<'_, M>, Refused> {
+    pub fn describe(&mut self, handler: u16, len: usize) -> Result<Draft<'_, M>, SendRefusal> {
         self.queue.describe(handler, len)
     }
 
@@ -118,11 +118,11 @@ impl<M: Memory> SendQueue<M> {
                 self.flow.fits();
                 Attempt::Launched(launched)
             }
-            Err(Refused::TooLong { most }) => Attempt::TooLong { most },
-            Err(Refused::Violation) => Attempt::Violation,
-            Err(Refused::Full) => self.without_room(None, now(), buffers),
+            Err(SendRefusal::TooLong { most }) => Attempt::TooLong { most },
+            Err(SendRefusal::Violation) => Attempt::Violation,
+            Err(SendRefusal::Full) => self.without_room(None, now(), buffers),
             // What does not fit into the queue at all has no room to wait for.
-            Err(Refused::Outsized) => self.without_room(Some(len), now(), buffers),
+            Err(SendRefusal::Outsized) => self.without_room(Some(len), now(), buffers),
         }
     }
 

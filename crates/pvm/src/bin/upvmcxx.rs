@@ -1,5 +1,5 @@
 //! See [`upcall_pvm::compiler`].
 
 fn main() -> std::process::ExitCode {
-    upcall_pvm::compiler::run(upcall_pvm::compiler::Language::Cxx)
+    upcall_pvm::compiler::run(upcall_pvm::compiler::SourceLanguage::Cxx)
 }

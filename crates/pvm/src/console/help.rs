@@ -1,7 +1,7 @@
 //! What `help` says: PVM's commands in PVM's form, and where ours do more or less.
 
 /// A command: its name, what it does, how it is written, and what else there is to say.
-pub(super) struct Command {
+pub(super) struct ConsoleCommand {
     pub(super) name: &'static str,
     does: &'static str,
     syntax: &'static str,
@@ -13,11 +13,11 @@ const fn command(
     does: &'static str,
     syntax: &'static str,
     more: &'static str,
-) -> Command {
-    Command { name, does, syntax, more }
+) -> ConsoleCommand {
+    ConsoleCommand { name, does, syntax, more }
 }
 
-pub(super) const COMMANDS: [Command; 29] = [
+pub(super) const COMMANDS: [ConsoleCommand; 29] = [
     command(
         "add",
         "Add hosts to virtual machine",

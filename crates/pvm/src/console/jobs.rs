@@ -14,7 +14,7 @@ pub(super) enum Sink {
 }
 
 #[derive(Debug)]
-struct Job {
+struct ConsoleJob {
     sink: Sink,
     /// Those that have not ended, each with the line that it has begun.
     tasks: BTreeMap<Tid, Vec<u8>>,
@@ -25,7 +25,7 @@ struct Job {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
-    all: BTreeMap<i32, Job>,
+    all: BTreeMap<i32, ConsoleJob>,
     last: i32,
 }
 
@@ -33,7 +33,7 @@ impl Jobs {
     /// A new one, whose tasks are being started: its number.
     pub(super) fn begin(&mut self, sink: Sink) -> i32 {
         self.last += 1;
-        self.all.insert(self.last, Job { sink, tasks: BTreeMap::new(), starts: true });
+        self.all.insert(self.last, ConsoleJob { sink, tasks: BTreeMap::new(), starts: true });
         self.last
     }
 

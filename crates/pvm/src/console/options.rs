@@ -1,6 +1,6 @@
 //! The console's own options (`pvm_getopt`), which tasks that it spawns inherit as children do.
 
-use crate::output::{Output, To};
+use crate::output::{Output, OutputTarget};
 use crate::tid::Tid;
 
 /// Name, number and usual value, in PVM's order.
@@ -68,7 +68,7 @@ impl Options {
                 let value = |name| self.get(name).unwrap_or_default();
                 let mut output = Output::log();
                 (output.to, output.tag, output.context) =
-                    (To::Task(tid), value("PvmOutputCode"), value("PvmOutputContext"));
+                    (OutputTarget::Task(tid), value("PvmOutputCode"), value("PvmOutputContext"));
                 output
             }
             None => Output::log(),

@@ -1,13 +1,13 @@
 //! The console without a machine.
 
 use super::*;
-use crate::shown::Doing;
+use crate::shown::TaskActivity;
 
 /// What was asked of it.
 #[derive(Default)]
 struct Machine {
-    tasks: Vec<Known>,
-    spawned: Vec<(Plan, u32)>,
+    tasks: Vec<KnownTask>,
+    spawned: Vec<(TaskSpec, u32)>,
     asked: Vec<(u64, Packet)>,
     looks: usize,
     killed: Vec<Tid>,
@@ -17,7 +17,7 @@ struct Machine {
 }
 
 impl Controls for Machine {
-    fn spawn(&mut self, plan: Plan, count: u32) {
+    fn spawn(&mut self, plan: TaskSpec, count: u32) {
         self.spawned.push((plan, count));
     }
 
@@ -38,7 +38,7 @@ impl Controls for Machine {
         if number == 10 { Err("not this one") } else { Ok(()) }
     }
 
-    fn tasks(&self) -> Vec<Known> {
+    fn tasks(&self) -> Vec<KnownTask> {
         self.tasks.clone()
     }
 
@@ -64,7 +64,7 @@ impl Session {
         let environment = BTreeMap::from([("HOME".into(), "/root".into())]);
         let console =
             Console::new(Tid::new(0, 1), "vm".into(), environment, "alias q quit\n# a comment\n");
-        let known = |tid, parent, program: &str| Known {
+        let known = |tid, parent, program: &str| KnownTask {
             tid,
             parent,
             program: program.into(),
@@ -193,7 +193,7 @@ fn a_job_shows_the_lines_of_its_tasks_and_of_theirs() {
         (Some("w"), vec![c"a b".into(), c"-x".into()], 2)
     );
     assert_eq!(plan.environment, [c"FOO=bar".to_owned(), c"PVM_EXPORT=FOO:NONE".to_owned()]);
-    assert_eq!((plan.output.to, plan.output.tag), (To::Task(Tid::new(0, 1)), 1));
+    assert_eq!((plan.output.to, plan.output.tag), (OutputTarget::Task(Tid::new(0, 1)), 1));
     assert_eq!(session.printed(1, A, OUTPUT_NEW, ""), "");
     let started = Packet::default().ints([A.number(), error::NO_FILE]);
     assert!(session.answered(1, started).starts_with("1 successful\nt40002\nNo such file\n"));
@@ -245,7 +245,7 @@ fn tasks_are_ended_one_by_one_by_their_parent_and_all_but_those_that_stay() {
         tid,
         parent: None,
         program: "w".into(),
-        doing: Doing::Awaits(0),
+        doing: TaskActivity::Awaits(0),
         messages: 2,
         blocks: 0,
         block_bytes: 0,

@@ -2,18 +2,18 @@
 //! console, and who asks from another shell.
 //!
 //! What a task does only its own process knows. So who wants to see all is answered when all
-//! processes have told (`Control::Look`, `Control::Seen`), or after [`LONGEST`] without those that
+//! processes have told (`ControlMessage::Look`, `ControlMessage::Seen`), or after [`LONGEST`] without those that
 //! do not answer.
 
 use super::Node;
-use crate::calls::{Call, Calls, Input};
-use crate::console::{Console, Controls, Known};
-use crate::door::{Answer, Ask, Door, Visitor};
+use crate::calls::{Input, NodeCall, NodeCalls};
+use crate::console::{Console, Controls, KnownTask};
+use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
 use crate::machine::Machine;
-use crate::remote::{Control, Plan};
+use crate::remote::{ControlMessage, TaskSpec};
 use crate::report::report_line;
-use crate::shown::{Doing, Shown, ShownTask, Wanted};
-use crate::task::{Message, State, Task, Want};
+use crate::shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
+use crate::task::{Task, TaskMessage, TaskState, Want};
 use crate::tid::Tid;
 use crate::wire::Packet;
 use std::collections::VecDeque;
@@ -29,19 +29,19 @@ const NOBODY: u32 = 0;
 const NO_RESET: i32 = 25;
 
 /// See the module.
-pub(crate) struct Desk {
-    calls: Calls,
-    _door: Option<Door>,
+pub(crate) struct NodeControl {
+    calls: NodeCalls,
+    _door: Option<MachineListener>,
     console: Option<AtTerminal>,
     /// What has come for the console while it was at work.
-    heard: VecDeque<Heard>,
-    looks: Vec<Look>,
+    heard: VecDeque<RemoteReport>,
+    looks: Vec<TaskSurvey>,
     last: u64,
     /// Those who wait for the machine's end.
     leaving: Vec<Visitor>,
 }
 
-enum Heard {
+enum RemoteReport {
     Answer(i32, Vec<u8>),
     /// Output of a job.
     Printed(i32, Vec<u8>),
@@ -49,7 +49,7 @@ enum Heard {
 }
 
 /// Somebody wants to see all tasks.
-struct Look {
+struct TaskSurvey {
     number: u64,
     /// `None`: the console.
     visitor: Option<Visitor>,
@@ -98,10 +98,10 @@ impl AtTerminal {
     }
 }
 
-impl Desk {
+impl NodeControl {
     /// Without a door nobody can ask from another shell, which is said.
-    pub(crate) fn new(calls: Calls, console: Option<AtTerminal>) -> Self {
-        let door = Door::open(calls.caller()).inspect_err(|error| {
+    pub(crate) fn new(calls: NodeCalls, console: Option<AtTerminal>) -> Self {
+        let door = MachineListener::open(calls.caller()).inspect_err(|error| {
             report_line!(
                 "upcall pvm: `upcall pvm ps` and its like will not find this machine: {error}"
             );
@@ -127,7 +127,7 @@ impl Desk {
     }
 
     /// What comes for the console's id.
-    fn console_hears(&mut self, heard: Heard) {
+    fn console_hears(&mut self, heard: RemoteReport) {
         if self.console.is_some() {
             self.heard.push_back(heard);
         }
@@ -136,7 +136,7 @@ impl Desk {
 
 impl Node {
     /// With a desk. What its console reads before all else is read.
-    pub(crate) fn at_desk(mut self, desk: Desk) -> Self {
+    pub(crate) fn at_desk(mut self, desk: NodeControl) -> Self {
         if let Some(at) = &desk.console {
             // It has the first number.
             self.next = at.console.tid().local() + 1;
@@ -166,13 +166,13 @@ impl Node {
 
     fn work_at_desk(&mut self) {
         while let Some(call) = self.desk.as_ref().and_then(|desk| desk.calls.next()) {
-            if !matches!(call, Call::Asked(Ask::Show, _)) {
+            if !matches!(call, NodeCall::Asked(MachineRequest::Show, _)) {
                 self.count_anew();
             }
             match call {
-                Call::Line(line) => self.read_line(Some(&line)),
-                Call::InputEnds => self.read_line(None),
-                Call::Asked(ask, visitor) => self.serve(ask, visitor),
+                NodeCall::Line(line) => self.read_line(Some(&line)),
+                NodeCall::InputEnds => self.read_line(None),
+                NodeCall::Asked(ask, visitor) => self.serve(ask, visitor),
             }
         }
         self.end_looks();
@@ -220,9 +220,9 @@ impl Node {
     fn tell_console(&mut self, console: &mut Console) {
         while let Some(heard) = self.desk.as_mut().and_then(|desk| desk.heard.pop_front()) {
             match heard {
-                Heard::Answer(code, bytes) => console.answered(code, &bytes),
-                Heard::Printed(job, bytes) => console.printed(job, &bytes),
-                Heard::Seen(tasks) => console.seen(&tasks, self),
+                RemoteReport::Answer(code, bytes) => console.answered(code, &bytes),
+                RemoteReport::Printed(job, bytes) => console.printed(job, &bytes),
+                RemoteReport::Seen(tasks) => console.seen(&tasks, self),
             }
         }
     }
@@ -233,7 +233,7 @@ impl Node {
     }
 
     /// A message for somebody who is no task here.
-    pub(super) fn deliver_to_console(&mut self, tid: Tid, message: &Message) {
+    pub(super) fn deliver_to_console(&mut self, tid: Tid, message: &TaskMessage) {
         if self.is_console(tid)
             && let Some(desk) = &mut self.desk
         {
@@ -242,7 +242,7 @@ impl Node {
                 .as_ref()
                 .and_then(|block| block.read(message.length))
                 .unwrap_or_default();
-            desk.heard.push_back(Heard::Printed(message.tag, bytes));
+            desk.heard.push_back(RemoteReport::Printed(message.tag, bytes));
         }
     }
 
@@ -250,33 +250,33 @@ impl Node {
         if self.is_console(tid)
             && let Some(desk) = &mut self.desk
         {
-            desk.heard.push_back(Heard::Answer(code, bytes));
+            desk.heard.push_back(RemoteReport::Answer(code, bytes));
         }
     }
 
     /// What is asked from another shell.
-    fn serve(&mut self, ask: Ask, visitor: Visitor) {
+    fn serve(&mut self, ask: MachineRequest, visitor: Visitor) {
         let answer = match ask {
-            Ask::Show => return self.look_for(Some(visitor)),
-            Ask::Halt => {
+            MachineRequest::Show => return self.look_for(Some(visitor)),
+            MachineRequest::Halt => {
                 self.halted = true;
-                visitor.answer(&Answer::Ends);
+                visitor.answer(&MachineReply::Ends);
                 if let Some(desk) = &mut self.desk {
                     // The connection's end tells of the machine's.
                     desk.leaving.push(visitor);
                 }
                 return;
             }
-            Ask::Kill(which) => {
+            MachineRequest::Kill(which) => {
                 let meant = self.meant(which);
                 meant.iter().for_each(|tid| self.kill(*tid));
-                Answer::Done(meant.len())
+                MachineReply::Done(meant.len())
             }
-            Ask::Signal { tid, number } => {
+            MachineRequest::Signal { tid, number } => {
                 let meant = self.meant(Some(tid));
                 match meant.iter().try_for_each(|tid| Controls::signal(self, *tid, number)) {
-                    Ok(()) => Answer::Done(meant.len()),
-                    Err(why) => Answer::Refused(why.into()),
+                    Ok(()) => MachineReply::Done(meant.len()),
+                    Err(why) => MachineReply::Refused(why.into()),
                 }
             }
         };
@@ -296,8 +296,14 @@ impl Node {
         let Some(desk) = &mut self.desk else { return };
         desk.last += 1;
         let (number, until) = (desk.last, Instant::now() + LONGEST);
-        desk.looks.push(Look { number, visitor, missing: (1..processes).collect(), tasks, until });
-        self.tell_all(&Control::Look { number });
+        desk.looks.push(TaskSurvey {
+            number,
+            visitor,
+            missing: (1..processes).collect(),
+            tasks,
+            until,
+        });
+        self.tell_all(&ControlMessage::Look { number });
         self.at(until, NOBODY);
     }
 
@@ -324,12 +330,17 @@ impl Node {
             match look.visitor {
                 Some(visitor) => {
                     let processes = self.link.as_ref().map_or(1, |link| link.size());
-                    visitor.show(Shown { process: std::process::id(), processes, console, tasks });
+                    visitor.show(ShownMachine {
+                        process: std::process::id(),
+                        processes,
+                        console,
+                        tasks,
+                    });
                 }
                 None => self
                     .desk
                     .iter_mut()
-                    .for_each(|desk| desk.console_hears(Heard::Seen(tasks.clone()))),
+                    .for_each(|desk| desk.console_hears(RemoteReport::Seen(tasks.clone()))),
             }
         }
     }
@@ -341,15 +352,16 @@ impl Node {
             .into_iter()
             .map(|task| (task.tid, task))
             .collect::<std::collections::HashMap<_, _>>();
-        let whole = |(tid, entry): (Tid, &crate::machine::Entry)| {
+        let whole = |(tid, entry): (Tid, &crate::machine::TaskEntry)| {
             let rank = tid.host() as Rank;
             // One of which a process that has told says nothing has begun since then.
-            let doing = if silent.contains(&rank) { Doing::Silent } else { Doing::Starts };
+            let doing =
+                if silent.contains(&rank) { TaskActivity::Silent } else { TaskActivity::Starts };
             let mut task = told.remove(&tid).unwrap_or_else(|| untold(tid, doing));
             task.program.clone_from(&entry.program);
             (task.parent, task.process) =
                 (Tid::of(entry.parent), self.process(rank).cast_unsigned());
-            if let (Doing::Asks(what), Some(words)) = (&mut task.doing, machine.waits(tid)) {
+            if let (TaskActivity::Asks(what), Some(words)) = (&mut task.doing, machine.waits(tid)) {
                 *what = words;
             }
             task
@@ -385,12 +397,12 @@ impl Node {
 pub(crate) const CONSOLE: Tid = Tid::new(0, 1);
 
 impl Controls for Node {
-    fn spawn(&mut self, plan: Plan, count: u32) {
+    fn spawn(&mut self, plan: TaskSpec, count: u32) {
         Self::spawn(self, Some(CONSOLE), plan, count as usize);
     }
 
     fn ask(&mut self, op: u64, question: Packet) {
-        self.tell_first(Control::Ask {
+        self.tell_first(ControlMessage::Ask {
             tid: CONSOLE.number(),
             op,
             question: question.as_bytes().to_vec(),
@@ -402,7 +414,7 @@ impl Controls for Node {
     }
 
     fn kill(&mut self, tid: Tid) {
-        self.tell(tid.host() as Rank, Control::Kill { tid: tid.number() });
+        self.tell(tid.host() as Rank, ControlMessage::Kill { tid: tid.number() });
     }
 
     fn signal(&mut self, tid: Tid, number: i32) -> Result<(), &'static str> {
@@ -412,7 +424,7 @@ impl Controls for Node {
             1..=64 => {
                 self.tell(
                     tid.host() as Rank,
-                    Control::Signal { tid: tid.number(), signal: number },
+                    ControlMessage::Signal { tid: tid.number(), signal: number },
                 );
                 Ok(())
             }
@@ -420,8 +432,8 @@ impl Controls for Node {
         }
     }
 
-    fn tasks(&self) -> Vec<Known> {
-        let known = |(tid, entry): (Tid, &crate::machine::Entry)| Known {
+    fn tasks(&self) -> Vec<KnownTask> {
+        let known = |(tid, entry): (Tid, &crate::machine::TaskEntry)| KnownTask {
             tid,
             parent: entry.parent,
             program: entry.program.clone(),
@@ -440,7 +452,7 @@ impl Controls for Node {
 }
 
 /// One of whom nothing was told.
-fn untold(tid: Tid, doing: Doing) -> ShownTask {
+fn untold(tid: Tid, doing: TaskActivity) -> ShownTask {
     ShownTask {
         tid,
         parent: None,
@@ -458,21 +470,21 @@ fn untold(tid: Tid, doing: Doing) -> ShownTask {
 }
 
 /// What a task does.
-pub(super) fn doing(task: &Task) -> Doing {
+pub(super) fn doing(task: &Task) -> TaskActivity {
     let left = |until: Instant| until.saturating_duration_since(Instant::now());
-    let wanted = |want: Want| Wanted {
+    let wanted = |want: Want| WantedMessage {
         from: Tid::of(want.from),
         tag: Some(want.tag).filter(|tag| *tag != -1),
     };
     match task.state {
-        State::Starts => Doing::Starts,
-        State::Runs => Doing::Runs,
-        State::Polls(want) => Doing::Polls(wanted(want)),
-        State::Receives(want, until) => Doing::Receives(wanted(want), until.map(left)),
-        State::Asks(op) => Doing::Asks(crate::ops::name(op).into()),
-        State::Sleeps(Some(until)) => Doing::Sleeps(left(until)),
-        State::Sleeps(None) => Doing::Pauses,
-        State::Awaits(descriptor, ..) => Doing::Awaits(descriptor),
-        State::Aside => Doing::Aside,
+        TaskState::Starts => TaskActivity::Starts,
+        TaskState::Runs => TaskActivity::Runs,
+        TaskState::Polls(want) => TaskActivity::Polls(wanted(want)),
+        TaskState::Receives(want, until) => TaskActivity::Receives(wanted(want), until.map(left)),
+        TaskState::Asks(op) => TaskActivity::Asks(crate::ops::name(op).into()),
+        TaskState::Sleeps(Some(until)) => TaskActivity::Sleeps(left(until)),
+        TaskState::Sleeps(None) => TaskActivity::Pauses,
+        TaskState::Awaits(descriptor, ..) => TaskActivity::Awaits(descriptor),
+        TaskState::Aside => TaskActivity::Aside,
     }
 }

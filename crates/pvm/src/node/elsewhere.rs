@@ -1,16 +1,16 @@
 //! What goes to other processes of the machine, and comes from them; and what the first process
 //! does for all.
 
-use super::{End, Node, SIGTERM};
+use super::{Node, SIGTERM, TaskEnd};
 use crate::error;
 use crate::machine::Started;
 use crate::ops;
-use crate::remote::{Came, Control, Link, Plan, Stamped};
+use crate::remote::{ControlMessage, MachineLink, RemoteArrival, Stamped, TaskSpec};
 use crate::report::report_line;
 use crate::services::Effect;
-use crate::task::{Message, State};
+use crate::task::{TaskMessage, TaskState};
 use crate::tid::Tid;
-use crate::wire::{Packet, Reader};
+use crate::wire::{Packet, PacketReader};
 use std::path::Path;
 use upcall_message::{Rank, SendError};
 use upcall_ulp::slot::SLOTS;
@@ -27,20 +27,20 @@ impl Node {
     #[inline]
     pub(super) fn hear(&mut self) {
         if self.link.is_some() {
-            self.hear_all(Link::next);
+            self.hear_all(MachineLink::next);
         }
     }
 
     /// The same, and who has ended: while tasks run it has to be asked for now and then.
     pub(super) fn hear_of_ends(&mut self) {
         if self.link.is_some() {
-            self.hear_all(Link::take);
+            self.hear_all(MachineLink::take);
         }
     }
 
     /// All that are there, before any of them is looked at: what was sent first comes first. Of a
     /// flood it looks at a part, whose rest may come later than it should.
-    fn hear_all(&mut self, next: impl Fn(&Link) -> Option<Stamped>) {
+    fn hear_all(&mut self, next: impl Fn(&MachineLink) -> Option<Stamped>) {
         // Before anything that comes now.
         while !self.backlog.is_empty() {
             let mut earlier = std::mem::take(&mut self.backlog);
@@ -64,14 +64,14 @@ impl Node {
         }
     }
 
-    fn came(&mut self, came: Came) {
+    fn came(&mut self, came: RemoteArrival) {
         match came {
-            Came::Message(message) => self.deliver(message),
-            Came::Control(from, control) => self.heard(from, *control),
+            RemoteArrival::Message(message) => self.deliver(message),
+            RemoteArrival::Control(from, control) => self.heard(from, *control),
         }
     }
 
-    pub(super) fn deliver_elsewhere(&mut self, to: Tid, message: Message) {
+    pub(super) fn deliver_elsewhere(&mut self, to: Tid, message: TaskMessage) {
         let rank = to.host() as Rank;
         let mut message = message;
         while let Some(link) = self.link.as_ref().filter(|link| rank < link.size()) {
@@ -90,7 +90,7 @@ impl Node {
         }
     }
 
-    fn tell_there(&mut self, rank: Rank, control: &Control) {
+    fn tell_there(&mut self, rank: Rank, control: &ControlMessage) {
         while let Some(link) = &self.link
             && let Err(error) = link.tell(rank, control)
             && self.makes_room(&error, "what is asked of the machine, or answered,")
@@ -116,7 +116,7 @@ impl Node {
     }
 
     /// Of the machine as a whole: to the first process, which may be this one.
-    pub(super) fn tell_first(&mut self, control: Control) {
+    pub(super) fn tell_first(&mut self, control: ControlMessage) {
         if self.link.is_some() && self.machine.is_none() {
             self.tell_there(0, &control);
         } else {
@@ -124,13 +124,15 @@ impl Node {
         }
     }
 
-    pub(super) fn tell_all(&mut self, control: &Control) {
-        if let Some(size) = self.link.as_ref().filter(|_| self.machine.is_some()).map(Link::size) {
+    pub(super) fn tell_all(&mut self, control: &ControlMessage) {
+        if let Some(size) =
+            self.link.as_ref().filter(|_| self.machine.is_some()).map(MachineLink::size)
+        {
             (1..size).for_each(|rank| self.tell_there(rank, control));
         }
     }
 
-    pub(super) fn tell(&mut self, rank: Rank, control: Control) {
+    pub(super) fn tell(&mut self, rank: Rank, control: ControlMessage) {
         if self.link.is_some() && rank != self.rank as Rank {
             self.tell_there(rank, &control);
         } else {
@@ -141,19 +143,19 @@ impl Node {
     /// The answer to what a task of the machine has asked for.
     pub(super) fn answer(&mut self, tid: Tid, code: i32, packet: Packet) {
         let packet = packet.as_bytes().to_vec();
-        self.tell(tid.host() as Rank, Control::Answer { tid: tid.number(), code, packet });
+        self.tell(tid.host() as Rank, ControlMessage::Answer { tid: tid.number(), code, packet });
     }
 
-    fn heard(&mut self, from: Rank, control: Control) {
+    fn heard(&mut self, from: Rank, control: ControlMessage) {
         match control {
-            Control::Answer { tid, code, packet } => {
+            ControlMessage::Answer { tid, code, packet } => {
                 let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) else { return };
                 match self.task(tid) {
                     Some(_) => self.reply(tid.local(), code, &Packet::default().bytes(&packet)),
                     None => self.answer_console(tid, code, packet),
                 }
             }
-            Control::Start { request, plan, slots } => {
+            ControlMessage::Start { request, plan, slots } => {
                 let mut all = Vec::with_capacity(slots.len());
                 let mut refused = None;
                 for slot in slots {
@@ -167,36 +169,36 @@ impl Node {
                     .unwrap_or_default()
                     .to_string_lossy()
                     .into_owned();
-                self.tell_first(Control::Started { request, all, name });
+                self.tell_first(ControlMessage::Started { request, all, name });
             }
-            Control::Together { tids } => {
+            ControlMessage::Together { tids } => {
                 self.together(&tids.into_iter().filter_map(Tid::of).collect::<Vec<_>>())
             }
-            Control::Kill { tid } => {
+            ControlMessage::Kill { tid } => {
                 if let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) {
-                    self.end(tid.local(), End::Killed(SIGTERM));
+                    self.end(tid.local(), TaskEnd::Killed(SIGTERM));
                 }
             }
-            Control::Signal { tid, signal } => {
+            ControlMessage::Signal { tid, signal } => {
                 if let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) {
                     self.signal(tid.local(), signal);
                 }
             }
-            Control::Halt => self.halted = true,
-            Control::Count { question } => self.tell_count(question),
-            Control::Look { number } => {
-                self.tell_first(Control::Seen { number, tasks: self.seen() })
+            ControlMessage::Halt => self.halted = true,
+            ControlMessage::Count { question } => self.tell_count(question),
+            ControlMessage::Look { number } => {
+                self.tell_first(ControlMessage::Seen { number, tasks: self.seen() })
             }
             control => self.heard_by_first(from, control),
         }
     }
 
     /// What only the first process is told.
-    fn heard_by_first(&mut self, from: Rank, control: Control) {
+    fn heard_by_first(&mut self, from: Rank, control: ControlMessage) {
         let Some(machine) = &mut self.machine else { return };
         let mut effects = Vec::new();
         match control {
-            Control::Ask { tid, op, question } => {
+            ControlMessage::Ask { tid, op, question } => {
                 let Some(tid) = Tid::of(tid) else { return };
                 if let Some((code, packet)) = self.ask_machine(tid, op, &question) {
                     effects.push(Effect::Answer(tid, code, packet));
@@ -204,23 +206,25 @@ impl Node {
                     machine.ask(tid, op, &question, &mut effects);
                 }
             }
-            Control::Seen { number, tasks } => self.seen_by(from, number, tasks),
-            Control::Counted { question, count, tasks } => {
+            ControlMessage::Seen { number, tasks } => self.seen_by(from, number, tasks),
+            ControlMessage::Counted { question, count, tasks } => {
                 self.counted_by(from, question, count, tasks)
             }
-            Control::Spawn { tid, plan, count } => self.spawn(Tid::of(tid), plan, count as usize),
-            Control::Started { request, all, name } => {
+            ControlMessage::Spawn { tid, plan, count } => {
+                self.spawn(Tid::of(tid), plan, count as usize)
+            }
+            ControlMessage::Started { request, all, name } => {
                 if let Some(started) = machine.started(request, from, all, &name) {
                     self.all_started(started);
                 }
             }
-            Control::Left { tid } => {
+            ControlMessage::Left { tid } => {
                 Tid::of(tid).into_iter().for_each(|tid| machine.left(tid, &mut effects))
             }
-            Control::Entered { tid } => {
+            ControlMessage::Entered { tid } => {
                 Tid::of(tid).into_iter().for_each(|tid| machine.entered(tid))
             }
-            Control::Ended { tid, status, catcher } => {
+            ControlMessage::Ended { tid, status, catcher } => {
                 Tid::of(tid)
                     .into_iter()
                     .for_each(|tid| machine.ended(tid, status, catcher, &mut effects));
@@ -233,7 +237,7 @@ impl Node {
     /// What the machine knows of its tasks. `None`: it is a service.
     fn ask_machine(&mut self, tid: Tid, op: u64, question: &[u8]) -> Option<(i32, Packet)> {
         let machine = self.machine.as_ref()?;
-        let first = Reader::new(question).int();
+        let first = PacketReader::new(question).int();
         let code = match op {
             ops::OP_TASKS => {
                 let process = |rank: Rank| match &self.link {
@@ -248,7 +252,11 @@ impl Node {
                         .map(|task| task.state)
                 };
                 let flags = |tid: Tid| {
-                    if matches!(state(tid), None | Some(State::Runs)) { RUNS } else { RUNS | WAITS }
+                    if matches!(state(tid), None | Some(TaskState::Runs)) {
+                        RUNS
+                    } else {
+                        RUNS | WAITS
+                    }
                 };
                 return Some(machine.list(first.unwrap_or(-1), process, flags));
             }
@@ -269,7 +277,7 @@ impl Node {
     }
 
     /// Of the first process: `count` tasks, somewhere. Its spawner is answered when all are there.
-    pub(crate) fn spawn(&mut self, spawner: Option<Tid>, plan: Plan, count: usize) {
+    pub(crate) fn spawn(&mut self, spawner: Option<Tid>, plan: TaskSpec, count: usize) {
         let processes = self.link.as_ref().map_or(1, |link| link.size());
         let Some(machine) = &mut self.machine else { return };
         let (request, shares) = machine.request(spawner, plan.clone(), count, processes);
@@ -288,13 +296,13 @@ impl Node {
                 .for_each(|started| self.all_started(started));
         }
         for (rank, slots) in shares {
-            self.tell(rank, Control::Start { request, plan: plan.clone(), slots });
+            self.tell(rank, ControlMessage::Start { request, plan: plan.clone(), slots });
         }
     }
 
     fn all_started(&mut self, started: Started) {
         let tids = started.tids.iter().map(|tid| tid.number()).collect::<Vec<_>>();
-        let together = Control::Together { tids: tids.clone() };
+        let together = ControlMessage::Together { tids: tids.clone() };
         self.tell_all(&together);
         self.heard(self.rank as Rank, together);
         match started.spawner {
@@ -310,7 +318,7 @@ impl Node {
     /// A process has ended, and all of its tasks with it.
     fn lost(&mut self, rank: Rank) {
         self.count_anew();
-        self.link.iter().for_each(Link::leap);
+        self.link.iter().for_each(MachineLink::leap);
         let Some(machine) = &mut self.machine else {
             // Without the first one there is no machine.
             self.halted |= rank == 0;

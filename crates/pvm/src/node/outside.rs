@@ -4,10 +4,10 @@
 //! While tasks can run it is looked for now and then; else the worker waits for it in the kernel,
 //! and takes no processor.
 
-use super::{Next, Node};
+use super::{NextTask, Node};
 use crate::error;
-use crate::remote::Link;
-use crate::task::State;
+use crate::remote::MachineLink;
+use crate::task::TaskState;
 use rustix::process::fchdir;
 use std::cmp::Reverse;
 use std::ffi::OsStr;
@@ -115,10 +115,10 @@ impl Node {
                 continue;
             };
             match task.state {
-                State::Receives(_, until) | State::Sleeps(until) if until == Some(when) => {
+                TaskState::Receives(_, until) | TaskState::Sleeps(until) if until == Some(when) => {
                     self.wake(index, 0)
                 }
-                State::Awaits(_, _, until) if until == Some(when) => {
+                TaskState::Awaits(_, _, until) if until == Some(when) => {
                     self.awaiting.retain(|one| *one != index);
                     self.wake(index, 0);
                 }
@@ -133,7 +133,7 @@ impl Node {
     fn descriptors(&mut self, time: Option<Duration>) {
         let tasks = &self.tasks;
         let awaits = |index: &u32| match tasks.get(*index as usize)?.as_deref()?.state {
-            State::Awaits(descriptor, events, _) => Some((*index, (descriptor, events))),
+            TaskState::Awaits(descriptor, events, _) => Some((*index, (descriptor, events))),
             _ => None,
         };
         let (indices, mut wanted): (Vec<_>, Vec<_>) =
@@ -155,7 +155,7 @@ impl Node {
         let until = time.and_then(|time| Instant::now().checked_add(time));
         let ready = loop {
             // A ring can be the news of a queue that is to be offered again.
-            let settles = self.link.as_ref().filter(|_| waits).and_then(Link::settle);
+            let settles = self.link.as_ref().filter(|_| waits).and_then(MachineLink::settle);
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let left = left.into_iter().chain(settles).min();
             let ready = descriptors::ready(&wanted, left);
@@ -178,26 +178,26 @@ impl Node {
     }
 
     /// A system call of a task's, which lies at this address, runs on a helper thread.
-    pub(super) fn call_aside(&mut self, index: u32, at: u64) -> Next {
+    pub(super) fn call_aside(&mut self, index: u32, at: u64) -> NextTask {
         if self.aside.is_none() {
             self.aside = Aside::begin().ok();
         }
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
-            return Next::Any;
+            return NextTask::Any;
         };
         match &self.aside {
             Some(aside) if task.ulp.begin_aside(aside, at, index.into()).is_ok() => {
-                task.state = State::Aside;
+                task.state = TaskState::Aside;
                 self.aside_calls += 1;
                 // What has come already ends it, if it waits.
                 if task.ulp.handles() {
                     task.ulp.interrupt_aside();
                 }
-                Next::Any
+                NextTask::Any
             }
             _ => {
                 task.ulp.answer(-(NOT_ASIDE as i64));
-                Next::Same
+                NextTask::Same
             }
         }
     }
@@ -210,7 +210,7 @@ impl Node {
                 continue;
             };
             // It may have been the call of one that has ended, whose number this one has now.
-            if task.state == State::Aside
+            if task.state == TaskState::Aside
                 && let Some(result) = task.ulp.aside()
             {
                 self.aside_calls -= 1;

@@ -1,22 +1,24 @@
 //! What a task asks for through the gate.
 
-use super::{EINTR, HAND_OFFS, Next, Node, outside};
+use super::{EINTR, HAND_OFFS, NextTask, Node, outside};
 use crate::error;
 use crate::ops;
-use crate::task::{State, Task, Want};
+use crate::task::{Task, TaskState, Want};
 use crate::tid::Tid;
 use crate::wire::Packet;
 use std::time::{Duration, Instant};
-use upcall_ulp::{ASK_ASIDE, ASK_FOLDER, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_YIELD, Asked, Block};
+use upcall_ulp::{
+    ASK_ASIDE, ASK_FOLDER, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_YIELD, Block, UlpRequest,
+};
 
 /// Of a receive: the answer at once, and nobody runs between.
 const AT_ONCE: i64 = -2;
 
 impl Node {
     #[expect(clippy::too_many_lines, reason = "one arm for each question")]
-    pub(super) fn asked(&mut self, index: u32, asked: Asked) -> Next {
+    pub(super) fn asked(&mut self, index: u32, asked: UlpRequest) -> NextTask {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
-            return Next::Any;
+            return NextTask::Any;
         };
         let [first, second, third, fourth] = asked.args;
         match asked.what {
@@ -29,14 +31,14 @@ impl Node {
                     Some(block) => answer_block(task, block),
                     None => task.ulp.answer(error::NO_MEM.into()),
                 }
-                Next::Same
+                NextTask::Same
             }
             ops::ASK_SHARE => {
                 match task.held.get(first as u32).cloned() {
                     Some(block) => answer_block(task, block),
                     None => task.ulp.answer(error::NO_SUCH_BUF.into()),
                 }
-                Next::Same
+                NextTask::Same
             }
             ops::ASK_SYSTEM => {
                 let bytes = task
@@ -49,51 +51,51 @@ impl Node {
             ops::ASK_SHORT => self.short(index, first, [second, third, fourth]),
             ops::ASK_FLUSH => {
                 task.ulp.answer(0);
-                Next::Same
+                NextTask::Same
             }
             // What has come already ends a wait before it begins.
             ASK_SLEEP | ASK_READY if task.ulp.is_signalled() => {
                 task.ulp.answer(-EINTR);
-                Next::Same
+                NextTask::Same
             }
             ASK_SLEEP => {
                 let until = outside::after(first as i64);
-                task.state = State::Sleeps(until);
+                task.state = TaskState::Sleeps(until);
                 until.into_iter().for_each(|until| self.at(until, index));
-                Next::Any
+                NextTask::Any
             }
             ASK_READY => {
                 let until = outside::after(third as i64);
-                task.state = State::Awaits(first as i32, second as u16, until);
+                task.state = TaskState::Awaits(first as i32, second as u16, until);
                 until.into_iter().for_each(|until| self.at(until, index));
                 self.awaiting.push(index);
-                Next::Any
+                NextTask::Any
             }
             ASK_ASIDE => self.call_aside(index, first),
             ASK_TIMER => {
                 self.set_alarm(index, first, second, third != 0);
-                Next::Same
+                NextTask::Same
             }
             ASK_FOLDER => {
                 self.own_folder(index, first as i32);
-                Next::Same
+                NextTask::Same
             }
             ASK_YIELD => {
                 task.ulp.answer(0);
                 self.enqueue(index);
-                Next::Any
+                NextTask::Any
             }
             _ => {
                 task.ulp.answer(error::NOT_IMPL.into());
-                Next::Same
+                NextTask::Same
             }
         }
     }
 
     /// A message that has come, or is waited for.
-    fn receive(&mut self, index: u32, want: Want, microseconds: i64) -> Next {
+    fn receive(&mut self, index: u32, want: Want, microseconds: i64) -> NextTask {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
-            return Next::Any;
+            return NextTask::Any;
         };
         if let Some(at) = task.inbox.iter().position(|message| want.fits(message))
             && let Some(message) = task.inbox.remove(at)
@@ -102,27 +104,27 @@ impl Node {
                 outside::silence(descriptor);
             }
             super::give(task, message);
-            return Next::Same;
+            return NextTask::Same;
         }
         match microseconds {
             AT_ONCE => {
                 task.ulp.answer(0);
-                return Next::Same;
+                return NextTask::Same;
             }
             0 => {
-                task.state = State::Polls(want);
+                task.state = TaskState::Polls(want);
                 self.enqueue(index);
-                return Next::Any;
+                return NextTask::Any;
             }
             // What has come already ends a wait before it begins.
             _ if task.ulp.handles() => {
                 interrupt_receive(task, microseconds);
-                return Next::Same;
+                return NextTask::Same;
             }
-            ..0 => task.state = State::Receives(want, None),
+            ..0 => task.state = TaskState::Receives(want, None),
             _ => {
                 let until = Instant::now() + Duration::from_micros(microseconds as u64);
-                task.state = State::Receives(want, Some(until));
+                task.state = TaskState::Receives(want, Some(until));
                 self.at(until, index);
             }
         }
@@ -130,12 +132,12 @@ impl Node {
         let source = Tid::of(want.from).filter(|tid| tid.host() == self.rank).map(Tid::local);
         if let Some(source) = source.filter(|_| self.hand_offs < HAND_OFFS)
             && let Some(other) = self.tasks.get(source as usize).and_then(Option::as_deref)
-            && other.state == State::Runs
+            && other.state == TaskState::Runs
         {
             self.hand_offs += 1;
-            return Next::This(source);
+            return NextTask::This(source);
         }
-        Next::Any
+        NextTask::Any
     }
 }
 

@@ -5,8 +5,8 @@
 //! function of the library's is under way; else at the next interrupt at which that is so, or when
 //! the task waits for something.
 
-use super::{EINTR, End, Node};
-use crate::task::State;
+use super::{EINTR, Node, TaskEnd};
+use crate::task::TaskState;
 use std::time::{Duration, Instant};
 use upcall_ulp::Signalled;
 
@@ -35,28 +35,28 @@ impl Node {
             return;
         };
         match task.ulp.signal(signal) {
-            Signalled::Ends => return self.end(index, End::Killed(signal)),
+            Signalled::Ends => return self.end(index, TaskEnd::Killed(signal)),
             Signalled::Comes => {}
             Signalled::None | Signalled::Ignored | Signalled::Kept => return,
         }
         match task.state {
-            State::Sleeps(_) => self.wake(index, -EINTR),
-            State::Awaits(..) => {
+            TaskState::Sleeps(_) => self.wake(index, -EINTR),
+            TaskState::Awaits(..) => {
                 self.awaiting.retain(|one| *one != index);
                 self.wake(index, -EINTR);
             }
-            State::Aside => task.ulp.interrupt_aside(),
-            State::Receives(_, until) => {
+            TaskState::Aside => task.ulp.interrupt_aside(),
+            TaskState::Receives(_, until) => {
                 // At least one: for none means to poll.
                 let left = until.map(|until| {
                     until.saturating_duration_since(Instant::now()).as_micros().max(1)
                 });
                 super::question::interrupt_receive(task, left.map_or(-1, |left| left as i64));
-                task.state = State::Runs;
+                task.state = TaskState::Runs;
                 self.enqueue(index);
             }
             // It goes on anyway.
-            State::Starts | State::Runs | State::Polls(_) | State::Asks(_) => {}
+            TaskState::Starts | TaskState::Runs | TaskState::Polls(_) | TaskState::Asks(_) => {}
         }
     }
 
@@ -65,7 +65,7 @@ impl Node {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
         };
-        task.state = State::Runs;
+        task.state = TaskState::Runs;
         task.ulp.answer(answer);
         self.enqueue(index);
     }

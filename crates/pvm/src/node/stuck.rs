@@ -17,9 +17,9 @@
 //! through the first process, where all that is known is forgotten then.
 
 use super::Node;
-use crate::remote::{Control, Count};
+use crate::remote::{ControlMessage, Count};
 use crate::shown::ShownTask;
-use crate::task::{State, Task};
+use crate::task::{Task, TaskState};
 use std::time::Duration;
 use upcall_message::Rank;
 
@@ -70,9 +70,9 @@ impl Node {
     /// Nothing but a message can have any task of this process run.
     pub(super) fn all_wait(&self) -> bool {
         let waits = |task: &Task| match task.state {
-            State::Receives(_, None) | State::Asks(_) => true,
+            TaskState::Receives(_, None) | TaskState::Asks(_) => true,
             // For a signal: anybody may send one (`upcall pvm sig`).
-            State::Sleeps(None) => !task.ulp.expects_signals(),
+            TaskState::Sleeps(None) => !task.ulp.expects_signals(),
             _ => false,
         };
         self.timers.is_empty()
@@ -106,7 +106,7 @@ impl Node {
         watch.missing = (1..link.size()).filter(|rank| !link.is_lost(*rank)).collect();
         (watch.count, watch.sent_before, watch.tasks) = (own, own.sent, Vec::new());
         let question = watch.question;
-        self.tell_all(&Control::Count { question });
+        self.tell_all(&ControlMessage::Count { question });
         self.counted();
     }
 
@@ -119,7 +119,7 @@ impl Node {
         let count = self.own_count();
         // Who they are is said at the second time, when that is to be known.
         let tasks = if count.all_wait && question & 1 == 0 { self.seen() } else { Vec::new() };
-        self.tell_first(Control::Counted { question, count, tasks });
+        self.tell_first(ControlMessage::Counted { question, count, tasks });
     }
 
     pub(super) fn counted_by(

@@ -1,22 +1,22 @@
 //! Services that a process gives its own tasks: starting and ending them, their options, what they
 //! print. The rest is the machine's ([`elsewhere`](super::elsewhere)).
 
-use super::{Next, Node};
+use super::{NextTask, Node};
 use crate::error;
 use crate::ops;
-use crate::output::{Output, To};
-use crate::remote::{Control, Plan};
+use crate::output::{Output, OutputTarget};
+use crate::remote::{ControlMessage, TaskSpec};
 use crate::report::report_line;
-use crate::task::{State, Task};
+use crate::task::{Task, TaskState};
 use crate::tid::{HOST, Tid};
-use crate::wire::{Packet, Reader, exact};
+use crate::wire::{Packet, PacketReader, exact};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::ffi::{CString, OsString};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use upcall_ulp::Ulp;
-use upcall_ulp::slot::Slot;
+use upcall_ulp::slot::UlpSlot;
 
 /// Of `pvm_spawn`.
 const TASK_HOST: i32 = 1;
@@ -31,7 +31,7 @@ const NO_RESET: i32 = 25;
 impl Node {
     /// A new task in this process, at the addresses of a slot that no other task of the machine
     /// has, which runs when it is told [`together`](Self::together). Its number, or PVM's error.
-    pub(super) fn start(&mut self, plan: &Plan, slot: u32) -> Result<Tid, i32> {
+    pub(super) fn start(&mut self, plan: &TaskSpec, slot: u32) -> Result<Tid, i32> {
         self.go_home();
         if let Some(folder) = &plan.folder {
             self.programs.also_in(folder);
@@ -43,7 +43,7 @@ impl Node {
         let args = [&[name], &plan.args[..]].concat();
         let number = self.number().ok_or(error::OUT_OF_RES)?;
         let tid = Tid::new(self.rank, number);
-        let slot = Slot::take_this(slot as usize).ok_or_else(|| {
+        let slot = UlpSlot::take_this(slot as usize).ok_or_else(|| {
             report_line!("upcall pvm: a call of a task that has ended is not over, and needs the addresses that a new one is to have: try again");
             error::OUT_OF_RES
         })?;
@@ -56,7 +56,7 @@ impl Node {
         ulp.call_it(tid.number());
         self.begin(Task {
             ulp,
-            state: State::Starts,
+            state: TaskState::Starts,
             ticket: 0,
             tid,
             held: Default::default(),
@@ -71,7 +71,7 @@ impl Node {
             program: image.path().to_owned(),
             image,
             output: plan.output.for_another(),
-            child_output: if plan.output.to == To::Own {
+            child_output: if plan.output.to == OutputTarget::Own {
                 Output::log()
             } else {
                 plan.output.for_another()
@@ -84,24 +84,24 @@ impl Node {
     /// They were started together: those that are here may run.
     pub(super) fn together(&mut self, tids: &[Tid]) {
         for tid in tids {
-            if let Some(task) = self.task(*tid).filter(|task| task.state == State::Starts) {
+            if let Some(task) = self.task(*tid).filter(|task| task.state == TaskState::Starts) {
                 task.siblings = tids.to_vec();
-                task.state = State::Runs;
+                task.state = TaskState::Runs;
                 self.enqueue(tid.local());
             }
         }
     }
 
-    pub(super) fn system(&mut self, index: u32, op: u64, bytes: &[u8]) -> Next {
+    pub(super) fn system(&mut self, index: u32, op: u64, bytes: &[u8]) -> NextTask {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
-            return Next::Any;
+            return NextTask::Any;
         };
         let tid = task.tid;
         let (code, packet) = match op {
-            ops::OP_SPAWN => match spawning(task, Reader::new(bytes)) {
+            ops::OP_SPAWN => match spawning(task, PacketReader::new(bytes)) {
                 Some(Ok((plan, count))) => {
-                    task.state = State::Asks(op);
-                    self.tell_first(Control::Spawn { tid: tid.number(), plan, count });
+                    task.state = TaskState::Asks(op);
+                    self.tell_first(ControlMessage::Spawn { tid: tid.number(), plan, count });
                     return self.goes_on(index);
                 }
                 Some(Err((code, packet))) => (code, packet),
@@ -125,34 +125,34 @@ impl Node {
         if let Some(task) = self.tasks[index as usize].as_deref_mut() {
             super::question::answer_packet(task, code, &packet);
         }
-        Next::Same
+        NextTask::Same
     }
 
     /// The machine, which answers now or later.
-    fn ask(&mut self, index: u32, op: u64, question: Vec<u8>) -> Next {
+    fn ask(&mut self, index: u32, op: u64, question: Vec<u8>) -> NextTask {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
-            return Next::Any;
+            return NextTask::Any;
         };
-        task.state = State::Asks(op);
+        task.state = TaskState::Asks(op);
         let tid = task.tid.number();
-        self.tell_first(Control::Ask { tid, op, question });
+        self.tell_first(ControlMessage::Ask { tid, op, question });
         self.goes_on(index)
     }
 
     /// Who is answered already needs not wait for its turn.
-    fn goes_on(&self, index: u32) -> Next {
+    fn goes_on(&self, index: u32) -> NextTask {
         let task = self.tasks.get(index as usize).and_then(Option::as_deref);
-        if task.is_some_and(|task| task.state == State::Runs) {
-            Next::This(index)
+        if task.is_some_and(|task| task.state == TaskState::Runs) {
+            NextTask::This(index)
         } else {
-            Next::Any
+            NextTask::Any
         }
     }
 
     /// Questions with integers alone.
-    pub(super) fn short(&mut self, index: u32, op: u64, words: [u64; 3]) -> Next {
+    pub(super) fn short(&mut self, index: u32, op: u64, words: [u64; 3]) -> NextTask {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
-            return Next::Any;
+            return NextTask::Any;
         };
         let tid = task.tid.number();
         let [first, second, third] = words.map(|word| word as i32);
@@ -163,30 +163,41 @@ impl Node {
                     [tid as u64, task.parent as u64, task.context as u64, 0, 0, 0, 0, 0],
                 );
                 if std::mem::take(&mut task.left) {
-                    self.tell_first(Control::Entered { tid });
+                    self.tell_first(ControlMessage::Entered { tid });
                 }
-                return Next::Same;
+                return NextTask::Same;
             }
             ops::OP_LEAVE => {
                 task.left = true;
                 task.inbox.clear();
                 task.ulp.answer(0);
-                self.tell_first(Control::Left { tid });
-                return Next::Same;
+                self.tell_first(ControlMessage::Left { tid });
+                return NextTask::Same;
             }
             ops::OP_OPTION => option(task, first, second, third != 0),
-            ops::OP_OUTPUT_KIND => i32::from(task.output.to != To::Own),
+            ops::OP_OUTPUT_KIND => i32::from(task.output.to != OutputTarget::Own),
             ops::OP_KILL => {
                 task.ulp.answer(0);
-                let Some(whom) = Tid::of(first) else { return Next::Same };
-                self.tell(whom.host() as usize, Control::Kill { tid: first });
-                return if self.tasks[index as usize].is_some() { Next::Same } else { Next::Any };
+                let Some(whom) = Tid::of(first) else { return NextTask::Same };
+                self.tell(whom.host() as usize, ControlMessage::Kill { tid: first });
+                return if self.tasks[index as usize].is_some() {
+                    NextTask::Same
+                } else {
+                    NextTask::Any
+                };
             }
             ops::OP_SIGNAL => {
                 task.ulp.answer(0);
-                let Some(whom) = Tid::of(first) else { return Next::Same };
-                self.tell(whom.host() as usize, Control::Signal { tid: first, signal: second });
-                return if self.tasks[index as usize].is_some() { Next::Same } else { Next::Any };
+                let Some(whom) = Tid::of(first) else { return NextTask::Same };
+                self.tell(
+                    whom.host() as usize,
+                    ControlMessage::Signal { tid: first, signal: second },
+                );
+                return if self.tasks[index as usize].is_some() {
+                    NextTask::Same
+                } else {
+                    NextTask::Any
+                };
             }
             ops::OP_DESCRIPTOR => descriptor(task),
             ops::OP_TASK_STATE | ops::OP_OUTPUT_SOURCES | ops::OP_HALT => {
@@ -195,7 +206,7 @@ impl Node {
             _ => error::NOT_IMPL,
         };
         task.ulp.answer(code.into());
-        Next::Same
+        NextTask::Same
     }
 
     /// What a task prints that has no stream of its own.
@@ -205,9 +216,9 @@ impl Node {
         };
         let tid = task.tid;
         match task.output.to {
-            To::Own => {}
-            To::Log => task.output.log_lines(tid, bytes),
-            To::Task(to) => {
+            OutputTarget::Own => {}
+            OutputTarget::Log => task.output.log_lines(tid, bytes),
+            OutputTarget::Task(to) => {
                 let (tag, context) = (task.output.tag, task.output.context);
                 let packet =
                     Packet::default().int(tid.number()).int(bytes.len() as i32).bytes(bytes);
@@ -233,8 +244,8 @@ fn descriptor(task: &mut Task) -> i32 {
 /// context. Or what is answered at once. `None`: that cannot be read.
 fn spawning(
     spawner: &Task,
-    mut question: Reader<'_>,
-) -> Option<Result<(Plan, u32), (i32, Packet)>> {
+    mut question: PacketReader<'_>,
+) -> Option<Result<(TaskSpec, u32), (i32, Packet)>> {
     let (program, flags, place, count) =
         (question.text()?, question.int()?, question.text()?, question.int()?);
     let args = (0..question.int()?)
@@ -259,7 +270,7 @@ fn spawning(
     if !here {
         return Some(Err((0, Packet::default().ints((0..count).map(|_| error::NO_HOST)))));
     }
-    let plan = Plan {
+    let plan = TaskSpec {
         program: OsString::from_vec(exact(&program)),
         args,
         environment,
@@ -289,13 +300,13 @@ fn option(task: &mut Task, which: i32, value: i32, set: bool) -> i32 {
         },
     };
     let to = match output.to {
-        To::Task(tid) => tid.number(),
-        To::Own | To::Log => 0,
+        OutputTarget::Task(tid) => tid.number(),
+        OutputTarget::Own | OutputTarget::Log => 0,
     };
     let old = [to, output.tag, output.context][at];
     match at {
         _ if !set => {}
-        0 => output.to = Tid::of(value).map_or(To::Log, To::Task),
+        0 => output.to = Tid::of(value).map_or(OutputTarget::Log, OutputTarget::Task),
         1 => output.tag = value,
         _ => output.context = value,
     }

@@ -8,7 +8,7 @@ use super::effect::Effect;
 use crate::error;
 use crate::ops::{OP_CONTEXT_FREE, OP_CONTEXT_NEW};
 use crate::tid::Tid;
-use crate::wire::{Packet, Reader};
+use crate::wire::{Packet, PacketReader};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Programs count their own from 0, and PVM's begin here.
@@ -33,7 +33,7 @@ impl Contexts {
         &mut self,
         from: Tid,
         op: u64,
-        mut question: Reader<'_>,
+        mut question: PacketReader<'_>,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let code = match op {
@@ -92,7 +92,7 @@ mod tests {
 
     fn ask(contexts: &mut Contexts, from: Tid, op: u64, question: Packet) -> i32 {
         let mut effects = Vec::new();
-        assert!(contexts.ask(from, op, Reader::new(question.as_bytes()), &mut effects));
+        assert!(contexts.ask(from, op, PacketReader::new(question.as_bytes()), &mut effects));
         match effects[..] {
             [Effect::Answer(to, code, _)] if to == from => code,
             ref other => panic!("{other:?}"),

@@ -11,31 +11,31 @@ use super::effect::Effect;
 use crate::error;
 use crate::ops::*;
 use crate::tid::Tid;
-use crate::wire::{Packet, Reader, shown};
+use crate::wire::{Packet, PacketReader, shown};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    groups: BTreeMap<String, Group>,
+    groups: BTreeMap<String, TaskGroup>,
     /// The names of those that each task is in.
     of: HashMap<Tid, BTreeSet<String>>,
 }
 
 #[derive(Debug, Default)]
-struct Group {
+struct TaskGroup {
     /// By instance. The last one is there.
     members: Vec<Option<Tid>>,
     /// Instances below that are nobody's.
     holes: BTreeSet<usize>,
     instances: HashMap<Tid, usize>,
-    state: State,
+    state: TaskGroupState,
     barrier: Option<Meeting>,
     freeze: Option<Meeting>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum TaskGroupState {
     /// Tasks join and leave.
     #[default]
     Dynamic = 0,
@@ -101,13 +101,13 @@ fn answer(effects: &mut Vec<Effect>, tasks: impl IntoIterator<Item = Tid>, code:
     effects.extend(tasks.into_iter().map(|tid| Effect::Answer(tid, code, Packet::default())));
 }
 
-impl Group {
+impl TaskGroup {
     fn size(&self) -> usize {
         self.instances.len()
     }
 
     fn join(&mut self, tid: Tid) -> Result<usize, i32> {
-        if self.state != State::Dynamic {
+        if self.state != TaskGroupState::Dynamic {
             return Err(error::NOT_IN_GROUP);
         }
         if self.instances.contains_key(&tid) {
@@ -131,8 +131,8 @@ impl Group {
             self.holes.remove(&self.members.len());
         }
         let over = Meeting::gone(&mut self.barrier, tid, size, ended);
-        if self.state != State::Dynamic {
-            self.state = State::Broken;
+        if self.state != TaskGroupState::Dynamic {
+            self.state = TaskGroupState::Broken;
             let waiting = self.barrier.take().map(|barrier| barrier.here);
             answer(effects, over.into_iter().chain(waiting).flatten(), error::NO_GROUP);
             return Ok(());
@@ -147,7 +147,7 @@ impl Group {
     }
 
     fn barrier(&mut self, tid: Tid, count: i32, effects: &mut Vec<Effect>) -> Result<(), i32> {
-        if self.state == State::Broken {
+        if self.state == TaskGroupState::Broken {
             return Err(error::NO_GROUP);
         }
         if !self.instances.contains_key(&tid) {
@@ -164,10 +164,10 @@ impl Group {
 
     fn freeze(&mut self, tid: Tid, count: i32, effects: &mut Vec<Effect>) -> Result<(), i32> {
         match self.state {
-            State::Dynamic if self.instances.contains_key(&tid) => {}
-            State::Dynamic => return Err(error::NOT_IN_GROUP),
-            State::Frozen => return Err(error::DUP_GROUP),
-            State::Broken => return Err(error::NO_GROUP),
+            TaskGroupState::Dynamic if self.instances.contains_key(&tid) => {}
+            TaskGroupState::Dynamic => return Err(error::NOT_IN_GROUP),
+            TaskGroupState::Frozen => return Err(error::DUP_GROUP),
+            TaskGroupState::Broken => return Err(error::NO_GROUP),
         }
         let count = counted(count, self.size())?;
         if let Some(over) = Meeting::call(&mut self.freeze, tid, count)? {
@@ -177,7 +177,7 @@ impl Group {
     }
 
     fn frozen(&mut self, asked: BTreeSet<Tid>, effects: &mut Vec<Effect>) {
-        self.state = State::Frozen;
+        self.state = TaskGroupState::Frozen;
         answer(effects, asked, self.size() as i32);
     }
 
@@ -207,7 +207,7 @@ impl Groups {
         &mut self,
         from: Tid,
         op: u64,
-        question: Reader<'_>,
+        question: PacketReader<'_>,
         effects: &mut Vec<Effect>,
     ) -> bool {
         if !(OP_GROUP_JOIN..=OP_GROUP_LIST).contains(&op) {
@@ -226,7 +226,7 @@ impl Groups {
         &mut self,
         from: Tid,
         op: u64,
-        mut question: Reader<'_>,
+        mut question: PacketReader<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<(i32, Packet)>, i32> {
         if op == OP_GROUP_LIST {
@@ -262,7 +262,7 @@ impl Groups {
             OP_GROUP_SIZE => group.size() as i32,
             OP_GROUP_BARRIER => return group.barrier(from, number()?, effects).map(|()| None),
             OP_GROUP_FREEZE => return group.freeze(from, number()?, effects).map(|()| None),
-            _ if group.state == State::Broken => return Err(error::NO_GROUP),
+            _ if group.state == TaskGroupState::Broken => return Err(error::NO_GROUP),
             _ => return Ok(Some((group.size() as i32, group.members()))),
         };
         Ok(Some((code, Packet::default())))
@@ -353,7 +353,7 @@ mod tests {
 
     fn asked(groups: &mut Groups, from: Tid, op: u64, question: Packet) -> Vec<Effect> {
         let mut effects = Vec::new();
-        assert!(groups.ask(from, op, Reader::new(question.as_bytes()), &mut effects));
+        assert!(groups.ask(from, op, PacketReader::new(question.as_bytes()), &mut effects));
         effects
     }
 
@@ -443,7 +443,7 @@ mod tests {
                 [(A, error::BAD_MSG)]
             );
         }
-        assert!(!groups.ask(A, OP_GROUP_LIST + 1, Reader::new(&[]), &mut Vec::new()));
+        assert!(!groups.ask(A, OP_GROUP_LIST + 1, PacketReader::new(&[]), &mut Vec::new()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::effect::Effect;
 use crate::error;
 use crate::ops::*;
 use crate::tid::Tid;
-use crate::wire::{Packet, Reader};
+use crate::wire::{Packet, PacketReader};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The entry stays when its owner ends.
@@ -30,27 +30,27 @@ const INDEX_SHIFT: u32 = 10;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Mailboxes {
-    classes: BTreeMap<String, Class>,
+    classes: BTreeMap<String, MailboxClass>,
     /// What each task has put, and is there.
     owned: HashMap<Tid, BTreeSet<(String, i32)>>,
     /// Those that wait for entries of a class.
-    waiting: HashMap<String, BTreeMap<Wait, Waiter>>,
+    waiting: HashMap<String, BTreeMap<MailboxWait, MailboxWaiter>>,
     /// What each of them waits for.
-    waits: HashMap<Tid, (String, Wait)>,
+    waits: HashMap<Tid, (String, MailboxWait)>,
     /// How many have waited so far.
     count: u64,
 }
 
 #[derive(Debug, Default)]
-struct Class {
-    entries: BTreeMap<i32, Entry>,
+struct MailboxClass {
+    entries: BTreeMap<i32, MailboxEntry>,
     /// Indices in use that follow each other: the first of each such run, and the one behind its
     /// last. So that the first free one is found without looking at all.
     runs: BTreeMap<i32, i32>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct MailboxEntry {
     /// None: it has ended.
     owner: Option<Tid>,
     /// As it was put.
@@ -62,20 +62,20 @@ struct Entry {
 /// First all that take no other index, by that; then all that take a later one, too. Within that,
 /// who came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Wait {
+struct MailboxWait {
     first_avail: bool,
     index: i32,
     came: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiter {
+struct MailboxWaiter {
     tid: Tid,
     flags: i32,
 }
 
-impl Class {
-    fn insert(&mut self, index: i32, entry: Entry) {
+impl MailboxClass {
+    fn insert(&mut self, index: i32, entry: MailboxEntry) {
         if self.entries.insert(index, entry).is_some() {
             return;
         }
@@ -86,7 +86,7 @@ impl Class {
         }
     }
 
-    fn remove(&mut self, index: i32) -> Option<Entry> {
+    fn remove(&mut self, index: i32) -> Option<MailboxEntry> {
         let entry = self.entries.remove(&index)?;
         let (start, end) = self
             .runs
@@ -113,7 +113,7 @@ impl Class {
     }
 }
 
-impl Entry {
+impl MailboxEntry {
     fn may_be_changed_by(&self, tid: Tid) -> bool {
         self.flags & OVERWRITABLE != 0 || self.owner == Some(tid)
     }
@@ -121,7 +121,7 @@ impl Entry {
 
 /// Whether a message is whole, as `upvm_put_buffer` writes it.
 fn is_message(bytes: &[u8]) -> bool {
-    let mut reader = Reader::new(bytes);
+    let mut reader = PacketReader::new(bytes);
     let (_encoding, low, high) = (reader.int(), reader.int(), reader.int());
     let length =
         low.zip(high).map(|(low, high)| u64::from(low as u32) | u64::from(high as u32) << 32);
@@ -153,7 +153,7 @@ impl Mailboxes {
         &mut self,
         from: Tid,
         op: u64,
-        mut question: Reader<'_>,
+        mut question: PacketReader<'_>,
         effects: &mut Vec<Effect>,
     ) -> bool {
         if !(OP_MAILBOX_PUT..=OP_MAILBOX_INFO).contains(&op) {
@@ -177,7 +177,7 @@ impl Mailboxes {
         &mut self,
         from: Tid,
         op: u64,
-        mut question: Reader<'_>,
+        mut question: PacketReader<'_>,
     ) -> Result<Option<(i32, Packet)>, i32> {
         let class = question.text().ok_or(error::BAD_MSG)?;
         if op == OP_MAILBOX_INFO {
@@ -194,7 +194,7 @@ impl Mailboxes {
                     return Err(error::BAD_MSG);
                 }
                 let message = Packet::default().ints([from.number(), tag]).bytes(question.rest());
-                self.put(class, index, Entry { owner: Some(from), flags, message })?
+                self.put(class, index, MailboxEntry { owner: Some(from), flags, message })?
             }
             OP_MAILBOX_GET => {
                 let (index, flags) = (number()?, number()?);
@@ -226,7 +226,7 @@ impl Mailboxes {
         Ok(Some((code, Packet::default())))
     }
 
-    fn put(&mut self, name: String, index: i32, entry: Entry) -> Result<i32, i32> {
+    fn put(&mut self, name: String, index: i32, entry: MailboxEntry) -> Result<i32, i32> {
         let owner = entry.owner;
         let class = self.classes.get(&name);
         let wanted =
@@ -274,7 +274,7 @@ impl Mailboxes {
         Ok((found, message))
     }
 
-    fn remove(&mut self, name: &str, index: i32) -> Option<Entry> {
+    fn remove(&mut self, name: &str, index: i32) -> Option<MailboxEntry> {
         self.disown(name, index);
         let class = self.classes.get_mut(name)?;
         let entry = class.remove(index);
@@ -299,15 +299,15 @@ impl Mailboxes {
 
     fn wait(&mut self, tid: Tid, class: String, index: i32, flags: i32) {
         self.count += 1;
-        let wait = Wait { first_avail: flags & FIRST_AVAIL != 0, index, came: self.count };
-        self.waiting.entry(class.clone()).or_default().insert(wait, Waiter { tid, flags });
+        let wait = MailboxWait { first_avail: flags & FIRST_AVAIL != 0, index, came: self.count };
+        self.waiting.entry(class.clone()).or_default().insert(wait, MailboxWaiter { tid, flags });
         self.waits.insert(tid, (class, wait));
     }
 
     /// An entry has come: those that wait for it have it, until one deletes it.
     fn came(&mut self, class: &str, index: i32, effects: &mut Vec<Effect>) {
         let Some(waiting) = self.waiting.get(class) else { return };
-        let from = |first_avail, index, came| Wait { first_avail, index, came };
+        let from = |first_avail, index, came| MailboxWait { first_avail, index, came };
         let exactly = waiting.range(from(false, index, 0)..=from(false, index, u64::MAX));
         let or_later = waiting.range(from(true, i32::MIN, 0)..=from(true, index, u64::MAX));
         let mut all = exactly
@@ -315,7 +315,7 @@ impl Mailboxes {
             .map(|(wait, waiter)| (wait.came, wait.index, *waiter))
             .collect::<Vec<_>>();
         all.sort_unstable_by_key(|(came, ..)| *came);
-        for (_, index, Waiter { tid, flags }) in all {
+        for (_, index, MailboxWaiter { tid, flags }) in all {
             let (code, packet) = match self.get(tid, class, index, flags) {
                 Err(error::NOT_FOUND) => return,
                 got => got.unwrap_or_else(|code| (code, Packet::default())),
@@ -393,7 +393,7 @@ mod tests {
 
     fn asked(boxes: &mut Mailboxes, from: Tid, op: u64, question: Packet) -> Vec<Effect> {
         let mut effects = Vec::new();
-        assert!(boxes.ask(from, op, Reader::new(question.as_bytes()), &mut effects));
+        assert!(boxes.ask(from, op, PacketReader::new(question.as_bytes()), &mut effects));
         effects
     }
 
@@ -612,7 +612,7 @@ mod tests {
         assert_eq!(delete(&mut boxes, A, "x", -1), error::NOT_FOUND);
         assert!(
             is_empty(&boxes)
-                && !boxes.ask(A, OP_MAILBOX_INFO + 1, Reader::new(&[]), &mut Vec::new())
+                && !boxes.ask(A, OP_MAILBOX_INFO + 1, PacketReader::new(&[]), &mut Vec::new())
         );
     }
 

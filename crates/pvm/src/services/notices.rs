@@ -11,7 +11,7 @@ use super::effect::Effect;
 use crate::error;
 use crate::ops::OP_NOTIFY;
 use crate::tid::{THIS_HOST, Tid};
-use crate::wire::{Packet, Reader};
+use crate::wire::{Packet, PacketReader};
 use std::collections::{BTreeMap, BTreeSet};
 
 const TASK_EXIT: i32 = 1;
@@ -30,7 +30,7 @@ const NOBODY: Tid = Tid::new(0, 0);
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     /// By whom it is about, who is to be told, and the order in which that was asked for.
-    exits: BTreeMap<(Tid, Tid, u64), How>,
+    exits: BTreeMap<(Tid, Tid, u64), NoticeTag>,
     /// Who is to be told, and about whom.
     of: BTreeSet<(Tid, Tid)>,
     count: u64,
@@ -38,12 +38,12 @@ pub(super) struct Notices {
 
 /// A notice's tag and context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct How {
+struct NoticeTag {
     tag: i32,
     context: i32,
 }
 
-impl How {
+impl NoticeTag {
     fn tell(self, from: i32, to: Tid, about: i32, effects: &mut Vec<Effect>) {
         let Self { tag, context } = self;
         effects.push(Effect::Message {
@@ -63,7 +63,7 @@ impl Notices {
         &mut self,
         from: Tid,
         op: u64,
-        question: Reader<'_>,
+        question: PacketReader<'_>,
         alive: &dyn Fn(Tid) -> bool,
         effects: &mut Vec<Effect>,
     ) -> bool {
@@ -80,13 +80,13 @@ impl Notices {
     fn notify(
         &mut self,
         from: Tid,
-        mut question: Reader<'_>,
+        mut question: PacketReader<'_>,
         alive: &dyn Fn(Tid) -> bool,
         effects: &mut Vec<Effect>,
     ) -> Result<(), i32> {
         let mut number = || question.int().ok_or(error::BAD_MSG);
         let (what, tag, context, count) = (number()?, number()?, number()?, number()?);
-        let how = How { tag, context };
+        let how = NoticeTag { tag, context };
         let cancel = what & CANCEL != 0;
         let what = what & !CANCEL;
         let about = match what {
@@ -114,14 +114,14 @@ impl Notices {
         Ok(())
     }
 
-    fn add(&mut self, to: Tid, about: Tid, how: How) {
+    fn add(&mut self, to: Tid, about: Tid, how: NoticeTag) {
         self.count += 1;
         self.exits.insert((about, to, self.count), how);
         self.of.insert((to, about));
     }
 
     /// The first of this kind.
-    fn cancel(&mut self, to: Tid, about: Tid, how: How, effects: &mut Vec<Effect>) {
+    fn cancel(&mut self, to: Tid, about: Tid, how: NoticeTag, effects: &mut Vec<Effect>) {
         let all = self.exits.range((about, to, 0)..=(about, to, u64::MAX));
         let Some(key) = all.clone().find(|(_, one)| **one == how).map(|(key, _)| *key) else {
             return;
@@ -182,7 +182,7 @@ mod tests {
         assert!(notices.ask(
             from,
             OP_NOTIFY,
-            Reader::new(question.as_bytes()),
+            PacketReader::new(question.as_bytes()),
             &alive,
             &mut effects
         ));
@@ -317,7 +317,7 @@ mod tests {
         }
         assert_eq!(code(&mut notices, Packet::default().ints([TASK_EXIT, 1, 5])), error::BAD_MSG);
         assert!(notices.exits.is_empty() && notices.of.is_empty());
-        assert!(!notices.ask(A, OP_NOTIFY + 1, Reader::new(&[]), &|_| true, &mut Vec::new()));
+        assert!(!notices.ask(A, OP_NOTIFY + 1, PacketReader::new(&[]), &|_| true, &mut Vec::new()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::results::bad;
 use super::{Unread, unread};
-use crate::binding::{Binding, Way};
+use crate::binding::{Binding, ServerLocation};
 use crate::encode::{Encoder, block_len};
 use crate::error::CallError;
 use crate::pace::zeroed;
@@ -10,10 +10,10 @@ use crate::server::outcome;
 use crate::value::{Get, Put};
 use std::sync::Arc;
 use upcall_net::frame::MOST_BODY;
-use upcall_net::{Block, Frame, Kind, LateFrame};
+use upcall_net::{Frame, FrameBody, FrameKind, LateFrame};
 use upcall_sched::{NoReply, run_late};
-use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
-use upcall_shm::span::{Room, Span};
+use upcall_shm::slot::{INLINE, NO_ASTACK, SlotMessage, ValueLocation};
+use upcall_shm::span::{Span, WritableSpan};
 
 impl Binding {
     /// As [`Binding::call`], to another machine.
@@ -42,7 +42,9 @@ impl Binding {
     ) -> Result<T, CallError> {
         let (limits, until, bound) =
             (self.limits(number), self.until(), &self.inner.procedures[usize::from(number)]);
-        let Way::Far(far) = &self.inner.way else { return Err(bad("a call by the wrong way")) };
+        let ServerLocation::Far(far) = &self.inner.way else {
+            return Err(bad("a call by the wrong way"));
+        };
         if len > MOST_BODY {
             return Err(CallError::NoMemory {
                 bytes: len as u64,
@@ -50,9 +52,9 @@ impl Binding {
             });
         }
         let words = zeroed(len.div_ceil(8)).ok_or(NoReply::NoMemory { bytes: len })?;
-        let mut block = Block { words, len };
+        let mut block = FrameBody { words, len };
         if len > 0 {
-            Encoder::block(Room::of_words(&mut block.words), args, limits, None)?;
+            Encoder::block(WritableSpan::of_words(&mut block.words), args, limits, None)?;
         }
         let inner = Arc::downgrade(&self.inner);
         let mut late = || -> LateFrame {
@@ -69,7 +71,7 @@ impl Binding {
         };
         let reply = far.call(bound.tag, &block, until, &mut late)?;
         self.release_overdue(until.ends);
-        if reply.head.kind != Kind::Reply {
+        if reply.head.kind != FrameKind::Reply {
             return Err(bad("an answer in place of a reply"));
         }
         if reply.head.number == outcome::DONE {
@@ -80,10 +82,10 @@ impl Binding {
 }
 
 /// A reply without results as it would lie in a slot.
-fn as_image(reply: &Frame) -> Image {
-    let mut image = Image::new(0, reply.head.number, NO_ASTACK);
+fn as_image(reply: &Frame) -> SlotMessage {
+    let mut image = SlotMessage::new(0, reply.head.number, NO_ASTACK);
     let words = image.values.len().min(reply.body.words.len());
     image.values[..words].copy_from_slice(&reply.body.words[..words]);
-    image.place(Place::Inline, 0, reply.body.len.min(INLINE) as u32);
+    image.place(ValueLocation::Inline, 0, reply.body.len.min(INLINE) as u32);
     image
 }

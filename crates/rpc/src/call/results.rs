@@ -1,18 +1,18 @@
 //! How a client reads a reply: results in the slot, an A-stack or a segment; results that the
 //! server keeps until they are fetched; and replies without results.
 
-use super::{Read, Results, Terms, Unread};
-use crate::binding::{Binding, Bound, Way};
-use crate::brought::{AStack, Brought, TakenSegment};
-use crate::decode::Quota;
+use super::{ReadResults, ResultReader, Terms, Unread};
+use crate::binding::{Binding, BoundProcedure, ServerLocation};
+use crate::brought::{AStack, CallMemory, TakenSegment};
+use crate::decode::QuotaScope;
 use crate::error::CallError;
 use crate::interface::Limits;
 use crate::server::{self, outcome};
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom;
-use upcall_sched::{Until, run_late};
-use upcall_shm::slot::{Image, NO_ASTACK, Place};
+use upcall_sched::{WaitLimit, run_late};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 use upcall_shm::span::Span;
 
 /// The longest result, in bytes, that later calls of its procedure bring room for: the segments of
@@ -31,11 +31,11 @@ impl Binding {
     #[inline(never)]
     pub(super) fn finish<T>(
         &self,
-        bound: &Bound,
+        bound: &BoundProcedure,
         terms: Terms<'_>,
-        reply: &Image,
-        brought: Brought<'_>,
-        results: Results<impl Unread, impl Read<T>>,
+        reply: &SlotMessage,
+        brought: CallMemory<'_>,
+        results: ResultReader<impl Unread, impl ReadResults<T>>,
     ) -> Result<T, CallError> {
         let held = (reply.tag() == outcome::HELD).then_some(reply.values[1]);
         let result = self.results(terms, reply, brought, results);
@@ -52,20 +52,20 @@ impl Binding {
     pub(super) fn results<T>(
         &self,
         terms: Terms<'_>,
-        reply: &Image,
-        brought: Brought<'_>,
-        results: Results<impl Unread, impl Read<T>>,
+        reply: &SlotMessage,
+        brought: CallMemory<'_>,
+        results: ResultReader<impl Unread, impl ReadResults<T>>,
     ) -> Result<T, CallError> {
         if reply.tag() != outcome::DONE {
             return self.uncommon(terms, reply, brought, results);
         }
         let read = results.read;
         match reply.values_in() {
-            Some(Place::Inline) => {
+            Some(ValueLocation::Inline) => {
                 let values = Span::of_words(&reply.values).part(0, reply.len());
                 read(values.ok_or_else(|| bad("more results than a slot carries"))?)
             }
-            Some(Place::AStack) => {
+            Some(ValueLocation::AStack) => {
                 let room = brought
                     .astack
                     .as_ref()
@@ -73,7 +73,7 @@ impl Binding {
                     .and_then(|room| room.part(0, reply.len()));
                 read(room.ok_or_else(|| bad("results in an A-stack that was not given"))?)
             }
-            Some(Place::Segment) => {
+            Some(ValueLocation::Segment) => {
                 let len = usize::try_from(reply.values[0]).unwrap_or(usize::MAX);
                 let room = brought
                     .segment
@@ -91,9 +91,9 @@ impl Binding {
     pub(crate) fn uncommon<T>(
         &self,
         terms: Terms<'_>,
-        reply: &Image,
-        brought: Brought<'_>,
-        results: Results<impl Unread, impl Read<T>>,
+        reply: &SlotMessage,
+        brought: CallMemory<'_>,
+        results: ResultReader<impl Unread, impl ReadResults<T>>,
     ) -> Result<T, CallError> {
         match reply.tag() {
             // What was taken for the call stays taken until the result is here: so a server keeps
@@ -108,17 +108,17 @@ impl Binding {
 
     /// What a reply without results says.
     #[cold]
-    pub(crate) fn refusal(&self, reply: &Image) -> CallError {
+    pub(crate) fn refusal(&self, reply: &SlotMessage) -> CallError {
         let text = || self.text(reply);
         match reply.tag() {
             outcome::REFUSED => text().map_or_else(|bad| bad, CallError::Refused),
             outcome::PANICKED => text().map_or_else(|bad| bad, CallError::Panicked),
             outcome::QUOTA | outcome::RESULT_QUOTA => match reply.values {
                 [bytes, limit, of, ..] => {
-                    let of = [Quota::Call, Quota::Client]
+                    let of = [QuotaScope::Call, QuotaScope::Client]
                         .into_iter()
                         .find(|known| *known as u64 == of)
-                        .unwrap_or(Quota::All);
+                        .unwrap_or(QuotaScope::All);
                     if reply.tag() == outcome::QUOTA {
                         CallError::Quota { bytes, limit, of }
                     } else {
@@ -142,11 +142,13 @@ impl Binding {
         }
     }
 
-    fn text(&self, reply: &Image) -> Result<String, CallError> {
+    fn text(&self, reply: &SlotMessage) -> Result<String, CallError> {
         match reply.values_in() {
             // The runtime's own text, as long as a slot at most; the interface limits its
             // procedures' values.
-            Some(Place::Inline) => self.decode(Span::of_words(&reply.values), Limits::default()),
+            Some(ValueLocation::Inline) => {
+                self.decode(Span::of_words(&reply.values), Limits::default())
+            }
             _ => Err(bad("an error text in an odd place")),
         }
     }
@@ -157,9 +159,9 @@ impl Binding {
     fn fetch<T>(
         &self,
         terms: Terms<'_>,
-        reply: &Image,
+        reply: &SlotMessage,
         brought: Option<TakenSegment<'_>>,
-        results: Results<impl Unread, impl Read<T>>,
+        results: ResultReader<impl Unread, impl ReadResults<T>>,
     ) -> Result<T, CallError> {
         let late = results.late;
         let fetched = self.fetch_by(terms, reply, brought, results);
@@ -169,9 +171,14 @@ impl Binding {
         let (binding, reply, limits) =
             (Self { abandon: None, ..self.with_deadline(None) }, *reply, terms.limits);
         run_late(move || {
-            let Way::Near(near) = &binding.inner.way else { return };
-            let terms = Terms { near, limits, until: Until::FOR_EVER };
-            drop(binding.fetch_by(terms, &reply, None, Results::unread(&binding, limits, late)));
+            let ServerLocation::Near(near) = &binding.inner.way else { return };
+            let terms = Terms { near, limits, until: WaitLimit::FOR_EVER };
+            drop(binding.fetch_by(
+                terms,
+                &reply,
+                None,
+                ResultReader::unread(&binding, limits, late),
+            ));
         });
         // The procedure has run.
         Err(CallError::Aborted { sent: true })
@@ -180,36 +187,36 @@ impl Binding {
     fn fetch_by<T>(
         &self,
         terms: Terms<'_>,
-        reply: &Image,
+        reply: &SlotMessage,
         brought: Option<TakenSegment<'_>>,
-        results: Results<impl Unread, impl Read<T>>,
+        results: ResultReader<impl Unread, impl ReadResults<T>>,
     ) -> Result<T, CallError> {
         let near = terms.near;
         let [key, len, ..] = reply.values;
         let len = usize::try_from(len).map_err(|_| bad("a result larger than memory"))?;
-        let mut request = Image::new(0, server::tag(near.id, server::FETCH), NO_ASTACK);
+        let mut request = SlotMessage::new(0, server::tag(near.id, server::FETCH), NO_ASTACK);
         request.values[0] = key;
         let larger = affordable(len).and_then(|()| match brought {
             Some(brought) => brought.exchange(len, terms.until),
             None => TakenSegment::take(&near.link, len, terms.until),
         });
         let mut brought = match larger {
-            Ok(segment) => Brought { astack: None, segment: Some(segment) },
+            Ok(segment) => CallMemory { astack: None, segment: Some(segment) },
             Err(error @ CallError::Aborted { .. }) => return Err(error),
             Err(error) => {
                 // Without a segment the server forgets the result.
-                request.place(Place::Inline, 0, 8);
-                self.send(terms, &mut request, &mut Brought::nothing(), nothing)?;
+                request.place(ValueLocation::Inline, 0, 8);
+                self.send(terms, &mut request, &mut CallMemory::nothing(), nothing)?;
                 return Err(error);
             }
         };
         let number = brought.segment.as_ref().map_or(0, TakenSegment::number);
-        request.place(Place::Inline, number, 8);
+        request.place(ValueLocation::Inline, number, 8);
         point(Point::ClientFetches);
         self.send(terms, &mut request, &mut brought, results.late)?;
         let reply = &request;
         match (reply.tag(), reply.values_in()) {
-            (outcome::DONE, Some(Place::Segment)) => {}
+            (outcome::DONE, Some(ValueLocation::Segment)) => {}
             (tag, _) => {
                 if !matches!(tag, outcome::DONE | outcome::HELD) {
                     return Err(self.refusal(reply));
@@ -227,14 +234,14 @@ impl Binding {
     }
 }
 
-impl Results<(), ()> {
+impl ResultReader<(), ()> {
     /// For calls that were given up: all results are late.
     pub(super) fn unread<U: Unread>(
         binding: &Binding,
         limits: Limits,
         late: U,
-    ) -> Results<U, impl Read<()>> {
-        Results::new(late, move |span: Span<'_>| {
+    ) -> ResultReader<U, impl ReadResults<()>> {
+        ResultReader::new(late, move |span: Span<'_>| {
             late(binding, span, limits);
             Ok(())
         })

@@ -4,21 +4,21 @@
 //! ([`Leavings`]). That is read like a reply in time, so that the resources in it are dropped, and
 //! then what was brought is free again.
 
-use super::{Read, Results, Terms, Unread};
-use crate::binding::{Binding, Bound, Inner, Shortage, Way};
-use crate::brought::{AStack, Brought, Left, TakenSegment};
+use super::{ReadResults, ResultReader, Terms, Unread};
+use crate::binding::{Binding, BindingState, BoundProcedure, ServerLocation, WhenFull};
+use crate::brought::{AStack, AbandonedMemory, CallMemory, TakenSegment};
 use crate::encode::Encoder;
 use crate::error::CallError;
 use crate::interface::Limits;
-use crate::link::Link;
+use crate::link::DomainLink;
 use crate::value::Put;
 use std::mem;
 use std::sync::{Arc, Weak};
 use upcall_os::clock;
 use upcall_os::fault::{Point, point};
-use upcall_sched::{LateReply, Patience, Until};
-use upcall_shm::slot::{Image, NO_ASTACK, Place};
-use upcall_shm::span::Room;
+use upcall_sched::{LateReply, WaitLimit, WaitPolicy};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
+use upcall_shm::span::WritableSpan;
 
 impl Binding {
     /// The same for calls with a deadline or a word that gives them up, and those for which there
@@ -26,11 +26,11 @@ impl Binding {
     #[inline(never)]
     pub(super) fn call_slow<A: Put, T>(
         &self,
-        bound: &Bound,
+        bound: &BoundProcedure,
         terms: Terms<'_>,
         (len, wish): (usize, usize),
         args: &A,
-        results: Results<impl Unread, impl Read<T>>,
+        results: ResultReader<impl Unread, impl ReadResults<T>>,
     ) -> Result<T, CallError> {
         // Nothing is taken, mapped or encoded for a call whose time is up.
         if terms.until.has_come() {
@@ -38,19 +38,22 @@ impl Binding {
         }
         let mut brought = self.bring(bound, terms, wish)?;
         point(Point::ClientTook);
-        let mut request =
-            Image::new(0, bound.tag, brought.astack.as_ref().map_or(NO_ASTACK, AStack::number));
+        let mut request = SlotMessage::new(
+            0,
+            bound.tag,
+            brought.astack.as_ref().map_or(NO_ASTACK, AStack::number),
+        );
         let number = brought.segment.as_ref().map_or(0, TakenSegment::number);
         if len <= terms.inline() {
-            Encoder::block(Room::of_words(&mut request.values), args, terms.limits, None)?;
-            request.place(Place::Inline, number, len as u32);
+            Encoder::block(WritableSpan::of_words(&mut request.values), args, terms.limits, None)?;
+            request.place(ValueLocation::Inline, number, len as u32);
         } else if let Some(room) = brought.astack.as_ref().and_then(AStack::room) {
             Encoder::block(room, args, terms.limits, None)?;
-            request.place(Place::AStack, 0, len as u32);
+            request.place(ValueLocation::AStack, 0, len as u32);
         } else if let Some(room) = brought.segment.as_ref().and_then(TakenSegment::room) {
             Encoder::block(room, args, terms.limits, None)?;
             request.values[0] = len as u64;
-            request.place(Place::Segment, number, 8);
+            request.place(ValueLocation::Segment, number, 8);
         }
         point(Point::ClientWrote);
         self.send(terms, &mut request, &mut brought, results.late)?;
@@ -62,10 +65,10 @@ impl Binding {
     #[inline]
     fn bring<'a>(
         &'a self,
-        bound: &Bound,
+        bound: &BoundProcedure,
         terms: Terms<'a>,
         wish: usize,
-    ) -> Result<Brought<'a>, CallError> {
+    ) -> Result<CallMemory<'a>, CallError> {
         let Terms { near, until, .. } = terms;
         let stacks = bound
             .class
@@ -84,12 +87,12 @@ impl Binding {
             None if wish > terms.inline() => Some(TakenSegment::take(&near.link, wish, until)?),
             _ => None,
         };
-        Ok(Brought { astack, segment })
+        Ok(CallMemory { astack, segment })
     }
 
     #[cold]
     fn waits_for_astacks(&self) -> bool {
-        self.shortage == Shortage::Wait && !upcall_thread::runs_outside_work()
+        self.shortage == WhenFull::Wait && !upcall_thread::runs_outside_work()
     }
 
     /// Sends a request, and waits for its reply, as long as the terms allow: then what it brought
@@ -98,8 +101,8 @@ impl Binding {
     pub(super) fn send<'a>(
         &'a self,
         terms: Terms<'_>,
-        message: &mut Image,
-        brought: &mut Brought<'a>,
+        message: &mut SlotMessage,
+        brought: &mut CallMemory<'a>,
         unread: impl Unread,
     ) -> Result<(), CallError> {
         if terms.until.is_for_ever() {
@@ -112,8 +115,8 @@ impl Binding {
     pub(crate) fn send_until<'a>(
         &'a self,
         terms: Terms<'_>,
-        message: &mut Image,
-        brought: &mut Brought<'a>,
+        message: &mut SlotMessage,
+        brought: &mut CallMemory<'a>,
         unread: impl Unread,
     ) -> Result<(), CallError> {
         let Terms { near, limits, until } = terms;
@@ -134,7 +137,7 @@ impl Binding {
         };
         near.link
             .channel
-            .call_within(message, Patience { until, late: &mut late, hand_off: self.hand_off })?;
+            .call_within(message, WaitPolicy { until, late: &mut late, hand_off: self.hand_off })?;
         self.release_overdue(until.ends);
         Ok(())
     }
@@ -143,22 +146,23 @@ impl Binding {
 /// What an abandoned call leaves to its late reply. Does not keep the binding: if that is gone, so
 /// is its A-stack; the segment is the link's.
 struct Leavings {
-    inner: Weak<Inner>,
-    link: Weak<Link>,
-    brought: Left,
+    inner: Weak<BindingState>,
+    link: Weak<DomainLink>,
+    brought: AbandonedMemory,
 }
 
 impl Leavings {
     /// Reads the late reply and drops its result, with the resources in it; then what the call
     /// brought is free again. May block.
-    fn read(mut self, limits: Limits, reply: &Image, late: impl Unread) {
+    fn read(mut self, limits: Limits, reply: &SlotMessage, late: impl Unread) {
         let Some(inner) = self.inner.upgrade() else { return };
         let binding = Binding::of(inner);
-        let Way::Near(near) = &binding.inner.way else { return };
-        let brought = Brought::from(near, mem::take(&mut self.brought));
-        let terms = Terms { near, limits, until: Until::FOR_EVER };
+        let ServerLocation::Near(near) = &binding.inner.way else { return };
+        let brought = CallMemory::from(near, mem::take(&mut self.brought));
+        let terms = Terms { near, limits, until: WaitLimit::FOR_EVER };
         // Its caller has gone: an error reaches no one.
-        let _ = binding.results(terms, reply, brought, Results::unread(&binding, limits, late));
+        let _ =
+            binding.results(terms, reply, brought, ResultReader::unread(&binding, limits, late));
         binding.release_overdue(None);
     }
 }
@@ -168,7 +172,7 @@ impl Drop for Leavings {
     fn drop(&mut self) {
         if let Some(left) = self.brought.astack.take()
             && let Some(inner) = self.inner.upgrade()
-            && let Way::Near(near) = &inner.way
+            && let ServerLocation::Near(near) = &inner.way
         {
             drop(AStack::from(near, left));
         }

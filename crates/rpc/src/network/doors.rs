@@ -2,14 +2,14 @@
 //!
 //! Kernel threads read what clients send, and submit the calls to the server's virtual processors,
 //! which run them as they run the calls of other clients
-//! ([`Processors::submit`](upcall_sched::Processors::submit)).
+//! ([`PollingIdle::submit`](upcall_sched::PollingIdle::submit)).
 
 use super::WINDOW;
-use super::guest::{Charged, Guest, Identity, Job};
+use super::guest::{Charged, ClientIdentity, NetworkCall, NetworkClient};
 use crate::bound::ClientBinding;
 use crate::endpoint::Endpoint;
 use crate::error::ServeError;
-use crate::wire::{self, Refusal};
+use crate::wire::{self, BindRefusal};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
@@ -17,12 +17,14 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Weak};
 use upcall_directory::clerk::STACK;
 use upcall_net::door::greeting;
-use upcall_net::{Account, Admit, Block, Door, Head, Kind, Wire};
+use upcall_net::{
+    Admit, ConnectionOwner, FrameBody, FrameHeader, FrameKind, NetworkListener, Wire,
+};
 use upcall_os::atomic::{AtomicUsize, Ordering};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::loopback;
 use upcall_os::socket::Peer;
-use upcall_sched::Processors;
+use upcall_sched::PollingIdle;
 
 /// Maximum number of admitted connections of a server. One user, or one address of another machine,
 /// has no more of them than are left for others (see [`ceilings`](crate::ceilings)): alone it has
@@ -38,36 +40,39 @@ pub(crate) struct Listen {
 }
 
 /// See the module.
-pub(crate) struct Doors {
-    doors: Mutex<Vec<(Door, bool)>>,
+pub(crate) struct NetworkServer {
+    doors: KernelMutex<Vec<(NetworkListener, bool)>>,
     addresses: Vec<SocketAddr>,
-    guests: Mutex<Guests>,
-    inside: Arc<Mutex<Inside>>,
+    guests: KernelMutex<Guests>,
+    inside: Arc<KernelMutex<AdmittedCounts>>,
     under_way: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
 struct Guests {
-    all: Vec<Arc<Guest>>,
+    all: Vec<Arc<NetworkClient>>,
     closed: bool,
 }
 
 /// Number of admitted connections, by the account that is charged with them.
-type Inside = HashMap<Account, usize>;
+type AdmittedCounts = HashMap<ConnectionOwner, usize>;
 
 /// An admitted connection, counted as long as this is there.
 struct Admitted {
-    inside: Arc<Mutex<Inside>>,
-    account: Account,
+    inside: Arc<KernelMutex<AdmittedCounts>>,
+    account: ConnectionOwner,
 }
 
 impl Admitted {
-    fn new(inside: &Arc<Mutex<Inside>>, account: Account) -> Result<Self, Refusal> {
+    fn new(
+        inside: &Arc<KernelMutex<AdmittedCounts>>,
+        account: ConnectionOwner,
+    ) -> Result<Self, BindRefusal> {
         let mut counts = inside.lock();
         let all = counts.values().sum::<usize>();
         let own = counts.get(&account).copied().unwrap_or(0);
         if own >= MOST_GUESTS.saturating_sub(all + 1) {
-            return Err(Refusal::Ceiling(format!(
+            return Err(BindRefusal::Ceiling(format!(
                 "this user or address would have {} connections to it, more than would be left of {MOST_GUESTS} for others",
                 own + 1
             )));
@@ -105,7 +110,7 @@ impl Drop for Counted {
     }
 }
 
-impl Doors {
+impl NetworkServer {
     /// Listens, but lets nobody in yet.
     pub(crate) fn new(wanted: &[Listen]) -> Result<Self, ServeError> {
         let mut doors = Vec::new();
@@ -122,12 +127,12 @@ impl Doors {
             if *guarded && !at.ip().to_canonical().is_loopback() {
                 return Err(ServeError::Unprotected { address: address.clone() });
             }
-            doors.push((Door::new(at).map_err(unable)?, *guarded));
+            doors.push((NetworkListener::new(at).map_err(unable)?, *guarded));
         }
         Ok(Self {
             addresses: doors.iter().map(|(door, _)| door.address()).collect(),
-            doors: Mutex::new(doors),
-            guests: Mutex::default(),
+            doors: KernelMutex::new(doors),
+            guests: KernelMutex::default(),
             inside: Arc::default(),
             under_way: Arc::default(),
         })
@@ -174,7 +179,7 @@ impl Doors {
         guests.iter().map(|guest| guest.revoke_some(which)).sum()
     }
 
-    pub(crate) fn gone(&self, guest: &Guest) {
+    pub(crate) fn gone(&self, guest: &NetworkClient) {
         let mut guests = self.guests.lock();
         let at = guests.all.iter().position(|other| std::ptr::eq(&**other, guest));
         let gone = at.map(|at| guests.all.swap_remove(at));
@@ -184,7 +189,7 @@ impl Doors {
 
     /// Has a call run. If the server has ended, or there is no memory, the call is dropped, and so
     /// answered.
-    pub(crate) fn take(&self, job: Job, processors: &Processors) {
+    pub(crate) fn take(&self, job: NetworkCall, processors: &PollingIdle) {
         let counted = Counted::new(&self.under_way);
         processors.submit(Box::new(move || {
             job.run();
@@ -200,36 +205,36 @@ struct Admission {
 }
 
 impl Admission {
-    fn endpoint(&self) -> Result<Arc<Endpoint>, Refusal> {
-        self.endpoint.upgrade().ok_or_else(|| Refusal::Protocol("the server is ending".into()))
+    fn endpoint(&self) -> Result<Arc<Endpoint>, BindRefusal> {
+        self.endpoint.upgrade().ok_or_else(|| BindRefusal::Protocol("the server is ending".into()))
     }
 
     /// Asks the policy, if it is to be asked.
-    fn decide(&self, user: Option<u32>) -> Result<(), Refusal> {
+    fn decide(&self, user: Option<u32>) -> Result<(), BindRefusal> {
         if !self.guarded {
             return Ok(());
         }
         let uid = user.ok_or_else(|| {
-            Refusal::Denied(
+            BindRefusal::Denied(
                 "the kernel does not say whose the connection is (/proc/net/tcp)".into(),
             )
         })?;
         self.endpoint()?
             .admits(&Peer { pid: 0, uid, gid: u32::MAX, groups: Vec::new(), pidfd: None })
-            .map_err(Refusal::Denied)
+            .map_err(BindRefusal::Denied)
     }
 }
 
 impl Admit for Admission {
     /// The kernel knows the user of a connection of this machine before its first byte.
-    fn came(&mut self, stream: &TcpStream) -> Result<Account, (Account, Vec<u8>)> {
+    fn came(&mut self, stream: &TcpStream) -> Result<ConnectionOwner, (ConnectionOwner, Vec<u8>)> {
         let (Ok(theirs), Ok(ours)) = (stream.peer_addr(), stream.local_addr()) else {
             // It is reset already.
-            return Err((Account::of(Ipv4Addr::UNSPECIFIED.into()), Vec::new()));
+            return Err((ConnectionOwner::of(Ipv4Addr::UNSPECIFIED.into()), Vec::new()));
         };
         let is_here = theirs.ip().to_canonical().is_loopback();
         let user = if is_here { loopback::user_of(theirs, ours) } else { None };
-        let account = user.map_or_else(|| Account::of(theirs.ip()), Account::User);
+        let account = user.map_or_else(|| ConnectionOwner::of(theirs.ip()), ConnectionOwner::User);
         self.decide(user).map_err(|refusal| (account, farewell(&refusal)))?;
         Ok(account)
     }
@@ -237,16 +242,16 @@ impl Admit for Admission {
     fn admit(
         &mut self,
         stream: TcpStream,
-        account: Account,
+        account: ConnectionOwner,
         first: Vec<u8>,
     ) -> Result<(), (TcpStream, Vec<u8>)> {
         let admitted = self.endpoint().and_then(|endpoint| {
             let counted = Admitted::new(&endpoint.doors().inside, account)?;
             let uid = match account {
-                Account::User(uid) if self.guarded => Some(uid),
+                ConnectionOwner::User(uid) if self.guarded => Some(uid),
                 _ => None,
             };
-            let identity = Identity { uid };
+            let identity = ClientIdentity { uid };
             let charged = Charged::new(identity, &endpoint)?;
             Ok((endpoint, counted, charged))
         });
@@ -259,14 +264,19 @@ impl Admit for Admission {
         let _ = thread.spawn(move || {
             let _counted = counted;
             if let Ok(wire) = Wire::new(stream) {
-                serve(&endpoint, &wire, Guest::new(wire.clone(), charged, &endpoint), &first);
+                serve(
+                    &endpoint,
+                    &wire,
+                    NetworkClient::new(wire.clone(), charged, &endpoint),
+                    &first,
+                );
             }
         });
         Ok(())
     }
 }
 
-fn serve(endpoint: &Arc<Endpoint>, wire: &Arc<Wire>, guest: Arc<Guest>, first: &[u8]) {
+fn serve(endpoint: &Arc<Endpoint>, wire: &Arc<Wire>, guest: Arc<NetworkClient>, first: &[u8]) {
     if wire.start_to_write().is_err() {
         return wire.hang_up();
     }
@@ -280,9 +290,16 @@ fn serve(endpoint: &Arc<Endpoint>, wire: &Arc<Wire>, guest: Arc<Guest>, first: &
     guest.attend(first);
 }
 
-fn farewell(refusal: &Refusal) -> Vec<u8> {
-    let head = Head { kind: Kind::Farewell, call: 0, binding: 0, number: 0, left: None, len: 0 };
-    head.with(&Block::from(&*wire::pack(refusal).unwrap_or_default()))
+fn farewell(refusal: &BindRefusal) -> Vec<u8> {
+    let head = FrameHeader {
+        kind: FrameKind::Farewell,
+        call: 0,
+        binding: 0,
+        number: 0,
+        left: None,
+        len: 0,
+    };
+    head.with(&FrameBody::from(&*wire::pack(refusal).unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -290,8 +307,8 @@ mod tests {
     use super::*;
 
     /// As many connections as this account gets.
-    fn all_of(inside: &Arc<Mutex<Inside>>, user: u32) -> Vec<Admitted> {
-        std::iter::from_fn(|| Admitted::new(inside, Account::User(user)).ok()).collect()
+    fn all_of(inside: &Arc<KernelMutex<AdmittedCounts>>, user: u32) -> Vec<Admitted> {
+        std::iter::from_fn(|| Admitted::new(inside, ConnectionOwner::User(user)).ok()).collect()
     }
 
     #[test]
@@ -299,7 +316,8 @@ mod tests {
         let inside = Arc::default();
         let mut all: Vec<_> = (0..7).map(|user| all_of(&inside, user)).collect();
         assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [128, 64, 32, 16, 8, 4, 2]);
-        let Err(Refusal::Ceiling(text)) = Admitted::new(&inside, Account::User(1)) else {
+        let Err(BindRefusal::Ceiling(text)) = Admitted::new(&inside, ConnectionOwner::User(1))
+        else {
             panic!("one more than its share")
         };
         assert!(text.contains("have 65 connections") && text.contains("256"), "{text}");

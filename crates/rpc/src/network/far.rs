@@ -3,44 +3,44 @@
 
 use super::address::{self, Address};
 use crate::error::BindError;
-use crate::interface::{Descriptor, Interface, Wanted, check_descriptors};
+use crate::interface::{Descriptor, Interface, WantedProcedure, check_descriptors};
 use crate::link::{patience_ends, refused};
 use crate::names;
 use crate::server::RELEASE;
 use crate::value::Handle;
-use crate::wire::{self, Answer, ClientRequest, Exported, Refusal};
+use crate::wire::{self, BindRefusal, ClientRequest, Exported, ServerReply};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 use upcall_net::caller::NoConnection;
 use upcall_net::frame::VERSION;
-use upcall_net::{Block, Caller, Frame, Head, Kind, LateFrame};
+use upcall_net::{Frame, FrameBody, FrameHeader, FrameKind, LateFrame, NetworkCaller};
 use upcall_os::atomic::{AtomicU32, Ordering};
-use upcall_os::lock::Mutex;
-use upcall_sched::{Closed, NoReply, Until};
+use upcall_os::lock::KernelMutex;
+use upcall_sched::{Closed, NoReply, WaitLimit};
 
 /// The longest full name of an interface that a list may have, in bytes. Those of people have a
 /// tenth of it.
 const LONGEST_INTERFACE: usize = 1024;
 
 /// A binding's part of a connection.
-pub(crate) struct Far {
+pub(crate) struct NetworkBinding {
     pub(crate) link: Arc<FarLink>,
     id: u32,
 }
 
 /// A connection, shared by the bindings to one server.
 pub(crate) struct FarLink {
-    pub(crate) caller: Arc<Caller>,
+    pub(crate) caller: Arc<NetworkCaller>,
     ids: AtomicU32,
 }
 
 /// The connections that stand, by the server's address as it was given.
-type Links = HashMap<String, Weak<FarLink>>;
+type FarLinks = HashMap<String, Weak<FarLink>>;
 
-fn links() -> upcall_os::lock::MutexGuard<'static, Links> {
-    static LINKS: OnceLock<Mutex<Links>> = OnceLock::new();
-    LINKS.get_or_init(Mutex::default).lock()
+fn links() -> upcall_os::lock::MutexGuard<'static, FarLinks> {
+    static LINKS: OnceLock<KernelMutex<FarLinks>> = OnceLock::new();
+    LINKS.get_or_init(KernelMutex::default).lock()
 }
 
 impl FarLink {
@@ -57,7 +57,7 @@ impl FarLink {
         let unreachable = |why: String| BindError::Unreachable { server: server.into(), why };
         let mut last = unreachable("it has no address".into());
         for at in address::resolve(server)? {
-            match Caller::connect(at, deadline) {
+            match NetworkCaller::connect(at, deadline) {
                 Ok(caller) => {
                     let link = Arc::new(Self { caller, ids: AtomicU32::new(0) });
                     let mut links = links();
@@ -92,16 +92,16 @@ impl FarLink {
         request: &ClientRequest<'_>,
         text: &str,
         deadline: Instant,
-    ) -> Result<Answer, BindError> {
+    ) -> Result<ServerReply, BindError> {
         let body = wire::pack(request)
             .map_err(|error| BindError::Resource { what: "a request".into(), error })?;
-        let head = Head { kind: Kind::Ask, ..head(id, 0) };
+        let head = FrameHeader { kind: FrameKind::Ask, ..head(id, 0) };
         let mut nobody = || -> LateFrame { Box::new(drop) };
         let asked =
-            self.caller.call(head, &Block::from(&*body), Some(deadline).into(), &mut nobody);
+            self.caller.call(head, &FrameBody::from(&*body), Some(deadline).into(), &mut nobody);
         let broken = |what: String| BindError::Protocol { what };
         match asked {
-            Ok(Frame { head: Head { kind: Kind::Answer, .. }, body }) => {
+            Ok(Frame { head: FrameHeader { kind: FrameKind::Answer, .. }, body }) => {
                 wire::unpack(&body.to_vec()).map_err(broken)
             }
             Ok(_) => Err(broken("a reply in place of an answer".into())),
@@ -113,8 +113,9 @@ impl FarLink {
                 error: std::io::ErrorKind::OutOfMemory.into(),
             }),
             Err(NoReply::Closed(closed)) => {
-                match self.caller.farewell().map(|body| wire::unpack::<Refusal>(&body.to_vec())) {
-                    Some(Ok(refusal)) => Ok(Answer::Refused(refusal)),
+                match self.caller.farewell().map(|body| wire::unpack::<BindRefusal>(&body.to_vec()))
+                {
+                    Some(Ok(refusal)) => Ok(ServerReply::Refused(refusal)),
                     _ => Err(BindError::Unreachable {
                         server: self.caller.server().to_string(),
                         why: closed.to_string(),
@@ -125,8 +126,8 @@ impl FarLink {
     }
 }
 
-fn head(binding: u32, number: u16) -> Head {
-    Head { kind: Kind::Call, call: 0, binding, number, left: None, len: 0 }
+fn head(binding: u32, number: u16) -> FrameHeader {
+    FrameHeader { kind: FrameKind::Call, call: 0, binding, number, left: None, len: 0 }
 }
 
 /// Binds to whoever exports the name at that address. Blocks the kernel thread.
@@ -134,7 +135,7 @@ pub(crate) fn bind(
     address: &Address,
     text: &str,
     interface: &'static Interface,
-) -> Result<(Far, Vec<Descriptor>), BindError> {
+) -> Result<(NetworkBinding, Vec<Descriptor>), BindError> {
     let deadline = patience_ends();
     let link = FarLink::to(&address.server, text, deadline)?;
     let id = link.ids.fetch_add(1, Ordering::Relaxed);
@@ -143,20 +144,20 @@ pub(crate) fn bind(
         id: 0,
         name: &address.name,
         interface: &interface.id,
-        procedures: interface.procedures.iter().map(Wanted::from).collect(),
+        procedures: interface.procedures.iter().map(WantedProcedure::from).collect(),
         stacks: 0,
     };
-    let far = Far { link, id };
+    let far = NetworkBinding { link, id };
     match far.link.ask(id, &request, text, deadline)? {
-        Answer::Bound { procedures } => {
+        ServerReply::Bound { procedures } => {
             check_descriptors(&procedures, interface.procedures.len())
                 .map_err(|what| BindError::Protocol { what })?;
             Ok((far, procedures))
         }
-        Answer::Refused(Refusal::NoSuchName) => {
+        ServerReply::Refused(BindRefusal::NoSuchName) => {
             Err(BindError::NotThere { name: address.name.clone(), server: address.server.clone() })
         }
-        Answer::Refused(refusal) => Err(refused(text, &interface.id, refusal)),
+        ServerReply::Refused(refusal) => Err(refused(text, &interface.id, refusal)),
         _ => Err(BindError::Protocol { what: "another answer than a binding".into() }),
     }
 }
@@ -166,14 +167,14 @@ pub(crate) fn list(server: &str) -> Result<Vec<Exported>, BindError> {
     let deadline = patience_ends();
     let shown = format!("tcp://{server}");
     match FarLink::to(server, &shown, deadline)?.ask(0, &ClientRequest::List, &shown, deadline)? {
-        Answer::Listed(exports) => {
+        ServerReply::Listed(exports) => {
             exports
                 .iter()
                 .try_for_each(check_exported)
                 .map_err(|what| BindError::Protocol { what: what.into() })?;
             Ok(exports)
         }
-        Answer::Refused(refusal) => Err(refused(&shown, "", refusal)),
+        ServerReply::Refused(refusal) => Err(refused(&shown, "", refusal)),
         _ => Err(BindError::Protocol { what: "another answer than the exports".into() }),
     }
 }
@@ -187,7 +188,7 @@ fn check_exported(export: &Exported) -> Result<(), &'static str> {
     Ok(())
 }
 
-impl Far {
+impl NetworkBinding {
     /// Why no call goes through any more. What the server said last counts more than that the
     /// connection has ended.
     pub(crate) fn closed(&self) -> Option<Closed> {
@@ -198,8 +199,8 @@ impl Far {
     pub(crate) fn call(
         &self,
         number: u16,
-        block: &Block,
-        until: Until<'_>,
+        block: &FrameBody,
+        until: WaitLimit<'_>,
         late: &mut dyn FnMut() -> LateFrame,
     ) -> Result<Frame, NoReply> {
         self.link.caller.call(head(self.id, number), block, until, late)
@@ -207,17 +208,17 @@ impl Far {
 
     /// Drops the client's hold on a resource. Whether the server could be told.
     pub(crate) fn release(&self, ends: Option<Instant>, handle: Handle) -> bool {
-        let block = Block { words: vec![handle.0], len: 8 };
+        let block = FrameBody { words: vec![handle.0], len: 8 };
         let released = self.call(RELEASE, &block, ends.into(), &mut || Box::new(drop));
         !matches!(released, Err(NoReply::OutOfTime { sent: false } | NoReply::NoMemory { .. }))
     }
 }
 
-impl Drop for Far {
+impl Drop for NetworkBinding {
     fn drop(&mut self) {
         if let Ok(body) = wire::pack(&ClientRequest::Unbind { id: 0 }) {
-            let head = Head { kind: Kind::Ask, ..head(self.id, 0) };
-            self.link.caller.notify(head, &Block::from(&*body));
+            let head = FrameHeader { kind: FrameKind::Ask, ..head(self.id, 0) };
+            self.link.caller.notify(head, &FrameBody::from(&*body));
         }
     }
 }

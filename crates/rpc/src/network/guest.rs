@@ -6,27 +6,27 @@
 //! end, and their replies reach nobody.
 
 use super::WINDOW;
-use crate::bound::{Bound, ClientBinding};
+use crate::bound::{ClientBinding, ServerBinding};
 use crate::endpoint::Endpoint;
-use crate::interface::{Wanted, plan};
-use crate::keeper::Keeper;
+use crate::interface::{WantedProcedure, plan};
+use crate::keeper::Reaper;
 use crate::pace::Pace;
 use crate::server::answers::unkept;
 use crate::server::network::{serve_guest, text_block};
 use crate::server::outcome;
 use crate::session::Session;
-use crate::wire::{self, Answer, ClientRequest, Refusal};
+use crate::wire::{self, BindRefusal, ClientRequest, ServerReply};
 use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 use upcall_net::frame::MOST_ANSWER;
-use upcall_net::wire::Kept;
-use upcall_net::{Attend, Block, Broken, Frame, Head, Kind, Lost, Wire};
+use upcall_net::wire::BufferOwner;
+use upcall_net::{Attend, Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, Wire};
 use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
 use upcall_os::clock;
-use upcall_os::lock::{Mutex, MutexGuard};
-use upcall_sched::ceilings::{Account, Holding, Kind as Held};
+use upcall_os::lock::{KernelMutex, MutexGuard};
+use upcall_sched::ceilings::{Holding, QuotaAccount, QuotaKind as Held};
 use upcall_sched::give_way;
 
 /// The longest request that is not a call: as of a control connection.
@@ -36,19 +36,19 @@ const MOST_BINDINGS: usize = 1024;
 
 /// Who a client is: as much as is known.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Identity {
+pub(crate) struct ClientIdentity {
     /// Its user, if the kernel says so.
     pub(crate) uid: Option<u32>,
 }
 
 /// One client; see the module.
-pub(crate) struct Guest {
+pub(crate) struct NetworkClient {
     wire: Arc<Wire>,
-    identity: Identity,
+    identity: ClientIdentity,
     endpoint: Weak<Endpoint>,
-    keeper: Arc<Keeper>,
-    account: Arc<Account>,
-    bindings: Mutex<HashMap<u32, Arc<Bound>>>,
+    keeper: Arc<Reaper>,
+    account: Arc<QuotaAccount>,
+    bindings: KernelMutex<HashMap<u32, Arc<ServerBinding>>>,
     /// Calls that came and were not answered.
     under_way: AtomicUsize,
     ended: AtomicBool,
@@ -57,31 +57,31 @@ pub(crate) struct Guest {
 }
 
 /// What the reading thread does.
-struct Reading {
-    guest: Arc<Guest>,
+struct RequestReader {
+    guest: Arc<NetworkClient>,
     /// The bytes of the call that is coming. `None`: they were too many.
     room: Option<Holding>,
 }
 
 /// A client whose connection is charged to its account.
 pub(crate) struct Charged {
-    identity: Identity,
-    account: Arc<Account>,
+    identity: ClientIdentity,
+    account: Arc<QuotaAccount>,
     held: Holding,
 }
 
 impl Charged {
     /// Charges a client with its connection, unless it may have no more.
-    pub(crate) fn new(identity: Identity, endpoint: &Endpoint) -> Result<Self, Refusal> {
+    pub(crate) fn new(identity: ClientIdentity, endpoint: &Endpoint) -> Result<Self, BindRefusal> {
         let account = endpoint.ledger().account(None, identity.uid);
         let held = account
             .hold(Held::Descriptors, 1)
-            .map_err(|over| Refusal::Ceiling(over.to_string()))?;
+            .map_err(|over| BindRefusal::Ceiling(over.to_string()))?;
         Ok(Self { identity, account, held })
     }
 }
 
-impl Guest {
+impl NetworkClient {
     /// Takes a client on.
     pub(crate) fn new(wire: Arc<Wire>, charged: Charged, endpoint: &Arc<Endpoint>) -> Arc<Self> {
         let Charged { identity, account, held } = charged;
@@ -91,7 +91,7 @@ impl Guest {
             endpoint: Arc::downgrade(endpoint),
             keeper: endpoint.keeper().clone(),
             account,
-            bindings: Mutex::default(),
+            bindings: KernelMutex::default(),
             under_way: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             _held: held,
@@ -102,10 +102,10 @@ impl Guest {
     /// already.
     pub(crate) fn attend(self: Arc<Self>, first: &[u8]) {
         let wire = self.wire.clone();
-        wire.attend(first, Box::new(Reading { guest: self, room: None }));
+        wire.attend(first, Box::new(RequestReader { guest: self, room: None }));
     }
 
-    fn bindings(&self) -> MutexGuard<'_, HashMap<u32, Arc<Bound>>> {
+    fn bindings(&self) -> MutexGuard<'_, HashMap<u32, Arc<ServerBinding>>> {
         self.bindings.lock()
     }
 
@@ -133,57 +133,57 @@ impl Guest {
         chosen.inspect(|bound| bound.revoke(&self.keeper)).count()
     }
 
-    fn ask(self: &Arc<Self>, frame: &Frame) -> Result<(), Broken> {
-        let unreadable = |_| Broken("a request that cannot be read");
+    fn ask(self: &Arc<Self>, frame: &Frame) -> Result<(), FrameError> {
+        let unreadable = |_| FrameError("a request that cannot be read");
         let body = frame.body.to_vec();
         let answer = match wire::unpack(&body).map_err(unreadable)? {
             ClientRequest::Bind { name, interface, procedures, .. } => self
                 .bind(frame.head.binding, name, interface, &procedures)
-                .unwrap_or_else(Answer::Refused),
-            ClientRequest::List => self.list().unwrap_or_else(Answer::Refused),
+                .unwrap_or_else(ServerReply::Refused),
+            ClientRequest::List => self.list().unwrap_or_else(ServerReply::Refused),
             ClientRequest::Unbind { .. } => {
                 let bound = self.bindings().remove(&frame.head.binding);
                 bound.iter().for_each(|bound| bound.revoke(&self.keeper));
                 return Ok(());
             }
-            _ => return Err(Broken("a request that has no meaning on the network")),
+            _ => return Err(FrameError("a request that has no meaning on the network")),
         };
         self.answer(frame.head, &answer)
     }
 
     /// Sends an answer. A few bytes ask for many, so they count as results until the client takes
     /// them.
-    fn answer(&self, asked: Head, answer: &Answer) -> Result<(), Broken> {
-        let head = Head { kind: Kind::Answer, left: None, ..asked };
+    fn answer(&self, asked: FrameHeader, answer: &ServerReply) -> Result<(), FrameError> {
+        let head = FrameHeader { kind: FrameKind::Answer, left: None, ..asked };
         let send = |body: &[u8], kept| {
-            let body = Block::from(body);
-            let room =
-                Head::room(&body).map_err(|_| Broken("an answer for which there is no memory"))?;
+            let body = FrameBody::from(body);
+            let room = FrameHeader::room(&body)
+                .map_err(|_| FrameError("an answer for which there is no memory"))?;
             self.wire.send(head.write(&body, room, give_way), kept);
             Ok(())
         };
         let body = pack(answer)?;
         let refusal = match self.account.hold(Held::Results, body.len()) {
-            _ if body.len() > MOST_ANSWER => Refusal::Resource {
+            _ if body.len() > MOST_ANSWER => BindRefusal::Resource {
                 what: "an answer".into(),
                 code: rustix::io::Errno::FBIG.raw_os_error(),
             },
             Ok(kept) => {
-                let kept: Kept = Box::new(kept);
+                let kept: BufferOwner = Box::new(kept);
                 return send(&body, Some(kept));
             }
-            Err(over) => Refusal::Ceiling(over.to_string()),
+            Err(over) => BindRefusal::Ceiling(over.to_string()),
         };
-        send(&pack(&Answer::Refused(refusal))?, None)
+        send(&pack(&ServerReply::Refused(refusal))?, None)
     }
 
     /// Tells what is exported: who is here may bind it.
-    fn list(&self) -> Result<Answer, Refusal> {
+    fn list(&self) -> Result<ServerReply, BindRefusal> {
         let endpoint = self
             .endpoint
             .upgrade()
-            .ok_or_else(|| Refusal::Protocol("the server is ending".into()))?;
-        Ok(Answer::Listed(endpoint.exports().list()))
+            .ok_or_else(|| BindRefusal::Protocol("the server is ending".into()))?;
+        Ok(ServerReply::Listed(endpoint.exports().list()))
     }
 
     fn bind(
@@ -191,21 +191,21 @@ impl Guest {
         id: u32,
         name: &str,
         interface: &str,
-        wanted: &[Wanted<'_>],
-    ) -> Result<Answer, Refusal> {
+        wanted: &[WantedProcedure<'_>],
+    ) -> Result<ServerReply, BindRefusal> {
         let endpoint = self
             .endpoint
             .upgrade()
-            .ok_or_else(|| Refusal::Protocol("the server is ending".into()))?;
+            .ok_or_else(|| BindRefusal::Protocol("the server is ending".into()))?;
         let (entry, procedures) = endpoint.exports().bind(name, interface, wanted)?;
         let mut bindings = self.bindings();
         if bindings.len() >= MOST_BINDINGS {
-            return Err(Refusal::Ceiling(format!(
+            return Err(BindRefusal::Ceiling(format!(
                 "this connection has {MOST_BINDINGS} bindings already"
             )));
         }
         if bindings.contains_key(&id) {
-            return Err(Refusal::Protocol("a binding number used twice".into()));
+            return Err(BindRefusal::Protocol("a binding number used twice".into()));
         }
         let tally = endpoint.tallies().open_far(
             name,
@@ -213,15 +213,20 @@ impl Guest {
             self.wire.peer(),
             clock::stamp(Instant::now()),
         );
-        let bound =
-            Arc::new(Bound::new(entry, tally, Session::new(self.account.clone()), plan(&[]), None));
+        let bound = Arc::new(ServerBinding::new(
+            entry,
+            tally,
+            Session::new(self.account.clone()),
+            plan(&[]),
+            None,
+        ));
         bindings.insert(id, bound.clone());
         drop(bindings);
         // Ended by a stopping server while this was going on.
         if self.ended.load(Ordering::SeqCst) {
             bound.revoke(&self.keeper);
         }
-        Ok(Answer::Bound { procedures })
+        Ok(ServerReply::Bound { procedures })
     }
 
     fn call(self: &Arc<Self>, frame: Frame, room: Option<Holding>) {
@@ -235,7 +240,7 @@ impl Guest {
                 self.reply(call, outcome::REFUSED, text_block("too many bytes in the server"))
             }
             (Some(bound), Some(room), Some(endpoint)) => {
-                let job = Job {
+                let job = NetworkCall {
                     guest: self.clone(),
                     bound,
                     frame,
@@ -245,15 +250,21 @@ impl Guest {
                 };
                 endpoint.doors().take(job, endpoint.processors());
             }
-            _ => self.reply(call, outcome::REVOKED, Block::default()),
+            _ => self.reply(call, outcome::REVOKED, FrameBody::default()),
         }
     }
 
     /// Answers a call. Its place is free before the client can know.
-    fn reply(&self, call: u32, outcome: u16, results: Block) {
+    fn reply(&self, call: u32, outcome: u16, results: FrameBody) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
-        let head =
-            Head { kind: Kind::Reply, call, binding: 0, number: outcome, left: None, len: 0 };
+        let head = FrameHeader {
+            kind: FrameKind::Reply,
+            call,
+            binding: 0,
+            number: outcome,
+            left: None,
+            len: 0,
+        };
         // Results are the server's to keep until the client takes them. An error in place of
         // results is short.
         let kept = if outcome == outcome::DONE && results.len > 0 {
@@ -261,53 +272,55 @@ impl Guest {
         } else {
             Ok(None)
         };
-        let (number, why) = match kept.map(|kept| (kept, Head::room(&results))) {
+        let (number, why) = match kept.map(|kept| (kept, FrameHeader::room(&results))) {
             Ok((kept, Ok(room))) => {
                 let message = head.write(&results, room, give_way);
                 free(results);
-                return self.wire.send(message, kept.map(|kept| Box::new(kept) as Kept));
+                return self.wire.send(message, kept.map(|kept| Box::new(kept) as BufferOwner));
             }
             Ok((_, Err(_))) if outcome == outcome::NO_MEMORY => (outcome, [0; 3]),
             Ok((_, Err(_))) => (outcome::RESULT_NO_MEMORY, [results.len as u64, 0, 0]),
             Err(over) => (outcome::RESULT_QUOTA, unkept(results.len, over)),
         };
         free(results);
-        self.wire.send(Head { number, ..head }.with(&numbers(why)), None);
+        self.wire.send(FrameHeader { number, ..head }.with(&numbers(why)), None);
     }
 }
 
 /// Frees what a call over the network brought or returned, as [`Pace`] does.
-fn free(mut block: Block) {
+fn free(mut block: FrameBody) {
     Pace::new(true).free(mem::take(&mut block.words));
 }
 
-fn pack(answer: &Answer) -> Result<Vec<u8>, Broken> {
-    wire::pack(answer).map_err(|_| Broken("an answer that cannot be written"))
+fn pack(answer: &ServerReply) -> Result<Vec<u8>, FrameError> {
+    wire::pack(answer).map_err(|_| FrameError("an answer that cannot be written"))
 }
 
-impl Attend for Reading {
-    fn begun(&mut self, head: &Head) -> Result<bool, Broken> {
+impl Attend for RequestReader {
+    fn begun(&mut self, head: &FrameHeader) -> Result<bool, FrameError> {
         // Who keeps to the protocol has no more requests without an answer that it has read.
         if self.guest.wire.unsent() > WINDOW.into() {
-            return Err(Broken("answers that are not read"));
+            return Err(FrameError("answers that are not read"));
         }
         match head.kind {
-            Kind::Ask if head.len <= MOST_ASKED => Ok(true),
-            Kind::Ask => Err(Broken("a request that is longer than requests are")),
-            Kind::Call => {
+            FrameKind::Ask if head.len <= MOST_ASKED => Ok(true),
+            FrameKind::Ask => Err(FrameError("a request that is longer than requests are")),
+            FrameKind::Call => {
                 if self.guest.under_way.load(Ordering::SeqCst) >= WINDOW.into() {
-                    return Err(Broken("more calls under way than there may be"));
+                    return Err(FrameError("more calls under way than there may be"));
                 }
                 self.room = self.guest.account.hold(Held::Results, head.len).ok();
                 Ok(self.room.is_some())
             }
-            Kind::Answer | Kind::Reply | Kind::Farewell => Err(Broken("an answer from a client")),
+            FrameKind::Answer | FrameKind::Reply | FrameKind::Farewell => {
+                Err(FrameError("an answer from a client"))
+            }
         }
     }
 
-    fn came(&mut self, frame: Frame) -> Result<(), Broken> {
+    fn came(&mut self, frame: Frame) -> Result<(), FrameError> {
         match frame.head.kind {
-            Kind::Ask => self.guest.ask(&frame)?,
+            FrameKind::Ask => self.guest.ask(&frame)?,
             _ => self.guest.call(frame, self.room.take()),
         }
         Ok(())
@@ -319,9 +332,9 @@ impl Attend for Reading {
 }
 
 /// A call that has come, to be run on a thread of the server. However it ends, it is answered.
-pub(crate) struct Job {
-    guest: Arc<Guest>,
-    bound: Arc<Bound>,
+pub(crate) struct NetworkCall {
+    guest: Arc<NetworkClient>,
+    bound: Arc<ServerBinding>,
     frame: Frame,
     ends: Option<Instant>,
     room: Option<Holding>,
@@ -329,11 +342,11 @@ pub(crate) struct Job {
 }
 
 /// The numbers that say more of an outcome.
-fn numbers(why: [u64; 3]) -> Block {
-    Block { words: why.to_vec(), len: size_of_val(&why) }
+fn numbers(why: [u64; 3]) -> FrameBody {
+    FrameBody { words: why.to_vec(), len: size_of_val(&why) }
 }
 
-/// How far a [`Job`] is.
+/// How far a [`NetworkCall`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Waits,
@@ -341,13 +354,13 @@ enum Stage {
     Answered,
 }
 
-impl Job {
+impl NetworkCall {
     pub(crate) fn run(mut self) {
         self.stage = Stage::Runs;
         let (call, number) = (self.frame.head.call, self.frame.head.number);
         let args = mem::take(&mut self.frame.body);
         let (outcome, results) = if self.guest.ended.load(Ordering::SeqCst) {
-            (outcome::REVOKED, Block::default())
+            (outcome::REVOKED, FrameBody::default())
         } else {
             serve_guest(&self.bound, number, &args, self.ends)
         };
@@ -358,7 +371,7 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for NetworkCall {
     fn drop(&mut self) {
         let call = self.frame.head.call;
         match self.stage {
@@ -371,7 +384,7 @@ impl Drop for Job {
                     numbers([self.frame.body.len as u64, 0, 0]),
                 );
             }
-            Stage::Runs => self.guest.reply(call, outcome::UNANSWERED, Block::default()),
+            Stage::Runs => self.guest.reply(call, outcome::UNANSWERED, FrameBody::default()),
             Stage::Answered => {}
         }
     }

@@ -1,16 +1,16 @@
 //! The answers that do not fit into a slot, and those without results.
 
 use super::{Call, Replied, outcome};
-use crate::decode::{Malformed, Quota};
-use crate::encode::{Encoder, Fault};
+use crate::decode::{Malformed, QuotaScope};
+use crate::encode::{EncodeError, Encoder};
 use crate::interface::Limits;
 use crate::pace::{Pace, zeroed};
 use crate::value::Put;
 use std::any::Any;
 use upcall_os::fault::{Point, point};
-use upcall_sched::ceilings::{Bound as Crossed, Over};
-use upcall_shm::slot::{INLINE, Image, NO_ASTACK, Place};
-use upcall_shm::span::Room;
+use upcall_sched::ceilings::{Over, QuotaBound as Crossed};
+use upcall_shm::slot::{INLINE, NO_ASTACK, SlotMessage, ValueLocation};
+use upcall_shm::span::WritableSpan;
 
 impl Call<'_> {
     /// Answers that there is no such procedure.
@@ -20,7 +20,7 @@ impl Call<'_> {
     }
 
     pub(crate) fn plain(self, tag: u16) -> Replied {
-        self.answer(&mut Image::new(0, tag, NO_ASTACK), 0)
+        self.answer(&mut SlotMessage::new(0, tag, NO_ASTACK), 0)
     }
 
     /// Writes a result that does not fit into a slot to where the client can read it: the A-stack,
@@ -28,13 +28,13 @@ impl Call<'_> {
     #[inline(always)]
     pub(super) fn reply_in_memory<R: Put>(self, result: &R, len: usize, limits: Limits) -> Replied {
         let session = Some(&self.bound.session);
-        let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
+        let mut reply = SlotMessage::new(0, outcome::DONE, NO_ASTACK);
         let fault = if let Some(room) = self.astack.filter(|room| room.len() >= len) {
-            reply.place(Place::AStack, 0, len as u32);
+            reply.place(ValueLocation::AStack, 0, len as u32);
             Encoder::block(room, result, limits, session)
         } else if let Some(room) = self.segment.filter(|room| room.len() >= len) {
             reply.values[0] = len as u64;
-            reply.place(Place::Segment, 0, 8);
+            reply.place(ValueLocation::Segment, 0, 8);
             Encoder::block(room, result, limits, session)
         } else {
             // Before there is one: what a client may not leave here costs no memory.
@@ -45,13 +45,13 @@ impl Call<'_> {
             let Some(mut block) = zeroed(len.div_ceil(8)) else {
                 return self.numbers(outcome::RESULT_NO_MEMORY, [len as u64, 0, 0]);
             };
-            let fault = Encoder::block(Room::of_words(&mut block), result, limits, session);
+            let fault = Encoder::block(WritableSpan::of_words(&mut block), result, limits, session);
             if fault.is_ok() {
                 point(Point::ServerHolds);
                 let key = self.bound.session.hold(block, counted);
-                reply = Image::new(0, outcome::HELD, NO_ASTACK);
+                reply = SlotMessage::new(0, outcome::HELD, NO_ASTACK);
                 (reply.values[0], reply.values[1]) = (key, len as u64);
-                reply.place(Place::Inline, 0, 16);
+                reply.place(ValueLocation::Inline, 0, 16);
             } else {
                 Pace::new(true).free(block);
             }
@@ -65,13 +65,15 @@ impl Call<'_> {
 
     /// Answers that the result could not be written.
     #[cold]
-    pub(super) fn unwritten(self, fault: Fault) -> Replied {
+    pub(super) fn unwritten(self, fault: EncodeError) -> Replied {
         match fault {
-            Fault::TooLong { what, len, limit } => {
+            EncodeError::TooLong { what, len, limit } => {
                 self.text(outcome::REFUSED, &format!("result: {what} of {len} > limit {limit}"))
             }
-            Fault::TooManyObjects => self.text(outcome::REFUSED, "too many resources are held"),
-            Fault::NoMemory => self.text(outcome::REFUSED, "no memory to hold a resource"),
+            EncodeError::TooManyObjects => {
+                self.text(outcome::REFUSED, "too many resources are held")
+            }
+            EncodeError::NoMemory => self.text(outcome::REFUSED, "no memory to hold a resource"),
             _ => self.text(outcome::REFUSED, "the result has no room"),
         }
     }
@@ -101,9 +103,9 @@ impl Call<'_> {
     }
 
     pub(super) fn numbers(self, tag: u16, numbers: [u64; 3]) -> Replied {
-        let mut reply = Image::new(0, tag, NO_ASTACK);
+        let mut reply = SlotMessage::new(0, tag, NO_ASTACK);
         reply.values[..3].copy_from_slice(&numbers);
-        reply.place(Place::Inline, 0, 24);
+        reply.place(ValueLocation::Inline, 0, 24);
         self.answer(&mut reply, 0)
     }
 
@@ -113,20 +115,20 @@ impl Call<'_> {
         while !text.is_char_boundary(end) {
             end -= 1;
         }
-        let mut reply = Image::new(0, tag, NO_ASTACK);
+        let mut reply = SlotMessage::new(0, tag, NO_ASTACK);
         let _ = Encoder::block(
-            Room::of_words(&mut reply.values),
+            WritableSpan::of_words(&mut reply.values),
             &text[..end],
             crate::Limits::default(),
             None,
         );
-        reply.place(Place::Inline, 0, INLINE as u32);
+        reply.place(ValueLocation::Inline, 0, INLINE as u32);
         self.answer(&mut reply, 0)
     }
 }
 
 /// The numbers of a reply to a client whose result is not kept.
 pub(crate) fn unkept(bytes: usize, over: Over) -> [u64; 3] {
-    let of = if over.bound == Crossed::Client { Quota::Client } else { Quota::All };
+    let of = if over.bound == Crossed::Client { QuotaScope::Client } else { QuotaScope::All };
     [bytes as u64, over.most as u64, of as u64]
 }

@@ -1,28 +1,28 @@
 //! Calls of clients on other machines.
 
 use super::{Asker, Call, FETCH, RELEASE, outcome, processor};
-use crate::bound::Bound;
+use crate::bound::ServerBinding;
 use crate::encode::Encoder;
 use std::cell::Cell;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
-use upcall_net::Block;
+use upcall_net::FrameBody;
 use upcall_net::frame::MOST_BODY;
 use upcall_shm::slot::INLINE;
-use upcall_shm::span::Room;
-use upcall_shm::tally::Came;
+use upcall_shm::span::WritableSpan;
+use upcall_shm::tally::Arrival;
 
 /// The same for a client on another machine, whose arguments are here already. Gives the outcome,
 /// and the results.
 pub(crate) fn serve_guest(
-    bound: &Bound,
+    bound: &ServerBinding,
     procedure: u16,
-    args: &Block,
+    args: &FrameBody,
     ends: Option<Instant>,
-) -> (u16, Block) {
+) -> (u16, FrameBody) {
     if bound.is_revoked() {
-        return (outcome::REVOKED, Block::default());
+        return (outcome::REVOKED, FrameBody::default());
     }
     let answer = Cell::new(None);
     let taken = bound
@@ -30,7 +30,7 @@ pub(crate) fn serve_guest(
         .as_ref()
         .filter(|tally| tally.of(processor()).is_sampled(procedure))
         .map(|_| Instant::now());
-    let (request, args, came) = (Asker::Network(&answer), args.view(), Came::Network);
+    let (request, args, came) = (Asker::Network(&answer), args.view(), Arrival::Network);
     let call = Call { request, bound, procedure, came, args, astack: None, segment: None, taken };
     let run = || match procedure {
         RELEASE => call.release(),
@@ -42,27 +42,28 @@ pub(crate) fn serve_guest(
         None => run(),
         Some(ends) => upcall_thread::with_calls_that_end(ends, run),
     }));
-    let Some(image) = answer.take() else { return (outcome::UNANSWERED, Block::default()) };
+    let Some(image) = answer.take() else { return (outcome::UNANSWERED, FrameBody::default()) };
     if image.tag() != outcome::HELD {
-        return (image.tag(), Block { len: image.len(), words: image.values.to_vec() });
+        return (image.tag(), FrameBody { len: image.len(), words: image.values.to_vec() });
     }
     // What was kept for a client that has no room is sent at once.
     match bound.session.fetch(image.values[0]) {
         Some(mut kept) if kept.block.len() * 8 <= MOST_BODY => {
             let words = mem::take(&mut kept.block);
-            (outcome::DONE, Block { len: words.len() * 8, words })
+            (outcome::DONE, FrameBody { len: words.len() * 8, words })
         }
         Some(kept) => {
             kept.forget();
             (outcome::REFUSED, text_block("results longer than messages"))
         }
-        None => (outcome::REVOKED, Block::default()),
+        None => (outcome::REVOKED, FrameBody::default()),
     }
 }
 
 /// A short text as a block, for replies of the runtime itself.
-pub(crate) fn text_block(text: &str) -> Block {
+pub(crate) fn text_block(text: &str) -> FrameBody {
     let mut words = vec![0; INLINE / 8];
-    let _ = Encoder::block(Room::of_words(&mut words), text, crate::Limits::default(), None);
-    Block { words, len: INLINE }
+    let _ =
+        Encoder::block(WritableSpan::of_words(&mut words), text, crate::Limits::default(), None);
+    FrameBody { words, len: INLINE }
 }

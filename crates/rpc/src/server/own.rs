@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use upcall_os::fault::{Point, point};
 use upcall_os::memory;
 use upcall_sched::give_way;
-use upcall_shm::slot::{Image, NO_ASTACK, Place};
-use upcall_shm::span::Room;
+use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
+use upcall_shm::span::WritableSpan;
 
 impl Call<'_> {
     /// The runtime's own procedure: the client drops its hold on a resource.
@@ -36,7 +36,7 @@ impl Call<'_> {
         let returns = memory::returns_to_the_kernel(len);
         // The last piece first, so that each can be freed when it was copied.
         while let Some(at) = block.len().checked_sub(1).map(|last| last / WORDS * WORDS) {
-            let from = Room::of_words(&mut block[at..]);
+            let from = WritableSpan::of_words(&mut block[at..]);
             let _ = room.within(at * 8, from.len()).map(|to| from.copy_to(to));
             let words = block.len() - at;
             block.truncate(at);
@@ -48,9 +48,9 @@ impl Call<'_> {
         drop(mem::take(block));
         // Counted until here: a client that fetches its results may have the next one kept.
         drop(kept);
-        let mut reply = Image::new(0, outcome::DONE, NO_ASTACK);
+        let mut reply = SlotMessage::new(0, outcome::DONE, NO_ASTACK);
         reply.values[0] = len as u64;
-        reply.place(Place::Segment, 0, 8);
+        reply.place(ValueLocation::Segment, 0, 8);
         self.answer(&mut reply, len)
     }
 }

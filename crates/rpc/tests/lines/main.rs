@@ -209,7 +209,8 @@ fn run(trial: &Trial) -> Found {
         .processors(SIDE)
         .start()
         .expect("a server");
-    let idle = upcall_sched::Processors::new(SIDE, Pacing::Poll).expect("what processors sleep on");
+    let idle =
+        upcall_sched::PollingIdle::new(SIDE, Pacing::Poll).expect("what processors sleep on");
     let client = upcall_thread::Processors::new().count(SIDE).idle(Arc::new(idle));
     let over = Arc::new(AtomicBool::new(false));
     let found = std::thread::scope(|scope| {

@@ -6,15 +6,15 @@
 use crate::calls::kernel_lane::{KernelCaller, KernelLane, TakenLane};
 use crate::calls::server::{CalledServer, LaneOpening};
 use crate::pacing::Pacing;
-use crate::until::Until;
-use crate::wait::{NoReply, Wait, run_late};
+use crate::until::WaitLimit;
+use crate::wait::{NoReply, WaitMode, run_late};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use upcall_os::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use upcall_os::lock::{Condvar, Mutex};
+use upcall_os::lock::{KernelCondvar, KernelMutex};
 use upcall_shm::channel::Lane;
-use upcall_shm::slot::Image;
+use upcall_shm::slot::SlotMessage;
 
 /// Number of lanes for kernel threads. They come before those of virtual processors. More threads
 /// have to wait for each other.
@@ -32,7 +32,7 @@ pub(crate) struct KernelLanes {
     pacing: AtomicU8,
     lanes: [OnceLock<Box<KernelLane>>; KERNEL_LANES],
     /// Held by the thread that opens a lane.
-    opening: Mutex<()>,
+    opening: KernelMutex<()>,
     queue: LaneQueue,
 }
 
@@ -44,8 +44,8 @@ pub(crate) struct KernelLanes {
 #[derive(Default)]
 struct LaneQueue {
     waiting: AtomicUsize,
-    tickets: Mutex<VecDeque<u64>>,
-    freed: Condvar,
+    tickets: KernelMutex<VecDeque<u64>>,
+    freed: KernelCondvar,
 }
 
 /// A lane, and the right to call on it.
@@ -57,7 +57,7 @@ impl KernelLanes {
             server,
             pacing: AtomicU8::new(0),
             lanes: [const { OnceLock::new() }; KERNEL_LANES],
-            opening: Mutex::default(),
+            opening: KernelMutex::default(),
             queue: LaneQueue::default(),
         }
     }
@@ -89,8 +89,8 @@ impl KernelLanes {
     #[inline]
     pub(crate) fn call(
         &self,
-        message: &mut Image,
-        wait: impl Wait,
+        message: &mut SlotMessage,
+        wait: impl WaitMode,
         lane_of: impl Fn(usize) -> Lane,
     ) -> Result<(), NoReply> {
         // A thread that goes to the queue has no lane in hand: those before it may need that one.
@@ -139,7 +139,7 @@ impl KernelLanes {
     #[inline(always)]
     fn free_lane(
         &self,
-        until: Until<'_>,
+        until: WaitLimit<'_>,
         lane_of: &impl Fn(usize) -> Lane,
     ) -> Option<FreeLane<'_>> {
         for (number, cell) in self.lanes.iter().enumerate() {
@@ -163,7 +163,7 @@ impl KernelLanes {
     fn open(
         &self,
         number: usize,
-        until: Until<'_>,
+        until: WaitLimit<'_>,
         lane_of: &impl Fn(usize) -> Lane,
     ) -> Option<Result<&KernelLane, NoReply>> {
         let _opening = self.opening.try_lock()?;
@@ -186,7 +186,7 @@ impl KernelLanes {
 
     /// Waits for a lane behind those who wait already.
     #[cold]
-    fn lane_in_turn(&self, until: Until<'_>, lane_of: &impl Fn(usize) -> Lane) -> FreeLane<'_> {
+    fn lane_in_turn(&self, until: WaitLimit<'_>, lane_of: &impl Fn(usize) -> Lane) -> FreeLane<'_> {
         static TICKET: AtomicU64 = AtomicU64::new(0);
         let queue = &self.queue;
         let mut tickets = queue.tickets.lock();

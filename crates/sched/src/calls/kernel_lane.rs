@@ -11,17 +11,17 @@ use crate::costs::WaitCosts;
 use crate::handoff::{HandOff, Whereabouts};
 use crate::look::{self, ReplyTimer};
 use crate::pacing::{GiveWay, HandOver, Pacing, Stay};
-use crate::until::Until;
-use crate::wait::{Closed, LateReply, NoReply, Wait};
+use crate::until::WaitLimit;
+use crate::wait::{Closed, LateReply, NoReply, WaitMode};
 use std::time::Instant;
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
-use upcall_os::lock::{Mutex, MutexGuard};
+use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_os::processor;
 use upcall_shm::channel::{Lane, LaneControl};
-use upcall_shm::region::Shared;
+use upcall_shm::region::RegionView;
 use upcall_shm::single::SingleCaller;
-use upcall_shm::slot::{Image, Slot};
+use upcall_shm::slot::{Slot, SlotMessage};
 
 /// Number of times that replies take which a lane learns; procedures share them.
 const REPLY_TIMERS: usize = 16;
@@ -30,13 +30,13 @@ const REPLY_TIMERS: usize = 16;
 /// at the same time have lanes beside each other.
 #[repr(align(128))]
 pub(crate) struct KernelLane {
-    control: Shared<LaneControl>,
-    calling: Mutex<KernelCalling>,
+    control: RegionView<LaneControl>,
+    calling: KernelMutex<KernelCalling>,
 }
 
 /// The calling end of a lane, in the hands of the thread that has taken it.
 pub(crate) struct KernelCalling {
-    slot: SingleCaller<Shared<Slot>>,
+    slot: SingleCaller<RegionView<Slot>>,
     calls: u16,
     /// Calls that the server's [`Attention`](crate::steer::Attention) has not been told of.
     uncounted: u32,
@@ -66,7 +66,11 @@ impl KernelCalling {
     }
 
     #[inline]
-    fn take_reply(&mut self, server: &CalledServer, message: &mut Image) -> Result<(), Closed> {
+    fn take_reply(
+        &mut self,
+        server: &CalledServer,
+        message: &mut SlotMessage,
+    ) -> Result<(), Closed> {
         if !self.slot.take(message) || message.call() != self.calls {
             let reason = Closed::Violation("a reply to a call that was not made");
             server.close(reason.clone());
@@ -90,7 +94,7 @@ impl KernelLane {
             stay: Stay::default(),
             reply_timer: Default::default(),
         };
-        Self { control: lane.control, calling: Mutex::new(calling) }
+        Self { control: lane.control, calling: KernelMutex::new(calling) }
     }
 
     /// The lane, if no other thread has it, and no reply to an abandoned call is to come.
@@ -122,8 +126,8 @@ impl<F: Fn()> KernelCaller<'_, F> {
         self,
         lane: &KernelLane,
         mut taken: TakenLane<'_>,
-        message: &mut Image,
-        mut wait: impl Wait,
+        message: &mut SlotMessage,
+        mut wait: impl WaitMode,
     ) -> Result<(), NoReply> {
         let server = self.server;
         server.check()?;
@@ -164,7 +168,7 @@ impl<F: Fn()> KernelCaller<'_, F> {
         &self,
         lane: &mut KernelCalling,
         tag: u16,
-        until: Until<'_>,
+        until: WaitLimit<'_>,
     ) -> Result<bool, Closed> {
         // A reply of a polling server is there within one cache-line round trip; the clock is not
         // read before that.
@@ -178,7 +182,7 @@ impl<F: Fn()> KernelCaller<'_, F> {
     }
 
     #[cold]
-    fn spin_long(&self, lane: &mut KernelCalling, until: Until<'_>) -> Result<bool, Closed> {
+    fn spin_long(&self, lane: &mut KernelCalling, until: WaitLimit<'_>) -> Result<bool, Closed> {
         let (server, pacing) = (self.server, self.pacing);
         let (start, budget) = (Instant::now(), server.spin_budget.budget(pacing));
         loop {

@@ -43,13 +43,13 @@ use crate::domain::Domain;
 use crate::handoff::HandOff;
 use crate::idle;
 use crate::pacing::Pacing;
-use crate::wait::{Closed, Forever, NoReply, Patience, Wait};
+use crate::wait::{Closed, Forever, NoReply, WaitMode, WaitPolicy};
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use upcall_os::atomic::{Ordering, fence};
 use upcall_os::doorbell::Doorbell;
 use upcall_shm::channel::{Channel, Lane};
-use upcall_shm::slot::Image;
+use upcall_shm::slot::SlotMessage;
 use upcall_shm::station::PeerStation;
 
 /// The calling end of a channel; see the module.
@@ -133,7 +133,7 @@ impl CallerChannel {
     /// The channel is closed, or is being closed while the call waits. Whether the procedure ran is
     /// then unknown.
     #[inline]
-    pub fn call(&self, message: &mut Image, hand_off: HandOff) -> Result<(), NoReply> {
+    pub fn call(&self, message: &mut SlotMessage, hand_off: HandOff) -> Result<(), NoReply> {
         self.call_and_wait(message, Forever(hand_off))
     }
 
@@ -141,12 +141,16 @@ impl CallerChannel {
     ///
     /// # Errors
     /// Also [`NoReply::OutOfTime`].
-    pub fn call_within(&self, message: &mut Image, patience: Patience<'_>) -> Result<(), NoReply> {
+    pub fn call_within(
+        &self,
+        message: &mut SlotMessage,
+        patience: WaitPolicy<'_>,
+    ) -> Result<(), NoReply> {
         self.call_and_wait(message, patience)
     }
 
     #[inline]
-    fn call_and_wait(&self, message: &mut Image, wait: impl Wait) -> Result<(), NoReply> {
+    fn call_and_wait(&self, message: &mut SlotMessage, wait: impl WaitMode) -> Result<(), NoReply> {
         if wait.until().is_abandoned() {
             return Err(NoReply::OutOfTime { sent: false });
         }

@@ -7,7 +7,7 @@
 use crate::handoff::{Donor, Whereabouts};
 use crate::pacing::SpinBudget;
 use crate::steer::Attention;
-use crate::until::Until;
+use crate::until::WaitLimit;
 use crate::wait::{Closed, NoReply};
 use std::cell::Cell;
 use std::io;
@@ -17,7 +17,7 @@ use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_shm::channel::LaneControl;
-use upcall_shm::slot::Image;
+use upcall_shm::slot::SlotMessage;
 use upcall_shm::station::PeerStation;
 
 /// The server's clerk, as the calling end of a channel uses it.
@@ -151,7 +151,7 @@ impl CalledServer {
         &self,
         number: usize,
         vp: Option<(u16, &Doorbell)>,
-        until: Until<'_>,
+        until: WaitLimit<'_>,
         longest: Duration,
     ) -> Result<LaneOpening, NoReply> {
         let ends = Instant::now() + until.left(longest);
@@ -179,7 +179,7 @@ impl CalledServer {
     #[inline]
     pub(crate) fn hint(
         &self,
-        request: &mut Image,
+        request: &mut SlotMessage,
         donates: bool,
         wants_it_to_stay: impl FnOnce() -> bool,
         uncounted: &mut u32,

@@ -7,13 +7,13 @@
 use crate::wait::{Closed, LateReply, NoReply, Sleeper};
 use std::collections::VecDeque;
 use upcall_shm::channel::DEPTH;
-use upcall_shm::slot::{Image, Kept};
+use upcall_shm::slot::{SlotMessage, StoredMessage};
 
 /// See the module.
 pub(super) struct CallTable {
-    calls: Vec<Call>,
+    calls: Vec<CallEntry>,
     /// The replies of those that are done.
-    kept: Vec<Kept>,
+    kept: Vec<StoredMessage>,
     free: Vec<u16>,
     /// Threads that wait for a free call number.
     queue: VecDeque<Sleeper>,
@@ -22,7 +22,7 @@ pub(super) struct CallTable {
     promised: usize,
 }
 
-enum Call {
+enum CallEntry {
     Free,
     Waiting(Sleeper),
     /// Its reply is kept.
@@ -33,7 +33,7 @@ enum Call {
 }
 
 /// What a reply has brought about.
-pub(super) enum Arrival {
+pub(super) enum ReplyEffect {
     /// Its thread is ready.
     Woke,
     /// Its call was abandoned, and this takes the reply.
@@ -49,8 +49,8 @@ pub(super) enum Arrival {
 impl CallTable {
     pub(super) fn new() -> Self {
         Self {
-            calls: (0..DEPTH).map(|_| Call::Free).collect(),
-            kept: (0..DEPTH).map(|_| Kept::default()).collect(),
+            calls: (0..DEPTH).map(|_| CallEntry::Free).collect(),
+            kept: (0..DEPTH).map(|_| StoredMessage::default()).collect(),
             free: (0..DEPTH as u16).rev().collect(),
             queue: VecDeque::new(),
             promised: 0,
@@ -72,9 +72,9 @@ impl CallTable {
             return None;
         };
         // Not by an assignment: for the drop of what was there, the new one would lie elsewhere
-        // first, and be copied (see `Kept`).
-        match std::mem::replace(&mut self.calls[usize::from(number)], Call::Waiting(sleeper)) {
-            Call::Free => {}
+        // first, and be copied (see `StoredMessage`).
+        match std::mem::replace(&mut self.calls[usize::from(number)], CallEntry::Waiting(sleeper)) {
+            CallEntry::Free => {}
             other => drop(other),
         }
         Some(number)
@@ -101,21 +101,21 @@ impl CallTable {
     pub(super) fn finish(
         &mut self,
         number: u16,
-        message: &mut Image,
+        message: &mut SlotMessage,
         late: impl FnOnce() -> Option<LateReply>,
     ) -> Result<(), NoReply> {
         let call = &mut self.calls[usize::from(number)];
-        if let Call::Done = call {
+        if let CallEntry::Done = call {
             self.kept[usize::from(number)].read(message);
-            *call = Call::Free;
+            *call = CallEntry::Free;
             self.free(number);
             return Ok(());
         }
-        let outcome = match std::mem::replace(call, Call::Free) {
-            Call::Failed(reason) => Err(reason.into()),
-            Call::Waiting(_) if let Some(late) = late() => {
+        let outcome = match std::mem::replace(call, CallEntry::Free) {
+            CallEntry::Failed(reason) => Err(reason.into()),
+            CallEntry::Waiting(_) if let Some(late) = late() => {
                 // The number stays taken until the reply is there.
-                *call = Call::Late(late);
+                *call = CallEntry::Late(late);
                 return Err(NoReply::OutOfTime { sent: true });
             }
             _ => Err(Closed::Violation("a thread was woken before its reply").into()),
@@ -139,21 +139,21 @@ impl CallTable {
 
     /// A reply is there.
     #[inline]
-    pub(super) fn arrives(&mut self, reply: &Image) -> Arrival {
+    pub(super) fn arrives(&mut self, reply: &SlotMessage) -> ReplyEffect {
         let number = reply.call();
         match self.calls.get_mut(usize::from(number)) {
-            Some(call @ Call::Waiting(_)) => {
+            Some(call @ CallEntry::Waiting(_)) => {
                 self.kept[usize::from(number)].write(reply);
-                if let Call::Waiting(sleeper) = std::mem::replace(call, Call::Done) {
+                if let CallEntry::Waiting(sleeper) = std::mem::replace(call, CallEntry::Done) {
                     sleeper.wake();
                 }
-                Arrival::Woke
+                ReplyEffect::Woke
             }
-            Some(call @ Call::Late(_)) => match std::mem::replace(call, Call::Free) {
-                Call::Late(taker) => Arrival::Late { taker, woke: self.free(number) },
-                _ => Arrival::Violation,
+            Some(call @ CallEntry::Late(_)) => match std::mem::replace(call, CallEntry::Free) {
+                CallEntry::Late(taker) => ReplyEffect::Late { taker, woke: self.free(number) },
+                _ => ReplyEffect::Violation,
             },
-            _ => Arrival::Violation,
+            _ => ReplyEffect::Violation,
         }
     }
 
@@ -161,9 +161,9 @@ impl CallTable {
     pub(super) fn fail(&mut self, reason: &Closed) -> bool {
         let mut woke = false;
         for call in &mut self.calls {
-            if matches!(call, Call::Waiting(_))
-                && let Call::Waiting(sleeper) =
-                    std::mem::replace(call, Call::Failed(reason.clone()))
+            if matches!(call, CallEntry::Waiting(_))
+                && let CallEntry::Waiting(sleeper) =
+                    std::mem::replace(call, CallEntry::Failed(reason.clone()))
             {
                 sleeper.wake();
                 woke = true;
@@ -183,14 +183,14 @@ impl CallTable {
         self.promised = 0;
         for number in 0..DEPTH {
             let call = &mut self.calls[number];
-            match std::mem::replace(call, Call::Free) {
-                Call::Free => {}
-                Call::Waiting(sleeper) => {
-                    *call = Call::Late(Box::new(drop));
+            match std::mem::replace(call, CallEntry::Free) {
+                CallEntry::Free => {}
+                CallEntry::Waiting(sleeper) => {
+                    *call = CallEntry::Late(Box::new(drop));
                     left.push(sleeper);
                 }
-                Call::Done | Call::Failed(_) => self.free.push(number as u16),
-                late @ Call::Late(_) => *call = late,
+                CallEntry::Done | CallEntry::Failed(_) => self.free.push(number as u16),
+                late @ CallEntry::Late(_) => *call = late,
             }
         }
         left
@@ -198,18 +198,19 @@ impl CallTable {
 
     /// Whether a thread waits for a reply or for a number.
     pub(super) fn has_waiting(&self) -> bool {
-        !self.queue.is_empty() || self.calls.iter().any(|call| matches!(call, Call::Waiting(_)))
+        !self.queue.is_empty()
+            || self.calls.iter().any(|call| matches!(call, CallEntry::Waiting(_)))
     }
 
     pub(super) fn has_late(&self) -> bool {
-        self.calls.iter().any(|call| matches!(call, Call::Late(_)))
+        self.calls.iter().any(|call| matches!(call, CallEntry::Late(_)))
     }
 
     /// No late reply comes any more. Returns what would have taken them, to be dropped.
     pub(super) fn forget_late(&mut self) -> Vec<LateReply> {
-        let late = self.calls.iter_mut().filter(|call| matches!(call, Call::Late(_)));
-        let forget = |call: &mut Call| match std::mem::replace(call, Call::Free) {
-            Call::Late(taker) => Some(taker),
+        let late = self.calls.iter_mut().filter(|call| matches!(call, CallEntry::Late(_)));
+        let forget = |call: &mut CallEntry| match std::mem::replace(call, CallEntry::Free) {
+            CallEntry::Late(taker) => Some(taker),
             _ => None,
         };
         late.filter_map(forget).collect()

@@ -4,16 +4,16 @@ use crate::calls::kernel::KERNEL_LANES;
 use crate::calls::server::{CalledServer, LaneOpening, no_lane};
 use crate::calls::vp_lane::VpLane;
 use crate::domain::{Domain, MOST_PROCESSORS};
-use crate::until::Until;
-use crate::wait::{Closed, NoReply, Wait};
+use crate::until::WaitLimit;
+use crate::wait::{Closed, NoReply, WaitMode};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use upcall_os::doorbell::Doorbell;
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::poll::Report;
 use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_shm::channel::Lane;
-use upcall_shm::slot::Image;
+use upcall_shm::slot::SlotMessage;
 
 /// Time between two tries to tell the server of a lane.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const NOW: Duration = Duration::from_micros(100);
 
 /// All lanes of all channels that this process's virtual processors have.
-static LANES: Mutex<Vec<Arc<VpLane>>> = Mutex::new(Vec::new());
+static LANES: KernelMutex<Vec<Arc<VpLane>>> = KernelMutex::new(Vec::new());
 
 /// The lanes of a virtual processor.
 pub(crate) fn lanes_of(vp: usize) -> Vec<Arc<VpLane>> {
@@ -55,8 +55,8 @@ impl VpLanes {
     pub(crate) fn call(
         &self,
         vp: usize,
-        message: &mut Image,
-        wait: impl Wait,
+        message: &mut SlotMessage,
+        wait: impl WaitMode,
         (lane_of, wants_it_to_stay): (impl Fn(usize) -> Lane, impl Fn() -> bool),
     ) -> Result<(), NoReply> {
         let lane = match self.lanes.get(vp).and_then(OnceLock::get) {
@@ -75,7 +75,7 @@ impl VpLanes {
     fn open(
         &self,
         vp: usize,
-        until: Until<'_>,
+        until: WaitLimit<'_>,
         lane_of: impl Fn(usize) -> Lane,
     ) -> Result<&Arc<VpLane>, NoReply> {
         loop {
@@ -92,7 +92,7 @@ impl VpLanes {
     fn try_open(
         &self,
         vp: usize,
-        until: Until<'_>,
+        until: WaitLimit<'_>,
         lane_of: &impl Fn(usize) -> Lane,
     ) -> Result<Option<&Arc<VpLane>>, NoReply> {
         let unable = no_lane;

@@ -4,23 +4,23 @@
 //! Source: URPC, section 2 (U6 and U7 here).
 
 use crate::calls::server::CalledServer;
-use crate::calls::table::{Arrival, CallTable};
+use crate::calls::table::{CallTable, ReplyEffect};
 use crate::domain::Domain;
 use crate::handoff::{HandOff, Whereabouts};
-use crate::wait::{Closed, LateReply, NoReply, Wait, block_unless, run_late};
+use crate::wait::{Closed, LateReply, NoReply, WaitMode, block_unless, run_late};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::processor;
 use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_shm::channel::{Lane, LaneControl};
-use upcall_shm::region::Shared;
-use upcall_shm::ring::{Receiver, Sender};
-use upcall_shm::slot::{Image, Slot};
+use upcall_shm::region::RegionView;
+use upcall_shm::ring::{RingReceiver, RingSender};
+use upcall_shm::slot::{Slot, SlotMessage};
 use upcall_thread::Waited;
 
 /// Maximum time between two looks for the replies of abandoned calls.
@@ -41,18 +41,18 @@ pub(crate) struct VpLane {
     /// Rings the server's doorbell: all threads of our processor would wait with us if a hostile
     /// server made a write to it block.
     safe_doorbell: &'static SafeDoorbell,
-    control: Shared<LaneControl>,
+    control: RegionView<LaneControl>,
     under_way: AtomicUsize,
     /// Requests were sent and it was not yet looked, with a fence, whether the server sleeps.
     owes_look: AtomicBool,
     /// Our processor was given to the server with a call, and the idle loop does not know.
     gave: AtomicBool,
-    calling: Mutex<VpCalling>,
+    calling: KernelMutex<VpCalling>,
 }
 
 struct VpCalling {
-    requests: Sender<Shared<[Slot]>>,
-    replies: Receiver<Shared<[Slot]>>,
+    requests: RingSender<RegionView<[Slot]>>,
+    replies: RingReceiver<RegionView<[Slot]>>,
     table: CallTable,
     /// Calls that the server's [`Attention`](crate::steer::Attention) has not been told of.
     uncounted: u32,
@@ -84,8 +84,8 @@ impl VpLane {
         lane: Lane,
     ) -> Self {
         let calling = VpCalling {
-            requests: Sender::new(lane.requests),
-            replies: Receiver::new(lane.replies),
+            requests: RingSender::new(lane.requests),
+            replies: RingReceiver::new(lane.replies),
             table: CallTable::new(),
             uncounted: 0,
         };
@@ -98,7 +98,7 @@ impl VpLane {
             under_way: AtomicUsize::new(0),
             owes_look: AtomicBool::new(false),
             gave: AtomicBool::new(false),
-            calling: Mutex::new(calling),
+            calling: KernelMutex::new(calling),
         }
     }
 
@@ -115,8 +115,8 @@ impl VpLane {
     /// `wants_it_to_stay`: the processor would have the server stay awake on its CPU.
     pub(crate) fn call(
         &self,
-        message: &mut Image,
-        mut wait: impl Wait,
+        message: &mut SlotMessage,
+        mut wait: impl WaitMode,
         wants_it_to_stay: impl Fn() -> bool,
     ) -> Result<(), NoReply> {
         let mut promised = false;
@@ -155,7 +155,7 @@ impl VpLane {
     fn send(
         &self,
         calling: &mut VpCalling,
-        message: &mut Image,
+        message: &mut SlotMessage,
         wants_it_to_stay: impl FnOnce() -> bool,
     ) {
         // A server on our processor has it as soon as we have nothing else to do.
@@ -239,21 +239,21 @@ impl VpLane {
     /// just being written takes its line from the server, which then has to have it back
     /// to finish, and makes the threads that have their replies wait for both. It is found when
     /// they have run.
-    fn gather(&self) -> (bool, Vec<(LateReply, Image)>) {
+    fn gather(&self) -> (bool, Vec<(LateReply, SlotMessage)>) {
         let (mut woke, mut violated, mut late) = (false, false, Vec::new());
         // Read before: of a channel that is closed all replies are taken.
         let mut closed = self.server.closed();
         let mut calling = self.calling.lock();
-        let (mut reply, mut left) = (Image::new(0, 0, 0), calling.table.under_way());
+        let (mut reply, mut left) = (SlotMessage::new(0, 0, 0), calling.table.under_way());
         while calling.replies.take_into(&mut reply) {
             match calling.table.arrives(&reply) {
-                Arrival::Woke => woke = true,
-                Arrival::Late { taker, woke: another } => {
+                ReplyEffect::Woke => woke = true,
+                ReplyEffect::Late { taker, woke: another } => {
                     self.count(&calling);
                     woke |= another;
                     late.push((taker, reply));
                 }
-                Arrival::Violation => {
+                ReplyEffect::Violation => {
                     self.server.closes(Closed::Violation("a reply to a call that was not made"));
                     closed = self.server.closed();
                     violated = true;

@@ -6,7 +6,7 @@ use crate::poller::Facts;
 use std::time::Instant;
 use upcall_os::clock;
 use upcall_os::processor;
-use upcall_shm::station::{Awake, State};
+use upcall_shm::station::{Awake, ProcessorState};
 
 impl Facts for Scan {
     fn now(&self) -> Instant {
@@ -21,8 +21,8 @@ impl Facts for Scan {
         processor::current() as u32
     }
 
-    fn allowed(&self) -> Option<processor::Processors> {
-        processor::Processors::allowed().ok()
+    fn allowed(&self) -> Option<processor::CpuSet> {
+        processor::CpuSet::allowed().ok()
     }
 
     fn is_calling(&self) -> bool {
@@ -76,6 +76,6 @@ impl Facts for Scan {
     }
 
     fn is_caller_running(&self, lane: usize) -> bool {
-        self.lanes[lane].callers_state() == Some(State::Awake(Awake::Running))
+        self.lanes[lane].callers_state() == Some(ProcessorState::Awake(Awake::Running))
     }
 }

@@ -11,13 +11,13 @@ use crate::server::ServerLane;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use upcall_os::atomic::{AtomicU32, AtomicUsize, Ordering, Ordering::Relaxed};
-use upcall_os::lock::{Mutex, MutexGuard};
+use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_thread::Vp;
 
 /// The idle behaviour of the virtual processors of one scheduler: give it to the scheduler, and to
 /// the channels that they are to serve.
 #[derive(Clone, Debug)]
-pub struct Processors {
+pub struct PollingIdle {
     pub(super) group: Arc<ProcessorGroup>,
     /// Index in the group of the scheduler's first processor: 0, or the index of a spare.
     pub(super) first: usize,
@@ -29,9 +29,9 @@ pub(super) struct ProcessorGroup {
     pub(super) count: usize,
     pub(super) pacing: Pacing,
     /// The lanes that this group of processors serves.
-    pub(super) lanes: Mutex<Vec<Arc<ServerLane>>>,
+    pub(super) lanes: KernelMutex<Vec<Arc<ServerLane>>>,
     /// The scheduler's own processors, in its order, followed by spares.
-    pub(super) members: [Member; MOST_PROCESSORS],
+    pub(super) members: [GroupProcessor; MOST_PROCESSORS],
     /// Why a member could not begin, the first time.
     pub(super) hindrance: OnceLock<Hindrance>,
     pub(super) homes: AtomicUsize,
@@ -44,7 +44,7 @@ pub(super) struct ProcessorGroup {
 
 /// A virtual processor of a group.
 #[derive(Debug, Default)]
-pub(super) struct Member {
+pub(super) struct GroupProcessor {
     /// The member's number in the domain plus one, or 0 while the member does not run.
     pub(super) number: AtomicUsize,
     /// The member's kernel thread.
@@ -52,13 +52,13 @@ pub(super) struct Member {
     pub(super) duty: Arc<Duty>,
 }
 
-impl Member {
+impl GroupProcessor {
     pub(super) fn number(&self) -> Option<usize> {
         self.number.load(Ordering::Acquire).checked_sub(1)
     }
 }
 
-impl Processors {
+impl PollingIdle {
     /// For a scheduler with `count` virtual processors, with this pacing.
     ///
     /// # Errors
@@ -68,8 +68,8 @@ impl Processors {
             domain: Domain::current()?,
             count,
             pacing,
-            lanes: Mutex::default(),
-            members: std::array::from_fn(|_| Member::default()),
+            lanes: KernelMutex::default(),
+            members: std::array::from_fn(|_| GroupProcessor::default()),
             hindrance: OnceLock::new(),
             homes: AtomicUsize::new(0),
             queue: WorkQueue::default(),
@@ -87,7 +87,7 @@ impl Processors {
 
     /// The member of the group that runs the caller.
     #[inline(always)]
-    pub(super) fn member(&self, vp: &Vp) -> &Member {
+    pub(super) fn member(&self, vp: &Vp) -> &GroupProcessor {
         // `begin` refuses an index beyond the last member.
         &self.group.members[(self.first + vp.index()) % MOST_PROCESSORS]
     }
@@ -116,7 +116,7 @@ impl Processors {
     pub(super) fn running(&self) -> impl Iterator<Item = usize> + Clone {
         self.group.members[..self.group.count.min(MOST_PROCESSORS)]
             .iter()
-            .filter_map(Member::number)
+            .filter_map(GroupProcessor::number)
     }
 
     pub(crate) fn add_lane(&self, lane: Arc<ServerLane>) {

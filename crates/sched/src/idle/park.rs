@@ -4,11 +4,11 @@
 //! Why no wake is lost: [`sleep`](crate::sleep). The second probe covers all lanes, those of other
 //! processors too, because callers notify only the home processor of their channel.
 
-use super::group::Processors;
+use super::group::PollingIdle;
 use super::own::{number, say_where};
 use super::posts;
 use super::timer::OWN_TIMER;
-use super::view::{VIEW, View};
+use super::view::{ProcessorView, VIEW};
 use crate::domain::Domain;
 use crate::pacing::LONGEST;
 use crate::placed::NOWHERE;
@@ -18,11 +18,11 @@ use std::io;
 use std::time::Instant;
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
-use upcall_os::poll::{Heard, PollSet};
+use upcall_os::poll::{PollReady, PollSet};
 use upcall_os::processor;
 use upcall_thread::Vp;
 
-impl View {
+impl ProcessorView {
     /// Sets the timer for the next stall check, or else for `cools_at`, when stacks of idle workers
     /// are given back. It is set once for each such time, since a system call costs each sleep half
     /// a microsecond.
@@ -47,7 +47,7 @@ impl View {
     }
 }
 
-impl Processors {
+impl PollingIdle {
     pub(super) fn park(&self, vp: &Vp, deadline: Option<Instant>) {
         let domain = self.group.domain;
         let Some((number, wake_set)) =
@@ -97,7 +97,7 @@ impl Processors {
         retract();
         if heard.key {
             vp.cool();
-            VIEW.with_borrow_mut(View::timer_expired);
+            VIEW.with_borrow_mut(ProcessorView::timer_expired);
         }
         let said = line.cpu.load(Ordering::Relaxed);
         let cpu = say_where(domain, number);
@@ -113,14 +113,14 @@ impl Processors {
 /// the published CPU that it is there.
 #[cold]
 fn park_near(domain: &Domain, number: usize, cpu: u32) -> io::Result<()> {
-    let confined = processor::Processors::only(cpu as usize).confine();
+    let confined = processor::CpuSet::only(cpu as usize).confine();
     say_where(domain, number);
     confined
 }
 
 /// Waits until the processor is notified, or until the deadline. If not all senders have been
 /// `fenced`, the wait is short.
-fn wait(vp: &Vp, set: &PollSet, deadline: Option<Instant>, fenced: bool) -> Heard {
+fn wait(vp: &Vp, set: &PollSet, deadline: Option<Instant>, fenced: bool) -> PollReady {
     loop {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let left = if fenced { left } else { Some(left.unwrap_or(SHORT).min(SHORT)) };

@@ -5,7 +5,7 @@ use crate::arrivals::Arrivals;
 use crate::look;
 use crate::sleep;
 use std::rc::Rc;
-use upcall_shm::station::Line;
+use upcall_shm::station::StationLine;
 use upcall_thread::Found;
 
 /// Number of looks in a row.
@@ -91,7 +91,7 @@ impl Attending {
 
 /// Announces a sleep to all callers, and to the senders at these posts. False if those may not have
 /// been fenced: then it must not be a long one.
-pub(super) fn announce(line: &Line, posts: &Posts) -> bool {
+pub(super) fn announce(line: &StationLine, posts: &Posts) -> bool {
     if posts.is_empty() {
         sleep::announce_another(&line.asleep, &line.sleeps);
         return true;
@@ -101,7 +101,7 @@ pub(super) fn announce(line: &Line, posts: &Posts) -> bool {
 }
 
 /// The sleep is over.
-pub(super) fn retract(line: &Line, posts: &Posts) {
+pub(super) fn retract(line: &StationLine, posts: &Posts) {
     sleep::retract(&line.asleep);
     posts.iter().for_each(|post| post.post().retract());
 }

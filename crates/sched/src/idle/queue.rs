@@ -19,7 +19,7 @@
 //! finds no processor that sleeps or polls, a processor takes one piece of several, or it runs
 //! something else. The clerk notifies a sleeper, too: memory for a stack may be back.
 
-use super::group::Processors;
+use super::group::PollingIdle;
 use super::takeover::Takeover;
 use crate::domain::MOST_PROCESSORS;
 use crate::rechecks::{Rechecks, write_and_read};
@@ -28,8 +28,8 @@ use crate::stall::STALL;
 use std::collections::VecDeque;
 use std::fmt;
 use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
-use upcall_os::lock::Mutex;
-use upcall_shm::station::{Awake, State};
+use upcall_os::lock::KernelMutex;
+use upcall_shm::station::{Awake, ProcessorState};
 
 /// A piece of work. It may block.
 pub type Piece = Box<dyn FnOnce() + Send>;
@@ -45,7 +45,7 @@ pub(super) struct WorkQueue {
     is_open: AtomicBool,
     /// Whether the clerk checks.
     pub(super) checks: Rechecks,
-    pieces: Mutex<PieceQueue>,
+    pieces: KernelMutex<PieceQueue>,
 }
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ impl fmt::Debug for WorkQueue {
 
 /// A piece that was taken, and runs.
 pub(super) struct TakenPiece {
-    processors: Processors,
+    processors: PollingIdle,
     piece: Option<Piece>,
 }
 
@@ -122,7 +122,7 @@ impl WorkQueue {
     }
 }
 
-impl Processors {
+impl PollingIdle {
     pub(super) fn queue(&self) -> &WorkQueue {
         &self.group.queue
     }
@@ -170,7 +170,7 @@ impl Processors {
             }
             let substitute = member.duty.substitute().and_then(|index| self.number_of(index));
             let probes = substitute.unwrap_or(number);
-            if domain.station().state(probes) == State::Awake(Awake::Polling) {
+            if domain.station().state(probes) == ProcessorState::Awake(Awake::Polling) {
                 return Notified::OneLooks;
             }
         }

@@ -3,16 +3,16 @@
 
 use super::own::is_asleep;
 use super::posts::{Attending, LOOKS};
-use super::stacks::Stacks;
+use super::stacks::StackHeadroom;
 use crate::calls::VpLane;
 use crate::domain::Domain;
 use crate::look;
 use crate::poller::{Poller, StackSupply};
-use crate::server::{Owner, ServerLane};
+use crate::server::{ChannelOwner, ServerLane};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use upcall_shm::tally::Came;
+use upcall_shm::tally::Arrival;
 use upcall_thread::{Found, Vp};
 
 /// Number of probes in a row without a find after which the lanes of other processors are probed
@@ -27,7 +27,7 @@ const FOUND_BETWEEN: u32 = 64;
 
 /// What a probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum FoundWork {
     /// A request, in this lane.
     Call(usize),
     /// Messages.
@@ -58,7 +58,7 @@ pub(super) struct Probe<'a> {
     pub(super) domain: &'a Domain,
     pub(super) vp: &'a Vp,
     /// Whose request gets a stack.
-    pub(super) stacks: Stacks,
+    pub(super) stacks: StackHeadroom,
 }
 
 /// The lanes and groups that one virtual processor probes.
@@ -82,10 +82,10 @@ pub(super) struct Scan {
     /// Where the next probe begins, and where the last one found a request.
     pub(super) next: usize,
     /// How it came to that request.
-    pub(super) came: Came,
+    pub(super) came: Arrival,
     /// The lane that was served last, and how it comes to a request there that the next probe
     /// finds.
-    pub(super) left: (usize, Came),
+    pub(super) left: (usize, Arrival),
     /// It slept since the last probe.
     pub(super) slept: bool,
     last: LastProbe,
@@ -130,14 +130,14 @@ impl Scan {
         probe: &Probe<'_>,
         poller: &mut Poller,
         woke: &mut bool,
-    ) -> Option<Work> {
+    ) -> Option<FoundWork> {
         if !self.attending.posts.is_empty() {
             return self.find_any(probe, poller, woke);
         }
         if *woke && self.lanes.is_empty() {
             None
         } else {
-            self.find_request(probe, poller).map(Work::Call)
+            self.find_request(probe, poller).map(FoundWork::Call)
         }
     }
 
@@ -146,21 +146,21 @@ impl Scan {
         probe: &Probe<'_>,
         poller: &mut Poller,
         woke: &mut bool,
-    ) -> Option<Work> {
+    ) -> Option<FoundWork> {
         let vp = probe.vp;
         let messages_first = std::mem::take(&mut self.attending.first);
         let mut messages = |scan: &mut Self| {
             let alone = scan.effort(vp) == Effort::Several && scan.lanes.is_empty();
             let found = scan.attending.look(|| vp.has_stack() && vp.can_begin_work(), alone);
             *woke |= found == Found::Woke;
-            (found == Found::Work).then_some(Work::Messages)
+            (found == Found::Work).then_some(FoundWork::Messages)
         };
         if messages_first && let Some(found) = messages(self) {
             return Some(found);
         }
         if let Some(lane) = self.find_request(probe, poller) {
             self.attending.first = true;
-            return Some(Work::Call(lane));
+            return Some(FoundWork::Call(lane));
         }
         if messages_first { None } else { messages(self) }
     }
@@ -208,24 +208,24 @@ impl Scan {
         at: usize,
         (slept, stacks): (bool, StackSupply),
         donor: Option<usize>,
-    ) -> Came {
+    ) -> Arrival {
         if stacks == StackSupply::Short {
-            return Came::Wait;
+            return Arrival::Wait;
         }
         if slept {
             // A virtual processor that gives its CPU decides that after it has sent the request
             // (see `park`). A kernel thread says so with it.
-            return if donor == Some(at) { Came::HandOff } else { Came::Wake };
+            return if donor == Some(at) { Arrival::HandOff } else { Arrival::Wake };
         }
         // Found by the first probe after something else was done.
         if self.last == LastProbe::Found {
-            return if self.left.0 == at { self.left.1 } else { Came::Wait };
+            return if self.left.0 == at { self.left.1 } else { Arrival::Wait };
         }
         // The owner of the lane has not probed for a while.
         let busy = |(other, lanes): &(usize, Range<usize>)| {
             lanes.contains(&at) && !is_asleep(domain, *other)
         };
-        if at >= self.own && self.others.iter().any(busy) { Came::Wait } else { Came::Spin }
+        if at >= self.own && self.others.iter().any(busy) { Arrival::Wait } else { Arrival::Spin }
     }
 
     /// A lane with a request; the probe begins behind the last one served.
@@ -234,7 +234,7 @@ impl Scan {
     /// `slept` probes the lanes of all.
     fn find(&mut self, probe: &Probe<'_>, poller: &mut Poller, slept: bool) -> Option<usize> {
         self.stacks = StackSupply::Enough;
-        if probe.stacks != Stacks::Many {
+        if probe.stacks != StackHeadroom::Many {
             return self.find_among(probe.stacks);
         }
         if let Some(donors) = poller.take_donors(|lane| self.lanes[lane].waits()) {
@@ -260,7 +260,7 @@ impl Scan {
     /// The same when stacks run low: there is more to look at than whether a request waits, and who
     /// looks has not much else to do.
     #[cold]
-    fn find_among(&mut self, stacks: Stacks) -> Option<usize> {
+    fn find_among(&mut self, stacks: StackHeadroom) -> Option<usize> {
         let first = self.next.min(self.lanes.len());
         let mut waiting = (first..self.lanes.len())
             .chain(0..first)
@@ -278,8 +278,8 @@ impl Scan {
     /// if the user is bounded.
     #[cold]
     fn calls_beside(&self, at: usize) -> [usize; 2] {
-        let Owner { client, user } = self.lanes[at].owner();
-        let calls = |is_meant: &dyn Fn(Owner) -> bool| {
+        let ChannelOwner { client, user } = self.lanes[at].owner();
+        let calls = |is_meant: &dyn Fn(ChannelOwner) -> bool| {
             let meant = self.lanes.iter().filter(|lane| is_meant(lane.owner()));
             meant.map(|lane| lane.calls()).sum()
         };
@@ -322,9 +322,9 @@ impl Scan {
 
     /// The sleeper's second probe. If stacks are short, requests wait for which `stacks` allows
     /// none, and they are passed over again.
-    pub(super) fn waits(&self, stacks: impl FnOnce() -> Stacks) -> bool {
+    pub(super) fn waits(&self, stacks: impl FnOnce() -> StackHeadroom) -> bool {
         let rule = match self.stacks {
-            StackSupply::Enough => Stacks::Many,
+            StackSupply::Enough => StackHeadroom::Many,
             StackSupply::Short => stacks(),
         };
         let is_found = |at: usize| self.lanes[at].waits() && rule.allow(|| self.calls_beside(at));

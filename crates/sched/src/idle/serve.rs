@@ -1,14 +1,14 @@
 //! A virtual processor serves the request that a probe found, and what comes right after it.
 
-use super::group::Processors;
+use super::group::PollingIdle;
 use super::view::VIEW;
 use crate::pacing::{Pacing, Yielded, hand_back};
 use crate::poller::{BATCH, PollWish, ServedRequest, StayWish};
-use crate::server::{Served, ServerLane};
+use crate::server::{ServeOutcome, ServerLane};
 use std::rc::Rc;
 use std::sync::Arc;
-use upcall_shm::station::{Awake, State};
-use upcall_shm::tally::Came;
+use upcall_shm::station::{Awake, ProcessorState};
+use upcall_shm::tally::Arrival;
 use upcall_thread::Vp;
 
 /// Number of times in a row that a server yields to a caller right after its answer. Then what is
@@ -16,16 +16,16 @@ use upcall_thread::Vp;
 const TURNS: usize = 64;
 
 /// The lane that is served, and what is known of it.
-struct Serving {
+struct LaneServing {
     lanes: Rc<Vec<Arc<ServerLane>>>,
     found: usize,
     /// How the processor came to the first request, and to the next one.
-    came_first: Came,
-    came: Came,
+    came_first: Arrival,
+    came: Arrival,
     reach: Reach,
     cpu: CallersCpu,
     /// The generation of the lanes in which one caller on the only CPU is all that the server has
-    /// (`View::is_bare`); `None` if there are others.
+    /// (`ProcessorView::is_bare`); `None` if there are others.
     bare: Option<u64>,
 }
 
@@ -56,14 +56,14 @@ struct Answered {
 
 impl Answered {
     #[inline]
-    fn add(&mut self, served: Served) {
+    fn add(&mut self, served: ServeOutcome) {
         let before = self.donated.map(|_| StayWish::Sleep);
         self.donated = served.donated.or(before);
         self.wish = Some(served.wish);
     }
 }
 
-impl Processors {
+impl PollingIdle {
     /// Serves the request that was found, and what comes right after it.
     pub(super) fn serve_calls(&self, vp: &Vp) {
         let mut serving = self.serving();
@@ -94,13 +94,13 @@ impl Processors {
     }
 
     #[inline]
-    fn serving(&self) -> Serving {
+    fn serving(&self) -> LaneServing {
         VIEW.with_borrow_mut(|view| {
             let found = view.scan.next;
             view.scan.next += 1;
             let alone = view.scan.own == 1 && found == 0 || view.scan.lanes.len() == 1;
             let bare = self.group.pacing == Pacing::Adaptive && view.is_bare();
-            Serving {
+            LaneServing {
                 lanes: view.scan.lanes.clone(),
                 found,
                 came_first: view.scan.came,
@@ -122,7 +122,7 @@ enum Batch {
     Served,
 }
 
-impl Serving {
+impl LaneServing {
     #[inline]
     fn serve_batch(&mut self, lane: &ServerLane, told: &mut Answered) -> Batch {
         for _ in 0..BATCH {
@@ -135,12 +135,12 @@ impl Serving {
             // right here, for some round trips. Not on the CPU that it gave: it cannot
             // call before it has that back.
             let waits = lane.waits();
-            self.came = if waits && lane.has_waited() { Came::Wait } else { Came::Spin };
+            self.came = if waits && lane.has_waited() { Arrival::Wait } else { Arrival::Spin };
             let borrowed = self.cpu == CallersCpu::Yes;
             let awaited = !borrowed && self.reach == Reach::ThisLane;
             let more = waits || awaited && lane.calls_again();
             // It may want that back before all is served: see `Poller::serves`.
-            let wanted = || lane.callers_state() == Some(State::Awake(Awake::Running));
+            let wanted = || lane.callers_state() == Some(ProcessorState::Awake(Awake::Running));
             if !more || borrowed && wanted() {
                 break;
             }

@@ -1,7 +1,7 @@
 //! Spare processors: virtual processors on kernel threads of their own, which take over for
 //! processors whose handlers block ([`takeover`](super::takeover)).
 
-use super::group::Processors;
+use super::group::PollingIdle;
 use super::own::number;
 use super::takeover::Takeover;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct Spares {
     not_before: Option<Instant>,
 }
 
-impl Processors {
+impl PollingIdle {
     /// Ends the spares, and waits until they have ended. No call runs on them, and none will.
     pub fn end_spares(&self) {
         let Some(takeover) = self.group.takeover.get() else { return };

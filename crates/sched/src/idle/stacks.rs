@@ -20,14 +20,14 @@ use upcall_thread::Vp;
 
 /// Where the next request may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stacks {
+pub(super) enum StackHeadroom {
     /// From everybody.
     Many,
     /// From clients with fewer calls under way than this.
     Few(usize),
 }
 
-impl Stacks {
+impl StackHeadroom {
     #[inline]
     pub(super) fn of(vp: &Vp) -> Self {
         let (busy, most) = vp.work_under_way();
@@ -77,14 +77,14 @@ mod tests {
 
     #[test]
     fn the_rule_is_asked_when_half_are_taken() {
-        assert_eq!(Stacks::left(0, 1, 1), Stacks::Many);
-        assert_eq!(Stacks::left(1, 1, 1), Stacks::Few(0));
-        assert_eq!(Stacks::left(3, 8, 1), Stacks::Many);
-        assert_eq!(Stacks::left(4, 8, 1), Stacks::Few(4));
-        assert_eq!(Stacks::left(7, 8, 2), Stacks::Few(2));
-        assert_eq!(Stacks::left(8, 8, 2), Stacks::Few(0));
-        assert_eq!(Stacks::left(9, 8, 2), Stacks::Few(0));
-        assert_eq!(Stacks::left(1 << 20, usize::MAX, 32), Stacks::Many);
+        assert_eq!(StackHeadroom::left(0, 1, 1), StackHeadroom::Many);
+        assert_eq!(StackHeadroom::left(1, 1, 1), StackHeadroom::Few(0));
+        assert_eq!(StackHeadroom::left(3, 8, 1), StackHeadroom::Many);
+        assert_eq!(StackHeadroom::left(4, 8, 1), StackHeadroom::Few(4));
+        assert_eq!(StackHeadroom::left(7, 8, 2), StackHeadroom::Few(2));
+        assert_eq!(StackHeadroom::left(8, 8, 2), StackHeadroom::Few(0));
+        assert_eq!(StackHeadroom::left(9, 8, 2), StackHeadroom::Few(0));
+        assert_eq!(StackHeadroom::left(1 << 20, usize::MAX, 32), StackHeadroom::Many);
     }
 
     #[test]
@@ -95,9 +95,9 @@ mod tests {
             for turn in 0..64 * clients {
                 let busy = calls.iter().sum();
                 let mine = &mut calls[turn % clients];
-                *mine += usize::from(match Stacks::left(busy, most, 1) {
-                    Stacks::Many => true,
-                    Stacks::Few(free) => *mine < free,
+                *mine += usize::from(match StackHeadroom::left(busy, most, 1) {
+                    StackHeadroom::Many => true,
+                    StackHeadroom::Few(free) => *mine < free,
                 });
             }
             let left = most - calls.iter().sum::<usize>();

@@ -20,27 +20,27 @@
 //! leave one part in *n* + 1. Spares leave [`KEPT_NUMBERS`](super::spares::KEPT_NUMBERS) numbers of
 //! the domain free.
 
-use super::group::{Member, Processors};
+use super::group::{GroupProcessor, PollingIdle};
 use super::own::{count_probe, say_where};
 use super::spares::Spares;
-use super::stacks::Stacks;
+use super::stacks::StackHeadroom;
 use crate::domain::MOST_PROCESSORS;
 use crate::duty::Duty;
 use crate::placed::NOWHERE;
 use crate::server::ServerLane;
 use crate::sleep;
-use crate::stall::{Progress, STALL};
+use crate::stall::{ProcessorProgress, STALL};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicBool, Ordering};
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 use upcall_os::poll::Report;
 use upcall_os::processor;
 use upcall_os::timer::Timer;
-use upcall_shm::station::{Awake, Line, State};
+use upcall_shm::station::{Awake, ProcessorState, StationLine};
 use upcall_thread::Vp;
 
 /// Key of another processor's doorbells in the wake set of its substitute.
@@ -61,12 +61,12 @@ pub(super) struct Takeover {
     calls: usize,
     /// The scheduler of a spare.
     pub(super) scheduler: upcall_thread::Processors,
-    progress: Mutex<[Progress; MOST_PROCESSORS]>,
+    progress: KernelMutex<[ProcessorProgress; MOST_PROCESSORS]>,
     /// No processor is alone with its lanes any more.
     pub(super) shared: AtomicBool,
     /// A spare was started and has not begun.
     pub(super) starting: AtomicBool,
-    pub(super) running: Mutex<Spares>,
+    pub(super) running: KernelMutex<Spares>,
 }
 
 /// The processor that probes the lanes of a home processor. Both are numbers in the domain.
@@ -105,7 +105,7 @@ impl Prober {
     }
 }
 
-impl Processors {
+impl PollingIdle {
     /// Enables takeover of stalled processors, by up to `spares` further processors.
     ///
     /// A spare gets a scheduler like `scheduler`. At most `calls` calls are under way on all
@@ -130,10 +130,10 @@ impl Processors {
             spares: spares.min(MOST_PROCESSORS.saturating_sub(self.group.count)),
             calls,
             scheduler,
-            progress: Mutex::new([Progress::none(Instant::now()); MOST_PROCESSORS]),
+            progress: KernelMutex::new([ProcessorProgress::none(Instant::now()); MOST_PROCESSORS]),
             shared: AtomicBool::new(self.group.count > 1),
             starting: AtomicBool::new(false),
-            running: Mutex::default(),
+            running: KernelMutex::default(),
         };
         let _ = self.group.takeover.set(takeover);
         Ok(())
@@ -210,28 +210,28 @@ impl Processors {
             };
             let probes = station.probes(number).load(Ordering::Relaxed);
             let stands = progress.is_stalled(probes.wrapping_add(member.duty.steps()), now);
-            if stands && station.state(number) == State::Awake(Awake::Running) {
+            if stands && station.state(number) == ProcessorState::Awake(Awake::Running) {
                 stalled.push(index);
             }
         }
         stalled
     }
 
-    pub(super) fn members(&self) -> impl Iterator<Item = (usize, &Member)> {
+    pub(super) fn members(&self) -> impl Iterator<Item = (usize, &GroupProcessor)> {
         let spares = self.group.takeover.get().map_or(0, |takeover| takeover.spares);
         self.group.members.iter().take(self.group.count + spares).enumerate()
     }
 
     /// Number in the domain of the member with this index.
     pub(super) fn number_of(&self, index: usize) -> Option<usize> {
-        self.group.members.get(index).and_then(Member::number)
+        self.group.members.get(index).and_then(GroupProcessor::number)
     }
 
     /// Index of the member that takes over for member `of`. `None` if there is none, or if a spare
     /// is being started: the spare sets the timer when it begins.
     fn substitute(&self, takeover: &Takeover, of: usize, stalled: &[usize]) -> Option<usize> {
         let has_no_duty = |index: usize| self.duties_of(index).is_empty();
-        let sleeps = |number| self.group.domain.station().state(number) == State::Parked;
+        let sleeps = |number| self.group.domain.station().state(number) == ProcessorState::Parked;
         // Rank in the order of choice, lowest first.
         let rank = |index: usize, number: usize| match index < self.group.count {
             true if has_no_duty(index) && sleeps(number) => 0,
@@ -373,7 +373,7 @@ impl Processors {
     ///
     /// Callers may bring the kernel thread of the substitute to their processors, as they bring the
     /// home processor's otherwise.
-    pub(super) fn announce_duties(&self, vp: &Vp, own: &Line, duties: &[usize]) {
+    pub(super) fn announce_duties(&self, vp: &Vp, own: &StationLine, duties: &[usize]) {
         let by = self.first + vp.index();
         for (duty, line) in self.lines_of(duties) {
             duty.announce(by, &line.asleep, &line.sleeps, || {
@@ -395,7 +395,7 @@ impl Processors {
     }
 
     /// The duties of these members, and their lines.
-    fn lines_of(&self, duties: &[usize]) -> impl Iterator<Item = (&Duty, &'static Line)> {
+    fn lines_of(&self, duties: &[usize]) -> impl Iterator<Item = (&Duty, &'static StationLine)> {
         duties.iter().filter_map(|&duty| {
             let line = self.group.domain.station().line(self.number_of(duty)?);
             Some((&*self.group.members[duty].duty, line))
@@ -427,16 +427,19 @@ impl Processors {
     pub(super) fn call_helper(&self) {
         let domain = self.group.domain;
         let own = self.group.members.iter().take(self.group.count);
-        let mut own = own.filter(|member| !member.duty.is_taken()).filter_map(Member::number);
-        if let Some(helper) = own.find(|&number| domain.station().state(number) == State::Parked) {
+        let mut own =
+            own.filter(|member| !member.duty.is_taken()).filter_map(GroupProcessor::number);
+        if let Some(helper) =
+            own.find(|&number| domain.station().state(number) == ProcessorState::Parked)
+        {
             domain.rouse(helper);
         }
     }
 
     /// The rule by which the caller's processor takes requests from `lanes`.
     #[inline]
-    pub(super) fn stacks(&self, vp: &Vp, lanes: &[Arc<ServerLane>]) -> Stacks {
-        let own = Stacks::of(vp);
+    pub(super) fn stacks(&self, vp: &Vp, lanes: &[Arc<ServerLane>]) -> StackHeadroom {
+        let own = StackHeadroom::of(vp);
         if self.group.taken.load(Ordering::Relaxed) == 0 {
             return own;
         }
@@ -445,10 +448,10 @@ impl Processors {
 
     /// The rule for all processors together.
     #[cold]
-    fn rule(&self, takeover: &Takeover, lanes: &[Arc<ServerLane>]) -> Stacks {
+    fn rule(&self, takeover: &Takeover, lanes: &[Arc<ServerLane>]) -> StackHeadroom {
         let taken = self.group.taken.load(Ordering::Relaxed);
         let calls = lanes.iter().map(|lane| lane.calls()).sum::<usize>() + self.queue().running();
-        Stacks::left(taken, self.group.count + takeover.spares, 1).and(Stacks::left(
+        StackHeadroom::left(taken, self.group.count + takeover.spares, 1).and(StackHeadroom::left(
             calls,
             takeover.calls,
             1,

@@ -1,9 +1,9 @@
 //! What one virtual processor knows and does while none of its threads is ready.
 
-use super::group::Processors;
+use super::group::PollingIdle;
 use super::own::{index, number, say_where};
 use super::queue::TakenPiece;
-use super::scan::{LastProbe, Probe, Scan, Work};
+use super::scan::{FoundWork, LastProbe, Probe, Scan};
 use super::stalls::StallChecks;
 use super::takeover::Prober;
 use super::timer::OwnTimer;
@@ -21,16 +21,16 @@ use std::time::Instant;
 use upcall_os::atomic::{AtomicU32, Ordering, fence};
 use upcall_os::processor;
 use upcall_shm::station::Awake;
-use upcall_shm::tally::Came;
+use upcall_shm::tally::Arrival;
 use upcall_thread::{Found, Vp};
 
 thread_local! {
-    pub(super) static VIEW: RefCell<View> = RefCell::default();
+    pub(super) static VIEW: RefCell<ProcessorView> = RefCell::default();
 }
 
 /// One virtual processor's own view of the domain.
 #[derive(Default)]
-pub(super) struct View {
+pub(super) struct ProcessorView {
     pub(super) scan: Scan,
     pub(super) poller: Poller,
     /// Counts the processor's probes, for callers that wait.
@@ -74,9 +74,9 @@ pub(super) enum Rested {
     Park,
 }
 
-impl View {
+impl ProcessorView {
     #[inline]
-    pub(super) fn refresh(&mut self, processors: &Processors) {
+    pub(super) fn refresh(&mut self, processors: &PollingIdle) {
         let generation = processors.group.domain.generation();
         if self.scan.generation != generation {
             self.scan.generation = generation;
@@ -86,7 +86,7 @@ impl View {
 
     /// The lanes have changed, or whose they are.
     #[cold]
-    fn share_lanes(&mut self, processors: &Processors) {
+    fn share_lanes(&mut self, processors: &PollingIdle) {
         let me = number();
         self.scan.pay_looks();
         self.duties = processors.duties_of(index());
@@ -120,7 +120,7 @@ impl View {
 
     /// Whether a piece of the group's queue waits that this processor may take.
     #[cold]
-    fn may_take_piece(&self, processors: &Processors, vp: &Vp) -> bool {
+    fn may_take_piece(&self, processors: &PollingIdle, vp: &Vp) -> bool {
         let rests = processors.is_spare() && self.duties.is_empty();
         let running = || [processors.queue().running()];
         let stacks = || processors.stacks(vp, &self.scan.lanes);
@@ -129,7 +129,7 @@ impl View {
 
     /// Takes a piece of the group's queue. Returns `false` if there is none for this processor.
     #[cold]
-    fn take_piece(&mut self, processors: &Processors, vp: &Vp) -> bool {
+    fn take_piece(&mut self, processors: &PollingIdle, vp: &Vp) -> bool {
         if self.may_take_piece(processors, vp) {
             self.piece = processors.take_piece();
         }
@@ -137,14 +137,14 @@ impl View {
     }
 
     /// The sleeper's second probe.
-    pub(super) fn waits(&self, processors: &Processors, vp: &Vp) -> bool {
+    pub(super) fn waits(&self, processors: &PollingIdle, vp: &Vp) -> bool {
         let piece = processors.queue().waits() && self.may_take_piece(processors, vp);
         piece || self.scan.waits(|| processors.stacks(vp, &self.scan.lanes))
     }
 
     /// One probe for work.
     #[inline]
-    pub(super) fn probe(&mut self, processors: &Processors, vp: &Vp) -> Found {
+    pub(super) fn probe(&mut self, processors: &PollingIdle, vp: &Vp) -> Found {
         let mut woke = false;
         for lane in self.scan.vp_lanes.iter() {
             woke |= lane.collect();
@@ -175,16 +175,16 @@ impl View {
         if woke {
             poller.found_replies();
         }
-        if found == Some(Work::Messages) {
+        if found == Some(FoundWork::Messages) {
             poller.found_messages();
         }
         scan.probed(LastProbe::Found);
         self.runs(processors);
         if woke {
             // What comes to a lane while a thread runs has waited for that.
-            self.scan.left.1 = Came::Wait;
+            self.scan.left.1 = Arrival::Wait;
         }
-        if let Some(Work::Call(lane)) = found {
+        if let Some(FoundWork::Call(lane)) = found {
             let lanes = &self.scan.lanes;
             self.poller.found_request(|| lanes[lane].owner().client);
             self.give_back(lane);
@@ -197,7 +197,7 @@ impl View {
     }
 
     #[cold]
-    fn found_piece(&mut self, processors: &Processors, woke: bool) -> Found {
+    fn found_piece(&mut self, processors: &PollingIdle, woke: bool) -> Found {
         self.poller.found();
         if woke {
             self.poller.found_replies();
@@ -205,7 +205,7 @@ impl View {
         self.poller.found_messages();
         self.scan.probed(LastProbe::Found);
         self.scan.slept = false;
-        self.scan.left.1 = Came::Wait;
+        self.scan.left.1 = Arrival::Wait;
         self.runs(processors);
         Found::Work
     }
@@ -213,7 +213,7 @@ impl View {
     /// Says that it runs something. If a piece waits meanwhile, the clerk checks
     /// ([`queue`](super::queue)).
     #[inline]
-    fn runs(&mut self, processors: &Processors) {
+    fn runs(&mut self, processors: &PollingIdle) {
         let domain = processors.group.domain;
         if !processors.queue().is_open() {
             self.say(domain, Awake::Running);
@@ -272,7 +272,7 @@ impl View {
     }
 
     /// It has rested, and a thread or the work that was found is about to run.
-    pub(super) fn resumes(&mut self, processors: &Processors) {
+    pub(super) fn resumes(&mut self, processors: &PollingIdle) {
         if self.scan.last() == LastProbe::Nothing {
             self.poller.thread_goes_on();
         }
@@ -340,7 +340,7 @@ impl View {
 struct NotMigrated;
 
 /// Moves the calling virtual processor to these CPUs of its own.
-fn migrate(cpus: &processor::Processors) -> Result<(), NotMigrated> {
+fn migrate(cpus: &processor::CpuSet) -> Result<(), NotMigrated> {
     let (Some(number), Ok(domain)) = (number(), Domain::current()) else {
         return Err(NotMigrated);
     };

@@ -118,7 +118,7 @@ impl Poller {
     fn cut(&self, now: Instant, start: Instant) -> (Self, [u8; 12]) {
         // Of clients it matters only whether they are the same.
         let is_same = |client| self.near().is_none_or(|near| near.client == client);
-        let woken_by = self.woken_by.filter(|_| self.room == Room::Several);
+        let woken_by = self.woken_by.filter(|_| self.room == CpuDemand::Several);
         let woken_by = woken_by.map(|(_, client)| (0, u64::from(!is_same(client))));
         let mut cpu = self.cpu.clone();
         if let Cpu::Borrowed { from: Some(donor), .. } = &mut cpu {
@@ -202,7 +202,7 @@ fn check(before: &Poller, step: &IdleStep, after: &Poller) {
     if adaptive && before.is_borrowed() {
         assert!(!polls, "polls on a caller's CPU");
     }
-    if adaptive && after.room == Room::Shared {
+    if adaptive && after.room == CpuDemand::Shared {
         assert!(!polls, "polls on a CPU that somebody needs for whom it waits");
     }
     if before.pacing == Pacing::Sleep {
@@ -315,7 +315,7 @@ fn event(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>, is_mov
             let donated = choices.of(&[None, Some(StayWish::Sleep), Some(StayWish::Stay)]);
             let wish = choices.of(&[PollWish::Poll, PollWish::Rest]);
             let client = choices.choose(2) as u64;
-            let came = choices.of(&[Came::Wake, Came::Spin]);
+            let came = choices.of(&[Arrival::Wake, Arrival::Spin]);
             poller.served(ServedRequest { lane, client, came, donated, wish });
             assert_eq!(poller.is_borrowed(), donated.is_some() || poller.is_borrowed());
         }

@@ -2,8 +2,8 @@
 
 use crate::pacing::{Offer, Yielded};
 use std::time::{Duration, Instant};
-use upcall_os::processor::Processors as CpuSet;
-use upcall_shm::tally::Came;
+use upcall_os::processor::CpuSet;
+use upcall_shm::tally::Arrival;
 
 /// Whose CPU the virtual processor runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub(super) enum Polling {
 
 /// Whether peers need the CPU on which the virtual processor polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum CpuDemand {
     /// It may run on several CPUs, so the kernel finds another CPU for a peer.
     Several,
     /// It has one CPU, and no peer that it waits for is there.
@@ -241,7 +241,7 @@ pub struct ServedRequest {
     /// The number of its client.
     pub client: u64,
     /// How the virtual processor came to it.
-    pub came: Came,
+    pub came: Arrival,
     /// What its caller asks, if the caller gave its CPU.
     pub donated: Option<StayWish>,
     /// What its caller asks in any case.

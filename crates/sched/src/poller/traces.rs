@@ -133,7 +133,7 @@ fn serve(poller: &mut Poller, donated: Option<StayWish>) {
 }
 
 fn serve_client(poller: &mut Poller, client: u64, donated: Option<StayWish>) {
-    let (came, wish) = (Came::Wake, PollWish::Poll);
+    let (came, wish) = (Arrival::Wake, PollWish::Poll);
     poller.served(ServedRequest { lane: Some(0), client, came, donated, wish });
 }
 
@@ -368,7 +368,7 @@ fn near_a_quick_caller() {
     let wishes = FixedFacts { wished_cpu: Some(1), cpu: 1, ..FixedFacts::at(Instant::now()) };
     serve_client(&mut server, 1, None);
     assert_eq!(server.parks(&wishes), ParkPlace::Near(1));
-    let (came, wish) = (Came::Spin, PollWish::Poll);
+    let (came, wish) = (Arrival::Spin, PollWish::Poll);
     server.served(ServedRequest { lane: Some(0), client: 1, came, donated: None, wish });
     for _ in 0..3 {
         assert_eq!(server.parks(&wishes), ParkPlace::Here);

@@ -9,7 +9,7 @@ use upcall_shm::station::PeerStation;
 
 /// The client that a channel belongs to. One client may have several channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct ChannelOwner {
     /// The client's number: its channels share the stacks that it may have.
     pub client: u64,
     /// The user of the client, if all clients of that user share a bound as well.
@@ -20,7 +20,7 @@ pub struct Owner {
 pub(crate) struct ServedClient<S: ?Sized> {
     pub(super) station: PeerStation,
     pub(super) serve: Box<S>,
-    pub(super) owner: Owner,
+    pub(super) owner: ChannelOwner,
     home: u16,
     /// Rung by the client; in the set of the home processor's wake set.
     doorbell: Doorbell,
@@ -40,7 +40,7 @@ impl<S: ?Sized> ServedClient<S> {
     /// and the doorbell for that.
     pub(super) fn new(
         station: PeerStation,
-        owner: Owner,
+        owner: ChannelOwner,
         (home, doorbell): (u16, Doorbell),
         serve: Box<S>,
         remove_lanes: Box<dyn Fn(&Self) + Send + Sync>,
@@ -77,7 +77,7 @@ impl<S: ?Sized> ServedClient<S> {
 
 /// How the caller on a lane is woken.
 #[derive(Debug)]
-pub enum Caller {
+pub enum CallerWake {
     /// A kernel thread: it sleeps on the lane's word.
     KernelThread,
     /// A virtual processor: its station tells whether it sleeps, and this doorbell wakes it.

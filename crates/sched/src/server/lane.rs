@@ -6,7 +6,7 @@ use crate::duty::Duty;
 use crate::idle::number;
 use crate::look::ReplyTimer;
 use crate::poller::{PollWish, StayWish};
-use crate::server::client::{Caller, Owner, ServedClient};
+use crate::server::client::{CallerWake, ChannelOwner, ServedClient};
 use crate::wake_check::WakeCheck;
 use std::fmt;
 use std::hint::cold_path;
@@ -16,16 +16,16 @@ use std::sync::Arc;
 use upcall_os::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use upcall_os::fault::{Point, point};
 use upcall_shm::channel::{DEPTH, Lane, LaneControl};
-use upcall_shm::region::Shared;
+use upcall_shm::region::RegionView;
 use upcall_shm::ring::{SharedReceiver, SharedSender};
 use upcall_shm::single::SingleServer;
-use upcall_shm::slot::{Image, NO_ASTACK, Slot};
-use upcall_shm::tally::Came;
+use upcall_shm::slot::{NO_ASTACK, Slot, SlotMessage};
+use upcall_shm::tally::Arrival;
 
 /// Runs requests. Called on a thread that may block; must answer through the request exactly once.
 pub trait Serve: Send + Sync {
     /// Runs one request, to which the server came in this way.
-    fn serve(&self, request: Request<'_>, came: Came);
+    fn serve(&self, request: Request<'_>, came: Arrival);
 
     /// The client broke the protocol in this way; its channel was closed and its connection should
     /// be.
@@ -36,9 +36,9 @@ pub trait Serve: Send + Sync {
 /// processors; in two, since some processors fetch lines in pairs.
 #[repr(align(128))]
 pub(crate) struct ServerLane {
-    queue: Queue,
-    control: Shared<LaneControl>,
-    caller: Caller,
+    queue: LaneTransport,
+    control: RegionView<LaneControl>,
+    caller: CallerWake,
     client: Arc<ServedClient<dyn Serve>>,
     wake_check: WakeCheck,
     /// The last sleep of the caller's processor for which this lane rang.
@@ -60,14 +60,14 @@ pub(crate) struct ServerLane {
 }
 
 /// How requests come and replies go.
-enum Queue {
+enum LaneTransport {
     /// A kernel thread's: one call at a time, in one line.
-    Single(SingleServer<Shared<Slot>>),
+    Single(SingleServer<RegionView<Slot>>),
     /// A virtual processor's: as many calls as the rings have slots.
-    Rings(SharedReceiver<Shared<[Slot]>>, SharedSender<Shared<[Slot]>>),
+    Rings(SharedReceiver<RegionView<[Slot]>>, SharedSender<RegionView<[Slot]>>),
 }
 
-impl Queue {
+impl LaneTransport {
     #[inline]
     fn waits(&self) -> bool {
         match self {
@@ -77,7 +77,7 @@ impl Queue {
     }
 
     #[inline]
-    fn take(&self, image: &mut Image, alone: bool) -> bool {
+    fn take(&self, image: &mut SlotMessage, alone: bool) -> bool {
         match self {
             Self::Single(slot) if alone => slot.take_alone(image),
             Self::Single(slot) => slot.take(image),
@@ -87,7 +87,7 @@ impl Queue {
     }
 
     #[inline]
-    fn reply(&self, image: &Image, alone: bool) {
+    fn reply(&self, image: &SlotMessage, alone: bool) {
         match self {
             Self::Single(slot) => slot.reply(image),
             Self::Rings(_, replies) if alone => replies.send_alone(image),
@@ -130,19 +130,20 @@ impl ServerLane {
     pub(super) fn new(
         number: u16,
         lane: Lane,
-        caller: Caller,
+        caller: CallerWake,
         client: Arc<ServedClient<dyn Serve>>,
         duty: Arc<Duty>,
     ) -> Self {
         let place = match &caller {
-            Caller::KernelThread => usize::from(number),
-            Caller::Processor { vp, .. } => usize::from(*vp),
+            CallerWake::KernelThread => usize::from(number),
+            CallerWake::Processor { vp, .. } => usize::from(*vp),
         };
         let queue = match caller {
-            Caller::KernelThread => Queue::Single(SingleServer::new(lane.single)),
-            Caller::Processor { .. } => {
-                Queue::Rings(SharedReceiver::new(lane.requests), SharedSender::new(lane.replies))
-            }
+            CallerWake::KernelThread => LaneTransport::Single(SingleServer::new(lane.single)),
+            CallerWake::Processor { .. } => LaneTransport::Rings(
+                SharedReceiver::new(lane.requests),
+                SharedSender::new(lane.replies),
+            ),
         };
         Self {
             place,
@@ -175,7 +176,7 @@ impl ServerLane {
         usize::from(self.client.home())
     }
 
-    pub(crate) fn owner(&self) -> Owner {
+    pub(crate) fn owner(&self) -> ChannelOwner {
         self.client.owner
     }
 
@@ -197,7 +198,7 @@ impl ServerLane {
     /// Runs `touch` on the queue. Its second argument is `true` if no other processor uses the
     /// queue at the same time.
     #[inline(always)]
-    fn touch<R>(&self, touch: impl FnOnce(&Queue, bool) -> R) -> R {
+    fn touch<R>(&self, touch: impl FnOnce(&LaneTransport, bool) -> R) -> R {
         if !self.alone.load(Ordering::Relaxed) {
             return touch(&self.queue, false);
         }
@@ -230,14 +231,14 @@ impl ServerLane {
     /// Whether its caller is a kernel thread.
     #[inline]
     pub(crate) fn is_kernel_threads(&self) -> bool {
-        matches!(self.queue, Queue::Single(_))
+        matches!(self.queue, LaneTransport::Single(_))
     }
 
     /// Takes a request and runs it; the processor has come to it in this way, for all that it
     /// knows. Returns whether there was one, and whether the caller's processor came with it.
     #[inline]
-    pub(crate) fn serve_one(&self, came: Came) -> Option<Served> {
-        let mut image = Image::new(0, 0, NO_ASTACK);
+    pub(crate) fn serve_one(&self, came: Arrival) -> Option<ServeOutcome> {
+        let mut image = SlotMessage::new(0, 0, NO_ASTACK);
         if !self.touch(|queue, alone| queue.take(&mut image, alone)) {
             return None;
         }
@@ -257,23 +258,23 @@ impl ServerLane {
         let request = Request { image: &image, lane: self, stays: PhantomData };
         point(Point::ServerTook);
         let came = match came {
-            Came::Spin if donated => Came::Donation,
-            Came::Wake if donated => Came::HandOff,
+            Arrival::Spin if donated => Arrival::Donation,
+            Arrival::Wake if donated => Arrival::HandOff,
             came => came,
         };
         self.client.serve.serve(request, came);
         let stay = if image.asks_to_stay() { StayWish::Stay } else { StayWish::Sleep };
         let wish = if image.asks_to_rest() { PollWish::Rest } else { PollWish::Poll };
-        Some(Served { donated: donated.then_some(stay), wish })
+        Some(ServeOutcome { donated: donated.then_some(stay), wish })
     }
 
     #[inline]
-    fn reply(&self, image: &Image) {
+    fn reply(&self, image: &SlotMessage) {
         let publish = || {
             match &self.queue {
                 // Only the processor that took the request writes here.
-                Queue::Single(slot) => slot.reply(image),
-                Queue::Rings(..) => self.touch(|queue, alone| queue.reply(image, alone)),
+                LaneTransport::Single(slot) => slot.reply(image),
+                LaneTransport::Rings(..) => self.touch(|queue, alone| queue.reply(image, alone)),
             }
             point(Point::ServerReplied);
         };
@@ -299,7 +300,7 @@ impl ServerLane {
 
 /// What serving a request told.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Served {
+pub(crate) struct ServeOutcome {
     /// What the caller asks, if it gave its CPU.
     pub(crate) donated: Option<StayWish>,
     /// What the caller asks in any case.
@@ -307,10 +308,10 @@ pub(crate) struct Served {
 }
 
 /// A request under way. Two words, so that it goes from hand to hand in registers (see
-/// `upcall_shm::slot::Kept`).
+/// `upcall_shm::slot::StoredMessage`).
 #[derive(Debug)]
 pub struct Request<'a> {
-    image: &'a Image,
+    image: &'a SlotMessage,
     lane: &'a ServerLane,
     /// It is answered on the kernel thread that took it: a lane's replies have one writer at a
     /// time.
@@ -322,13 +323,13 @@ pub const UNANSWERED: u16 = u16::MAX;
 
 impl<'a> Request<'a> {
     /// The private copy of the message.
-    pub fn image(&self) -> &'a Image {
+    pub fn image(&self) -> &'a SlotMessage {
         self.image
     }
 
     /// Answers it: sends the reply and wakes the caller if it sleeps. The call number is filled in.
     #[inline]
-    pub fn reply(self, reply: &mut Image) {
+    pub fn reply(self, reply: &mut SlotMessage) {
         point(Point::ServerReplies);
         // Answered: not to be dropped.
         let request = ManuallyDrop::new(self);
@@ -339,7 +340,7 @@ impl<'a> Request<'a> {
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        let reply = Image::new(self.image.call(), UNANSWERED, NO_ASTACK);
+        let reply = SlotMessage::new(self.image.call(), UNANSWERED, NO_ASTACK);
         self.lane.reply(&reply);
     }
 }

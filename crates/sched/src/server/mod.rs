@@ -10,12 +10,12 @@
 mod client;
 mod lane;
 
-pub use client::{Caller, Owner};
+pub use client::{CallerWake, ChannelOwner};
 pub use lane::{Request, Serve, UNANSWERED};
-pub(crate) use lane::{Served, ServerLane};
+pub(crate) use lane::{ServeOutcome, ServerLane};
 
 use crate::domain::Domain;
-use crate::idle::group::Processors;
+use crate::idle::group::PollingIdle;
 use crate::server::client::ServedClient;
 use std::fmt;
 use std::io;
@@ -29,7 +29,7 @@ use upcall_shm::station::PeerStation;
 /// The serving end of a channel; see the module.
 pub struct ServerChannel {
     channel: Channel,
-    processors: Processors,
+    processors: PollingIdle,
     client: Arc<ServedClient<dyn Serve>>,
     /// A bit for each lane that was opened. The lanes themselves are the processors', for they
     /// keep the client.
@@ -54,8 +54,8 @@ impl ServerChannel {
     pub fn new(
         channel: Channel,
         station: PeerStation,
-        processors: Processors,
-        owner: Owner,
+        processors: PollingIdle,
+        owner: ChannelOwner,
         (home, doorbell): (u16, Doorbell),
         serve: Box<dyn Serve>,
     ) -> io::Result<Arc<Self>> {
@@ -79,7 +79,11 @@ impl ServerChannel {
     ///
     /// # Errors
     /// There is no such lane, or it is open already: the client broke the protocol.
-    pub fn open_lane(self: &Arc<Self>, number: u16, caller: Caller) -> Result<(), &'static str> {
+    pub fn open_lane(
+        self: &Arc<Self>,
+        number: u16,
+        caller: CallerWake,
+    ) -> Result<(), &'static str> {
         let lane = self.channel.lane(number).ok_or("a lane that does not exist was opened")?;
         let (client, duty) = (self.client.clone(), self.processors.duty().clone());
         let lane = Arc::new(ServerLane::new(number, lane, caller, client, duty));

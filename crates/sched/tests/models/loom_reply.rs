@@ -11,13 +11,13 @@ use loom::thread;
 use upcall_sched::sleep;
 use upcall_sched::wake_check::WakeCheck;
 use upcall_shm::channel::{DEPTH, LaneControl};
-use upcall_shm::ring::{Receiver, Sender, SharedReceiver, SharedSender};
+use upcall_shm::ring::{RingReceiver, RingSender, SharedReceiver, SharedSender};
 use upcall_shm::single::{SingleCaller, SingleServer};
-use upcall_shm::slot::{Image, Slot};
-use upcall_shm::station::Line;
+use upcall_shm::slot::{Slot, SlotMessage};
+use upcall_shm::station::StationLine;
 
-fn message(call: u16) -> Image {
-    Image::new(call, 0, 0)
+fn message(call: u16) -> SlotMessage {
+    SlotMessage::new(call, 0, 0)
 }
 
 /// A kernel thread's lane: `KernelLane::sleep_for_reply` against `ServerLane::reply`.
@@ -70,7 +70,7 @@ struct Lane {
     replies: SharedSender<Ring>,
     check: WakeCheck,
     rung: AtomicU64,
-    line: Line,
+    line: StationLine,
     doorbell: Doorbell,
 }
 
@@ -108,13 +108,14 @@ fn calls_of_a_virtual_processor(serve: &'static [fn(&Lane)]) {
     loom::model(move || {
         let ring = || -> Ring { (0..DEPTH).map(|_| Slot::default()).collect() };
         let (sent, answers) = (ring(), ring());
-        let (requests, replies) = (Sender::new(sent.clone()), Receiver::new(answers.clone()));
+        let (requests, replies) =
+            (RingSender::new(sent.clone()), RingReceiver::new(answers.clone()));
         let lane = Arc::new(Lane {
             requests: SharedReceiver::new(sent),
             replies: SharedSender::new(answers),
             check: WakeCheck::default(),
             rung: AtomicU64::new(u64::MAX),
-            line: Line {
+            line: StationLine {
                 asleep: Default::default(),
                 cpu: Default::default(),
                 tid: Default::default(),

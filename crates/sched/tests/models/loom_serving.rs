@@ -103,7 +103,7 @@ impl Shared {
 struct Home {
     shared: Arc<Shared>,
     answered: [Cell<u32>; 2],
-    /// See `Served::left`.
+    /// See `ServedLane::left`.
     left: [Cell<bool>; 2],
     /// The timer is set.
     timer: Cell<bool>,

@@ -14,7 +14,7 @@ use loom::thread;
 use std::cell::Cell;
 use upcall_os::atomic::AtomicU32;
 use upcall_sched::sleep;
-use upcall_shm::steps::{Found, Steps, find, rounds};
+use upcall_shm::steps::{ReportPoll, Steps, find, rounds};
 
 /// What is done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -167,13 +167,13 @@ impl Member {
             .or_else(|| self.group.seen[from].ended.load(Ordering::Acquire).then_some(from))
     }
 
-    fn look(&self, from: usize, number: u64) -> Found<u64, usize> {
+    fn look(&self, from: usize, number: u64) -> ReportPoll<u64, usize> {
         let report = || self.group.steps[from][self.rank].barrier(number);
         if self.group.fault == Fault::DeathLast {
             let found = report();
             return found.map_or_else(
-                || self.never_comes(from).map_or(Found::Nothing, Found::Never),
-                Found::Came,
+                || self.never_comes(from).map_or(ReportPoll::Nothing, ReportPoll::Never),
+                ReportPoll::Came,
             );
         }
         find(|| self.never_comes(from), report)
@@ -182,21 +182,21 @@ impl Member {
     fn await_report(&self, from: usize, number: u64) -> Result<(), Ends> {
         loop {
             match self.look(from, number) {
-                Found::Came(found) => {
+                ReportPoll::Came(found) => {
                     assert_eq!(found, sent(from, number));
                     return Ok(());
                 }
-                Found::Never(missed) => {
+                ReportPoll::Never(missed) => {
                     let counts = missed == from
                         && self.group.steps[from][self.rank].barrier(number).is_some();
                     assert!(!counts, "a report from before the death does not count");
                     return Err(self.is_missed(missed));
                 }
-                Found::Nothing => {}
+                ReportPoll::Nothing => {}
             }
             let own = self.own();
             assert!(sleep::announce_to_all(&own.asleep, &own.sleeps));
-            if self.look(from, number) == Found::Nothing {
+            if self.look(from, number) == ReportPoll::Nothing {
                 own.doorbell.wait();
             }
             sleep::retract(&own.asleep);

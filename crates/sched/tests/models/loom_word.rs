@@ -3,7 +3,7 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use upcall_sched::sleep;
-use upcall_sched::word::Word;
+use upcall_sched::word::CancelFlag;
 
 /// One wait of a thread: the first who draws it ends it, as a `Ticket` does.
 #[derive(Default)]
@@ -38,7 +38,8 @@ impl Wait {
 #[test]
 fn a_thread_is_ended_once_by_reply_or_word() {
     loom::model(|| {
-        let (word, wait) = (Arc::new(Word::<Arc<Wait>>::default()), Arc::new(Wait::default()));
+        let (word, wait) =
+            (Arc::new(CancelFlag::<Arc<Wait>>::default()), Arc::new(Wait::default()));
         let giving = {
             let word = word.clone();
             thread::spawn(move || word.give().into_iter().for_each(|wait| wait.end(WORD)))
@@ -60,7 +61,8 @@ fn a_thread_is_ended_once_by_reply_or_word() {
 #[test]
 fn the_word_is_not_missed() {
     loom::model(|| {
-        let (word, wait) = (Arc::new(Word::<Arc<Wait>>::default()), Arc::new(Wait::default()));
+        let (word, wait) =
+            (Arc::new(CancelFlag::<Arc<Wait>>::default()), Arc::new(Wait::default()));
         let giver = word.clone();
         let giving =
             thread::spawn(move || giver.give().into_iter().for_each(|wait| wait.end(WORD)));
@@ -89,7 +91,8 @@ struct Lane {
 #[test]
 fn a_kernel_thread_does_not_sleep_through_the_word() {
     loom::model(|| {
-        let (word, lane) = (Arc::new(Word::<Arc<Lane>>::default()), Arc::new(Lane::default()));
+        let (word, lane) =
+            (Arc::new(CancelFlag::<Arc<Lane>>::default()), Arc::new(Lane::default()));
         let giver = word.clone();
         let giving = thread::spawn(move || {
             for lane in giver.give() {

@@ -5,7 +5,7 @@ mod follow;
 mod kept;
 
 #[cfg(not(loom))]
-pub use kept::Kept;
+pub use kept::ReceivedMessage;
 
 use super::*;
 #[cfg(not(loom))]
@@ -19,7 +19,7 @@ pub(super) const MOVES: usize = 4;
 
 /// The receiving end.
 #[derive(Debug)]
-pub struct Incoming<M: Memory> {
+pub struct Incoming<M: QueueMemory> {
     /// Where messages come from now.
     area: Area<M::Words>,
     /// Where the next header is.
@@ -31,16 +31,16 @@ pub struct Incoming<M: Memory> {
     longest: u64,
     told: M::Told,
     /// There while messages come from a segment.
-    away: Option<Away<M::Words>>,
+    away: Option<DivertedHome<M::Words>>,
     /// The number of the next segment, and the one that messages come from.
     segments: u64,
-    run: Run,
+    run: SegmentRun,
     /// How often it has led from home to a segment.
     diversions: u64,
     memory: M,
 }
 
-impl<M: Memory> Incoming<M> {
+impl<M: QueueMemory> Incoming<M> {
     /// The receiving end of a queue that nothing was taken from yet.
     ///
     /// # Panics
@@ -57,7 +57,7 @@ impl<M: Memory> Incoming<M> {
             told: memory.told(),
             away: None,
             segments: 0,
-            run: Run::NONE,
+            run: SegmentRun::NONE,
             diversions: 0,
             memory,
         }
@@ -97,7 +97,7 @@ impl<M: Memory> Incoming<M> {
     }
 
     /// The same, for where nothing may be allocated or freed, as in a handler of a signal: `None`
-    /// also where the next message lies behind a segment that is not [at hand](Memory::is_at_hand),
+    /// also where the next message lies behind a segment that is not [at hand](QueueMemory::is_at_hand),
     /// now or next.
     ///
     /// # Errors
@@ -177,14 +177,14 @@ impl<M: Memory> Incoming<M> {
 
 /// A message that has arrived, where it lies: its sender can still write there.
 #[derive(Debug)]
-pub struct Arrived<'a, M: Memory> {
+pub struct Arrived<'a, M: QueueMemory> {
     queue: &'a mut Incoming<M>,
     handler: u16,
     len: u32,
     size: u64,
 }
 
-impl<M: Memory> Arrived<'_, M> {
+impl<M: QueueMemory> Arrived<'_, M> {
     /// The handler that it names, by the sender's word.
     #[inline]
     pub fn handler(&self) -> u16 {

@@ -70,7 +70,7 @@ mod outgoing;
 mod tests;
 
 #[cfg(not(loom))]
-pub use incoming::Kept;
+pub use incoming::ReceivedMessage;
 pub use incoming::{Arrived, Incoming};
 pub use outgoing::{Draft, Outgoing};
 
@@ -109,11 +109,11 @@ const fn words_of(len: usize) -> u64 {
 }
 
 /// The memory of a queue, as one of its ends has it.
-pub trait Memory {
+pub trait QueueMemory {
     /// A piece of it.
     type Words: Deref<Target = [AtomicU64]> + fmt::Debug;
     /// The receiver's words.
-    type Told: Deref<Target = Told> + fmt::Debug;
+    type Told: Deref<Target = ReceiverProgress> + fmt::Debug;
 
     /// So many segments of the usual length there can be at a time, spares among them: two at
     /// least.
@@ -135,17 +135,17 @@ pub trait Memory {
     ///
     /// # Errors
     /// It cannot be had; nothing has changed then.
-    fn segment(&mut self, place: Place) -> io::Result<Self::Words>;
+    fn segment(&mut self, place: SegmentLocation) -> io::Result<Self::Words>;
 
     /// The receiver has left one: its memory may go back to the machine, unless it is a spare.
-    fn leave(&mut self, place: Place);
+    fn leave(&mut self, place: SegmentLocation);
 
     /// The memory of a spare that nobody uses may go back to the machine.
     fn shrink(&mut self, spare: u8);
 
     /// Whether a segment is at hand: to enter and to leave it neither allocates nor frees anything
     /// on this side. For the receiver.
-    fn is_at_hand(&self, _: Place) -> bool {
+    fn is_at_hand(&self, _: SegmentLocation) -> bool {
         false
     }
 
@@ -160,7 +160,7 @@ pub trait Memory {
 
 /// Where a segment lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SegmentLocation {
     /// Where those of its number lie, and as many behind it as belong to it. Those of one number
     /// modulo [`SEGMENTS`](Memory::SEGMENTS) take the same place; they do not go round the end.
     Row {
@@ -176,7 +176,7 @@ pub enum Place {
 /// What the receiver has disposed of; written by it alone, in a line of its own.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct ReceiverProgress {
     /// Words at home, from the beginning of time.
     disposed: AtomicU64,
     /// The place in the segments; see [`place`].
@@ -184,15 +184,15 @@ pub struct Told {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Told>() == 64);
+const _: () = assert!(size_of::<ReceiverProgress>() == 64);
 
 // SAFETY: atomics and padding only, `repr(C)`, no drop.
 #[cfg(not(loom))]
-unsafe impl Cells for Told {}
+unsafe impl Cells for ReceiverProgress {}
 
 /// Why a message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum SendRefusal {
     /// There is no room before the receiver has disposed of more, or the sender diverts.
     Full,
     /// It does not fit into the queue: [`divert_for`](Outgoing::divert_for) it.
@@ -207,7 +207,7 @@ pub enum Refused {
     Violation,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for SendRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full => f.write_str("the queue is full; send again when its receiver has taken some"),
@@ -220,7 +220,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for SendRefusal {}
 
 /// A sender that does not keep to the layout. Nothing more can be received from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -345,13 +345,13 @@ const fn first_of(next: u64, many: u64, segments: u64) -> u64 {
 
 /// The segment that a queue goes on in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct SegmentRun {
     first: u64,
     many: u64,
     spare: Option<u8>,
 }
 
-impl Run {
+impl SegmentRun {
     const NONE: Self = Self { first: 0, many: 0, spare: None };
 
     /// The segment after those before `next`, for a message of so many words. `None`: it is too
@@ -384,7 +384,7 @@ impl Run {
     }
 
     /// Where such a word leads, if it may.
-    fn from_word<M: Memory>(word: u64, words: u64, next: u64) -> Option<Self> {
+    fn from_word<M: QueueMemory>(word: u64, words: u64, next: u64) -> Option<Self> {
         let many = 1_u64.checked_shl(((word & !SEGMENT) >> SEGMENT_LENGTH) as u32)?;
         let run = Self::checked(many, words, next, M::SEGMENTS)?;
         let run = match (word >> SEGMENT_SPARE) as u8 {
@@ -398,10 +398,10 @@ impl Run {
     }
 
     /// Where it lies.
-    fn place(self) -> Place {
+    fn place(self) -> SegmentLocation {
         match self.spare {
-            Some(spare) => Place::Spare(spare),
-            None => Place::Row { number: self.first, many: self.many },
+            Some(spare) => SegmentLocation::Spare(spare),
+            None => SegmentLocation::Row { number: self.first, many: self.many },
         }
     }
 
@@ -418,7 +418,7 @@ impl Run {
 
 /// Home, while the queue goes on in a segment: the word that leads away is at `next`.
 #[derive(Debug)]
-struct Away<W> {
+struct DivertedHome<W> {
     home: Area<W>,
     next: u64,
 }

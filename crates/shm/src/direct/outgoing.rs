@@ -4,12 +4,12 @@ mod divert;
 
 use super::*;
 #[cfg(not(loom))]
-use crate::span::Room;
+use crate::span::WritableSpan;
 use upcall_os::atomic::Ordering;
 
 /// The sending end.
 #[derive(Debug)]
-pub struct Outgoing<M: Memory> {
+pub struct Outgoing<M: QueueMemory> {
     /// Where messages go now.
     area: Area<M::Words>,
     /// Where the next header goes.
@@ -22,10 +22,10 @@ pub struct Outgoing<M: Memory> {
     longest: u64,
     told: M::Told,
     /// There while messages go to a segment.
-    away: Option<Away<M::Words>>,
+    away: Option<DivertedHome<M::Words>>,
     /// The number of the next segment, and the one that messages go to.
     segments: u64,
-    run: Run,
+    run: SegmentRun,
     /// It does not go home.
     stays: bool,
     /// What the receiver has said last of those.
@@ -46,7 +46,7 @@ struct Spare {
     touched: bool,
 }
 
-impl<M: Memory> Outgoing<M> {
+impl<M: QueueMemory> Outgoing<M> {
     /// The sending end of a queue that nothing was sent through yet: all words of its home are 0,
     /// and so are the receiver's.
     ///
@@ -67,7 +67,7 @@ impl<M: Memory> Outgoing<M> {
             told,
             away: None,
             segments: 0,
-            run: Run::NONE,
+            run: SegmentRun::NONE,
             spares: vec![Spare::default(); M::SPARES].into(),
             stays: false,
             diverted: 0,
@@ -139,9 +139,9 @@ impl<M: Memory> Outgoing<M> {
     /// Sends a message of whole words. Never blocks.
     ///
     /// # Errors
-    /// See [`Refused`]; then nothing was sent.
+    /// See [`SendRefusal`]; then nothing was sent.
     #[inline]
-    pub fn try_send(&mut self, handler: u16, payload: &[u64]) -> Result<(), Refused> {
+    pub fn try_send(&mut self, handler: u16, payload: &[u64]) -> Result<(), SendRefusal> {
         let draft = self.describe(handler, payload.len() * 8)?;
         draft.put_all(payload);
         draft.launch();
@@ -151,9 +151,9 @@ impl<M: Memory> Outgoing<M> {
     /// Finds room for a message of so many bytes, to be written there and launched. Never blocks.
     ///
     /// # Errors
-    /// See [`Refused`].
+    /// See [`SendRefusal`].
     #[inline]
-    pub fn describe(&mut self, handler: u16, len: usize) -> Result<Draft<'_, M>, Refused> {
+    pub fn describe(&mut self, handler: u16, len: usize) -> Result<Draft<'_, M>, SendRefusal> {
         let size = words_of(len);
         if size > self.longest {
             return self.describe_outsized(handler, len);
@@ -192,7 +192,7 @@ impl<M: Memory> Outgoing<M> {
 /// A message that is being described. Dropped, it was never there.
 #[derive(Debug)]
 #[must_use = "it is launched, or nobody sees it"]
-pub struct Draft<'a, M: Memory> {
+pub struct Draft<'a, M: QueueMemory> {
     queue: &'a mut Outgoing<M>,
     handler: u16,
     len: u32,
@@ -200,7 +200,7 @@ pub struct Draft<'a, M: Memory> {
     end: u64,
 }
 
-impl<M: Memory> Draft<'_, M> {
+impl<M: QueueMemory> Draft<'_, M> {
     /// Writes a word of the payload.
     ///
     /// # Panics
@@ -233,12 +233,12 @@ impl<M: Memory> Draft<'_, M> {
 
     /// Where the payload goes, for writing bytes.
     #[cfg(not(loom))]
-    pub fn room(&self) -> Room<'_> {
+    pub fn room(&self) -> WritableSpan<'_> {
         let payload = self.queue.area.payload(self.begin, self.end - self.begin);
         // SAFETY: as many words are there as the length needs; they live as long as the queue,
         // whose sending end is borrowed by this draft alone, and shared memory is only ever touched
         // by atomic or opaque accesses.
-        unsafe { Room::new(payload, self.len as usize) }
+        unsafe { WritableSpan::new(payload, self.len as usize) }
     }
 
     /// Launches it: with one store it is there, as a whole.

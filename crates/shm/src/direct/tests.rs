@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use upcall_os::atomic::Ordering;
-use upcall_os::lock::Mutex;
+use upcall_os::lock::KernelMutex;
 
 /// A part of some memory.
 #[derive(Clone, Debug)]
@@ -26,13 +26,13 @@ impl Deref for Words {
 #[derive(Clone, Debug)]
 struct Ours {
     home: Words,
-    told: Arc<Told>,
+    told: Arc<ReceiverProgress>,
     /// The places of all segments, and behind them the spares.
     places: Arc<[AtomicU64]>,
     /// How many belong together, by number.
-    segments: Arc<Mutex<BTreeMap<u64, u64>>>,
+    segments: Arc<KernelMutex<BTreeMap<u64, u64>>>,
     /// So often each spare was entered and left, and given back.
-    spares: Arc<Mutex<[(u64, u64, u64); 2]>>,
+    spares: Arc<KernelMutex<[(u64, u64, u64); 2]>>,
     /// The sender's.
     sends: bool,
     /// There is no more memory.
@@ -57,38 +57,40 @@ impl Ours {
         }
     }
 
-    fn place(&self, place: Place) -> Words {
+    fn place(&self, place: SegmentLocation) -> Words {
         let words = self.home.len();
         let (first, many) = match place {
-            Place::Row { number, many } => ((number % Self::SEGMENTS) as usize, many as usize),
-            Place::Spare(spare) => (Self::SEGMENTS as usize + usize::from(spare), 1),
+            SegmentLocation::Row { number, many } => {
+                ((number % Self::SEGMENTS) as usize, many as usize)
+            }
+            SegmentLocation::Spare(spare) => (Self::SEGMENTS as usize + usize::from(spare), 1),
         };
         Words(self.places.clone(), first * words..(first + many) * words)
     }
 }
 
-impl Memory for Ours {
+impl QueueMemory for Ours {
     type Words = Words;
-    type Told = Arc<Told>;
+    type Told = Arc<ReceiverProgress>;
     const SEGMENTS: u64 = 8;
     const SPARES: usize = 2;
 
     fn home(&self) -> Words {
         self.home.clone()
     }
-    fn told(&self) -> Arc<Told> {
+    fn told(&self) -> Arc<ReceiverProgress> {
         self.told.clone()
     }
     fn segment_words(&self) -> u64 {
         self.home.len() as u64
     }
-    fn segment(&mut self, place: Place) -> io::Result<Words> {
+    fn segment(&mut self, place: SegmentLocation) -> io::Result<Words> {
         if self.none_left.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let (number, many) = match place {
-            Place::Row { number, many } => (number, many),
-            Place::Spare(spare) => {
+            SegmentLocation::Row { number, many } => (number, many),
+            SegmentLocation::Spare(spare) => {
                 let (entered, left, _) = &mut self.spares.lock()[usize::from(spare)];
                 // By the sender, and then by the receiver, which leaves it before the sender comes
                 // again.
@@ -112,17 +114,19 @@ impl Memory for Ours {
         assert_eq!(*segments.entry(number).or_insert(many), many);
         Ok(self.place(place))
     }
-    fn leave(&mut self, place: Place) {
+    fn leave(&mut self, place: SegmentLocation) {
         match place {
-            Place::Row { number, .. } => _ = self.segments.lock().remove(&number),
-            Place::Spare(spare) => self.spares.lock()[usize::from(spare)].1 += 1,
+            SegmentLocation::Row { number, .. } => _ = self.segments.lock().remove(&number),
+            SegmentLocation::Spare(spare) => self.spares.lock()[usize::from(spare)].1 += 1,
         }
     }
     fn shrink(&mut self, spare: u8) {
         let (entered, left, given_back) = &mut self.spares.lock()[usize::from(spare)];
         assert_eq!(*entered, 2 * *left, "spare {spare} is in use");
         *given_back += 1;
-        self.place(Place::Spare(spare)).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.place(SegmentLocation::Spare(spare))
+            .iter()
+            .for_each(|word| word.store(0, Ordering::Relaxed));
     }
 }
 
@@ -175,7 +179,7 @@ fn every_order_of_sending_and_taking_gives_what_was_sent() {
                 match outgoing.try_send(number as u16, &payload) {
                     Ok(()) => expected.push_back((number as u16, payload)),
                     Err(refused) => {
-                        assert_eq!(refused, Refused::Full);
+                        assert_eq!(refused, SendRefusal::Full);
                         full += 1;
                         incoming.tell();
                     }
@@ -202,7 +206,7 @@ fn what_always_fits_fits_wherever_it_begins() {
         }
         incoming.tell();
         let most = outgoing.most_directly();
-        assert_eq!(outgoing.describe(0, most + 1).unwrap_err(), Refused::Outsized);
+        assert_eq!(outgoing.describe(0, most + 1).unwrap_err(), SendRefusal::Outsized);
         outgoing.try_send(1, &vec![5; most / 8]).unwrap();
         assert_eq!(receive(&mut incoming), Some((1, vec![5; most / 8])));
     }
@@ -214,7 +218,7 @@ fn what_does_not_fit_at_home_fits_into_segments() {
     let (mut outgoing, mut incoming, ours) = queue(16);
     let most = outgoing.most();
     assert_eq!(most, (2 * 16 - 2) * 8);
-    assert_eq!(outgoing.describe(0, most + 1).unwrap_err(), Refused::TooLong { most });
+    assert_eq!(outgoing.describe(0, most + 1).unwrap_err(), SendRefusal::TooLong { most });
     assert_eq!(outgoing.divert_for(most + 1).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
     let mut roll = dice();
     let mut expected = VecDeque::new();
@@ -224,8 +228,8 @@ fn what_does_not_fit_at_home_fits_into_segments() {
             match outgoing.try_send(number, &vec![number.into(); len]) {
                 Ok(()) => break expected.push_back((number, vec![u64::from(number); len])),
                 Err(refused) => {
-                    let diverts = refused == Refused::Outsized || roll(2) == 0;
-                    assert!(diverts || refused == Refused::Full, "{refused}");
+                    let diverts = refused == SendRefusal::Outsized || roll(2) == 0;
+                    assert!(diverts || refused == SendRefusal::Full, "{refused}");
                     if !diverts || outgoing.divert_for(len * 8).is_err() {
                         assert_eq!(receive(&mut incoming), expected.pop_front());
                         incoming.tell();
@@ -352,8 +356,11 @@ fn a_receiver_that_breaks_the_rules_is_found() {
         ours.told.disposed.store(said, Ordering::Release);
         let sent = (0..8).map(|_| outgoing.try_send(0, &[])).find(Result::is_err);
         // Three may have been sent before it is asked; one may have been taken by then.
-        assert!(matches!(sent, Some(Err(Refused::Violation | Refused::Full))), "{said}: {sent:?}");
-        assert!(said == 1 || sent == Some(Err(Refused::Violation)), "{said}: {sent:?}");
+        assert!(
+            matches!(sent, Some(Err(SendRefusal::Violation | SendRefusal::Full))),
+            "{said}: {sent:?}"
+        );
+        assert!(said == 1 || sent == Some(Err(SendRefusal::Violation)), "{said}: {sent:?}");
     }
     // What was told is not taken back.
     let (mut outgoing, mut incoming, ours) = queue(4);
@@ -364,7 +371,7 @@ fn a_receiver_that_breaks_the_rules_is_found() {
     }
     ours.told.disposed.store(1, Ordering::Release);
     let sent = (0..8).map(|_| outgoing.try_send(0, &[])).find(Result::is_err);
-    assert_eq!(sent, Some(Err(Refused::Violation)));
+    assert_eq!(sent, Some(Err(SendRefusal::Violation)));
 }
 
 #[test]
@@ -384,7 +391,7 @@ fn diverted_at_random_nothing_is_lost_doubled_or_out_of_order() {
                             expected.push_back((number as u16, payload));
                             buffered += u64::from(outgoing.is_diverted());
                         }
-                        Err(refused) => assert_eq!(refused, Refused::Full),
+                        Err(refused) => assert_eq!(refused, SendRefusal::Full),
                     }
                     number += 1;
                 }
@@ -491,11 +498,11 @@ fn words_that_lead_in_a_circle_lead_nowhere() {
     outgoing.try_send(1, &[]).unwrap();
     assert_eq!(receive(&mut incoming), Some((1, vec![])));
     // Home, and from there on to one segment after another that lead on at once.
-    ours.place(Place::Spare(0))[1].store(HOME, Ordering::Release);
+    ours.place(SegmentLocation::Spare(0))[1].store(HOME, Ordering::Release);
     ours.home[0].store(SEGMENT | 1, Ordering::Release);
     for round in 0..3 {
         for number in round * MOVES as u64..(round + 1) * MOVES as u64 {
-            ours.place(Place::Row { number: number + 1, many: 1 })[0]
+            ours.place(SegmentLocation::Row { number: number + 1, many: 1 })[0]
                 .store(SEGMENT | (number + 2), Ordering::Release);
         }
         assert!(incoming.peek().unwrap().is_none());
@@ -503,7 +510,7 @@ fn words_that_lead_in_a_circle_lead_nowhere() {
     // Numbers are never those of before.
     let (_, mut incoming, ours) = queue(8);
     ours.home[0].store(SEGMENT, Ordering::Release);
-    ours.place(Place::Row { number: 0, many: 1 })[0].store(SEGMENT, Ordering::Release);
+    ours.place(SegmentLocation::Row { number: 0, many: 1 })[0].store(SEGMENT, Ordering::Release);
     assert_eq!(broken(&mut incoming), Violation::NoHeader(SEGMENT));
 }
 
@@ -519,6 +526,6 @@ fn a_receiver_that_says_too_much_of_segments_is_found() {
         assert!(!outgoing.is_diverted());
         outgoing.divert().unwrap();
         ours.told.diverted.store(said, Ordering::Release);
-        assert_eq!(outgoing.try_send(0, &[]), Err(Refused::Violation), "{said}");
+        assert_eq!(outgoing.try_send(0, &[]), Err(SendRefusal::Violation), "{said}");
     }
 }

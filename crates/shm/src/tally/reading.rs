@@ -2,8 +2,8 @@
 //! numbers.
 
 use super::{
-    Came, FAR, HOLDINGS, Head, Holdings, KINDS, MAGIC, OUTCOMES, POWERS, PROCEDURES, SLOTS, Slot,
-    WAYS, WRITERS, bytes, place,
+    Arrival, BindingSlot, CallStatsHeader, FAR, HOLDINGS, Holdings, KINDS, MAGIC, OUTCOMES, POWERS,
+    PROCEDURES, SLOTS, WAYS, WRITERS, bytes, place,
 };
 use crate::text;
 use std::fmt;
@@ -30,9 +30,9 @@ pub struct Reading {
     pub address: Option<SocketAddr>,
     /// When it was bound, as a moment of `upcall_os::clock`.
     pub since: u64,
-    /// Calls by how they ended, in the order of [`Outcome`](super::Outcome).
+    /// Calls by how they ended, in the order of [`CallOutcome`](super::CallOutcome).
     pub outcomes: [u64; OUTCOMES],
-    /// The same calls by how the server came to them, in the order of [`Came`].
+    /// The same calls by how the server came to them, in the order of [`Arrival`].
     pub came: [u64; WAYS],
     /// Bytes of arguments and of results.
     pub bytes: [u64; 2],
@@ -74,7 +74,7 @@ impl Reading {
 
     /// Those that came from another machine.
     pub fn remote(&self) -> u64 {
-        self.came[Came::Network as usize]
+        self.came[Arrival::Network as usize]
     }
 }
 
@@ -146,10 +146,10 @@ impl PeerTallies {
         Ok(Self { start: map.start(), writers, _map: map })
     }
 
-    fn head(&self) -> &Head {
-        let head = self.start.cast::<Head>();
+    fn head(&self) -> &CallStatsHeader {
+        let head = self.start.cast::<CallStatsHeader>();
         // SAFETY: the mapping is page-aligned, longer than the head, and lives as long as `self`;
-        // `Head` is atomics only, which another process may change.
+        // `CallStatsHeader` is atomics only, which another process may change.
         unsafe { head.as_ref() }
     }
 
@@ -165,11 +165,11 @@ impl PeerTallies {
         })
     }
 
-    fn slot(&self, number: u16, writer: usize) -> &Slot {
+    fn slot(&self, number: u16, writer: usize) -> &BindingSlot {
         let at = place(number.min(SLOTS as u16 - 1), writer.min(self.writers - 1), self.writers);
         // SAFETY: with a number below `SLOTS` and a writer below `writers` the slot lies within
         // `bytes(writers)`, the mapping's length.
-        let slot = unsafe { self.start.add(at) }.cast::<Slot>();
+        let slot = unsafe { self.start.add(at) }.cast::<BindingSlot>();
         // SAFETY: as for `head`; `at` is a multiple of the slot's alignment.
         unsafe { slot.as_ref() }
     }
@@ -195,7 +195,7 @@ impl PeerTallies {
             let sum =
                 |counts: &[u64]| counts.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
             // Of all processors that count together.
-            let all = |count: &dyn Fn(&Slot) -> u64| {
+            let all = |count: &dyn Fn(&BindingSlot) -> u64| {
                 (0..self.writers)
                     .fold(0_u64, |sum, writer| sum.wrapping_add(count(self.slot(number, writer))))
             };

@@ -4,7 +4,9 @@ use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread;
 use std::io;
 use upcall_os::atomic::AtomicU64;
-use upcall_shm::direct::{Incoming, Memory, Outgoing, Place, Refused, Told};
+use upcall_shm::direct::{
+    Incoming, Outgoing, QueueMemory, ReceiverProgress, SegmentLocation, SendRefusal,
+};
 
 /// loom's `Arc` is not made of a slice; this is the same for a piece of four words.
 #[derive(Clone, Debug)]
@@ -28,33 +30,33 @@ impl std::ops::Deref for Words {
 #[derive(Clone, Debug)]
 struct Ours<const SPARES: usize> {
     home: Words,
-    told: Arc<Told>,
+    told: Arc<ReceiverProgress>,
     segments: [Words; 2],
     spare: Words,
 }
 
-impl<const SPARES: usize> Memory for Ours<SPARES> {
+impl<const SPARES: usize> QueueMemory for Ours<SPARES> {
     type Words = Words;
-    type Told = Arc<Told>;
+    type Told = Arc<ReceiverProgress>;
     const SEGMENTS: u64 = 2;
     const SPARES: usize = SPARES;
 
     fn home(&self) -> Words {
         self.home.clone()
     }
-    fn told(&self) -> Arc<Told> {
+    fn told(&self) -> Arc<ReceiverProgress> {
         self.told.clone()
     }
     fn segment_words(&self) -> u64 {
         self.home.len() as u64
     }
-    fn segment(&mut self, place: Place) -> io::Result<Words> {
+    fn segment(&mut self, place: SegmentLocation) -> io::Result<Words> {
         Ok(match place {
-            Place::Row { number, .. } => self.segments[number as usize % 2].clone(),
-            Place::Spare(_) => self.spare.clone(),
+            SegmentLocation::Row { number, .. } => self.segments[number as usize % 2].clone(),
+            SegmentLocation::Spare(_) => self.spare.clone(),
         })
     }
-    fn leave(&mut self, _: Place) {}
+    fn leave(&mut self, _: SegmentLocation) {}
     fn shrink(&mut self, _: u8) {
         // As the machine does.
         self.spare.iter().for_each(|word| word.store(0, Relaxed));
@@ -70,7 +72,7 @@ fn queue<const SPARES: usize>() -> (Sending<SPARES>, Receiving<SPARES>) {
     let segments = std::array::from_fn(|_| Words::new(stale));
     let ours = Ours {
         home: Words::new(0),
-        told: Arc::new(Told::default()),
+        told: Arc::new(ReceiverProgress::default()),
         segments,
         spare: Words::new(stale),
     };
@@ -83,7 +85,7 @@ fn send<const SPARES: usize>(outgoing: &mut Sending<SPARES>, lengths: &[usize], 
     for (number, len) in lengths.iter().enumerate() {
         let payload = [number as u64 + 1; 1];
         while let Err(refused) = outgoing.try_send(number as u16, &payload[..*len]) {
-            assert_eq!(refused, Refused::Full);
+            assert_eq!(refused, SendRefusal::Full);
             if !divert || outgoing.divert().is_err() {
                 thread::yield_now();
             }

@@ -2,9 +2,9 @@
 use loom::sync::Arc;
 use loom::thread;
 use upcall_shm::astack::Numbers;
-use upcall_shm::ring::{Receiver, Sender, SharedReceiver, SharedSender};
+use upcall_shm::ring::{RingReceiver, RingSender, SharedReceiver, SharedSender};
 use upcall_shm::single::{SingleCaller, SingleServer};
-use upcall_shm::slot::{Image, Place, Slot};
+use upcall_shm::slot::{Slot, SlotMessage, ValueLocation};
 
 /// loom's `Arc` is not made of a slice; this is the same for a ring of two.
 #[derive(Clone)]
@@ -21,14 +21,14 @@ fn ring() -> Ring {
     Ring(Arc::new([Slot::default(), Slot::default()]))
 }
 
-fn message(call: u16, value: u64) -> Image {
-    let mut image = Image::new(call, 0, 0);
-    image.place(Place::Inline, 0, 8);
+fn message(call: u16, value: u64) -> SlotMessage {
+    let mut image = SlotMessage::new(call, 0, 0);
+    image.place(ValueLocation::Inline, 0, 8);
     image.values[0] = value;
     image
 }
 
-fn wait_for(receiver: &Receiver<Ring>) -> Image {
+fn wait_for(receiver: &RingReceiver<Ring>) -> SlotMessage {
     loop {
         if let Some(image) = receiver.take() {
             return image;
@@ -41,12 +41,12 @@ fn wait_for(receiver: &Receiver<Ring>) -> Image {
 fn what_is_taken_is_whole_and_in_order() {
     loom::model(|| {
         let ring = ring();
-        let sender = Sender::new(ring.clone());
+        let sender = RingSender::new(ring.clone());
         let server = thread::spawn(move || {
             sender.send(&message(1, 11));
             sender.send(&message(2, 22));
         });
-        let receiver = Receiver::new(ring);
+        let receiver = RingReceiver::new(ring);
         for (call, value) in [(1, 11), (2, 22)] {
             let image = wait_for(&receiver);
             assert_eq!((image.call(), image.values[0]), (call, value));
@@ -63,7 +63,7 @@ fn calls_reuse_slots_safely() {
         let (requests, replies) = (ring(), ring());
         let server = {
             let (requests, replies) =
-                (Receiver::new(requests.clone()), SharedSender::new(replies.clone()));
+                (RingReceiver::new(requests.clone()), SharedSender::new(replies.clone()));
             thread::spawn(move || {
                 for _ in 0..3 {
                     let request = wait_for(&requests);
@@ -71,7 +71,7 @@ fn calls_reuse_slots_safely() {
                 }
             })
         };
-        let (requests, replies) = (Sender::new(requests), Receiver::new(replies));
+        let (requests, replies) = (RingSender::new(requests), RingReceiver::new(replies));
         for call in 0..3 {
             requests.send(&message(call, u64::from(call) * 10));
             let reply = wait_for(&replies);
@@ -89,7 +89,7 @@ fn two_repliers_do_not_mix_their_messages() {
         let other = sender.clone();
         let replier = thread::spawn(move || other.send(&message(1, 11)));
         sender.send(&message(2, 22));
-        let receiver = Receiver::new(ring);
+        let receiver = RingReceiver::new(ring);
         let mut seen =
             [wait_for(&receiver), wait_for(&receiver)].map(|image| (image.call(), image.values[0]));
         seen.sort_unstable();
@@ -119,13 +119,13 @@ fn a_number_is_held_by_one() {
 fn each_message_is_taken_by_one_processor() {
     loom::model(|| {
         let ring = ring();
-        let sender = Sender::new(ring.clone());
+        let sender = RingSender::new(ring.clone());
         sender.send(&message(1, 11));
         sender.send(&message(2, 22));
         let receiver = Arc::new(SharedReceiver::new(ring));
         let other = receiver.clone();
         let take = |receiver: &SharedReceiver<Ring>| {
-            let mut image = Image::new(0, 0, 0);
+            let mut image = SlotMessage::new(0, 0, 0);
             receiver.take(&mut image).then(|| (image.call(), image.values[0]))
         };
         let processor = thread::spawn(move || take(&other));
@@ -145,7 +145,7 @@ fn a_single_slot_carries_whole_requests_and_replies() {
         let server = SingleServer::new(slot.clone());
         let serving = thread::spawn(move || {
             for _ in 0..2 {
-                let mut request = Image::new(0, 0, 0);
+                let mut request = SlotMessage::new(0, 0, 0);
                 while !server.take(&mut request) {
                     thread::yield_now();
                 }
@@ -155,7 +155,7 @@ fn a_single_slot_carries_whole_requests_and_replies() {
         let caller = SingleCaller::new(slot);
         for call in 0..2 {
             caller.send(&message(call, u64::from(call) * 10));
-            let mut reply = Image::new(0, 0, 0);
+            let mut reply = SlotMessage::new(0, 0, 0);
             while !caller.take(&mut reply) {
                 thread::yield_now();
             }

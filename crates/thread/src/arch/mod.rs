@@ -4,7 +4,7 @@
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{CONTROL, Entry, control, interlude, prepare, set_control, switch};
+pub(crate) use x86_64::{CONTROL, EntryFn, control, interlude, prepare, set_control, switch};
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!(

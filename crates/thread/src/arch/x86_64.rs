@@ -75,7 +75,7 @@ struct FreshFrame {
     aligns: u64,
     resume_at: unsafe extern "C" fn() -> !,
     argument: *const (),
-    entry: Entry,
+    entry: EntryFn,
     pad: [u64; 2],
 }
 
@@ -83,14 +83,14 @@ const _: () = assert!(size_of::<FreshFrame>() == 48);
 
 /// The first function of a thread: gets the argument given to `prepare`, and the gift of the switch
 /// that started it.
-pub(crate) type Entry = unsafe extern "C" fn(*const (), *const ()) -> !;
+pub(crate) type EntryFn = unsafe extern "C" fn(*const (), *const ()) -> !;
 
 /// Writes the picture of a fresh thread below `top` and returns the stack pointer to switch to.
 ///
 /// # Safety
 /// `top` is 16-byte aligned, and the 48 bytes below it are writable and used by nobody else.
 #[inline(always)]
-pub(crate) unsafe fn prepare(top: *mut u8, entry: Entry, argument: *const ()) -> *mut u8 {
+pub(crate) unsafe fn prepare(top: *mut u8, entry: EntryFn, argument: *const ()) -> *mut u8 {
     let frame = top.wrapping_sub(size_of::<FreshFrame>()).cast::<FreshFrame>();
     let picture = FreshFrame { aligns: 0, resume_at: trampoline, argument, entry, pad: [0; 2] };
     // SAFETY: the caller promised that many free writable bytes below an aligned `top`.

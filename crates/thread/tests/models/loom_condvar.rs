@@ -5,7 +5,7 @@ use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use upcall_thread::model::{Entry, Node, RawLock, WaitList};
+use upcall_thread::model::{LockAttempt, RawLock, WaitList, WaitNode};
 
 /// Tokens under a lock, and those who wait for one.
 struct Tokens {
@@ -30,9 +30,9 @@ impl Tokens {
 
     fn acquire(&self) {
         let me = contender(true);
-        let node = Node::new(me, 0);
+        let node = WaitNode::new(me, 0);
         // SAFETY: the node stays until the wake.
-        if !self.lock.try_acquire() && unsafe { self.lock.enter(&node) } == Entry::Queued {
+        if !self.lock.try_acquire() && unsafe { self.lock.enter(&node) } == LockAttempt::Queued {
             me.wait();
         }
     }
@@ -49,7 +49,7 @@ impl Tokens {
         // SAFETY: the lock is held.
         while self.left.with(|left| unsafe { *left }) == 0 {
             let me = contender(patient);
-            let node = Node::new(me, 0);
+            let node = WaitNode::new(me, 0);
             // SAFETY: the node stays until the wake, or until it is removed.
             unsafe { self.waiters.open().add(&node) };
             self.release();

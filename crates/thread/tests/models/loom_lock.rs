@@ -4,7 +4,7 @@ use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use upcall_thread::model::{Entry, Node, RawLock};
+use upcall_thread::model::{LockAttempt, RawLock, WaitNode};
 
 struct Guarded {
     lock: RawLock<&'static Contender>,
@@ -25,10 +25,10 @@ impl Guarded {
     /// deadline unless a wake came first.
     fn add_one(&self, patient: bool) -> bool {
         let me = contender(patient);
-        let node = Node::new(me, 0);
+        let node = WaitNode::new(me, 0);
         // SAFETY: the node stays until the wake, or until `give_up`.
         if !self.lock.try_acquire()
-            && unsafe { self.lock.enter(&node) } == Entry::Queued
+            && unsafe { self.lock.enter(&node) } == LockAttempt::Queued
             && !me.wait()
         {
             self.lock.give_up(&node);

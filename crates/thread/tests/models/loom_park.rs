@@ -31,7 +31,7 @@ struct Processor {
 }
 
 impl Processor {
-    /// As `Shared::post`.
+    /// As `VpShared::post`.
     fn post(&self, item: &'static Item) {
         item.written.store(1, Ordering::Relaxed);
         if self.inbox.push(item) {

@@ -4,7 +4,7 @@ use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use upcall_thread::model::{Entry, Node, Shares};
+use upcall_thread::model::{LockAttempt, Shares, WaitNode};
 
 /// All shares: a writer's.
 const ALL: usize = 2;
@@ -25,10 +25,10 @@ type Wish = (usize, bool);
 impl Guarded {
     fn use_shares(&self, (wants, patient): Wish) -> usize {
         let me = contender(patient);
-        let node = Node::new(me, wants);
+        let node = WaitNode::new(me, wants);
         // SAFETY: the node stays until the wake, or until `give_up`.
         if !self.shares.try_take(wants)
-            && unsafe { self.shares.enter(&node) } == Entry::Queued
+            && unsafe { self.shares.enter(&node) } == LockAttempt::Queued
             && !me.wait()
         {
             self.shares.give_up(&node).wake_all(Contender::wake);

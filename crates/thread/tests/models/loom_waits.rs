@@ -2,7 +2,7 @@
 //! first.
 
 use loom::sync::atomic::{AtomicBool, Ordering};
-use upcall_thread::model::{Parker, Waits};
+use upcall_thread::model::{ListedWait, Parker};
 
 /// One wait.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub fn contender(patient: bool) -> &'static Contender {
     }))
 }
 
-impl Waits for &'static Contender {
+impl ListedWait for &'static Contender {
     fn draw(self) -> bool {
         self.patient
             || self.drawn.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()

@@ -3,7 +3,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex, Notify};
 use loom::thread::{self, JoinHandle};
 use std::time::Duration;
-use upcall_ulp::helping::{Pool, Run};
+use upcall_ulp::helping::{HelperPool, HelperRun};
 
 const INTERRUPTED: i64 = -4;
 const HELPER: i32 = 7;
@@ -38,7 +38,7 @@ impl Kernel {
 #[test]
 fn a_call_that_waits_for_ever_ends_when_it_is_interrupted() {
     loom::model(|| {
-        let (run, kernel) = (Arc::new(Run::<()>::new()), Arc::new(Kernel::default()));
+        let (run, kernel) = (Arc::new(HelperRun::<()>::new()), Arc::new(Kernel::default()));
         let helper = {
             let (run, kernel) = (run.clone(), kernel.clone());
             thread::spawn(move || run.carry_out(HELPER, INTERRUPTED, |stop| kernel.call(stop)))
@@ -57,8 +57,8 @@ fn a_call_that_waits_for_ever_ends_when_it_is_interrupted() {
 #[test]
 fn a_late_signal_ends_no_other_call() {
     loom::model(|| {
-        let (first, kernel) = (Arc::new(Run::<()>::new()), Arc::new(Kernel::default()));
-        let second = Arc::new(Run::<()>::new());
+        let (first, kernel) = (Arc::new(HelperRun::<()>::new()), Arc::new(Kernel::default()));
+        let second = Arc::new(HelperRun::<()>::new());
         let helper = {
             let (first, second, kernel) = (first.clone(), second.clone(), kernel.clone());
             thread::spawn(move || {
@@ -90,7 +90,7 @@ fn what_is_kept_goes_when_the_call_is_done() {
     }
 
     loom::model(|| {
-        let (gone, run) = (Arc::new(AtomicBool::new(false)), Arc::new(Run::new()));
+        let (gone, run) = (Arc::new(AtomicBool::new(false)), Arc::new(HelperRun::new()));
         let helper = {
             let (gone, run) = (gone.clone(), run.clone());
             thread::spawn(move || {
@@ -114,7 +114,7 @@ struct Doorbell {
 }
 
 struct Scene {
-    pool: Pool<u64>,
+    pool: HelperPool<u64>,
     doorbell: Doorbell,
     started: AtomicUsize,
 }
@@ -132,7 +132,7 @@ fn help(scene: &Scene) {
 fn all_are_told(calls: u64, most: usize) {
     loom::model(move || {
         let scene = Arc::new(Scene {
-            pool: Pool::new(most),
+            pool: HelperPool::new(most),
             doorbell: Doorbell::default(),
             started: AtomicUsize::new(0),
         });

@@ -4,7 +4,7 @@
 use super::world::{Calling, FENCE, LONGEST_SLEEP, MESSAGE, PROBE, Request, SERVER, World};
 use crate::cpus::{Act, Cpus};
 use std::time::Duration;
-use upcall_os::processor::Processors as CpuSet;
+use upcall_os::processor::CpuSet;
 use upcall_sched::pacing::{Offer, Pacing, Yielded};
 
 /// A liar looks for its reply so often.

@@ -4,13 +4,13 @@ use super::world::{CallLane, FENCE, MESSAGE, PROBE, Request, SERVER, Said, Servi
 use crate::cpus::{Act, Cpus};
 use crate::recorded::Parked;
 use std::time::Duration;
-use upcall_os::processor::Processors as CpuSet;
+use upcall_os::processor::CpuSet;
 use upcall_sched::pacing::Yielded;
 use upcall_sched::poller::{
     BeforeServing, IdleEvent, IdleStep, PollWish, ServedRequest, StackSupply, StayWish, WakeReason,
     Wakeup,
 };
-use upcall_shm::tally::Came;
+use upcall_shm::tally::Arrival;
 
 impl World {
     /// A step of the server.
@@ -126,10 +126,10 @@ impl World {
         }
         self.seen.donated += u64::from(request.donates);
         let came = match (std::mem::take(&mut self.server.slept), request.donates) {
-            (true, true) => Came::HandOff,
-            (true, false) => Came::Wake,
-            (false, true) => Came::Donation,
-            (false, false) => Came::Spin,
+            (true, true) => Arrival::HandOff,
+            (true, false) => Arrival::Wake,
+            (false, true) => Arrival::Donation,
+            (false, false) => Arrival::Spin,
         };
         let stay = if request.asks_to_stay { StayWish::Stay } else { StayWish::Sleep };
         let donated = request.donates.then_some(stay);

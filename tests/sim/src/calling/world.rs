@@ -4,7 +4,7 @@ use crate::cpus::Cpus;
 use crate::dice::Dice;
 use crate::recorded::Trace;
 use std::time::{Duration, Instant};
-use upcall_os::processor::Processors as CpuSet;
+use upcall_os::processor::CpuSet;
 use upcall_sched::pacing::{HandOver, SpinBudget, Stay};
 use upcall_sched::poller::{Facts, IdleEvent, Poller};
 

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
-use upcall_shm::slot::{Image, NO_ASTACK, Place};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 use upcall_tests::outcome::say;
 use upcall_tests::segments::{allocate, bring, bytes_of_texts, file, in_segment, list, texts};
 use upcall_tests::speech::{Hold, LOOKS, Request, outcome, tag};
@@ -123,9 +123,9 @@ fn unfetched(socket: &str) -> Result<(), Box<dyn Error>> {
     let mut said = false;
     loop {
         let hold = hold(socket)?;
-        let mut request = Image::new(0, tag(0, number(&hold, "make")?), NO_ASTACK);
+        let mut request = SlotMessage::new(0, tag(0, number(&hold, "make")?), NO_ASTACK);
         request.values[0] = RESULT;
-        request.place(Place::Inline, 0, 8);
+        request.place(ValueLocation::Inline, 0, 8);
         let caller = hold.caller();
         while caller.call(&request).is_some_and(|reply| reply.tag() == outcome::HELD) {
             if !std::mem::replace(&mut said, true) {

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use upcall_os::memory::{Mapping, MemoryFile};
-use upcall_shm::region::{Region, Shared};
+use upcall_shm::region::{Region, RegionView};
 use upcall_tests::now;
 
 /// Number of callers that have a ledger of their own.
@@ -222,7 +222,7 @@ const WORDS: usize = BY_PID + PIDS * 3;
 
 /// The record. A clone is the same record.
 #[derive(Clone)]
-pub struct Book(Shared<[AtomicU64]>);
+pub struct Book(RegionView<[AtomicU64]>);
 
 /// A request's number: its caller's lane, and its place among that caller's requests.
 pub fn request(lane: usize, number: u64) -> u64 {

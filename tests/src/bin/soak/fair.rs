@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 
 /// Time for which a control thread sleeps.
 const TICK: Duration = Duration::from_millis(2);
@@ -28,13 +28,13 @@ impl FairClock {
     /// Starts a control thread on each processor. They end with the process.
     pub fn start() -> Self {
         let processors: Vec<usize> =
-            Processors::allowed().map(|all| all.iter().collect()).unwrap_or_default();
+            CpuSet::allowed().map(|all| all.iter().collect()).unwrap_or_default();
         let one = |cpu| {
             let time = Arc::new(AtomicU64::new(0));
             let shown = time.clone();
             std::thread::spawn(move || {
                 // A processor that is taken away is no longer looked at: the thread runs elsewhere.
-                let _ = Processors::only(cpu).confine();
+                let _ = CpuSet::only(cpu).confine();
                 loop {
                     let before = Instant::now();
                     std::thread::sleep(TICK);

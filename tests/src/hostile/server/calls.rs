@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use upcall_os::doorbell::Doorbell;
-use upcall_os::futex::{self, Scope};
-use upcall_os::lock::Mutex;
+use upcall_os::futex::{self, FutexScope};
+use upcall_os::lock::KernelMutex;
 use upcall_shm::channel::{self, Channel, LaneControl};
-use upcall_shm::region::{Region, Shared};
-use upcall_shm::ring::{Receiver, Sender};
+use upcall_shm::region::{Region, RegionView};
+use upcall_shm::ring::{RingReceiver, RingSender};
 use upcall_shm::single::SingleServer;
-use upcall_shm::slot::{Image, Place, Slot};
+use upcall_shm::slot::{Slot, SlotMessage, ValueLocation};
 use upcall_shm::station::Station;
 
 /// The serving of one connection, on a thread of its own.
 pub(super) struct Calls {
-    given: Arc<Mutex<Given>>,
+    given: Arc<KernelMutex<Given>>,
     channel: Channel,
 }
 
@@ -34,29 +34,29 @@ struct Given {
 
 struct Lane {
     queue: Queue,
-    control: Shared<LaneControl>,
+    control: RegionView<LaneControl>,
     doorbell: Option<Doorbell>,
 }
 
-type Slots = Shared<[Slot]>;
+type Slots = RegionView<[Slot]>;
 
 enum Queue {
-    Single(SingleServer<Shared<Slot>>),
-    Rings(Mutex<(Receiver<Slots>, Sender<Slots>)>),
+    Single(SingleServer<RegionView<Slot>>),
+    Rings(KernelMutex<(RingReceiver<Slots>, RingSender<Slots>)>),
 }
 
 impl Lane {
-    fn take(&self) -> Option<Image> {
+    fn take(&self) -> Option<SlotMessage> {
         match &self.queue {
             Queue::Single(slot) => {
-                let mut image = Image::new(0, 0, 0);
+                let mut image = SlotMessage::new(0, 0, 0);
                 slot.take_alone(&mut image).then_some(image)
             }
             Queue::Rings(rings) => rings.lock().0.take(),
         }
     }
 
-    fn reply(&self, image: &Image) {
+    fn reply(&self, image: &SlotMessage) {
         match &self.queue {
             Queue::Single(slot) => slot.reply(image),
             Queue::Rings(rings) => rings.lock().1.send(image),
@@ -66,7 +66,7 @@ impl Lane {
     /// Wakes the caller, whether it sleeps or not.
     fn wake(&self) {
         self.control.sleeper.store(0, upcall_os::atomic::Ordering::SeqCst);
-        futex::wake(&self.control.sleeper, 1, Scope::Shared);
+        futex::wake(&self.control.sleeper, 1, FutexScope::Shared);
         self.doorbell.iter().for_each(Doorbell::notify);
     }
 }
@@ -77,7 +77,7 @@ impl Calls {
         (memory, station, tally, over): (Arc<Region>, Arc<Station>, Arc<Tally>, Arc<AtomicBool>),
         dice: Dice,
     ) -> Self {
-        let given = Arc::new(Mutex::new(Given::default()));
+        let given = Arc::new(KernelMutex::new(Given::default()));
         let channel = Channel::join(memory.clone())
             .unwrap_or_else(|error| panic!("the client's channel: {error}"));
         let mut serving = Serving { given: given.clone(), channel: memory, station, tally, dice };
@@ -98,9 +98,10 @@ impl Calls {
         let Some(lane) = self.channel.lane(number) else { return };
         let queue = match vp {
             None => Queue::Single(SingleServer::new(lane.single)),
-            Some(_) => {
-                Queue::Rings(Mutex::new((Receiver::new(lane.requests), Sender::new(lane.replies))))
-            }
+            Some(_) => Queue::Rings(KernelMutex::new((
+                RingReceiver::new(lane.requests),
+                RingSender::new(lane.replies),
+            ))),
         };
         let doorbell = doorbell
             .and_then(|doorbell| Doorbell::adopt(doorbell.as_fd().try_clone_to_owned().ok()?).ok());
@@ -109,7 +110,7 @@ impl Calls {
 }
 
 struct Serving {
-    given: Arc<Mutex<Given>>,
+    given: Arc<KernelMutex<Given>>,
     channel: Arc<Region>,
     station: Arc<Station>,
     tally: Arc<Tally>,
@@ -144,25 +145,25 @@ impl Serving {
     }
 
     /// What an honest server could say, as far as one can tell without doing the work.
-    fn honest(&mut self, request: &Image) -> Image {
+    fn honest(&mut self, request: &SlotMessage) -> SlotMessage {
         let procedure = request.tag() & 0x3ff;
         let name = self.given.lock().names.get(usize::from(procedure)).cloned().unwrap_or_default();
-        let mut reply = Image::new(request.call(), outcome::DONE, request.astack());
+        let mut reply = SlotMessage::new(request.call(), outcome::DONE, request.astack());
         match &*name {
             // The block of the text is that of the answer, and stays where it is.
             "echo" => {
                 reply.values = request.values;
                 reply.place(
-                    request.values_in().unwrap_or(Place::Inline),
+                    request.values_in().unwrap_or(ValueLocation::Inline),
                     request.segment(),
                     request.len() as u32,
                 );
             }
             "null" | "nap" => {}
             "make" => {
-                reply = Image::new(request.call(), outcome::HELD, request.astack());
+                reply = SlotMessage::new(request.call(), outcome::HELD, request.astack());
                 (reply.values[0], reply.values[1]) = (1, 16);
-                reply.place(Place::Inline, 0, 16);
+                reply.place(ValueLocation::Inline, 0, 16);
             }
             _ if procedure == FETCH => {
                 // An empty list: where it begins, and how long it is.
@@ -170,11 +171,11 @@ impl Serving {
                     self.put_in(request.segment(), at, 16 * u64::from(at == 0));
                 }
                 reply.values[0] = 16;
-                reply.place(Place::Segment, 0, 8);
+                reply.place(ValueLocation::Segment, 0, 8);
             }
             _ => {
                 reply.values[0] = self.dice.any();
-                reply.place(Place::Inline, 0, 8);
+                reply.place(ValueLocation::Inline, 0, 8);
             }
         }
         reply
@@ -188,7 +189,7 @@ impl Serving {
             .unwrap_or_default();
     }
 
-    fn break_something(&mut self, lane: &Lane, request: &Image) {
+    fn break_something(&mut self, lane: &Lane, request: &SlotMessage) {
         self.tally.step();
         match self.dice.below(24) {
             // No answer.
@@ -201,7 +202,7 @@ impl Serving {
                 (0..[2, 3, 70][self.dice.below(3) as usize]).for_each(|_| lane.reply(&reply));
             }
             3 => {
-                let reply = Image::new(self.dice.any() as u16, outcome::DONE, 0);
+                let reply = SlotMessage::new(self.dice.any() as u16, outcome::DONE, 0);
                 lane.reply(&reply);
             }
             4 => (0..100).for_each(|_| lane.wake()),
@@ -227,11 +228,12 @@ impl Serving {
         }
     }
 
-    fn lie(&mut self, request: &Image) -> Image {
+    fn lie(&mut self, request: &SlotMessage) -> SlotMessage {
         let dice = &mut self.dice;
         let outcome = if dice.below(2) == 0 { 0 } else { dice.below(10) as u16 };
-        let mut reply = Image::new(request.call(), outcome, dice.any() as u16);
-        let place = [Place::Inline, Place::AStack, Place::Segment][dice.below(3) as usize];
+        let mut reply = SlotMessage::new(request.call(), outcome, dice.any() as u16);
+        let place = [ValueLocation::Inline, ValueLocation::AStack, ValueLocation::Segment]
+            [dice.below(3) as usize];
         reply.place(place, number(dice) as u16, number(dice) as u32);
         reply.values = std::array::from_fn(|_| number(dice));
         // What a call did not give room for is held for it, and this much is fetched: not so much

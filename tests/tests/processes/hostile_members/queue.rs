@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use upcall_os::doorbell::Doorbell;
 use upcall_shm::direct::Outgoing;
 use upcall_shm::mailbag::Mailbag;
-use upcall_shm::region::Shared;
+use upcall_shm::region::RegionView;
 use upcall_tests::dice::Dice;
 use upcall_tests::place::AtLast;
 
@@ -292,8 +292,8 @@ fn queues_walk() {
 /// Writes what could be a message or a way, mostly in the right place.
 fn walk(queue: &Brought, dice: &mut Dice) {
     let (mut at, mut count, mut segment) = (0_usize, 0_u64, 0_u64);
-    let mut away: Option<Shared<[AtomicU64]>> = None;
-    let word = |away: &Option<Shared<[AtomicU64]>>, at: usize, word: u64| match away {
+    let mut away: Option<RegionView<[AtomicU64]>> = None;
+    let word = |away: &Option<RegionView<[AtomicU64]>>, at: usize, word: u64| match away {
         Some(words) => words[at % SEGMENT_WORDS].store(word, Ordering::Release),
         None => queue.home(at).store(word, Ordering::Release),
     };

@@ -5,15 +5,15 @@
 
 use super::{KernelCalling, KernelLane};
 use crate::calls::server::CalledServer;
-use crate::until::Until;
+use crate::until::WaitLimit;
 use crate::wait::{LateReply, run_late};
-use upcall_shm::slot::{Image, NO_ASTACK};
+use upcall_shm::slot::{NO_ASTACK, SlotMessage};
 
 impl KernelCalling {
     /// Takes the reply of an abandoned call, and what is to take it.
-    fn take_late(&mut self, server: &CalledServer) -> Option<(LateReply, Option<Image>)> {
+    fn take_late(&mut self, server: &CalledServer) -> Option<(LateReply, Option<SlotMessage>)> {
         let late = self.late.take()?;
-        let mut reply = Image::new(0, 0, NO_ASTACK);
+        let mut reply = SlotMessage::new(0, 0, NO_ASTACK);
         let good = self.take_reply(server, &mut reply).is_ok();
         Some((late, good.then_some(reply)))
     }
@@ -35,11 +35,14 @@ impl KernelCalling {
 impl KernelLane {
     /// Waits for the reply of an abandoned call in the caller's place. Returns it, with what is to
     /// take it; only that, if no reply comes.
-    pub(crate) fn await_late(&self, server: &CalledServer) -> Option<(LateReply, Option<Image>)> {
+    pub(crate) fn await_late(
+        &self,
+        server: &CalledServer,
+    ) -> Option<(LateReply, Option<SlotMessage>)> {
         let mut lane = self.calling.lock();
         lane.late.as_ref()?;
         // If the channel is closed no reply will come.
-        let come = self.sleep_for_reply(server, &lane, Until::FOR_EVER).is_ok();
+        let come = self.sleep_for_reply(server, &lane, WaitLimit::FOR_EVER).is_ok();
         if come { lane.take_late(server) } else { lane.late.take().map(|late| (late, None)) }
     }
 }

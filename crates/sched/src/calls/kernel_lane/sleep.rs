@@ -8,11 +8,11 @@ use super::{KernelCalling, KernelLane};
 use crate::calls::server::CalledServer;
 use crate::sleep;
 use crate::stall::{Finding, StallCheck};
-use crate::until::{Abandon, Until};
+use crate::until::{CancelToken, WaitLimit};
 use crate::wait::Closed;
 use std::time::Duration;
 use upcall_os::fault::{Point, point};
-use upcall_os::futex::{self, Scope};
+use upcall_os::futex::{self, FutexScope};
 
 /// Longest sleep of a kernel thread before it looks again whether its channel is still open.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
@@ -23,7 +23,7 @@ impl KernelLane {
         &self,
         server: &CalledServer,
         lane: &KernelCalling,
-        until: Until<'_>,
+        until: WaitLimit<'_>,
     ) -> Result<bool, Closed> {
         let sleeper = &self.control.sleeper;
         let _entered = until.abandon.map(|word| word.enter_lane(&self.control));
@@ -54,12 +54,12 @@ impl KernelLane {
                 server.bring(&self.control);
                 server.notify(!until.is_for_ever());
             }
-            let waited = futex::wait(sleeper, 1, Scope::Shared, Some(left));
+            let waited = futex::wait(sleeper, 1, FutexScope::Shared, Some(left));
             if lane.slot.waits() {
                 sleep::retract(sleeper);
                 return Ok(true);
             }
-            let timed_out = waited == futex::Wait::TimedOut;
+            let timed_out = waited == futex::WaitOutcome::TimedOut;
             if timed_out {
                 slept += left;
                 let asleep = server.is_asleep();
@@ -72,7 +72,7 @@ impl KernelLane {
             if asks {
                 slept = Duration::ZERO;
             }
-            if asks && until.abandon.is_some_and(Abandon::asks) {
+            if asks && until.abandon.is_some_and(CancelToken::asks) {
                 sleep::retract(sleeper);
                 return Ok(false);
             }
@@ -83,7 +83,7 @@ impl KernelLane {
     /// late reply in no thread's hands.
     pub(crate) fn wake_closed(&self) {
         sleep::retract(&self.control.sleeper);
-        futex::wake(&self.control.sleeper, u32::MAX, Scope::Shared);
+        futex::wake(&self.control.sleeper, u32::MAX, FutexScope::Shared);
         // What a thread waits for is taken by that.
         let forgotten = self.calling.try_lock().and_then(|mut lane| lane.late.take());
         drop(forgotten);

@@ -4,21 +4,21 @@
 //! word, and its place is known only while it has brought the server to its own CPU.
 
 use super::ServerLane;
-use crate::server::client::Caller;
+use crate::server::client::CallerWake;
 use crate::sleep;
 use upcall_os::atomic::Ordering;
 use upcall_os::doorbell::Doorbell;
-use upcall_os::futex::{self, Scope};
+use upcall_os::futex::{self, FutexScope};
 use upcall_os::processor;
 use upcall_os::safe_doorbell::SafeDoorbell;
-use upcall_shm::station::{Awake, State};
+use upcall_shm::station::{Awake, ProcessorState};
 
 impl ServerLane {
     /// What the caller does, by its own word. A kernel thread does not say.
-    pub(crate) fn callers_state(&self) -> Option<State> {
+    pub(crate) fn callers_state(&self) -> Option<ProcessorState> {
         match &self.caller {
-            Caller::KernelThread => None,
-            Caller::Processor { vp, .. } => Some(self.client.station.state(*vp)),
+            CallerWake::KernelThread => None,
+            CallerWake::Processor { vp, .. } => Some(self.client.station.state(*vp)),
         }
     }
 
@@ -26,15 +26,15 @@ impl ServerLane {
     /// there, and it runs nothing.
     pub(crate) fn gave(&self, cpu: u32) -> bool {
         self.callers_place() == Some(cpu)
-            && self.callers_state() != Some(State::Awake(Awake::Running))
+            && self.callers_state() != Some(ProcessorState::Awake(Awake::Running))
             && self.waits()
     }
 
     /// The processor that the caller runs on, by its own word. A kernel thread does not say.
     pub(crate) fn callers_place(&self) -> Option<u32> {
         match &self.caller {
-            Caller::KernelThread => None,
-            Caller::Processor { vp, .. } => self.client.station.cpu(*vp),
+            CallerWake::KernelThread => None,
+            CallerWake::Processor { vp, .. } => self.client.station.cpu(*vp),
         }
     }
 
@@ -47,8 +47,8 @@ impl ServerLane {
     /// thread, because it brought us there with its last call.
     pub(crate) fn shares(&self, cpu: u32) -> bool {
         match &self.caller {
-            Caller::KernelThread => self.donated.load(Ordering::Relaxed),
-            Caller::Processor { .. } => self.callers_place() == Some(cpu),
+            CallerWake::KernelThread => self.donated.load(Ordering::Relaxed),
+            CallerWake::Processor { .. } => self.callers_place() == Some(cpu),
         }
     }
 
@@ -56,12 +56,12 @@ impl ServerLane {
     #[inline]
     pub(super) fn wake_caller(&self) {
         match &self.caller {
-            Caller::KernelThread => {
+            CallerWake::KernelThread => {
                 if sleep::seems_asleep(&self.control.sleeper) {
                     self.wake_kernel_thread();
                 }
             }
-            Caller::Processor { vp, doorbell, safe_doorbell } => {
+            CallerWake::Processor { vp, doorbell, safe_doorbell } => {
                 if let Some(sleep) = self.client.station.sleep(*vp) {
                     self.wake_processor(*vp, sleep, (doorbell, safe_doorbell));
                 }
@@ -72,7 +72,7 @@ impl ServerLane {
     #[inline(never)]
     fn wake_kernel_thread(&self) {
         sleep::retract(&self.control.sleeper);
-        futex::wake(&self.control.sleeper, 1, Scope::Shared);
+        futex::wake(&self.control.sleeper, 1, FutexScope::Shared);
     }
 
     /// One ring for a sleep is enough (sleep.rs), and on our own processor more are waste, for the

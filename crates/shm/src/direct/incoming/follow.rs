@@ -3,7 +3,7 @@
 use super::*;
 use upcall_os::fault::{Point, point};
 
-impl<M: Memory> Incoming<M> {
+impl<M: QueueMemory> Incoming<M> {
     /// Goes where a word leads that is no message's header. Returns the header there: a message's,
     /// or 0.
     #[cold]
@@ -29,8 +29,11 @@ impl<M: Memory> Incoming<M> {
                 }
                 HOME if self.away.is_some() => self.go_home(),
                 _ => {
-                    let run =
-                        Run::from_word::<M>(header, self.memory.segment_words(), self.segments);
+                    let run = SegmentRun::from_word::<M>(
+                        header,
+                        self.memory.segment_words(),
+                        self.segments,
+                    );
                     let run = run.ok_or(Unreadable::Violation(Violation::NoHeader(header)))?;
                     if lightly && !self.memory.is_at_hand(run.place()) {
                         return Ok(0);
@@ -48,7 +51,7 @@ impl<M: Memory> Incoming<M> {
     }
 
     /// Goes on in the next segment.
-    fn enter(&mut self, run: Run) -> Result<(), Unreadable> {
+    fn enter(&mut self, run: SegmentRun) -> Result<(), Unreadable> {
         let area = Area::new(self.memory.segment(run.place()).map_err(Unreadable::Memory)?);
         self.longest = area.capacity();
         let (before, left) =
@@ -57,7 +60,7 @@ impl<M: Memory> Incoming<M> {
         if self.away.is_none() {
             self.told.disposed.store(self.next, Ordering::Release);
             self.diversions += 1;
-            self.away = Some(Away { home: before, next: self.next });
+            self.away = Some(DivertedHome { home: before, next: self.next });
         } else {
             self.left(left, before);
         }
@@ -68,7 +71,7 @@ impl<M: Memory> Incoming<M> {
     }
 
     fn go_home(&mut self) {
-        if let Some(Away { home, next }) = self.away.take() {
+        if let Some(DivertedHome { home, next }) = self.away.take() {
             self.longest = longest(home.capacity());
             let before = std::mem::replace(&mut self.area, home);
             (self.next, self.said) = (next, next);
@@ -78,7 +81,7 @@ impl<M: Memory> Incoming<M> {
     }
 
     /// A segment was left.
-    fn left(&mut self, run: Run, area: Area<M::Words>) {
+    fn left(&mut self, run: SegmentRun, area: Area<M::Words>) {
         drop(area);
         self.memory.leave(run.place());
         point(Point::MemberLeaves);

@@ -2,9 +2,9 @@
 
 use super::*;
 
-impl<M: Memory> Incoming<M> {
+impl<M: QueueMemory> Incoming<M> {
     /// Disposes of a message that was kept. False: it is not the next one any more.
-    pub fn dispose_of(&mut self, kept: &Kept<M::Words>) -> bool {
+    pub fn dispose_of(&mut self, kept: &ReceivedMessage<M::Words>) -> bool {
         let is_next = self.taken == kept.count;
         if is_next {
             self.pass(kept.size);
@@ -13,16 +13,23 @@ impl<M: Memory> Incoming<M> {
     }
 }
 
-impl<M: Memory> Arrived<'_, M> {
+impl<M: QueueMemory> Arrived<'_, M> {
     /// Keeps it for a while, beside the queue: to be disposed of later ([`Incoming::dispose_of`]).
     /// Until then the queue is not read.
-    pub fn keep(&self) -> Kept<M::Words>
+    pub fn keep(&self) -> ReceivedMessage<M::Words>
     where
         M::Words: Clone,
     {
         let first = self.queue.area.index(self.queue.next) + 1;
         let (words, count) = (self.queue.area.words.clone(), self.queue.taken);
-        Kept { words, first, handler: self.handler, len: self.len, size: self.size, count }
+        ReceivedMessage {
+            words,
+            first,
+            handler: self.handler,
+            len: self.len,
+            size: self.size,
+            count,
+        }
     }
 }
 
@@ -30,7 +37,7 @@ impl<M: Memory> Arrived<'_, M> {
 /// lives, also without the queue. What describes the message was read once; the sender can
 /// still write the rest.
 #[derive(Debug)]
-pub struct Kept<W> {
+pub struct ReceivedMessage<W> {
     words: W,
     /// Where its payload begins.
     first: usize,
@@ -41,7 +48,7 @@ pub struct Kept<W> {
     count: u64,
 }
 
-impl<W: Deref<Target = [AtomicU64]>> Kept<W> {
+impl<W: Deref<Target = [AtomicU64]>> ReceivedMessage<W> {
     /// The handler that it names, by the sender's word.
     pub fn handler(&self) -> u16 {
         self.handler

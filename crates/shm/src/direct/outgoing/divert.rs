@@ -4,29 +4,29 @@
 use super::*;
 use upcall_os::fault::{Point, point};
 
-impl<M: Memory> Outgoing<M> {
+impl<M: QueueMemory> Outgoing<M> {
     /// The most bytes of payload that it takes.
     pub fn most(&self) -> usize {
         let words = self.memory.segment_words();
-        (Run::most(words, M::SEGMENTS) * words) as usize * 8 - 16
+        (SegmentRun::most(words, M::SEGMENTS) * words) as usize * 8 - 16
     }
 
     #[cold]
-    pub(super) fn find_room(&mut self, size: u64) -> Result<(u64, u64), Refused> {
+    pub(super) fn find_room(&mut self, size: u64) -> Result<(u64, u64), SendRefusal> {
         if self.away.is_some() {
             if !self.is_drained()? || self.stays {
                 let end = self.next + size;
                 return if end < self.area.capacity() {
                     Ok((self.next, end))
                 } else {
-                    Err(Refused::Full)
+                    Err(SendRefusal::Full)
                 };
             }
             self.go_home()?;
         }
         self.look()?;
         let (begin, end) = self.place(size);
-        if end < self.until { Ok((begin, end)) } else { Err(Refused::Full) }
+        if end < self.until { Ok((begin, end)) } else { Err(SendRefusal::Full) }
     }
 
     #[cold]
@@ -34,7 +34,7 @@ impl<M: Memory> Outgoing<M> {
         &mut self,
         handler: u16,
         len: usize,
-    ) -> Result<Draft<'_, M>, Refused> {
+    ) -> Result<Draft<'_, M>, SendRefusal> {
         if self.away.is_some() && self.is_drained()? && !self.stays {
             // Where it is now need not be left otherwise before the place of a long segment is
             // free.
@@ -42,30 +42,30 @@ impl<M: Memory> Outgoing<M> {
         }
         let (begin, end) = (self.next, self.next + words_of(len));
         if len > self.most() {
-            Err(Refused::TooLong { most: self.most() })
+            Err(SendRefusal::TooLong { most: self.most() })
         } else if self.away.is_some() && end < self.area.capacity() {
             Ok(Draft { queue: self, handler, len: len as u32, begin, end })
         } else {
-            Err(Refused::Outsized)
+            Err(SendRefusal::Outsized)
         }
     }
 
     /// Looks how far the receiver is at home.
-    fn look(&mut self) -> Result<(), Refused> {
+    fn look(&mut self) -> Result<(), SendRefusal> {
         let disposed = self.told.disposed.load(Ordering::Acquire);
         let until = disposed.wrapping_add(self.area.capacity());
         if disposed > self.next || until < self.until {
-            return Err(Refused::Violation);
+            return Err(SendRefusal::Violation);
         }
         self.until = until;
         Ok(())
     }
 
     /// Whether the receiver has disposed of all that was sent. Only while messages go to a segment.
-    fn is_drained(&mut self) -> Result<bool, Refused> {
+    fn is_drained(&mut self) -> Result<bool, SendRefusal> {
         let (said, here) = (self.told.diverted.load(Ordering::Acquire), self.place_in_segments());
         if said > here || said < self.diverted {
-            return Err(Refused::Violation);
+            return Err(SendRefusal::Violation);
         }
         self.diverted = said;
         Ok(said == here)
@@ -87,7 +87,8 @@ impl<M: Memory> Outgoing<M> {
     /// As [`divert`](Self::divert); it is longer than [`most`](Self::most).
     #[cold]
     pub fn divert_for(&mut self, len: usize) -> io::Result<()> {
-        let run = Run::of(words_of(len), self.memory.segment_words(), self.segments, M::SEGMENTS);
+        let run =
+            SegmentRun::of(words_of(len), self.memory.segment_words(), self.segments, M::SEGMENTS);
         let mut run = run.ok_or(io::ErrorKind::FileTooLarge)?;
         self.hear();
         if run.next() - self.diverted / STRIDE > M::SEGMENTS {
@@ -106,7 +107,7 @@ impl<M: Memory> Outgoing<M> {
         self.area.word(self.next).store(run.word(), Ordering::Release);
         let before = std::mem::replace(&mut self.area, area);
         if self.away.is_none() {
-            self.away = Some(Away { home: before, next: self.next });
+            self.away = Some(DivertedHome { home: before, next: self.next });
             self.direct = self.sent;
         }
         (self.next, self.until) = (0, 0);
@@ -151,8 +152,8 @@ impl<M: Memory> Outgoing<M> {
     }
 
     /// Goes on at home, which is empty.
-    fn go_home(&mut self) -> Result<(), Refused> {
-        let Some(Away { home, next }) = self.away.take() else { return Ok(()) };
+    fn go_home(&mut self) -> Result<(), SendRefusal> {
+        let Some(DivertedHome { home, next }) = self.away.take() else { return Ok(()) };
         self.came_home += self.sent - self.direct;
         home.word(next).store(0, Ordering::Relaxed);
         self.area.word(self.next).store(HOME, Ordering::Release);
@@ -162,7 +163,7 @@ impl<M: Memory> Outgoing<M> {
         if self.told.disposed.load(Ordering::Acquire) == next {
             Ok(())
         } else {
-            Err(Refused::Violation)
+            Err(SendRefusal::Violation)
         }
     }
 }
