@@ -9,9 +9,10 @@ tree and with that of COMMIT. Both take turns, in an order that changes each rou
 processes of its own: where a process's memory lies changes the time of long calls. COMMIT `HEAD`
 with nothing changed shows the noise. Builds lie in target/against. Needs two processors.
 
-The cases are a Null call, 200 bytes in and 1 MiB in, with both sides polling or parked. The client
-writes its bytes afresh for each call, and the server reads all of them. A turn's figure is the
-median of its calls. The ratio is the median, of all rounds, of now / then in one round.
+The cases are a Null call, and 200 bytes, 4 KiB, 64 KiB and 1 MiB in, with both sides polling or
+parked. The client writes its bytes afresh for each call, and the server reads all of them. A turn's
+figure is the median of its calls. The ratio is the median, of all rounds, of now / then in one
+round.
 """
 
 import argparse

@@ -83,12 +83,14 @@ fn client(name: &str, pacing: Pacing, most: Duration) -> Result<(), Box<dyn Erro
         same(calls.in_fixed(&small)?, expected)
     })?;
     println!("200-bytes {fixed}");
-    let mut large = vec![0; 1 << 20];
-    let any = measure(most, 1, |seed| {
-        let expected = fill(black_box(&mut large), seed);
-        same(calls.in_any(&large)?, expected)
-    })?;
-    println!("1-mib {any}");
+    for (case, len) in [("4-kib", 4 << 10), ("64-kib", 64 << 10), ("1-mib", 1 << 20)] {
+        let mut large = vec![0; len];
+        let any = measure(most, 1, |seed| {
+            let expected = fill(black_box(&mut large), seed);
+            same(calls.in_any(&large)?, expected)
+        })?;
+        println!("{case} {any}");
+    }
     Ok(())
 }
 
