@@ -8,10 +8,10 @@
 //! kills the members.
 //!
 //! ```no_run
-//! use upcall_job::{Job, Kind};
+//! use upcall_job::{Job, JobSchedule};
 //!
 //! // Each of the four finds its group by `GroupBuilder::from_environment()`.
-//! let code = Job::new(4, "./sieve").arguments(["1000000"]).schedule(Kind::Gang).run(|what| eprintln!("{what}"))?;
+//! let code = Job::new(4, "./sieve").arguments(["1000000"]).schedule(JobSchedule::Gang).run(|what| eprintln!("{what}"))?;
 //! std::process::exit(code.into());
 //! # Ok::<(), upcall_job::JobError>(())
 //! ```

@@ -18,13 +18,13 @@
 //! reach makes values wrong, never the program.
 //!
 //! ```
-//! use upcall_shm::ring::{Receiver, Sender};
-//! use upcall_shm::slot::{Image, Slot};
+//! use upcall_shm::ring::{RingReceiver, RingSender};
+//! use upcall_shm::slot::{SlotMessage, Slot};
 //!
 //! let ring: std::sync::Arc<[Slot]> = (0..4).map(|_| Slot::default()).collect();
-//! let (sender, receiver) = (Sender::new(ring.clone()), Receiver::new(ring));
+//! let (sender, receiver) = (RingSender::new(ring.clone()), RingReceiver::new(ring));
 //! assert!(receiver.take().is_none());
-//! sender.send(&Image::new(7, 0, 0));
+//! sender.send(&SlotMessage::new(7, 0, 0));
 //! assert_eq!(receiver.take().unwrap().call(), 7);
 //! ```
 

@@ -13,17 +13,17 @@
 //! meanwhile. ULPs are not protected from each other's stray writes.
 //!
 //! ```no_run
-//! use upcall_ulp::{Image, Stopped, Ulp, Worker};
+//! use upcall_ulp::{Image, StopReason, Ulp, Worker};
 //!
 //! let image = Image::open("hello".as_ref())?;
 //! let mut worker = Worker::begin()?;
 //! let mut ulp = Ulp::load(&image, &[c"hello".into()], &[])?;
 //! loop {
 //!     match worker.resume(&mut ulp) {
-//!         Stopped::Asks(asked) => ulp.answer(asked.what as i64),
-//!         Stopped::Interrupted => {}
-//!         Stopped::Ended { status } => break println!("it has ended with {status}"),
-//!         Stopped::Crashed(crash) => break println!("{crash}"),
+//!         StopReason::Asks(asked) => ulp.answer(asked.what as i64),
+//!         StopReason::Interrupted => {}
+//!         StopReason::Ended { status } => break println!("it has ended with {status}"),
+//!         StopReason::Crashed(crash) => break println!("{crash}"),
 //!     }
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
