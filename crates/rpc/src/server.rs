@@ -248,10 +248,18 @@ impl Call<'_> {
         point(Point::ServerRuns);
         let ran = catch_unwind(AssertUnwindSafe(|| run(&args)));
         point(Point::ServerRan);
-        match ran {
-            Ok(Ok(result)) => self.done(result, procedure.limits),
-            Ok(Err(malformed)) => self.malformed(&malformed),
-            Err(panic) => self.panicked(&*panic),
+        match &ran {
+            // By reference, because no compiler saves the copy of a result that moves.
+            Ok(Ok(result)) => {
+                let replied = self.reply_with(result, procedure.limits);
+                // The client has its answer, and waits no longer.
+                if let (false, Ok(Ok(result))) = (R::FIXED, ran) {
+                    result.free(&Pace::new(true));
+                }
+                replied
+            }
+            Ok(Err(malformed)) => self.malformed(malformed),
+            Err(panic) => self.panicked(&**panic),
         }
     }
 
@@ -275,16 +283,6 @@ impl Call<'_> {
 
     /// Writes the result to where the client can read it: the slot, the A-stack, the segment; or
     /// keeps it until it is fetched.
-    #[inline]
-    fn done<R: Put>(self, result: R, limits: crate::Limits) -> Replied {
-        let replied = self.reply_with(&result, limits);
-        // The client has its answer, and waits no longer.
-        if !R::FIXED {
-            result.free(&Pace::new(true));
-        }
-        replied
-    }
-
     #[inline]
     fn reply_with<R: Put>(self, result: &R, limits: crate::Limits) -> Replied {
         let len = block_len(result);
