@@ -4,7 +4,7 @@
 //! A group belongs to the thread that has joined it. What another thread may read of it, its rank
 //! and the like, never changes; all else is asked for with the number of the thread first
 //! ([`here`]). A program's handlers run within functions of this module, which count themselves
-//! ([`GroupUse`]), so that nobody frees a group that they work on.
+//! ([`GroupUse`]), so that no thread frees a group that they work on.
 //!
 //! Payloads are checked by their signatures on the way out; on the way in they are copied, and the
 //! copy is checked: C gets no pointer into memory that a peer can write, but where it asks for the

@@ -3,7 +3,7 @@
 //! What: [`Job::run`] starts the members of a group on this machine and looks after them to their
 //! end: one that dies is told of, and takes the others along or not; they can be suspended and let
 //! go on, all together ([`stop`], [`cont`], [`kill`], [`list`]); several jobs take turns on the
-//! same processors if they say so ([`JobSchedule`]). Nobody needs to be root, and no daemon runs: each job
+//! same processors if they say so ([`JobSchedule`]). No user needs to be root, and no daemon runs: each job
 //! has a supervisor, which is the process that calls [`Job::run`]. If that is killed the kernel
 //! kills the members.
 //!

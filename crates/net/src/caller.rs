@@ -22,7 +22,8 @@ use upcall_sched::{CancelToken, WaitLimit};
 use upcall_sched::{Closed, NoReply, Sleeper, block_unless, give_way};
 use upcall_thread::Waited;
 
-/// So often a kernel thread that waits asks whether to go on, if it is to: see [`CancelToken::asking`].
+/// Time between two questions of a kernel thread that waits, whether to go on: see
+/// [`CancelToken::asking`].
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Takes the reply of a call that was given up, on a thread that must not be blocked. Dropped if

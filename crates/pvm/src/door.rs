@@ -1,6 +1,6 @@
 //! Where a machine is asked from another shell: a socket of its first process in the folder of
 //! names, one question a connection. Its thread waits there, and hands over what is asked
-//! ([`NodeCalls`](crate::calls)); nobody but this user is heard.
+//! ([`NodeCalls`](crate::calls)); only this user is heard.
 //!
 //! Nothing else says that a machine is there: the socket of one that was killed is removed by
 //! whoever looks next.

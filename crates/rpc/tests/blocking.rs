@@ -147,7 +147,7 @@ fn eight_handlers_of_calls_by_tcp_wait_for_each_other() {
     }
 }
 
-/// All clients by TCP count as one, whatever the number of their connections.
+/// All clients by TCP count as one client, also with several connections.
 #[test]
 fn calls_by_tcp_leave_processors_for_other_clients() {
     let _alone = alone();

@@ -187,7 +187,7 @@ impl NetworkServer {
         drop(gone);
     }
 
-    /// Has a call run. If the server has ended, or there is no memory, the call is dropped, and so
+    /// Gives a call to the server. If the server has ended, or there is no memory, the call is dropped, and so
     /// answered.
     pub(crate) fn take(&self, job: NetworkCall, processors: &PollingIdle) {
         let counted = Counted::new(&self.under_way);

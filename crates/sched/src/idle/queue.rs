@@ -133,7 +133,7 @@ impl PollingIdle {
         self.queue().is_open.store(true, Ordering::SeqCst);
     }
 
-    /// Has a virtual processor of the group run this piece of work. Does not block. If the queue is
+    /// Gives this piece of work to a virtual processor of the group. Does not block. If the queue is
     /// not open, or without memory for the piece, that is dropped.
     pub fn submit(&self, piece: Piece) {
         let mut refused = None;

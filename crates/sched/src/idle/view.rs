@@ -210,7 +210,7 @@ impl ProcessorView {
         Found::Work
     }
 
-    /// Says that it runs something. If a piece waits meanwhile, the clerk checks
+    /// Says that it runs something. If a piece waits at that time, the clerk checks
     /// ([`queue`](super::queue)).
     #[inline]
     fn runs(&mut self, processors: &PollingIdle) {

@@ -28,8 +28,8 @@ impl Scene {
 }
 
 /// The clerk ends its checks while a piece is submitted, and a processor that has polled begins to
-/// run something else. The one that begins the checks makes the clerk check; so in the end the clerk
-/// checks.
+/// run something else. A side that begins the checks makes the clerk check, so in the end the
+/// clerk checks.
 #[test]
 fn no_piece_waits_without_checks() {
     loom::model(|| {
