@@ -2,12 +2,12 @@
 //! sender can write.
 //!
 //! # Why no buffer outlives its memory
-//! A [`PyPlace`] has the memory of its message (`Lying`), and who exports a buffer of it has the
-//! place; so the memory is mapped as long as any buffer is, whatever becomes of the group, its
-//! threads and the interpreter. That the message is not disposed of meanwhile, so that an honest
-//! sender does not write there anew, is the member's part: it holds the message (`Held`, in
-//! [`HeldMessages`]) until the place is over and no buffer is exported any more. Places and buffers may go
-//! on any thread: they leave word, and the thread of the group lets go of the message, in its next
+//! A [`PyPlace`] holds the memory of its message (`Lying`), and an exported buffer holds the place.
+//! So the memory is mapped as long as any buffer is, also if the group, its threads or the
+//! interpreter end. The member sees to it that the message is not disposed of before, so that an
+//! honest sender does not write there again: it holds the message (`Held`, in [`HeldMessages`])
+//! until the place is over and no buffer is exported. Places and buffers may be dropped on any
+//! thread: they leave a note, and the thread of the group lets go of the message in its next
 //! method.
 
 use crate::error;

@@ -114,8 +114,8 @@ pub struct BindingRow {
     pub refused: u64,
     pub panicked: u64,
     pub unknown: u64,
-    /// How the server came to the calls: see `upcall::directory::Arrival`. With the remote ones they
-    /// are the calls.
+    /// How the server came to the calls: see `upcall::directory::Arrival`. With the remote ones
+    /// they are the calls.
     pub spins: u64,
     pub donations: u64,
     pub hand_offs: u64,

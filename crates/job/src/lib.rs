@@ -3,9 +3,9 @@
 //! What: [`Job::run`] starts the members of a group on this machine and looks after them to their
 //! end: one that dies is told of, and takes the others along or not; they can be suspended and let
 //! go on, all together ([`stop`], [`cont`], [`kill`], [`list`]); several jobs take turns on the
-//! same processors if they say so ([`JobSchedule`]). No user needs to be root, and no daemon runs: each job
-//! has a supervisor, which is the process that calls [`Job::run`]. If that is killed the kernel
-//! kills the members.
+//! same processors if they say so ([`JobSchedule`]). No user needs to be root, and no daemon runs:
+//! each job has a supervisor, which is the process that calls [`Job::run`]. If that is killed the
+//! kernel kills the members.
 //!
 //! ```no_run
 //! use upcall_job::{Job, JobSchedule};
@@ -135,9 +135,10 @@ impl Job {
     }
 
     /// So many bytes at most its group buffers for members that do not take their messages
-    /// ([`GroupBuilder::limit`](upcall_message::GroupBuilder::limit)): a quarter of the machine's memory, if
-    /// nothing is said. Members that join by
-    /// [`GroupBuilder::from_environment`](upcall_message::GroupBuilder::from_environment) keep to it.
+    /// ([`GroupBuilder::limit`](upcall_message::GroupBuilder::limit)): a quarter of the machine's
+    /// memory, if nothing is said. Members that join by
+    /// [`GroupBuilder::from_environment`](upcall_message::GroupBuilder::from_environment) keep to
+    /// it.
     #[must_use]
     pub fn limit(self, bytes: u64) -> Self {
         Self { limit: Some(bytes), ..self }

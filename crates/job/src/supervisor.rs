@@ -3,8 +3,8 @@
 //!
 //! There are two reasons to suspend members: somebody said stop, or it is another job's turn. They
 //! run when there is neither, or when the job is being ended. Whatever ends this thread ends them
-//! ([`JobMembers`]), and nothing that others do can keep them suspended: a supervisor that hears nothing from
-//! the leader for too long lets its members run.
+//! ([`JobMembers`]), and nothing that others do can keep them suspended: a supervisor that hears
+//! nothing from the leader for too long lets its members run.
 
 mod asks;
 mod part;

@@ -15,7 +15,8 @@ pub use upcall_shm::account::{MemberStatsReading, MemberStop, PairReading, PeerM
 /// Bytes of a segment, in which messages are buffered: see [`PairReading::segments`].
 pub const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
 
-/// This moment, by the clock of [`MemberStop::since`] and [`MemberStatsReading::formed`]: in nanoseconds.
+/// This moment, by the clock of [`MemberStop::since`] and [`MemberStatsReading::formed`]: in
+/// nanoseconds.
 pub fn now() -> u64 {
     upcall_os::clock::stamp(std::time::Instant::now())
 }

@@ -2,8 +2,9 @@
 //! looked at.
 //!
 //! While one is held its sender's queue is as it is within [`Group::receive`]: nobody looks at it,
-//! and what lies behind waits. The message has its memory ([`ReceivedMessage`]), so that what still looks at
-//! it when it is over finds it mapped, whatever has become of the queue, the group, or the thread.
+//! and what lies behind waits. The message has its memory ([`ReceivedMessage`]), so that what still
+//! looks at it when it is over finds it mapped, also if the queue, the group, or the thread is no
+//! more.
 
 use crate::group::{Group, Membership};
 use crate::inbound::Inbound;

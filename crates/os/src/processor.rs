@@ -140,8 +140,8 @@ pub struct KernelWaits {
     pub mapped: u64,
 }
 
-/// See [`KernelWaits`]. Does not block; takes some 0.1 µs, and can be used in a handler of a signal.
-/// `None`: the kernel does not say (another one than Linux, or a filter of system calls).
+/// See [`KernelWaits`]. Does not block; takes some 0.1 µs, and can be used in a handler of a
+/// signal. `None`: the kernel does not say (another one than Linux, or a filter of system calls).
 pub fn waits() -> Option<KernelWaits> {
     crossings::another();
     // SAFETY: `rusage` is integers only, for which zero is a value.

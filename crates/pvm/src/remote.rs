@@ -3,12 +3,12 @@
 //!
 //! A message to a task in another process is one message of the group: a header of five words, and
 //! what the block holds, copied into memory that the two processes share. Everything else, which is
-//! rare, is a [`ControlMessage`]. Both are of the same pair of members, so what is sent first arrives
-//! first: a message that was sent before its sender ended comes before that end. Between pairs it
-//! is as with PVM's daemon of one host: what was sent because of another message comes after that,
-//! by whatever way. Each says when it was sent by Lamport's clock, which counts on with each, and
-//! is never behind what has come. Whoever takes one takes all that are there, and those in this
-//! order: what led to it was there before it.
+//! rare, is a [`ControlMessage`]. Both are of the same pair of members, so what is sent first
+//! arrives first: a message that was sent before its sender ended comes before that end. Between
+//! pairs it is as with PVM's daemon of one host: what was sent because of another message arrives
+//! after that message. Each message has the time of Lamport's clock, which is never behind a
+//! message that has arrived. A process that takes one message takes all that are there, in the
+//! order of their times: what led to a message was there before it.
 //!
 //! The first process (rank 0) keeps what concerns the whole machine. When another one dies its
 //! tasks have ended; when the first one dies the others end.

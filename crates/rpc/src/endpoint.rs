@@ -310,9 +310,9 @@ impl Server {
         self
     }
 
-    /// How many virtual processors run calls as long as no handler blocks; at least one, at most 32,
-    /// and one unless this is called. All servers and callers of a process together have 32: if
-    /// fewer are left than this, the server does not start.
+    /// How many virtual processors run calls as long as no handler blocks; at least one, at most
+    /// 32, and one unless this is called. All servers and callers of a process together have
+    /// 32: if fewer are left than this, the server does not start.
     #[must_use]
     pub fn processors(mut self, count: usize) -> Self {
         self.processors = count.clamp(1, upcall_sched::domain::MOST_PROCESSORS);
@@ -322,22 +322,22 @@ impl Server {
     /// Sets the maximum number of spare virtual processors, in place of 15. Spares take over while
     /// handlers block.
     ///
-    /// A handler blocks its virtual processor while it sleeps, or waits in the kernel or for a lock of
-    /// `std`. If a call waits for that virtual processor for 0.5 ms, another one takes over after
-    /// 0.5 ms more, until the handler returns. For this the server starts further kernel threads, one
-    /// after the other, and keeps them until it ends. Handlers of a server therefore run
-    /// concurrently, even if the server has only one virtual processor.
+    /// A handler blocks its virtual processor while it sleeps, or waits in the kernel or for a lock
+    /// of `std`. If a call waits for that virtual processor for 0.5 ms, another one takes over
+    /// after 0.5 ms more, until the handler returns. For this the server starts further kernel
+    /// threads, one after the other, and keeps them until it ends. Handlers of a server
+    /// therefore run concurrently, even if the server has only one virtual processor.
     ///
-    /// A client with as many calls under way as virtual processors are left gets no more of them: one
-    /// client blocks at most half of them. While all are blocked, calls wait.
+    /// A client with as many calls under way as virtual processors are left gets no more of them:
+    /// one client blocks at most half of them. While all are blocked, calls wait.
     ///
     /// Spares do not take over for a handler that computes: only other virtual processors of the
     /// server do ([`Server::processors`]).
     ///
     /// With 0 the server starts no further kernel threads, and calls wait for a handler that blocks
     /// the only virtual processor. Calls also wait if the kernel refuses `membarrier` or another
-    /// thread, or if only 8 of the process's 32 virtual processors are left. All this holds for calls
-    /// by TCP too; all of them together count as one client.
+    /// thread, or if only 8 of the process's 32 virtual processors are left. All this holds for
+    /// calls by TCP too; all of them together count as one client.
     #[must_use]
     pub fn spare_processors(mut self, most: usize) -> Self {
         self.spare_processors = most;

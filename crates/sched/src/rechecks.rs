@@ -52,8 +52,8 @@ impl Rechecks {
         )
     }
 
-    /// Makes the pause short again, because a piece was taken. Returns `true` if it was longer; then
-    /// the caller makes the clerk check after [`STALL`].
+    /// Makes the pause short again, because a piece was taken. Returns `true` if it was longer;
+    /// then the caller makes the clerk check after [`STALL`].
     pub fn shorten(&self) -> bool {
         let first = STALL.as_nanos() as u64;
         let shorter = |pause: u64| (pause > 2 * first).then_some(first);

@@ -4,8 +4,8 @@
 //! Source: LRPC, sections 3.1 and 5.2. Procedures whose blocks have a similar size (the same power
 //! of two) share a class of A-stacks. A class is handed out lowest number first, which keeps the
 //! same few lines warm, like the paper's LIFO, by one atomic operation on one word. From the
-//! procedure descriptor list that the server tells a binder both sides compute the same [`AStackPlan`],
-//! so an A-stack is named by a number, and a range check validates it.
+//! procedure descriptor list that the server tells a binder both sides compute the same
+//! [`AStackPlan`], so an A-stack is named by a number, and a range check validates it.
 
 use upcall_os::atomic::{AtomicU64, Ordering};
 

@@ -1,12 +1,13 @@
 //! Memory shared by two domains.
 //!
 //! What: typed views of words that both sides change ([`region`]), bytes that are not interpreted
-//! ([`span`]), the queues of a lane ([`slot`], [`ring`], [`single`]), the queue of messages without an answer
-//! ([`direct`]) and its memory ([`mailbag`]), the words beside it for barriers and reductions
-//! ([`steps`]), the layout of a channel ([`channel`]) and of A-stacks ([`astack`]), and the page on
-//! which a domain tells its peers what its processors do ([`station`]), what each binding of a
-//! server has done ([`tally`]), and each member of a group ([`account`]); a lock ([`hybrid`]), and
-//! a number by which one who only looks finds out that something has changed ([`sequence`]).
+//! ([`span`]), the queues of a lane ([`slot`], [`ring`], [`single`]), the queue of messages without
+//! an answer ([`direct`]) and its memory ([`mailbag`]), the words beside it for barriers and
+//! reductions ([`steps`]), the layout of a channel ([`channel`]) and of A-stacks ([`astack`]), and
+//! the page on which a domain tells its peers what its processors do ([`station`]), what each
+//! binding of a server has done ([`tally`]), and each member of a group ([`account`]); a lock
+//! ([`hybrid`]), and a number by which one who only looks finds out that something has changed
+//! ([`sequence`]).
 //!
 //! What not: waiting, waking, threads, calls. Nothing here blocks or makes a system call after the
 //! mapping is made.

@@ -2,10 +2,10 @@
 //!
 //! Numbers are read and written with relaxed atomics of their own size: one access, so a value is
 //! checked and used as it was read once. Runs of bytes are moved by [`copy_out`](Span::copy_out)
-//! and [`copy_in`](WritableSpan::copy_in): short ones word by word, longer ones by vectors or `rep movsb`
-//! in assembly blocks, which to the compiler are effects that it knows nothing of, so that a peer's
-//! concurrent stores cannot contradict any assumption of its. No run of bytes goes into or out of
-//! shared memory by another way, so a build with debug assertions can count what was copied
+//! and [`copy_in`](WritableSpan::copy_in): short ones word by word, longer ones by vectors or `rep
+//! movsb` in assembly blocks, which to the compiler are effects that it knows nothing of, so that a
+//! peer's concurrent stores cannot contradict any assumption of its. No run of bytes goes into or
+//! out of shared memory by another way, so a build with debug assertions can count what was copied
 //! ([`copied`]).
 
 use std::io;

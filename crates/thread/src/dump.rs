@@ -112,8 +112,8 @@ fn dump() -> String {
         .collect();
     for (shared, _) in &processors {
         shared.dump_wanted.store(true, Ordering::SeqCst);
-        // As `VpShared::post`: the processor's last look before it sleeps finds the flag, or we find
-        // it asleep.
+        // As `VpShared::post`: the processor's last look before it sleeps finds the flag, or we
+        // find it asleep.
         fence(Ordering::SeqCst);
         shared.idle.unpark(shared.index());
     }

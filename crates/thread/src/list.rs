@@ -7,10 +7,10 @@
 //! "Experience with processes and monitors in Mesa", 1980).
 //!
 //! # Who wakes
-//! A waker that takes a node off the list draws the right to wake its thread ([`ListedWait::draw`]). If the
-//! thread's deadline drew it first, the node is dropped and the next one is taken: nothing is
-//! handed to a thread that has given up. A thread that has been taken sleeps until its taker wakes
-//! it, so its node stays readable until then ([`TakenWaiters`]).
+//! A waker that takes a node off the list draws the right to wake its thread
+//! ([`ListedWait::draw`]). If the thread's deadline drew it first, the node is dropped and the next
+//! one is taken: nothing is handed to a thread that has given up. A thread that has been taken
+//! sleeps until its taker wakes it, so its node stays readable until then ([`TakenWaiters`]).
 
 use crate::sync::{AtomicPtr, Ordering, Spin, Spinning};
 use std::cell::Cell;

@@ -56,8 +56,8 @@ impl<W: ListedWait> RawLock<W> {
     /// Takes the lock, or lists `node`.
     ///
     /// # Safety
-    /// As for [`OpenList::add`](crate::list::OpenList::add), if `Queued` is returned; then the wake brings
-    /// the lock.
+    /// As for [`OpenList::add`](crate::list::OpenList::add), if `Queued` is returned; then the wake
+    /// brings the lock.
     #[must_use]
     pub unsafe fn enter(&self, node: &WaitNode<W>) -> LockAttempt {
         let list = self.list.open();

@@ -4,9 +4,9 @@
 //! compilers write for all code on x86-64, and libc has for its own; so no frame pointers are
 //! needed, and nothing is guessed: a backtrace ends where a caller is not known for certain. Names
 //! come from debug information, with lines and what was inlined, or from the symbol table.
-//! A call may have been under way in what all images [share](crate::SharedImage); its file has the same.
-//! What the ULP has written is read as the kernel reads it (`/proc/self/mem`), for there may be
-//! nothing at an address.
+//! A call may have been under way in what all images [share](crate::SharedImage); its file has the
+//! same. What the ULP has written is read as the kernel reads it (`/proc/self/mem`), for there may
+//! be nothing at an address.
 
 use crate::image::Image;
 use crate::shared::SharedImage;

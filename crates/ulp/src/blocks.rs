@@ -91,7 +91,8 @@ impl Block {
             return None;
         }
         let _lent = UlpPause::begin();
-        // SAFETY: it has so many, and no thread writes to it while no ULP runs, which `UlpPause` sees to.
+        // SAFETY: it has so many, and no thread writes to it while no ULP runs, which `UlpPause`
+        // sees to.
         Some(look(unsafe { slice::from_raw_parts(self.address() as *const u8, bytes) }))
     }
 

@@ -25,8 +25,8 @@
 //! and `finish` are (`_Unwind_DebugHook` and the like, in each program): these it looks for anew
 //! only where it has read a program's symbols, and fails when it writes into memory that is not
 //! there. So a chain from which ULPs were taken has one more namespace, with the dynamic linker in
-//! it ([`NamespaceChain::pulse`]): another one each time, by an address that gdb puts right, and whose
-//! symbols it has.
+//! it ([`NamespaceChain::pulse`]): another one each time, by an address that gdb puts right, and
+//! whose symbols it has.
 //!
 //! Why not otherwise: gdb's JIT interface takes whole object files with final addresses, so each
 //! ULP would need a relocated copy of its symbols and debug information; a script within the host's

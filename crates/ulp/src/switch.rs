@@ -4,9 +4,9 @@
 //! both floating-point units, and FS, by which its libc finds its thread-locals. What a called
 //! function may destroy is not kept, for each switch is a call on both sides. GS is the worker's:
 //! by it the gate, which is called from a ULP, finds where to go back to, and an image its table
-//! and what it [shares](crate::SharedImage) with others. So nothing of the host's has to be known to a
-//! ULP but the gate's address, which is in its table, and no address of the host's is on its stack
-//! while it waits.
+//! and what it [shares](crate::SharedImage) with others. So nothing of the host's has to be known
+//! to a ULP but the gate's address, which is in its table, and no address of the host's is on its
+//! stack while it waits.
 //!
 //! ```text
 //! high addresses

@@ -129,7 +129,7 @@ impl Worker {
     }
 
     /// From now on a ULP that computes is interrupted each time when this thread has run for so
-    /// long, so that the host sees what has come by then ([`StopReason::Interrupted`]); as the
+    /// long, so that the host looks at what came by then ([`StopReason::Interrupted`]); as the
     /// kernel counts that, by the 4 ms or so between two of its own looks. A thread that sleeps is
     /// not interrupted, and takes no processor time for this.
     ///

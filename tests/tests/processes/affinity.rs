@@ -1,6 +1,6 @@
 //! Calls on processors that change: affinity masks that are changed from outside, pinned clients on
-//! all processors, a processor that is taken offline, and filters that refuse the calls by which the
-//! runtime moves and yields, or end the process that makes one.
+//! all processors, a processor that is taken offline, and filters that refuse the calls by which
+//! the runtime moves and yields, or end the process that makes one.
 
 use crate::{alone, in_company, place};
 use std::fs;

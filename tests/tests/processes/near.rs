@@ -281,9 +281,9 @@ fn a_caller_that_forks_while_the_server_is_near_it_calls_on() {
 /// A mask, chosen by where the server is.
 type Mask = fn(&Near) -> CpuSet;
 
-/// A third process changes the affinity masks of a server and of the caller near which it is, in the
-/// middle of calls. Some masks leave out the CPU where the server is. Each call has run once at the
-/// end.
+/// A third process changes the affinity masks of a server and of the caller near which it is, in
+/// the middle of calls. Some masks leave out the CPU where the server is. Each call has run once at
+/// the end.
 #[test]
 fn masks_change_while_a_server_is_near_its_caller() {
     let _alone = alone();

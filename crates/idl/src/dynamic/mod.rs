@@ -1,9 +1,9 @@
 //! Calls of interfaces that are known only at run time, with arguments and results as text.
 //!
 //! A server hands out the WIT source of what it exports. From that, a procedure's name, and
-//! arguments in WAVE (the text form that the component model defines for values), [`DynamicInterface`]
-//! makes the argument block that a compiled stub would have made, and turns the result block back
-//! into WAVE. This is what `upcall call` does.
+//! arguments in WAVE (the text form that the component model defines for values),
+//! [`DynamicInterface`] makes the argument block that a compiled stub would have made, and turns
+//! the result block back into WAVE. This is what `upcall call` does.
 //!
 //! Neither the source nor the result is trusted: both come from another domain. The source is
 //! bounded in length and depth before it is parsed; in a result every length, discriminant,

@@ -2,8 +2,8 @@
 //!
 //! The core knows queues, times and counts. It makes no system call, reads no clock, and knows no
 //! process, thread or descriptor. Memory and time are arguments: a queue lies in any
-//! [`QueueMemory`](upcall_shm::direct::QueueMemory), and its driver says what time it is. There are two
-//! drivers. [`Group`](crate::Group) has queues in memory that processes share. A member of the
+//! [`QueueMemory`](upcall_shm::direct::QueueMemory), and its driver says what time it is. There are
+//! two drivers. [`Group`](crate::Group) has queues in memory that processes share. A member of the
 //! simulator (`upcall-simulator`) has queues each access to which is a step of a virtual clock. So
 //! the simulator runs the code that ships.
 //!
@@ -18,8 +18,8 @@
 //!
 //! The core calls its driver by three traits. [`Buffers`](flow::Buffers) says what else is
 //! buffered. [`Sending`](sending::Sending) attempts, runs handlers and pauses.
-//! [`Receiving`](receiving::Receiving) runs one handler, and learns from whom the core takes no more
-//! messages.
+//! [`Receiving`](receiving::Receiving) runs one handler, and learns from whom the core takes no
+//! more messages.
 
 pub mod flow;
 pub mod offers;

@@ -2,8 +2,8 @@
 //! console, and who asks from another shell.
 //!
 //! What a task does only its own process knows. So who wants to see all is answered when all
-//! processes have told (`ControlMessage::Look`, `ControlMessage::Seen`), or after [`LONGEST`] without those that
-//! do not answer.
+//! processes have told (`ControlMessage::Look`, `ControlMessage::Seen`), or after [`LONGEST`]
+//! without those that do not answer.
 
 use super::Node;
 use crate::calls::{Input, NodeCall, NodeCalls};

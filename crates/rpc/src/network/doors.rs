@@ -187,8 +187,8 @@ impl NetworkServer {
         drop(gone);
     }
 
-    /// Gives a call to the server. If the server has ended, or there is no memory, the call is dropped, and so
-    /// answered.
+    /// Gives a call to the server. If the server has ended, or there is no memory, the call is
+    /// dropped, and so answered.
     pub(crate) fn take(&self, job: NetworkCall, processors: &PollingIdle) {
         let counted = Counted::new(&self.under_way);
         processors.submit(Box::new(move || {

@@ -10,8 +10,8 @@
 //! The submitter adds the piece, makes a fence, and reads which processors sleep. A sleeper
 //! announces itself, makes a fence, and reads the number of pieces ([`sleep`](crate::sleep)). So
 //! one of them sees the other. The word of a processor that is taken over is its substitute's. A
-//! sleeper for which the rules allow no piece passes over those that wait: when a piece has ended, a
-//! sleeper is notified.
+//! sleeper for which the rules allow no piece passes over those that wait: when a piece has ended,
+//! a sleeper is notified.
 //!
 //! # Why no piece waits long for a handler that blocks
 //! No caller sleeps on a lane and would report that. So the clerk checks as long as pieces wait
@@ -133,8 +133,8 @@ impl PollingIdle {
         self.queue().is_open.store(true, Ordering::SeqCst);
     }
 
-    /// Gives this piece of work to a virtual processor of the group. Does not block. If the queue is
-    /// not open, or without memory for the piece, that is dropped.
+    /// Gives this piece of work to a virtual processor of the group. Does not block. If the queue
+    /// is not open, or without memory for the piece, that is dropped.
     pub fn submit(&self, piece: Piece) {
         let mut refused = None;
         let add = || refused = self.queue().add(piece);

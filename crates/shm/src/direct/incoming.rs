@@ -97,8 +97,8 @@ impl<M: QueueMemory> Incoming<M> {
     }
 
     /// The same, for where nothing may be allocated or freed, as in a handler of a signal: `None`
-    /// also where the next message lies behind a segment that is not [at hand](QueueMemory::is_at_hand),
-    /// now or next.
+    /// also where the next message lies behind a segment that is not [at
+    /// hand](QueueMemory::is_at_hand), now or next.
     ///
     /// # Errors
     /// As [`peek`](Self::peek).
