@@ -154,10 +154,16 @@ impl<F: Fn()> KernelCaller<'_, F> {
         if !(there || asleep || gives) {
             there = self.spin_for_reply(&mut taken, message.tag(), wait.until())?;
         }
-        if !there && !lane.sleep_for_reply(server, &taken, wait.until())? {
-            taken.late = wait.late();
-            (self.abandon)();
-            return Err(NoReply::OutOfTime { sent: true });
+        if !there {
+            // A panic in the sleep leaves the lane to the reply.
+            taken.late = Some(Box::new(drop));
+            let come = lane.sleep_for_reply(server, &taken, wait.until());
+            taken.late = None;
+            if !come? {
+                taken.late = wait.late();
+                (self.abandon)();
+                return Err(NoReply::OutOfTime { sent: true });
+            }
         }
         Ok(taken.take_reply(server, message)?)
     }
