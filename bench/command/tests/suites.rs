@@ -296,7 +296,7 @@ fn an_interrupt_ends_a_build_of_peers_and_its_compilers() {
     let [scratch, files] = [(); 2].map(|()| TempDir::new().expect("a folder"));
     let path = |name| files.path().join(name);
     // In place of cargo: a process with a child.
-    let script = format!("#!/bin/sh\nsleep 1000 &\n: > {}\nwait\n", path("started").display());
+    let script = format!("#!/bin/sh\nsleep 300 &\n: > {}\nwait\n", path("started").display());
     fs::write(path("cargo"), script).expect("a program");
     fs::set_permissions(path("cargo"), fs::Permissions::from_mode(0o755)).expect("its mode");
     let mut command = Command::new(env!("CARGO_BIN_EXE_upcall-bench"));

@@ -76,7 +76,7 @@ enum CallState {
 
 impl fmt::Debug for NetworkCaller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Caller({})", self.wire.peer())
+        write!(f, "NetworkCaller({})", self.wire.peer())
     }
 }
 

@@ -62,7 +62,7 @@ pub struct NetworkListener {
 
 impl fmt::Debug for NetworkListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Door({})", self.address)
+        write!(f, "NetworkListener({})", self.address)
     }
 }
 

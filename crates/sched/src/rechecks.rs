@@ -46,7 +46,7 @@ impl Rechecks {
             || {},
             || {
                 let begun =
-                    self.pause.compare_exchange(0, first, Ordering::Relaxed, Ordering::Relaxed);
+                    self.pause.compare_exchange(0, first, Ordering::SeqCst, Ordering::SeqCst);
                 begun.is_ok()
             },
         )
@@ -57,7 +57,12 @@ impl Rechecks {
     pub fn shorten(&self) -> bool {
         let first = STALL.as_nanos() as u64;
         let shorter = |pause: u64| (pause > 2 * first).then_some(first);
-        self.pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shorter).is_ok()
+        self.pause.fetch_update(Ordering::SeqCst, Ordering::SeqCst, shorter).is_ok()
+    }
+
+    /// Returns `true` if the next check comes soon.
+    pub fn is_short(&self) -> bool {
+        self.pause.load(Ordering::SeqCst) <= 2 * STALL.as_nanos() as u64
     }
 
     /// Time until the next check, after one was made; `None` if that was the last. The pause
@@ -65,11 +70,11 @@ impl Rechecks {
     pub fn next(&self, waits: impl Fn() -> bool) -> Option<Duration> {
         let longest = LONGEST_PAUSE.as_nanos() as u64;
         if !waits() {
-            let ends = || self.pause.store(0, Ordering::Relaxed);
+            let ends = || self.pause.store(0, Ordering::SeqCst);
             return (write_and_read(ends, &waits) && self.begin()).then_some(STALL);
         }
         let doubled = |pause: u64| (pause > 0).then_some((pause * 2).min(longest));
-        let before = self.pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, doubled);
+        let before = self.pause.fetch_update(Ordering::SeqCst, Ordering::SeqCst, doubled);
         before.ok().map(Duration::from_nanos)
     }
 }

@@ -144,7 +144,7 @@ impl<T: ?Sized> Clone for RegionView<T> {
 
 impl<T: ?Sized> fmt::Debug for RegionView<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Shared({:p})", self.cells)
+        write!(f, "RegionView({:p})", self.cells)
     }
 }
 

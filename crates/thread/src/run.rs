@@ -276,7 +276,7 @@ fn fences() -> Fences {
 
 impl std::fmt::Debug for Processors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CpuSet")
+        f.debug_struct("Processors")
             .field("count", &self.count)
             .field("cpus", &self.cpus)
             .field("stack_size", &self.stack_size)

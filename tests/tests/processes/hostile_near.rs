@@ -90,12 +90,12 @@ impl<'a> Liar<'a> {
     }
 }
 
-/// Keeps a CPU busy with more threads than the machine has CPUs, while `work` runs.
+/// Keeps a CPU busy with three threads while `work` runs.
 fn beside_busy_threads<T>(cpu: usize, work: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _last = AtLast(&over);
-        for _ in 0..=std::thread::available_parallelism().map_or(1, usize::from) {
+        for _ in 0..3 {
             scope.spawn(|| {
                 CpuSet::only(cpu).confine().expect("one of this program's CPUs");
                 while !over.load(Ordering::Relaxed) {

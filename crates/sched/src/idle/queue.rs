@@ -16,8 +16,9 @@
 //! # Why no piece waits long for a handler that blocks
 //! No caller sleeps on a lane and would report that. So the clerk checks as long as pieces wait
 //! ([`rechecks`](crate::rechecks)). The checks begin where a piece is left behind: the submitter
-//! finds no processor that sleeps or polls, a processor takes one piece of several, or it runs
-//! something else. The clerk notifies a sleeper, too: memory for a stack may be back.
+//! finds no processor that sleeps or polls, a processor runs something while a piece waits, or it
+//! has no stack for the piece. The clerk notifies a sleeper, too, in turn: another one may have a
+//! stack.
 
 use super::group::PollingIdle;
 use super::takeover::Takeover;
@@ -41,7 +42,7 @@ pub(super) struct WorkQueue {
     running: AtomicUsize,
     /// Number of times that a processor was to be notified: they take turns.
     turns: AtomicUsize,
-    /// PieceQueue may come.
+    /// Pieces may come.
     is_open: AtomicBool,
     /// Whether the clerk checks.
     pub(super) checks: Rechecks,
@@ -51,7 +52,7 @@ pub(super) struct WorkQueue {
 #[derive(Default)]
 struct PieceQueue {
     queue: VecDeque<Piece>,
-    /// PieceQueue are accepted.
+    /// Pieces are accepted.
     open: bool,
 }
 
@@ -180,7 +181,7 @@ impl PollingIdle {
     /// Takes a piece for the caller's processor.
     pub(super) fn take_piece(&self) -> Option<TakenPiece> {
         let piece = self.queue().take()?;
-        if self.queue().waits() && self.queue().checks.shorten() {
+        if self.queue().checks.shorten() {
             self.check_after_stall();
         }
         Some(TakenPiece { processors: self.clone(), piece: Some(piece) })
@@ -205,6 +206,10 @@ impl PollingIdle {
         let queue = self.queue();
         if let Some(pause) = queue.checks.next(|| queue.waits()) {
             takeover.check_after(pause);
+            // A processor may have made the pause short again, and its timer was set before.
+            if queue.checks.is_short() {
+                takeover.check_after(pause.min(STALL));
+            }
             self.notify_sleeper();
         }
     }

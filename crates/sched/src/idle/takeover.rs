@@ -78,7 +78,7 @@ pub(super) struct Prober {
 impl Takeover {
     /// Makes the clerk check after `pause`, unless a check that follows a report comes before.
     pub(super) fn check_after(&self, pause: Duration) {
-        if !self.pending.load(Ordering::Relaxed) {
+        if !self.pending.load(Ordering::SeqCst) {
             self.timer.set(pause);
             // Another thread may have set the timer to expire at once.
             if self.soon.load(Ordering::Relaxed) {
@@ -161,7 +161,7 @@ impl PollingIdle {
             let early = takeover.soon.swap(false, Ordering::Relaxed);
             let pending = takeover.pending.swap(early, Ordering::Relaxed) && early;
             self.take_over_stalled(takeover);
-            takeover.pending.store(pending, Ordering::Relaxed);
+            takeover.pending.store(pending, Ordering::SeqCst);
             if pending {
                 takeover.timer.set(STALL);
             }

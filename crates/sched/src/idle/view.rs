@@ -161,8 +161,12 @@ impl ProcessorView {
         let Self { scan, poller, .. } = self;
         let found = scan.find_work(&probe, poller, &mut woke);
         if waits {
-            if found.is_none() && self.take_piece(processors, vp) {
-                return self.found_piece(processors, woke);
+            if found.is_none() {
+                if self.take_piece(processors, vp) {
+                    return self.found_piece(processors, woke);
+                }
+                // Another processor may have a stack for it.
+                processors.piece_left();
             }
             self.first = First::Piece;
         }
