@@ -42,14 +42,8 @@ impl Rechecks {
     /// they have begun; else the caller makes the clerk check after [`STALL`].
     pub fn begin(&self) -> bool {
         let first = STALL.as_nanos() as u64;
-        write_and_read(
-            || {},
-            || {
-                let begun =
-                    self.pause.compare_exchange(0, first, Ordering::SeqCst, Ordering::SeqCst);
-                begun.is_ok()
-            },
-        )
+        fence(Ordering::SeqCst);
+        self.pause.compare_exchange(0, first, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// Makes the pause short again, because a piece was taken. Returns `true` if it was longer;

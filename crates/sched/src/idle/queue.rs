@@ -28,7 +28,7 @@ use crate::sleep;
 use crate::stall::STALL;
 use std::collections::VecDeque;
 use std::fmt;
-use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
+use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use upcall_os::lock::KernelMutex;
 use upcall_shm::station::{Awake, ProcessorState};
 
@@ -42,18 +42,11 @@ pub(super) struct WorkQueue {
     running: AtomicUsize,
     /// Number of times that a processor was to be notified: they take turns.
     turns: AtomicUsize,
-    /// Pieces may come.
+    /// Pieces are accepted. Changes under the lock of `pieces`.
     is_open: AtomicBool,
     /// Whether the clerk checks.
     pub(super) checks: Rechecks,
-    pieces: KernelMutex<PieceQueue>,
-}
-
-#[derive(Default)]
-struct PieceQueue {
-    queue: VecDeque<Piece>,
-    /// Pieces are accepted.
-    open: bool,
+    pieces: KernelMutex<VecDeque<Piece>>,
 }
 
 impl fmt::Debug for WorkQueue {
@@ -80,6 +73,8 @@ impl Drop for TakenPiece {
     fn drop(&mut self) {
         self.processors.queue().running.fetch_sub(1, Ordering::Relaxed);
         if self.processors.queue().waits() {
+            // A sleeper has read the number of those that run.
+            fence(Ordering::SeqCst);
             self.processors.notify_sleeper();
         }
     }
@@ -106,18 +101,18 @@ impl WorkQueue {
     /// Adds a piece. Returns it if the queue is not open, or there is no memory.
     fn add(&self, piece: Piece) -> Option<Piece> {
         let mut pieces = self.pieces.lock();
-        if !pieces.open || pieces.queue.try_reserve(1).is_err() {
+        if !self.is_open() || pieces.try_reserve(1).is_err() {
             return Some(piece);
         }
-        pieces.queue.push_back(piece);
-        self.waiting.store(pieces.queue.len(), Ordering::Relaxed);
+        pieces.push_back(piece);
+        self.waiting.store(pieces.len(), Ordering::Relaxed);
         None
     }
 
     fn take(&self) -> Option<Piece> {
         let mut pieces = self.pieces.lock();
-        let piece = pieces.queue.pop_front()?;
-        self.waiting.store(pieces.queue.len(), Ordering::Relaxed);
+        let piece = pieces.pop_front()?;
+        self.waiting.store(pieces.len(), Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::Relaxed);
         Some(piece)
     }
@@ -130,7 +125,7 @@ impl PollingIdle {
 
     /// Accepts pieces from now on.
     pub fn open_queue(&self) {
-        self.queue().pieces.lock().open = true;
+        let _pieces = self.queue().pieces.lock();
         self.queue().is_open.store(true, Ordering::SeqCst);
     }
 
@@ -139,7 +134,7 @@ impl PollingIdle {
     pub fn submit(&self, piece: Piece) {
         let mut refused = None;
         let add = || refused = self.queue().add(piece);
-        let left = write_and_read(add, || self.notified_sleeper() == Notified::AllRun);
+        let left = write_and_read(add, || self.notify_sleeper() == Notified::AllRun);
         if left && refused.is_none() {
             self.piece_left();
         }
@@ -148,19 +143,16 @@ impl PollingIdle {
     /// Drops the pieces that wait, and all that are submitted from now on.
     pub fn close_queue(&self) {
         let mut pieces = self.queue().pieces.lock();
-        pieces.open = false;
+        self.queue().is_open.store(false, Ordering::SeqCst);
         self.queue().waiting.store(0, Ordering::Relaxed);
-        let queue = std::mem::take(&mut pieces.queue);
+        let refused = std::mem::take(&mut *pieces);
         drop(pieces);
-        drop(queue);
+        drop(refused);
     }
 
-    /// Notifies a processor that sleeps, if no processor polls.
-    fn notify_sleeper(&self) {
-        write_and_read(|| {}, || self.notified_sleeper() == Notified::AllRun);
-    }
-
-    fn notified_sleeper(&self) -> Notified {
+    /// Notifies a processor that sleeps, unless one polls that comes before it in turn. Follows a
+    /// fence.
+    fn notify_sleeper(&self) -> Notified {
         let (domain, own) = (self.group.domain, self.group.count.min(MOST_PROCESSORS));
         let turn = self.queue().turns.fetch_add(1, Ordering::Relaxed);
         for member in (0..own).map(|step| &self.group.members[(turn + step) % own]) {
@@ -210,6 +202,7 @@ impl PollingIdle {
             if queue.checks.is_short() {
                 takeover.check_after(pause.min(STALL));
             }
+            fence(Ordering::SeqCst);
             self.notify_sleeper();
         }
     }
