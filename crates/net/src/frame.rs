@@ -20,7 +20,7 @@ use upcall_sched::PIECE;
 use upcall_shm::span::Span;
 
 /// The version of the messages. Sides of different versions do not talk.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The longest body: what is longer is not sent.
 pub const MOST_BODY: usize = 256 << 20;

@@ -56,6 +56,8 @@ pub(crate) mod outcome {
     pub(crate) const RESULT_QUOTA: u16 = 9;
     /// The procedure has run; there is no memory for its results.
     pub(crate) const RESULT_NO_MEMORY: u16 = 10;
+    /// The procedure panicked; the server keeps the message until the client fetches it.
+    pub(crate) const PANICKED_HELD: u16 = 11;
     pub(crate) const UNANSWERED: u16 = upcall_sched::server::UNANSWERED;
 }
 
@@ -318,7 +320,7 @@ fn counted(outcome: u16) -> tally::CallOutcome {
     cold_path();
     match outcome {
         outcome::HELD => tally::CallOutcome::Done,
-        outcome::PANICKED | outcome::UNANSWERED => tally::CallOutcome::Panicked,
+        outcome::PANICKED | outcome::PANICKED_HELD | outcome::UNANSWERED => tally::CallOutcome::Panicked,
         outcome::NO_SUCH_PROCEDURE | outcome::NO_SUCH_HANDLE => tally::CallOutcome::Unknown,
         _ => tally::CallOutcome::Refused,
     }

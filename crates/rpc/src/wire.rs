@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 
 /// The version of these messages and of the channel's protocol.
-pub(crate) const VERSION: u32 = 7;
+pub(crate) const VERSION: u32 = 8;
 
 /// A client's request. `serial` comes back in the answer.
 #[derive(Debug, Serialize, Deserialize)]

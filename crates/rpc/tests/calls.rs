@@ -208,6 +208,23 @@ fn a_panic_is_the_calls_alone() {
 }
 
 #[test]
+fn a_long_panic_message_arrives_whole() {
+    let name = unique("long-panics");
+    let (_server, _) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, &TEST).unwrap();
+    for len in [31, 32, 33, 100, 4096] {
+        let text = "\u{e9}".repeat(len / 2) + &"x".repeat(len % 2);
+        let whole = Err(CallError::Panicked(text.clone()));
+        assert_eq!(binding.call::<_, ()>(3, &(text.as_str(),)), whole, "{len}");
+    }
+    // A longer one is cut at a character.
+    let text = "x".to_owned() + &"\u{e9}".repeat(5000);
+    let cut = Err(CallError::Panicked(text[..4095].into()));
+    assert_eq!(binding.call::<_, ()>(3, &(text.as_str(),)), cut);
+    assert_eq!(binding.call::<_, u32>(1, &(1u32, 2u32)), Ok(3));
+}
+
+#[test]
 fn what_is_too_long_is_not_sent() {
     let name = unique("long");
     let (_server, _) = serve(&name, Pacing::Adaptive);

@@ -5,6 +5,7 @@ use super::{Unread, unread};
 use crate::binding::{Binding, ServerLocation};
 use crate::encode::{Encoder, block_len};
 use crate::error::CallError;
+use crate::interface::Limits;
 use crate::pace::zeroed;
 use crate::server::outcome;
 use crate::value::{Get, Put};
@@ -76,6 +77,10 @@ impl Binding {
         }
         if reply.head.number == outcome::DONE {
             return read(reply.body.view());
+        }
+        if reply.head.number == outcome::PANICKED && reply.body.len > INLINE {
+            let message = self.decode(reply.body.view(), Limits::default());
+            return Err(message.map_or_else(|bad| bad, CallError::Panicked));
         }
         Err(self.refusal(&as_image(&reply)))
     }

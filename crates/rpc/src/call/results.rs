@@ -102,8 +102,27 @@ impl Binding {
                 let _turn = brought.astack;
                 self.fetch(terms, reply, brought.segment, results)
             }
+            outcome::PANICKED_HELD => {
+                let _turn = brought.astack;
+                Err(self.fetch_panic(terms, reply, brought.segment))
+            }
             _ => Err(self.refusal(reply)),
         }
+    }
+
+    /// Fetches the message of a panic that the server keeps.
+    fn fetch_panic(
+        &self,
+        terms: Terms<'_>,
+        reply: &SlotMessage,
+        brought: Option<TakenSegment<'_>>,
+    ) -> CallError {
+        let read = |span: Span<'_>| self.decode(span, Limits::default());
+        CallError::Panicked(
+            self.fetch(terms, reply, brought, ResultReader::new(nothing, read)).unwrap_or_else(
+                |error| format!("its message could not be fetched: {error}"),
+            ),
+        )
     }
 
     /// What a reply without results says.

@@ -2,7 +2,7 @@
 
 use super::{Call, Replied, outcome};
 use crate::decode::{Malformed, QuotaScope};
-use crate::encode::{EncodeError, Encoder};
+use crate::encode::{EncodeError, Encoder, block_len};
 use crate::interface::Limits;
 use crate::pace::{Pace, zeroed};
 use crate::value::Put;
@@ -11,6 +11,9 @@ use upcall_os::fault::{Point, point};
 use upcall_sched::ceilings::{Over, QuotaBound as Crossed};
 use upcall_shm::slot::{INLINE, NO_ASTACK, SlotMessage, ValueLocation};
 use upcall_shm::span::WritableSpan;
+
+/// Longest panic message, in bytes, that a client receives.
+const MOST_PANIC: usize = 4096;
 
 impl Call<'_> {
     /// Answers that there is no such procedure.
@@ -93,13 +96,35 @@ impl Call<'_> {
         }
     }
 
+    /// Answers that the procedure panicked. A message that is too long for the slot is kept until
+    /// the client fetches it, as a result is.
     #[cold]
     pub(super) fn panicked(self, panic: &(dyn Any + Send)) -> Replied {
         let text = panic
             .downcast_ref::<&str>()
             .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        self.text(outcome::PANICKED, text.unwrap_or("with something else than a text"))
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("the panic carries no text");
+        let text = cut(text, MOST_PANIC);
+        match self.hold_text(text) {
+            Some((key, len)) => self.numbers(outcome::PANICKED_HELD, [key, len as u64, 0]),
+            None => self.text(outcome::PANICKED, text),
+        }
+    }
+
+    /// Keeps `text` for the client, and returns its key and the length of its block. Returns `None`
+    /// if the text fits into a slot, or if the client has no quota left or the server no memory.
+    fn hold_text(&self, text: &str) -> Option<(u64, usize)> {
+        let session = &self.bound.session;
+        let len = block_len(text);
+        if len <= INLINE {
+            return None;
+        }
+        let counted = session.count_result(len.div_ceil(8)).ok()?;
+        let mut block = zeroed(len.div_ceil(8))?;
+        let limits = crate::Limits::default();
+        Encoder::block(WritableSpan::of_words(&mut block), text, limits, None).ok()?;
+        Some((session.hold(block, counted), len))
     }
 
     pub(super) fn numbers(self, tag: u16, numbers: [u64; 3]) -> Replied {
@@ -111,20 +136,25 @@ impl Call<'_> {
 
     /// Answers with a short text, cut to what a slot carries.
     pub(super) fn text(self, tag: u16, text: &str) -> Replied {
-        let mut end = text.len().min(INLINE - 16);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
         let mut reply = SlotMessage::new(0, tag, NO_ASTACK);
         let _ = Encoder::block(
             WritableSpan::of_words(&mut reply.values),
-            &text[..end],
+            cut(text, INLINE - 16),
             crate::Limits::default(),
             None,
         );
         reply.place(ValueLocation::Inline, 0, INLINE as u32);
         self.answer(&mut reply, 0)
     }
+}
+
+/// The longest start of `text` of at most `most` bytes.
+fn cut(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// The numbers of a reply to a client whose result is not kept.

@@ -43,14 +43,16 @@ pub(crate) fn serve_guest(
         Some(ends) => upcall_thread::with_calls_that_end(ends, run),
     }));
     let Some(image) = answer.take() else { return (outcome::UNANSWERED, FrameBody::default()) };
-    if image.tag() != outcome::HELD {
-        return (image.tag(), FrameBody { len: image.len(), words: image.values.to_vec() });
-    }
+    let number = match image.tag() {
+        outcome::HELD => outcome::DONE,
+        outcome::PANICKED_HELD => outcome::PANICKED,
+        tag => return (tag, FrameBody { len: image.len(), words: image.values.to_vec() }),
+    };
     // What was kept for a client that has no room is sent at once.
     match bound.session.fetch(image.values[0]) {
         Some(mut kept) if kept.block.len() * 8 <= MOST_BODY => {
             let words = mem::take(&mut kept.block);
-            (outcome::DONE, FrameBody { len: words.len() * 8, words })
+            (number, FrameBody { len: words.len() * 8, words })
         }
         Some(kept) => {
             kept.forget();
