@@ -441,6 +441,9 @@ typedef void (*upcall_dispatch_fn)(const void *functions, uint32_t number, upcal
 
 upcall_client *upcall_bind(const char *name, const upcall_interface *interface, upcall_error *error);
 upcall_client *upcall_bind_expecting(const char *name, const upcall_interface *interface, const upcall_accepts *accepts, upcall_error *error);
+upcall_client *upcall_bind_wait(const char *name, const upcall_interface *interface,
+                                const upcall_accepts *accepts, uint64_t nanoseconds,
+                                upcall_error *error);
 upcall_client *upcall_client_part(const upcall_client *client, const char *id, upcall_error *error);
 /* Results are read by `read` into `result`, of `size` bytes; if it returns false, what it has allocated is freed. `late` says that results that
  * come after a deadline hold resources. Frees the writer, and takes what was given away if the server has answered. */

@@ -74,6 +74,34 @@ pub unsafe extern "C" fn upcall_bind_expecting(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_bind_wait(
+    name: *const c_char,
+    interface: *const CInterface,
+    accepts: *const CAccepts,
+    nanoseconds: u64,
+    error: *mut CError,
+) -> *mut CClient {
+    let null = |_: Status| ptr::null_mut();
+    let run = || {
+        // SAFETY: by the header a C string.
+        let name = unsafe { text(name, "the name") }?;
+        // SAFETY: by the header a descriptor that lives as long as the program.
+        let interface = unsafe { known(interface) }?;
+        // SAFETY: by the header null or a struct of the caller's.
+        let policy = match unsafe { accepts.as_ref() } {
+            None => None,
+            // SAFETY: by the header.
+            Some(accepts) => Some(unsafe { accepts.policy() }?),
+        };
+        let limit = Duration::from_nanos(nanoseconds);
+        let binding = Binding::bind_wait(name, interface, policy.as_deref(), limit)?;
+        Ok(hand_out(CClient { binding }))
+    };
+    // SAFETY: by the header `error` is null or the caller's.
+    unsafe { guard(error, null, run) }
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_client_part(
     client: *const CClient,
     id: *const c_char,

@@ -73,9 +73,11 @@ impl PyCaller {
             return construct(kind, client, args, kwargs);
         }
         let expect = kwargs.map(|kwargs| kwargs.get_item("expect")).transpose()?.flatten();
+        let wait = kwargs.map(|kwargs| kwargs.get_item("wait")).transpose()?.flatten();
         let told = kwargs.map_or(0, |kwargs| kwargs.len());
-        if told > usize::from(expect.is_some()) || args.len() > 1 {
-            let text = "a client takes the name to bind, or another client, and by name which server it is to `expect`";
+        if told > usize::from(expect.is_some()) + usize::from(wait.is_some()) || args.len() > 1 {
+            let text = "a client takes the name to bind, or another client, and by keyword `expect` (which \
+                server it accepts) and `wait` (how many seconds it waits for a server)";
             return Err(PyTypeError::new_err(text));
         }
         let expect = expect.filter(|expect| !expect.is_none());
@@ -102,10 +104,8 @@ impl PyCaller {
         let descriptor = kind.package.interface(kind.interface).descriptor;
         let accepts = expect.as_ref().map(Accepts::of).transpose()?;
         let policy = accepts.as_ref().map(|accepts| &*accepts.policy);
-        let bound = without_lock(py, || match policy {
-            None => Binding::bind(&name, descriptor),
-            Some(policy) => Binding::bind_expecting(&name, descriptor, policy),
-        });
+        let wait = error::seconds(wait.filter(|wait| !wait.is_none()).as_ref())?;
+        let bound = without_lock(py, || Binding::bind_wait(&name, descriptor, policy, wait));
         Ok(Self::new(
             kind,
             bound.map_err(|wrong| error::bind_expecting(py, &wrong, accepts.as_ref()))?,

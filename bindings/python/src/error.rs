@@ -4,7 +4,15 @@
 use crate::names;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use std::time::Duration;
 use upcall_rpc::{BindError, CallError, ServeError};
+
+/// The duration that a keyword argument gives as a number of seconds; zero without one.
+pub fn seconds(given: Option<&Bound<'_, PyAny>>) -> PyResult<Duration> {
+    let Some(given) = given else { return Ok(Duration::ZERO) };
+    let wrong = |_| PyValueError::new_err("`wait` is a number of seconds, not negative");
+    Duration::try_from_secs_f64(given.extract()?).map_err(wrong)
+}
 
 /// What cannot be written.
 #[derive(Debug)]

@@ -136,11 +136,12 @@ fn module_of_file(path: std::path::PathBuf) -> PyResult<String> {
 /// What the server of a name, if `expect` accepts it, says of it: the interface, its source, its
 /// limits.
 #[pyfunction]
-#[pyo3(signature = (name, expect = None))]
+#[pyo3(signature = (name, expect = None, wait = None))]
 fn learn(
     py: Python<'_>,
     name: &str,
     expect: Option<&Bound<'_, PyAny>>,
+    wait: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<(String, String, String)> {
     if gate::is_forked() {
         return Err(error::forked(py));
@@ -148,9 +149,12 @@ fn learn(
     gate::watch_forks();
     let accepts = expect.map(accepts::Accepts::of).transpose()?;
     let policy = accepts.as_ref().map(|accepts| &*accepts.policy);
-    let found = gate::without_lock(py, || match policy {
-        None => upcall_rpc::exported(name),
-        Some(policy) => upcall_rpc::exported_expecting(name, policy),
+    let limit = error::seconds(wait)?;
+    let found = gate::without_lock(py, || {
+        upcall_rpc::wait_while_absent(limit, || match policy {
+            None => upcall_rpc::exported(name),
+            Some(policy) => upcall_rpc::exported_expecting(name, policy),
+        })
     });
     let found = found.map_err(|wrong| error::bind_expecting(py, &wrong, accepts.as_ref()))?;
     Ok((found.interface, found.source, found.limits))

@@ -50,20 +50,25 @@ class Client(_upcall.Caller):
 
     if typing.TYPE_CHECKING:
 
-        def __init__(self, name: str | Client, /, *, expect: Accepts | None = None) -> None:
+        def __init__(
+            self, name: str | Client, /, *, expect: Accepts | None = None, wait: float | None = None
+        ) -> None:
             """Binds to whoever exports `name`; or takes the same binding as another client, whose interface carries this one.
 
             Args:
                 expect: which servers are accepted; without it those of this user and of root. A `User`, a `Group`, `ANY_USER`, a function, or several of these of which one must accept.
+                wait: maximum time, in seconds, that the client waits while no server serves `name`.
 
             Raises:
                 upcall.BindError: no such server, not permitted, or another version of a procedure.
             """
 
     @classmethod
-    def bind(cls: type[_C], name: str, *, expect: Accepts | None = None) -> _C:
+    def bind(
+        cls: type[_C], name: str, *, expect: Accepts | None = None, wait: float | None = None
+    ) -> _C:
         """The same as calling the class."""
-        return cls(name, expect=expect)
+        return cls(name, expect=expect, wait=wait)
 
     def with_deadline(self: _C, seconds: float | None) -> _C:
         """The same client, with a deadline for each call that is made by it, or by what it returns: `CallAborted` after so many seconds. `None`: none.

@@ -43,18 +43,25 @@ def load(path: str | os.PathLike[str]) -> types.ModuleType:
     return _module(os.path.basename(os.fspath(path)), _upcall.module_of_file(os.fspath(path)))
 
 
-def bind(name: str, wit: str | os.PathLike[str] | None = None, *, expect: Accepts | None = None) -> typing.Any:
+def bind(
+    name: str,
+    wit: str | os.PathLike[str] | None = None,
+    *,
+    expect: Accepts | None = None,
+    wait: float | None = None,
+) -> typing.Any:
     """A client of whoever exports `name`, without a generated module: the interface is the server's own, or that of a WIT file.
 
     Its methods are the interface's procedures, in snake_case (`help(client)`); its types are those of the module `sys.modules[type(client).__module__]`.
 
     Args:
         expect: which servers are accepted; without it those of this user and of root. A `User`, a `Group`, `ANY_USER`, a function, or several of these.
+        wait: maximum time, in seconds, that the call waits while no server serves `name`.
 
     Raises:
         upcall.BindError: no such server, not permitted, or, with a WIT file, another version of a procedure.
     """
-    identity, source, limits = _upcall.learn(name, expect)
+    identity, source, limits = _upcall.learn(name, expect, wait)
     if wit is None:
         module = _module(identity, _upcall.module_of(identity, source, limits))
     else:

@@ -2,6 +2,7 @@
 //!
 //! Source: LRPC, section 3.1. What a call does is in `call.rs`.
 
+use crate::absent::wait_while_absent;
 use crate::brought::{AStackPool, aside};
 use crate::decode::{Decoder, DecoderSide};
 use crate::error::BindError;
@@ -73,6 +74,14 @@ impl<C> Binder<C> {
     /// As [`Binding::bind_expecting`].
     pub fn bind(&self, name: &str) -> Result<C, BindError> {
         Binding::bind_expecting(name, self.interface, &*self.accepts).map(self.client)
+    }
+
+    /// Binds like [`Binder::bind`], and waits for at most `limit` while no server serves `name`.
+    ///
+    /// # Errors
+    /// As [`Binding::bind_wait`].
+    pub fn bind_wait(&self, name: &str, limit: Duration) -> Result<C, BindError> {
+        Binding::bind_wait(name, self.interface, Some(&*self.accepts), limit).map(self.client)
     }
 }
 
@@ -180,6 +189,27 @@ impl Binding {
     ) -> Result<Self, BindError> {
         address::refuse_far(name)?;
         aside(|| Self::bind_here(name, interface, accepts))
+    }
+
+    /// Binds like [`Binding::bind_expecting`], or like [`Binding::bind`] if `accepts` is `None`, and
+    /// waits for at most `limit` while no server serves `name`. While it waits it takes no
+    /// processor time on this machine's names, and tries an address again every 0.1 s.
+    ///
+    /// # Errors
+    /// At once, if a server is there and the binding fails for another reason. At the limit, the
+    /// error of the last attempt, such as [`BindError::NoSuchName`]; an attempt takes at most 5 s.
+    pub fn bind_wait(
+        name: &str,
+        interface: &'static Interface,
+        accepts: Option<&Policy>,
+        limit: Duration,
+    ) -> Result<Self, BindError> {
+        if accepts.is_some() {
+            address::refuse_far(name)?;
+        }
+        let own = policy::own_user_or_root();
+        let accepts = accepts.unwrap_or(&own);
+        aside(|| wait_while_absent(limit, || Self::bind_here(name, interface, accepts)))
     }
 
     fn bind_here(

@@ -15,6 +15,7 @@
 //! 2 and 3, for what lies beneath.
 #![forbid(unsafe_code)]
 
+mod absent;
 pub mod binding;
 mod bound;
 mod brought;
@@ -42,6 +43,7 @@ pub mod untyped;
 pub mod value;
 mod wire;
 
+pub use absent::wait_while_absent;
 pub use binding::{Binder, Binding, WhenFull};
 pub use decode::{Bytes, Decoder, Malformed, QuotaScope};
 pub use encode::Encoder;

@@ -320,7 +320,9 @@ fn counted(outcome: u16) -> tally::CallOutcome {
     cold_path();
     match outcome {
         outcome::HELD => tally::CallOutcome::Done,
-        outcome::PANICKED | outcome::PANICKED_HELD | outcome::UNANSWERED => tally::CallOutcome::Panicked,
+        outcome::PANICKED | outcome::PANICKED_HELD | outcome::UNANSWERED => {
+            tally::CallOutcome::Panicked
+        }
         outcome::NO_SUCH_PROCEDURE | outcome::NO_SUCH_HANDLE => tally::CallOutcome::Unknown,
         _ => tally::CallOutcome::Refused,
     }

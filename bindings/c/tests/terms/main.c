@@ -176,6 +176,13 @@ static void expects_one(const char *name) {
     CHECK(client);
     CHECK(binds(name, NULL) == UPCALL_WRONG_USER);
     terms_unbind(client);
+    /* A server that is there answers at once; an absent one when the limit is reached. */
+    client = terms_bind_wait(name, &users, UINT64_MAX, &error);
+    CHECK(client);
+    terms_unbind(client);
+    CHECK(!terms_bind_wait(name, NULL, UINT64_MAX, &error) && error.status == UPCALL_WRONG_USER);
+    CHECK(!terms_bind_wait("nothing-has-this-name", &users, 1000, &error));
+    CHECK(error.status == UPCALL_NO_SUCH_NAME);
     CHECK(binds("tcp://127.0.0.1:9/terms", &users) == UPCALL_WRONG_USER && strstr(error.text, "on another machine"));
 }
 

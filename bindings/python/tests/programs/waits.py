@@ -105,7 +105,19 @@ with upcall.start(name("one"), every(**methods)), upcall.start(name("other"), ev
     waiting.join(10)
     assert len(got) == 1
     raises(errors.NoSuchName, lambda: Every(name("other")))
+    raises(errors.NoSuchName, lambda: Every.bind(name("other"), wait=0.01))
+    raises(errors.NoSuchName, lambda: upcall.bind(name("other"), wait=0.01))
+    raises(ValueError, lambda: Every(name("other"), wait=-1))
     raises(upcall.CallFailed, other.null)
+
+    # A client that waits for a server binds when one starts.
+    clients: list[Every] = []
+    waiting = threading.Thread(target=lambda: clients.append(Every(name("later"), wait=60)))
+    waiting.start()
+    with upcall.start(name("later"), every()):
+        waiting.join(60)
+        assert clients[0].is_open and upcall.bind(name("later"), wait=60).is_open
+        clients[0].close()
 
     # Its policy.
     with upcall.start(name("closed"), every(), admits=lambda uid, gid, pid: False):

@@ -73,6 +73,7 @@ impl CGenerator<'_> {
         let client = self.names.take(format!("{prefix}_client_t"));
         let bind = self.names.take(format!("{prefix}_bind"));
         let expecting = self.names.take(format!("{prefix}_bind_expecting"));
+        let waiting = self.names.take(format!("{prefix}_bind_wait"));
         let unbind = self.names.take(format!("{prefix}_unbind"));
         let base = self.names.take(format!("{prefix}_base"));
         let of = self.names.take(format!("{prefix}_of"));
@@ -85,6 +86,8 @@ impl CGenerator<'_> {
              {client} *{bind}(const char *name, upcall_error *error);\n\
              /* The same to a server that `accepts` accepts, in place of one of this user or root. NULL there: as {bind}. */\n\
              {client} *{expecting}(const char *name, const upcall_accepts *accepts, upcall_error *error);\n\
+             /* Waits for at most `nanoseconds` while no server serves `name`, and binds. `accepts` may be NULL. */\n\
+             {client} *{waiting}(const char *name, const upcall_accepts *accepts, uint64_t nanoseconds,\n    upcall_error *error);\n\
              /* Gives the client up; NULL is allowed. */\n\
              static inline void {unbind}({client} *client) {{ upcall_client_free((upcall_client *)client); }}\n\
              /* For upcall_client_set_.. and upcall_client_copy, and back. */\n\
@@ -100,6 +103,8 @@ impl CGenerator<'_> {
             self.bodies,
             "{shared}{client} *{bind}(const char *name, upcall_error *error) {{\n    return ({client} *)upcall_bind(name, &interface_{prefix}, error);\n}}\n\n\
              {shared}{client} *{expecting}(const char *name, const upcall_accepts *accepts, upcall_error *error) {{\n    return ({client} *)upcall_bind_expecting(name, &interface_{prefix}, accepts, error);\n}}\n\n\
+             {shared}{client} *{waiting}(const char *name, const upcall_accepts *accepts, uint64_t nanoseconds,\n    upcall_error *error) {{\n    \
+             return ({client} *)upcall_bind_wait(name, &interface_{prefix}, accepts, nanoseconds, error);\n}}\n\n\
              {shared}{client} *{from}(const upcall_client *carrier, upcall_error *error) {{\n    return ({client} *)upcall_client_part(carrier, {id}, error);\n}}\n"
         );
         for id in self.resources_of(index) {

@@ -46,6 +46,22 @@ impl Module<'_> {
         );
         emit!(
             self,
+            "/// Binds like `bind`, and waits for at most `limit` while no server serves `name`.\n///"
+        );
+        emit!(
+            self,
+            "/// # Errors\n/// [`BindError`](::upcall::BindError): as `bind`; at the limit, such as `NoSuchName`."
+        );
+        emit!(
+            self,
+            "pub fn bind_wait(name: &str, limit: ::core::time::Duration) -> {result}<Self, ::upcall::BindError> {{"
+        );
+        emit!(
+            self,
+            "Ok(Self {{ link: link::Bound::Remote(stub::Binding::bind_wait(name, &INTERFACE, ::core::option::Option::None, limit)?) }}) }}"
+        );
+        emit!(
+            self,
             "/// Binds to a server that `policy` accepts, in place of one of this user or root:"
         );
         emit!(self, "/// `{name}::expect(upcall::policy::users([1001])).bind(name)`.");

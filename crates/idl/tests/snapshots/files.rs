@@ -195,6 +195,25 @@ pub mod files {
                 link: link::Bound::Remote(stub::Binding::bind(name, &INTERFACE)?),
             })
         }
+        /// Binds like `bind`, and waits for at most `limit` while no server serves `name`.
+        ///
+        /// # Errors
+        /// [`BindError`](::upcall::BindError): as `bind`; at the limit, such as `NoSuchName`.
+        pub fn bind_wait(
+            name: &str,
+            limit: ::core::time::Duration,
+        ) -> Result<Self, ::upcall::BindError> {
+            Ok(Self {
+                link: link::Bound::Remote(
+                    stub::Binding::bind_wait(
+                        name,
+                        &INTERFACE,
+                        ::core::option::Option::None,
+                        limit,
+                    )?,
+                ),
+            })
+        }
         /// Binds to a server that `policy` accepts, in place of one of this user or root:
         /// `Files::expect(upcall::policy::users([1001])).bind(name)`.
         #[must_use]

@@ -119,9 +119,8 @@ impl Binding {
     ) -> CallError {
         let read = |span: Span<'_>| self.decode(span, Limits::default());
         CallError::Panicked(
-            self.fetch(terms, reply, brought, ResultReader::new(nothing, read)).unwrap_or_else(
-                |error| format!("its message could not be fetched: {error}"),
-            ),
+            self.fetch(terms, reply, brought, ResultReader::new(nothing, read))
+                .unwrap_or_else(|error| format!("its message could not be fetched: {error}")),
         )
     }
 

@@ -1,0 +1,92 @@
+//! A client that binds before its server serves the name.
+
+use std::borrow::Cow;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+use upcall_rpc::{
+    BindError, Binding, Call, Dispatch, Export, Interface, Replied, Server, policy,
+    wait_while_absent,
+};
+
+const fn interface(id: &'static str) -> Interface {
+    Interface {
+        id: Cow::Borrowed(id),
+        procedures: Cow::Borrowed(&[]),
+        parts: Cow::Borrowed(&[]),
+        source: Cow::Borrowed(""),
+        limits: Cow::Borrowed(""),
+    }
+}
+
+static TEST: Interface = interface("test:wait/wait");
+static OTHER: Interface = interface("test:wait/other");
+
+struct Nothing;
+
+impl Dispatch for Nothing {
+    fn dispatch(&self, call: Call<'_>) -> Replied {
+        call.respond(|_| Ok(()))
+    }
+}
+
+/// Longest wait for a server that is about to start, in seconds.
+const GUARD: Duration = Duration::from_secs(60);
+
+fn unique(name: &str) -> String {
+    format!("bind-wait-{name}-{}", std::process::id())
+}
+
+/// Waits for `name` in another thread, and starts a server once that thread has looked twice.
+fn bind_before(name: &str) {
+    let (looked, looks) = mpsc::channel();
+    thread::scope(|scope| {
+        let bound = scope.spawn(move || {
+            wait_while_absent(GUARD, || {
+                let bound = Binding::bind(name, &TEST);
+                let _ = looked.send(());
+                bound
+            })
+        });
+        for _ in 0..2 {
+            looks.recv().unwrap();
+        }
+        let server = Server::new().export(name, Export::new(&TEST, Nothing)).start().unwrap();
+        assert!(bound.join().unwrap().unwrap().is_open());
+        drop(server);
+    });
+}
+
+#[test]
+fn a_client_waits_for_its_server() {
+    bind_before(&unique("local"));
+    assert!(matches!(
+        Binding::bind_wait(&unique("local"), &TEST, None, Duration::ZERO),
+        Err(BindError::NoSuchName { .. } | BindError::ServerGone { .. })
+    ));
+}
+
+#[test]
+fn the_limit_ends_the_wait() {
+    let (start, limit) = (Instant::now(), Duration::from_millis(30));
+    let bound = Binding::bind_wait(&unique("nothing"), &TEST, None, limit);
+    assert!(matches!(bound, Err(BindError::NoSuchName { .. })), "{bound:?}");
+    assert!(start.elapsed() >= limit);
+}
+
+#[test]
+fn a_refusal_is_returned_at_once() {
+    let name = unique("refuses");
+    let _server = Server::new().export(&name, Export::new(&TEST, Nothing)).start().unwrap();
+    let bound = Binding::bind_wait(&name, &OTHER, None, Duration::MAX);
+    assert!(matches!(bound, Err(BindError::WrongInterface { .. })), "{bound:?}");
+    let nothing = |_: &_| Err("nothing is accepted".to_owned());
+    let bound = Binding::bind_wait(&name, &TEST, Some(&nothing), Duration::MAX);
+    assert!(matches!(bound, Err(BindError::WrongUser { .. })), "{bound:?}");
+    let own = policy::own_user_or_root();
+    assert!(Binding::bind_wait(&name, &TEST, Some(&own), Duration::MAX).is_ok());
+    assert!(matches!(
+        Binding::bind_wait("no/name", &TEST, None, Duration::MAX),
+        Err(BindError::BadName { .. })
+    ));
+}
