@@ -28,24 +28,25 @@ use upcall_shm::astack::AStackPlan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 
-/// A client's right to call the procedures of one interface of one server. Clones share it; the
-/// last one dropped gives it up. That blocks the kernel thread for 2 ms at most, if the server does
-/// not listen; it then learns of it later, at the latest with the end of the channel.
+/// A client's right to call the procedures of one interface of one server. Clones share the
+/// binding, and dropping the last clone ends it. If the server does not respond, that drop blocks
+/// the kernel thread for at most 2 ms; the server then learns of it later, at the latest when the
+/// channel ends.
 #[derive(Clone)]
 pub struct Binding {
     pub(crate) inner: Arc<BindingState>,
-    /// How long a call may take.
+    /// Maximum duration of a call.
     pub(crate) deadline: Option<Duration>,
-    /// What gives its calls up.
+    /// The token that cancels the calls of this clone.
     pub(crate) abandon: Option<CancelToken>,
     /// When a call gives its processor to a server that sleeps.
     pub(crate) hand_off: HandOff,
     pub(crate) shortage: WhenFull,
-    /// Where the procedures that are called through this clone begin among those that were bound.
+    /// Index of this clone's first procedure among the procedures that were bound.
     pub(crate) first: u16,
 }
 
-/// How a client of type `C` is to bind: to which servers.
+/// The terms on which a client of type `C` binds: which servers it accepts.
 pub struct Binder<C> {
     accepts: Box<Policy>,
     interface: &'static Interface,
@@ -59,7 +60,8 @@ impl<C> fmt::Debug for Binder<C> {
 }
 
 impl<C> Binder<C> {
-    /// For the client that `client` makes of a binding. Generated clients have `expect` for it.
+    /// Makes a binder whose clients `client` builds from a binding. Generated clients call this in
+    /// `expect`.
     pub fn new(
         interface: &'static Interface,
         client: fn(Binding) -> C,
@@ -85,19 +87,19 @@ impl<C> Binder<C> {
     }
 }
 
-/// What a call does that needs an A-stack while calls under way have all of its class (LRPC,
-/// section 5.2).
+/// What a call that needs an A-stack does while calls under way hold all A-stacks of its class
+/// (LRPC, section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WhenFull {
-    /// It waits until one comes back, behind those who wait already. But a thread that itself
-    /// serves a call from another domain goes on as with `Grow`: what it would wait for
+    /// The call waits in line until an A-stack is returned. A thread that itself serves a call from
+    /// another domain does not wait, but goes on as with `Grow`: the call that it would wait for
     /// may be waiting for it.
     #[default]
     Wait,
-    /// It goes by a segment, which is memory beside that of the binding: made the first time, which
-    /// takes about 0.1 ms, and then kept for later calls. A little slower to check than an A-stack.
-    /// Of segments a virtual processor has 64 at most at a time, and all kernel threads 32, of
-    /// 64 KiB or what the values need.
+    /// The call carries its values in a segment: memory beside the binding's, which is made on
+    /// first use (about 0.1 ms), kept for later calls, and a little slower to validate than an
+    /// A-stack. A virtual processor has at most 64 segments in use at a time, and all kernel
+    /// threads together 32. A segment has 64 KiB, or more if the values need it.
     Grow,
 }
 
@@ -105,39 +107,40 @@ pub(crate) struct BindingState {
     pub(crate) way: ServerLocation,
     name: String,
     pub(crate) interface: &'static Interface,
-    /// By this program's procedure number.
+    /// Indexed by this program's procedure number.
     pub(crate) procedures: Vec<BoundProcedure>,
-    /// Handles that are dropped, of which the server could not be told before a deadline.
+    /// Handles that were dropped, but that the server has not received yet because a deadline
+    /// passed.
     overdue: KernelMutex<Vec<Handle>>,
     any_overdue: AtomicBool,
 }
 
-/// Where the server is: decided here, once, and looked at first in each call (LRPC, section 5.1: "a
-/// bit in the Binding Object").
+/// Where the server is. Binding decides it once, and each call branches on it first (LRPC, section
+/// 5.1: "a bit in the Binding Object").
 pub(crate) enum ServerLocation {
     /// On this machine.
     Near(Near),
-    /// On another one.
+    /// On another machine.
     Far(NetworkBinding),
 }
 
-/// What a binding has of a channel.
+/// A binding's part of a channel.
 pub(crate) struct Near {
     pub(crate) link: Arc<DomainLink>,
     pub(crate) id: u16,
     pub(crate) astacks: Option<Arc<Region>>,
-    /// By class.
+    /// Indexed by class.
     pub(crate) stacks: Vec<AStackPool>,
 }
 
-/// What a call of a procedure needs to know.
+/// What a call needs to know about its procedure.
 pub(crate) struct BoundProcedure {
-    /// The message's tag: the binding and the server's procedure number; on a connection to
-    /// another machine the latter only.
+    /// The message's tag: the binding and the server's procedure number. On a connection to another
+    /// machine, the procedure number alone.
     pub(crate) tag: u16,
-    /// The class of its A-stacks.
+    /// The class of the procedure's A-stacks.
     pub(crate) class: Option<usize>,
-    /// Bytes of the largest result lately, if it did not fit.
+    /// Size in bytes of the largest recent result that did not fit.
     pub(crate) result: AtomicU32,
 }
 
@@ -162,15 +165,16 @@ impl fmt::Debug for Binding {
 }
 
 impl Binding {
-    /// Binds to whoever exports `name`, for the procedures of `interface`. Blocks the calling
-    /// thread for about 0.15 ms if that opens a channel, for about 0.05 ms if one is open, and
-    /// for at most about 5 s if the server does not answer; other user-level threads go on. To look
-    /// up a HOST that is no number takes as long as this machine lets it, which has no limit of
-    /// ours.
+    /// Binds to the server that exports `name`, for the procedures of `interface`.
     ///
-    /// A name is one of this machine's folder of names, or `tcp://HOST:PORT/NAME`: that of a server
-    /// on another machine, which listens there (`Server::listen`). Calls to that are
-    /// the same in all but their time; what they do not have is told in docs/network.md.
+    /// `name` is a name in this machine's folder of names, or `tcp://HOST:PORT/NAME` for a server
+    /// on another machine that listens there (`Server::listen`). Calls to another machine differ in
+    /// their time, and lack the features that docs/network.md lists.
+    ///
+    /// # Blocking
+    /// Blocks the calling thread for about 0.15 ms if a channel has to be opened, for about 0.05 ms
+    /// if one is open, and for at most 5 s if the server does not answer. Other user-level threads
+    /// go on. Resolving a HOST that is not a number takes as long as this machine's resolver needs.
     ///
     /// # Errors
     /// See [`BindError`].
@@ -178,10 +182,11 @@ impl Binding {
         aside(|| Self::bind_here(name, interface, &policy::own_user_or_root()))
     }
 
-    /// The same to a server that `accepts` accepts, in place of one of this user or root.
+    /// Binds like [`Binding::bind`], to a server that `accepts` accepts instead of a server of this
+    /// user or of root.
     ///
     /// # Errors
-    /// See [`BindError`]; a server on another machine is refused, because its user is not known.
+    /// See [`BindError`]. A server on another machine is refused, because its user is not known.
     pub fn bind_expecting(
         name: &str,
         interface: &'static Interface,
@@ -222,7 +227,7 @@ impl Binding {
         }
         let deadline = link::patience_ends();
         let socket = names::find(name)?;
-        // Those that the server most likely has, too; made while it does its part.
+        // The A-stacks that the server most likely wants too, made while the server does its part.
         let mut guessed = None;
         let ask = |id| {
             let (memory, region) = astacks(interface.plan().bytes())?.unzip();
@@ -283,7 +288,7 @@ impl Binding {
         }))
     }
 
-    /// A clone with no terms of its own.
+    /// Makes a clone without terms of its own.
     pub(crate) fn of(inner: Arc<BindingState>) -> Self {
         Self {
             inner,
@@ -295,62 +300,64 @@ impl Binding {
         }
     }
 
-    /// The same binding, with a deadline for each call that is made by this clone or by a handle
-    /// that it returns: who has waited for `deadline` returns with
-    /// [`CallError::Aborted`](crate::CallError::Aborted). `None`: calls wait until the reply is
-    /// there or the server ends. A thread that has a deadline itself
-    /// (`upcall::thread::with_deadline`), or runs a call whose caller has one, does not wait beyond
-    /// that either: a deadline travels with the calls that are made on behalf of a call, from
-    /// domain to domain.
+    /// Returns the same binding with a deadline for each call through this clone, or through a
+    /// handle that this clone returns. A call that has waited for `deadline` returns
+    /// [`CallError::Aborted`](crate::CallError::Aborted). With `None` a call waits until the reply
+    /// arrives or the server ends.
     ///
-    /// A call that was sent goes on in the server, and its result is dropped when it comes. Until
-    /// then it keeps its A-stack, and one of the 32 calls that kernel threads, or of
-    /// the 64 that each virtual processor, can have under way to one server.
+    /// Deadlines travel with calls from domain to domain. A thread that has a deadline itself
+    /// (`upcall::thread::with_deadline`), or that serves a call whose caller has one, does not wait
+    /// beyond that deadline either.
+    ///
+    /// A call that was sent goes on in the server, and its result is dropped when it arrives. Until
+    /// then the call keeps its A-stack and its place among the calls under way to this server: 32
+    /// of all kernel threads, and 64 of each virtual processor.
     #[must_use]
     pub fn with_deadline(&self, deadline: Option<Duration>) -> Self {
         Self { deadline, ..self.clone() }
     }
 
-    /// The same binding, whose calls, if they are made by this clone or by a handle that it
-    /// returns, are given up when [`CancelToken::abandon`] is called on `word`: they return
-    /// [`CallError::Aborted`](crate::CallError::Aborted) then, as at a deadline. From any
-    /// thread, also when the server is stopped or never answers.
+    /// Returns the same binding, whose calls through this clone, or through a handle that this
+    /// clone returns, are cancelled when [`CancelToken::abandon`] is called on `word`. A cancelled
+    /// call returns [`CallError::Aborted`](crate::CallError::Aborted), as at a deadline. Any thread
+    /// may cancel, also while the server is stopped or never answers.
     #[must_use]
     pub fn with_abandon(&self, word: &CancelToken) -> Self {
         Self { abandon: Some(word.clone()), ..self.clone() }
     }
 
-    /// Whether there is such a word.
+    /// Returns `true` if a token can cancel the calls of this clone.
     pub fn has_abandon(&self) -> bool {
         self.abandon.is_some()
     }
 
-    /// The same binding without such a word.
+    /// Returns the same binding without a cancel token.
     #[must_use]
     pub fn without_abandon(&self) -> Self {
         Self { abandon: None, ..self.clone() }
     }
 
-    /// The same binding, with a say in when the calls that are made by this clone, or by a handle
-    /// that it returns, give their processor to a server that sleeps.
+    /// Returns the same binding with another rule for when a call through this clone, or through a
+    /// handle that it returns, gives its processor to a server that sleeps.
     ///
-    /// With [`HandOff::AtOnce`] a call from a user-level thread gives it before the other threads
-    /// of its virtual processor have run, and a kernel thread that polls ([`Pacing::Poll`])
-    /// gives it too. A server that is awake on a processor of its own is not touched.
+    /// With [`HandOff::AtOnce`] a call from a user-level thread gives the processor away before the
+    /// other threads of its virtual processor have run. A kernel thread that polls
+    /// ([`Pacing::Poll`]) gives it away too. A server that is awake on a processor of its own is
+    /// not moved.
     #[must_use]
     pub fn with_hand_off(&self, hand_off: HandOff) -> Self {
         Self { hand_off, ..self.clone() }
     }
 
-    /// The same binding, with a say in what the calls that are made by this clone, or by a handle
-    /// that it returns, do when they find no A-stack free.
+    /// Returns the same binding with another rule for a call through this clone, or through a
+    /// handle that it returns, that finds no A-stack free.
     #[must_use]
     pub fn with_shortage(&self, shortage: WhenFull) -> Self {
         Self { shortage, ..self.clone() }
     }
 
-    /// The same binding, with procedures numbered as in `interface`, which the one that was bound
-    /// carries; `None` if it does not.
+    /// Returns the same binding with procedures numbered as in `interface`, which the bound
+    /// interface carries. Returns `None` if the bound interface does not carry it.
     pub fn part(&self, interface: &'static Interface) -> Option<Self> {
         let bound = self.inner.interface;
         let first = if std::ptr::eq(bound, interface) {
@@ -361,7 +368,7 @@ impl Binding {
         Some(Self { first, ..self.clone() })
     }
 
-    /// The same, by the interface's full name.
+    /// Like [`Binding::part`], by the interface's full name.
     pub fn part_named(&self, id: &str) -> Option<Self> {
         let bound = self.inner.interface;
         let first =
@@ -374,12 +381,12 @@ impl Binding {
         &self.inner.name
     }
 
-    /// The interface.
+    /// The bound interface.
     pub fn interface(&self) -> &'static Interface {
         self.inner.interface
     }
 
-    /// The server's process; 0 on another machine.
+    /// The process number of the server; 0 for a server on another machine.
     pub fn server(&self) -> u32 {
         match &self.inner.way {
             ServerLocation::Near(near) => near.link.peer.pid,
@@ -387,20 +394,21 @@ impl Binding {
         }
     }
 
-    /// Sets how kernel threads that call through this channel spend the wait; user-level threads
-    /// follow their scheduler's pacing. Who waits for another machine sleeps.
+    /// Sets how kernel threads that call through this channel spend the wait. User-level threads
+    /// follow the pacing of their scheduler. A caller that waits for another machine sleeps.
     pub fn set_pacing(&self, pacing: Pacing) {
         if let ServerLocation::Near(near) = &self.inner.way {
             near.link.channel.set_pacing(pacing);
         }
     }
 
-    /// Whether both are clones of one binding: a handle of the one is good for the other.
+    /// Returns `true` if both are clones of one binding. A handle of one clone is valid for the
+    /// other.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Whether calls can still go through; once `false`, always so.
+    /// Returns `true` if calls can still go through. Once `false`, it stays `false`.
     pub fn is_open(&self) -> bool {
         match &self.inner.way {
             ServerLocation::Near(near) => near.link.channel.closed(),
@@ -409,9 +417,9 @@ impl Binding {
         .is_none()
     }
 
-    /// Drops the client's hold on a resource. If the server is gone, so is the resource. It waits
-    /// until the server has let go; with a deadline no longer than that, and what the server could
-    /// not be told by then it is told with a later call through this binding.
+    /// Drops the client's hold on a resource. If the server has ended, the resource has ended too.
+    /// Blocks until the server has dropped its hold, but not beyond a deadline. A drop that misses
+    /// its deadline goes to the server with a later call through this binding.
     pub fn release(&self, handle: Handle) {
         self.release_by(self.ends(), handle);
     }
@@ -433,7 +441,7 @@ impl Binding {
         self.inner.overdue.lock()
     }
 
-    /// Tells the server of handles that were dropped when it could not be told.
+    /// Sends the server the handles whose drop missed a deadline.
     #[inline]
     pub(crate) fn release_overdue(&self, ends: Option<Instant>) {
         if self.inner.any_overdue.load(Ordering::Acquire) {
@@ -464,7 +472,8 @@ impl<'a> From<&'a Procedure> for WantedProcedure<'a> {
     }
 }
 
-/// Memory for A-stacks of so many bytes in all, and where it is mapped here; nothing for none.
+/// Makes memory for A-stacks of this many bytes in all, and maps it here. Returns `None` for zero
+/// bytes.
 fn astacks(bytes: usize) -> Result<Option<(MemoryFile, Arc<Region>)>, BindError> {
     if bytes == 0 {
         return Ok(None);
@@ -477,7 +486,8 @@ fn astacks(bytes: usize) -> Result<Option<(MemoryFile, Arc<Region>)>, BindError>
 }
 
 impl Near {
-    /// A binding that stands. What was guessed are its A-stacks if the list needs no more.
+    /// A binding that the server has accepted. The guessed memory holds its A-stacks if the list
+    /// needs no more.
     fn new(
         link: Arc<DomainLink>,
         id: u16,
@@ -493,7 +503,7 @@ impl Near {
         }
     }
 
-    /// Makes the A-stacks that the list needs, if they were not guessed, and has the server map
+    /// Makes the A-stacks that the list needs unless they were guessed, and makes the server map
     /// them too.
     fn bring_astacks(
         &mut self,
@@ -510,7 +520,7 @@ impl Near {
         Ok(())
     }
 
-    /// Drops the client's hold on a resource. Whether the server could be told.
+    /// Drops the client's hold on a resource. Returns `true` if the server has received the drop.
     fn release(&self, ends: Option<Instant>, handle: Handle, hand_off: HandOff) -> bool {
         let mut request = SlotMessage::new(0, server::tag(self.id, server::RELEASE), NO_ASTACK);
         request.values[0] = handle.0;
@@ -534,13 +544,13 @@ impl Drop for Near {
 }
 
 impl Decoder<'_> {
-    /// The part of the binding that a result came through to which a handle of `interface` belongs;
-    /// `None` on the server's side, and if the binding does not carry that interface.
+    /// The part of the result's binding to which a handle of `interface` belongs. `None` in a
+    /// server, and if the binding does not carry that interface.
     pub fn part(&self, interface: &'static Interface) -> Option<Binding> {
         self.client()?.part(interface)
     }
 
-    /// The binding that a result came through; `None` on the server's side.
+    /// The binding through which a result arrived; `None` in a server.
     pub fn binding(&self) -> Option<Binding> {
         self.client().cloned()
     }
