@@ -1,10 +1,10 @@
 //! A client's connection to one server domain: the control connection, the channel, and the
 //! segments.
 //!
-//! Bindings between the same two domains share it (URPC: the channel is made once and used for
-//! every later call; U1), 64 of them in its life: a message names its binding in six bits. The next
-//! one opens another link beside it. Requests on the control connection are answered in turn; calls
-//! do not use it.
+//! All bindings between the same two domains share one link (URPC: the channel is made once and
+//! used for every later call). A message names its binding in six bits, so a link serves 64
+//! bindings in its life; the next binding opens another link. The server answers requests on the
+//! control connection in turn. Calls do not use that connection.
 
 use crate::error::BindError;
 use crate::interface::{KEPT_SEGMENTS, Mismatches};
@@ -32,47 +32,48 @@ use upcall_shm::region::Region;
 use upcall_shm::station::{NotAStation, PeerStation};
 use upcall_shm::tally::PeerTallies;
 
-/// How long a server may take to answer a binder, in all: for the connection, the channel and the
-/// binding, with the wait for others who are at it.
+/// Time within which a server must answer a binder, in seconds. It covers the connection, the
+/// channel and the binding, and the wait behind other binders.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Until when whoever begins now is patient.
+/// The deadline of a binder that starts now.
 pub(crate) fn patience_ends() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// For so long the answer is looked for before sleeping: an answer takes about as long as a wake.
+/// Time for which a binder polls for the answer before it sleeps, in microseconds. An answer takes
+/// about as long as a wake-up.
 const EAGER: Duration = Duration::from_micros(150);
 
-/// So long the server is given to take a notice that can wait.
+/// Time within which the server should take a notice that can wait, in milliseconds.
 const SHORTLY: Duration = Duration::from_millis(2);
 
-/// The client's end of everything between two domains.
+/// The client's end of everything that two domains share.
 pub(crate) struct DomainLink {
     control: Arc<ControlConnection>,
     pub(crate) channel: Arc<CallerChannel>,
     pub(crate) peer: Peer,
-    /// Of segments in use.
+    /// The places of the segments in use.
     pub(crate) places: Arc<Places>,
     segments: KernelMutex<Segments>,
-    /// The server has not been told yet that these bindings have ended.
+    /// Bindings that have ended, and whose end the server has not been sent yet.
     ended: KernelMutex<Vec<u16>>,
     ids: KernelMutex<u16>,
-    /// The clerk's keys: of the connection, and of the process.
+    /// The clerk's keys for the connection and for the process.
     watching: OnceLock<(u64, Option<u64>)>,
 }
 
-/// The control connection; one exchange at a time.
+/// The control connection. It carries one exchange at a time.
 pub(crate) struct ControlConnection {
     connection: Connection,
-    /// The server's process, and its number or 0.
+    /// The pidfd of the server's process; its number follows, or 0.
     server: Option<OwnedFd>,
     pid: u32,
     /// The serial number of the last exchange.
     serial: TurnCell<u32>,
 }
 
-/// Why an exchange on the control connection gave no answer.
+/// Why an exchange on the control connection brought no answer.
 #[derive(Debug)]
 pub(crate) enum NoExchange {
     Closed,
@@ -94,7 +95,7 @@ impl NoExchange {
     }
 }
 
-/// What is known of a server's process after its connection was closed.
+/// State of a server's process after its connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Ended,
@@ -108,8 +109,8 @@ impl ControlConnection {
         Self { connection, server: server.pidfd.take(), pid: server.pid, serial: TurnCell::new(0) }
     }
 
-    /// What an exchange that failed tells the binder. What a dead server left behind is removed
-    /// first: nobody else may have noticed.
+    /// Turns a failed exchange into the binder's error. First removes what a dead server left
+    /// behind, since no other process may have noticed.
     pub(crate) fn failed(&self, error: NoExchange, name: &str) -> BindError {
         match error {
             NoExchange::Closed if self.sweep_after_end() == Life::Lives => {
@@ -120,8 +121,8 @@ impl ControlConnection {
     }
 
     /// Removes what the server left in the folder of names. A process that is being killed closes
-    /// its connections some moments before its listening socket, and looks alive until then:
-    /// this waits for those moments; not long, for a server may also have hung up and live.
+    /// its connections some moments before its listening socket, and looks alive until then. This
+    /// waits for those moments, but not longer, since the server may have hung up and live.
     fn sweep_after_end(&self) -> Life {
         let start = Instant::now();
         let mut lives = self.server.as_ref().map_or(Life::Unknown, |_| Life::Lives);
@@ -132,8 +133,8 @@ impl ControlConnection {
             }
         }
         crate::names::sweep();
-        // A process with much memory takes longer to end. A process that has ended since then is
-        // not ending any more.
+        // A process with much memory takes longer to end. A process that has ended since then no
+        // longer counts as ending.
         let ends = || {
             upcall_os::socket::is_ending(self.pid)
                 || self.server.as_ref().is_some_and(upcall_os::socket::has_ended)
@@ -159,7 +160,8 @@ impl ControlConnection {
         loop {
             return match self.connection.send(&bytes, descriptors) {
                 Ok(()) => Ok(()),
-                // The server's buffer is full of our own requests: it is slow, and will read them.
+                // Our own requests fill the server's buffer. The server is slow, and will read
+                // them.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if Instant::now() > deadline {
                         return Err(NoExchange::TimedOut);
@@ -203,9 +205,9 @@ impl ControlConnection {
         talk.hear(serial)
     }
 
-    /// What the server said before it hung up; `None` if it said nothing, or somebody who waited
-    /// for an answer was told himself. Whoever has the connection at this moment gives it back
-    /// soon, since it is closed.
+    /// Returns what the server sent before it hung up. `None` if it sent nothing, or if a thread
+    /// that waited for an answer has received it. The connection is closed, so a thread that holds
+    /// it at this moment returns it soon.
     fn last_words(&self) -> Option<BindRefusal> {
         let _turn = self.serial.take_by(Instant::now() + Duration::from_millis(100))?;
         loop {
@@ -248,8 +250,8 @@ impl ControlConnection {
                     if found == serial || found == wire::UNASKED {
                         return Ok((answer, message.descriptors));
                     }
-                    // An answer to an exchange that was given up before is late, and nothing else;
-                    // but a server could send such for ever.
+                    // The answer belongs to an exchange that was given up, and is merely late. The
+                    // deadline bounds how many of them a server can send.
                     if Instant::now() >= deadline {
                         return Err(NoExchange::TimedOut);
                     }
@@ -280,11 +282,11 @@ impl upcall_sched::calls::ServerClerk for ControlConnection {
     }
 }
 
-/// A word that gives a call up does not reach who waits on the control connection, so that looks
-/// for it as often as this.
+/// Interval at which a thread that waits on the control connection checks its cancel token, in
+/// milliseconds. The token cannot wake that thread.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// Tries again as long as it `waits`; each time for a slice.
+/// Repeats `attempt`, for one slice each time, while `waits` returns `true`.
 fn in_slices<T>(
     waits: impl Fn(Instant) -> bool,
     mut attempt: impl FnMut(Instant) -> Result<T, NoExchange>,
@@ -297,8 +299,8 @@ fn in_slices<T>(
     }
 }
 
-/// The control connection in one hand. Requests may be sent before the answers to earlier ones are
-/// taken; these come in the same order.
+/// The control connection, held by one thread. The holder may send requests before it takes the
+/// answers to earlier ones; the answers arrive in the same order.
 struct Talk<'a> {
     control: &'a ControlConnection,
     serial: Turn<'a, u32>,
@@ -306,7 +308,7 @@ struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    /// Sends a request. Returns its serial number.
+    /// Sends a request, and returns its serial number.
     fn say(
         &mut self,
         request: ClientRequest<'_>,
@@ -314,8 +316,8 @@ impl Talk<'_> {
     ) -> Result<u32, NoExchange> {
         *self.serial = self.serial.wrapping_add(1).max(1);
         match self.control.tell(*self.serial, request, descriptors, self.deadline) {
-            // A server that hangs up says why before, if it can: that is heard instead of an
-            // answer.
+            // A server that hangs up first says why, if it can. That message is then taken instead
+            // of an answer.
             Ok(()) | Err(NoExchange::Closed) => Ok(*self.serial),
             Err(error) => Err(error),
         }
@@ -327,23 +329,24 @@ impl Talk<'_> {
     }
 }
 
-/// What `upcall ls` asks of a domain's socket: who it is and what it exports.
+/// Asks a domain's socket for its identity and its exports, as `upcall ls` shows them.
 ///
 /// # Errors
-/// It is gone, does not answer, or answers nonsense.
+/// The domain has ended, does not answer, or breaks the protocol.
 pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
     list_of(&socket.display().to_string(), socket, &policy::own_user_or_root())
 }
 
-/// The same of the domain that exports a name.
+/// Like [`list`], for the domain that exports `name`.
 ///
 /// # Errors
-/// A bad name, nobody exports it, or as for [`list`].
+/// The name is invalid, no domain exports it, or as for [`list`].
 pub fn list_named(name: &str) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
     list_named_expecting(name, &policy::own_user_or_root())
 }
 
-/// The same of a domain that `accepts` accepts, in place of one of this user or root.
+/// Like [`list_named`], for a domain that `accepts` accepts instead of a domain of this user or of
+/// root.
 ///
 /// # Errors
 /// As for [`list_named`].
@@ -354,7 +357,7 @@ pub fn list_named_expecting(
     list_of(name, &crate::names::find(name)?, accepts)
 }
 
-/// The tallies of a domain's bindings, for `upcall stat`.
+/// The call statistics of a domain's bindings, for `upcall stat`.
 ///
 /// # Errors
 /// As for [`list`].
@@ -385,8 +388,8 @@ fn list_of(
     Ok((peer, exports))
 }
 
-/// One request on a connection of its own: who answers, what, and the last descriptor with it. A
-/// refusal is an error.
+/// Makes one request on a connection of its own. Returns the peer, its answer, and the last
+/// descriptor that came with the answer. A refusal is an error.
 fn ask_once(
     shown: &str,
     socket: &Path,
@@ -435,7 +438,7 @@ fn connect(
     Ok((connection, peer))
 }
 
-/// Asks the client's policy for a server.
+/// Applies the client's policy to a server.
 fn check(name: &str, server: &Peer, accepts: &Policy) -> Result<(), BindError> {
     accepts(server).map_err(|reason| BindError::WrongUser {
         name: name.into(),
@@ -474,16 +477,16 @@ pub(crate) fn refused(name: &str, wanted: &str, refusal: BindRefusal) -> BindErr
     }
 }
 
-/// The link to each domain, by its socket. One binder at a time opens one; binders to other domains
-/// do not wait for it.
+/// The link to each domain, by the domain's socket. Each entry has a lock of its own: one binder at
+/// a time opens a link, and binders to other domains do not wait for it.
 type DomainLinks = HashMap<PathBuf, Arc<TurnCell<Weak<DomainLink>>>>;
 
-/// Makes an error of the kernel's that names the missing resource.
+/// Makes a kernel error into a [`BindError`] that names the missing resource.
 fn unable(what: &'static str) -> impl Fn(io::Error) -> BindError {
     move |error| BindError::Resource { what: what.to_owned(), error }
 }
 
-/// A channel in new memory.
+/// Makes a channel in new memory.
 fn new_channel() -> Result<(MemoryFile, Channel), BindError> {
     let memory = MemoryFile::create("upcall-channel", channel::BYTES)
         .map_err(unable("the channel's memory"))?;
@@ -495,15 +498,15 @@ fn new_channel() -> Result<(MemoryFile, Channel), BindError> {
     Ok((memory, channel))
 }
 
-/// The place for the link to the domain with this socket.
+/// The entry for the link to the domain with this socket.
 fn place_of(socket: &Path) -> Arc<TurnCell<Weak<DomainLink>>> {
     static LINKS: OnceLock<KernelMutex<DomainLinks>> = OnceLock::new();
     let mut links = LINKS.get_or_init(KernelMutex::default).lock();
     if let Some(place) = links.get(socket) {
         return place.clone();
     }
-    // Places are found under this lock only, so one that nobody else has, and that holds no link,
-    // is nobody's.
+    // Entries are found under this lock only. An entry without a link that has no other reference
+    // is unused.
     links.retain(|_, place| {
         Arc::strong_count(place) > 1 || place.peek(|link| link.strong_count() > 0).unwrap_or(true)
     });
@@ -519,19 +522,20 @@ fn descriptors(memory: Option<&MemoryFile>) -> Vec<BorrowedFd<'_>> {
     memory.into_iter().map(AsFd::as_fd).collect()
 }
 
-/// A binder's request, and the memory that goes with it.
+/// A binder's request, with the memory that it brings.
 pub(crate) struct BinderRequest<'a> {
     pub(crate) request: ClientRequest<'a>,
     pub(crate) memory: Option<MemoryFile>,
 }
 
-/// What came of a binder's request: the link, the binding's number on it, and the server's answer.
+/// The outcome of a binder's request: the link, the binding's number on it, and the server's
+/// answer.
 pub(crate) type BindOutcome = (Arc<DomainLink>, u16, ServerReply);
 
 impl DomainLink {
-    /// Asks the domain with this socket for a binding whose number is then known: through the link
-    /// that stands, or a new one; also when that one has no number left. Waits until `deadline`
-    /// for the server, and for another binder who is opening a link to it.
+    /// Asks the domain with this socket for a binding, through the open link, or through a new link
+    /// if there is none or if the open link has no number left. Waits until `deadline` for the
+    /// server, and for another binder that is opening a link to the same domain.
     pub(crate) fn bind<'a>(
         name: &str,
         socket: &Path,
@@ -552,7 +556,7 @@ impl DomainLink {
             let BinderRequest { request, memory } = ask(id)?;
             let bound = link.control.exchange(request, &descriptors(memory.as_ref()), deadline);
             if matches!(bound, Err(NoExchange::TimedOut)) {
-                // The server may come to it yet.
+                // The server may still process the request.
                 link.ended.lock().push(id);
             }
             let (answer, _) = bound.map_err(|error| link.control.failed(error, name))?;
@@ -564,8 +568,8 @@ impl DomainLink {
         Ok(bound)
     }
 
-    /// Opens a link and asks for the first binding. The server is told of both at once, and each
-    /// side does its part while the other does its own.
+    /// Opens a link and asks for the first binding. Both requests go to the server at once, so that
+    /// each side does its part while the other does its own.
     fn open<'a>(
         name: &str,
         socket: &Path,
@@ -585,9 +589,10 @@ impl DomainLink {
             talk.say(open, &[memory.as_fd(), domain.station().as_fd()]).map_err(failed)?;
         point(Point::ClientAsked);
         let BinderRequest { request, memory } = ask(FIRST)?;
-        // If this cannot be sent, the answer to the opening says more.
+        // If this cannot be sent, the answer to the opening says why.
         let binding = talk.say(request, &descriptors(memory.as_ref()));
-        // The first link of all starts the clerk's thread; now there is time for it.
+        // The first link of a process starts the clerk's thread. The server is busy now, so this
+        // costs no time.
         let clerk = Clerk::current().map_err(unable("the clerk's thread"))?;
         let (answer, given) = talk.hear(opening).map_err(failed)?;
         let home = match answer {
@@ -629,8 +634,8 @@ impl DomainLink {
         Ok((link, FIRST, answer))
     }
 
-    /// Brings the A-stacks of a binding that stands. Waits until `deadline` for the server to map
-    /// them.
+    /// Sends the A-stacks of a binding that is open, and waits until `deadline` for the server to
+    /// map them.
     pub(crate) fn bring_astacks(
         &self,
         name: &str,
@@ -648,7 +653,7 @@ impl DomainLink {
         }
     }
 
-    /// Has the clerk close the channel when the server ends.
+    /// Makes the clerk close the channel when the server ends.
     fn watch(self: &Arc<Self>, clerk: &Clerk) -> io::Result<()> {
         let end = |of_process| {
             Arc::new(ServerEnd {
@@ -664,20 +669,20 @@ impl DomainLink {
             .as_ref()
             .map(|_| clerk.watch(end(true), Report::WhileReadable))
             .transpose();
-        // What is watched keeps the connection open.
+        // A watch keeps the connection open, so an incomplete pair of watches is removed.
         let process = process.inspect_err(|_| clerk.forget(connection))?;
         let _ = self.watching.set((connection, process));
         Ok(())
     }
 
-    /// A fresh number for a binding; `None` when all have been used.
+    /// Returns a fresh number for a binding, or `None` if all have been used.
     fn next_binding(&self) -> Option<u16> {
         let mut next = self.ids.lock();
         let id = *next;
         (id < crate::bound::MOST_BINDINGS).then(|| *next += 1).map(|()| id)
     }
 
-    /// A segment of at least `len` bytes that the server has mapped, kept from before.
+    /// Returns a kept segment of at least `len` bytes that the server has mapped.
     pub(crate) fn kept_segment(&self, len: usize) -> Option<Segment> {
         let mut segments = self.segments.lock();
         let fitting =
@@ -686,10 +691,11 @@ impl DomainLink {
         best.map(|i| segments.kept.swap_remove(i))
     }
 
-    /// A new one. Blocks the kernel thread until the server has mapped it, as long as `until` says,
-    /// or as long as the link is patient; then the error is `TimedOut`.
+    /// Makes a new segment. Blocks the kernel thread until the server has mapped it, for at most as
+    /// long as `until` allows and at most [`PATIENCE`]; then the error is `TimedOut`.
     pub(crate) fn new_segment(&self, len: usize, until: WaitLimit<'_>) -> io::Result<Segment> {
-        // A power of two while that wastes little, so that segments are found again.
+        // Rounded up to a power of two where that wastes little, so that later calls can use the
+        // segment.
         let len = if len <= 1 << 24 {
             Some(len.next_power_of_two().max(1 << 16))
         } else {
@@ -728,7 +734,7 @@ impl DomainLink {
                 })
             });
         if answered.is_ok() {
-            // Others may not have got the connection meanwhile.
+            // Another thread may have held the connection when these were dropped.
             self.tell_of_dropped(deadline.min(Instant::now() + SHORTLY));
         }
         match answered {
@@ -739,7 +745,7 @@ impl DomainLink {
             }
             Ok(_) => Err(io::Error::other("another answer than a mapped segment")),
             Err(NoExchange::TimedOut) => {
-                // If it was sent, the server will map it when it comes to that.
+                // If the request was sent, the server will still map the segment.
                 let mut segments = self.segments.lock();
                 if said {
                     segments.overdue.push(number)
@@ -758,7 +764,7 @@ impl DomainLink {
         }
     }
 
-    /// Gives a segment back, to be kept or dropped.
+    /// Takes a segment back, and keeps it or drops it.
     pub(crate) fn give_segment(&self, segment: Segment) {
         let mut segments = self.segments.lock();
         let kept: usize = segments.kept.iter().map(|segment| segment.region.len()).sum();
@@ -771,16 +777,16 @@ impl DomainLink {
         }
     }
 
-    /// Ends a binding. A server that does not listen now learns of it later, at the latest with the
-    /// end of the link.
+    /// Ends a binding. If the server does not respond now, it learns of the end later, at the
+    /// latest when the link ends.
     pub(crate) fn unbind(&self, id: u16) {
         point(Point::ClientUnbinds);
         self.ended.lock().push(id);
         self.tell_of_dropped(Instant::now() + SHORTLY);
     }
 
-    /// Tells the server which bindings have ended and which segments are dropped, if it takes that
-    /// before the deadline; else at the next occasion.
+    /// Sends the server the bindings that have ended and the segments that were dropped. What it
+    /// does not take before the deadline is sent on the next occasion.
     fn tell_of_dropped(&self, deadline: Instant) {
         let mut ended = std::mem::take(&mut *self.ended.lock());
         self.tell_of_each(&mut ended, deadline, |id| ClientRequest::Unbind { id });
@@ -793,8 +799,8 @@ impl DomainLink {
         segments.overdue.append(&mut overdue);
     }
 
-    /// Takes those out of `numbers` of which the server takes notice before the deadline, and
-    /// returns them.
+    /// Sends those of `numbers` that the server takes before the deadline. Removes them from
+    /// `numbers`, and returns them.
     fn tell_of_each(
         &self,
         numbers: &mut Vec<u16>,
@@ -818,19 +824,19 @@ impl Drop for DomainLink {
             return;
         };
         process.iter().for_each(|&key| clerk.forget(key));
-        // Who was told of the server's end before the clerk was leaves it to the clerk to sweep
-        // after it: the connection hangs up, if only because of this.
+        // A thread that learned of the server's end before the clerk did leaves the sweep to the
+        // clerk. The connection hangs up at the latest because this link drops it.
         if self.channel.closed() == Some(Closed::PeerEnded) {
             self.control.connection.shut_down();
         } else {
             clerk.forget(*connection);
         }
-        // Those who wait for late replies go.
+        // Wakes the threads that wait for late replies, and they end.
         self.channel.close(Closed::Here);
     }
 }
 
-/// A segment that the server has mapped too.
+/// A segment that both sides have mapped.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) number: u16,
@@ -841,12 +847,12 @@ pub(crate) struct Segment {
 struct Segments {
     kept: Vec<Segment>,
     free: Vec<u16>,
-    /// The server has not been told yet that these are dropped.
+    /// Segments that were dropped, and whose drop the server has not been sent yet.
     overdue: Vec<u16>,
     next: u16,
 }
 
-/// The end of the server's process, or of its connection.
+/// Reacts to the end of the server's process or of its connection.
 struct ServerEnd {
     link: Weak<DomainLink>,
     control: Arc<ControlConnection>,
@@ -868,7 +874,7 @@ impl Watched for ServerEnd {
                 said.map_or(Closed::PeerEnded, |refusal| Closed::Refused(refusal.to_string())),
             );
         }
-        // What the server left in the folder of names is removed by the first who notices.
+        // The first process that notices removes what the server left in the folder of names.
         let _ = self.control.sweep_after_end();
         false
     }

@@ -1,10 +1,10 @@
-//! One client, as its server sees it: the control connection, the channel, the bindings, the
+//! One client as its server sees it: the control connection, the channel, the bindings, and the
 //! segments.
 //!
-//! Everything that arrives on the control connection is the client's word. What cannot be read or
-//! breaks a rule is refused or closes the connection, and does nothing else. When the client ends,
-//! its bindings are revoked, its resources dropped, and its memory unmapped as soon as no call uses
-//! it (LRPC, section 5.3).
+//! Everything that arrives on the control connection is untrusted. A message that cannot be read,
+//! or that breaks a rule, is refused or closes the connection, and has no other effect. When the
+//! client ends, its bindings are revoked, its resources are dropped, and its memory is unmapped as
+//! soon as no call uses it (LRPC, section 5.3).
 
 use crate::bound::{ClientBinding, ServerBinding};
 use crate::endpoint::Endpoint;
@@ -37,18 +37,18 @@ use upcall_shm::region::Region;
 use upcall_shm::station::{self, NotAStation, PeerStation};
 use upcall_shm::tally::Arrival;
 
-/// The most segments of one channel.
+/// Maximum number of segments of one channel.
 const MOST_SEGMENTS: usize = 4096;
-/// Segments up to this size are entered into the page table when they arrive.
+/// Maximum size, in bytes, of a segment that is entered into the page table when it arrives.
 const ENTER_AT_ONCE: usize = 4 << 20;
-/// Segments up to this size are unmapped by the clerk when the client drops them.
+/// Maximum size, in bytes, of a segment that the clerk itself unmaps when the client drops it.
 const UNMAP_AT_ONCE: usize = 128 << 10;
-/// Descriptors of a connection: its socket, and the client's process. A channel has one more, and
-/// two mappings.
+/// Number of descriptors of a connection: its socket and the client's pidfd. A channel has one more
+/// descriptor, and two mappings.
 const OF_CONNECTION: usize = 2;
 const OF_CHANNEL: (usize, usize) = (1, 2);
 
-/// One client.
+/// One client of this server.
 pub(crate) struct ClientPeer {
     connection: Connection,
     peer: Peer,
@@ -59,11 +59,12 @@ pub(crate) struct ClientPeer {
     ended: AtomicBool,
     watching: KernelMutex<Vec<u64>>,
     account: Arc<QuotaAccount>,
-    /// For the connection and what was opened on it; given back with this client.
+    /// Quota of the connection and of everything opened on it, returned when this client is
+    /// dropped.
     held: KernelMutex<Vec<Holding>>,
 }
 
-/// The channel's side that runs requests.
+/// The side of the channel that runs requests.
 struct Runner {
     shared: Arc<ClientState>,
     peer: Weak<ClientPeer>,
@@ -75,8 +76,8 @@ impl Serve for Runner {
     }
 
     fn violation(&self, _what: &'static str) {
-        // The clerk sees the connection closed, and ends the client: it alone does, so that nothing
-        // is added meanwhile.
+        // Only the clerk ends a client, so nothing can be added to the client at the same time. It
+        // sees that the connection is closed.
         if let Some(peer) = self.peer.upgrade() {
             peer.connection.shut_down();
         }
@@ -90,7 +91,8 @@ fn resource(what: &str, error: &io::Error) -> BindRefusal {
     }
 }
 
-/// The kernel does not say which table was full. Nearly always it is the process's own.
+/// Reports a full descriptor table. The kernel does not say which table is full; nearly always it
+/// is the table of this process.
 fn table_full(what: &str) -> BindRefusal {
     BindRefusal::Resource { what: what.into(), code: Errno::MFILE.raw_os_error() }
 }
@@ -103,8 +105,8 @@ fn protocol(what: impl ToString) -> BindRefusal {
     BindRefusal::Protocol(what.to_string())
 }
 
-/// Tells a client, before its connection is closed, why that is so. Who does not read is not waited
-/// for.
+/// Sends a client the reason before its connection is closed. Does not wait for a client that does
+/// not read.
 fn farewell(connection: &Connection, refusal: BindRefusal) {
     if let Ok(bytes) =
         wire::pack(&ToClient { serial: wire::UNASKED, answer: ServerReply::Refused(refusal) })
@@ -113,20 +115,19 @@ fn farewell(connection: &Connection, refusal: BindRefusal) {
     }
 }
 
-/// Tells a client that it cannot be taken on for want of something in this process or on this
-/// machine.
+/// Refuses a client because this process or this machine lacks a resource.
 pub(crate) fn turn_away(connection: &Connection, what: &str, error: &io::Error) {
     farewell(connection, resource(what, error));
 }
 
-/// Tells a client that this server does not want it.
+/// Refuses a client because the server's policy does not admit it.
 pub(crate) fn deny(connection: &Connection, why: String) {
     farewell(connection, BindRefusal::Denied(why));
 }
 
 impl ClientPeer {
-    /// Takes a client on: the clerk watches its connection and its process. A client that cannot be
-    /// watched is told so.
+    /// Admits a client: the clerk watches its connection and its process. If that fails, the client
+    /// is sent the reason.
     pub(crate) fn welcome(
         connection: Connection,
         peer: Peer,
@@ -170,12 +171,13 @@ impl ClientPeer {
         Ok(())
     }
 
-    /// A number that all connections of the client's process have, and no others.
+    /// The number of the client's process, which all of its connections share and no other process
+    /// has.
     pub(crate) fn number(&self) -> u64 {
         self.account.number()
     }
 
-    /// Revokes everything the client has. Calls that run go on to their end.
+    /// Revokes everything that the client has. Calls that run go on to their end.
     pub(crate) fn end(&self) {
         if self.ended.swap(true, Ordering::SeqCst) {
             return;
@@ -190,7 +192,8 @@ impl ClientPeer {
         }
     }
 
-    /// Ends it after a fault of ours, also for its client, which may wait for an answer.
+    /// Ends the client after a failure of this process. Closing the connection also ends the
+    /// client's wait for an answer.
     fn fail(&self) -> bool {
         self.connection.shut_down();
         self.end();
@@ -207,7 +210,7 @@ impl ClientPeer {
         self.shared.let_segments_go();
     }
 
-    /// Revokes those of its bindings for which `which` says so. Returns how many.
+    /// Revokes the bindings for which `which` returns `true`, and returns their number.
     pub(crate) fn revoke_some(&self, which: &mut dyn FnMut(&ClientBinding<'_>) -> bool) -> usize {
         let Peer { pid, uid, .. } = self.peer;
         let process = self.peer.process();
@@ -222,7 +225,7 @@ impl ClientPeer {
         chosen.inspect(|bound| bound.revoke(&self.keeper)).count()
     }
 
-    /// Reads what the client has sent. Returns whether it is still there.
+    /// Reads what the client has sent. Returns `true` if the client is still there.
     fn attend(self: &Arc<Self>) -> bool {
         clerk::hear(&self.connection, |message| self.handle(message))
     }
@@ -232,7 +235,7 @@ impl ClientPeer {
             return false;
         }
         let there = self.answer(message);
-        // Ended by a stopping server while this was going on: what was added goes too.
+        // A stopping server may have ended the client during this. What was added is removed too.
         if self.ended.load(Ordering::SeqCst) {
             self.revoke_all();
             return false;
@@ -252,7 +255,7 @@ impl ClientPeer {
             ClientRequest::Open { version } => {
                 descriptors.and_then(|descriptors| self.open(version, descriptors, &mut out))
             }
-            // Whom the policy has not let in has no channel, and is told and given nothing.
+            // A client that the policy has not admitted has no channel, and receives nothing.
             ClientRequest::Bind { .. }
             | ClientRequest::Stacks { .. }
             | ClientRequest::Segment { .. }
@@ -279,8 +282,8 @@ impl ClientPeer {
             ClientRequest::List => self.list(&mut out),
             ClientRequest::Tallies => self.tallies(&mut out),
             ClientRequest::OpenLane { number, vp } => {
-                // Nobody waits for an answer. But a caller on a lane that is not open would wait
-                // for ever, so the client is told, and the connection closed.
+                // This request has no answer. But a caller on a lane that is not open would wait
+                // for ever, so the client is sent the reason and the connection is closed.
                 let opened =
                     descriptors.and_then(|descriptors| self.open_lane(number, vp, descriptors));
                 return opened.map_err(|refusal| farewell(&self.connection, refusal)).is_ok();
@@ -300,7 +303,7 @@ impl ClientPeer {
                 let is_small =
                     self.shared.segment(number).is_none_or(|region| region.len() <= UNMAP_AT_ONCE);
                 let unmap = Box::new(move || {
-                    // The lock is free again before the memory goes.
+                    // The lock is released before the memory is unmapped.
                     let gone = shared.segments().remove(&number);
                     drop(gone);
                 });
@@ -315,8 +318,8 @@ impl ClientPeer {
         self.reply(serial, answer.unwrap_or_else(ServerReply::Refused), &out)
     }
 
-    /// Answers a request. Returns `false` if the client has gone, or does not read its answers,
-    /// which breaks the protocol.
+    /// Answers a request. Returns `false` if the client has ended, or if it does not read its
+    /// answers, which breaks the protocol.
     fn reply(&self, serial: u32, answer: ServerReply, descriptors: &[OwnedFd]) -> bool {
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         wire::pack(&ToClient { serial, answer })
@@ -446,12 +449,13 @@ impl ClientPeer {
             endpoint.tallies().open(name, interface, self.peer.pid, clock::stamp(Instant::now()));
         let bound =
             ServerBinding::new(entry, tally, Session::new(self.account.clone()), plan, astacks);
-        // The clerk alone binds, so the cell is empty still.
+        // Only the clerk binds, so the cell is still empty.
         let _ = cell.set(bound);
         Ok(ServerReply::Bound { procedures })
     }
 
-    /// Takes the A-stacks of a binding whose list needs more than came with the request for it.
+    /// Takes the A-stacks of a binding whose list needs more than the request for the binding
+    /// brought.
     fn bring_astacks(
         &self,
         id: u16,
@@ -462,7 +466,7 @@ impl ClientPeer {
             .bound(id)
             .ok_or_else(|| protocol("A-stacks for a binding that does not stand"))?;
         if bound.is_revoked() {
-            // By the client itself, or by the server in this moment.
+            // The client itself or the server has ended the binding in the meantime.
             return Err(BindRefusal::Denied("the binding was taken back".into()));
         }
         if bound.plan.bytes() == 0 || bound.astacks.get().is_some() {
@@ -474,7 +478,7 @@ impl ClientPeer {
         Ok(ServerReply::Mapped)
     }
 
-    /// Maps so many bytes for A-stacks, of the memory that has come for them.
+    /// Maps this many bytes for A-stacks from the memory that the client has sent.
     fn map_astacks(
         &self,
         bytes: usize,
@@ -497,8 +501,9 @@ impl ClientPeer {
         Ok(Some(Region::new(map).ok_or_else(|| protocol("read-only A-stacks"))?))
     }
 
-    /// Begins to map a segment, and has the request answered. The kernel takes as long for this as
-    /// the client's own operations on the file last, so it is not the clerk's to do.
+    /// Starts to map a segment, and answers the request when that is done. The kernel can take as
+    /// long for this as the client's own operations on the file last, so the clerk does not map it
+    /// itself.
     fn segment(
         self: &Arc<Self>,
         serial: u32,
@@ -513,7 +518,7 @@ impl ClientPeer {
         let held = self.count(&[(QuotaKind::Mappings, 1), (QuotaKind::Bytes, len)])?;
         point(Point::ServerMapsSegment);
         let client = self.clone();
-        // The descriptor may have taken the place that is kept in reserve.
+        // The descriptor may have taken the reserve entry of the table.
         let endpoint = self.endpoint.clone();
         let loan = endpoint.upgrade().map(|endpoint| endpoint.reserve.lend());
         self.account.aside(Box::new(move || {
@@ -561,15 +566,15 @@ impl ClientPeer {
         segments.try_reserve(1).map_err(no_memory)?;
         segments.insert(number, region);
         drop(segments);
-        // Ended while this was going on: what was added goes too.
+        // The client may have ended during this. What was added is removed too.
         if self.ended.load(Ordering::SeqCst) {
             self.shared.let_segments_go();
         }
         Ok(ServerReply::Mapped)
     }
 
-    /// Counts what the client is about to have. Who fails to give it drops what is returned, and it
-    /// counts no more.
+    /// Charges the client for what it is about to have. If the client then fails to deliver, the
+    /// caller drops the returned holdings, and the charge ends.
     fn count(&self, what: &[(QuotaKind, usize)]) -> Result<Vec<Holding>, BindRefusal> {
         what.iter()
             .map(|&(kind, amount)| self.account.hold(kind, amount).map_err(ceiling))
@@ -603,8 +608,8 @@ impl Watched for OnConnection {
     }
 
     fn happened(&self, _hung_up: bool) -> bool {
-        // With the place in reserve: most requests bring a descriptor that is closed again at once,
-        // and a full table shall not keep a bound client from them.
+        // Counts the reserve entry as free. Most requests bring a descriptor that is closed again
+        // at once, and a full table must not keep a bound client from making them.
         let there = match self.0.endpoint.upgrade() {
             Some(endpoint) => endpoint.reserve.spend(|| self.0.attend()),
             None => self.0.attend(),
