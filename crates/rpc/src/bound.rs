@@ -12,7 +12,8 @@ use upcall_shm::astack::AStackPlan;
 use upcall_shm::region::Region;
 use upcall_shm::tally::CallStats;
 
-/// The most bindings that go through one channel in its life; then another channel is made.
+/// Maximum number of bindings through one channel in its life. The next binding opens another
+/// channel.
 pub const MOST_BINDINGS: u16 = 64;
 
 /// A client's binding, as its server sees it: see [`Running::revoke`](crate::Running::revoke).
@@ -20,32 +21,32 @@ pub const MOST_BINDINGS: u16 = 64;
 pub struct ClientBinding<'a> {
     /// The name that was bound.
     pub name: &'a str,
-    /// The client's process, by the kernel's word; 0 if it is not visible in this PID namespace,
-    /// or is on another machine.
+    /// The client's process, as the kernel reports it. 0 if the process is not visible in this PID
+    /// namespace, or is on another machine.
     pub pid: u32,
     /// The user of the client's process.
     pub uid: u32,
-    /// What tells the client's process apart from all others, also where its number is 0: the same
-    /// as [`Peer::process`](upcall_os::socket::Peer::process), which the policy has seen. `None`
-    /// for a client on another machine.
+    /// Identifies the client's process uniquely, also where its number is 0. It is the same as
+    /// [`Peer::process`](upcall_os::socket::Peer::process), which the policy has seen. `None` for a
+    /// client on another machine.
     pub process: Option<Identity>,
 }
 
-/// One binding, on the server's side.
+/// One binding in the server.
 pub(crate) struct ServerBinding {
     pub(crate) entry: Arc<ExportEntry>,
-    /// What it has done. `None` if too many others are counted.
+    /// The binding's call statistics. `None` if too many other bindings have some.
     pub(crate) tally: Option<CallStats>,
     pub(crate) session: Arc<Session>,
     pub(crate) plan: AStackPlan,
-    /// Once its client has brought what the plan needs.
+    /// Set once the client has brought what the plan needs.
     pub(crate) astacks: OnceLock<Arc<Region>>,
     revoked: AtomicBool,
 }
 
 impl ServerBinding {
-    /// Counts the client as one of the entry's. On a machine of its own its values come in
-    /// messages, and the plan has no A-stacks.
+    /// Counts the client as a client of the export. The values of a client on another machine come
+    /// in messages, and its plan has no A-stacks.
     pub(crate) fn new(
         entry: Arc<ExportEntry>,
         tally: Option<CallStats>,
@@ -65,13 +66,13 @@ impl ServerBinding {
         }
     }
 
-    /// Whether it is good no longer.
+    /// Returns `true` if the binding was revoked.
     pub(crate) fn is_revoked(&self) -> bool {
         self.revoked.load(Ordering::Acquire)
     }
 
-    /// Lets no call in any more, and leaves what the client holds to the keeper. Calls that run go
-    /// on to their end.
+    /// Refuses further calls, and leaves the client's holdings to the reaper. Calls that run go on
+    /// to their end.
     pub(crate) fn revoke(&self, keeper: &Reaper) {
         if !self.revoked.swap(true, Ordering::SeqCst) {
             self.entry.clients.fetch_sub(1, Ordering::Relaxed);

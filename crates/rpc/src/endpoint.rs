@@ -1,4 +1,4 @@
-//! A domain's front door: its socket in the folder of names, its exports, and the server that runs
+//! A domain's endpoint: its socket in the folder of names, its exports, and the server that runs
 //! them.
 
 use crate::bound::ClientBinding;
@@ -31,13 +31,15 @@ use upcall_shm::tally::DomainCallStats;
 /// Decides which clients may bind; see [`Server::policy`].
 pub type BindPolicy = Box<policy::Policy>;
 
-/// For longer nobody looks at a client that has gone.
+/// Maximum time for which a domain waits for the clerk to release a client that has ended, in
+/// seconds.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
-/// The most connections of one process: it needs one, and another for each 64 bindings.
+/// Maximum number of connections of one process. A process needs one connection for each 64
+/// bindings.
 const MOST_CONNECTIONS: usize = 64;
 
-/// The front door.
+/// The part of a server that admits clients.
 pub(crate) struct Endpoint {
     path: PathBuf,
     pub(crate) reserve: Reserve,
@@ -47,7 +49,7 @@ pub(crate) struct Endpoint {
     ledger: Arc<QuotaLedger>,
     tallies: Arc<DomainCallStats>,
     clients: KernelMutex<Clients>,
-    /// The calls of all channels that may run still.
+    /// For each channel, the calls that may still run.
     calls: KernelMutex<Vec<CallsUnderWay>>,
     keeper: Arc<Reaper>,
     doors: NetworkServer,
@@ -56,7 +58,7 @@ pub(crate) struct Endpoint {
 #[derive(Default)]
 struct Clients {
     all: Vec<Arc<ClientPeer>>,
-    /// No more of them are taken on.
+    /// Set when no more clients are admitted.
     closed: bool,
 }
 
@@ -81,25 +83,25 @@ impl Endpoint {
         &self.keeper
     }
 
-    /// Where clients on other machines come in.
+    /// Where clients on other machines connect.
     pub(crate) fn doors(&self) -> &NetworkServer {
         &self.doors
     }
 
-    /// Takes note of a client's channel.
+    /// Records a client's channel.
     pub(crate) fn opened(&self, channel: &ServerChannel) {
         let mut calls = self.calls.lock();
         calls.retain(CallsUnderWay::may_run);
         calls.push(channel.calls());
     }
 
-    /// Whether a call may still run.
+    /// Returns `true` if a call may still run.
     fn calls_run(&self) -> bool {
         self.calls.lock().iter().any(CallsUnderWay::may_run) || self.doors.calls_run()
     }
 
-    /// Asks the policy. One thread of the process at a time, as the clerk is one: policies in C,
-    /// and those that look at something and then change it, rely on it.
+    /// Asks the policy, from one thread of the process at a time. Policies in C rely on that, and
+    /// so do policies that read something and then change it.
     pub(crate) fn admits(&self, peer: &Peer) -> Result<(), String> {
         static ASKING: KernelMutex<()> = KernelMutex::new(());
         let _asking = ASKING.lock();
@@ -118,8 +120,8 @@ impl Endpoint {
         self.clients.lock().all.iter().filter(|other| other.number() == client).count()
     }
 
-    /// Takes the next connection in the place kept in reserve, says why it is refused, and closes
-    /// it. Returns whether there was one, and a place for it.
+    /// Accepts the next connection with the reserve entry of the descriptor table, sends the
+    /// reason, and closes it. Returns `true` if there was a connection and an entry for it.
     fn turn_one_away(&self, listener: &Listener, error: &io::Error) -> bool {
         self.reserve.spend(|| match listener.accept() {
             Ok(Some(connection)) => {
@@ -134,7 +136,7 @@ impl Endpoint {
         point(Point::ServerAccepted);
         let peer = match connection.peer() {
             Ok(peer) => peer,
-            // Most likely the client has ended, and nobody hears this.
+            // Most likely the client has ended, and does not read this.
             Err(error) => return peer::turn_away(&connection, "knowing the client", &error),
         };
         let account = self.ledger.account(peer.process(), Some(peer.uid));
@@ -160,7 +162,7 @@ impl Endpoint {
         here + self.doors.revoke(which)
     }
 
-    /// Ends all clients, and takes on no more.
+    /// Ends all clients, and admits no more.
     fn end_clients(&self) {
         let all = {
             let mut clients = self.clients.lock();
@@ -171,7 +173,7 @@ impl Endpoint {
     }
 }
 
-/// The door: it is shut when this is dropped.
+/// The listening socket. Dropping this closes it.
 struct EndpointListener {
     endpoint: Arc<Endpoint>,
     listener: Listener,
@@ -189,7 +191,7 @@ impl Watched for EndpointListener {
         true
     }
 
-    /// Others shall be let in.
+    /// Other clients can still be admitted.
     fn failed(&self) -> bool {
         true
     }
@@ -246,36 +248,36 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// A server without exports, for clients of the same user, with one virtual processor and
+    /// Makes a server without exports, for clients of the same user, with one virtual processor and
     /// adaptive pacing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Exports an interface under a name: ASCII letters, digits, dots, underscores and hyphens, at
-    /// most 64.
+    /// Exports an interface under a name: at most 64 ASCII letters, digits, dots, underscores and
+    /// hyphens.
     #[must_use]
     pub fn export(mut self, name: &str, export: Export) -> Self {
         self.exports.push((name.into(), export));
         self
     }
 
-    /// Decides which clients may bind, in place of [`policy::own_user`]. A client that is let in
-    /// may call what is exported, and only that. `upcall::policy` has others that are ready-made.
-    /// The kernel tells who the client is.
+    /// Sets the policy that decides which clients may bind; the default is [`policy::own_user`].
+    /// `upcall::policy` has other ready-made policies. An admitted client may call everything that
+    /// this server exports, and nothing else. The kernel reports who the client is.
     ///
     /// Clients of other users also need the right to connect to the server's socket, which
-    /// [`Server::mode`] and [`Server::group`] give, and a folder of names that both sides use.
+    /// [`Server::mode`] and [`Server::group`] grant, and a folder of names that both sides use.
     ///
-    /// A client on this machine is asked about when it connects, and for each binding: a client
-    /// that the policy admits no longer gets no other binding. [`Running::revoke`] takes back those
-    /// that it has.
+    /// The server asks the policy when a client on this machine connects, and again for each
+    /// binding: a client that the policy no longer admits gets no further binding.
+    /// [`Running::revoke`] ends the bindings that it has.
     ///
-    /// The policy is asked for `upcall ls` too, on threads of this library with 256 KiB of stack:
-    /// the clerk's for clients on this machine, and one for all that come by TCP to an address,
-    /// when their connection comes. Never by two threads at once, nor while another server of this
-    /// process asks its own. So a policy must not block: newcomers would wait, and clients that
-    /// need the clerk.
+    /// The server also asks the policy for `upcall ls`. The policy runs on threads of this library
+    /// with 256 KiB of stack: on the clerk's thread for clients on this machine, and on one thread
+    /// for all clients that connect by TCP to an address. Two threads never run it at once, nor
+    /// beside the policy of another server of this process. So a policy must not block: new
+    /// clients, and clients that need the clerk, would wait.
     #[must_use]
     pub fn policy(
         mut self,
@@ -285,34 +287,35 @@ impl Server {
         self
     }
 
-    /// Sets the mode of the server's socket, in place of 0600. A client needs the right to write to
-    /// connect at all: 0660 admits the members of the socket's group, 0666 every user. The policy
-    /// decides after that. The umask of this process does not count.
+    /// Sets the mode of the server's socket; the default is 0600. A client needs the right to write
+    /// in order to connect: 0660 admits the members of the socket's group, 0666 every user. The
+    /// policy decides after that. The umask of this process has no effect.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = Some(mode);
         self
     }
 
-    /// Sets the group of the server's socket, by number or by name, in place of this process's own.
-    /// With [`Server::mode`] 0660 its members can connect. A user other than root can give only a
-    /// group of its own; [`Server::run`] and [`Server::start`] refuse others.
+    /// Sets the group of the server's socket, by number or by name; the default is this process's
+    /// own group. With [`Server::mode`] 0660 the members of the group can connect. A user other
+    /// than root can set only a group that it belongs to; [`Server::run`] and [`Server::start`]
+    /// refuse others.
     #[must_use]
     pub fn group(mut self, group: impl Into<Group>) -> Self {
         self.group = Some(group.into());
         self
     }
 
-    /// What the virtual processors do while there is nothing to do.
+    /// Sets what the virtual processors do while there are no calls.
     #[must_use]
     pub fn pacing(mut self, pacing: Pacing) -> Self {
         self.pacing = pacing;
         self
     }
 
-    /// How many virtual processors run calls as long as no handler blocks; at least one, at most
-    /// 32, and one unless this is called. All servers and callers of a process together have
-    /// 32: if fewer are left than this, the server does not start.
+    /// Sets the number of virtual processors that run calls while no handler blocks: from 1, the
+    /// default, to 32. All servers and callers of a process share 32 virtual processors; the server
+    /// does not start if fewer than `count` are left.
     #[must_use]
     pub fn processors(mut self, count: usize) -> Self {
         self.processors = count.clamp(1, upcall_sched::domain::MOST_PROCESSORS);
@@ -344,54 +347,55 @@ impl Server {
         self
     }
 
-    /// The most that clients may hold in this server, in place of the defaults.
+    /// Sets the quotas of clients in this server, in place of the defaults.
     #[must_use]
     pub fn ceilings(mut self, ceilings: Quotas) -> Self {
         self.ceilings = ceilings;
         self
     }
 
-    /// The size in bytes of the stacks that calls run on, in place of 1 MiB, and of the stacks of
-    /// threads that calls spawn, in place of 64 KiB. Only the pages that a call uses take memory,
-    /// and what it used beyond 64 KiB goes back soon after; as many stacks are made as calls run at
-    /// once.
+    /// Sets the size, in bytes, of the stacks on which calls run, in place of 1 MiB, and of the
+    /// stacks of threads that calls spawn, in place of 64 KiB. Only the pages that a call touches
+    /// take memory, and pages beyond 64 KiB are returned soon after. The server has as many stacks
+    /// as calls have run at once.
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// Also serves clients that come by TCP, and bind `tcp://HOST:PORT/NAME`. `address` is
-    /// `HOST:PORT` and lies within this machine (127.0.0.1 or ::1), or [`Server::run`] and
-    /// [`Server::start`] refuse it; with port 0 the kernel chooses one, which
-    /// [`Running::addresses`] tells.
+    /// Also serves clients that connect by TCP, and bind `tcp://HOST:PORT/NAME`. `address` is
+    /// `HOST:PORT` within this machine (127.0.0.1 or ::1); [`Server::run`] and [`Server::start`]
+    /// refuse any other. With port 0 the kernel chooses a port, which [`Running::addresses`]
+    /// returns.
     ///
-    /// The policy holds for these clients too: the kernel says whose process holds the other end of
-    /// such a connection. (It does not say which process: `pid` is 0.) From another machine one
-    /// comes here by a tunnel, for example `ssh -L 7000:127.0.0.1:7000 host`, whose end on this
-    /// machine belongs to who has logged in. Nothing is encrypted here.
+    /// The policy also decides on these clients: the kernel reports the user at the other end of
+    /// such a connection, but not the process, so `pid` is 0. A client on another machine connects
+    /// through a tunnel, for example `ssh -L 7000:127.0.0.1:7000 host`. The end of the tunnel on
+    /// this machine belongs to the user who has logged in. Nothing is encrypted here.
     #[must_use]
     pub fn listen(mut self, address: &str) -> Self {
         self.listens.push(Listen { address: address.into(), guarded: true });
         self
     }
 
-    /// The same at any address, without any protection: *whoever can reach it may call all that is
-    /// exported*, and whoever is between sees and can change all values. The policy is not asked,
-    /// for nothing is known of the client. For networks that protect by themselves: WireGuard,
-    /// or machines of which each is trusted.
+    /// Like [`Server::listen`] at any address, without any protection: *every process that can
+    /// reach the address may call everything that is exported*, and every machine in between can
+    /// read and change all values. The policy is not asked, because nothing is known about the
+    /// client. Use it on networks that are protected by other means, such as WireGuard, or whose
+    /// machines are all trusted.
     #[must_use]
     pub fn listen_unprotected(mut self, address: &str) -> Self {
         self.listens.push(Listen { address: address.into(), guarded: false });
         self
     }
 
-    /// Serves on the calling kernel thread (and on more, if [`Server::processors`] says so) for
-    /// ever. Waits up to 5 s for a killed process that has one of the names and is still ending.
+    /// Serves on the calling kernel thread, and on more if [`Server::processors`] says so, for
+    /// ever. Waits for at most 5 s if a killed process that is still ending has one of the names.
     ///
     /// # Errors
-    /// See [`ServeError`]; only before all names are entered. Names that were entered before one
-    /// that could not be are taken out again.
+    /// See [`ServeError`]. Errors occur only before all names are entered; the names that were
+    /// entered before the error are then removed.
     ///
     /// # Panics
     /// On a virtual processor.
@@ -399,8 +403,8 @@ impl Server {
         self.open()?.serve(|| {})
     }
 
-    /// Serves on kernel threads of its own until the returned value is stopped or dropped. When
-    /// this returns, clients can bind. Waits as [`Server::run`] does.
+    /// Serves on kernel threads of its own until the returned value is stopped or dropped. Clients
+    /// can bind as soon as this returns. Waits like [`Server::run`].
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -446,7 +450,7 @@ impl Server {
         opened.inspect_err(|_| drop(std::fs::remove_file(&path)))
     }
 
-    /// Makes what serves the clients of this socket.
+    /// Makes the endpoint and the listener of this socket.
     fn open_at(
         self,
         path: PathBuf,
@@ -522,25 +526,25 @@ impl Watched for StallTimer {
     }
 }
 
-/// A server whose door is open. Dropped, it closes the door and ends its clients' bindings.
+/// A server that admits clients. Dropping it closes its socket and ends its clients' bindings.
 struct OpenServer {
     endpoint: Arc<Endpoint>,
-    /// The clerk's keys, of the door and of the timer for stalled processors.
+    /// The clerk's keys for the listener and for the timer of stalled processors.
     key: u64,
     stalls: u64,
-    /// Those entered in the folder.
+    /// Names that are entered in the folder.
     names: Vec<String>,
-    /// Those taken out of it: what serves them is dropped at the very end.
+    /// Exports whose names were removed. They are dropped at the very end.
     past: Vec<Arc<ExportEntry>>,
-    /// Those to be entered.
+    /// Exports that are still to be entered.
     exports: Vec<(String, Export)>,
     scheduler: upcall_thread::Processors,
     closed: bool,
 }
 
 impl OpenServer {
-    /// Begins to serve, then enters the names, says that it is ready, and goes on until it is
-    /// stopped and its last call has ended.
+    /// Starts to serve, enters the names, calls `ready`, and serves until it is stopped and its
+    /// last call has ended.
     fn serve(mut self, ready: impl FnOnce()) -> Result<(), ServeError> {
         let processors = self.scheduler.clone().idle(Arc::new(self.endpoint.processors.clone()));
         let unable = |error| ServeError::Resource { what: "the virtual processors".into(), error };
@@ -601,19 +605,19 @@ impl Drop for OpenServer {
     }
 }
 
-/// Drops what served a name, here and not where somebody else looked at it last: its drop may
+/// Drops an export on this thread rather than on the thread that used it last, because the drop may
 /// block.
 fn let_go_alone(entry: Arc<ExportEntry>) {
     let start = Instant::now();
-    // The clerk may still have a client in its hands.
+    // The clerk may still be working on a client of this export.
     while Arc::strong_count(&entry) > 1 && start.elapsed() < LONGEST_LOOK {
         std::thread::sleep(Duration::from_micros(100));
     }
     let_go(entry);
 }
 
-/// A server that runs on kernel threads of its own. Dropped, it is stopped, and waits as
-/// [`Running::stop`] does.
+/// A server that runs on kernel threads of its own. Dropping it stops it, and waits like
+/// [`Running::stop`].
 pub struct Running {
     keeper: Arc<Reaper>,
     endpoint: Weak<Endpoint>,
@@ -627,27 +631,30 @@ impl fmt::Debug for Running {
 }
 
 impl Running {
-    /// Ends the server. As soon as its first virtual processor changes threads, its names are taken
-    /// out and its channels closed, so that its clients' calls fail. Blocks the kernel thread
-    /// until the calls that run and the drops of its clients' objects have ended: without bound if
-    /// one of them waits for what does not come (another call, say), and for ever if called by
-    /// a procedure of this server.
+    /// Ends the server. As soon as its first virtual processor switches threads, the names are
+    /// removed and the channels closed, so that the calls of its clients fail.
+    ///
+    /// # Blocking
+    /// Blocks the kernel thread until the calls that run, and the drops of its clients' objects,
+    /// have ended. That has no bound if one of them waits for an event that does not happen. A
+    /// procedure of this server that calls this blocks for ever.
     pub fn stop(mut self) {
         self.end();
     }
 
-    /// Where the server listens for clients on other machines, in the order of [`Server::listen`].
+    /// The addresses at which the server listens, in the order of the calls of [`Server::listen`].
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.endpoint
             .upgrade()
             .map_or_else(Vec::new, |endpoint| endpoint.doors.addresses().to_vec())
     }
 
-    /// Takes back bindings of clients: all for which `which` says so. Returns how many. Calls
-    /// through them fail at once with [`CallError::Revoked`](crate::CallError::Revoked); those that
-    /// run go on to their end, and are answered; the objects that the client holds through them
-    /// are dropped. The client's other bindings stay, and it may bind again, unless the policy does
-    /// not let it in. Blocks for no longer than `which` does.
+    /// Revokes all bindings for which `which` returns `true`, and returns their number. New calls
+    /// through a revoked binding fail at once with
+    /// [`CallError::Revoked`](crate::CallError::Revoked). Calls that run go on to their end and are
+    /// answered. The objects that the client holds through the binding are dropped. The client's
+    /// other bindings stay, and it may bind again unless the policy refuses it. Blocks no longer
+    /// than `which` does.
     pub fn revoke(&self, mut which: impl FnMut(&ClientBinding<'_>) -> bool) -> usize {
         self.endpoint.upgrade().map_or(0, |endpoint| endpoint.revoke(&mut which))
     }

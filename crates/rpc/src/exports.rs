@@ -19,7 +19,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// Joins an interface with code that runs it. Generated code calls this.
+    /// Joins an interface with the code that runs it. Generated code calls this.
     pub fn new(interface: &'static Interface, dispatch: impl Dispatch + 'static) -> Self {
         Self { interface, dispatch: Arc::new(dispatch) }
     }
@@ -59,12 +59,12 @@ impl Exports {
             clients: AtomicU32::new(0),
         };
         let before = self.0.write().insert(name.into(), Arc::new(entry));
-        // Its drop is the server's code, and not for under the lock.
+        // The export's drop is the server's code, and must not run under the lock.
         drop(before);
         Ok(())
     }
 
-    /// What a binder may have: the entry and the descriptors of the procedures it wants.
+    /// Returns what a binder gets: the export, and the descriptors of the procedures that it wants.
     pub(crate) fn bind(
         &self,
         name: &str,
@@ -77,8 +77,8 @@ impl Exports {
             ));
         }
         let entry = self.read().get(name).cloned().ok_or(BindRefusal::NoSuchName)?;
-        // Versions of one interface may differ; what counts is whether each procedure is understood
-        // alike.
+        // The versions of one interface may differ. What counts is that both sides agree on each
+        // procedure.
         if without_version(interface) != without_version(&entry.interface.id) {
             return Err(BindRefusal::WrongInterface { exported: entry.interface.id.to_string() });
         }
@@ -93,7 +93,7 @@ impl Exports {
         Ok((entry, descriptors))
     }
 
-    /// Takes all out, also those whose names could not be entered.
+    /// Removes all exports, also those whose names could not be entered.
     pub(crate) fn remove_all(&self) -> Vec<Arc<ExportEntry>> {
         let all = std::mem::take(&mut *self.0.write());
         all.into_values().collect()

@@ -1,10 +1,10 @@
 //! Interfaces as both sides know them: procedure descriptors, compiled from WIT.
 //!
 //! Source: LRPC, section 3.1: the clerk answers a binder with the procedure descriptor list
-//! ([`Descriptor`]): the entry of each procedure, the number of simultaneous calls and the
-//! size of its argument stack. The server's list decides, as there; but its client brings the
-//! memory of the A-stacks, so that clients cannot exhaust a server: as much as its own copy of the
-//! interface says, with the request, and what the list needs more once it has that.
+//! ([`Descriptor`]): the entry of each procedure, the number of simultaneous calls and the size of
+//! its argument stack. As in the paper, the server's list decides. Here the client brings the
+//! memory of the A-stacks, so that clients cannot exhaust a server: with the request as much as its
+//! own copy of the interface says, and the rest once it has the list.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -20,17 +20,18 @@ pub struct Interface {
     pub id: Cow<'static, str>,
     /// Its procedures, by number. At most [`MOST_PROCEDURES`].
     pub procedures: Cow<'static, [Procedure]>,
-    /// The interfaces that it carries: their procedures stand among its own, each from a number
+    /// The interfaces that it carries. The procedures of each stand among its own, from a number
     /// on.
     pub parts: Cow<'static, [Part]>,
     /// The WIT text that it was compiled from.
     pub source: Cow<'static, str>,
-    /// The limits beside it, TOML text; may be empty.
+    /// The text of the TOML file of limits; may be empty.
     pub limits: Cow<'static, str>,
 }
 
-/// An interface that another one carries, because that one takes or gives objects of it. Handles
-/// are good for one binding only; so what makes, takes and calls such objects is bound with them.
+/// An interface that another interface carries, because the other one takes or returns its objects.
+/// A handle is valid for one binding only, so the procedures that make, take and call such objects
+/// are bound together.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Its full name.
@@ -39,10 +40,10 @@ pub struct Part {
     pub first: u16,
 }
 
-/// The most procedures of an interface.
+/// Maximum number of procedures of an interface.
 pub const MOST_PROCEDURES: usize = 1000;
 
-/// A procedure, as it was compiled.
+/// A compiled procedure.
 #[derive(Clone, Debug)]
 pub struct Procedure {
     /// Its name, for example `open` or `file.read`.
@@ -55,10 +56,10 @@ pub struct Procedure {
     pub args: Extent,
     /// The block of its results.
     pub results: Extent,
-    /// Simultaneous calls for which there are A-stacks, by the server's word; a call beyond them
-    /// waits for one to come back. Procedures whose A-stacks are of one class share them.
+    /// Number of simultaneous calls that have A-stacks; the server's value decides. A further call
+    /// waits until an A-stack is returned. Procedures whose A-stacks are of one class share them.
     pub calls: u16,
-    /// The longest values.
+    /// Maximum lengths of its values.
     pub limits: Limits,
 }
 
@@ -67,19 +68,19 @@ pub struct Procedure {
 pub struct Extent {
     /// Bytes of the fixed part.
     pub fixed: u32,
-    /// Bytes kept for the tail: exact where the interface bounds it, a default otherwise. What
-    /// does not fit goes by a segment.
+    /// Bytes reserved for the tail: exact where the interface bounds it, a default otherwise.
+    /// Values that do not fit travel in a segment.
     pub tail: u32,
 }
 
 impl Extent {
-    /// Bytes in all.
+    /// Sum of both parts, in bytes.
     pub const fn bytes(self) -> u32 {
         self.fixed.saturating_add(self.tail)
     }
 }
 
-/// The longest values that a procedure takes and gives.
+/// Maximum lengths of the values that a procedure takes and returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a string.
@@ -87,27 +88,26 @@ pub struct Limits {
     /// Elements of a list.
     pub list: u64,
     /// Bytes that the server may hold for the arguments of one call as values of its own: strings,
-    /// and lists that are copied. Bytes that are used where the client has written them do not
-    /// count.
+    /// and lists that are copied. Bytes that are used in place do not count.
     pub values: u64,
 }
 
-/// Bytes of [`Limits::values`] where the interface does not say otherwise.
+/// Bytes of [`Limits::values`] if the interface sets no limit.
 pub const DEFAULT_VALUES: u64 = upcall_sched::ceilings::DEFAULT_VALUES;
 
 impl Default for Limits {
-    /// Lengths are limited by memory only; values by their default.
+    /// Lengths are limited by memory alone, and values by their default.
     fn default() -> Self {
         Self { string: u64::MAX, list: u64::MAX, values: DEFAULT_VALUES }
     }
 }
 
-/// Maximum number of bytes of segments that a client keeps for later calls. It gives back the rest
-/// at once.
+/// Maximum number of bytes of segments that a client keeps for later calls. The client returns
+/// further segments at once.
 pub(crate) const KEPT_SEGMENTS: usize = 64 << 20;
 
 impl Procedure {
-    /// Bytes of the A-stack that a call needs; 0 if slots alone do.
+    /// Bytes of the A-stack that a call needs; 0 if slots suffice.
     pub fn astack_bytes(&self) -> u32 {
         let needs =
             |extent: Extent| if extent.bytes() as usize <= INLINE { 0 } else { extent.bytes() };
@@ -116,7 +116,7 @@ impl Procedure {
 }
 
 impl Interface {
-    /// What a client that binds to it brings.
+    /// The memory that a client brings when it binds to this interface.
     pub fn footprint(&self) -> Footprint {
         Footprint {
             channel: upcall_shm::channel::BYTES,
@@ -125,7 +125,7 @@ impl Interface {
         }
     }
 
-    /// The A-stacks of a binding to all of it, at a server that has this interface.
+    /// The A-stacks of a binding to the whole interface, if the server has the same interface.
     pub fn plan(&self) -> AStackPlan {
         let all: Vec<_> =
             (0..self.procedures.len()).map(|number| self.descriptor(number as u16)).collect();
@@ -140,21 +140,21 @@ impl Interface {
     }
 }
 
-/// What a server tells of a procedure when a client binds (LRPC's procedure descriptor).
+/// A server's description of a procedure when a client binds (LRPC's procedure descriptor).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Descriptor {
-    /// Its number at the server: the entry.
+    /// The procedure's number in the server: the entry.
     pub number: u16,
-    /// Simultaneous calls for which there are A-stacks; 1 to 64.
+    /// Number of simultaneous calls that have A-stacks, from 1 to 64.
     pub calls: u16,
-    /// Bytes of an A-stack, before it is rounded up to its class; at most 1 MiB, and 0 if slots
-    /// alone do. Values that do not fit travel by a segment.
+    /// Bytes of an A-stack before rounding up to its class: at most 1 MiB, and 0 if slots suffice.
+    /// Values that do not fit travel in a segment.
     pub bytes: u32,
 }
 
 impl Descriptor {
-    /// What a server that keeps to the protocol could not have said of one procedure; the numbers
-    /// of A-stacks and their sizes bound the memory that its client makes.
+    /// Returns what breaks the protocol in this descriptor, if anything. The number of A-stacks and
+    /// their size bound the memory that the client makes.
     fn fault(&self) -> Option<String> {
         let Self { number, calls, bytes } = *self;
         let sound = usize::from(number) < MOST_PROCEDURES
@@ -166,10 +166,10 @@ impl Descriptor {
     }
 }
 
-/// Checks the list that a server gave to a client which asked for `wanted` procedures.
+/// Checks the list that a server gave to a client that asked for `wanted` procedures.
 ///
 /// # Errors
-/// What it could not have said.
+/// What breaks the protocol.
 pub(crate) fn check_descriptors(list: &[Descriptor], wanted: usize) -> Result<(), String> {
     if list.len() != wanted {
         return Err(format!("descriptors of {} procedures, not of {wanted}", list.len()));
@@ -182,20 +182,20 @@ pub(crate) fn plan(list: &[Descriptor]) -> AStackPlan {
     AStackPlan::for_procedures(list.iter().map(|procedure| (procedure.bytes, procedure.calls)))
 }
 
-/// The memory that a client brings so that it can call, in bytes of address space: pages that are
-/// never used take none.
+/// The memory that a client brings so that it can call, in bytes of address space. Pages that are
+/// never touched take no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
-    /// The channel: once for 64 bindings to one server.
+    /// The channel, once for each 64 bindings to one server.
     pub channel: usize,
     /// The A-stacks of one binding.
     pub astacks: usize,
-    /// Segments that are kept for later calls, at most, for one channel. Those in use come on top,
-    /// as long as the calls last.
+    /// Maximum bytes of segments that one channel keeps for later calls. Segments in use come on
+    /// top while the calls last.
     pub kept_segments: usize,
 }
 
-/// What a client says of a procedure when it binds.
+/// A client's description of a procedure when it binds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedProcedure<'a> {
     /// Its name.
@@ -206,14 +206,14 @@ pub struct WantedProcedure<'a> {
     pub signature: &'a str,
 }
 
-/// A procedure that client and server do not understand alike.
+/// A procedure on which client and server do not agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mismatch {
     /// Its name.
     pub name: String,
-    /// What the client was compiled with.
+    /// The signature that the client was compiled with.
     pub wanted: String,
-    /// What the server was compiled with; `None` if it has no such procedure.
+    /// The signature that the server was compiled with; `None` if it has no such procedure.
     pub exported: Option<String>,
 }
 
@@ -234,22 +234,22 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Those that do not match, as many as can be told at once.
+/// The procedures that do not match, as many as fit into one answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mismatches {
     /// The first of them. Types of more than 16 KiB are cut.
     pub told: Vec<Mismatch>,
-    /// How many there are beside these.
+    /// Number of further procedures that do not match.
     pub more: u32,
 }
 
-/// So many bytes of them are told, which with one more still fits into a control message: a client
-/// decides how many there are.
+/// Maximum number of bytes of them in an answer. With one more they still fit into a control
+/// message. The client decides how many there are, so the answer needs a bound.
 const MOST_TOLD: usize = 64 << 10;
-/// The longest text of a type among them.
+/// Maximum length of the text of a type among them, in bytes.
 const MOST_OF_ONE: usize = 16 << 10;
 
-/// A copy of the text, or of its beginning; nothing where there is no memory for that.
+/// Copies the text, or its beginning. Returns an empty text if there is no memory for the copy.
 fn cut(text: &str) -> String {
     let (end, mark) = match text.len() <= MOST_OF_ONE {
         true => (text.len(), ""),
@@ -281,12 +281,12 @@ impl Mismatches {
     }
 }
 
-/// Finds each procedure that a client wants among those of a server: so an added one breaks nobody,
-/// and a changed or missing one is told by name (LRPC's "binding authorises", checked per
-/// procedure).
+/// Finds each procedure that a client wants among the procedures of a server. So an added procedure
+/// breaks no client, and a changed or missing one is reported by name (LRPC's "binding authorises",
+/// checked per procedure).
 ///
 /// # Errors
-/// Those that do not match.
+/// The procedures that do not match.
 pub fn match_procedures(
     wanted: &[WantedProcedure<'_>],
     exported: &Interface,
@@ -295,7 +295,7 @@ pub fn match_procedures(
     match_each(wanted, exported, |number| numbers.push(number)).map(|()| numbers)
 }
 
-/// The same, one number after the other.
+/// Like [`match_procedures`], one number after the other.
 pub(crate) fn match_each(
     wanted: &[WantedProcedure<'_>],
     exported: &Interface,
@@ -370,7 +370,7 @@ mod tests {
     fn a_client_does_not_have_more_told_than_a_message_holds() {
         let long: &str = "func(a: u16)ü".repeat(4000).leak();
         let server = interface(vec![procedure("long", long)]);
-        // Few bytes ask for many.
+        // A request of few bytes wants many procedures.
         let mismatches = match_procedures(&vec![want("long", ""); 1000], &server).unwrap_err();
         assert_eq!((mismatches.told.len(), mismatches.more), (4, 996));
         let all: usize =
@@ -407,7 +407,7 @@ mod tests {
                 "{said}"
             );
         }
-        // What is beyond the protocol's bounds in a server's own interface is not told.
+        // A server does not announce procedures of its own that exceed the protocol's bounds.
         let mut much = procedure("much", "");
         (much.calls, much.args.tail) = (1000, 2 << 20);
         assert_eq!(check_descriptors(&[interface(vec![much]).descriptor(0)], 1), Ok(()));

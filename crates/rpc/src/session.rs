@@ -1,8 +1,8 @@
 //! A session: what a server keeps for one binding, above all the resources that the client holds.
 //!
-//! A handle is a number that means something in its own session only, so a client can forge no
-//! handle but its own; and it carries a generation, so an old one does not name a new object. When
-//! the client drops its last handle, or unbinds, or dies, the objects are dropped.
+//! A handle is a number that is valid in its own session only, so a client can forge no handle but
+//! its own. It carries a generation, so an old handle does not name a new object. When the client
+//! drops its last handle, unbinds, or dies, the objects are dropped.
 
 use crate::pace::Pace;
 use std::any::Any;
@@ -13,11 +13,11 @@ use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_os::reaper;
 use upcall_sched::ceilings::{Holding, Over, QuotaAccount, QuotaKind};
 
-/// The most results that are kept for one binding until they are fetched: one for every call that
-/// can be under way in a channel.
+/// Maximum number of results that are kept for one binding until the client fetches them: one for
+/// each call that can be under way in a channel.
 const MOST_HELD: usize = upcall_shm::channel::LANES as usize * upcall_shm::channel::DEPTH;
 
-/// One binding's state on the server; see the module.
+/// The state of one binding in the server; see the module.
 #[derive(Debug)]
 pub struct Session {
     account: Arc<QuotaAccount>,
@@ -29,13 +29,14 @@ struct SessionState {
     closed: bool,
     objects: Vec<ObjectSlot>,
     free: Vec<u32>,
-    /// Results that did not fit into what the client brought, until it fetches or forgets them.
+    /// Results that did not fit into the memory that the client brought, until the client fetches
+    /// or forgets them.
     held: BTreeMap<u64, StoredResult>,
     next_held: u64,
 }
 
-/// A result that is kept until it is fetched, and counted until its memory is free: dropped in this
-/// order.
+/// A result that is kept until it is fetched, and charged to the client until its memory is free.
+/// The fields are dropped in this order.
 #[derive(Debug)]
 pub(crate) struct StoredResult {
     pub(crate) block: Vec<u64>,
@@ -51,18 +52,18 @@ struct ObjectSlot {
 /// Why an object is not kept for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoObjectSlot {
-    /// The client holds as many as it may.
+    /// The client holds the maximum number.
     TooMany,
     NoMemory,
 }
 
 impl Session {
-    /// For a client whose account this is.
+    /// Makes the session of a client with this account.
     pub(crate) fn new(account: Arc<QuotaAccount>) -> Self {
         Self { account, state: KernelMutex::default() }
     }
 
-    /// What its client holds.
+    /// The account that the client's holdings are charged to.
     pub(crate) fn account(&self) -> &Arc<QuotaAccount> {
         &self.account
     }
@@ -71,11 +72,11 @@ impl Session {
         self.state.lock()
     }
 
-    /// Keeps an object (an `Arc<T>` in a box) for the client; returns its handle. In a closed
-    /// session it is dropped at once.
+    /// Keeps an object (an `Arc<T>` in a box) for the client, and returns its handle. A closed
+    /// session drops the object at once.
     ///
     /// # Errors
-    /// The client holds too many, or there is no memory to note one more.
+    /// The client holds the maximum number, or there is no memory to record another object.
     pub(crate) fn insert(&self, object: Box<dyn Any + Send + Sync>) -> Result<u64, NoObjectSlot> {
         let mut state = self.state();
         if state.closed {
@@ -110,7 +111,7 @@ impl Session {
         Some(object)
     }
 
-    /// Drops the client's hold on an object. Whether it held it.
+    /// Drops the client's hold on an object. Returns `true` if the client held it.
     pub(crate) fn remove(&self, handle: u64) -> bool {
         let mut state = self.state();
         let object = state.place(handle).and_then(|place| place.object.take());
@@ -118,17 +119,17 @@ impl Session {
         if removed {
             state.free.push(handle as u32);
         }
-        // The object's own drop may take its time, or come back here.
+        // The object's own drop may take long, or use this session.
         drop(state);
         self.account.credit(QuotaKind::Objects, usize::from(removed));
         object.into_iter().for_each(let_go);
         removed
     }
 
-    /// Counts a result of so many words that is about to be made and kept.
+    /// Charges the client for a result of this many words that is about to be made and kept.
     ///
     /// # Errors
-    /// The client has left too many unfetched.
+    /// The client has left too many results unfetched.
     pub(crate) fn count_result(&self, words: usize) -> Result<Holding, Over> {
         self.account.hold(QuotaKind::Results, words.saturating_mul(size_of::<u64>()))
     }
@@ -157,8 +158,8 @@ impl Session {
         self.state().held.remove(&key)
     }
 
-    /// Gives up everything. Calls that still run find nothing any more; objects that they use live
-    /// until they end.
+    /// Drops everything that the client holds. Calls that still run find nothing any more. Objects
+    /// that they use live until those calls end.
     pub(crate) fn close(&self) -> Orphans {
         let mut state = self.state();
         state.closed = true;
@@ -169,12 +170,12 @@ impl Session {
         let bytes = held.values().map(|kept| size_of_val(&*kept.block)).sum();
         reaper::free(held, bytes);
         let left = objects.iter().filter(|place| place.object.is_some()).count();
-        // What the client has let go of is not its any more, though the drops may last.
+        // The client no longer holds these objects, although their drops may take time.
         self.account.credit(QuotaKind::Objects, left);
         Orphans(objects)
     }
 
-    /// How many objects the client holds.
+    /// Number of objects that the client holds.
     pub fn objects(&self) -> usize {
         let state = self.state();
         state.objects.len() - state.free.len()
@@ -182,26 +183,25 @@ impl Session {
 }
 
 impl StoredResult {
-    /// Drops a result that will not be fetched, beside the caller if it is large: that may be the
-    /// clerk.
+    /// Drops a result that will not be fetched. A large result is freed on another thread, since
+    /// the caller may be the clerk.
     pub(crate) fn forget(self) {
         let bytes = size_of_val(&*self.block);
         reaper::free(self, bytes);
     }
 }
 
-/// Pages go back in pieces: `mmap` in other threads waits while the kernel takes many at once.
+/// Returns pages in pieces: `mmap` in other threads waits while the kernel takes many at once.
 impl Drop for StoredResult {
     fn drop(&mut self) {
         Pace::new(false).free(std::mem::take(&mut self.block));
     }
 }
 
-/// So many objects are dropped before other threads of the processor have a turn.
+/// Number of objects that are dropped before other threads of the processor get a turn.
 const BATCH: usize = 64;
 
-/// Objects whose client has gone. They are dropped with this, which may take as long as their drops
-/// like.
+/// Objects whose client has ended. Dropping this drops them, for as long as their own drops take.
 #[must_use]
 pub(crate) struct Orphans(Vec<ObjectSlot>);
 
@@ -222,14 +222,14 @@ impl Drop for Orphans {
     }
 }
 
-/// Drops an object, or a service. Its drop is the server's code: a panic in it ends neither the
-/// server nor the dropping of the others.
+/// Drops an object or a service. The drop is the server's code: a panic in it neither ends the
+/// server nor stops the dropping of other objects.
 pub(crate) fn let_go<T>(dropped: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(dropped)));
 }
 
 impl SessionState {
-    /// Has room for one more object, and for the numbers of all objects once they are free.
+    /// Makes room for one more object, and for the numbers of all objects once they are free.
     fn make_room(&mut self) -> Result<(), TryReserveError> {
         if !self.free.is_empty() {
             return Ok(());
@@ -249,7 +249,8 @@ pub(crate) mod tests {
     use super::*;
     use upcall_sched::ceilings::{Quota, QuotaLedger, Quotas};
 
-    /// An account that may hold so many of each kind, without company.
+    /// Makes an account that may hold this many of each kind, and shares them with no other
+    /// account.
     pub(crate) fn account(most: usize) -> Arc<QuotaAccount> {
         let same = |n| Quota {
             descriptors: n,
