@@ -1,9 +1,9 @@
 //! Reading values out of a block that a peer wrote.
 //!
-//! Every number is read once and checked as read; every length is checked against the block and the
-//! interface's limits before anything is allocated; no byte of a tail is given out twice, so a
-//! small block cannot claim to be a large value. What the peer writes meanwhile changes values,
-//! never bounds.
+//! Every number is read once, and the value that was read is checked. Every length is checked
+//! against the block and the interface's limits before anything is allocated. No byte of a tail is
+//! given out twice, so a small block cannot claim to be a large value. A peer that writes at the
+//! same time changes values, never bounds.
 
 use crate::interface::Limits;
 use crate::pace::{OF_MAKING, PIECE, Pace};
@@ -24,10 +24,10 @@ use upcall_shm::span::{NoText, Span};
 pub struct Decoder<'a> {
     pub(crate) span: Span<'a>,
     pub(crate) limits: Limits,
-    /// Bytes of the tail that may still be claimed.
+    /// Bytes of the tail that can still be claimed.
     budget: Cell<usize>,
     pub(crate) side: DecoderSide<'a>,
-    /// Bytes of values that were made, and what of them the client's account was charged with.
+    /// Bytes of the values that were made, and how much of them the client's account was charged.
     values: Cell<usize>,
     charged: Cell<usize>,
     pace: Pace,
@@ -35,14 +35,14 @@ pub struct Decoder<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DecoderSide<'a> {
-    /// The binding that a result came through.
+    /// The binding through which a result arrived.
     Client(&'a dyn Any),
     Server(&'a Arc<Session>),
-    /// For tests of the reading itself: there are no handles.
+    /// For tests of the reader: a block without handles.
     None,
 }
 
-/// A value that is not one: what the peer wrote breaks the interface's types or limits.
+/// Why a value cannot be read: the peer's bytes break the interface's types or limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The block ends before the value at this offset does.
@@ -50,22 +50,22 @@ pub enum Malformed {
         /// The offset in bytes.
         at: usize,
     },
-    /// A number that stands for a case, a bool, a character or a flag, and stands for none.
+    /// A number that should be a case, a bool, a character or flags, and is not a valid one.
     NoSuchCase {
         /// The offset in bytes.
         at: usize,
         /// The number.
         found: u64,
-        /// How many cases there are.
+        /// The number of cases.
         cases: u64,
     },
     /// A string or list is longer than the interface permits, or than its block can hold.
     TooLong {
         /// The offset of its descriptor.
         at: usize,
-        /// Its bytes or elements.
+        /// Its length in bytes or elements.
         len: u64,
-        /// The most permitted.
+        /// The maximum length.
         limit: u64,
     },
     /// A string is not UTF-8.
@@ -73,37 +73,37 @@ pub enum Malformed {
         /// The offset of its descriptor.
         at: usize,
     },
-    /// A handle that the client does not hold, or that is of another resource type.
+    /// The client does not hold the handle, or the handle is of another resource type.
     NoSuchHandle {
         /// The handle.
         handle: u64,
     },
-    /// The values would take more of the server's memory than they may.
+    /// The values would exceed a quota of the server's memory.
     Quota {
         /// Bytes that the call's values would take, as far as they were read.
         bytes: u64,
-        /// The most permitted.
+        /// The maximum.
         limit: u64,
-        /// Whose limit it is.
+        /// Whose quota it is.
         of: QuotaScope,
     },
     /// There is no memory for a value.
     NoMemory {
-        /// Its bytes.
+        /// Bytes of the value.
         bytes: u64,
     },
 }
 
-/// What limits the memory that calls take in a server: their arguments as values, or their results
-/// until they are fetched.
+/// Which quota limits the memory that calls take in a server: for their arguments as values, or for
+/// their results until they are fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaScope {
     /// The interface's limit for one call ([`Limits::values`]).
     Call,
-    /// The server's for the calls of one client ([`Quota::values`](crate::Quota::values),
+    /// The server's quota for the calls of one client ([`Quota::values`](crate::Quota::values),
     /// [`Quota::results`](crate::Quota::results)).
     Client,
-    /// The server's for the calls of all clients.
+    /// The server's quota for the calls of all clients.
     All,
 }
 
@@ -122,13 +122,13 @@ impl fmt::Display for QuotaScope {
 /// Maximum number of elements of a list whose elements take no bytes.
 const MOST_WITHOUT_BYTES: u64 = 1 << 20;
 
-/// Bytes of values that a call may take without being counted: less than its stack has.
+/// Bytes of values that a call may take without being charged. It is less than the call's stack.
 const UNCOUNTED: usize = 4 << 10;
 
-/// Accounts are charged in steps of this many bytes.
+/// Number of bytes in which accounts are charged at a time.
 const STEP: usize = 64 << 10;
 
-/// What a string of the allocator's takes beside its bytes.
+/// Bytes that an allocated string takes beside its text.
 const OF_ALLOCATION: usize = 32;
 
 impl fmt::Display for Malformed {
@@ -156,7 +156,7 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl Malformed {
-    /// A discriminant that names no case.
+    /// The error for a discriminant that names no case.
     #[cold]
     pub fn discriminant(at: usize, found: u64, cases: u64) -> Self {
         Self::NoSuchCase { at, found, cases }
@@ -183,12 +183,12 @@ impl<'a> Decoder<'a> {
         Self { span, limits, budget, side, values: Cell::new(0), charged: Cell::new(0), pace }
     }
 
-    /// Counts `bytes` of memory that a value is about to take. On a server's side they count
-    /// against the call, its client and all clients, until the decoder is dropped: when the
-    /// procedure has returned.
+    /// Charges `bytes` of memory that a value is about to take. In a server they count against the
+    /// call, its client and all clients, until the decoder is dropped after the procedure has
+    /// returned.
     ///
     /// # Errors
-    /// That is more than one of them may have.
+    /// The bytes exceed one of the quotas.
     #[inline]
     pub fn own(&self, bytes: usize) -> Result<(), Malformed> {
         let values = self.values.get().saturating_add(bytes);
@@ -221,10 +221,10 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// An empty list with room for `count` values, which are counted.
+    /// Makes an empty list with room for `count` values, and charges them.
     ///
     /// # Errors
-    /// They may not take so much, or there is no memory for them.
+    /// The values exceed a quota, or there is no memory for them.
     pub fn room<T>(&self, count: usize) -> Result<Vec<T>, Malformed> {
         let bytes = count.saturating_mul(size_of::<T>());
         self.own(bytes)?;
@@ -234,14 +234,14 @@ impl<'a> Decoder<'a> {
         Ok(list)
     }
 
-    /// Takes note of `bytes` that were read or copied. On a server's virtual processor other
-    /// threads and calls have a turn when they are many.
+    /// Records that `bytes` were read or copied. On a server's virtual processor other threads and
+    /// calls get a turn after many bytes.
     #[inline]
     pub fn spent(&self, bytes: usize) {
         self.pace.spent(bytes);
     }
 
-    /// Drops a value that was read by it, see [`Layout::free`].
+    /// Drops a value that this decoder has read; see [`Layout::free`].
     #[inline]
     pub fn free<T: Layout>(&self, value: T) {
         value.free(&self.pace);
@@ -261,11 +261,11 @@ impl<'a> Decoder<'a> {
     number!(u32, u32, "Reads four bytes at a multiple of four.");
     number!(u64, u64, "Reads eight bytes at a multiple of eight.");
 
-    /// The elements of the list whose descriptor is at `at`: where they begin and how many there
-    /// are. All of them lie within the block.
+    /// Returns the offset and the number of the elements of the list whose descriptor is at `at`.
+    /// All elements lie within the block.
     ///
     /// # Errors
-    /// Longer than the interface or the block permits.
+    /// The list is longer than the interface or the block permits.
     pub fn list(&self, at: usize, stride: usize) -> Result<(usize, usize), Malformed> {
         self.claim(at, stride, self.limits.list)
     }
@@ -276,7 +276,8 @@ impl<'a> Decoder<'a> {
         Ok((start as usize, len as usize))
     }
 
-    /// Claims what a descriptor that was read at `at` says; returns how many bytes that is.
+    /// Claims the part of the tail that a descriptor, read at `at`, describes. Returns its length
+    /// in bytes.
     pub(crate) fn claim_read(
         &self,
         (start, len): (u64, u64),
@@ -284,7 +285,7 @@ impl<'a> Decoder<'a> {
         limit: u64,
         at: usize,
     ) -> Result<usize, Malformed> {
-        // Elements without bytes are bounded too: a count alone could keep the server busy for
+        // Elements without bytes need a bound too: their count alone could keep the server busy for
         // ever.
         let limit = if stride == 0 { limit.min(MOST_WITHOUT_BYTES) } else { limit };
         if len > limit {
@@ -306,10 +307,10 @@ impl<'a> Decoder<'a> {
         self.span.part(start, len).ok_or(Malformed::Short { at })
     }
 
-    /// Copies a run of bytes at `at`.
+    /// Copies consecutive bytes at `at`.
     ///
     /// # Errors
-    /// The block ends before.
+    /// The block ends before they do.
     #[inline]
     pub fn run<const N: usize>(&self, at: usize) -> Result<[u8; N], Malformed> {
         let mut bytes = [0; N];
@@ -317,20 +318,20 @@ impl<'a> Decoder<'a> {
         Ok(bytes)
     }
 
-    /// Copies a run of bytes at `at` to where it stays: no compiler saves the second copy of what
-    /// [`Decoder::run`] returns.
+    /// Copies consecutive bytes at `at` to their final place. Compilers do not remove the second
+    /// copy that [`Decoder::run`] would need.
     ///
     /// # Errors
-    /// The block ends before.
+    /// The block ends before they do.
     #[inline]
     pub fn run_into(&self, at: usize, bytes: &mut [u8]) -> Result<(), Malformed> {
         self.span.copy_out(at, bytes).ok_or(Malformed::Short { at })
     }
 
-    /// Copies the string at `at`, and checks it on the way.
+    /// Copies the string at `at`, and validates it during the copy.
     ///
     /// # Errors
-    /// Too long, or not UTF-8.
+    /// The string is too long, or not UTF-8.
     pub fn string(&self, at: usize) -> Result<String, Malformed> {
         let tail = self.tail(at, self.limits.string)?;
         self.own(if tail.is_empty() { 0 } else { tail.len().saturating_add(OF_ALLOCATION) })?;
@@ -341,10 +342,10 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// A copy of the list of bytes at `at`.
+    /// Copies the list of bytes at `at`.
     ///
     /// # Errors
-    /// Too long, or as [`Decoder::room`].
+    /// The list is too long, or as for [`Decoder::room`].
     pub fn byte_list(&self, at: usize) -> Result<Vec<u8>, Malformed> {
         let tail = self.tail(at, self.limits.list)?;
         let mut bytes = self.room(tail.len())?;
@@ -357,10 +358,10 @@ impl<'a> Decoder<'a> {
         Ok(bytes)
     }
 
-    /// The list of bytes at `at`, uninterpreted and not copied.
+    /// The list of bytes at `at`, neither interpreted nor copied.
     ///
     /// # Errors
-    /// Too long.
+    /// The list is too long.
     pub fn bytes(&self, at: usize) -> Result<Bytes<'a>, Malformed> {
         Ok(Bytes(self.tail(at, self.limits.list)?))
     }
@@ -368,7 +369,7 @@ impl<'a> Decoder<'a> {
     /// The object that the handle at `at` stands for.
     ///
     /// # Errors
-    /// The client does not hold it, or it is of another type.
+    /// The client does not hold the handle, or the handle is of another type.
     pub fn borrow<T: ?Sized + Send + Sync + 'static>(
         &self,
         at: usize,
@@ -377,10 +378,10 @@ impl<'a> Decoder<'a> {
         self.session(handle)?.get(handle).ok_or(Malformed::NoSuchHandle { handle })
     }
 
-    /// The same, and the client holds it no longer.
+    /// Like [`Decoder::borrow`], and ends the client's hold on the object.
     ///
     /// # Errors
-    /// As [`Decoder::borrow`].
+    /// As for [`Decoder::borrow`].
     pub fn take<T: ?Sized + Send + Sync + 'static>(&self, at: usize) -> Result<Arc<T>, Malformed> {
         let handle = self.u64(at)?;
         self.session(handle)?.take(handle).ok_or(Malformed::NoSuchHandle { handle })
@@ -408,38 +409,39 @@ impl Drop for Decoder<'_> {
 /// A list of bytes as a server sees it: in the memory that it shares with the client,
 /// uninterpreted.
 ///
-/// The client can still change the bytes, so there is no plain reference to them. They can be
-/// copied out, folded over word by word, or written to a descriptor; what is to be interpreted is
-/// copied first, and the copy checked (LRPC, section 3.5).
+/// The client can still change the bytes, so no plain reference to them exists. A handler can copy
+/// them, fold over them word by word, or write them to a descriptor. Bytes that are to be
+/// interpreted are copied first, and the copy is validated (LRPC, section 3.5).
 ///
-/// No method lets other calls have a turn, since a handler may hold a lock of `std` that they want.
-/// A handler that goes through many MiB does that part by part ([`Bytes::part`]), and calls
-/// `upcall::thread::yield_now` between parts while it holds none.
+/// No method gives other calls a turn, because the handler may hold a lock of `std` that they need.
+/// A handler that processes many MiB does so part by part ([`Bytes::part`]), and calls
+/// `upcall::thread::yield_now` between parts while it holds no such lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes<'a>(Span<'a>);
 
 impl<'a> Bytes<'a> {
-    /// How many they are. Fixed for the time of the call.
+    /// Number of bytes; constant during the call.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A part; `None` if it does not lie within.
+    /// A part of the bytes. Returns `None` if the part does not lie within them.
     pub fn part(&self, at: usize, len: usize) -> Option<Self> {
         self.0.part(at, len).map(Self)
     }
 
-    /// Copies them to the start of `to`; `None`, and nothing done, if `to` is shorter.
+    /// Copies the bytes to the start of `to`. Returns `None`, and copies nothing, if `to` is
+    /// shorter.
     pub fn copy_to(&self, to: &mut [u8]) -> Option<()> {
         self.0.copy_out(0, to.get_mut(..self.len())?)
     }
 
-    /// A copy of them. A client chooses how many they are: a server that may lack memory takes
+    /// Copies the bytes. The client chooses their number, so a server that may lack memory calls
     /// [`Bytes::try_to_vec`].
     ///
     /// # Aborts
@@ -450,7 +452,7 @@ impl<'a> Bytes<'a> {
         bytes
     }
 
-    /// A copy of them.
+    /// Copies the bytes.
     ///
     /// # Errors
     /// There is no memory for the copy.
@@ -461,8 +463,8 @@ impl<'a> Bytes<'a> {
         Ok(bytes)
     }
 
-    /// Calls `each` with copies of consecutive parts, each of at most 4096 bytes: for hashing and
-    /// parsing without a copy of the whole.
+    /// Calls `each` with copies of consecutive parts of at most 4096 bytes, for hashing and parsing
+    /// without a copy of the whole.
     pub fn for_each_chunk(&self, mut each: impl FnMut(&[u8])) {
         let mut chunk = [0; 4096];
         for at in (0..self.len()).step_by(chunk.len()) {
@@ -473,8 +475,8 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Folds over the words of eight bytes (native byte order), then over the bytes that remain,
-    /// each read once, nothing copied to memory.
+    /// Folds over the words of eight bytes (native byte order), then over the remaining bytes. Each
+    /// is read once, and nothing is copied to memory.
     pub fn fold_words<T>(
         &self,
         start: T,
@@ -491,7 +493,7 @@ impl<'a> Bytes<'a> {
                 }
                 at = words.len() * 8;
             }
-            // Only bytes of a caller in the same process may begin anywhere.
+            // Only the bytes of a caller in the same process can be unaligned.
             None => {
                 while at + 8 <= self.len() {
                     let mut copy = [0; 8];
@@ -508,10 +510,10 @@ impl<'a> Bytes<'a> {
         state
     }
 
-    /// Writes all of them to a descriptor, from where they are: no copy in this process.
+    /// Writes all bytes to a descriptor, without a copy in this process.
     ///
     /// # Errors
-    /// The kernel's, of `write`; a descriptor that would block is an error too.
+    /// The kernel's error from `write`. A descriptor that would block is an error too.
     pub fn write_to(&self, fd: impl AsFd) -> io::Result<()> {
         let mut rest = self.0;
         while !rest.is_empty() {

@@ -1,8 +1,8 @@
-//! Values in a block: how each type of WIT is laid out, written and read.
+//! Values in a block: the layout, writing and reading of each WIT type.
 //!
-//! The layout is "upcall-1": natural alignment, little endian, records like C's, 64-bit offsets and
-//! counts for what has no fixed size. It differs from the component model's canonical layout, whose
-//! offsets have 32 bits and whose strings live in the callee's own memory.
+//! The layout is named "upcall-1": natural alignment, little endian, records like C's, and 64-bit
+//! offsets and counts for values without a fixed size. The component model's canonical layout has
+//! 32-bit offsets, and strings in the callee's own memory.
 
 use crate::decode::{Bytes, Decoder, Malformed};
 use crate::encode::{Encoder, piece};
@@ -14,9 +14,9 @@ use std::sync::Arc;
 pub trait Layout {
     /// Bytes in the fixed part.
     const SIZE: usize;
-    /// Its alignment there, a power of two up to eight.
+    /// Alignment in the fixed part: a power of two, at most eight.
     const ALIGN: usize;
-    /// Whether it has no tail.
+    /// `true` if the type has no tail.
     const FIXED: bool;
 
     /// Drops a value that a server has read or returned. A large value is freed in pieces,
@@ -32,12 +32,12 @@ pub trait Layout {
 
 /// A value that can be written.
 pub trait Put: Layout {
-    /// Bytes that it takes in the tail, each piece rounded up to eight.
+    /// Bytes of the value's tail, each piece rounded up to a multiple of eight.
     fn tail(&self) -> usize;
-    /// Writes it at `at`.
+    /// Writes the value at `at`.
     fn put(&self, encoder: &mut Encoder<'_>, at: usize);
 
-    /// Writes a list of them whose descriptor is at `at`. Bytes do it in one run.
+    /// Writes a list of values whose descriptor is at `at`. Lists of bytes are written in one copy.
     fn put_all(list: &[Self], encoder: &mut Encoder<'_>, at: usize)
     where
         Self: Sized,
@@ -47,7 +47,7 @@ pub trait Put: Layout {
         }
     }
 
-    /// Writes consecutive ones, the first at `at`. Bytes do it in one run.
+    /// Writes consecutive values, the first at `at`. Bytes are written in one copy.
     fn put_run(list: &[Self], encoder: &mut Encoder<'_>, at: usize)
     where
         Self: Sized,
@@ -65,13 +65,13 @@ pub trait Put: Layout {
 
 /// A value that can be read.
 pub trait Get: Layout + Sized {
-    /// Reads it at `at`.
+    /// Reads the value at `at`.
     ///
     /// # Errors
     /// See [`Malformed`].
     fn get(decoder: &Decoder<'_>, at: usize) -> Result<Self, Malformed>;
 
-    /// Reads a list of them whose descriptor is at `at`. Bytes do it in one run.
+    /// Reads the list of values whose descriptor is at `at`. Lists of bytes are read in one copy.
     ///
     /// # Errors
     /// See [`Malformed`].
@@ -90,7 +90,7 @@ pub trait Get: Layout + Sized {
         Ok(list)
     }
 
-    /// Reads `N` consecutive ones, the first at `at`. Bytes do it in one run.
+    /// Reads `N` consecutive values, the first at `at`. Bytes are read in one copy.
     ///
     /// # Errors
     /// See [`Malformed`].
@@ -111,7 +111,7 @@ const fn max(a: usize, b: usize) -> usize {
     if a > b { a } else { b }
 }
 
-/// Size of a payload behind a discriminant of one byte, and where it begins.
+/// Size of a payload behind a discriminant of one byte, and the payload's offset.
 const fn behind_byte(size: usize, align: usize) -> (usize, usize) {
     (up(1, align), up(up(1, align) + size, align))
 }
@@ -412,7 +412,7 @@ impl<T: Put + ?Sized> Put for &T {
     }
 }
 
-/// A server's object: the client gets a handle.
+/// An object of a server. The client gets a handle.
 impl<T: ?Sized> Layout for Arc<T> {
     const SIZE: usize = 8;
     const ALIGN: usize = 8;
@@ -428,15 +428,15 @@ impl<T: ?Sized + Send + Sync + 'static> Put for Arc<T> {
     }
 }
 
-/// An object that a client gives away inside another value. It is the server's from here on.
+/// An object that a client gives away inside another value. From here on it belongs to the server.
 impl<T: ?Sized + Send + Sync + 'static> Get for Arc<T> {
     fn get(decoder: &Decoder<'_>, at: usize) -> Result<Self, Malformed> {
         decoder.take(at)
     }
 }
 
-/// An object that a client lends for one call, inside another value. (Lent by itself, it is a plain
-/// reference.)
+/// An object that a client lends for one call, inside another value. (An object lent by itself is a
+/// plain reference.)
 pub struct Lent<T: ?Sized>(Arc<T>);
 
 impl<T: ?Sized> std::ops::Deref for Lent<T> {
@@ -592,12 +592,12 @@ mod tests {
         assert!(matches!(back::<_, bool>(&2u8), Err(Malformed::NoSuchCase { found: 2, .. })));
         assert!(matches!(back::<_, char>(&0xd800u32), Err(Malformed::NoSuchCase { .. })));
         assert!(matches!(back::<_, String>(&vec![0xffu8]), Err(Malformed::NotUtf8 { .. })));
-        // A descriptor that points beyond the block, or says more than is there.
+        // A descriptor that points beyond the block, or claims more than the block has.
         for (start, count) in [(0, 17), (u64::MAX, 1), (8, u64::MAX), (17, 0)] {
             assert!(back::<_, Vec<u8>>(&(start, count)).is_err(), "{start} {count}");
             assert!(back::<_, Vec<u64>>(&(start, count)).is_err(), "{start} {count}");
         }
-        // Two lists that share a tail: the second finds the budget used up.
+        // Two lists share a tail: the second finds the budget exhausted.
         assert!(back::<_, (Vec<u8>, Vec<u8>)>(&(0u64, 20u64, 0u64, 20u64)).is_err());
     }
 
