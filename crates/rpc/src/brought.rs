@@ -1,5 +1,5 @@
-//! What a call brings for its values: an A-stack, or a segment of memory; taken for its time, and
-//! waited for.
+//! The memory that a call brings for its values: an A-stack, or a segment. The call holds it for
+//! its duration, and may have to wait for it.
 
 use crate::binding::Near;
 use crate::error::CallError;
@@ -16,28 +16,28 @@ use upcall_shm::region::Region;
 use upcall_shm::span::WritableSpan;
 use upcall_thread::Waited;
 
-/// Who waits for an A-stack, and where it is told which.
+/// A waiter for an A-stack, and the cell in which it receives the A-stack's number.
 pub(crate) struct AStackWaiter {
     sleeper: Sleeper,
     told: Arc<AtomicU32>,
 }
 
 impl AStackWaiter {
-    /// Tells it which A-stack it has; false if it has gone.
+    /// Gives the waiter its A-stack. Returns `false` if the waiter has left.
     fn tell(self, within: u16) -> bool {
         self.told.store(within.into(), Ordering::Release);
         self.sleeper.wake()
     }
 }
 
-/// The A-stacks of one class, and who waits for one.
+/// The A-stacks of one class, and the waiters for them.
 pub(crate) struct AStackPool {
     gate: Gate<AStackWaiter>,
     class: usize,
-    /// The number of the first, and where that lies.
+    /// The number of the first A-stack, and its offset.
     first: u16,
     at: usize,
-    /// Bytes of each.
+    /// Size of each, in bytes.
     pub(crate) size: usize,
 }
 
@@ -48,7 +48,7 @@ impl AStackPool {
         Self { gate: Gate::new(plan.classes()[class].count), class, first, at, size }
     }
 
-    /// Tells one who waits of its A-stack, or the next one if it has gone meanwhile.
+    /// Gives an A-stack to this waiter, or to the next one if this waiter has left.
     #[cold]
     fn hand_on(&self, mut next: AStackWaiter, mut number: u16) {
         while !next.tell(number) {
@@ -60,10 +60,10 @@ impl AStackPool {
     }
 }
 
-/// An A-stack that was left to a late reply: its class, and its number within that.
+/// An A-stack that was left to a late reply: its class, and its number within the class.
 pub(crate) type LeftAStack = (usize, u16);
 
-/// An A-stack, taken for the time of a call.
+/// An A-stack, held for the duration of a call.
 pub(crate) struct AStack<'a> {
     memory: &'a Region,
     stacks: &'a AStackPool,
@@ -71,7 +71,8 @@ pub(crate) struct AStack<'a> {
 }
 
 impl<'a> AStack<'a> {
-    /// Waits until one comes back, at most as long as `until` says; for who has found none.
+    /// Waits until an A-stack is returned, for at most as long as `until` allows. For a call that
+    /// has found none free.
     #[cold]
     pub(crate) fn wait_for(
         near: &'a Near,
@@ -83,14 +84,14 @@ impl<'a> AStack<'a> {
         Ok(Some(Self { memory, stacks, within }))
     }
 
-    /// Takes one if there is one.
+    /// Takes a free A-stack, if there is one.
     #[inline]
     pub(crate) fn try_take(near: &'a Near, stacks: &'a AStackPool) -> Option<Self> {
         let memory = near.astacks.as_deref()?;
         stacks.gate.try_take().map(|within| Self { memory, stacks, within })
     }
 
-    /// As the server knows it.
+    /// The A-stack's number in the server.
     #[inline]
     pub(crate) fn number(&self) -> u16 {
         self.stacks.first + self.within
@@ -102,14 +103,14 @@ impl<'a> AStack<'a> {
             .room(self.stacks.at + usize::from(self.within) * self.stacks.size, self.stacks.size)
     }
 
-    /// It stays taken.
+    /// Leaves the A-stack to a late reply. It stays taken.
     pub(crate) fn leave(self) -> LeftAStack {
         let left = (self.stacks.class, self.within);
         std::mem::forget(self);
         left
     }
 
-    /// One that was left.
+    /// Takes over an A-stack that was left.
     pub(crate) fn from(near: &'a Near, (class, within): LeftAStack) -> Option<Self> {
         Some(Self { memory: near.astacks.as_deref()?, stacks: near.stacks.get(class)?, within })
     }
@@ -144,7 +145,7 @@ impl Drop for AStack<'_> {
     }
 }
 
-/// A segment, taken for the time of a call, with its place among those in use.
+/// A segment, held for the duration of a call, with its place among the segments in use.
 pub(crate) struct TakenSegment<'a> {
     link: &'a DomainLink,
     place: Option<CallPermit>,
@@ -160,8 +161,8 @@ impl<'a> TakenSegment<'a> {
         len: usize,
         until: WaitLimit<'_>,
     ) -> Result<Self, CallError> {
-        // Threads of a virtual processor that polls no channels hold up that processor while they
-        // call, and wait for nobody before.
+        // Threads of a virtual processor that does not poll channels hold up that processor while
+        // they call. So they have not waited for another thread's call before.
         let calls_alone =
             upcall_thread::on_virtual_processor().is_some() && Processor::current().is_none();
         let place = (!calls_alone).then(|| link.places.take(until)).transpose().map_err(
@@ -175,7 +176,7 @@ impl<'a> TakenSegment<'a> {
         Ok(taken)
     }
 
-    /// Another one in the same place.
+    /// Exchanges the segment for another one in the same place.
     pub(crate) fn exchange(mut self, len: usize, until: WaitLimit<'_>) -> Result<Self, CallError> {
         self.segment.take().into_iter().for_each(|segment| self.link.give_segment(segment));
         self.fill(len, until)?;
@@ -200,7 +201,7 @@ impl<'a> TakenSegment<'a> {
         Ok(())
     }
 
-    /// One that was left before.
+    /// Takes over a segment that was left.
     pub(crate) fn from(link: &'a DomainLink, (segment, place): LeftSegment) -> Self {
         Self { link, place, segment: Some(segment) }
     }
@@ -209,7 +210,7 @@ impl<'a> TakenSegment<'a> {
         self.segment.as_ref().map_or(0, |segment| segment.number)
     }
 
-    /// The segment; it stays in use.
+    /// Leaves the segment to a late reply. It stays in use.
     pub(crate) fn leave(mut self) -> Option<LeftSegment> {
         let segment = self.segment.take()?;
         Some((segment, self.place.take()))
@@ -228,13 +229,13 @@ impl Drop for TakenSegment<'_> {
     }
 }
 
-/// All that a call brings.
+/// All memory that a call brings.
 pub(crate) struct CallMemory<'a> {
     pub(crate) astack: Option<AStack<'a>>,
     pub(crate) segment: Option<TakenSegment<'a>>,
 }
 
-/// What a call that was given up leaves to its late reply.
+/// The memory that a call leaves to its late reply when it is given up.
 #[derive(Default)]
 pub(crate) struct AbandonedMemory {
     pub(crate) astack: Option<LeftAStack>,
@@ -247,7 +248,7 @@ impl<'a> CallMemory<'a> {
         Self { astack: None, segment: None }
     }
 
-    /// All of it stays taken.
+    /// Leaves all memory to a late reply. It stays taken.
     pub(crate) fn leave(&mut self) -> AbandonedMemory {
         AbandonedMemory {
             astack: self.astack.take().map(AStack::leave),
@@ -255,7 +256,7 @@ impl<'a> CallMemory<'a> {
         }
     }
 
-    /// What was left before.
+    /// Takes over the memory that was left.
     pub(crate) fn from(near: &'a Near, left: AbandonedMemory) -> Self {
         Self {
             astack: left.astack.and_then(|astack| AStack::from(near, astack)),
@@ -264,8 +265,8 @@ impl<'a> CallMemory<'a> {
     }
 }
 
-/// Runs what blocks its kernel thread: beside the virtual processor if there is one, so that other
-/// threads go on.
+/// Runs `work`, which blocks its kernel thread. On a virtual processor, `work` runs on another
+/// kernel thread, so that the other user-level threads go on.
 pub(crate) fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     if upcall_thread::on_virtual_processor().is_none() {
         return work();
@@ -278,7 +279,8 @@ pub(crate) fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     };
     std::thread::scope(|scope| {
         upcall_thread::block_unless(|waiter| {
-            // What cannot be run beside is run here, at the price of the other threads' time.
+            // If no other kernel thread can run the work, this one does, and the other user-level
+            // threads wait.
             let waiter = KernelMutex::new(Some(waiter));
             let wake = Arc::new(waiter);
             let woken = wake.clone();

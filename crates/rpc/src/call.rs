@@ -1,12 +1,12 @@
 //! The call.
 //!
-//! Source: LRPC, sections 3.2 and 3.5. A call takes an A-stack if its values do not fit into a
-//! slot, writes the arguments there once, sends one line and waits; the results are read from where
-//! the server wrote them, once. What fits no A-stack goes by a segment of memory that the client
-//! brings, so a server's memory does not depend on what its clients send.
+//! Source: LRPC, sections 3.2 and 3.5. If the values do not fit into a slot, the call takes an
+//! A-stack. It writes the arguments once, sends one cache line, and waits; then it reads the
+//! results once, from where the server wrote them. Values that fit no A-stack travel in a segment
+//! of memory that the client brings, so a server's memory does not depend on what its clients send.
 //!
-//! This file has what most calls do. The other ways are in [`slow`] and [`far`], and how a reply is
-//! read in [`results`].
+//! This file has the path of most calls. The other paths are in [`slow`] and [`far`], and
+//! [`results`] reads replies.
 
 mod far;
 mod results;
@@ -27,7 +27,7 @@ use upcall_sched::WaitLimit;
 use upcall_shm::slot::{INLINE, NO_ASTACK, SlotMessage, TIMED_INLINE, ValueLocation};
 use upcall_shm::span::{Span, WritableSpan};
 
-/// Reads the late results of a call that was given up, so that the resources in them are let go.
+/// Reads the late results of a call that was given up, so that the resources in them are dropped.
 pub(crate) trait Unread: Fn(&Binding, Span<'_>, Limits) + Copy + Send + 'static {}
 
 impl<F: Fn(&Binding, Span<'_>, Limits) + Copy + Send + 'static> Unread for F {}
@@ -35,20 +35,20 @@ impl<F: Fn(&Binding, Span<'_>, Limits) + Copy + Send + 'static> Unread for F {}
 /// Reads results as an `R`, and drops it.
 #[inline]
 fn unread<R: Get>() -> impl Unread {
-    // Nobody is there to be told of an error.
+    // An error has no receiver any more.
     |binding: &Binding, span: Span<'_>, limits| drop(binding.decode::<R>(span, limits))
 }
 
-/// Reads results from where they lie.
+/// Reads results in place.
 pub(crate) trait ReadResults<T>: FnOnce(Span<'_>) -> Result<T, CallError> {}
 
 impl<T, F: FnOnce(Span<'_>) -> Result<T, CallError>> ReadResults<T> for F {}
 
-/// What reads a call's results.
+/// The readers of a call's results.
 pub(crate) struct ResultReader<U, R> {
-    /// Those that come after the call was given up.
+    /// Reads results that arrive after the call was given up.
     late: U,
-    /// Those that come in time.
+    /// Reads results that arrive in time.
     read: R,
 }
 
@@ -62,43 +62,46 @@ impl<U: Unread, R> ResultReader<U, R> {
     }
 }
 
-/// What holds for all that a call does.
+/// The terms that hold for every step of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'a> {
-    /// Where it goes.
+    /// The server's channel.
     pub(crate) near: &'a Near,
     pub(crate) limits: Limits,
-    /// When it is given up.
+    /// When the call is given up.
     pub(crate) until: WaitLimit<'a>,
 }
 
 impl Terms<'_> {
-    /// As [`inline_room`].
+    /// See [`inline_room`].
     #[inline]
     pub(crate) fn inline(&self) -> usize {
         inline_room(self.until)
     }
 }
 
-/// Bytes of values for which a request has room: less if it says when its caller gives up.
+/// Bytes of values that fit into a request. A request that carries a deadline has less room.
 #[inline]
 pub(crate) fn inline_room(until: WaitLimit<'_>) -> usize {
     if until.ends.is_none() { INLINE } else { TIMED_INLINE }
 }
 
 impl Binding {
-    /// Calls procedure `number`. Blocks the calling thread until the reply is there: a user-level
-    /// one if its virtual processors poll channels (`upcall::thread::processors`), else the
-    /// kernel thread.
+    /// Calls procedure `number`.
     ///
-    /// If the server's process ends, the call returns [`CallError::Failed`], within milliseconds;
-    /// at its deadline, if it has one, [`CallError::Aborted`].
+    /// # Blocking
+    /// Blocks the calling thread until the reply arrives: a user-level thread if its virtual
+    /// processors poll channels (`upcall::thread::processors`), otherwise the kernel thread.
+    ///
+    /// # Peer death
+    /// If the server's process ends, the call returns [`CallError::Failed`] within milliseconds. At
+    /// its deadline, if it has one, it returns [`CallError::Aborted`].
     ///
     /// # Errors
     /// See [`CallError`].
     ///
     /// # Panics
-    /// `number` is not one of the interface: generated stubs never ask for such a one.
+    /// `number` is not a procedure of the interface. Generated stubs never cause this.
     #[inline]
     pub fn call<A: Put, R: Get>(&self, number: u16, args: &A) -> Result<R, CallError> {
         let inner = &*self.inner;
@@ -113,8 +116,8 @@ impl Binding {
                 self.decode::<R>(span, terms.limits)
             })
         };
-        // Both blocks fit into slots: decided when this is compiled, but for those that a deadline
-        // would leave no room for. Then no value has a length to limit.
+        // Both blocks fit into slots, which is decided at compile time, unless a deadline leaves
+        // too little room. Then no value has a length to limit.
         if A::FIXED
             && R::FIXED
             && A::SIZE <= INLINE
@@ -133,7 +136,8 @@ impl Binding {
                 message.place(ValueLocation::Inline, 0, A::SIZE as u32);
             }
             point(Point::ClientWrote);
-            // As `send`, but nothing was brought: it would make places for what was, on each call.
+            // Like `send`, but this call has brought nothing. `send` would prepare room for it on
+            // each call.
             if until.is_for_ever() {
                 self.send_for_ever(near, &mut message)?;
             } else {
@@ -191,7 +195,7 @@ impl Binding {
         Ok(R::get(&Decoder::new(span, R::SIZE, limits, DecoderSide::Client(self)), 0)?)
     }
 
-    /// Calls with an A-stack, or a segment.
+    /// Calls with an A-stack or a segment.
     #[inline(always)]
     pub(crate) fn call_in_memory<A: Put, T>(
         &self,
@@ -206,7 +210,7 @@ impl Binding {
             .class
             .and_then(|class| terms.near.stacks.get(class))
             .filter(|stacks| wish <= stacks.size);
-        // As most calls are, without a look at what else they may need.
+        // The most frequent calls, without a check for what else they may need.
         if terms.until.is_for_ever()
             && let Some(stacks) = stacks
             && let Some(astack) = AStack::try_take(terms.near, stacks)

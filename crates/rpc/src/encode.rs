@@ -1,8 +1,8 @@
 //! Writing values into a block.
 //!
-//! A block is what an A-stack holds: a fixed part whose layout is known when the interface is
-//! compiled, and a tail that strings and lists of any length go to. It is written in place: into
-//! the slot's own words, the A-stack, or a segment (LRPC, section 3.5: one copy in).
+//! A block is the content of an A-stack: a fixed part whose layout is known when the interface is
+//! compiled, and a tail for strings and lists of any length. The encoder writes in place: into the
+//! slot's own words, the A-stack, or a segment (LRPC, section 3.5: one copy in).
 
 use crate::interface::Limits;
 use crate::pace::{OF_WRITING, PIECE, Pace};
@@ -15,7 +15,7 @@ use upcall_shm::span::WritableSpan;
 #[derive(Debug)]
 pub struct Encoder<'a> {
     room: WritableSpan<'a>,
-    /// Where the next piece of the tail goes.
+    /// Offset of the next piece of the tail.
     tail: usize,
     limits: Limits,
     session: Option<&'a Arc<Session>>,
@@ -30,22 +30,22 @@ pub enum EncodeError {
     TooLong {
         /// "string" or "list".
         what: &'static str,
-        /// Its bytes or elements.
+        /// Its length in bytes or elements.
         len: u64,
-        /// The most permitted.
+        /// The maximum length.
         limit: u64,
     },
-    /// A handle of another binding.
+    /// The handle belongs to another binding.
     ForeignHandle,
-    /// The client holds as many resources as it may.
+    /// The client holds the maximum number of resources.
     TooManyObjects,
-    /// There is no memory to note a resource that the client is to hold.
+    /// There is no memory to record a resource that the client is to hold.
     NoMemory,
-    /// The block is shorter than the values: the type's own account of its size is wrong.
+    /// The block is shorter than the values: the type computes a wrong size.
     Room,
 }
 
-/// Bytes that a piece of the tail takes: every piece begins at a multiple of eight.
+/// Bytes that a piece of the tail takes. Every piece starts at a multiple of eight.
 pub const fn piece(len: usize) -> usize {
     (len + 7) & !7
 }
@@ -61,7 +61,7 @@ impl<'a> Encoder<'a> {
         Self { room, tail: piece(fixed), limits, session, fault: None, pace }
     }
 
-    /// Writes one whole block; `room` has [`block_len`] bytes at least.
+    /// Writes a whole block. `room` has at least [`block_len`] bytes.
     pub(crate) fn block<T: Put + ?Sized>(
         room: WritableSpan<'a>,
         value: &T,
@@ -73,7 +73,7 @@ impl<'a> Encoder<'a> {
         encoder.fault.map_or(Ok(()), Err)
     }
 
-    /// Has the whole block refused.
+    /// Marks the whole block as refused.
     pub(crate) fn refuse(&mut self, fault: EncodeError) {
         self.fail(fault);
     }
@@ -115,10 +115,10 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Writes bytes in a run at `at`.
+    /// Writes consecutive bytes at `at`.
     ///
-    /// A server writes long results piece by piece, and gives way after each. A client holds up no
-    /// other process, and writes its arguments in one copy, which takes less time than pieces.
+    /// A server writes long results piece by piece, and gives way after each piece. A client delays
+    /// no other process, so it writes its arguments in one copy, which is faster than pieces.
     #[inline]
     pub fn run(&mut self, at: usize, bytes: &[u8]) {
         if bytes.len() <= PIECE || self.session.is_none() {
@@ -141,13 +141,13 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Takes note of `bytes` that were written; as [`Decoder::spent`](crate::Decoder::spent).
+    /// Records that `bytes` were written; see [`Decoder::spent`](crate::Decoder::spent).
     #[inline]
     pub fn spent(&self, bytes: usize) {
         self.pace.spent(bytes);
     }
 
-    /// Writes a string or a list of bytes: its descriptor at `at`, its bytes to the tail.
+    /// Writes a string or a list of bytes: its descriptor at `at`, and its bytes to the tail.
     pub fn bytes(&mut self, at: usize, bytes: &[u8], what: &'static str) {
         let limit = if what == "string" { self.limits.string } else { self.limits.list };
         if let Some(tail) = self.reserve(at, bytes.len(), 1, limit, what) {
@@ -156,8 +156,8 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Writes the descriptor of a list at `at` and reserves its elements in the tail; returns where
-    /// they begin. `None`: it is too long.
+    /// Writes the descriptor of a list at `at`, reserves its elements in the tail, and returns
+    /// their offset. Returns `None` if the list is too long.
     pub fn list(&mut self, at: usize, count: usize, stride: usize) -> Option<usize> {
         self.reserve(at, count, stride, self.limits.list, "list")
     }
@@ -181,7 +181,7 @@ impl<'a> Encoder<'a> {
         Some(tail)
     }
 
-    /// Gives a server's object to the client: it gets a handle in the client's session.
+    /// Gives an object of the server to the client, which gets a handle in its session.
     pub(crate) fn export(&mut self, at: usize, object: Box<dyn std::any::Any + Send + Sync>) {
         match self.session {
             Some(session) => match session.insert(object) {

@@ -1,5 +1,6 @@
-//! The parts of this crate that read what a peer wrote, for who feeds them with anything:
-//! `tests/fuzz/` and `upcall-tests`. Not an interface for programs; it changes as they do.
+//! The parts of this crate that read what a peer wrote, for tests that feed them arbitrary bytes:
+//! `tests/fuzz/` and `upcall-tests`. They are not an interface for programs, and change with the
+//! crate.
 
 use crate::decode::{Decoder, DecoderSide, Malformed};
 use crate::encode::{Encoder, block_len};
@@ -17,8 +18,8 @@ use upcall_shm::region::Region;
 use upcall_shm::slot::SlotMessage;
 use upcall_shm::span::{Span, WritableSpan};
 
-/// What the bytes of a control message say, as text: to a server, to a client, as the list of
-/// exports, and as a request and an answer on the network.
+/// Decodes the bytes of a control message, and shows the message as text: to a server, to a client,
+/// as the list of exports, and as a request and an answer on the network.
 pub fn control(bytes: &[u8]) -> [Option<String>; 5] {
     fn text<T: Debug>(read: Result<T, String>) -> Option<String> {
         read.ok().map(|message| format!("{message:?}"))
@@ -32,7 +33,7 @@ pub fn control(bytes: &[u8]) -> [Option<String>; 5] {
     ]
 }
 
-/// Reads the block as a `T`: as a client reads a result, or as a server reads arguments, whose
+/// Reads the block as a `T`: as a client reads a result, or as a server reads arguments whose
 /// client holds these objects.
 ///
 /// # Errors
@@ -51,7 +52,7 @@ pub fn read<T: Get>(
 /// Writes a value's block.
 ///
 /// # Panics
-/// Its own account of its length is wrong.
+/// The value computes a wrong length.
 pub fn write<T: Put>(value: &T) -> Vec<u64> {
     let mut words = vec![0; block_len(value).div_ceil(8)];
     let written =
@@ -65,10 +66,10 @@ pub fn write<T: Put>(value: &T) -> Vec<u64> {
 pub struct SessionObjects(Arc<Session>);
 
 impl SessionObjects {
-    /// So many of one type, which the client has handles of.
+    /// Makes `count` objects of one type, and gives the client handles of them.
     ///
     /// # Panics
-    /// More than a client may have.
+    /// `count` is more than a client may hold.
     pub fn new<T: ?Sized + Send + Sync + 'static>(
         objects: impl IntoIterator<Item = Arc<T>>,
     ) -> (Self, Vec<u64>) {
@@ -82,8 +83,8 @@ impl SessionObjects {
     }
 }
 
-/// A server's guards: where the arguments of this request are, and how long the A-stack is that it
-/// names.
+/// Applies a server's guards: returns the arguments of this request, and the length of the A-stack
+/// that it names.
 pub fn guards<'a>(
     request: &'a SlotMessage,
     plan: &AStackPlan,

@@ -1,7 +1,7 @@
-//! Serving calls: the guards of a request, the procedure, and the answer in the request's slot.
+//! Serving calls: the guards of a request, the procedure, and the reply in the request's slot.
 //!
-//! Source: LRPC, section 3.2 (dispatch). Other answers are in `answers.rs`, the runtime's own
-//! procedures in `own.rs`, calls of clients on other machines in `network.rs`.
+//! Source: LRPC, section 3.2 (dispatch). Other replies are in `answers.rs`, the runtime's own
+//! procedures in `own.rs`, and calls of clients on other machines in `network.rs`.
 
 pub(crate) mod answers;
 pub(crate) mod network;
@@ -41,7 +41,7 @@ pub(crate) fn tag(binding: u16, procedure: u16) -> u16 {
     binding << 10 | procedure & 0x3ff
 }
 
-/// How a call went: the tag of a reply.
+/// The outcome of a call: the tag of its reply.
 pub(crate) mod outcome {
     pub(crate) const DONE: u16 = 0;
     pub(crate) const REFUSED: u16 = 1;
@@ -67,8 +67,8 @@ pub trait Dispatch: Send + Sync {
     fn dispatch(&self, call: Call<'_>) -> Replied;
 }
 
-/// The guards of every call, in order; each leaves by an answer that says why (LRPC, section 3.2:
-/// the kernel verifies the binding, the procedure and the A-stack).
+/// The guards of every call, in order. Each guard that fails answers with its reason (LRPC, section
+/// 3.2: the kernel verifies the binding, the procedure and the A-stack).
 pub(crate) fn serve(shared: &ClientState, request: Request<'_>, came: Arrival) {
     let image = request.image();
     let Some(bound) = shared.bound(image.tag() >> 10) else {
@@ -100,9 +100,9 @@ fn serve_with_segment(
     serve_bound(bound, request, region.room(0, region.len()), came);
 }
 
-/// Runs a request by its binding, whose client has brought this segment with it. Laid out for what
-/// most calls do: on a processor that has just been switched to, each line of code comes from
-/// memory far away.
+/// Runs a request through its binding, with the segment that the client has brought. The code is
+/// laid out for the most frequent calls: on a processor that has just switched to this code, each
+/// line of it comes from distant memory.
 #[inline(always)]
 fn serve_bound(
     bound: &ServerBinding,
@@ -137,7 +137,7 @@ fn serve_bound(
     let _replied = bound.entry.dispatch.dispatch(call);
 }
 
-/// Requests to the runtime itself, and those that end at a time.
+/// Serves requests to the runtime itself, and requests with a deadline.
 #[inline(never)]
 fn serve_uncommon(call: Call<'_>, ends: Option<u64>) {
     let dispatch = &call.bound.entry.dispatch;
@@ -151,8 +151,8 @@ fn serve_uncommon(call: Call<'_>, ends: Option<u64>) {
     };
 }
 
-/// Where the arguments of a request lie, and the A-stack that it names; `None` if one of them is
-/// not there.
+/// Returns the arguments of a request and the A-stack that it names. `None` if either lies outside
+/// of the client's memory.
 #[inline]
 pub(crate) fn brought<'a>(
     image: &'a SlotMessage,
@@ -168,8 +168,8 @@ pub(crate) fn brought<'a>(
         }
     };
     let args = match image.values_in()? {
-        // With a deadline in the last word the values end before it; a client that says otherwise
-        // has that read as one.
+        // A deadline takes the last word, and the values end before it. If a client claims
+        // otherwise, its values include the deadline's bytes, which harms no one else.
         ValueLocation::Inline => Span::of_words(&image.values).part(0, image.len()),
         ValueLocation::AStack => astack.and_then(|room| room.part(0, image.len())),
         ValueLocation::Segment => usize::try_from(image.values[0])
@@ -179,25 +179,25 @@ pub(crate) fn brought<'a>(
     Some((args?, astack))
 }
 
-/// A call that has arrived: answer it by one of the methods that give a [`Replied`].
+/// A call that has arrived. Answer it by one of the methods that return a [`Replied`].
 pub struct Call<'a> {
     request: Asker<'a>,
     bound: &'a ServerBinding,
     procedure: u16,
     came: Arrival,
     args: Span<'a>,
-    /// Where results may go that do not fit into a slot.
+    /// Room for results that do not fit into a slot.
     astack: Option<WritableSpan<'a>>,
     segment: Option<WritableSpan<'a>>,
-    /// When it was taken, if its time is to be.
+    /// When the request was taken, if the call's time is measured.
     taken: Option<Instant>,
 }
 
-/// Who waits for the answer.
+/// The client that waits for the reply.
 enum Asker<'a> {
     /// A client that shares memory.
     Channel(Request<'a>),
-    /// One on another machine, for which the answer is taken from here.
+    /// A client on another machine. The network code takes the reply from this cell.
     Network(&'a Cell<Option<SlotMessage>>),
 }
 
@@ -228,8 +228,8 @@ impl Call<'_> {
         self.procedure
     }
 
-    /// Runs the procedure on its arguments and answers with its result. A panic in it is answered
-    /// as such, and the server goes on.
+    /// Runs the procedure on its arguments, and replies with its result. A panic in it is reported
+    /// to the client, and the server goes on.
     #[inline]
     pub fn respond<R: Put>(
         self,
@@ -251,10 +251,10 @@ impl Call<'_> {
         let ran = catch_unwind(AssertUnwindSafe(|| run(&args)));
         point(Point::ServerRan);
         match &ran {
-            // By reference, because no compiler saves the copy of a result that moves.
+            // By reference: compilers do not remove the copy of a result that is moved.
             Ok(Ok(result)) => {
                 let replied = self.reply_with(result, procedure.limits);
-                // The client has its answer, and waits no longer.
+                // The client has its reply and no longer waits.
                 if let (false, Ok(Ok(result))) = (R::FIXED, ran) {
                     result.free(&Pace::new(true));
                 }
@@ -265,8 +265,8 @@ impl Call<'_> {
         }
     }
 
-    /// Sends the reply, with so many bytes of results, and counts the call while that is on its
-    /// way.
+    /// Sends the reply, with this many bytes of results, and counts the call while the reply is on
+    /// its way.
     #[inline(never)]
     fn answer(self, reply: &mut SlotMessage, results: usize) -> Replied {
         let Self { request, bound, procedure, came, args, taken, .. } = self;
@@ -283,8 +283,8 @@ impl Call<'_> {
         Replied(())
     }
 
-    /// Writes the result to where the client can read it: the slot, the A-stack, the segment; or
-    /// keeps it until it is fetched.
+    /// Writes the result to where the client can read it: the slot, the A-stack, or the segment.
+    /// Otherwise keeps it until the client fetches it.
     #[inline]
     fn reply_with<R: Put>(self, result: &R, limits: crate::Limits) -> Replied {
         let len = block_len(result);
@@ -306,13 +306,13 @@ impl Call<'_> {
     }
 }
 
-/// Which processor of the server this is: procedures run on no other ones.
+/// Index of the server's processor on which this procedure runs.
 #[inline]
 fn processor() -> usize {
     upcall_sched::index()
 }
 
-/// How an outcome is counted.
+/// The statistic in which an outcome is counted.
 fn counted(outcome: u16) -> tally::CallOutcome {
     if outcome == outcome::DONE {
         return tally::CallOutcome::Done;

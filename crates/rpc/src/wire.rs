@@ -10,7 +10,7 @@ use std::io;
 /// The version of these messages and of the channel's protocol.
 pub(crate) const VERSION: u32 = 8;
 
-/// A client's request. `serial` comes back in the answer.
+/// A client's request. The answer repeats `serial`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ToServer<'a> {
     pub(crate) serial: u32,
@@ -22,10 +22,10 @@ pub(crate) struct ToServer<'a> {
 pub(crate) enum ClientRequest<'a> {
     /// Opens the channel. Descriptors: its memory, the client's station.
     Open { version: u32 },
-    /// Imports an interface as binding `id`. Descriptor, if `stacks` is not 0: memory of so many
-    /// bytes for its A-stacks. So many there would be by the client's own copy of the
-    /// interface, which saves it a second request as a rule: if the server's list needs more, this
-    /// memory is not used.
+    /// Imports an interface as binding `id`. Descriptor, if `stacks` is not 0: memory of `stacks`
+    /// bytes for the A-stacks. The client computes that size from its own copy of the interface,
+    /// which normally saves a second request. If the server's list needs more, this memory is not
+    /// used.
     Bind {
         id: u16,
         name: &'a str,
@@ -34,30 +34,31 @@ pub(crate) enum ClientRequest<'a> {
         procedures: Vec<WantedProcedure<'a>>,
         stacks: u32,
     },
-    /// Brings the A-stacks that the list of a binding needs, and that the client had not guessed.
-    /// Descriptor: their memory.
+    /// Brings the A-stacks that a binding's list needs beyond the client's guess. Descriptor: their
+    /// memory.
     Stacks { id: u16 },
     /// Gives a binding up. No answer.
     Unbind { id: u16 },
-    /// Opens a lane. Descriptor: the doorbell, for a virtual processor's. No answer; if it cannot
-    /// be opened, the server closes the connection.
+    /// Opens a lane. Descriptor, for the lane of a virtual processor: its doorbell. No answer; a
+    /// server that cannot open the lane closes the connection.
     OpenLane { number: u16, vp: Option<u16> },
-    /// Gives a segment. Descriptor: its memory, which has no holes, and which the server seals once
-    /// it has mapped it.
+    /// Brings a segment. Descriptor: its memory, which has no holes, and which the server seals
+    /// once it has mapped it.
     Segment { number: u16, len: u64 },
-    /// Takes it back. No answer.
+    /// Takes a segment back. No answer.
     DropSegment { number: u16 },
-    /// Asks what is exported. Answer with one descriptor: the list as text; on the network with the
-    /// list itself.
+    /// Asks for the exports. The answer has one descriptor: the list as text. On the network the
+    /// answer contains the list.
     List,
-    /// Asks for the tallies of all bindings. Answer with one descriptor: their memory, for reading.
+    /// Asks for the call statistics of all bindings. The answer has one descriptor: their memory,
+    /// for reading.
     Tallies,
     /// Reports that a call waits in a lane that the server does not probe. No answer.
     Stalled,
 }
 
-/// The serial of what the server says unasked: it is about to close the connection, and says why.
-/// It answers whatever was asked.
+/// The serial number of a message that answers no request: the server is about to close the
+/// connection, and says why. It also ends a wait for any answer.
 pub(crate) const UNASKED: u32 = 0;
 
 /// The server's answer.
@@ -69,18 +70,18 @@ pub(crate) struct ToClient {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ServerReply {
-    /// The channel is open. Descriptors: the server's station, the doorbell to ring.
+    /// The channel is open. Descriptors: the server's station, and its doorbell.
     Opened { home: u16 },
-    /// The binding stands: the procedure descriptor list, in the order of what was wanted. If it
-    /// needs larger A-stacks than came with the request, they are to be brought.
+    /// The binding is open: the procedure descriptor list, in the order of the wanted procedures.
+    /// If the list needs larger A-stacks than came with the request, the client brings them next.
     Bound { procedures: Vec<Descriptor> },
     /// The segment is mapped, or the A-stacks are.
     Mapped,
     /// The exports follow in the descriptor.
     Exports,
-    /// It cannot be done.
+    /// The request is refused.
     Refused(BindRefusal),
-    /// The tallies follow in the descriptor.
+    /// The call statistics follow in the descriptor.
     Tallies,
     /// The exports, on the network.
     Listed(Vec<Exported>),
@@ -126,7 +127,7 @@ impl fmt::Display for BindRefusal {
     }
 }
 
-/// One export, as told to who asks.
+/// One export, as a domain describes it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Exported {
     /// The name that it is exported under.
@@ -137,13 +138,13 @@ pub struct Exported {
     pub source: String,
     /// The limits beside it, as TOML text.
     pub limits: String,
-    /// Clients that are bound to it now.
+    /// Number of clients that are bound to it now.
     pub clients: u32,
     /// Its procedures: name and signature.
     pub procedures: Vec<(String, String)>,
 }
 
-/// Reads the procedures that a client wants: no more than an interface has, and one more, and no
+/// Reads the procedures that a client wants: at most one more than an interface can have, and no
 /// more than there is memory for.
 fn few<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<WantedProcedure<'de>>, D::Error> {
     struct Few;

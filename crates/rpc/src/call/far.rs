@@ -17,7 +17,7 @@ use upcall_shm::slot::{INLINE, NO_ASTACK, SlotMessage, ValueLocation};
 use upcall_shm::span::{Span, WritableSpan};
 
 impl Binding {
-    /// As [`Binding::call`], to another machine.
+    /// Like [`Binding::call`], to another machine.
     #[cold]
     #[inline(never)]
     pub(super) fn call_far_away<A: Put, R: Get>(
@@ -31,7 +31,7 @@ impl Binding {
         })
     }
 
-    /// A call to another machine: as [`Binding::call`] in all that a caller sees.
+    /// A call to another machine. The caller sees the same as from [`Binding::call`].
     #[cold]
     pub(crate) fn call_far<A: Put, T>(
         &self,
@@ -60,7 +60,7 @@ impl Binding {
         let inner = Arc::downgrade(&self.inner);
         let mut late = || -> LateFrame {
             let inner = inner.clone();
-            // Results may hold resources, and to let go of them blocks.
+            // Results may hold resources, and dropping those blocks.
             Box::new(move |frame| {
                 if frame.head.number == outcome::DONE && frame.body.len > 0 {
                     run_late(move || {
@@ -86,7 +86,7 @@ impl Binding {
     }
 }
 
-/// A reply without results as it would lie in a slot.
+/// The slot message that a reply without results would be.
 fn as_image(reply: &Frame) -> SlotMessage {
     let mut image = SlotMessage::new(0, reply.head.number, NO_ASTACK);
     let words = image.values.len().min(reply.body.words.len());

@@ -15,19 +15,20 @@ use upcall_sched::{WaitLimit, run_late};
 use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 use upcall_shm::span::Span;
 
-/// The longest result, in bytes, that later calls of its procedure bring room for: the segments of
-/// longer ones are not kept.
+/// Maximum length, in bytes, of a result for which later calls of its procedure bring room.
+/// Segments for longer results are not kept.
 const MOST_REMEMBERED: u32 = 16 << 20;
 
-/// Results of at most this many bytes are taken without a look at what memory is left.
+/// Maximum length, in bytes, of a result that is fetched without a check of the memory that is
+/// left.
 const SMALL: usize = 16 << 20;
 
-/// How many times the memory of a result there has to be: for the segment that it comes in, and for
-/// the value that is read from it, whose parts can be larger than in the segment.
+/// Factor by which the available memory must exceed a result's length. The segment takes the length
+/// once, and the value that is read from it can be larger than its bytes.
 const TIMES: u64 = 4;
 
 impl Binding {
-    /// Reads a call's results, and remembers how long they are if it brought no room for them.
+    /// Reads a call's results. Records their length if the call brought no room for them.
     #[inline(never)]
     pub(super) fn finish<T>(
         &self,
@@ -40,14 +41,14 @@ impl Binding {
         let held = (reply.tag() == outcome::HELD).then_some(reply.values[1]);
         let result = self.results(terms, reply, brought, results);
         point(Point::ClientRead);
-        // Only a length that was there is believed, and brought room for the next time.
+        // Only a length that was delivered is trusted, and makes the next call bring room.
         if let (Ok(_), Some(Ok(len @ ..=MOST_REMEMBERED))) = (&result, held.map(u32::try_from)) {
             bound.result.store(len, Ordering::Relaxed);
         }
         result
     }
 
-    /// Reads a reply's results from where the server says they are.
+    /// Reads a reply's results from where the server says that they are.
     #[inline]
     pub(super) fn results<T>(
         &self,
@@ -86,7 +87,7 @@ impl Binding {
         }
     }
 
-    /// What does not happen on most calls, in one place.
+    /// Handles all replies that most calls do not get.
     #[cold]
     pub(crate) fn uncommon<T>(
         &self,
@@ -96,7 +97,7 @@ impl Binding {
         results: ResultReader<impl Unread, impl ReadResults<T>>,
     ) -> Result<T, CallError> {
         match reply.tag() {
-            // What was taken for the call stays taken until the result is here: so a server keeps
+            // The call keeps its A-stack and its place until the result is here. So a server keeps
             // no more results than there are A-stacks and places.
             outcome::HELD => {
                 let _turn = brought.astack;
@@ -124,7 +125,7 @@ impl Binding {
         )
     }
 
-    /// What a reply without results says.
+    /// The error that a reply without results stands for.
     #[cold]
     pub(crate) fn refusal(&self, reply: &SlotMessage) -> CallError {
         let text = || self.text(reply);
@@ -162,8 +163,8 @@ impl Binding {
 
     fn text(&self, reply: &SlotMessage) -> Result<String, CallError> {
         match reply.values_in() {
-            // The runtime's own text, as long as a slot at most; the interface limits its
-            // procedures' values.
+            // A text of the server's runtime fits into a slot. The interface's limits are for
+            // values of its procedures.
             Some(ValueLocation::Inline) => {
                 self.decode(Span::of_words(&reply.values), Limits::default())
             }
@@ -171,9 +172,9 @@ impl Binding {
         }
     }
 
-    /// Fetches a result that was larger than what the call brought, into a segment that is large
-    /// enough and replaces the segment that the call brought. A result that cannot be fetched in
-    /// time is fetched afterwards and dropped, so that no resource in it stays in the server.
+    /// Fetches a result that was larger than the memory that the call brought, into a large enough
+    /// segment, which replaces the call's segment. A result that cannot be fetched in time is
+    /// fetched afterwards and dropped, so that no resource in it stays in the server.
     fn fetch<T>(
         &self,
         terms: Terms<'_>,
@@ -253,7 +254,7 @@ impl Binding {
 }
 
 impl ResultReader<(), ()> {
-    /// For calls that were given up: all results are late.
+    /// The reader of a call that was given up: all its results are late.
     pub(super) fn unread<U: Unread>(
         binding: &Binding,
         limits: Limits,
@@ -269,9 +270,8 @@ impl ResultReader<(), ()> {
 /// For replies of the runtime itself, which hold no resources.
 fn nothing(_: &Binding, _: Span<'_>, _: Limits) {}
 
-/// Returns an error if a result of so many bytes could leave this process without memory. The
-/// length is the server's word: the server needs no memory for a result that it only claims to
-/// have.
+/// Returns an error if a result of `len` bytes could exhaust this process's memory. The server
+/// states the length, and needs no memory to claim a result that does not exist.
 fn affordable(len: usize) -> Result<(), CallError> {
     if len <= SMALL {
         return Ok(());

@@ -1,8 +1,8 @@
-//! The slow ways of a call: with a deadline or a word that gives it up, or without a free A-stack.
+//! The slow paths of a call: with a deadline or a cancel token, or without a free A-stack.
 //!
-//! A call that is abandoned leaves the A-stack and the segment that it brought to its late reply
-//! ([`Leavings`]). That is read like a reply in time, so that the resources in it are dropped, and
-//! then what was brought is free again.
+//! A call that is given up leaves its A-stack and its segment to its late reply ([`Leavings`]). The
+//! late reply is read like a reply in time, so that the resources in it are dropped. Then the
+//! memory is free again.
 
 use super::{ReadResults, ResultReader, Terms, Unread};
 use crate::binding::{Binding, BindingState, BoundProcedure, ServerLocation, WhenFull};
@@ -21,8 +21,7 @@ use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 use upcall_shm::span::WritableSpan;
 
 impl Binding {
-    /// The same for calls with a deadline or a word that gives them up, and those for which there
-    /// is no A-stack.
+    /// Calls with a deadline or a cancel token, or without a free A-stack.
     #[inline(never)]
     pub(super) fn call_slow<A: Put, T>(
         &self,
@@ -32,7 +31,7 @@ impl Binding {
         args: &A,
         results: ResultReader<impl Unread, impl ReadResults<T>>,
     ) -> Result<T, CallError> {
-        // Nothing is taken, mapped or encoded for a call whose time is up.
+        // A call whose time is over takes, maps and encodes nothing.
         if terms.until.has_come() {
             return Err(CallError::Aborted { sent: false });
         }
@@ -61,7 +60,8 @@ impl Binding {
         self.finish(bound, terms, &request, brought, results)
     }
 
-    /// Takes an A-stack, or a segment if there is none and `wish` bytes need one.
+    /// Takes an A-stack. If none is free and `wish` bytes do not fit into the slot, takes a
+    /// segment.
     #[inline]
     fn bring<'a>(
         &'a self,
@@ -81,7 +81,7 @@ impl Binding {
             },
             None => None,
         };
-        // In the place of an A-stack it has room for the results as well.
+        // A segment in place of an A-stack has room for the results as well.
         let wish = stacks.map_or(wish, |stacks| stacks.size);
         let segment = match astack {
             None if wish > terms.inline() => Some(TakenSegment::take(&near.link, wish, until)?),
@@ -95,8 +95,8 @@ impl Binding {
         self.shortage == WhenFull::Wait && !upcall_thread::runs_outside_work()
     }
 
-    /// Sends a request, and waits for its reply, as long as the terms allow: then what it brought
-    /// is left to the late reply, whose results are for `unread`.
+    /// Sends a request, and waits for its reply for as long as the terms allow. After that the
+    /// memory that the call brought is left to the late reply, whose results `unread` reads.
     #[inline]
     pub(super) fn send<'a>(
         &'a self,
@@ -120,11 +120,12 @@ impl Binding {
         unread: impl Unread,
     ) -> Result<(), CallError> {
         let Terms { near, limits, until } = terms;
-        // Sent all the same, it might be answered at once and return as if it had been in time.
+        // If it were sent, its reply could arrive at once, and the call would return as if it had
+        // been in time.
         if until.has_come() {
             return Err(CallError::Aborted { sent: false });
         }
-        // The server's own calls on behalf of this one end then too.
+        // The server's own calls on behalf of this call end at the same time.
         until.ends.into_iter().for_each(|ends| message.set_deadline(clock::stamp(ends)));
         let mut late = || -> LateReply {
             point(Point::ClientLeaves);
@@ -143,8 +144,8 @@ impl Binding {
     }
 }
 
-/// What an abandoned call leaves to its late reply. Does not keep the binding: if that is gone, so
-/// is its A-stack; the segment is the link's.
+/// The memory that a call leaves to its late reply. It does not keep the binding alive: when the
+/// binding is dropped, so is its A-stack. The segment belongs to the link.
 struct Leavings {
     inner: Weak<BindingState>,
     link: Weak<DomainLink>,
@@ -152,22 +153,22 @@ struct Leavings {
 }
 
 impl Leavings {
-    /// Reads the late reply and drops its result, with the resources in it; then what the call
-    /// brought is free again. May block.
+    /// Reads the late reply and drops its results, with the resources in them. Then frees the
+    /// call's memory. May block.
     fn read(mut self, limits: Limits, reply: &SlotMessage, late: impl Unread) {
         let Some(inner) = self.inner.upgrade() else { return };
         let binding = Binding::of(inner);
         let ServerLocation::Near(near) = &binding.inner.way else { return };
         let brought = CallMemory::from(near, mem::take(&mut self.brought));
         let terms = Terms { near, limits, until: WaitLimit::FOR_EVER };
-        // Its caller has gone: an error reaches no one.
+        // The caller has left, so an error has no receiver.
         let _ =
             binding.results(terms, reply, brought, ResultReader::unread(&binding, limits, late));
         binding.release_overdue(None);
     }
 }
 
-/// No reply will come, or none could be read: what was brought is free again.
+/// No reply arrives, or none could be read: frees the memory.
 impl Drop for Leavings {
     fn drop(&mut self) {
         if let Some(left) = self.brought.astack.take()

@@ -1,4 +1,4 @@
-//! The answers that do not fit into a slot, and those without results.
+//! The replies that do not fit into a slot, and replies without results.
 
 use super::{Call, Replied, outcome};
 use crate::decode::{Malformed, QuotaScope};
@@ -26,8 +26,8 @@ impl Call<'_> {
         self.answer(&mut SlotMessage::new(0, tag, NO_ASTACK), 0)
     }
 
-    /// Writes a result that does not fit into a slot to where the client can read it: the A-stack,
-    /// the segment; or keeps it until it is fetched.
+    /// Writes a result that does not fit into a slot to where the client can read it, in the
+    /// A-stack or the segment. Otherwise keeps it until the client fetches it.
     #[inline(always)]
     pub(super) fn reply_in_memory<R: Put>(self, result: &R, len: usize, limits: Limits) -> Replied {
         let session = Some(&self.bound.session);
@@ -40,7 +40,8 @@ impl Call<'_> {
             reply.place(ValueLocation::Segment, 0, 8);
             Encoder::block(room, result, limits, session)
         } else {
-            // Before there is one: what a client may not leave here costs no memory.
+            // Charged before the block is made, so that a result over the client's quota costs no
+            // memory.
             let counted = match self.bound.session.count_result(len.div_ceil(8)) {
                 Ok(counted) => counted,
                 Err(over) => return self.numbers(outcome::RESULT_QUOTA, unkept(len, over)),
@@ -134,7 +135,7 @@ impl Call<'_> {
         self.answer(&mut reply, 0)
     }
 
-    /// Answers with a short text, cut to what a slot carries.
+    /// Replies with a short text, cut to what a slot carries.
     pub(super) fn text(self, tag: u16, text: &str) -> Replied {
         let mut reply = SlotMessage::new(0, tag, NO_ASTACK);
         let _ = Encoder::block(

@@ -13,8 +13,8 @@ use upcall_shm::slot::INLINE;
 use upcall_shm::span::WritableSpan;
 use upcall_shm::tally::Arrival;
 
-/// The same for a client on another machine, whose arguments are here already. Gives the outcome,
-/// and the results.
+/// Runs a request through its binding, for a client on another machine whose arguments are here
+/// already. Returns the outcome and the results.
 pub(crate) fn serve_guest(
     bound: &ServerBinding,
     procedure: u16,
@@ -37,7 +37,7 @@ pub(crate) fn serve_guest(
         FETCH => call.unknown(),
         _ => bound.entry.dispatch.dispatch(call),
     };
-    // Generated code answers however the procedure ends. Other code may end in a panic of its own.
+    // Generated code replies however the procedure ends. Other code may end in a panic of its own.
     let _replied = catch_unwind(AssertUnwindSafe(|| match ends {
         None => run(),
         Some(ends) => upcall_thread::with_calls_that_end(ends, run),
@@ -48,7 +48,7 @@ pub(crate) fn serve_guest(
         outcome::PANICKED_HELD => outcome::PANICKED,
         tag => return (tag, FrameBody { len: image.len(), words: image.values.to_vec() }),
     };
-    // What was kept for a client that has no room is sent at once.
+    // A result that is kept because the client has brought no room is sent at once.
     match bound.session.fetch(image.values[0]) {
         Some(mut kept) if kept.block.len() * 8 <= MOST_BODY => {
             let words = mem::take(&mut kept.block);
@@ -62,7 +62,7 @@ pub(crate) fn serve_guest(
     }
 }
 
-/// A short text as a block, for replies of the runtime itself.
+/// Makes a block of a short text, for replies of the runtime itself.
 pub(crate) fn text_block(text: &str) -> FrameBody {
     let mut words = vec![0; INLINE / 8];
     let _ =

@@ -11,17 +11,16 @@ use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 use upcall_shm::span::WritableSpan;
 
 impl Call<'_> {
-    /// The runtime's own procedure: the client drops its hold on a resource.
+    /// The client drops its hold on a resource.
     pub(super) fn release(self) -> Replied {
         let handle = self.args.u64(0).unwrap_or(0);
         point(Point::ServerReleases);
-        // The object's drop is the server's code: if it panics, the server goes on.
+        // The object's drop is the server's code. If it panics, the server goes on.
         let _ = catch_unwind(AssertUnwindSafe(|| self.bound.session.remove(handle)));
         self.plain(outcome::DONE)
     }
 
-    /// The runtime's own procedure: the client brings a segment for a result that it had no room
-    /// for.
+    /// The client brings a segment for a result that it had no room for.
     pub(super) fn fetch(self) -> Replied {
         let Some(mut kept) = self.args.u64(0).and_then(|key| self.bound.session.fetch(key)) else {
             return self.plain(outcome::NO_SUCH_HANDLE);
@@ -34,7 +33,7 @@ impl Call<'_> {
         let block = &mut kept.block;
         point(Point::ServerGives);
         let returns = memory::returns_to_the_kernel(len);
-        // The last piece first, so that each can be freed when it was copied.
+        // The last piece comes first, so that each piece can be freed after it was copied.
         while let Some(at) = block.len().checked_sub(1).map(|last| last / WORDS * WORDS) {
             let from = WritableSpan::of_words(&mut block[at..]);
             let _ = room.within(at * 8, from.len()).map(|to| from.copy_to(to));
@@ -46,7 +45,7 @@ impl Call<'_> {
             give_way();
         }
         drop(mem::take(block));
-        // Counted until here: a client that fetches its results may have the next one kept.
+        // Charged until here. A client that fetches its results may have the next one kept.
         drop(kept);
         let mut reply = SlotMessage::new(0, outcome::DONE, NO_ASTACK);
         reply.values[0] = len as u64;
