@@ -1,4 +1,4 @@
-//! What can go wrong, for each operation: what was tried, what was found, what to do.
+//! The errors of each operation. Each says what was tried, what was found, and what to do.
 
 use crate::decode::{Malformed, QuotaScope};
 use crate::encode::EncodeError;
@@ -14,46 +14,46 @@ use upcall_sched::{Closed, NoReply};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BindError {
-    /// The name cannot be one.
+    /// The name is not a valid name.
     BadName {
         /// The name.
         name: String,
         /// Why.
         why: &'static str,
     },
-    /// Nobody exports the name.
+    /// No process exports the name.
     NoSuchName {
         /// The name.
         name: String,
-        /// The folder that was looked into.
+        /// The folder of names that was searched.
         folder: PathBuf,
     },
     /// There is no usable folder of names.
     Folder(FolderError),
-    /// The server has ended, or exports the name no longer. What a dead server left in the folder
-    /// is removed, unless another process is removing it.
+    /// The server has ended, or no longer exports the name. The entry that a dead server left in
+    /// the folder is removed, unless another process is removing it.
     ServerGone {
         /// The name.
         name: String,
     },
-    /// The server closed the connection before it answered, and its process has not ended so far.
+    /// The server closed the connection before it answered, and its process has not ended yet.
     HungUp {
         /// The name.
         name: String,
     },
-    /// The server does not answer: it is stopped, or something else listens there.
+    /// The server does not answer. It is stopped, or another program listens there.
     NoAnswer {
         /// The name.
         name: String,
-        /// How long was waited.
+        /// How long the client waited.
         after: Duration,
     },
-    /// The client does not accept the server: by default a server that runs as neither this
-    /// process's user nor root. The client's `expect` sets another policy.
+    /// The client does not accept the server. By default it accepts servers of its own user and of
+    /// root; `expect` sets another policy.
     WrongUser {
         /// The name.
         name: String,
-        /// The server's user; `None` if it is not known.
+        /// The server's user; `None` if it is unknown.
         found: Option<u32>,
         /// Why, in the words of the client's policy.
         reason: String,
@@ -62,15 +62,15 @@ pub enum BindError {
     Denied {
         /// The name.
         name: String,
-        /// In the server's words.
+        /// The server's reason.
         reason: String,
     },
-    /// This process holds as much in the server as it may ([`Quotas`](crate::Quotas)), or more
-    /// than is left for others.
+    /// This process holds all that the server's [`Quotas`](crate::Quotas) permit, or all that they
+    /// leave beside other clients.
     Ceiling {
         /// The name.
         name: String,
-        /// In the server's words.
+        /// The server's reason.
         reason: String,
     },
     /// Client and server speak different versions of Upcall's protocol.
@@ -79,10 +79,10 @@ pub enum BindError {
         name: String,
         /// The version that this program speaks.
         own: u32,
-        /// The server's word, which names its own.
+        /// The server's reason, which names its own version.
         reason: String,
     },
-    /// The name stands for another interface.
+    /// The server exports another interface under the name.
     WrongInterface {
         /// The name.
         name: String,
@@ -95,20 +95,20 @@ pub enum BindError {
     Mismatch {
         /// The name.
         name: String,
-        /// The first of them, with both signatures; long ones are cut.
+        /// The first of these procedures, with both signatures. Long signatures are cut.
         procedures: Vec<Mismatch>,
-        /// How many there are beside these.
+        /// Number of further such procedures.
         more: u32,
     },
-    /// A descriptor, memory, or another resource could not be had, here or in the server.
+    /// A descriptor, memory, or another resource is missing, here or in the server.
     Resource {
-        /// What for.
+        /// The operation that needed it.
         what: String,
-        /// The kernel's word.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// There is no connection to a server on another machine: nobody listens there, it is not one
-    /// of ours, or the connection was lost.
+    /// No connection to a server on another machine: nothing listens there, the listener is not an
+    /// Upcall server, or the connection was lost.
     Unreachable {
         /// Its address.
         server: String,
@@ -122,9 +122,9 @@ pub enum BindError {
         /// Its address.
         server: String,
     },
-    /// The server broke the protocol; or it says that this program did, or that it is just ending.
+    /// The server broke the protocol, reports that this program broke it, or is just ending.
     Protocol {
-        /// How.
+        /// What was found.
         what: String,
     },
 }
@@ -134,7 +134,7 @@ impl From<NotFound> for BindError {
         match error {
             NotFound::BadName { name, why } => Self::BadName { name, why },
             NotFound::Unknown { name, folder } => Self::NoSuchName { name, folder },
-            // The folder is as good as any: this process, or the machine, is short of something.
+            // The folder itself is usable: this process, or the machine, lacks a resource.
             NotFound::Folder(FolderError::Unusable { path, error }) if is_shortage(&error) => {
                 Self::Resource { what: format!("the folder of names {}", path.display()), error }
             }
@@ -261,70 +261,71 @@ impl std::error::Error for BindError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError {
-    /// LRPC's call-failed: no reply will come. If the server ended during the call, the procedure
+    /// LRPC's call-failed: no reply will arrive. If the server ended during the call, the procedure
     /// may or may not have run.
     Failed(Closed),
-    /// LRPC's call-aborted: the deadline passed before the reply was there, that of this call or of
-    /// the one on whose behalf it was made, or the call was given up. The server is alive as far as
-    /// is known, and goes on; the result is dropped when it comes.
+    /// LRPC's call-aborted: before the reply arrived, the deadline of this call or of the call on
+    /// whose behalf it was made passed, or the call was cancelled. As far as is known, the server
+    /// is alive and goes on. A late result is dropped.
     Aborted {
-        /// The server has the request, so the procedure may have run, may be running, or may still
-        /// run; otherwise it never will.
+        /// `true` if the server has the request: the procedure may have run, may be running, or may
+        /// still run. `false` if it never will.
         sent: bool,
     },
     /// An argument is longer than the interface permits. Nothing was sent.
     TooLong {
         /// "string" or "list".
         what: &'static str,
-        /// Its bytes or elements.
+        /// Its length in bytes or elements.
         len: u64,
-        /// The most permitted; see the TOML file beside the interface.
+        /// The maximum; see the TOML file beside the interface.
         limit: u64,
     },
-    /// The procedure has run, and the server did not keep its result, for which the client had
+    /// The procedure has run, but the server did not keep its result, for which the client had
     /// brought too little room.
     ResultQuota {
         /// Bytes of the result.
         bytes: u64,
-        /// The most permitted.
+        /// The maximum.
         limit: u64,
-        /// Whose limit that is: [`QuotaScope::Client`] or [`QuotaScope::All`].
+        /// Whose quota it is: [`QuotaScope::Client`] or [`QuotaScope::All`].
         of: QuotaScope,
     },
-    /// A handle of another binding was given. Nothing was sent.
+    /// An argument is a handle of another binding. Nothing was sent.
     ForeignHandle,
     /// The server refused: the result exceeds the interface's limit, too many resources are held,
-    /// or the arguments are malformed (with generated stubs on both sides the last
-    /// does not happen).
+    /// or the arguments are malformed. Generated stubs on both sides never cause the last.
     Refused(String),
-    /// The server does not know the handle any more.
+    /// The server no longer knows the handle.
     NoSuchHandle,
-    /// The procedure panicked. The server goes on.
+    /// The procedure panicked, with this message. The server goes on. A message of more than 4096
+    /// bytes is cut.
     Panicked(String),
     /// The binding was revoked.
     Revoked,
     /// The server has no procedure of this number.
     NoSuchProcedure,
-    /// The result is not one of the procedure's type, or longer than the client's limits: these are
-    /// stricter than the server's, or the server is faulty or hostile.
+    /// The result is not of the procedure's type, or longer than the client's limits. The client's
+    /// limits are stricter than the server's, or the server is faulty or hostile.
     BadReply(String),
-    /// The arguments take more memory as values in the server than it permits. The procedure did
-    /// not run.
+    /// As values in the server, the arguments take more memory than the server permits. The
+    /// procedure did not run.
     Quota {
-        /// Bytes that they would take, as far as they were read.
+        /// Bytes that the arguments take, as far as they were read.
         bytes: u64,
-        /// The most permitted.
+        /// The maximum.
         limit: u64,
-        /// Whose limit it is.
+        /// Whose quota it is.
         of: QuotaScope,
     },
-    /// There is no memory to carry the arguments or the result, or the server refused it, or did
-    /// not map it within 5 s. So it is for a result of more than 16 MiB that would take more than a
-    /// quarter of the memory that this process can have: its length is the server's word.
+    /// No memory carries the arguments or the result, or the server refused the memory, or did not
+    /// map it within 5 s. A result of more than 16 MiB also fails if it would take more than a
+    /// quarter of the memory that this process can have, because only the server vouches for its
+    /// length.
     NoMemory {
         /// Bytes that were needed.
         bytes: u64,
-        /// The kernel's word.
+        /// The reason.
         error: String,
     },
 }
@@ -425,7 +426,8 @@ impl From<Malformed> for CallError {
     }
 }
 
-/// The error of a procedure whose result is a WIT `result`: its own, or the call's.
+/// The error of a procedure whose result is a WIT `result`: the procedure's own error, or the
+/// call's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure<E> {
     /// The procedure ran and returned this error.
@@ -455,58 +457,58 @@ impl<E: fmt::Debug> std::error::Error for Failure<E> {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The name cannot be one.
+    /// The name is not a valid name.
     BadName {
         /// The name.
         name: String,
         /// Why.
         why: &'static str,
     },
-    /// Another process that lives exports the name.
+    /// Another living process exports the name.
     NameTaken {
         /// The name.
         name: String,
-        /// Its process; 0 if it is in a PID namespace that cannot be seen from here.
+        /// The process; 0 if its PID namespace is not visible from here.
         pid: u32,
     },
     /// There is no usable folder of names.
     Folder(FolderError),
-    /// A server that has ended exported the name, and only another user may remove that.
+    /// A server that has ended exported the name, and only another user may remove the entry.
     NameStale {
         /// The name.
         name: String,
-        /// What is to be removed.
+        /// The file to remove.
         path: PathBuf,
         /// The user who may remove it, beside root and the owner of the folder of names.
         user: u32,
     },
-    /// Something that is no name is in the place of the name.
+    /// A file that is not a name occupies the name's place.
     NameInTheWay {
         /// The name.
         name: String,
-        /// What is to be removed.
+        /// The file to remove.
         path: PathBuf,
     },
-    /// This process exports it already.
+    /// This process already exports the name.
     ExportedHere {
         /// The name.
         name: String,
     },
     /// The interface has more procedures than a binding can number.
     TooManyProcedures {
-        /// How many.
+        /// Number of its procedures.
         found: usize,
     },
-    /// The address to listen at can be reached from other machines, and nothing would protect it.
+    /// Other machines can reach the address to listen at, and nothing would protect it.
     Unprotected {
         /// The address.
         address: String,
     },
-    /// The kernel refused something.
+    /// The kernel refused an operation.
     Resource {
-        /// What for.
+        /// The operation.
         what: String,
-        /// Its word.
+        /// The kernel's error.
         error: io::Error,
     },
 }

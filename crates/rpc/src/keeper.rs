@@ -1,12 +1,11 @@
-//! The keeper: a server's first thread, which does what is to be done beside the calls.
+//! The reaper: a server's first thread, which does the work beside the calls.
 //!
-//! When a client unbinds or dies its objects are dropped. That is the server's code: it may block,
-//! take its time, or call other domains. So it runs where the server's procedures run, on threads
-//! of its scheduler, and never on the clerk, whom all clients need.
+//! When a client unbinds or dies, its objects are dropped. The drops are the server's code: they
+//! may block, take long, or call other domains. So they run where the server's procedures run, on
+//! threads of its scheduler, and never on the clerk, which all clients need.
 //!
-//! A server that is stopped ends when the calls and the drops that are under way have ended:
-//! nothing of what it has begun is cut off half-way (LRPC, section 5.3, says so of the work for
-//! dead clients).
+//! A server that is stopped ends when the calls and the drops under way have ended. It cuts off
+//! nothing that it has begun (LRPC, section 5.3, says so of the work for dead clients).
 
 use crate::session::Orphans;
 use std::mem;
@@ -16,20 +15,20 @@ use upcall_os::fault::{Point, point};
 use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_thread::{Builder, Waiter, block_unless, sleep};
 
-/// So often a server that ends looks whether its calls have ended, at first and at last.
+/// First and longest interval at which an ending server checks whether its calls have ended.
 const LOOKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(50));
 
-/// See the module.
+/// The list of objects to drop, and the state of the server; see the module.
 #[derive(Default)]
 pub(crate) struct Reaper(KernelMutex<ReaperState>);
 
 #[derive(Default)]
 struct ReaperState {
     orphans: Vec<Orphans>,
-    /// Threads that drop some.
+    /// Number of threads that drop objects.
     dropping: usize,
     stopped: bool,
-    /// The scheduler ends: no more threads are started on it.
+    /// Set when the scheduler ends: no more threads are started on it.
     over: bool,
     asleep: Option<Waiter>,
 }
@@ -47,7 +46,7 @@ impl Reaper {
         asleep.into_iter().for_each(Waiter::wake);
     }
 
-    /// Has objects dropped on a thread of the server; if that has ended, on a kernel thread.
+    /// Drops objects on a thread of the server, or on a kernel thread if the server has ended.
     pub(crate) fn take(&self, orphans: Orphans) {
         if orphans.is_empty() {
             return;
@@ -68,7 +67,7 @@ impl Reaper {
         self.change(|state| state.stopped = true);
     }
 
-    /// Does what there is to do until the server is stopped. Blocks the calling thread of the
+    /// Does the work that arrives until the server is stopped. Blocks the calling thread of the
     /// server.
     pub(crate) fn keep(self: &Arc<Self>) {
         loop {
@@ -76,8 +75,8 @@ impl Reaper {
             if self.state().stopped {
                 return;
             }
-            // No wake is lost: what was changed before is seen here under the lock, and who changes
-            // something later finds the waiter.
+            // No wake is lost. A change that was made before is visible here under the lock, and a
+            // thread that makes a change later finds the waiter.
             block_unless(|waiter| {
                 let mut state = self.state();
                 if state.stopped || !state.orphans.is_empty() {
@@ -89,8 +88,8 @@ impl Reaper {
         }
     }
 
-    /// Waits until all drops have ended, and `calls_run` says that no call is left. Blocks the
-    /// calling thread of the server. Afterwards nothing is begun on its scheduler any more.
+    /// Waits until all drops have ended and `calls_run` returns `false`. Blocks the calling thread
+    /// of the server. After that, nothing starts on the server's scheduler.
     pub(crate) fn finish(self: &Arc<Self>, calls_run: impl Fn() -> bool) {
         let (mut pause, longest) = LOOKS;
         loop {
@@ -103,7 +102,8 @@ impl Reaper {
         }
     }
 
-    /// Does what is left on the calling kernel thread: a server that never began, or has ended.
+    /// Does the remaining work on the calling kernel thread, for a server that never began or has
+    /// ended.
     pub(crate) fn leave(&self) {
         let mut state = self.state();
         state.over = true;
@@ -128,13 +128,13 @@ impl Reaper {
         for orphans in all {
             point(Point::ServerDrops);
             let drops = Drops { _orphans: orphans, _done: ReaperGuard(self.clone()) };
-            // Without memory for a thread they are dropped here and now.
+            // Without memory for a thread, this thread drops them now.
             drop(Builder::new().name("upcall-drops").spawn(move || drop(drops)));
         }
     }
 }
 
-/// Fields are dropped in this order.
+/// The fields are dropped in this order.
 struct Drops {
     _orphans: Orphans,
     _done: ReaperGuard,

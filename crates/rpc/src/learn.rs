@@ -1,5 +1,5 @@
-//! What servers say of their exports, wherever they are: for `upcall ls`, and for who knows an
-//! interface only when it runs.
+//! The exports of servers on any machine, for `upcall ls` and for programs that learn an interface
+//! only when they run.
 
 use crate::brought::aside;
 use crate::error::BindError;
@@ -8,8 +8,8 @@ use crate::network::{address, far};
 use crate::wire::Exported;
 use upcall_directory::policy::{self, Policy};
 
-/// What the server of `name`, a name as for [`Binding::bind`](crate::Binding::bind), says of it.
-/// Blocks the calling thread as that does.
+/// What the server of `name` says about this export. `name` is a name as for
+/// [`Binding::bind`](crate::Binding::bind), which also says how long this blocks.
 ///
 /// # Errors
 /// As for [`Binding::bind`](crate::Binding::bind).
@@ -23,7 +23,8 @@ pub fn exported(name: &str) -> Result<Exported, BindError> {
     found.ok_or(BindError::NotThere { name: address.name, server: address.server })
 }
 
-/// The same of a server that `accepts` accepts, in place of one of this user or root.
+/// Like [`exported`], for a server that `accepts` accepts instead of a server of this user or of
+/// root.
 ///
 /// # Errors
 /// As for [`Binding::bind_expecting`](crate::Binding::bind_expecting).
@@ -38,13 +39,16 @@ fn exported_here(name: &str, accepts: &Policy) -> Result<Exported, BindError> {
     found.ok_or_else(|| BindError::ServerGone { name: name.into() })
 }
 
-/// What the server at `tcp://HOST:PORT` exports to those who come in there. Who is not let in is
-/// told nothing. Blocks the calling thread for at most about 5 s; where HOST is no number, for as
-/// long as this machine takes to look it up besides, which has no limit of ours.
+/// The exports of the server at `tcp://HOST:PORT`. A client that the server does not admit learns
+/// nothing.
+///
+/// # Blocking
+/// Blocks the calling thread for at most 5 s, and also while this machine's resolver looks up a
+/// HOST that is not a number.
 ///
 /// # Errors
-/// No such address; nobody is there, or nobody of ours; it does not let us in, does not answer, or
-/// answers nonsense.
+/// The address is invalid; no Upcall server listens there; or the server does not admit this
+/// client, does not answer, or breaks the protocol.
 pub fn list_far(server: &str) -> Result<Vec<Exported>, BindError> {
     let server = address::parse_server(server)?;
     aside(|| far::list(server))

@@ -1,9 +1,9 @@
 //! Turns for others while a server copies a large value.
 //!
-//! Before a procedure is entered and after it has returned, no code of the server's holds a lock.
-//! So between the pieces of a value the call gives way: to requests of other clients first, and
-//! then to the other threads of its virtual processor. A client's call of any size delays others by
-//! the time of one piece, some 50 µs.
+//! Before a procedure is entered, and after it has returned, the server's code holds no lock. So
+//! between the pieces of a value the call gives way, first to requests of other clients and then to
+//! the other threads of its virtual processor. A call of any size delays others by the time of one
+//! piece, about 50 µs.
 
 use std::cell::Cell;
 use upcall_os::memory;
@@ -11,26 +11,27 @@ use upcall_sched::give_way;
 
 pub(crate) use upcall_sched::PIECE;
 
-/// What freeing one value costs at least, in bytes that are copied in the same time.
+/// Minimum cost of freeing one value, in bytes that are copied in the same time.
 const OF_FREEING: usize = 64;
 
-/// What it costs to read or write one element of a list at least, likewise.
+/// Minimum cost of reading or writing one element of a list, in bytes that are copied in the same
+/// time.
 pub(crate) const OF_ELEMENT: usize = 16;
 
-/// What it costs at least to write one text or list, likewise.
+/// Minimum cost of writing one text or list, in bytes that are copied in the same time.
 pub(crate) const OF_WRITING: usize = 64;
 
-/// What it costs at least to make one text or list, likewise: an allocation, and its share of a
-/// page that the kernel has to make.
+/// Minimum cost of making one text or list, in bytes that are copied in the same time: an
+/// allocation, and its share of a page that the kernel has to provide.
 pub(crate) const OF_MAKING: usize = 256;
 
 /// Number of values that are freed before the C library is asked to merge their blocks.
 const MERGED: usize = PIECE / OF_FREEING;
 
-/// Words of a piece.
+/// Number of words in a piece.
 pub(crate) const WORDS: usize = PIECE / 8;
 
-/// See the module. It counts on a server's side only.
+/// Counts the work since the last turn of others; see the module. It counts in a server only.
 #[derive(Debug)]
 pub struct Pace {
     gives_way: bool,
@@ -44,7 +45,7 @@ impl Pace {
         Self { gives_way, since: Cell::new(0), freed: Cell::new(0) }
     }
 
-    /// Takes note of so many bytes.
+    /// Counts this many copied bytes.
     #[inline]
     pub(crate) fn spent(&self, bytes: usize) {
         let since = self.since.get().saturating_add(bytes);
@@ -54,7 +55,7 @@ impl Pace {
         }
     }
 
-    /// Takes note that a value of so many bytes was freed.
+    /// Counts a value of this many bytes that was freed.
     pub(crate) fn freed(&self, bytes: usize) {
         self.freed.set(self.freed.get() + 1);
         if self.freed.get() >= MERGED {
@@ -64,8 +65,8 @@ impl Pace {
         self.spent(bytes.max(OF_FREEING));
     }
 
-    /// Frees a list whose values need no drop: piece by piece where the C library would return its
-    /// memory to the kernel at once. That takes 0.1 ms for each MiB.
+    /// Frees a list whose values need no drop, in pieces if the C library would return its memory
+    /// to the kernel at once. Returning takes 0.1 ms for each MiB.
     pub(crate) fn free<T>(&self, list: Vec<T>) {
         memory::free_in_pieces(list, PIECE, |bytes| self.spent(bytes));
     }
@@ -79,7 +80,7 @@ impl Pace {
     }
 }
 
-/// Makes `words` words of zeros in pieces; `None` if there is no memory for them.
+/// Makes `words` words of zeros in pieces. Returns `None` if there is no memory for them.
 pub(crate) fn zeroed(words: usize) -> Option<Vec<u64>> {
     let mut block = Vec::new();
     block.try_reserve_exact(words).ok()?;
@@ -108,7 +109,7 @@ mod tests {
 
     const LIMITS: Limits = Limits { string: u64::MAX, list: u64::MAX, values: 64 << 20 };
 
-    /// How many turns another thread of the virtual processor has while `work` is done.
+    /// Number of turns that another thread of the virtual processor gets while `work` runs.
     fn turns_during(work: impl FnOnce() + Send + 'static) -> usize {
         let ran = upcall_thread::Processors::new().count(1).run(|| {
             let (turns, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -129,7 +130,7 @@ mod tests {
         ran.unwrap()
     }
 
-    /// The block of a value, and how many turns others have while a server reads it, or writes it.
+    /// Number of turns that others get while a server reads this value, and while it writes it.
     fn turns<T: Put + Get + Send + 'static>(value: T) -> (usize, usize) {
         let mut words = vec![0; block_len(&value).div_ceil(8)];
         Encoder::block(WritableSpan::of_words(&mut words), &value, LIMITS, None).unwrap();
@@ -166,7 +167,7 @@ mod tests {
                 "value {at}: {read} and {written} turns, not {pieces}"
             );
         }
-        // Small texts cost more time than their bytes say.
+        // Small texts cost more time than their number of bytes suggests.
         let (count, (read, written)) = (50_000, turns(vec![String::from("x"); 50_000]));
         assert!(
             read + 1 >= count * OF_MAKING / PIECE && written + 1 >= count * OF_WRITING / PIECE,
@@ -175,7 +176,7 @@ mod tests {
         let (read, written) = turns(vec![None::<u8>; 1 << 20]);
         let pieces = (1 << 20) * OF_ELEMENT / PIECE;
         assert!(read + 1 >= pieces && written + 1 >= pieces, "{read}, {written}");
-        // What is small is read in one go.
+        // A small value is read at once.
         assert_eq!(turns(vec![7_u64; 100]), (0, 0));
     }
 
@@ -192,7 +193,7 @@ mod tests {
         assert!(freed(|pace| vec![Vec::new(), large()].free(pace)) >= (64 << 20) / PIECE - 1);
         let turns = turns_during(move || many.collect::<Vec<_>>().free(&Pace::new(true)));
         assert!(turns >= 100_000 * OF_FREEING / PIECE - 1, "{turns}");
-        // What is small is freed in one go.
+        // A small value is freed at once.
         assert_eq!(freed(|pace| vec![String::from("x"); 100].free(pace)), 0);
     }
 
@@ -213,8 +214,8 @@ mod tests {
             Vec::<u64>::get(&reader(bytes - 1), 0),
             Err(Malformed::Quota { bytes, limit: bytes - 1, of: QuotaScope::Call })
         );
-        // The account has 1 MiB, and half of it is free for one client as long as others have
-        // nothing.
+        // The account has 1 MiB. While others have nothing, one client may take half of what is
+        // free.
         let first = reader(LIMITS.values);
         first.get::<Vec<u64>>(0).unwrap();
         let second = reader(LIMITS.values);

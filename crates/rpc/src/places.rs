@@ -1,16 +1,17 @@
-//! Places for segments in use: so many for each lane of a channel. Who finds none waits, in the
-//! order of asking.
+//! Places for segments in use: a fixed number for each lane of a channel. A thread that finds no
+//! place free waits, in the order of asking.
 //!
-//! Thousands of threads may come with large values at once, and only so many calls are under way on
-//! a lane. Without a limit the others would hold memory meanwhile, and more of it than a server
-//! takes from a client. Each virtual processor has places of its own, as many as it has call
-//! numbers, and kernel threads have as many as they have lanes; so nobody waits for a place that is
-//! held by one who waits for a call on another lane.
+//! Thousands of threads may bring large values at once, but a lane carries a fixed number of calls.
+//! Without a limit the waiting threads would hold memory, more of it than a server accepts from a
+//! client. Each virtual processor has places of its own, as many as it has call numbers, and kernel
+//! threads have as many as they have lanes. So no thread waits for a place whose holder waits for a
+//! call on another lane.
 //!
-//! Everything is under one lock, which who takes a segment needs anyway. Nobody waits beside a free
-//! place: who finds none enters the queue under that lock, and who gives one back looks into the
-//! queue under it. Threads of a scheduler that has ended never run again and give nothing back, so
-//! places are told apart by the life of the virtual processor that took them.
+//! One lock guards everything; a thread that takes a segment needs that lock anyway. No thread
+//! waits beside a free place: a thread that finds none enters the queue under the lock, and a
+//! thread that returns one checks the queue under it. Threads of a scheduler that has ended never
+//! run again and return nothing. So a place also records the life of the virtual processor that
+//! took it.
 
 use std::collections::{BTreeMap, VecDeque};
 use upcall_os::lock::{KernelMutex, MutexGuard};
@@ -37,7 +38,7 @@ struct PlaceGroup {
     queue: VecDeque<Sleeper>,
 }
 
-/// A place, to be given back once.
+/// A place, to be returned once.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct CallPermit {
@@ -50,7 +51,7 @@ pub(crate) struct CallPermit {
 pub(crate) enum NoPlace {
     /// The channel is closed.
     Closed,
-    /// Its time is up.
+    /// The wait limit was reached.
     OutOfTime,
 }
 
@@ -59,8 +60,8 @@ impl Places {
         self.0.lock()
     }
 
-    /// Takes a place for the calling thread; waits for one at most as long as `until` says, or
-    /// until the channel is closed. Blocks that thread only.
+    /// Takes a place for the calling thread. Waits for at most as long as `until` allows, or until
+    /// the channel is closed. Blocks that thread only.
     pub(crate) fn take(&self, until: WaitLimit<'_>) -> Result<CallPermit, NoPlace> {
         let caller = Processor::current();
         let place = CallPermit {
@@ -71,7 +72,7 @@ impl Places {
             let mut all = self.all();
             (all.enter(&place), !all.closed && all.take(&place))
         };
-        // Threads that never run again. To drop a sleeper is to wake it, which is not done under
+        // These threads never run again. Dropping a sleeper wakes it, which must not happen under
         // the lock.
         drop(gone);
         if taken {
@@ -104,7 +105,7 @@ impl Places {
         }
     }
 
-    /// Gives a place to whoever has waited longest, or back.
+    /// Gives a place to the thread that has waited longest, or returns it.
     pub(crate) fn give(&self, place: CallPermit) {
         loop {
             let mut all = self.all();
@@ -123,7 +124,7 @@ impl Places {
         }
     }
 
-    /// Everyone who waits returns, and nobody waits any more.
+    /// Ends the wait of all threads, and lets no other thread wait.
     pub(crate) fn close(&self) {
         let waiting: Vec<Sleeper> = {
             let mut all = self.all();
@@ -141,8 +142,8 @@ impl PlaceTable {
         self.groups.entry(place.group).or_default()
     }
 
-    /// Begins anew where the virtual processor with this number is another one than before. Returns
-    /// who waited.
+    /// Starts a new group if another virtual processor now has this number. Returns the old group
+    /// with its waiters.
     fn enter(&mut self, place: &CallPermit) -> Option<PlaceGroup> {
         let group = self.group(place);
         (group.life != place.life).then(|| {

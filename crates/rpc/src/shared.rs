@@ -1,4 +1,4 @@
-//! What the calls of one client need, on the server's side: its bindings, and its segments of
+//! The state of one client that its calls need in the server: its bindings, and its segments of
 //! memory.
 
 use crate::bound::{MOST_BINDINGS, ServerBinding};
@@ -8,10 +8,10 @@ use upcall_os::lock::{KernelRwLock, RwLockWriteGuard};
 use upcall_os::reaper;
 use upcall_shm::region::Region;
 
-/// What calls need of a client's state.
+/// The part of a client's state that calls use.
 pub(crate) struct ClientState {
     pub(crate) bindings: [OnceLock<ServerBinding>; MOST_BINDINGS as usize],
-    /// Memory of the client. What counts it goes when it is unmapped, see
+    /// Memory of the client. The charge for it ends when it is unmapped; see
     /// [`Mapping::with`](upcall_os::memory::Mapping::with).
     segments: KernelRwLock<HashMap<u16, Arc<Region>>>,
 }
@@ -39,8 +39,8 @@ impl ClientState {
         self.segments.write()
     }
 
-    /// Lets go of all segments. Each may be small, and all together are as much as the client was
-    /// permitted. So the reaper unmaps them, for the caller may be the clerk.
+    /// Drops all segments. Each may be small, but together they can be as large as the client's
+    /// quota. So the reaper unmaps them, since the caller may be the clerk.
     pub(crate) fn let_segments_go(&self) {
         let all = std::mem::take(&mut *self.segments());
         let bytes = all.values().map(|region| region.len()).sum();
@@ -48,7 +48,7 @@ impl ClientState {
     }
 }
 
-/// The reaper unmaps the A-stacks of all bindings likewise.
+/// The reaper also unmaps the A-stacks of all bindings.
 impl Drop for ClientState {
     fn drop(&mut self) {
         self.let_segments_go();

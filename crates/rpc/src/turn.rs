@@ -1,18 +1,18 @@
-//! A lock that is waited for until a moment, no longer: for what a peer may hold up as long as it
-//! likes.
+//! A lock with a deadline for each wait, for values that a peer can hold up as long as it likes.
 //!
 //! # Why no wake is lost
-//! Whoever looks in vain is counted as waiting, and begins to wait, under the mutex under which the
-//! value is put back. So who gives it back comes before the look, which then finds it, or sees the
-//! waiter, and notifies one. A waiter looks again after each wait, also when its time is up: one
-//! that a notification has reached either takes the value, or finds that somebody else has, who
-//! notifies in turn when he gives it back.
+//! A thread that finds the value taken is counted as waiting, and starts to wait, under the mutex
+//! under which the value is returned. So a return happens either before the thread looks, and the
+//! thread finds the value, or after it is counted, and the returning thread notifies a waiter. A
+//! waiter looks again after each wait, also when its time is over. A notified waiter therefore
+//! takes the value, or finds that another thread has it, which in turn notifies a waiter when it
+//! returns the value.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 use upcall_os::lock::{KernelCondvar, KernelMutex, MutexGuard};
 
-/// A value that one at a time has; see the module.
+/// A value that one thread holds at a time; see the module.
 #[derive(Debug)]
 pub(crate) struct TurnCell<T> {
     state: KernelMutex<TurnState<T>>,
@@ -21,13 +21,13 @@ pub(crate) struct TurnCell<T> {
 
 #[derive(Debug)]
 struct TurnState<T> {
-    /// `None` while somebody has it.
+    /// `None` while a thread holds it.
     value: Option<T>,
-    /// How many wait for it. Notifying nobody costs a system call too.
+    /// Number of waiters. Without waiters there is no notification, which would cost a system call.
     waiting: usize,
 }
 
-/// The value, until this is dropped.
+/// The value, held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a, T> {
     turns: &'a TurnCell<T>,
@@ -46,8 +46,8 @@ impl<T> TurnCell<T> {
         self.state.lock()
     }
 
-    /// Takes the value. Blocks the kernel thread while others have it, until `deadline`; `None` if
-    /// they still have it then.
+    /// Takes the value. Blocks the kernel thread while others hold it, until `deadline`. Returns
+    /// `None` if they still hold it then.
     pub(crate) fn take_by(&self, deadline: Instant) -> Option<Turn<'_, T>> {
         let mut state = self.state();
         loop {
@@ -62,7 +62,7 @@ impl<T> TurnCell<T> {
         }
     }
 
-    /// What `look` says of the value; `None` if somebody has it. Never blocks.
+    /// Applies `look` to the value. Returns `None` if a thread holds it. Never blocks.
     pub(crate) fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         self.state().value.as_ref().map(look)
     }
