@@ -1,18 +1,18 @@
 //! Binding, calls and dispatch.
 //!
-//! What: a server exports interfaces under names ([`server`]); a client imports one ([`binding`])
-//! and calls its procedures through generated stubs, which write values to where they travel and
-//! read them back ([`value`], [`encode`], [`decode`]): in the call's slot if they have 48 bytes at
-//! most, in an A-stack if they fit there, in a segment that the client brings otherwise. Names are
-//! files in a folder of sockets ([`names`]); the clerk ([`upcall_directory::clerk`]) is the one
-//! kernel thread of a domain that answers binders and notices the end of peers. No call passes
-//! through it.
+//! A server exports interfaces under names ([`server`]). A client imports an interface
+//! ([`binding`]) and calls its procedures through generated stubs. The stubs write values to where
+//! they travel and read them back ([`value`], [`encode`], [`decode`]): in the call's slot if they
+//! have at most 48 bytes, in an A-stack if they fit there, and otherwise in a segment that the
+//! client brings. Names are files in a folder of sockets ([`names`]). The clerk
+//! ([`upcall_directory::clerk`]) is the one kernel thread of a domain that answers binders and
+//! notices the end of peers; no call passes through it.
 //!
-//! What not: threads, rings, waking (see `upcall-sched`), and the compiling of interfaces (see
-//! `upcall-idl`).
+//! This crate does not contain threads, rings and waking (see `upcall-sched`), nor the compiler of
+//! interfaces (see `upcall-idl`).
 //!
 //! Source: LRPC, sections 3.1 to 3.5, for binding, A-stacks, stubs and termination; URPC, sections
-//! 2 and 3, for what lies beneath.
+//! 2 and 3, for the layers beneath.
 #![forbid(unsafe_code)]
 
 mod absent;

@@ -1,10 +1,10 @@
 //! Calls by code that knows how values lie in a block, but not as types of Rust: stubs in other
 //! languages, and `upcall call`.
 //!
-//! They go the same way as those of Rust's stubs: in the slot, in an A-stack, or in a segment. A
-//! block of arguments comes as its fixed part and the pieces of its tail ([`Pieces`]), each from
-//! where the caller has it, so that long values are still copied once. Results are read by a
-//! closure, from where the server wrote them.
+//! These calls take the same paths as those of Rust stubs: through the slot, an A-stack, or a
+//! segment. A block of arguments consists of its fixed part and the pieces of its tail
+//! ([`Pieces`]), each in the caller's own memory, so that long values are still copied once. A
+//! closure reads the results from where the server wrote them.
 
 use crate::binding::{Binding, ServerLocation};
 use crate::brought::CallMemory;
@@ -30,14 +30,14 @@ pub type InlineWords = [u64; INLINE / 8];
 pub struct Pieces<'a> {
     /// The fixed part.
     pub fixed: &'a [u8],
-    /// The tail: where each piece begins in the block, a multiple of eight, and its bytes.
+    /// The tail: for each piece its offset in the block, a multiple of eight, and its bytes.
     pub tail: &'a [(usize, &'a [u8])],
-    /// Where the block ends: behind its last piece, rounded up to eight.
+    /// Length of the block: the end of its last piece, rounded up to a multiple of eight.
     pub len: usize,
 }
 
 impl<'a> Pieces<'a> {
-    /// A block that is in one piece already.
+    /// A block that is in one piece.
     pub fn whole(block: &'a [u8]) -> Self {
         Self { fixed: block, tail: &[], len: block.len() }
     }
@@ -62,19 +62,19 @@ impl Put for Pieces<'_> {
     }
 }
 
-/// A server's block of results in pieces, with the objects that the client gets.
+/// A server's block of results in pieces, with the objects that the client receives.
 #[derive(Debug)]
 pub struct ResultBlock<'a> {
-    /// The block, with anything where handles are to be.
+    /// The block, with arbitrary bytes in the places of handles.
     pub block: Pieces<'a>,
-    /// Where each handle lies in the block, and its object, which goes into the client's session.
-    /// Those that are not given in the end are dropped.
+    /// The offset of each handle in the block, and its object, which goes into the client's
+    /// session. Objects that are not given in the end are dropped.
     pub objects: std::cell::RefCell<Vec<(usize, Arc<Foreign>)>>,
-    /// Set if the values break the interface's limits: then the client gets nothing but that.
+    /// Set if the values break the interface's limits. The client then receives only this error.
     pub fault: Option<EncodeError>,
 }
 
-/// An object of a server that is not one of Rust's types.
+/// An object of a server that is not of a Rust type.
 pub type Foreign = dyn Any + Send + Sync;
 
 impl Layout for ResultBlock<'_> {
@@ -85,7 +85,7 @@ impl Layout for ResultBlock<'_> {
 
 impl Put for ResultBlock<'_> {
     fn tail(&self) -> usize {
-        // At least one word, so that a fault is asked for.
+        // At least one word, so that the encoder asks for the fault.
         if self.fault.is_some() { 8 } else { self.block.len }
     }
 
@@ -102,14 +102,14 @@ impl Put for ResultBlock<'_> {
 
 impl Binding {
     /// Calls procedure `number`, whose arguments and results are in the slot, without strings,
-    /// lists or resources: the first `len` bytes of `words` are the arguments, and when it returns
-    /// `words` are the results. As [`Binding::call`] in all else.
+    /// lists or resources. The first `len` bytes of `words` are the arguments; on return, `words`
+    /// has the results. Otherwise like [`Binding::call`].
     ///
     /// # Errors
     /// See [`CallError`].
     ///
     /// # Panics
-    /// `number` is not one of the interface, or `len` is beyond the words.
+    /// `number` is not a procedure of the interface, or `len` exceeds the words.
     #[inline]
     pub fn call_words(
         &self,
@@ -145,7 +145,8 @@ impl Binding {
         self.uncommon(self.terms(near, number, until), &message, CallMemory::nothing(), results)
     }
 
-    /// The same to another machine, and where a deadline leaves no room in the slot.
+    /// Like [`Binding::call_words`], to another machine, or if a deadline leaves too little room in
+    /// the slot.
     #[cold]
     #[inline(never)]
     fn call_words_elsewhere(
@@ -171,15 +172,14 @@ impl Binding {
         }
     }
 
-    /// Calls procedure `number` with a block in pieces, and has its results read by `read`. If the
-    /// call is given up, `late` reads them when they come, for the resources in them, which are
-    /// the client's.
+    /// Calls procedure `number` with a block in pieces; `read` reads its results. If the call is
+    /// given up, `late` reads them when they arrive, because the client owns the resources in them.
     ///
     /// # Errors
     /// See [`CallError`].
     ///
     /// # Panics
-    /// `number` is not one of the interface.
+    /// `number` is not a procedure of the interface.
     pub fn call_pieces<T>(
         &self,
         number: u16,
@@ -209,22 +209,23 @@ impl Binding {
         }
     }
 
-    /// Calls procedure `number` with a block of arguments that was laid out elsewhere, and returns
-    /// a copy of the block of its results: for callers that know the interface only when they
-    /// run. Resources in results that come after a deadline stay the client's until it unbinds.
+    /// Calls procedure `number` with a block of arguments that is laid out already, and returns a
+    /// copy of the block of its results. For callers that learn the interface only when they run.
+    /// The client keeps resources in results that arrive after a deadline until it unbinds.
     ///
     /// # Errors
     /// See [`CallError`].
     ///
     /// # Panics
-    /// `number` is not one of the interface.
+    /// `number` is not a procedure of the interface.
     pub fn call_block(&self, number: u16, args: &[u8]) -> Result<Vec<u8>, CallError> {
         self.call_pieces(number, &Pieces::whole(args), |_| {}, |results| results.block())
     }
 }
 
-/// Copies the words that `len` bytes lie in. One by itself, as it was written: loaded with its
-/// neighbours it would have to wait until they all are out of the processor's store buffer.
+/// Copies the words that hold `len` bytes. A single word is copied alone, as it was written: a load
+/// of it together with its neighbours would wait until all of them have left the processor's store
+/// buffer.
 #[inline]
 fn carry(from: &InlineWords, to: &mut InlineWords, len: usize) {
     match len {
@@ -235,7 +236,7 @@ fn carry(from: &InlineWords, to: &mut InlineWords, len: usize) {
 }
 
 fn read_words(to: &mut InlineWords, span: Span<'_>) -> Result<(), CallError> {
-    // The last word may be a part of one.
+    // The last word may be incomplete.
     let (mut block, len) = ([0; INLINE], span.len().min(INLINE));
     let _ = span.copy_out(0, &mut block[..len]);
     to.iter_mut()
@@ -248,26 +249,25 @@ fn read_words(to: &mut InlineWords, span: Span<'_>) -> Result<(), CallError> {
 fn ignore(_: &Binding, _: Span<'_>, _: Limits) {}
 
 impl<'a> Decoder<'a> {
-    /// For a block in memory of this process alone, a copy of one that a peer wrote. It knows of no
-    /// binding and no session, so handles in it are numbers only.
+    /// A decoder for a block in memory of this process alone: a copy of a block that a peer wrote.
+    /// It has no binding and no session, so handles in the block are mere numbers.
     pub fn of_copy(block: &'a [u8], fixed: usize, limits: Limits) -> Self {
         Self::new(Span::of_bytes(block), fixed, limits, DecoderSide::None)
     }
 
-    /// Copies the bytes at `at` out.
+    /// Copies the bytes at `at`.
     ///
     /// # Errors
-    /// The block ends before.
+    /// The block ends before they do.
     pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Result<(), Malformed> {
         self.span.copy_out(at, to).ok_or(Malformed::Short { at })
     }
 
-    /// Claims a piece of the tail by its descriptor, which was read before, and no byte of it
-    /// again: `count` elements of `stride` bytes from `start` on, at most `limit` elements. Gives a
-    /// view of it.
+    /// Claims a piece of the tail by its descriptor, which was read before, and returns a view of
+    /// it: at most `limit` elements of `stride` bytes from `start` on. No byte is claimed twice.
     ///
     /// # Errors
-    /// It is longer than the limit, or than what is left of the block.
+    /// The piece is longer than the limit, or than what is left of the block.
     pub fn claim_piece(
         &self,
         start: u64,
@@ -280,23 +280,22 @@ impl<'a> Decoder<'a> {
         self.span.part(at, bytes).ok_or(Malformed::Short { at })
     }
 
-    /// The longest values that there may be.
+    /// The maximum lengths of values.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// A copy of the whole block.
+    /// Copies the whole block.
     ///
     /// # Errors
-    /// As [`Decoder::room`].
+    /// As for [`Decoder::room`].
     pub fn block(&self) -> Result<Vec<u8>, Malformed> {
         let mut block = self.room(self.span.len())?;
         self.span.append_to(&mut block);
         Ok(block)
     }
 
-    /// The object that a handle, which was read before, stands for; `None` if the client does not
-    /// hold it.
+    /// The object of a handle that was read before. Returns `None` if the client does not hold it.
     pub fn object(&self, handle: u64) -> Option<Arc<Foreign>> {
         match self.side {
             DecoderSide::Server(session) => session.get(handle),
@@ -304,7 +303,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The same, and the client holds it no longer.
+    /// Like [`Decoder::object`], and ends the client's hold on the object.
     pub fn take_object(&self, handle: u64) -> Option<Arc<Foreign>> {
         match self.side {
             DecoderSide::Server(session) => session.take(handle),

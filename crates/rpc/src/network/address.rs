@@ -1,6 +1,6 @@
 //! Names on other machines: `tcp://HOST:PORT/NAME`.
 //!
-//! No name of the folder has a colon or a slash, so none can be taken for one of these.
+//! No name of the folder has a colon or a slash, so none can be confused with one of these.
 
 use crate::error::BindError;
 use crate::names;
@@ -8,18 +8,18 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 const SCHEME: &str = "tcp://";
 
-/// Where a name is looked for on another machine, and the name there.
+/// A server on another machine, and a name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// As it was given: `host:port`.
+    /// As given by the program: `host:port`.
     pub(crate) server: String,
     pub(crate) name: String,
 }
 
-/// Takes a name on another machine apart; `None` if it is one of this machine.
+/// Parses a name on another machine. Returns `None` for a name on this machine.
 ///
 /// # Errors
-/// It is none, although it begins as one.
+/// The text starts like a name on another machine, and is none.
 pub(crate) fn parse(text: &str) -> Result<Option<Address>, BindError> {
     let Some(rest) = text.strip_prefix(SCHEME) else { return Ok(None) };
     let bad = |why| BindError::BadName { name: text.into(), why };
@@ -33,10 +33,10 @@ pub(crate) fn parse(text: &str) -> Result<Option<Address>, BindError> {
     Ok(Some(Address { server: server.into(), name: name.into() }))
 }
 
-/// Refuses a name on another machine, for a binder who expects a user.
+/// Refuses a name on another machine, for a binder that expects a user.
 ///
 /// # Errors
-/// It is one, or begins as one and is none.
+/// The text is a name on another machine, or starts like one.
 pub(crate) fn refuse_far(text: &str) -> Result<(), BindError> {
     match parse(text)? {
         None => Ok(()),
@@ -50,7 +50,7 @@ pub(crate) fn refuse_far(text: &str) -> Result<(), BindError> {
 /// The server, `host:port`, in `tcp://HOST:PORT`.
 ///
 /// # Errors
-/// There is none, or there is more.
+/// There is no server, or more text follows.
 pub(crate) fn parse_server(text: &str) -> Result<&str, BindError> {
     let server = text.strip_prefix(SCHEME).map(|rest| rest.strip_suffix('/').unwrap_or(rest));
     let bad = || BindError::BadName {
@@ -67,11 +67,10 @@ fn is_server(text: &str) -> bool {
     })
 }
 
-/// The addresses that stand behind a server's. Asks the resolver, which may block for as long as
-/// that takes.
+/// Resolves a server's addresses. Blocks for as long as the resolver takes.
 ///
 /// # Errors
-/// It has none.
+/// The server has no address.
 pub(crate) fn resolve(server: &str) -> Result<Vec<SocketAddr>, BindError> {
     let found = server.to_socket_addrs().map(Vec::from_iter);
     found.map_err(|error| BindError::Unreachable { server: server.into(), why: error.to_string() })

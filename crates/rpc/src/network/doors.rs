@@ -1,7 +1,7 @@
-//! Where clients on other machines come in, who is let in, and where their calls run.
+//! Where clients on other machines connect, which of them are admitted, and where their calls run.
 //!
-//! Kernel threads read what clients send, and submit the calls to the server's virtual processors,
-//! which run them as they run the calls of other clients
+//! Kernel threads read the clients' requests and submit them to the server's virtual processors,
+//! which run them like the calls of other clients
 //! ([`PollingIdle::submit`](upcall_sched::PollingIdle::submit)).
 
 use super::WINDOW;
@@ -27,15 +27,15 @@ use upcall_os::socket::Peer;
 use upcall_sched::PollingIdle;
 
 /// Maximum number of admitted connections of a server. One user, or one address of another machine,
-/// has no more of them than are left for others (see [`ceilings`](crate::ceilings)): alone it has
-/// half.
+/// has at most as many as are left for others (see [`ceilings`](crate::ceilings)): half of them if
+/// it is alone.
 const MOST_GUESTS: usize = 256;
 
-/// An address that a server is to listen at.
+/// An address at which a server is to listen.
 #[derive(Clone, Debug)]
 pub(crate) struct Listen {
     pub(crate) address: String,
-    /// Whether it must lie within this machine, and the policy is asked.
+    /// `true` if the address must lie within this machine, and the policy is asked.
     pub(crate) guarded: bool,
 }
 
@@ -57,7 +57,7 @@ struct Guests {
 /// Number of admitted connections, by the account that is charged with them.
 type AdmittedCounts = HashMap<ConnectionOwner, usize>;
 
-/// An admitted connection, counted as long as this is there.
+/// An admitted connection, counted while this exists.
 struct Admitted {
     inside: Arc<KernelMutex<AdmittedCounts>>,
     account: ConnectionOwner,
@@ -94,7 +94,7 @@ impl Drop for Admitted {
     }
 }
 
-/// A call, counted as long as this is there.
+/// A call, counted while this exists.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -111,7 +111,7 @@ impl Drop for Counted {
 }
 
 impl NetworkServer {
-    /// Listens, but lets nobody in yet.
+    /// Listens, but admits no client yet.
     pub(crate) fn new(wanted: &[Listen]) -> Result<Self, ServeError> {
         let mut doors = Vec::new();
         for Listen { address, guarded } in wanted {
@@ -138,12 +138,12 @@ impl NetworkServer {
         })
     }
 
-    /// Where they are, in the order in which they were asked for.
+    /// The addresses, in the order in which they were requested.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Lets clients in.
+    /// Starts to admit clients.
     pub(crate) fn open(&self, endpoint: &Arc<Endpoint>) -> Result<(), ServeError> {
         let doors = self.doors.lock();
         if doors.is_empty() {
@@ -158,7 +158,7 @@ impl NetworkServer {
         Ok(())
     }
 
-    /// Lets nobody in any more, and ends who is in.
+    /// Admits no more clients, and ends those that are connected.
     pub(crate) fn shut(&self) {
         self.doors.lock().clear();
         let all = {
@@ -169,7 +169,7 @@ impl NetworkServer {
         all.iter().for_each(|guest| guest.end());
     }
 
-    /// Whether a call may still run.
+    /// Returns `true` if a call may still run.
     pub(crate) fn calls_run(&self) -> bool {
         self.under_way.load(Ordering::SeqCst) > 0
     }
@@ -188,7 +188,7 @@ impl NetworkServer {
     }
 
     /// Gives a call to the server. If the server has ended, or there is no memory, the call is
-    /// dropped, and so answered.
+    /// dropped, which replies to it.
     pub(crate) fn take(&self, job: NetworkCall, processors: &PollingIdle) {
         let counted = Counted::new(&self.under_way);
         processors.submit(Box::new(move || {
@@ -198,7 +198,7 @@ impl NetworkServer {
     }
 }
 
-/// Decides which connections are let in.
+/// Decides which connections are admitted.
 struct Admission {
     endpoint: Weak<Endpoint>,
     guarded: bool,
@@ -209,7 +209,7 @@ impl Admission {
         self.endpoint.upgrade().ok_or_else(|| BindRefusal::Protocol("the server is ending".into()))
     }
 
-    /// Asks the policy, if it is to be asked.
+    /// Asks the policy, if the address is guarded.
     fn decide(&self, user: Option<u32>) -> Result<(), BindRefusal> {
         if !self.guarded {
             return Ok(());
@@ -229,7 +229,7 @@ impl Admit for Admission {
     /// The kernel knows the user of a connection of this machine before its first byte.
     fn came(&mut self, stream: &TcpStream) -> Result<ConnectionOwner, (ConnectionOwner, Vec<u8>)> {
         let (Ok(theirs), Ok(ours)) = (stream.peer_addr(), stream.local_addr()) else {
-            // It is reset already.
+            // The connection is already reset.
             return Err((ConnectionOwner::of(Ipv4Addr::UNSPECIFIED.into()), Vec::new()));
         };
         let is_here = theirs.ip().to_canonical().is_loopback();
@@ -260,7 +260,7 @@ impl Admit for Admission {
             Err(refusal) => return Err((stream, farewell(&refusal))),
         };
         let thread = std::thread::Builder::new().name("upcall-net-in".into()).stack_size(STACK);
-        // Without one the connection is closed.
+        // Without a thread the connection is closed.
         let _ = thread.spawn(move || {
             let _counted = counted;
             if let Ok(wire) = Wire::new(stream) {
@@ -306,7 +306,7 @@ fn farewell(refusal: &BindRefusal) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// As many connections as this account gets.
+    /// Admits as many connections as this account may have.
     fn all_of(inside: &Arc<KernelMutex<AdmittedCounts>>, user: u32) -> Vec<Admitted> {
         std::iter::from_fn(|| Admitted::new(inside, ConnectionOwner::User(user)).ok()).collect()
     }

@@ -19,7 +19,7 @@ use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_os::lock::KernelMutex;
 use upcall_sched::{Closed, NoReply, WaitLimit};
 
-/// The longest full name of an interface that a list may have, in bytes. Those of people have a
+/// Maximum length of an interface's full name in a list, in bytes. Names that people write have a
 /// tenth of it.
 const LONGEST_INTERFACE: usize = 1024;
 
@@ -35,7 +35,7 @@ pub(crate) struct FarLink {
     ids: AtomicU32,
 }
 
-/// The connections that stand, by the server's address as it was given.
+/// The open connections, by the server's address as the program gave it.
 type FarLinks = HashMap<String, Weak<FarLink>>;
 
 fn links() -> upcall_os::lock::MutexGuard<'static, FarLinks> {
@@ -44,8 +44,8 @@ fn links() -> upcall_os::lock::MutexGuard<'static, FarLinks> {
 }
 
 impl FarLink {
-    /// The connection that stands, or a new one. Two binders at once may make two, of which one is
-    /// found later.
+    /// The open connection, or a new one. Two binders at the same time may open two, of which later
+    /// binders find one.
     fn to(server: &str, text: &str, deadline: Instant) -> Result<Arc<Self>, BindError> {
         if let Some(link) = links()
             .get(server)
@@ -85,7 +85,7 @@ impl FarLink {
         Err(last)
     }
 
-    /// Asks for something, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     fn ask(
         &self,
         id: u32,
@@ -130,7 +130,7 @@ fn head(binding: u32, number: u16) -> FrameHeader {
     FrameHeader { kind: FrameKind::Call, call: 0, binding, number, left: None, len: 0 }
 }
 
-/// Binds to whoever exports the name at that address. Blocks the kernel thread.
+/// Binds to the server that exports the name at that address. Blocks the kernel thread.
 pub(crate) fn bind(
     address: &Address,
     text: &str,
@@ -140,7 +140,7 @@ pub(crate) fn bind(
     let link = FarLink::to(&address.server, text, deadline)?;
     let id = link.ids.fetch_add(1, Ordering::Relaxed);
     let request = ClientRequest::Bind {
-        // The connection's own number has more bits; see the head.
+        // The connection's own number has more bits; see the frame's header.
         id: 0,
         name: &address.name,
         interface: &interface.id,
@@ -162,7 +162,7 @@ pub(crate) fn bind(
     }
 }
 
-/// What the server at that address exports. Blocks the kernel thread.
+/// The exports of the server at that address. Blocks the kernel thread.
 pub(crate) fn list(server: &str) -> Result<Vec<Exported>, BindError> {
     let deadline = patience_ends();
     let shown = format!("tcp://{server}");
@@ -179,7 +179,7 @@ pub(crate) fn list(server: &str) -> Result<Vec<Exported>, BindError> {
     }
 }
 
-/// They are to be shown, and bound: what is no name is not taken for one.
+/// Checks an export before it is shown or bound: the peer may have sent anything.
 fn check_exported(export: &Exported) -> Result<(), &'static str> {
     names::check(&export.name).map_err(|_| "an export whose name cannot be one")?;
     if export.interface.len() > LONGEST_INTERFACE {
@@ -189,8 +189,8 @@ fn check_exported(export: &Exported) -> Result<(), &'static str> {
 }
 
 impl NetworkBinding {
-    /// Why no call goes through any more. What the server said last counts more than that the
-    /// connection has ended.
+    /// Why no call goes through any more. The server's last message counts more than the end of the
+    /// connection.
     pub(crate) fn closed(&self) -> Option<Closed> {
         self.link.caller.closed()
     }
@@ -206,7 +206,7 @@ impl NetworkBinding {
         self.link.caller.call(head(self.id, number), block, until, late)
     }
 
-    /// Drops the client's hold on a resource. Whether the server could be told.
+    /// Drops the client's hold on a resource. Returns `true` if the server has received the drop.
     pub(crate) fn release(&self, ends: Option<Instant>, handle: Handle) -> bool {
         let block = FrameBody { words: vec![handle.0], len: 8 };
         let released = self.call(RELEASE, &block, ends.into(), &mut || Box::new(drop));

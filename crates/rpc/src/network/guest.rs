@@ -1,9 +1,10 @@
-//! One client on another machine, as its server sees it: its connection, its bindings, its calls.
+//! One client on another machine as its server sees it: its connection, its bindings, and its
+//! calls.
 //!
-//! What [`crate::peer`] is for clients that share memory. Everything that comes is the client's
-//! word, and what breaks the protocol closes the connection. When that ends, for whatever
-//! reason, the bindings are revoked and the client's objects dropped; calls that run go on to their
-//! end, and their replies reach nobody.
+//! It corresponds to [`crate::peer`], which is for clients that share memory. Everything that
+//! arrives is untrusted, and a message that breaks the protocol closes the connection. When the
+//! connection ends, for whichever reason, the bindings are revoked and the client's objects are
+//! dropped. Calls that run go on to their end, and their replies are dropped.
 
 use super::WINDOW;
 use crate::bound::{ClientBinding, ServerBinding};
@@ -29,15 +30,15 @@ use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_sched::ceilings::{Holding, QuotaAccount, QuotaKind as Held};
 use upcall_sched::give_way;
 
-/// The longest request that is not a call: as of a control connection.
+/// Maximum length of a request that is not a call, in bytes: as on a control connection.
 const MOST_ASKED: usize = 160 << 10;
-/// The most bindings of one connection.
+/// Maximum number of bindings of one connection.
 const MOST_BINDINGS: usize = 1024;
 
-/// Who a client is: as much as is known.
+/// What the server knows about a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientIdentity {
-    /// Its user, if the kernel says so.
+    /// The client's user, if the kernel reports it.
     pub(crate) uid: Option<u32>,
 }
 
@@ -49,17 +50,17 @@ pub(crate) struct NetworkClient {
     keeper: Arc<Reaper>,
     account: Arc<QuotaAccount>,
     bindings: KernelMutex<HashMap<u32, Arc<ServerBinding>>>,
-    /// Calls that came and were not answered.
+    /// Number of calls that have arrived and are not answered.
     under_way: AtomicUsize,
     ended: AtomicBool,
-    /// The connection's descriptor.
+    /// The charge for the connection's descriptor.
     _held: Holding,
 }
 
-/// What the reading thread does.
+/// The state of the thread that reads requests.
 struct RequestReader {
     guest: Arc<NetworkClient>,
-    /// The bytes of the call that is coming. `None`: they were too many.
+    /// The charge for the bytes of the call that is arriving; `None` if they exceed the quota.
     room: Option<Holding>,
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct Charged {
 }
 
 impl Charged {
-    /// Charges a client with its connection, unless it may have no more.
+    /// Charges a client for its connection.
     pub(crate) fn new(identity: ClientIdentity, endpoint: &Endpoint) -> Result<Self, BindRefusal> {
         let account = endpoint.ledger().account(None, identity.uid);
         let held = account
@@ -82,7 +83,7 @@ impl Charged {
 }
 
 impl NetworkClient {
-    /// Takes a client on.
+    /// Admits a client.
     pub(crate) fn new(wire: Arc<Wire>, charged: Charged, endpoint: &Arc<Endpoint>) -> Arc<Self> {
         let Charged { identity, account, held } = charged;
         Arc::new(Self {
@@ -98,8 +99,8 @@ impl NetworkClient {
         })
     }
 
-    /// Reads what comes, on the calling kernel thread, until the client's end. `first` was read
-    /// already.
+    /// Reads requests on the calling kernel thread until the client ends. `first` has the bytes
+    /// that were read already.
     pub(crate) fn attend(self: Arc<Self>, first: &[u8]) {
         let wire = self.wire.clone();
         wire.attend(first, Box::new(RequestReader { guest: self, room: None }));
@@ -109,7 +110,7 @@ impl NetworkClient {
         self.bindings.lock()
     }
 
-    /// Ends it: its connection, its bindings, its objects.
+    /// Ends the client: its connection, its bindings, and its objects.
     pub(crate) fn end(&self) {
         if self.ended.swap(true, Ordering::SeqCst) {
             return;
@@ -122,7 +123,7 @@ impl NetworkClient {
         }
     }
 
-    /// Revokes those of its bindings for which `which` says so. Returns how many.
+    /// Revokes the bindings for which `which` returns `true`, and returns their number.
     pub(crate) fn revoke_some(&self, which: &mut dyn FnMut(&ClientBinding<'_>) -> bool) -> usize {
         let all: Vec<_> = self.bindings().values().cloned().collect();
         let uid = self.identity.uid.unwrap_or(u32::MAX);
@@ -151,8 +152,8 @@ impl NetworkClient {
         self.answer(frame.head, &answer)
     }
 
-    /// Sends an answer. A few bytes ask for many, so they count as results until the client takes
-    /// them.
+    /// Sends an answer. A request of few bytes can have a long answer, so its bytes are charged
+    /// like results until the client takes them.
     fn answer(&self, asked: FrameHeader, answer: &ServerReply) -> Result<(), FrameError> {
         let head = FrameHeader { kind: FrameKind::Answer, left: None, ..asked };
         let send = |body: &[u8], kept| {
@@ -177,7 +178,7 @@ impl NetworkClient {
         send(&pack(&ServerReply::Refused(refusal))?, None)
     }
 
-    /// Tells what is exported: who is here may bind it.
+    /// Lists the exports. Every admitted client may bind them.
     fn list(&self) -> Result<ServerReply, BindRefusal> {
         let endpoint = self
             .endpoint
@@ -222,7 +223,7 @@ impl NetworkClient {
         ));
         bindings.insert(id, bound.clone());
         drop(bindings);
-        // Ended by a stopping server while this was going on.
+        // A stopping server has ended the client during this.
         if self.ended.load(Ordering::SeqCst) {
             bound.revoke(&self.keeper);
         }
@@ -254,7 +255,7 @@ impl NetworkClient {
         }
     }
 
-    /// Answers a call. Its place is free before the client can know.
+    /// Replies to a call. The call's place is free before the client can know.
     fn reply(&self, call: u32, outcome: u16, results: FrameBody) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         let head = FrameHeader {
@@ -265,8 +266,8 @@ impl NetworkClient {
             left: None,
             len: 0,
         };
-        // Results are the server's to keep until the client takes them. An error in place of
-        // results is short.
+        // The server keeps results until the client takes them. An error in place of results is
+        // short.
         let kept = if outcome == outcome::DONE && results.len > 0 {
             self.account.hold(Held::Results, results.len).map(Some)
         } else {
@@ -287,7 +288,7 @@ impl NetworkClient {
     }
 }
 
-/// Frees what a call over the network brought or returned, as [`Pace`] does.
+/// Frees the block of a call over the network, as [`Pace`] does.
 fn free(mut block: FrameBody) {
     Pace::new(true).free(mem::take(&mut block.words));
 }
@@ -298,7 +299,8 @@ fn pack(answer: &ServerReply) -> Result<Vec<u8>, FrameError> {
 
 impl Attend for RequestReader {
     fn begun(&mut self, head: &FrameHeader) -> Result<bool, FrameError> {
-        // Who keeps to the protocol has no more requests without an answer that it has read.
+        // A client that keeps to the protocol never has more requests whose answers it has not
+        // read.
         if self.guest.wire.unsent() > WINDOW.into() {
             return Err(FrameError("answers that are not read"));
         }
@@ -331,7 +333,7 @@ impl Attend for RequestReader {
     }
 }
 
-/// A call that has come, to be run on a thread of the server. However it ends, it is answered.
+/// A call that has arrived, to be run on a thread of the server. It is answered however it ends.
 pub(crate) struct NetworkCall {
     guest: Arc<NetworkClient>,
     bound: Arc<ServerBinding>,
@@ -341,12 +343,12 @@ pub(crate) struct NetworkCall {
     stage: Stage,
 }
 
-/// The numbers that say more of an outcome.
+/// The numbers that detail an outcome.
 fn numbers(why: [u64; 3]) -> FrameBody {
     FrameBody { words: why.to_vec(), len: size_of_val(&why) }
 }
 
-/// How far a [`NetworkCall`] is.
+/// The stage of a [`NetworkCall`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Waits,
@@ -375,7 +377,7 @@ impl Drop for NetworkCall {
     fn drop(&mut self) {
         let call = self.frame.head.call;
         match self.stage {
-            // There was no memory to let it wait.
+            // There was no memory to queue the call.
             Stage::Waits => {
                 self.room = None;
                 self.guest.reply(

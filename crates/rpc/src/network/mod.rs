@@ -1,14 +1,14 @@
-//! Bindings to other machines: the client's side ([`far`]), the server's ([`doors`], [`guest`]),
-//! and how they are named ([`address`]).
+//! Bindings to other machines: the client's side ([`far`]), the server's side ([`doors`],
+//! [`guest`]), and their names ([`address`]).
 //!
-//! The blocks are those of shared memory, and so are the readers: here a block is a copy of its own
-//! before anybody looks at it. What differs is told in docs/network.md.
+//! The blocks and the readers are those of shared memory. Here each block is a copy of its own
+//! before it is read. docs/network.md lists the differences.
 
 pub(crate) mod address;
 pub(crate) mod doors;
 pub(crate) mod far;
 pub(crate) mod guest;
 
-/// Calls of one connection that a server takes at once; more wait in the client, in the order of
-/// asking.
+/// Maximum number of calls of one connection that a server takes at once. Further calls wait in the
+/// client, in the order of asking.
 pub(crate) const WINDOW: u16 = 256;
