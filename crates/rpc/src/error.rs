@@ -179,24 +179,28 @@ impl fmt::Display for BindError {
             Self::ServerGone { name } => {
                 write!(
                     f,
-                    "the server of {name:?} has ended, or exports this name no longer: start it again"
+                    "the server of {name:?} has ended, or exports this name no longer: start it \
+                    again"
                 )
             }
             Self::HungUp { name } => write!(
                 f,
-                "the server of {name:?} closed the connection before it answered, and its process has not ended so far: \
+                "the server of {name:?} closed the connection before it answered, and its process \
+                has not ended so far: \
                 it may be stopping, or not be a server of Upcall"
             ),
             Self::NoAnswer { name, after } => {
                 write!(
                     f,
-                    "the server of {name:?} did not answer within {after:?}: it may be stopped or overloaded"
+                    "the server of {name:?} did not answer within {after:?}: it may be stopped or \
+                    overloaded"
                 )
             }
             Self::WrongUser { name, reason, .. } => {
                 write!(
                     f,
-                    "this program does not accept the server of {name:?}: {reason}; `expect` sets which it accepts"
+                    "this program does not accept the server of {name:?}: {reason}; `expect` sets \
+                    which it accepts"
                 )
             }
             Self::Denied { name, reason } => {
@@ -205,26 +209,30 @@ impl fmt::Display for BindError {
             Self::Ceiling { name, reason } => {
                 write!(
                     f,
-                    "the server of {name:?} takes no more from this client: {reason}; drop bindings, or have its ceilings raised"
+                    "the server of {name:?} takes no more from this client: {reason}; drop \
+                    bindings, or have its ceilings raised"
                 )
             }
             Self::Version { name, own, reason } => {
                 write!(
                     f,
-                    "the server of {name:?} speaks another version of Upcall's protocol than this program, which speaks version {own}: {reason}; \
+                    "the server of {name:?} speaks another version of Upcall's protocol than this \
+                    program, which speaks version {own}: {reason}; \
                     build both with the same version of Upcall"
                 )
             }
             Self::WrongInterface { name, wanted, exported } => {
                 write!(
                     f,
-                    "{name:?} is {exported}, but this program wants {wanted}: bind another name, or run the matching server"
+                    "{name:?} is {exported}, but this program wants {wanted}: bind another name, \
+                    or run the matching server"
                 )
             }
             Self::Mismatch { name, procedures, more } => {
                 write!(
                     f,
-                    "the server of {name:?} was built from another interface; rebuild one of the two:"
+                    "the server of {name:?} was built from another interface; rebuild one of the \
+                    two:"
                 )?;
                 procedures.iter().try_for_each(|procedure| write!(f, "\n  {procedure}"))?;
                 if *more > 0 { write!(f, "\n  and {more} more") } else { Ok(()) }
@@ -233,13 +241,15 @@ impl fmt::Display for BindError {
             Self::Unreachable { server, why } => {
                 write!(
                     f,
-                    "no server can be reached at {server}: {why}; is it started, and does it listen there?"
+                    "no server can be reached at {server}: {why}; is it started, and does it \
+                    listen there?"
                 )
             }
             Self::NotThere { name, server } => {
                 write!(
                     f,
-                    "the server at {server} exports no {name:?}: it has another name there, or is another server's"
+                    "the server at {server} exports no {name:?}: it has another name there, or is \
+                    another server's"
                 )
             }
             Self::Protocol { what } => write!(f, "the server broke the protocol: {what}"),
@@ -337,21 +347,25 @@ impl fmt::Display for CallError {
             Self::Aborted { sent: true } => {
                 write!(
                     f,
-                    "the call was aborted at its deadline, or given up; the procedure may still run, and its result will be dropped: call again, or with a longer deadline"
+                    "the call was aborted at its deadline, or given up; the procedure may still \
+                    run, and its result will be dropped: call again, or with a longer deadline"
                 )
             }
             Self::Aborted { sent: false } => {
                 write!(
                     f,
-                    "the call was not begun: its deadline had passed, or it was given up, before it was \
-                     sent, perhaps because earlier calls take all the places, or because the server \
+                    "the call was not begun: its deadline had passed, or it was given up, before \
+                    it was \
+                     sent, perhaps because earlier calls take all the places, or because the \
+                     server \
                      does not take what the call needs; call again, or with a longer deadline"
                 )
             }
             Self::TooLong { what, len, limit } => {
                 write!(
                     f,
-                    "a {what} of {len} is longer than the interface's limit of {limit}; nothing was sent"
+                    "a {what} of {len} is longer than the interface's limit of {limit}; nothing \
+                    was sent"
                 )
             }
             Self::ForeignHandle => {
@@ -368,11 +382,14 @@ impl fmt::Display for CallError {
             Self::BadReply(why) => write!(f, "the server's reply is malformed: {why}"),
             Self::Quota { bytes, limit, of } => write!(
                 f,
-                "the server did not run the call: its arguments take {bytes} bytes there as values, more than the {limit} of {of}; send less at a time, or raise that limit"
+                "the server did not run the call: its arguments take {bytes} bytes there as \
+                values, more than the {limit} of {of}; send less at a time, or raise that limit"
             ),
             Self::ResultQuota { bytes, limit, of } => write!(
                 f,
-                "the procedure has run, and the server did not keep its result of {bytes} bytes: results that are not fetched yet may have {limit} bytes, for {of}; ask for less at a time, make fewer such calls at once, or raise that limit"
+                "the procedure has run, and the server did not keep its result of {bytes} bytes: \
+                results that are not fetched yet may have {limit} bytes, for {of}; ask for less \
+                at a time, make fewer such calls at once, or raise that limit"
             ),
             Self::NoMemory { bytes, error } => {
                 write!(f, "no memory for {bytes} bytes of arguments or results: {error}")
@@ -560,7 +577,9 @@ impl fmt::Display for ServeError {
             }
             Self::Unprotected { address } => write!(
                 f,
-                "{address} can be reached from other machines, and nothing would protect what is served there: listen at 127.0.0.1 and have ssh or WireGuard bring clients to it, or say `listen_unprotected`"
+                "{address} can be reached from other machines, and nothing would protect what is \
+                served there: listen at 127.0.0.1 and have ssh or WireGuard bring clients to it, \
+                or say `listen_unprotected`"
             ),
             Self::Resource { what, error } => write!(f, "{what}: {error}{}", hint(error)),
         }

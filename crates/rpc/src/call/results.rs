@@ -281,7 +281,8 @@ fn affordable(len: usize) -> Result<(), CallError> {
         return Ok(());
     }
     let error = format!(
-        "a result may take a quarter of the {left} bytes that this process can have; by the server's word the procedure has run"
+        "a result may take a quarter of the {left} bytes that this process can have; by the \
+        server's word the procedure has run"
     );
     Err(CallError::NoMemory { bytes: len as u64, error })
 }

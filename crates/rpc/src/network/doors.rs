@@ -73,7 +73,8 @@ impl Admitted {
         let own = counts.get(&account).copied().unwrap_or(0);
         if own >= MOST_GUESTS.saturating_sub(all + 1) {
             return Err(BindRefusal::Ceiling(format!(
-                "this user or address would have {} connections to it, more than would be left of {MOST_GUESTS} for others",
+                "this user or address would have {} connections to it, more than would be left of \
+                {MOST_GUESTS} for others",
                 own + 1
             )));
         }

@@ -223,7 +223,8 @@ impl Found {
             let touched = lines.filter(by).count();
             writeln!(
                 text,
-                "  {client} with {server}: {answered} calls, of which the other server processor served {strayed}"
+                "  {client} with {server}: {answered} calls, of which the other server processor \
+                served {strayed}"
             )?;
             writeln!(
                 text,
