@@ -196,8 +196,8 @@ impl Binding {
         aside(|| Self::bind_here(name, interface, accepts))
     }
 
-    /// Binds like [`Binding::bind_expecting`], or like [`Binding::bind`] if `accepts` is `None`, and
-    /// waits for at most `limit` while no server serves `name`. While it waits it takes no
+    /// Binds like [`Binding::bind_expecting`], or like [`Binding::bind`] if `accepts` is `None`,
+    /// and waits for at most `limit` while no server serves `name`. While it waits it takes no
     /// processor time on this machine's names, and tries an address again every 0.1 s.
     ///
     /// # Errors

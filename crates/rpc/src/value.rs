@@ -117,8 +117,13 @@ const fn behind_byte(size: usize, align: usize) -> (usize, usize) {
 }
 
 macro_rules! number {
-    ($($plain:ty, $carrier:ident, $size:literal, $to:expr, $from:expr;)*) => { $( number!(@ $plain, $carrier, $size, $to, $from, {}, {}); )* };
-    (@ $plain:ty, $carrier:ident, $size:literal, $to:expr, $from:expr, { $($put_all:item)* }, { $($get_all:item)* }) => {
+    ($($plain:ty, $carrier:ident, $size:literal, $to:expr, $from:expr;)*) => {
+        $( number!(@ $plain, $carrier, $size, $to, $from, {}, {}); )*
+    };
+    (
+        @ $plain:ty, $carrier:ident, $size:literal, $to:expr, $from:expr,
+        { $($put_all:item)* }, { $($get_all:item)* }
+    ) => {
         impl Layout for $plain {
             const SIZE: usize = $size;
             const ALIGN: usize = $size;
@@ -133,7 +138,9 @@ macro_rules! number {
         }
         impl Get for $plain {
             #[inline(always)]
-            fn get(decoder: &Decoder<'_>, at: usize) -> Result<Self, Malformed> { $from(decoder.$carrier(at)?, at) }
+            fn get(decoder: &Decoder<'_>, at: usize) -> Result<Self, Malformed> {
+                $from(decoder.$carrier(at)?, at)
+            }
             $($get_all)*
         }
     };
@@ -149,8 +156,14 @@ number! {
     i64, u64, 8, |v: i64| v as u64, |v: u64, _| Ok(v as i64);
     f32, u32, 4, f32::to_bits, |v, _| Ok(f32::from_bits(v));
     f64, u64, 8, f64::to_bits, |v, _| Ok(f64::from_bits(v));
-    bool, u8, 1, u8::from, |v, at| match v { 0 => Ok(false), 1 => Ok(true), _ => Err(Malformed::discriminant(at, v.into(), 2)) };
-    char, u32, 4, u32::from, |v, at| char::from_u32(v).ok_or(Malformed::NoSuchCase { at, found: v.into(), cases: 0x11_0000 });
+    bool, u8, 1, u8::from, |v, at| match v {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed::discriminant(at, v.into(), 2)),
+    };
+    char, u32, 4, u32::from, |v, at| {
+        char::from_u32(v).ok_or(Malformed::NoSuchCase { at, found: v.into(), cases: 0x11_0000 })
+    };
 }
 
 number! {
@@ -169,7 +182,10 @@ number! {
             decoder.byte_list(at)
         }
         #[inline]
-        fn get_run<const N: usize>(decoder: &Decoder<'_>, at: usize) -> Result<[Self; N], Malformed> {
+        fn get_run<const N: usize>(
+            decoder: &Decoder<'_>,
+            at: usize,
+        ) -> Result<[Self; N], Malformed> {
             decoder.run(at)
         }
     }
@@ -531,8 +547,9 @@ macro_rules! tuples {
 }
 
 tuples! {
-    ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; A B C D E F G H I; A B C D E F G H I J;
-    A B C D E F G H I J K; A B C D E F G H I J K L; A B C D E F G H I J K L M; A B C D E F G H I J K L M N; A B C D E F G H I J K L M N O;
+    ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H;
+    A B C D E F G H I; A B C D E F G H I J; A B C D E F G H I J K; A B C D E F G H I J K L;
+    A B C D E F G H I J K L M; A B C D E F G H I J K L M N; A B C D E F G H I J K L M N O;
     A B C D E F G H I J K L M N O P;
 }
 
