@@ -1,19 +1,24 @@
-//! Where a tool finds the threads of a process from outside: `upcall threads PID` reads this memory
-//! and stops nobody for longer than that takes.
+//! Where a tool finds the threads of a process from outside.
 //!
-//! The ELF section `.upcall.threads` holds one [`Beacon`], which says what the rest looks like; so
-//! the tool need not be of the same version as the program. Whoever changes a layout here, or the
-//! meaning of a number in [`Cause`](crate::record::Cause), raises [`VERSION`]. The tool also knows
-//! the scheduler's frames by the names of functions and modules (`crates/cli/src/threads/thread.rs`):
-//! one from before these modules were split shows a thread that waits as running.
+//! `upcall threads PID` reads this memory, and stops the process only for as long as that takes.
+//!
+//! The ELF section `.upcall.threads` holds one [`Beacon`], which describes the layout of the rest,
+//! so the tool need not be of the same version as the program. Raise [`VERSION`] with each change
+//! to a layout here or to the meaning of a number in [`Cause`](crate::record::Cause). The tool also
+//! recognises the scheduler's frames by the names of functions and modules
+//! (`crates/cli/src/threads/thread.rs`): a tool older than the present division into modules shows
+//! a waiting thread as running.
 //!
 //! ```text
-//! beacon ─► slabs: newest first, each `count` slots of `slot` bytes from `base`; the record of slot i lies at
-//!        │         base + i × slot + guard + usable − record − (i mod colours) × colour_step
-//!        ├► kernel: records of kernel threads that have blocked through this crate, linked apart from them
-//!        └► processors: virtual processors, newest first, with the thread that each runs
+//! beacon ─┬► slabs: newest first, each `count` slots of `slot` bytes from `base`; the record of
+//!         │         slot i lies at
+//!         │         base + i × slot + guard + usable − record − (i mod colours) × colour_step
+//!         ├► kernel: records of kernel threads that have blocked through this crate, each in a
+//!         │         node of its own
+//!         └► processors: virtual processors, newest first, each with the thread that it runs
 //! ```
-//! A record with number 0 is no thread's. All three are chains of things that are never freed.
+//! A record whose number is 0 belongs to no thread. The members of all three chains are never
+//! freed.
 
 use crate::extra::Extra;
 use crate::record::{Home, HomeAddress, Rec, Record};
@@ -24,7 +29,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use upcall_os::pages::PAGE;
 
-/// Raised when a layout changes.
+/// Version of the layout, to be raised when a layout changes.
 const VERSION: u32 = 1;
 
 /// See the module comment.
@@ -32,7 +37,7 @@ const VERSION: u32 = 1;
 struct Beacon {
     magic: [u8; 16],
     version: u32,
-    /// Of this struct, in bytes.
+    /// Size of this struct, in bytes.
     size: u32,
     slabs: AtomicPtr<Slab>,
     kernel: AtomicPtr<Outsider>,
@@ -40,7 +45,7 @@ struct Beacon {
     layout: BeaconLayout,
 }
 
-/// Sizes, and where in a record and in its extra things are, in bytes.
+/// Sizes, and offsets of fields in a record and in its extra, in bytes.
 #[repr(C)]
 struct BeaconLayout {
     guard: u32,
@@ -49,16 +54,16 @@ struct BeaconLayout {
     colour_step: u32,
     stack_pointer: u32,
     home: u32,
-    /// One byte each.
+    /// The two fields at these offsets take one byte each.
     blocking: u32,
     cause: u32,
     object: u32,
     number: u32,
     extra: u32,
     bottom: u32,
-    /// In the extra: address, then length.
+    /// Offset in the extra of the name's address, which its length follows.
     name: u32,
-    /// In what `home` points to: the index of the virtual processor.
+    /// Offset of the virtual processor's index in what `home` points to.
     index: u32,
 }
 
@@ -72,22 +77,22 @@ struct Slab {
     count: usize,
 }
 
-/// A kernel thread's record.
+/// A node that holds the record of a kernel thread.
 #[repr(C)]
 struct Outsider {
     next: *const Outsider,
     record: Rec,
 }
 
-/// What a virtual processor says of itself: its first field.
+/// What a virtual processor publishes about itself: its first field.
 #[repr(C)]
 pub(crate) struct ProcessorRecord {
     next: Cell<*const ProcessorRecord>,
     pub(crate) current: Cell<Rec>,
-    /// The kernel thread; 0 when it has stopped being a virtual processor.
+    /// The number of its kernel thread; 0 when that has stopped being a virtual processor.
     tid: AtomicU32,
     index: u32,
-    /// For this process itself.
+    /// Used by this process itself, not by the tool.
     pub(crate) home: HomeAddress,
 }
 
@@ -118,7 +123,7 @@ static BEACON: Beacon = Beacon {
     },
 };
 
-/// Puts `make(next)` in front of a chain.
+/// Puts `make(next)` at the front of a chain.
 fn chain<T>(first: &AtomicPtr<T>, make: impl Fn(*const T) -> *mut T) {
     let mut next = first.load(Ordering::Relaxed);
     loop {
@@ -130,22 +135,22 @@ fn chain<T>(first: &AtomicPtr<T>, make: impl Fn(*const T) -> *mut T) {
     }
 }
 
-/// A slab was mapped.
+/// Adds a slab that has been mapped.
 pub(crate) fn add_slab(base: *const u8, slot: usize, usable: usize, count: usize) {
     let slab =
         ptr::from_mut(Box::leak(Box::new(Slab { next: ptr::null(), base, slot, usable, count })));
     chain(&BEACON.slabs, |next| {
-        // SAFETY: nobody else has the slab before it is chained.
+        // SAFETY: no other thread has the slab before it is chained.
         unsafe { (*slab).next = next };
         slab
     });
 }
 
-/// A kernel thread's record was made.
+/// Adds the new record of a kernel thread.
 pub(crate) fn add_kernel_record(record: Rec) {
     let outsider = ptr::from_mut(Box::leak(Box::new(Outsider { next: ptr::null(), record })));
     chain(&BEACON.kernel, |next| {
-        // SAFETY: nobody else has it before it is chained.
+        // SAFETY: no other thread has the node before it is chained.
         unsafe { (*outsider).next = next };
         outsider
     });
@@ -163,12 +168,12 @@ impl ProcessorRecord {
         }
     }
 
-    /// The kernel thread's number; `None` when it has stopped being a virtual processor.
+    /// The number of its kernel thread; `None` when that has stopped being a virtual processor.
     pub(crate) fn tid(&self) -> Option<u32> {
         Some(self.tid.load(Ordering::Relaxed)).filter(|&tid| tid != 0)
     }
 
-    /// The processor begins.
+    /// Publishes the processor, which begins.
     pub(crate) fn put_up(&'static self) {
         chain(&BEACON.processors, |next| {
             self.next.set(next);
@@ -176,23 +181,23 @@ impl ProcessorRecord {
         });
     }
 
-    /// The processor ends.
+    /// Marks the processor as ended.
     pub(crate) fn take_down(&self) {
         self.tid.store(0, Ordering::Relaxed);
     }
 }
 
-/// The virtual processors of the process, the ended ones too, newest first.
+/// The virtual processors of the process, including those that have ended, newest first.
 pub(crate) fn processors() -> impl Iterator<Item = &'static ProcessorRecord> {
-    // SAFETY: a chain of posts that are never freed; each was complete before it was chained.
+    // SAFETY: the posts of the chain are never freed, and each was complete before it was chained.
     let first = unsafe { BEACON.processors.load(Ordering::Acquire).as_ref() };
     // SAFETY: as above.
     std::iter::successors(first, |post| unsafe { post.next.get().as_ref() })
 }
 
-/// The records of all slots of stacks, used or not, and of all kernel threads.
+/// The records of all slots, used or not, and of all kernel threads.
 pub(crate) fn records() -> impl Iterator<Item = Rec> {
-    // SAFETY: a chain of slabs that are never freed; each was complete before it was chained.
+    // SAFETY: the slabs of the chain are never freed, and each was complete before it was chained.
     let first = unsafe { BEACON.slabs.load(Ordering::Acquire).as_ref() };
     // SAFETY: as above.
     let slabs = std::iter::successors(first, |slab| unsafe { slab.next.as_ref() });
@@ -208,8 +213,8 @@ impl Slab {
     fn record(&self, number: usize) -> Rec {
         let bottom = self.base.wrapping_add(number * self.slot + PAGE).cast_mut();
         let at = record_at(bottom, number % slot::COLOURS, self.usable);
-        // SAFETY: inside of a slot, which is never unmapped, and where its record lies; all zero,
-        // which is a valid one, if the slot was never used.
+        // SAFETY: the address is that of a record in a slot, and a slot is never unmapped. In a
+        // slot that was never used all bytes are zero, which is a valid record.
         unsafe { &*at }
     }
 }

@@ -1,10 +1,11 @@
-//! How a thread blocks until it is woken: the one primitive under join, mutex, condition variable,
-//! and calls.
+//! How a thread blocks until it is woken.
 //!
-//! The waits of this crate itself go by [`wait`], whose [`QueuedWait`] is either kind of right to
-//! wake: a waiter if the wait has no deadline, else a ticket. On an ordinary kernel thread the same
-//! functions block the kernel thread by futex. See `dispatch` for why a wake that comes before the
-//! block is not lost.
+//! This is the one primitive under join, mutex, condition variable, and calls.
+//!
+//! The waits of this crate itself use [`wait`]. Its [`QueuedWait`] stands for either kind of right
+//! to wake: a waiter if the wait has no deadline, else a ticket. On an ordinary kernel thread the
+//! same functions block the kernel thread on a futex. `dispatch` explains why a wake that comes
+//! before the block is not lost.
 
 use crate::abort::{Abort, NESTED};
 use crate::current::Me;
@@ -20,20 +21,20 @@ use std::time::Instant;
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitEnd {
-    /// Before it began: `publish` found that there was nothing to wait for.
+    /// The wait never began: `publish` found that there was nothing to wait for.
     AtOnce,
-    /// By a wake.
+    /// A waker ended it.
     Woken,
-    /// By the deadline.
+    /// The deadline ended it.
     TimedOut,
 }
 
-/// What a function that publishes a wait has done.
+/// What a function that publishes a wait did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Published {
     /// The wait is where its waker will find it.
     Yes,
-    /// It is nowhere: there is nothing to wait for.
+    /// The wait is not published: there is nothing to wait for.
     No,
 }
 
@@ -56,8 +57,9 @@ pub(crate) fn wait(
     }
 }
 
-/// As [`wait`], but the wait has a number without a deadline too, for queues that know waits by
-/// number.
+/// As [`wait`], but the wait has a number even without a deadline.
+///
+/// For queues that identify waits by number.
 #[inline(always)]
 pub(crate) fn wait_numbered(
     me: Me,
@@ -81,19 +83,19 @@ pub(crate) fn wait_numbered(
 /// How a wait with a deadline ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
-    /// By a wake.
+    /// A waker ended it.
     Woken,
-    /// By the deadline.
+    /// The deadline ended it.
     TimedOut,
 }
 
 /// Blocks the calling thread until its waiter wakes it.
 ///
-/// `publish` puts the waiter where the waker will find it. A wake from then on counts, even before
+/// `publish` puts the waiter where the waker will find it. From then on a wake counts, even before
 /// `publish` returns. `publish` must not block or yield: doing so, or panicking, aborts the
-/// process, since the waiter may be out already.
+/// process, since the waiter may already be visible to a waker.
 ///
-/// On a virtual processor the other threads go on; on an ordinary kernel thread the kernel thread
+/// On a virtual processor the other threads run on; on an ordinary kernel thread the kernel thread
 /// blocks.
 #[inline(always)]
 pub fn block(publish: impl FnOnce(Waiter)) {
@@ -103,7 +105,7 @@ pub fn block(publish: impl FnOnce(Waiter)) {
     });
 }
 
-/// As [`block`], but `publish` may hand the waiter back, and then there is no wait.
+/// As [`block`], but if `publish` returns the waiter, the thread does not wait.
 #[inline(always)]
 pub fn block_unless(publish: impl FnOnce(Waiter) -> Option<Waiter>) {
     wait(Me::find(), Cause::Other, ptr::null(), None, |mine| {
@@ -112,15 +114,16 @@ pub fn block_unless(publish: impl FnOnce(Waiter) -> Option<Waiter>) {
                 waiter.into_record();
                 Published::No
             }
-            // Another thread's waiter: that thread wakes, and this one waits as if nothing had come
-            // back.
+            // This is another thread's waiter. Dropping it wakes that thread; this one waits as if
+            // `publish` had returned nothing.
             _ => Published::Yes,
         }
     });
 }
 
-/// Blocks the calling thread until a wake or until `deadline`, whichever comes first. Otherwise as
-/// [`block`].
+/// Blocks the calling thread until a wake or until `deadline`, whichever is first.
+///
+/// Otherwise as [`block`].
 pub fn block_until(deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> Waited {
     let ended = wait_numbered(Me::find(), Cause::Other, ptr::null(), deadline, |mine| {
         publish(Ticket { rec: mine.rec(), number: mine.number() });
@@ -129,7 +132,7 @@ pub fn block_until(deadline: Option<Instant>, publish: impl FnOnce(Ticket)) -> W
     if ended == WaitEnd::TimedOut { Waited::TimedOut } else { Waited::Woken }
 }
 
-/// Runs `publish`. If it says `No`, the thread goes on; else it is as good as blocked.
+/// Runs `publish`. If it returns `No`, the thread runs on; otherwise the thread counts as blocked.
 #[inline(always)]
 fn publish_wait(
     wait: QueuedWait,
@@ -140,8 +143,8 @@ fn publish_wait(
     let me = wait.rec();
     assert!(!me.state.get().blocking, "{NESTED}");
     me.state.set(WaitState::waits(cause));
-    // Not by `without_panic`: its closure becomes a function, whose call makes a round trip by a
-    // condition variable 41 ns in place of 28.
+    // `without_panic` is not used here: its closure becomes a function, and the call to it raises
+    // the cost of a round trip through a condition variable from 28 to 41 ns.
     let abort = Abort("a function that publishes a waiter panicked");
     me.object.set(object);
     let published = publish(wait);
@@ -154,7 +157,7 @@ fn publish_wait(
 
 impl Vp {
     /// If the number of `mine` is 0, there is no deadline, and the thread that takes the wait out
-    /// of its queue may wake.
+    /// of its queue has the right to wake.
     #[inline(always)]
     fn wait(
         &self,
@@ -177,7 +180,8 @@ impl Vp {
             self.deschedule(me);
             me.state.set(WaitState::RUNS);
             if number != 0 && me.timed_out.get() {
-                // Perhaps before its time (`Ticket::expire`).
+                // The wait may have ended before the deadline (`Ticket::expire`), so the timer may
+                // still be set.
                 deadline.into_iter().for_each(|at| self.remove_timer(at, number));
                 return WaitEnd::TimedOut;
             }
@@ -221,7 +225,7 @@ fn wait_on_kernel_thread(
         }
         me.futex.wait(WAITING, deadline);
     }
-    // A waker that has drawn the right is about to use it.
+    // A waker that has claimed the right to wake is about to use it.
     while me.futex.word.load(Ordering::Acquire) == WAITING {
         me.futex.wait(WAITING, None);
     }

@@ -1,10 +1,10 @@
-//! The calling thread, as its record: of a user-level thread, or of a kernel thread.
+//! The record of the calling thread, user-level or kernel.
 
 use crate::kernel;
 use crate::record::Rec;
 use crate::vp::{Vp, here};
 
-/// The calling thread, looked for once.
+/// The calling thread, looked up once.
 #[derive(Clone, Copy)]
 pub(crate) struct Me {
     pub(crate) vp: Option<&'static Vp>,

@@ -1,11 +1,11 @@
-//! All threads with their backtraces, on standard error, when somebody sends SIGQUIT.
+//! A dump of all threads with their backtraces, to standard error, on SIGQUIT.
 //!
 //! Only a virtual processor knows its threads, and only between two of them. So the signal wakes a
-//! kernel thread that asks each processor; each answers at the next of every 64th change of
-//! threads, or at once if it is idle; and one that has not within two seconds is said to be busy.
-//! The backtrace of a suspended thread is taken by that thread itself: an *interlude* on its own
-//! stack, which the processor switches to and back from (`arch`). For a process that has not asked
-//! for this, `upcall threads PID` looks from outside.
+//! kernel thread that asks each processor. Each processor answers within 64 switches, or at once if
+//! it is idle; a processor that does not answer within two seconds is reported as busy. A suspended
+//! thread takes its own backtrace, in an *interlude* on its own stack, which the processor switches
+//! to and back from (`arch`). A process that has not called [`dump_on_quit`] can still be inspected
+//! from outside, by `upcall threads PID`.
 
 use crate::beacon;
 use crate::record::{Cause, DONE, Rec, WaitState};
@@ -23,21 +23,22 @@ use upcall_os::doorbell::Doorbell;
 use upcall_os::poll::{PollSet, Report};
 use upcall_os::signal;
 
-/// How long processors have to answer.
+/// Time that processors have to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A thread with less stack left than this gets no backtrace: taking one needs up to half of it.
+/// Least free stack for a backtrace, in bytes. Taking one needs up to half of it.
 const ROOM: usize = 8 * 1024;
 
-/// Has the process write all its threads to standard error when it gets SIGQUIT (Ctrl-\ on a
-/// terminal; `kill -QUIT PID`), and go on.
+/// Makes the process write all its threads to standard error when it gets SIGQUIT.
 ///
-/// For each thread: number, name, state, what it waits for, and a backtrace. A processor whose
-/// threads hardly give way for two seconds is named, without its threads. A dump may leave each
-/// thread with a page or two more of its stack in use. Starts a kernel thread, which sleeps until
-/// the signal. Calling it again does nothing.
+/// The signal is Ctrl-\ on a terminal, or `kill -QUIT PID`; the process runs on afterwards.
+///
+/// For each thread the dump shows number, name, state, what it waits for, and a backtrace. A
+/// processor whose threads seldom yield for two seconds is named without its threads. A dump may
+/// leave each thread with one or two more pages of its stack in use. This starts a kernel thread,
+/// which sleeps until the signal. Further calls do nothing.
 ///
 /// # Errors
-/// What the kernel says if the signal cannot be handled, there are no two descriptors left, or the
+/// The kernel's error if the signal cannot be handled, two descriptors are not available, or the
 /// kernel thread cannot be started.
 pub fn dump_on_quit() -> io::Result<()> {
     static WATCHING: Mutex<bool> = Mutex::new(false);
@@ -69,10 +70,10 @@ pub fn dump_on_quit() -> io::Result<()> {
     Ok(())
 }
 
-/// The number of the doorbell in the set that the kernel thread waits for.
+/// The key of the doorbell in the poll set that the kernel thread waits on.
 const RINGS: u64 = 0;
 
-/// Rung by the handler of the signal.
+/// The doorbell that the signal handler rings.
 static QUIT: AtomicPtr<Doorbell> = AtomicPtr::new(ptr::null_mut());
 
 extern "C" fn on_quit(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
@@ -82,7 +83,7 @@ extern "C" fn on_quit(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_v
     }
 }
 
-/// What processors have answered.
+/// The answers of the processors.
 static ANSWERS: Mutex<Vec<ProcessorDump>> = Mutex::new(Vec::new());
 static ANSWERED: Condvar = Condvar::new();
 
@@ -104,7 +105,7 @@ fn answers() -> MutexGuard<'static, Vec<ProcessorDump>> {
     ANSWERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks all processors, and puts down what they answer.
+/// Asks all processors and formats their answers.
 fn dump() -> String {
     answers().clear();
     let processors: Vec<_> = beacon::processors()
@@ -112,15 +113,14 @@ fn dump() -> String {
         .collect();
     for (shared, _) in &processors {
         shared.dump_wanted.store(true, Ordering::SeqCst);
-        // As `VpShared::post`: the processor's last look before it sleeps finds the flag, or we
+        // As in `VpShared::post`: the processor's last check before it sleeps finds the flag, or we
         // find it asleep.
         fence(Ordering::SeqCst);
         shared.idle.unpark(shared.index());
     }
     let until = Instant::now() + PATIENCE;
     let mut answers = answers();
-    // By whose they are, not by how many: one that came too late for an earlier dump may be among
-    // them.
+    // Counted by processor, since a late answer to an earlier dump may be among them.
     while !processors
         .iter()
         .all(|&(shared, _)| answers.iter().any(|answer| ptr::eq(answer.of, shared)))
@@ -132,7 +132,7 @@ fn dump() -> String {
         answers = ANSWERED.wait_timeout(answers, left).unwrap_or_else(PoisonError::into_inner).0;
     }
     let found = std::mem::take(&mut *answers);
-    // A processor that answers late must not wait until all is written.
+    // A processor that answers late must not wait for the text to be written.
     drop(answers);
     let answers = found;
     let mut text = String::new();
@@ -145,7 +145,8 @@ fn dump() -> String {
             None => {
                 let _ = writeln!(
                     text,
-                    ": no answer within {PATIENCE:?}: its threads seldom give way, or never, or are very many"
+                    ": no answer within {PATIENCE:?}: its threads seldom yield, never yield, or are \
+                     very many"
                 );
             }
             Some(answer) => {
@@ -182,8 +183,7 @@ fn users_part(shown: &str) -> Vec<&str> {
     frames[begin..end].iter().flat_map(|frame| frame.lines.iter().copied()).collect()
 }
 
-/// Where frames of the scheduler come from: a function's path, or, for one that was inlined, the
-/// place.
+/// Origins of the scheduler's innermost frames: paths of functions and, for inlined ones, of files.
 const INNER: [&str; 14] = [
     "std::backtrace",
     "upcall_thread::block::",
@@ -200,7 +200,7 @@ const INNER: [&str; 14] = [
     "crates/thread/src/waiter.rs:",
     "crates/thread/src/arch/",
 ];
-/// As above, for what runs a thread's closure.
+/// As above, for the frames that run a thread's closure.
 const OUTER: [&str; 6] = [
     "upcall_thread::dispatch::enter_worker",
     "upcall_thread::spawn::run_packet",
@@ -236,7 +236,7 @@ fn frames(shown: &str) -> Vec<DumpFrame<'_>> {
 }
 
 std::thread_local! {
-    /// What an interlude has found.
+    /// What an interlude found.
     static FOUND: Cell<Option<Backtrace>> = const { Cell::new(None) };
 }
 
@@ -248,7 +248,8 @@ impl Vp {
         }
     }
 
-    /// Whether the stack that this runs on has room for a dump; if not, another one will have.
+    /// Returns `true` if the current stack has room for a dump. If not, the dump waits for another
+    /// stack.
     #[cold]
     fn has_room(&self) -> bool {
         let here = 0_u8;
@@ -256,8 +257,9 @@ impl Vp {
         left >= ROOM + ROOM / 2
     }
 
-    /// Whether an idle processor should go to a worker's stack, since the one that it idles on has
-    /// no room for the dump that is wanted.
+    /// Returns `true` if an idle processor should move to a worker's stack.
+    ///
+    /// The stack that it idles on has no room for the dump that is wanted.
     pub(crate) fn dump_wants_a_stack(&self) -> bool {
         self.shared.is_dump_wanted()
             && self.current().state.get().cause != Cause::Work
@@ -265,12 +267,12 @@ impl Vp {
             && !self.has_room()
     }
 
-    /// Answers for the threads of this processor.
+    /// Lists the threads of this processor as its answer.
     #[cold]
     fn dump(&self) {
         self.shared.dump_wanted.store(false, Ordering::Relaxed);
-        // One that has ended may be taken for another thread, on another processor, at any time.
-        // `word` first: see `start::begin`.
+        // The record of a thread that has ended may be reused for another thread, on another
+        // processor, at any time. `word` is read first: see `start::begin`.
         let lives = |rec: &Rec| {
             rec.word.load(Ordering::Acquire) & DONE == 0
                 && self.shared.is_home_of(rec)
@@ -303,7 +305,7 @@ impl Vp {
         DumpedThread { title: format!("thread {number}{name} {state}{note}"), backtrace }
     }
 
-    /// The backtrace of a thread that is suspended here.
+    /// The backtrace of a thread that is suspended on this processor.
     fn backtrace(&self, rec: Rec) -> Option<Backtrace> {
         extern "C" fn capture() -> ! {
             FOUND.set(Some(Backtrace::force_capture()));
@@ -313,8 +315,8 @@ impl Vp {
         if left < ROOM {
             return None;
         }
-        // SAFETY: it has a home, so it has started; it is not the one that runs; there is room; a
-        // capture neither blocks nor yields.
+        // SAFETY: the thread has a home, so it has started; it is not the running thread; its stack
+        // has room; and a capture neither blocks nor yields.
         unsafe { self.interlude(rec, capture) };
         FOUND.take()
     }

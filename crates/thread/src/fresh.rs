@@ -1,36 +1,38 @@
-//! The threads of a virtual processor that have not started: the only ones that another processor
-//! may take.
+//! The threads of a virtual processor that have not started.
+//!
+//! They are the only threads that another processor may take.
 //!
 //! The owner pushes and pops many million times a second; a thief comes when it has nothing else to
-//! do. So the list is guarded by a lock that is biased towards its owner: entering costs the owner
-//! one plain store and one plain load, with no locked operation, and the thief pays for both with a
-//! `membarrier`. Source: the asymmetric Dekker algorithm (see `sync`); the idea of a lock biased to
-//! one thread is K. Kawachiya et al., "Lock reservation", OOPSLA 2002.
+//! do. So the list is guarded by a lock that is biased towards its owner. Entering costs the owner
+//! one plain store and one plain load, with no locked operation, and the thief pays for both sides
+//! with a `membarrier`. Source: the asymmetric Dekker algorithm (see `sync`); the idea of a lock
+//! biased to one thread is K. Kawachiya et al., "Lock reservation", OOPSLA 2002.
 //!
 //! # Why at most one side is in
-//! Each side announces itself, fences, and looks at the other's word; the thief leaves if it sees
-//! the owner, the owner leaves if it sees the thief. With the heavy fence on the thief's side, the
-//! two announcements are ordered: at least one of the looks sees the other's announcement (Dekker).
-//! So both are never in. Neither waits: a busy list is left and the processor does something else
-//! (U2). A release store on leaving and an acquire load on looking hand the list over.
+//! Each side announces itself, fences, and checks the other's word. The thief leaves if it sees the
+//! owner, and the owner leaves if it sees the thief. The heavy fence on the thief's side orders the
+//! two announcements: at least one of the checks sees the other's announcement (Dekker). So the two
+//! are never in at the same time. Neither side waits: it leaves a busy list alone and does
+//! something else (URPC; U2 here). A release store on leaving and an acquire load on checking hand
+//! the list over.
 //!
-//! # What comes while a thief is in
-//! The owner puts it on a stack beside the list, `late`, and whoever is in next moves it to the
-//! list's end. So every thing stays one that others may take: the owner may be about to run a
-//! thread that gives way to nobody. A look that decides whether a processor sleeps must not
-//! find the things in neither place while they are moved, so they count in the list before they
-//! leave the stack, and the look comes to the stack first.
+//! # What is pushed while a thief is in
+//! The owner puts it on a stack beside the list, `late`, and the next side to enter moves it to the
+//! list's end. So every thread stays available to thieves, which matters because the owner may be
+//! about to run a thread that never yields. The check that decides whether a processor sleeps must
+//! find these threads while they are moved. So they are counted in the list before they leave the
+//! stack, and the check looks at the stack first.
 
 use crate::inbox::Inbox;
 use crate::link::{Fifo, Linked};
 use crate::sync::{Apart, AtomicBool, AtomicUsize, Fences, Ordering};
 
-/// What an owner found.
+/// The result of a pop by the owner.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pop<T> {
-    /// The oldest.
+    /// The oldest thing.
     Got(T),
-    /// Nothing is there.
+    /// The list is empty.
     Empty,
     /// A thief is in; it leaves within a few instructions.
     Busy,
@@ -41,7 +43,7 @@ pub enum Pop<T> {
 pub struct Fresh<T: Linked> {
     /// Written by the owner.
     owner: Apart<OwnerSide<T>>,
-    /// Written when a thief comes. The owner looks at it each time.
+    /// Written when a thief comes. The owner reads it each time.
     visit: Apart<ThiefSide<T>>,
     fences: Fences,
 }
@@ -49,7 +51,7 @@ pub struct Fresh<T: Linked> {
 #[derive(Debug)]
 struct OwnerSide<T: Linked> {
     owner_in: AtomicBool,
-    /// How many are there. A hint to everyone outside of the lock.
+    /// Number of things in the list. A hint to all threads outside the lock.
     length: AtomicUsize,
     list: Fifo<T>,
 }
@@ -57,18 +59,18 @@ struct OwnerSide<T: Linked> {
 #[derive(Debug)]
 struct ThiefSide<T: Linked> {
     thief_in: AtomicBool,
-    /// What the owner added meanwhile.
+    /// What the owner added while a thief was in.
     late: Inbox<T>,
 }
 
-// SAFETY: `list` is touched only by a side that is in, of which there is one at a time (module
+// SAFETY: `list` is touched only by the side that is in, and one side is in at a time (module
 // comment); the rest is atomic. The things themselves cross threads, hence the bound.
 unsafe impl<T: Linked + Sync> Sync for Fresh<T> {}
 // SAFETY: as for `Sync`; nothing in the list is bound to a kernel thread.
 unsafe impl<T: Linked + Sync> Send for Fresh<T> {}
 
 impl<T: Linked> Fresh<T> {
-    /// An empty list.
+    /// Creates an empty list.
     pub fn new(fences: Fences) -> Self {
         let owner = OwnerSide {
             owner_in: AtomicBool::new(false),
@@ -93,8 +95,9 @@ impl<T: Linked> Fresh<T> {
         true
     }
 
-    /// Whoever is in, when there is something: what came while a thief was in goes to the end of
-    /// the list.
+    /// Moves `late`, which is not empty, to the end of the list.
+    ///
+    /// Called by the side that is in.
     #[cold]
     fn take_late(&self) {
         self.count(|n| n + 1);
@@ -107,7 +110,7 @@ impl<T: Linked> Fresh<T> {
         self.owner.owner_in.store(false, Ordering::Release);
     }
 
-    /// Owner: adds to the end.
+    /// Adds `thing` at the end. For the owner.
     #[inline(always)]
     pub fn push(&self, thing: &'static T) {
         if self.enter() {
@@ -115,12 +118,13 @@ impl<T: Linked> Fresh<T> {
             self.count(|n| n + 1);
             self.leave();
         } else {
-            // Whether it was empty is of no use here: who wants to know looks at `is_empty`.
+            // Ignored: whether `late` was empty is of no use here. Callers that need to know use
+            // `is_empty`.
             let _ = self.visit.late.push(thing);
         }
     }
 
-    /// Owner: takes the oldest.
+    /// Takes the oldest thing. For the owner.
     #[inline(always)]
     pub fn pop(&self) -> Pop<&'static T> {
         if self.is_empty() {
@@ -137,7 +141,9 @@ impl<T: Linked> Fresh<T> {
         first.map_or(Pop::Empty, Pop::Got)
     }
 
-    /// A thief: takes the older half, at most `most`, and gives them to `each`. Returns how many.
+    /// Takes the older half, at most `most`, and gives each thing to `each`. For a thief.
+    ///
+    /// Returns the number of things taken.
     pub fn steal(&self, most: usize, mut each: impl FnMut(&'static T)) -> usize {
         let announce = || {
             self.visit.thief_in.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed)
@@ -163,28 +169,29 @@ impl<T: Linked> Fresh<T> {
         stolen
     }
 
-    /// Whoever is in: the length is written by one side at a time, so that no locked operation is
-    /// needed.
+    /// Updates the length. Called by the side that is in: one side at a time writes the length, so
+    /// no locked operation is needed.
     #[inline(always)]
     fn count(&self, change: impl FnOnce(usize) -> usize) {
         self.owner.length.store(change(self.listed()), Ordering::Relaxed);
     }
 
-    /// How many there are, what came late as one: exact for the side that is in, a hint for
-    /// everyone else.
+    /// Number of things, counting everything in `late` as one.
+    ///
+    /// Exact for the side that is in, a hint for all others.
     #[inline(always)]
     pub fn len(&self) -> usize {
         let late = !self.visit.late.is_empty();
         self.listed() + usize::from(late)
     }
 
-    /// How many are in the list.
+    /// Number of things in the list, without `late`.
     #[inline(always)]
     fn listed(&self) -> usize {
         self.owner.length.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing is there; see `len`.
+    /// Returns `true` if there is nothing in the list or in `late`. As exact as `len`.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.visit.late.is_empty() && self.listed() == 0

@@ -1,14 +1,13 @@
 //! What a virtual processor does when none of its threads is ready.
 //!
 //! URPC, section 3.1 (U7 here): channels are polled by lowest-priority work, so that only a
-//! processor which would otherwise idle looks for messages; and where the ready queue is empty the
-//! idle loop runs in the blocked thread's own context, so that its own wake-up returns without a
-//! switch.
+//! processor that would otherwise idle looks for messages. Where the ready queue is empty, the idle
+//! loop runs in the blocked thread's own context, so that its own wake-up returns without a switch.
 
 use crate::vp::Vp;
 use std::time::Instant;
 
-/// What one look for outside work found.
+/// What one poll for outside work found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// Nothing.
@@ -16,60 +15,73 @@ pub enum Found {
     /// Threads of this processor were made ready, by [`Waiter::wake`](crate::Waiter::wake) or
     /// [`spawn`](crate::spawn).
     Woke,
-    /// Work that wants a thread: [`Idle::work`] will be called once.
+    /// Work that needs a thread: the scheduler will call [`Idle::work`] once.
     Work,
 }
 
 /// What a virtual processor does when no thread is ready.
 ///
-/// `poll` and `rest` run on the stack of whichever thread blocked last. They must not block through
-/// this crate, nor yield, nor panic: any of these aborts the process, since the thread under them
-/// is half suspended.
+/// `poll` and `rest` run on the stack of the thread that blocked last. They must not block through
+/// this crate, yield, or panic: each of these aborts the process, since the thread below them is
+/// half suspended.
 pub trait Idle: Send + Sync + 'static {
-    /// The calling kernel thread has become virtual processor `vp`; no thread has run on it yet.
+    /// Called when the calling kernel thread has become virtual processor `vp`.
+    ///
+    /// No thread has run on it yet.
     fn begin(&self, vp: &Vp) {
         let _ = vp;
     }
 
-    /// It is about to stop being one; nothing more will run on it.
+    /// Called when `vp` is about to stop being a virtual processor.
+    ///
+    /// Nothing more will run on it.
     fn end(&self, vp: &Vp) {
         let _ = vp;
     }
 
-    /// One look for outside work. Never blocks. May make threads ready, by waking or by spawning.
+    /// Polls once for outside work.
+    ///
+    /// Never blocks. May make threads ready, by waking or by spawning.
     fn poll(&self, vp: &Vp) -> Found;
 
-    /// Whether `poll` would find what a processor with threads to run should not leave for long.
-    /// Asked at every 64th choice of the next thread; a few nanoseconds, and no more than a look.
+    /// Returns `true` if `poll` would find work that cannot wait for long.
+    ///
+    /// A processor with threads to run calls this at every 64th choice of the next thread. It
+    /// should take a few nanoseconds and do no more than check.
     fn is_pressed(&self, vp: &Vp) -> bool {
         let _ = vp;
         false
     }
 
-    /// Runs one piece of work that `poll` announced, on a thread of its own that may block, yield
-    /// and spawn.
+    /// Runs one piece of work that `poll` announced.
     ///
-    /// A panic ends this piece of work only: it is reported by the panic hook and then dropped.
+    /// It runs on a thread of its own that may block, yield and spawn. A panic ends this piece of
+    /// work only: the panic hook reports it, and then it is dropped.
     fn work(&self, vp: &Vp);
 
-    /// Nothing was found `round` times in a row (1, 2, 3, …): spin a little, or block the kernel
-    /// thread until [`unpark`](Self::unpark), an arrival, or `deadline` (the earliest sleeping
-    /// thread). May return early at any time.
+    /// Spins a little or blocks, after `round` polls in a row (1, 2, 3, …) found nothing.
     ///
-    /// It does not block beyond [`Vp::cools_at`], or calls [`Vp::cool`] by itself then.
+    /// An implementation that blocks the kernel thread does so until [`unpark`](Self::unpark), an
+    /// arrival, or `deadline` (that of the earliest sleeping thread). It may return early at any
+    /// time.
     ///
-    /// Before it blocks it announces that it is parked, issues a SeqCst fence, and looks once more
-    /// at [`Vp::has_work`] and at its own sources; [`Parker`](crate::Parker) does the first two and
-    /// calls back for the third.
+    /// It does not block beyond [`Vp::cools_at`], or else calls [`Vp::cool`] at that time itself.
+    ///
+    /// Before it blocks, it announces that it is parked, issues a SeqCst fence, and checks
+    /// [`Vp::has_work`] and its own sources once more. [`Parker`](crate::Parker) does the first two
+    /// and calls back for the third.
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>);
 
-    /// Something was found after one or more `rest`s: a thread is about to run, or the work that
-    /// `poll` announced.
+    /// Called when something was found after one or more calls of `rest`.
+    ///
+    /// A thread is about to run, or the work that `poll` announced.
     fn resume(&self, vp: &Vp) {
         let _ = vp;
     }
 
-    /// Something was put where processor `vp` finds it, and a SeqCst fence issued: if it is parked
-    /// or about to be, wake it. Called by any kernel thread.
+    /// Wakes processor `vp` if it is parked or about to park.
+    ///
+    /// The caller, any kernel thread, has put something where that processor finds it and has
+    /// issued a SeqCst fence.
     fn unpark(&self, vp: usize);
 }

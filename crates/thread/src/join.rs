@@ -1,11 +1,11 @@
-//! The end of a thread: what it leaves, and how its joiner gets that.
+//! The end of a thread: its result, and how its joiner gets it.
 //!
-//! The result lies on the thread's stack. So the stack is free again when the thread has ended, has
-//! been joined or detached, and no [`Thread`] names it any more.
+//! The result lies on the thread's stack. So the stack is free again only when the thread has
+//! ended, has been joined or detached, and no [`Thread`] names it any more.
 //!
 //! A thread that is joined from its own processor takes one locked operation in its life: the
-//! joiner says that it waits. That the thread is done is then a plain store, unless a [`Thread`]
-//! names it. For a joiner on another processor it is a second locked operation.
+//! joiner announces that it waits. The store that marks the thread as done is then a plain one,
+//! unless a [`Thread`] names it. For a joiner on another processor it is a second locked operation.
 
 use crate::block::{Published, WaitEnd, wait};
 use crate::current::Me;
@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// What a thread leaves behind is complete, but for its values.
+/// Marks the result as present and drops the thread's own values.
 #[inline(always)]
 pub(crate) fn leave_result(me: Rec) {
     me.has_result.set(true);
@@ -29,7 +29,7 @@ pub(crate) fn leave_result(me: Rec) {
     }
 }
 
-/// The thread is done: wakes its joiner, or drops the result of a detached thread.
+/// Marks the thread as done, and wakes its joiner or drops the result of a detached thread.
 #[inline(always)]
 pub(crate) fn say_done(me: Rec) {
     let before = me.word.fetch_or(DONE, Ordering::AcqRel);
@@ -40,17 +40,18 @@ pub(crate) fn say_done(me: Rec) {
         }
     } else if before & DETACHED != 0 {
         discard_result(me);
-        // The drop of the result may have made values, which are dropped on their own thread.
+        // Dropping the result may have created thread-local values, which are dropped on their own
+        // thread.
         if let Some(extra) = me.extra() {
             extra.locals.end();
         }
     }
 }
 
-/// The wait for the end of `me`, where `JOINING` was seen.
+/// The joiner's wait for the end of `me`, once `JOINING` was seen.
 #[inline(always)]
 pub(crate) fn joiner(me: Rec) -> QueuedWait {
-    // SAFETY: the joiner stored itself, by `to_raw`, before it set `JOINING`.
+    // SAFETY: the joiner stored its record, by `to_raw`, before it set `JOINING`.
     let rec = unsafe { from_raw(me.joiner.load(Ordering::Relaxed)) };
     QueuedWait::of(
         rec.expect("the joiner names itself before it sets JOINING"),
@@ -61,7 +62,7 @@ pub(crate) fn joiner(me: Rec) -> QueuedWait {
 fn discard_result(rec: Rec) {
     if rec.has_result.replace(false) {
         let table = rec.table.get().expect("the spawner sets how to drop the result");
-        // SAFETY: the flag said that the result is there, and says so no more.
+        // SAFETY: the flag said that the result is there, and has now been cleared.
         unsafe { (table.drop_result)(rec.packet.get()) };
     }
 }
@@ -80,15 +81,16 @@ unsafe impl<T: Send> Sync for JoinHandle<T> {}
 
 impl<T> JoinHandle<T> {
     /// # Safety
-    /// The thread of `rec` leaves a `T`, and this handle has one of its references.
+    /// The result of the thread of `rec` is a `T`, and the handle takes over one reference to the
+    /// record.
     #[inline(always)]
     pub(crate) unsafe fn of(rec: Rec) -> Self {
         Self { rec, returns: PhantomData }
     }
 
-    /// Waits for the thread to end and returns what it returned, or what it panicked with.
+    /// Waits for the thread to end and returns its result, or the payload of its panic.
     ///
-    /// Blocks the calling thread only; on an ordinary kernel thread, that.
+    /// Blocks the calling thread only; an ordinary kernel thread blocks as such.
     #[inline]
     pub fn join(self) -> std::thread::Result<T> {
         if !self.is_finished() {
@@ -117,7 +119,7 @@ impl<T> JoinHandle<T> {
         if self.is_finished() || self.wait(deadline) { Ok(self.result()) } else { Err(self) }
     }
 
-    /// Waits for the end; whether it came.
+    /// Waits for the end. Returns `true` if the thread has ended.
     #[inline(always)]
     fn wait(&self, deadline: Option<Instant>) -> bool {
         let rec = self.rec;
@@ -126,8 +128,8 @@ impl<T> JoinHandle<T> {
         let ended = wait(me, Cause::Join, rec.as_raw(), bound.at, |mine| {
             rec.joiner.store(to_raw(mine.rec()), Ordering::Relaxed);
             rec.joiner_number.store(mine.number(), Ordering::Relaxed);
-            // An addition, for the flag is not set: a processor that is asked for what was there
-            // before loops for anything else.
+            // An addition will do, since the flag is not set. An operation that returns the
+            // previous value becomes a loop on x86-64 for anything but an addition or an exchange.
             if rec.word.fetch_add(JOINING, Ordering::AcqRel) & DONE == 0 {
                 Published::Yes
             } else {
@@ -137,9 +139,10 @@ impl<T> JoinHandle<T> {
         ended != WaitEnd::TimedOut || self.withdraw(bound)
     }
 
-    /// The joiner's deadline has passed. If the thread has not ended, it will not wake a joiner by
-    /// what the fields hold now, whenever it read them: their number has been drawn. Whether it
-    /// has.
+    /// Takes `JOINING` back after the joiner's deadline. Returns `true` if the thread has ended.
+    ///
+    /// If it has not ended, it will not wake a joiner by what the fields hold now, whenever it read
+    /// them: the number in them has been claimed.
     #[cold]
     fn withdraw(&self, bound: Deadline) -> bool {
         if self.rec.word.fetch_and(!JOINING, Ordering::AcqRel) & DONE != 0 {
@@ -155,20 +158,19 @@ impl<T> JoinHandle<T> {
         let rec = self.rec;
         std::mem::forget(self);
         rec.has_result.set(false);
-        // SAFETY: `DONE` was seen, or the wake that follows it; the result is the packet's first
-        // field, of this type by the type of the handle, and there is one handle, used up
-        // here.
+        // SAFETY: `DONE` was seen, or the wake that follows it. The result is the packet's first
+        // field, and its type is that of the handle. There is one handle, which is consumed here.
         let result = unsafe { rec.packet.get().cast::<std::thread::Result<T>>().read() };
         recycle::release(rec);
         result
     }
 
-    /// Whether the thread has ended, so that `join` would not wait.
+    /// Returns `true` if the thread has ended, so that `join` would not wait.
     pub fn is_finished(&self) -> bool {
         self.rec.word.load(Ordering::Acquire) & DONE != 0
     }
 
-    /// The thread.
+    /// A handle to the thread.
     pub fn thread(&self) -> Thread {
         Thread::of(self.rec)
     }

@@ -1,11 +1,12 @@
 //! User-level threads on virtual processors.
 //!
-//! A *virtual processor* is a kernel thread that runs *threads*: stacks of their own, switched in
-//! user space, by co-operation. Threads block ([`JoinHandle::join`], [`Mutex`], [`RwLock`],
-//! [`Condvar`], [`Semaphore`], [`Barrier`], [`OnceLock`], [`mpsc`], [`sleep`], [`park`], and under
-//! all of them [`block`]); processors do not: they run another thread, and when none is ready, look
-//! for outside work as their [`Idle`] says, then sleep. Every wait has a form with a timeout, and
-//! [`with_deadline`] cuts all waits of a thread short.
+//! A *virtual processor* is a kernel thread that runs *threads*: each has a stack of its own, and
+//! they are switched cooperatively in user space. Threads block ([`JoinHandle::join`], [`Mutex`],
+//! [`RwLock`], [`Condvar`], [`Semaphore`], [`Barrier`], [`OnceLock`], [`mpsc`], [`sleep`],
+//! [`park`], and [`block`], on which all of them are built). Processors do not block: they run
+//! another thread. When no thread is ready, a processor polls for outside work as its [`Idle`]
+//! directs, then sleeps. Every wait has a form with a timeout, and [`with_deadline`] cuts all waits
+//! of a thread short.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -27,31 +28,30 @@
 //! assert_eq!(total, 500_500);
 //! ```
 //!
-//! **What it is for.** Many threads that wait for each other or for messages: a thread costs a page
-//! of memory and tens of nanoseconds to start and end (`examples/cost.rs` measures it), 100 000
-//! alive are nothing special (from Linux 6.13; before, some 32 700 with the usual
-//! `vm.max_map_count`). Source: URPC (Bershad, Anderson, Lazowska, Levy, 1991), sections 2 and 3;
-//! the primitives are one scheduler for local synchronisation and for messages, which arrive by way
-//! of [`Idle`].
+//! **What it is for.** Many threads that wait for each other or for messages. A thread costs a page
+//! of memory, and tens of nanoseconds to start and end (`examples/cost.rs` measures it). 100 000
+//! live threads are unremarkable (from Linux 6.13; before that, the usual `vm.max_map_count` allows
+//! some 32 700). Source: URPC (Bershad, Anderson, Lazowska, Levy, 1991), sections 2 and 3. One
+//! scheduler serves both local synchronisation and messages, which arrive by way of [`Idle`].
 //!
 //! **Rules.**
-//! * A thread that has not started may be taken by a processor that has nothing to do; one that has
-//!   started stays on its processor, since the compiler may keep addresses of thread-locals across
-//!   a switch.
-//! * Nothing is preempted: a thread that computes for long holds its processor, so let it
+//! * An idle processor may steal a thread that has not started. A thread that has started stays on
+//!   its processor, since the compiler may keep addresses of thread-locals across a switch.
+//! * Nothing is preempted. A thread that computes for long holds its processor, so it should call
 //!   [`yield_now`] now and then. A blocking system call, or a lock of `std`, blocks the processor
 //!   with all its threads: run it by [`blocking`].
-//! * `std`'s thread-locals and `std::thread::panicking` belong to the processor. A `RefCell` in one
-//!   that stays borrowed across a switch is borrowed for the other threads too. [`thread_local!`]
-//!   of this crate gives each thread its own.
+//! * `std`'s thread-locals and `std::thread::panicking` belong to the processor. A `RefCell` in a
+//!   thread-local that stays borrowed across a switch is borrowed for the other threads too.
+//!   [`thread_local!`] of this crate gives each thread its own value.
 //! * Stacks are 64 KiB by default, those of outside work (calls, handlers) 1 MiB, and do not grow.
-//!   Overflow hits a guard page: a line with the thread's name and size on standard error and
-//!   SIGSEGV, never silent corruption; but a function of another language, compiled without stack
-//!   probes, can jump over the page.
-//! * [`Mutex`], [`Condvar`], `join`, `park`, `sleep` also work on an ordinary kernel thread, and
-//!   block it; so both kinds may share data. [`spawn`] needs a virtual processor.
+//!   An overflow hits a guard page: the thread's name and stack size are written to standard error,
+//!   and the process dies by SIGSEGV, never by silent corruption. A function of another language
+//!   that was compiled without stack probes can jump over the page.
+//! * [`Mutex`], [`Condvar`], `join`, `park` and `sleep` also work on an ordinary kernel thread, and
+//!   block it, so both kinds of threads may share data. [`spawn`] needs a virtual processor.
 //!
-//! **What it is not.** No preemption, no asynchronous I/O, no `async`. x86-64 Linux only so far.
+//! **What it is not.** No preemption, no asynchronous I/O, no `async`. So far it runs on x86-64
+//! Linux only.
 
 #![cfg_attr(loom, allow(dead_code, missing_docs))]
 
@@ -64,8 +64,9 @@ mod parker;
 mod shares;
 mod sync;
 
-/// The lock-free pieces by themselves, for the models under `tests/models/loom_*.rs`. Not an
-/// interface for anybody else.
+/// The lock-free parts by themselves, for the models under `tests/models/loom_*.rs`.
+///
+/// This is not a public interface.
 #[cfg(loom)]
 pub mod model {
     pub use crate::fresh::{Fresh, Pop};
@@ -163,8 +164,9 @@ mod waiter;
 #[cfg(not(loom))]
 mod workers;
 
-/// Channels between threads, many senders and one receiver, as `std::sync::mpsc` and with its
-/// errors.
+/// Channels with many senders and one receiver, as in `std::sync::mpsc`.
+///
+/// The error types are those of `std`.
 #[cfg(not(loom))]
 pub mod mpsc {
     pub use crate::channel::{

@@ -1,8 +1,8 @@
-//! Values that each thread has for itself.
+//! Thread-local values.
 //!
 //! `std::thread_local!` gives one value to each kernel thread, so all threads of a virtual
-//! processor share it. These are for threads of both kinds: on a virtual processor the user-level
-//! thread has its own, elsewhere the kernel thread.
+//! processor share it. The values here are for both kinds of threads: on a virtual processor each
+//! user-level thread has its own, elsewhere each kernel thread.
 
 use crate::current::current_record;
 use crate::extra::Extra;
@@ -12,11 +12,11 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Declares values of which each thread has its own, with the syntax of `std::thread_local!`.
+/// Declares thread-local values, with the syntax of `std::thread_local!`.
 ///
-/// A value is made when its thread first uses it, and dropped on its thread when that ends, before
-/// a joiner goes on (the end of a [`scope`](crate::scope) does not wait for that). A thread that
-/// never ends, because [`run`](crate::run) returned before it did, drops nothing.
+/// A value is created at the thread's first use of it. It is dropped on the thread when that ends,
+/// before a joiner runs on (the end of a [`scope`](crate::scope) does not wait for the drop). A
+/// thread that never ends, because [`run`](crate::run) returned first, drops nothing.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -35,8 +35,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[macro_export]
 macro_rules! thread_local {
     () => {};
-    ($(#[$attr:meta])* $vis:vis static $name:ident: $t:ty = const $init:block $(; $($rest:tt)*)?) => {
-        $(#[$attr])* $vis static $name: $crate::LocalKey<$t> = $crate::LocalKey::new(|| const $init);
+    (
+        $(#[$attr:meta])* $vis:vis static $name:ident: $t:ty = const $init:block
+        $(; $($rest:tt)*)?
+    ) => {
+        $(#[$attr])* $vis static $name: $crate::LocalKey<$t> =
+            $crate::LocalKey::new(|| const $init);
         $($crate::thread_local!($($rest)*);)?
     };
     ($(#[$attr:meta])* $vis:vis static $name:ident: $t:ty = $init:expr $(; $($rest:tt)*)?) => {
@@ -45,26 +49,26 @@ macro_rules! thread_local {
     };
 }
 
-/// The key of a value that each thread has for itself; see [`thread_local!`](crate::thread_local!).
+/// The key of a thread-local value; see [`thread_local!`](crate::thread_local!).
 pub struct LocalKey<T: 'static> {
     make: fn() -> T,
-    /// Its place in each thread's values plus one; 0 until the first use.
+    /// Index into each thread's values, plus one; 0 until the first use.
     place: AtomicUsize,
 }
 
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 
 impl<T: 'static> LocalKey<T> {
-    /// For the macro.
+    /// Used by the macro.
     #[doc(hidden)]
     pub const fn new(make: fn() -> T) -> Self {
         Self { make, place: AtomicUsize::new(0) }
     }
 
-    /// Runs `f` with the calling thread's value, which is made now if it is the first time.
+    /// Runs `f` with the calling thread's value, which is created at the first use.
     ///
     /// # Panics
-    /// If the value was dropped already.
+    /// If the value has been dropped already.
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         match self.try_with(f) {
             Ok(result) => result,
@@ -72,25 +76,25 @@ impl<T: 'static> LocalKey<T> {
         }
     }
 
-    /// As [`with`](Self::with).
+    /// As [`with`](Self::with), but returns an error where that panics.
     ///
     /// # Errors
-    /// The value was dropped already: the thread is ending.
+    /// The value has been dropped already: the thread is ending.
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
         let locals = &current_record().extra_or_new(Extra::default).locals;
         let place = self.place();
         let value = match locals.find::<T>(place)? {
             Some(value) => value,
             None => {
-                // What makes the value may use other values, or this one, and may block.
+                // The initialiser may use other values, or this one, and may block.
                 let made: Box<dyn Any> = Box::new((self.make)());
                 drop(locals.put(place, Local::Value(made)));
                 locals.find::<T>(place)?.ok_or(AccessError)?
             }
         };
-        // SAFETY: the value is in a box that is put away by this thread only, and not before the
-        // thread ends: until then `put` is called only for places that are unused, but for
-        // a value that used itself while it was made, which had no user left.
+        // SAFETY: the value is in a box that only this thread removes, and not before it ends.
+        // Until then `put` is called only for unused places, except for a value that used itself in
+        // its own initialiser, of which no reference is left by then.
         Ok(f(unsafe { &*value }))
     }
 
@@ -118,7 +122,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(|cell| cell.set(value));
     }
 
-    /// The value, copied.
+    /// Returns a copy of the value.
     pub fn get(&'static self) -> T
     where
         T: Copy,
@@ -126,7 +130,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(Cell::get)
     }
 
-    /// The value, which leaves its type's default behind.
+    /// Returns the value and leaves its type's default in its place.
     pub fn take(&'static self) -> T
     where
         T: Default,
@@ -134,7 +138,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(Cell::take)
     }
 
-    /// The value, which leaves `value` behind.
+    /// Returns the value and leaves `value` in its place.
     pub fn replace(&'static self, value: T) -> T {
         self.with(|cell| cell.replace(value))
     }
@@ -144,7 +148,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
     /// Runs `f` with the value borrowed.
     ///
     /// # Panics
-    /// If it is mutably borrowed.
+    /// If the value is mutably borrowed.
     pub fn with_borrow<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         self.with(|cell| f(&cell.borrow()))
     }
@@ -152,7 +156,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
     /// Runs `f` with the value mutably borrowed.
     ///
     /// # Panics
-    /// If it is borrowed.
+    /// If the value is borrowed.
     pub fn with_borrow_mut<R>(&'static self, f: impl FnOnce(&mut T) -> R) -> R {
         self.with(|cell| f(&mut cell.borrow_mut()))
     }

@@ -1,15 +1,16 @@
-//! Numbers that are never used twice in the life of the process: of threads, and of waits.
+//! Numbers of threads and of waits, never used twice in the life of the process.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The first few are words of their own in `Record::ticket` and `Record::token`.
+/// Starts at 16, since the first few values have meanings of their own in `Record::ticket` and
+/// `Record::token`.
 static NUMBERS: AtomicU64 = AtomicU64::new(16);
 
 /// Number of numbers that a processor draws at once.
 const BLOCK: u64 = 4096;
 
-/// A fresh number.
+/// Draws a fresh number.
 pub(crate) fn draw() -> u64 {
     NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
@@ -22,7 +23,6 @@ pub(crate) struct NumberBlock {
 }
 
 impl NumberBlock {
-    /// The next one.
     #[inline(always)]
     pub(crate) fn next(&self) -> u64 {
         let next = self.next.get();

@@ -1,9 +1,10 @@
-//! Threads as kernel threads, for checkers that cannot follow a switch of stacks: Miri, and
-//! ThreadSanitizer (`make miri-threads`, `make tsan`).
+//! Threads as kernel threads, for checkers that cannot follow a switch of stacks.
+//!
+//! Those are Miri and ThreadSanitizer (`make miri-threads`, `make tsan`).
 //!
 //! With `--cfg upcall_kernel_threads`, and always under Miri, [`run`](crate::run) just runs its
 //! body and [`spawn`](crate::spawn) starts a kernel thread. Everything above the switch is the same
-//! code: records, join, locks and all that waits. What is not there to be checked is the scheduler
+//! code: records, join, locks and all that waits. What cannot be checked this way is the scheduler
 //! itself, which has its models.
 
 use crate::join::{leave_result, say_done};
@@ -14,7 +15,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Starts the thread whose record and packet have been filled.
+/// Starts a thread whose record and packet have been filled in.
 pub(crate) fn start(
     rec: Rec,
     table: &'static ThreadVtable,
@@ -31,9 +32,9 @@ pub(crate) fn start(
     }
     let main = move || {
         kernel::adopt(rec);
-        // SAFETY: spawner and runner agree on the packet's type; it is run once, here.
+        // SAFETY: spawner and runner agree on the packet's type, and it is run once, here.
         unsafe { (table.run)(rec.packet.get()) };
-        // The thread's own reference goes with its kernel thread's values.
+        // The thread's own reference is released with its kernel thread's thread-locals.
         leave_result(rec);
         say_done(rec);
     };
@@ -43,7 +44,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// Runs `body`: the caller is a kernel thread already.
+/// Runs `body` on the caller, which is a kernel thread already.
 pub(crate) fn run<T>(body: impl FnOnce() -> T) -> T {
     RUNNING.fetch_add(1, Ordering::Relaxed);
     let outcome = catch_unwind(AssertUnwindSafe(body));

@@ -1,8 +1,8 @@
 //! The rights to wake a blocked thread.
 //!
-//! A wake is one push, so it must come exactly once for each block. [`Waiter`] ensures that by
-//! ownership: a waiter exists once, and is used up by the wake. Where two parties may wake, one of
-//! which is a deadline, [`Ticket`] ensures it by a number: the party that exchanges the thread's
+//! A wake is one push, so there must be exactly one for each block. [`Waiter`] ensures that by
+//! ownership: a waiter exists once, and the wake consumes it. Where two parties may wake, one of
+//! them the deadline, [`Ticket`] ensures it by a number: the party that exchanges the thread's
 //! number for 0 does the wake.
 
 use crate::kernel;
@@ -16,18 +16,19 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The right to wake one blocked thread, once.
 ///
-/// Any kernel thread may use it, on a virtual processor or not; not a signal handler. On the
-/// thread's own virtual processor a wake costs a few nanoseconds and no locked operation; elsewhere
-/// a compare-and-swap and, if the thread's processor sleeps, what it costs to wake that. Dropping a
-/// waiter wakes too, so that an error on some path leaves nobody asleep; forgetting it
-/// (`std::mem::forget`) leaves the thread blocked for ever.
+/// Any kernel thread may use it, whether or not it is a virtual processor; a signal handler may
+/// not. On the thread's own virtual processor a wake costs a few nanoseconds and no locked
+/// operation. Elsewhere it costs a compare-and-swap and, if the thread's processor sleeps, the
+/// price of waking that. Dropping a waiter also wakes, so that an error path does not leave the
+/// thread asleep. Forgetting it (`std::mem::forget`) leaves the thread blocked for ever.
 #[must_use = "dropping a waiter wakes the thread at once"]
 pub struct Waiter {
     rec: Rec,
 }
 
 impl Waiter {
-    /// The waiter of the thread of `rec`, which has none yet, or that `into_record` was called on.
+    /// The waiter of the thread of `rec`, which has none yet, or whose waiter was consumed by
+    /// `into_record`.
     #[inline(always)]
     pub(crate) fn of(rec: Rec) -> Self {
         Self { rec }
@@ -45,7 +46,7 @@ impl Waiter {
         drop(self);
     }
 
-    /// The thread itself, for the queues of this crate; they wake it by [`wake`].
+    /// The thread's record, for the queues of this crate, which wake it by [`wake`].
     #[inline(always)]
     pub(crate) fn into_record(self) -> Rec {
         let rec = self.rec;
@@ -67,8 +68,7 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// A place for one [`Waiter`] that several kernel threads may put it in and take it from, without a
-/// lock.
+/// A place for one [`Waiter`], shared by several kernel threads without a lock.
 ///
 /// Dropping the cell wakes the thread whose waiter is in it.
 #[derive(Default)]
@@ -77,18 +77,18 @@ pub struct WaiterCell {
 }
 
 impl WaiterCell {
-    /// An empty one.
+    /// An empty cell.
     pub const fn new() -> Self {
         Self { rec: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Puts `waiter` in; what was in before comes out.
+    /// Puts `waiter` in, and returns the waiter that was there before.
     #[inline]
     pub fn put(&self, waiter: Waiter) -> Option<Waiter> {
         self.exchange(to_raw(waiter.into_record()))
     }
 
-    /// Takes out what is in. Costs one load if nothing is.
+    /// Takes the waiter out, if there is one. Costs one load if there is none.
     #[inline]
     pub fn take(&self) -> Option<Waiter> {
         if self.rec.load(Ordering::Relaxed).is_null() {
@@ -99,7 +99,7 @@ impl WaiterCell {
 
     #[inline(always)]
     fn exchange(&self, new: *mut Record) -> Option<Waiter> {
-        // AcqRel: whoever takes a waiter sees what its thread did before it put it there.
+        // AcqRel: the taker of a waiter sees what its thread did before it was put there.
         let before = self.rec.swap(new, Ordering::AcqRel);
         // SAFETY: only `put` stores here, by `to_raw`. The exchange made the right to wake ours.
         unsafe { from_raw(before) }.map(Waiter::of)
@@ -120,10 +120,10 @@ impl std::fmt::Debug for WaiterCell {
     }
 }
 
-/// A chance to end one wait of one thread. The first of all its copies, and of the deadline,
-/// succeeds.
+/// A right to end one wait of one thread, shared with its copies and the deadline.
 ///
-/// It may be kept for as long as one likes: once the wait is over it does nothing.
+/// The first of them to act succeeds. A ticket may be kept for any length of time: once the wait is
+/// over, it does nothing.
 #[derive(Clone, Copy)]
 pub struct Ticket {
     pub(crate) rec: Rec,
@@ -131,7 +131,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Makes the thread ready, if its wait is not over. `true`: this call did it.
+    /// Makes the thread ready. Returns `true` if this call ended the wait.
     #[inline]
     pub fn wake(self) -> bool {
         let won = self.draw();
@@ -141,7 +141,7 @@ impl Ticket {
         won
     }
 
-    /// Ends the wait as its deadline would, if it is not over. `true`: this call did it.
+    /// Ends the wait as its deadline would. Returns `true` if this call ended it.
     pub fn expire(self) -> bool {
         let won = self.draw();
         if won {
@@ -151,16 +151,16 @@ impl Ticket {
         won
     }
 
-    /// Whether the wait is over, so that a wake would do nothing.
+    /// Returns `true` if the wait is over, so that a wake would do nothing.
     pub fn is_over(self) -> bool {
         self.rec.ticket.load(Ordering::Acquire) != self.number
     }
 
-    /// Wins the right to wake.
+    /// Claims the right to wake. Returns `true` if this call won it.
     #[inline]
     pub(crate) fn draw(self) -> bool {
-        // AcqRel: what the winner did before is seen by the thread; and the thread's preparations
-        // by the winner.
+        // AcqRel: the thread sees what the winner did before, and the winner sees the thread's
+        // preparations.
         self.rec
             .ticket
             .compare_exchange(self.number, 0, Ordering::AcqRel, Ordering::Relaxed)
@@ -178,7 +178,8 @@ impl std::fmt::Debug for Ticket {
 #[derive(Clone, Copy)]
 pub(crate) struct QueuedWait {
     rec: Rec,
-    /// 0: no deadline, so that whoever takes the wait out of its queue has the right to wake.
+    /// 0 if there is no deadline: then the thread that takes the wait out of its queue has the
+    /// right to wake.
     number: u64,
 }
 
@@ -200,7 +201,7 @@ impl QueuedWait {
         Self { rec, number }
     }
 
-    /// Makes the thread ready; the right to it was drawn.
+    /// Makes the thread ready. The caller has claimed the right to wake.
     #[inline(always)]
     pub(crate) fn wake(self) {
         wake(self.rec);
@@ -217,7 +218,7 @@ impl QueuedWait {
     }
 }
 
-/// Makes a blocked thread ready. The caller has the right to it, which it thereby uses up.
+/// Makes a blocked thread ready. The caller has the right to wake, and uses it up by this call.
 #[inline(always)]
 pub(crate) fn wake(rec: Rec) {
     let Some(home) = rec.home() else {

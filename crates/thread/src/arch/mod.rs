@@ -1,5 +1,7 @@
-//! What depends on the processor: one file per architecture, each with `prepare`, `switch` and
-//! `interlude`, and the floating-point control words.
+//! Code that depends on the processor.
+//!
+//! There is one file per architecture, each with `prepare`, `switch` and `interlude`, and the
+//! floating-point control words.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
