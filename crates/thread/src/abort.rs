@@ -1,15 +1,15 @@
-//! The end of the process where a panic, or a wait within a wait, would leave a thread half
-//! suspended.
+//! Aborts the process where a panic, or a nested wait, would leave a thread half suspended.
 
-/// The text of the panic of a wait within a wait.
+/// The panic message of a nested wait.
 pub(crate) const NESTED: &str = "upcall-thread: a thread that has published its waiter must not \
     block or yield before the wake; neither may Idle::poll or Idle::rest";
 
-/// Ends the process if dropped by a panic.
+/// Aborts the process when a panic drops it.
 pub(crate) struct Abort(pub(crate) &'static str);
 
 impl Drop for Abort {
-    // Inline, and by value from there: the text need not lie in memory while all goes well.
+    // Inline, and by value from there on, so that the text need not be in memory unless it is
+    // needed.
     #[inline(always)]
     fn drop(&mut self) {
         abort(self.0);

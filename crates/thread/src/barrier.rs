@@ -7,8 +7,9 @@ use crate::mutex::{Mutex, MutexGuard};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// A place where a number of threads of both kinds wait for each other, again and again, as
-/// `std::sync::Barrier`.
+/// A place where a number of threads wait for each other, again and again.
+///
+/// As `std::sync::Barrier`, for both kinds of threads.
 pub struct Barrier {
     state: Mutex<BarrierRound>,
     complete: Condvar,
@@ -17,7 +18,7 @@ pub struct Barrier {
 
 struct BarrierRound {
     arrived: usize,
-    /// How often all have met.
+    /// Number of rounds that are complete.
     round: u64,
 }
 
@@ -28,14 +29,14 @@ pub struct BarrierWaitResult {
 }
 
 impl BarrierWaitResult {
-    /// Whether the calling thread was the last to come: one of each round is.
+    /// Returns `true` if the calling thread was the last to arrive. Each round has one such thread.
     pub fn is_leader(&self) -> bool {
         self.is_leader
     }
 }
 
 impl Barrier {
-    /// For `parties` threads. With 0 or 1 nobody waits.
+    /// Creates a barrier for `parties` threads. With 0 or 1 no thread waits.
     pub const fn new(parties: usize) -> Self {
         Self {
             state: Mutex::new(BarrierRound { arrived: 0, round: 0 }),
@@ -44,10 +45,10 @@ impl Barrier {
         }
     }
 
-    /// Blocks the calling thread until all have come.
+    /// Blocks the calling thread until all have arrived.
     ///
-    /// A thread that is cut short here by its own deadline
-    /// ([`with_deadline`](crate::with_deadline)) has not come.
+    /// If its own deadline ([`with_deadline`](crate::with_deadline)) cuts the wait short, the
+    /// thread does not count as arrived.
     pub fn wait(&self) -> BarrierWaitResult {
         match self.meet(None) {
             Some(result) => result,
@@ -55,8 +56,10 @@ impl Barrier {
         }
     }
 
-    /// As [`wait`](Self::wait), for at most `timeout`. `None`: not all had come by then, and the
-    /// calling thread counts as not having come.
+    /// As [`wait`](Self::wait), for at most `timeout`.
+    ///
+    /// Returns `None` if not all had arrived by then; the calling thread then does not count as
+    /// arrived.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<BarrierWaitResult> {
         self.meet(after(timeout))
     }
@@ -95,7 +98,7 @@ impl Barrier {
     }
 }
 
-/// Takes back that a thread has come, unless its round is complete: when it leaves by unwinding.
+/// Takes an arrival back when the thread leaves by unwinding, unless its round is complete.
 struct ArrivalGuard<'a> {
     barrier: &'a Barrier,
     round: u64,

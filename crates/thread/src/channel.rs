@@ -1,9 +1,8 @@
-//! Channels between threads, many senders and one receiver, as `std::sync::mpsc` and with its
-//! errors.
+//! Channels with many senders and one receiver, as in `std::sync::mpsc` and with its errors.
 //!
-//! A queue under a [`Mutex`] with two condition variables: the receiver waits on one, senders for
-//! room on the other. A channel without room (`sync_channel(0)`) holds one value for as long as its
-//! sender waits for the receiver to take it.
+//! A channel is a queue under a [`Mutex`] with two condition variables: the receiver waits on one,
+//! and senders wait for room on the other. A channel without room (`sync_channel(0)`) holds one
+//! value while its sender waits for the receiver to take it.
 
 use crate::block::Waited;
 use crate::condvar::Condvar;
@@ -17,14 +16,17 @@ use std::sync::Arc;
 pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
 use std::time::{Duration, Instant};
 
-/// A channel without a bound: sending never waits, and memory grows with what nobody has received.
+/// Creates a channel without a bound.
+///
+/// Sending never waits; values that have not been received take memory without a limit.
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let shared = MpscChannel::new(None);
     (Sender { shared: Arc::clone(&shared) }, Receiver { shared, not_sync: PhantomData })
 }
 
-/// A channel that holds at most `bound` values: a sender waits for room. With 0 it waits until its
-/// value has been received.
+/// Creates a channel that holds at most `bound` values.
+///
+/// A sender waits for room. With a bound of 0 it waits until its value has been received.
 pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
     let shared = MpscChannel::new(Some(bound));
     (SyncSender { shared: Arc::clone(&shared) }, Receiver { shared, not_sync: PhantomData })
@@ -33,9 +35,9 @@ pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
 struct MpscChannel<T> {
     bound: Option<usize>,
     state: Mutex<MpscState<T>>,
-    /// Something was sent, or the last sender is gone.
+    /// Notified when a value was sent, or the last sender is gone.
     sent: Condvar,
-    /// There is room, or the receiver is gone.
+    /// Notified when there is room, or the receiver is gone.
     received: Condvar,
 }
 
@@ -43,10 +45,10 @@ struct MpscState<T> {
     queue: VecDeque<T>,
     senders: usize,
     receiver: bool,
-    /// How many values the receiver has taken: tells a sender to a channel without room that its
-    /// own was.
+    /// Number of values that the receiver has taken. A sender to a channel without room learns from
+    /// it that its own value was taken.
     taken: u64,
-    /// The receiver waits.
+    /// The receiver is waiting.
     waiting: bool,
 }
 
@@ -81,7 +83,7 @@ impl<T> MpscChannel<T> {
         }
     }
 
-    /// Values that may be in the queue at once.
+    /// Number of values that the queue may hold.
     fn room(&self) -> usize {
         self.bound.map_or(usize::MAX, |bound| bound.max(1))
     }
@@ -107,8 +109,8 @@ impl<T> MpscChannel<T> {
         Ok(())
     }
 
-    /// Waits until the receiver has taken the one value in the queue, which is ours; else takes it
-    /// back.
+    /// Waits until the receiver has taken the one value in the queue, which is ours. Takes it back
+    /// if that does not happen.
     fn handed_over(
         &self,
         mut state: MutexGuard<'_, MpscState<T>>,
@@ -140,7 +142,8 @@ impl<T> MpscChannel<T> {
         if !state.receiver {
             return Err(TrySendError::Disconnected(value));
         }
-        // Without room, a receiver that waits is as good as room, since nothing can come between.
+        // In a channel without room, a waiting receiver counts as room, since nothing can come in
+        // between.
         let full = state.queue.len() >= self.room() || (self.bound == Some(0) && !state.waiting);
         if full {
             return Err(TrySendError::Full(value));
@@ -163,8 +166,8 @@ impl<T> MpscChannel<T> {
         drop(state);
         match self.bound {
             None => {}
-            // The sender whose value it was, and one that waits for room: which of them is first in
-            // the list is not known.
+            // Both the sender of this value and a sender that waits for room may be listed, in
+            // unknown order.
             Some(0) => self.received.notify_all(),
             Some(_) => self.received.notify_one(),
         }
@@ -188,7 +191,7 @@ impl<T> MpscChannel<T> {
     }
 }
 
-/// A receiver whose wait is left by unwinding does not wait any more.
+/// Clears `waiting` when the receiver leaves its wait by unwinding.
 struct ReceiveGuard<'a, T> {
     shared: &'a MpscChannel<T>,
 }
@@ -199,7 +202,7 @@ impl<T> Drop for ReceiveGuard<'_, T> {
     }
 }
 
-/// A sender to a channel without room whose wait is left by unwinding takes its value with it.
+/// Takes the value back when a sender to a channel without room leaves its wait by unwinding.
 struct Withdraw<'a, T> {
     shared: &'a MpscChannel<T>,
     number: u64,
@@ -226,8 +229,7 @@ impl<T> Sender<T> {
     /// Sends `value`. Never waits.
     ///
     /// # Errors
-    /// `value` itself, if the receiver is gone. That it is not says nothing about whether the value
-    /// will be received.
+    /// Returns `value` if the receiver is gone. `Ok` does not mean that the value will be received.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.shared.send(value, None).map_err(returned)
     }
@@ -242,7 +244,7 @@ impl<T> SyncSender<T> {
     /// Sends `value`, blocking the calling thread until there is room.
     ///
     /// # Errors
-    /// `value` itself, if the receiver is gone.
+    /// Returns `value` if the receiver is gone.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.shared.send(value, None).map_err(returned)
     }
@@ -250,7 +252,7 @@ impl<T> SyncSender<T> {
     /// Sends `value` if that needs no wait.
     ///
     /// # Errors
-    /// `value` itself, if there is no room, or no receiver.
+    /// Returns `value` if there is no room, or no receiver.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         self.shared.try_send(value)
     }
@@ -258,7 +260,7 @@ impl<T> SyncSender<T> {
     /// Sends `value`, waiting for at most `timeout`.
     ///
     /// # Errors
-    /// `value` itself, if there was no room until then (`Full`), or no receiver.
+    /// Returns `value` if there was no room by then (`Full`), or there is no receiver.
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), TrySendError<T>> {
         self.shared.send(value, after(timeout))
     }
@@ -273,12 +275,12 @@ fn returned<T>(error: TrySendError<T>) -> SendError<T> {
 /// The receiving side of a channel.
 pub struct Receiver<T> {
     shared: Arc<MpscChannel<T>>,
-    /// One thread at a time receives, as with `std`.
+    /// As with `std`, one thread at a time receives.
     not_sync: PhantomData<Cell<()>>,
 }
 
 impl<T> Receiver<T> {
-    /// The next value, blocking the calling thread until there is one.
+    /// Returns the next value, blocking the calling thread until there is one.
     ///
     /// # Errors
     /// All senders are gone and everything has been received.
@@ -286,28 +288,28 @@ impl<T> Receiver<T> {
         self.shared.receive(None).map_err(|_| RecvError)
     }
 
-    /// The next value, if there is one.
+    /// Returns the next value, if there is one.
     ///
     /// # Errors
-    /// There is none, or there will never be one.
+    /// The channel is empty, or no value will ever come.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.shared.take(self.shared.state.lock())
     }
 
-    /// The next value, waiting for at most `timeout`.
+    /// Returns the next value, waiting for at most `timeout`.
     ///
     /// # Errors
-    /// None came until then, or there will never be one.
+    /// No value came by then, or no value will ever come.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         self.shared.receive(after(timeout))
     }
 
-    /// The values until all senders are gone; waits for each.
+    /// Iterates over the values until all senders are gone, waiting for each.
     pub fn iter(&self) -> Iter<'_, T> {
         Iter { receiver: self }
     }
 
-    /// The values that are there; does not wait.
+    /// Iterates over the values that are there, without waiting.
     pub fn try_iter(&self) -> TryIter<'_, T> {
         TryIter { receiver: self }
     }
@@ -343,8 +345,8 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut state = shielded(|| self.shared.state.lock());
         state.receiver = false;
-        // A sender that waits for its value to be taken gets it back; what others have sent is
-        // dropped with the receiver.
+        // A sender that waits for its value to be taken gets the value back. Values of other
+        // senders are dropped with the receiver.
         let left = if self.shared.bound == Some(0) {
             VecDeque::new()
         } else {

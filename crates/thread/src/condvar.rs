@@ -1,9 +1,9 @@
 //! A condition variable that blocks the thread and never its processor.
 //!
 //! A waiter joins the list while it still holds the mutex, so a notification that follows a change
-//! made under the mutex finds it; and a wake before the thread has switched away is not lost (see
-//! `dispatch`). A notifier that draws the right to wake in vain, because the waiter's deadline was
-//! first, goes on to the next one: no notification is used up by a thread that had given up.
+//! made under the mutex finds it. A wake before the thread has switched away is not lost (see
+//! `dispatch`). A notifier that fails to claim the right to wake, because the waiter's deadline was
+//! first, goes on to the next waiter: a thread that has given up uses no notification up.
 
 use crate::block::{Published, WaitEnd, Waited, wait};
 use crate::current::Me;
@@ -17,7 +17,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// Waiting for a condition on data under a [`Mutex`](crate::Mutex), as `std::sync::Condvar`.
+/// Waits for a condition on data under a [`Mutex`](crate::Mutex), as `std::sync::Condvar`.
 pub struct Condvar {
     list: WaitList<QueuedWait>,
 }
@@ -29,15 +29,16 @@ impl Default for Condvar {
 }
 
 impl Condvar {
-    /// Nobody waits.
+    /// Creates a condition variable without waiters.
     pub const fn new() -> Self {
         Self { list: WaitList::new() }
     }
 
-    /// Unlocks, waits for a notification, locks again. May return without one, as every condition
-    /// variable.
-    // In its caller: a function that switches and returns on another stack is mispredicted
-    // (`arch`).
+    /// Unlocks, waits for a notification, and locks again.
+    ///
+    /// May return without a notification, as with every condition variable.
+    // Inlined in its caller: the return of a function that switches to another stack is
+    // mispredicted (`arch`).
     #[inline(always)]
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.wait_by(guard, None).0
@@ -73,7 +74,9 @@ impl Condvar {
         self.wait_by(guard, Some(deadline))
     }
 
-    /// Waits while `condition` holds, for at most `timeout`. `TimedOut`: it still holds.
+    /// Waits while `condition` holds, for at most `timeout`.
+    ///
+    /// Returns `TimedOut` if the condition still holds then.
     pub fn wait_timeout_while<'a, T: ?Sized>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -91,7 +94,7 @@ impl Condvar {
         (guard, Waited::Woken)
     }
 
-    /// As [`wait`](Self::wait), at most until `deadline` if there is one.
+    /// As [`wait`](Self::wait), until `deadline` at most, if there is one.
     #[inline(always)]
     pub(crate) fn wait_by<'a, T: ?Sized>(
         &self,
@@ -121,7 +124,8 @@ impl Condvar {
         self.lock_again(mutex)
     }
 
-    // Apart: what a deadline takes would be kept in memory for the other too.
+    // A function of its own: otherwise the other path would also keep in memory what a deadline
+    // needs.
     #[inline(never)]
     fn wait_bounded<'a, T: ?Sized>(
         &self,
@@ -148,8 +152,10 @@ impl Condvar {
         (mutex.lock(), Waited::TimedOut)
     }
 
-    /// After a notification. If the thread's deadline passes while it waits for the mutex, the
-    /// notification is another's.
+    /// Locks after a notification.
+    ///
+    /// If the thread's deadline passes while it waits for the mutex, the notification goes to
+    /// another waiter.
     #[inline(always)]
     fn lock_again<'a, T: ?Sized>(&self, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
         let pass_on = PassOn(self);
@@ -158,11 +164,12 @@ impl Condvar {
         guard
     }
 
-    /// Wakes the thread that has waited longest, if one waits. Whoever calls need not hold the
-    /// mutex.
+    /// Wakes the thread that has waited longest, if there is one.
+    ///
+    /// The caller need not hold the mutex.
     #[inline]
     pub fn notify_one(&self) {
-        // A waiter that was listed under the mutex before the caller held that is seen.
+        // A waiter that was listed under the mutex, before the caller held the mutex, is seen here.
         if self.list.seems_empty() {
             return;
         }
@@ -172,7 +179,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes all that wait.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         if self.list.seems_empty() {
             return;
@@ -188,11 +195,11 @@ impl Condvar {
     }
 }
 
-/// Notifies another waiter when its own is left by unwinding.
+/// Notifies another waiter when a notified one leaves by unwinding.
 struct PassOn<'a>(&'a Condvar);
 
 impl Drop for PassOn<'_> {
-    // Inline, and by value from there, so that it need not lie in memory.
+    // Inline, and by value from there on, so that it need not be in memory.
     #[inline(always)]
     fn drop(&mut self) {
         pass_on(self.0);

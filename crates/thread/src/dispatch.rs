@@ -1,23 +1,22 @@
-//! The choice of the thread that a virtual processor runs next, the idle loop, and the workers that
-//! run outside work.
+//! The choice of the thread to run next, the idle loop, and the workers for outside work.
 //!
-//! # Who runs next
-//! Threads that others have made ready come over from the inbox first (one plain load when there
-//! are none). Then the ready queue (threads that have started) and the queue of fresh threads take
-//! turns, each first come, first served. Every 64th choice, and whenever nothing is ready,
-//! deadlines are checked, and outside work that does not bear to wait. If nothing is ready, the
-//! thread that blocks runs the idle loop itself (`find`), on its own stack. A thread that yields
-//! while no other is ready looks once for outside work; and so does, every 4096th choice, a
-//! processor that is never idle, so that busy threads do not shut out
-//! calls (U14).
+//! # Which thread runs next
+//! Threads that other kernel threads have made ready come over from the inbox first (one plain load
+//! when there are none). Then the ready queue (threads that have started) and the queue of fresh
+//! threads take turns, each first come, first served. Every 64th choice, and whenever nothing is
+//! ready, the processor checks deadlines, and polls for outside work that cannot wait. If nothing
+//! is ready, the thread that blocks runs the idle loop itself (`find`), on its own stack. A thread
+//! that yields while no other is ready polls once for outside work. A processor that is never idle
+//! does the same at every 4096th choice, so that busy threads do not shut out calls (URPC; U14
+//! here).
 //!
 //! # Why a wake before the block is not lost
 //! A thread publishes its waiter while it still runs, and a wake may come before it has switched
-//! away. A wake is nothing but one push, onto the ready queue if the waker runs on the same
-//! processor, else into the inbox; and only the home processor takes threads from either, which it
-//! cannot do before the thread has switched away, or has itself begun to look for the next thread
-//! and finds itself. So there is no state in which a wake can be missed, and no word that both
-//! sides must change. What remains is that the processor may be going to sleep: see `parker`.
+//! away. A wake is nothing but one push: onto the ready queue if the waker runs on the same
+//! processor, else into the inbox. Only the home processor takes threads from either. It cannot do
+//! so before the thread has switched away, or has itself begun to choose the next thread and finds
+//! itself. So there is no state in which a wake can be missed, and no word that both sides must
+//! change. What remains is that the processor may be going to sleep: see `parker`.
 
 use crate::abort::{NESTED, without_panic};
 use crate::fresh::Pop;
@@ -32,15 +31,18 @@ use std::io;
 use std::ptr;
 use std::time::Instant;
 
-/// After this many choices without an idle moment, a processor looks for outside work once: some 50
-/// µs at least.
+/// Number of choices without an idle moment after which a processor polls once for outside work.
+///
+/// This takes some 50 µs at least.
 const BUSY_CHOICES: u32 = 4096;
-/// A worker that does not wait.
+/// The state of a worker that does not wait.
 const AT_WORK: WaitState = WaitState { blocking: false, cause: Cause::Work };
 impl Vp {
-    /// Returns `true` if a piece of outside work that is found now can begin: there is a stack, or
-    /// memory for one. An [`Idle::poll`] that leaves work where it is otherwise keeps this
-    /// processor from an attempt without a stack, which would end the process.
+    /// Returns `true` if a piece of outside work that is found now can begin.
+    ///
+    /// That takes a stack, or memory for one. An [`Idle::poll`] that otherwise leaves the work
+    /// where it is keeps this processor from an attempt without a stack, which would end the
+    /// process.
     #[inline]
     pub fn can_begin_work(&self) -> bool {
         self.workers.is_ready() || self.has_made_worker()
@@ -71,7 +73,7 @@ impl Vp {
         }
     }
 
-    /// What a busy processor must not forget altogether.
+    /// Does what a busy processor must do from time to time.
     #[cold]
     fn now_and_then(&self, choice: u32) -> Option<Rec> {
         self.expire();
@@ -82,12 +84,12 @@ impl Vp {
             });
             return if pressed { self.glance() } else { None };
         }
-        // As in a late turn of the idle loop: this comes seldom.
+        // Trims as in a late turn of the idle loop, since this happens rarely.
         self.trim(u32::MAX);
         self.glance()
     }
 
-    /// One look for outside work. If there is some, a worker to run it.
+    /// Polls once for outside work. If there is some, returns a worker to run it.
     #[cold]
     fn glance(&self) -> Option<Rec> {
         let me = self.current();
@@ -111,7 +113,7 @@ impl Vp {
         }
     }
 
-    /// Suspends the running thread until it is made ready. Its waiter has been published.
+    /// Suspends the running thread, which has published its waiter, until it is made ready.
     #[inline(always)]
     pub(crate) fn deschedule(&self, me: Rec) {
         let next = match self.pick() {
@@ -129,7 +131,7 @@ impl Vp {
         }
     }
 
-    /// Lets every other ready thread have a turn.
+    /// Gives every other ready thread a turn.
     #[inline(always)]
     pub(crate) fn yield_now(&self) {
         let me = self.current();
@@ -142,7 +144,7 @@ impl Vp {
         }
     }
 
-    /// Lets outside work have a turn, if there is some, and with it every other ready thread.
+    /// Gives outside work a turn, if there is some, and with it every other ready thread.
     pub(crate) fn safe_point(&self) {
         let me = self.current();
         assert!(!me.state.get().blocking, "{NESTED}");
@@ -152,8 +154,7 @@ impl Vp {
         }
     }
 
-    /// The running thread has ended; `next` was ready already or `None`. Its reference goes with
-    /// the switch.
+    /// Ends the running thread, whose own reference is released by the switch to the next thread.
     #[inline(always)]
     pub(crate) fn end(&self, me: Rec) -> ! {
         let next = self.pick().unwrap_or_else(|| self.worker());
@@ -161,13 +162,12 @@ impl Vp {
         unreachable!("a thread that had ended was resumed")
     }
 
-    /// The idle loop: looks until there is something to run. Runs on the stack of the
-    /// thread that has nothing to do.
+    /// The idle loop: runs until there is a thread or work to run, on the stack of the idle thread.
     #[cold]
     #[inline(never)]
     fn find(&self) -> DispatchStep {
         self.idle.set(true);
-        // The thread below has published its wait: nothing may unwind through it.
+        // The thread below has published its wait, so nothing may unwind through it.
         let step = without_panic("the scheduler failed", || self.look_for_work());
         self.idle.set(false);
         step
@@ -179,7 +179,7 @@ impl Vp {
         let step = loop {
             match without_panic("an Idle implementation panicked in poll", || idle.poll(self)) {
                 Found::Work => {
-                    // Outside work without end must not keep sleepers asleep.
+                    // Endless outside work must not keep sleeping threads asleep.
                     self.expire();
                     break DispatchStep::Work;
                 }
@@ -238,15 +238,15 @@ impl Vp {
             if self.announced.replace(false) {
                 self.workers.works();
                 let idle: &dyn Idle = &*self.shared.idle;
-                // The hook has reported the panic; what it interrupted was one piece of work.
+                // The hook has reported the panic, which interrupted only this one piece of work.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| idle.work(self)));
             }
-            // Ready threads come before outside work (U7).
+            // Ready threads come before outside work (URPC, section 3.1; U7 here).
             let next = match self.pick() {
                 Some(next) => next,
                 None => {
-                    // Like a blocked thread, an idle worker must not block or yield from inside of
-                    // `poll` or `rest`.
+                    // Like a blocked thread, an idle worker must not block or yield within `poll`
+                    // or `rest`.
                     me.state.set(WaitState::waits(Cause::Work));
                     let step = self.workers.at_leisure(|| self.find());
                     me.state.set(AT_WORK);
@@ -266,7 +266,7 @@ impl Vp {
         }
     }
 
-    /// Gives back stacks that are not wanted, if it is time.
+    /// Gives back stacks that are not needed, if it is time.
     #[inline(always)]
     fn trim(&self, round: u32) {
         self.workers.retire().for_each(recycle::release);
@@ -288,10 +288,10 @@ enum DispatchStep {
     Work,
 }
 
-/// A worker that has not begun: its body is the idle loop.
+/// Creates a worker that has not begun: its body is the idle loop.
 ///
 /// # Errors
-/// No memory for its stack.
+/// There is no memory for its stack.
 #[cold]
 fn new_worker(vp: &Vp) -> io::Result<Rec> {
     let rec = vp.stacks.take(vp.group.work_class)?;

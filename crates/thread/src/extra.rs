@@ -1,27 +1,30 @@
-//! What few threads have, outside of the record so that the others do not pay for it: a name, a
-//! deadline, locals, floating-point control words.
+//! What only few threads have: a name, a deadline, locals, floating-point control words.
+//!
+//! It is kept outside the record so that other threads do not pay for it.
 
 use crate::locals::Locals;
 use std::cell::Cell;
 use std::mem::offset_of;
 use std::time::Instant;
 
-/// See the module comment. The name is set before the thread is known and never changed; the rest
-/// is touched by the thread alone.
+/// See the module comment.
+///
+/// The name is set before the thread is published and never changed; only the thread itself touches
+/// the rest.
 #[derive(Default)]
 pub(crate) struct Extra {
     name: Name,
     named: Option<Box<str>>,
     pub(crate) deadline: Cell<Option<Instant>>,
-    /// For calls to other domains only.
+    /// Applies to calls to other domains only.
     pub(crate) calls_end: Cell<Option<Instant>>,
     pub(crate) locals: Locals,
-    /// Its floating-point control words while it does not run, if the record says that it has its
-    /// own.
+    /// The thread's floating-point control words while it does not run, if the record says that it
+    /// has its own.
     pub(crate) control: Cell<u64>,
 }
 
-/// Where `named` lies, for those who look from outside (see `beacon`).
+/// The place of `named`, for tools that read it from outside (see `beacon`).
 #[repr(C)]
 struct Name {
     at: *const u8,

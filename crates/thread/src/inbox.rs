@@ -1,9 +1,9 @@
 //! The inbox of a virtual processor: threads made ready by other kernel threads.
 //!
-//! Many push, one takes all. A push is one compare-and-swap; taking is one exchange, and looking
-//! for something is one plain load. Source: R. K. Treiber, "Systems programming: coping with
-//! parallelism", 1986; since the consumer takes the whole stack at once, the ABA problem does not
-//! arise.
+//! Many threads push, and one takes everything. A push is one compare-and-swap, taking is one
+//! exchange, and checking is one plain load. Source: R. K. Treiber, "Systems programming: coping
+//! with parallelism", 1986. Since the consumer takes the whole stack at once, the ABA problem does
+//! not arise.
 
 use crate::link::{Chain, Linked, to_raw};
 use crate::sync::{AtomicPtr, Ordering};
@@ -22,19 +22,19 @@ impl<T: Linked> Default for Inbox<T> {
 }
 
 impl<T: Linked> Inbox<T> {
-    /// Puts `thing` in. `true`: it was empty before, and the caller must see to it that the owner
-    /// wakes.
+    /// Puts `thing` in. Returns `true` if the inbox was empty: the caller must then wake the owner.
     ///
-    /// A `false` obliges to nothing: whoever found the inbox empty has not been answered yet (the
-    /// owner has not taken since, or the inbox would have been empty for us), and its wake
-    /// comes after its push and so finds ours too.
+    /// After `false` the caller need not do anything. The wake by the thread that found the inbox
+    /// empty is still to be acted on: the owner has not taken since, or the inbox would have been
+    /// empty for this caller. That wake comes after its own push, and so finds this caller's push
+    /// too.
     #[must_use]
     pub fn push(&self, thing: &'static T) -> bool {
         let raw = to_raw(thing);
         let mut newest = self.newest.load(Ordering::Relaxed);
         loop {
             thing.link().store(newest, Ordering::Relaxed);
-            // Release: whoever takes the chain sees the link and all that was done before the wake.
+            // Release: the taker of the chain sees the link and everything done before the wake.
             match self.newest.compare_exchange_weak(
                 newest,
                 raw,
@@ -47,19 +47,22 @@ impl<T: Linked> Inbox<T> {
         }
     }
 
-    /// Whether nothing is in, by one load. A `true` may be late; see `parker` for why that loses
-    /// nothing. Who finds that all was taken sees what its taker did before.
+    /// Returns `true` if the inbox is empty, by one load.
+    ///
+    /// A `true` may be late; `parker` explains why that loses nothing. A caller that finds the
+    /// inbox emptied sees what its taker did before.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.newest.load(Ordering::Acquire).is_null()
     }
 
-    /// Takes everything, newest first. For the owner of the inbox; a second taker would find
-    /// nothing.
+    /// Takes everything, newest first.
+    ///
+    /// For the owner of the inbox; a second taker would find nothing.
     pub(crate) fn take(&self) -> Chain<T> {
         let newest = self.newest.swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: only `push` stores here and in the links behind, by `to_raw`; the exchange made
-        // the chain ours alone.
+        // SAFETY: only `push` stores here and in the links that follow, by `to_raw`; the exchange
+        // made the chain ours alone.
         unsafe { Chain::new(newest) }
     }
 

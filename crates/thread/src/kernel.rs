@@ -1,8 +1,8 @@
-//! The records of kernel threads that are not virtual processors, and yet wait, join and lock: each
-//! blocks itself by futex.
+//! The records of kernel threads that are not virtual processors, yet wait, join and lock.
 //!
-//! Such a thread has a record like any other, taken when it first blocks and given back when it
-//! ends. Records are never freed (see `record`), so a late waker touches no freed memory.
+//! Each blocks itself on a futex. Such a thread has a record like any other, taken when it first
+//! blocks and given back when it ends. Records are never freed (see `record`), so a late waker
+//! touches no freed memory.
 
 use crate::beacon;
 use crate::extra::Extra;
@@ -35,13 +35,13 @@ impl Drop for Mine {
 
 #[cfg(any(miri, upcall_kernel_threads))]
 thread_local! {
-    /// What `take` returns.
+    /// The record that `take` returns.
     static ADOPTED: Cell<Option<Rec>> = const { Cell::new(None) };
 }
 
 thread_local! {
     static MINE: Mine = Mine(take());
-    /// The record while `MINE` is dropped: the thread's own values may still want it.
+    /// The record while `MINE` is dropped: the thread's own values may still need it.
     static ENDING: Cell<Option<Rec>> = const { Cell::new(None) };
 }
 
@@ -49,7 +49,7 @@ fn free() -> std::sync::MutexGuard<'static, Vec<Rec>> {
     FREE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A record that is nobody's.
+/// A record that belongs to no thread.
 pub(crate) fn fresh_record() -> Rec {
     free().pop().unwrap_or_else(|| {
         let new: Rec = Box::leak(Box::new(Record::blank()));
@@ -58,11 +58,11 @@ pub(crate) fn fresh_record() -> Rec {
     })
 }
 
-/// A record for a thread to be, with room for its packet.
+/// A record for a future thread, with room for its packet.
 #[cfg(any(miri, upcall_kernel_threads))]
 pub(crate) fn record_with_packet(layout: std::alloc::Layout) -> Rec {
     let rec = fresh_record();
-    // SAFETY: a packet has a size: the place of the result.
+    // SAFETY: a packet has a size, since it has a place for the result.
     let packet = unsafe { std::alloc::alloc(layout) };
     if packet.is_null() {
         std::alloc::handle_alloc_error(layout);
@@ -71,19 +71,19 @@ pub(crate) fn record_with_packet(layout: std::alloc::Layout) -> Rec {
     rec
 }
 
-/// The record is reused; its packet, if it had one, is not.
+/// Frees the packet, if there is one, of a record that is reused.
 #[cfg(any(miri, upcall_kernel_threads))]
 fn free_packet(rec: Rec) {
     let packet = rec.packet.replace(std::ptr::null_mut());
     if !packet.is_null() {
         let table = rec.table.get().expect("a packet comes with its table");
-        // SAFETY: allocated by `record_with_packet` with this layout; closure and result are gone,
+        // SAFETY: `record_with_packet` allocated it with this layout; closure and result are gone,
         // and no reader is left.
         unsafe { std::alloc::dealloc(packet, table.layout) };
     }
 }
 
-/// Makes `rec` the calling kernel thread's, which has none yet.
+/// Makes `rec` the record of the calling kernel thread, which has none yet.
 #[cfg(any(miri, upcall_kernel_threads))]
 pub(crate) fn adopt(rec: Rec) {
     ADOPTED.set(Some(rec));
@@ -105,7 +105,7 @@ fn take() -> Rec {
     rec
 }
 
-/// The last reference to a kernel thread's record is gone.
+/// Reuses a kernel thread's record of which the last reference is gone.
 pub(crate) fn reuse(rec: Rec) {
     #[cfg(any(miri, upcall_kernel_threads))]
     free_packet(rec);
@@ -115,8 +115,8 @@ pub(crate) fn reuse(rec: Rec) {
 /// The record of the calling kernel thread.
 pub(crate) fn mine() -> Rec {
     MINE.try_with(|mine| mine.0).unwrap_or_else(|_| {
-        // Its thread-locals are being dropped, and one of them waits. Such a record is given back
-        // by nobody.
+        // The thread's thread-locals are being dropped, and one of them waits. A record taken here
+        // is never given back.
         ENDING.get().unwrap_or_else(|| {
             let rec = take();
             ENDING.set(Some(rec));

@@ -1,15 +1,16 @@
-//! The threads that wait for one thing, oldest first: what mutex, read-write lock, semaphore and
-//! condition variable have in common.
+//! The threads that wait for one thing, oldest first.
+//!
+//! Mutex, read-write lock, semaphore and condition variable share this list.
 //!
 //! The waiters form a list through nodes on their own stacks, under a spin lock that is held for a
-//! few instructions. So there is no memory to run out of, and a waiter whose deadline passes takes
-//! its own node off, wherever it stands. Source: the wait queues of Mesa (Lampson, Redell,
-//! "Experience with processes and monitors in Mesa", 1980).
+//! few instructions. So no memory is allocated, and a waiter whose deadline passes takes its own
+//! node off, whatever its position. Source: the wait queues of Mesa (Lampson, Redell, "Experience
+//! with processes and monitors in Mesa", 1980).
 //!
 //! # Who wakes
-//! A waker that takes a node off the list draws the right to wake its thread
-//! ([`ListedWait::draw`]). If the thread's deadline drew it first, the node is dropped and the next
-//! one is taken: nothing is handed to a thread that has given up. A thread that has been taken
+//! A waker that takes a node off the list claims the right to wake its thread
+//! ([`ListedWait::draw`]). If the thread's deadline claimed it first, the node is dropped and the
+//! next one is taken: nothing is handed to a thread that has given up. A thread that has been taken
 //! sleeps until its taker wakes it, so its node stays readable until then ([`TakenWaiters`]).
 
 use crate::sync::{AtomicPtr, Ordering, Spin, Spinning};
@@ -18,10 +19,12 @@ use std::ptr;
 
 /// One wait of one thread, as a list holds it.
 pub trait ListedWait: Copy {
-    /// Wins the right to wake the thread, which its deadline may have won before.
+    /// Claims the right to wake the thread. Returns `false` if its deadline claimed that first.
     fn draw(self) -> bool;
 
-    /// Whether its thread may take itself off the list. Only then is what that takes kept up.
+    /// Returns `true` if the thread may take itself off the list.
+    ///
+    /// Only then does the list maintain what that needs.
     fn may_leave(self) -> bool;
 }
 
@@ -29,21 +32,21 @@ pub trait ListedWait: Copy {
 #[derive(Debug)]
 pub struct WaitNode<W> {
     wait: W,
-    /// What it waits for, in the terms of the list's owner.
+    /// What the thread waits for, in the terms of the list's owner.
     pub(crate) wants: usize,
-    // The rest is touched by whoever has the list open. `UNLISTED` when it is in no list, if it
-    // may leave one.
+    // The holder of the open list writes the rest. `older` is `UNLISTED` while the node is in no
+    // list, if its thread may leave one.
     older: Cell<*const WaitNode<W>>,
     newer: Cell<*const WaitNode<W>>,
 }
 
 impl<W: ListedWait> WaitNode<W> {
-    /// A node that is in no list.
+    /// Creates a node that is in no list.
     pub fn new(wait: W, wants: usize) -> Self {
         Self { wait, wants, older: Cell::new(Self::UNLISTED), newer: Cell::new(ptr::null()) }
     }
 
-    /// No node's address.
+    /// A pointer that is no node's address.
     const UNLISTED: *const Self = ptr::without_provenance(1);
 }
 
@@ -53,19 +56,19 @@ pub struct WaitList<W> {
     busy: Spin,
     /// Written while the list is open; read at other times as a hint.
     oldest: AtomicPtr<WaitNode<W>>,
-    /// Of no meaning when there is none.
+    /// Meaningless when the list is empty.
     newest: Cell<*const WaitNode<W>>,
 }
 
-// SAFETY: `newest` and all nodes are touched only by whoever has the list open, one at a time. The
-// waits cross threads.
+// SAFETY: only the holder of the open list touches `newest` and the nodes, and there is one holder
+// at a time. The waits cross threads.
 unsafe impl<W: Send> Sync for WaitList<W> {}
-// SAFETY: as above; nothing is bound to a kernel thread. A list that is moved is empty: who waits
-// borrows its owner.
+// SAFETY: as above; nothing is bound to a kernel thread. A list that is moved is empty, since a
+// waiter borrows its owner.
 unsafe impl<W: Send> Send for WaitList<W> {}
 
 impl<W: ListedWait> WaitList<W> {
-    /// Nobody waits.
+    /// Creates an empty list.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self {
@@ -75,7 +78,7 @@ impl<W: ListedWait> WaitList<W> {
         }
     }
 
-    /// Nobody waits.
+    /// Creates an empty list.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self {
@@ -85,14 +88,15 @@ impl<W: ListedWait> WaitList<W> {
         }
     }
 
-    /// Whether nobody waits, by one load and without opening the list: a hint, but for who is
-    /// ordered after the waiter by something else.
+    /// Returns `true` if no thread waits, by one load and without opening the list.
+    ///
+    /// This is a hint, except for a caller that something else orders after the waiter.
     #[inline(always)]
     pub fn seems_empty(&self) -> bool {
         self.oldest.load(Ordering::Relaxed).is_null()
     }
 
-    /// Opens the list; closed again when the guard is dropped. Nothing may block meanwhile.
+    /// Opens the list, until the guard is dropped. Nothing may block while it is open.
     #[inline(always)]
     pub fn open(&self) -> OpenList<'_, W> {
         OpenList { list: self, _busy: self.busy.lock() }
@@ -111,12 +115,12 @@ impl<W: ListedWait> OpenList<'_, W> {
     /// `node` is null or listed.
     #[inline(always)]
     unsafe fn node(&self, node: *const WaitNode<W>) -> Option<&WaitNode<W>> {
-        // SAFETY: by `add`, a node stays while it is listed, and this list is open, so it is listed
-        // for as long as `self`.
+        // SAFETY: by the rules of `add`, a node stays while it is listed. This list is open, so the
+        // node is listed for as long as `self` lives.
         unsafe { node.as_ref() }
     }
 
-    /// Whether nobody waits.
+    /// Returns `true` if no thread waits.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.list.seems_empty()
@@ -145,7 +149,7 @@ impl<W: ListedWait> OpenList<'_, W> {
         }
     }
 
-    /// Takes `node` off, if it is still listed. For its own thread, which waits no more.
+    /// Takes `node` off, if it is still listed. For its own thread, which no longer waits.
     #[inline(always)]
     pub fn remove(&self, node: &WaitNode<W>) {
         let (older, newer) = (node.older.replace(WaitNode::UNLISTED), node.newer.get());
@@ -160,12 +164,12 @@ impl<W: ListedWait> OpenList<'_, W> {
         // SAFETY: as above.
         match unsafe { self.node(newer) } {
             Some(newer) => newer.older.set(older),
-            // Without an older one the list is empty, and this of no meaning.
+            // Without an older node the list is empty, and `newest` is meaningless.
             None => self.list.newest.set(older),
         }
     }
 
-    /// What the oldest waits for.
+    /// What the oldest waiter wants.
     #[inline(always)]
     pub fn wants(&self) -> Option<usize> {
         self.oldest().map(|oldest| oldest.wants)
@@ -177,8 +181,8 @@ impl<W: ListedWait> OpenList<'_, W> {
         unsafe { self.node(self.list.oldest.load(Ordering::Relaxed)) }
     }
 
-    /// Its thread still waits: nobody wakes it without a draw, or gives up without opening the
-    /// list.
+    /// Takes the oldest node off. Its thread still waits: it is not woken without a claim, and does
+    /// not give up without opening the list.
     #[inline(always)]
     fn remove_oldest(&self) -> Option<&WaitNode<W>> {
         let oldest = self.oldest()?;
@@ -194,8 +198,9 @@ impl<W: ListedWait> OpenList<'_, W> {
         Some(oldest)
     }
 
-    /// Takes the oldest off and moves the right to wake it to `taken`. `false`: it had given up; it
-    /// is off the list too.
+    /// Takes the oldest node off and moves the right to wake its thread to `taken`.
+    ///
+    /// Returns `false` if the thread had given up; its node is off the list nevertheless.
     #[inline(always)]
     pub fn take(&self, taken: &TakenWaiters<W>) -> bool {
         let Some(oldest) = self.remove_oldest() else { return false };
@@ -206,7 +211,7 @@ impl<W: ListedWait> OpenList<'_, W> {
         drawn
     }
 
-    /// As [`take`](Self::take), for the oldest that has not given up.
+    /// Takes off the oldest waiter that has not given up, with the right to wake it.
     #[inline(always)]
     pub fn take_one(&self) -> Option<W> {
         loop {
@@ -218,7 +223,7 @@ impl<W: ListedWait> OpenList<'_, W> {
     }
 }
 
-/// Threads that were taken off a list and have to be woken, oldest first, after the list is closed.
+/// Threads taken off a list, oldest first, to be woken after the list is closed.
 #[derive(Debug)]
 pub struct TakenWaiters<W> {
     first: Cell<*const WaitNode<W>>,
@@ -226,7 +231,7 @@ pub struct TakenWaiters<W> {
 }
 
 impl<W: ListedWait> TakenWaiters<W> {
-    /// Nobody.
+    /// Creates an empty chain.
     pub fn new() -> Self {
         Self { first: Cell::new(ptr::null()), last: Cell::new(ptr::null()) }
     }
@@ -235,21 +240,21 @@ impl<W: ListedWait> TakenWaiters<W> {
     fn add(&self, node: &WaitNode<W>) {
         let raw = ptr::from_ref(node);
         node.newer.set(ptr::null());
-        // SAFETY: a node that was taken stays until its thread is woken, which is done when it
-        // leaves this chain.
+        // SAFETY: a node that was taken stays until its thread is woken, which happens when the
+        // node leaves this chain.
         match unsafe { self.last.replace(raw).as_ref() } {
             Some(last) => last.newer.set(raw),
             None => self.first.set(raw),
         }
     }
 
-    /// Hands each to `wake`.
+    /// Passes each wait to `wake`, oldest first.
     #[inline(always)]
     pub fn wake_all(self, mut wake: impl FnMut(W)) {
         let mut next = self.first.get();
         // SAFETY: as in `add`.
         while let Some(node) = unsafe { next.as_ref() } {
-            // After the wake the node is its thread's again, and may be gone.
+            // After the wake the node belongs to its thread again, and may be gone.
             next = node.newer.get();
             wake(node.wait);
         }

@@ -1,10 +1,10 @@
-//! The values that one thread has for itself: what [`LocalKey`](crate::LocalKey) finds.
+//! The values that one thread has to itself: what [`LocalKey`](crate::LocalKey) finds.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 
-/// The value was dropped already: its thread is ending.
+/// The value has been dropped already: its thread is ending.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessError;
 
@@ -44,7 +44,9 @@ impl Locals {
         }
     }
 
-    /// What was in the place before; to be dropped by the caller, when the values are not borrowed.
+    /// Stores `value` and returns the previous one.
+    ///
+    /// The caller drops that while the values are not borrowed.
     #[must_use]
     pub(crate) fn put(&self, place: usize, value: Local) -> Local {
         let mut values = self.values.borrow_mut();
@@ -54,7 +56,7 @@ impl Locals {
         std::mem::replace(&mut values[place], value)
     }
 
-    /// The thread ends: drops its values, those too that are made by the drop of others.
+    /// Drops the values of a thread that ends, including those that the drop of others creates.
     pub(crate) fn end(&self) {
         loop {
             let last =

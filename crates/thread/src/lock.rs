@@ -1,29 +1,30 @@
-//! The protocol of the mutex, free of threads: who holds it, and who is next.
+//! The protocol of the mutex, independent of threads: the holder and the next in line.
 //!
-//! One word. Free: 0. Held: `HELD`, with `WAITING` if somebody may be listed. `WAITING` alone: the
-//! holder has let go and is about to hand over, for which it needs the list; nobody else can get
-//! the lock in between, so the order is first come, first served, and nobody starves. Uncontended,
-//! locking is a compare-and-swap and unlocking a subtraction that tells whether it was all.
+//! The lock is one word. Free: 0. Held: `HELD`, with `WAITING` if a waiter may be listed. `WAITING`
+//! alone: the holder has let go and is about to hand over, for which it needs the list. No other
+//! thread can get the lock in between, so the order is first come, first served, and no thread
+//! starves. Uncontended, locking is a compare-and-swap, and unlocking is a subtraction that shows
+//! whether `HELD` was all.
 //!
 //! # Why no wake is lost
 //! `WAITING` is set, and a node added, in one opening of the list, and only while the lock is held
-//! or about to be handed over. It goes only when the holder finds the list empty, in an opening
-//! too. So a thread that releases a lock with a listed waiter sees `WAITING`, and opens the list
-//! after the node was added. `tests/models/loom_lock.rs` runs this.
+//! or about to be handed over. `WAITING` is cleared only when the holder finds the list empty, also
+//! in one opening. So a thread that releases a lock with a listed waiter sees `WAITING`, and opens
+//! the list after the node was added. `tests/models/loom_lock.rs` checks this.
 
 use crate::list::{ListedWait, WaitList, WaitNode};
 use crate::sync::{AtomicU32, Ordering};
 
-/// What came of an attempt to wait.
+/// The outcome of an attempt to wait.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub enum LockAttempt {
-    /// The lock was free after all and is the caller's now.
+    /// The lock was free after all, and now belongs to the caller.
     Acquired,
-    /// The caller stands in the list; the lock will be handed to it.
+    /// The caller is in the list; the lock will be handed to it.
     Queued,
 }
 
-/// A lock behind which `W`s wait.
+/// A lock on which `W`s wait.
 #[derive(Debug)]
 pub struct RawLock<W> {
     word: AtomicU32,
@@ -46,7 +47,7 @@ impl<W: ListedWait> RawLock<W> {
         Self { word: AtomicU32::new(0), list: WaitList::new() }
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free. Returns `true` if it took it.
     #[inline(always)]
     #[must_use]
     pub fn try_acquire(&self) -> bool {
@@ -56,8 +57,8 @@ impl<W: ListedWait> RawLock<W> {
     /// Takes the lock, or lists `node`.
     ///
     /// # Safety
-    /// As for [`OpenList::add`](crate::list::OpenList::add), if `Queued` is returned; then the wake
-    /// brings the lock.
+    /// If `Queued` is returned, the rules of [`OpenList::add`](crate::list::OpenList::add) apply;
+    /// the wake then brings the lock.
     #[must_use]
     pub unsafe fn enter(&self, node: &WaitNode<W>) -> LockAttempt {
         let list = self.list.open();
@@ -88,23 +89,22 @@ impl<W: ListedWait> RawLock<W> {
         LockAttempt::Queued
     }
 
-    /// The thread of `node` waits no more: its deadline has passed.
+    /// Takes `node` off the list, since its thread's deadline has passed.
     pub fn give_up(&self, node: &WaitNode<W>) {
-        // `WAITING` stays: the holder finds the list empty, once.
+        // `WAITING` stays set: the holder finds the list empty, once.
         self.list.open().remove(node);
     }
 
-    /// The holder gives the lock up. If somebody is returned, the lock is theirs now and they must
-    /// be woken.
+    /// Releases the lock. A waiter that is returned now holds the lock, and must be woken.
     #[inline(always)]
     #[must_use]
     pub fn release(&self) -> Option<W> {
-        // Release: what the holder did is seen by whoever acquires the lock by its word; otherwise
-        // by the wake.
+        // Release: the next holder sees what this one did, by the word if it acquires the lock
+        // there, otherwise by the wake.
         if self.word.fetch_sub(HELD, Ordering::Release) == HELD { None } else { self.hand_over() }
     }
 
-    /// The word is `WAITING` and nobody but us changes it.
+    /// Hands the lock over. The word is `WAITING`, and only this thread may change it.
     #[cold]
     fn hand_over(&self) -> Option<W> {
         let list = self.list.open();

@@ -1,8 +1,8 @@
-//! Things that are done once, whichever thread comes first: [`Once`], [`OnceLock`], [`LazyLock`].
+//! Initialisation that runs once: [`Once`], [`OnceLock`], [`LazyLock`].
 //!
-//! One that panics has not been done, and the next thread tries again; so nothing is poisoned.
-//! `std`'s would block the processor with all its threads, and for ever, if the thread that
-//! initialises blocks on it.
+//! A function that panics does not count as run, and the next thread tries again; so nothing is
+//! poisoned. The types of `std` would block the processor with all its threads, and for ever, if
+//! the initialising thread blocks on that processor.
 
 use crate::block::Waited;
 use crate::condvar::Condvar;
@@ -15,7 +15,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A function that is to be run once, as `std::sync::Once`, for threads of both kinds.
+/// A function that is run once, as `std::sync::Once`, for both kinds of threads.
 pub struct Once {
     done: AtomicBool,
     running: Mutex<()>,
@@ -23,23 +23,25 @@ pub struct Once {
 }
 
 impl Once {
-    /// Nothing was run.
+    /// Creates a `Once` for which no function has run.
     pub const fn new() -> Self {
         Self { done: AtomicBool::new(false), running: Mutex::new(()), complete: Condvar::new() }
     }
 
-    /// Whether a function was run to its end.
+    /// Returns `true` if a function has run to its end.
     #[inline]
     pub fn is_completed(&self) -> bool {
-        // Acquire: what the function did is seen.
+        // Acquire: the caller sees what the function did.
         self.done.load(Ordering::Acquire)
     }
 
-    /// Runs `f` unless a function was run; while another thread runs one, waits for it. Calling it
-    /// from inside of `f` blocks for ever.
+    /// Runs `f`, unless a function has run already.
+    ///
+    /// While another thread runs a function, waits for it. Calling this from inside `f` blocks for
+    /// ever.
     ///
     /// # Panics
-    /// As `f`; then nothing was run, and another thread's function will be.
+    /// If `f` panics. Then no function counts as run, and another thread's function will be.
     #[inline]
     pub fn call_once(&self, f: impl FnOnce()) {
         if !self.is_completed() {
@@ -59,7 +61,7 @@ impl Once {
         self.complete.notify_all();
     }
 
-    /// Blocks the calling thread until a function was run to its end.
+    /// Blocks the calling thread until a function has run to its end.
     pub fn wait(&self) {
         self.wait_until(None);
     }
@@ -73,7 +75,7 @@ impl Once {
         if self.is_completed() {
             return Waited::Woken;
         }
-        // Under the lock there is nobody between the end of a function and its notification, but
+        // Under the lock, no thread is between the end of its function and its notification. But
         // the lock may be held for long.
         let Some(mut running) = self.running.lock_by(|| deadline) else { return Waited::TimedOut };
         let mut waited = Waited::Woken;
@@ -96,10 +98,10 @@ impl fmt::Debug for Once {
     }
 }
 
-/// A value that is set once, as `std::sync::OnceLock`, for threads of both kinds.
+/// A value that is set once, as `std::sync::OnceLock`, for both kinds of threads.
 pub struct OnceLock<T> {
     once: Once,
-    /// There when `once` is completed.
+    /// Initialised when `once` is completed.
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -110,27 +112,27 @@ unsafe impl<T: Send + Sync> Sync for OnceLock<T> {}
 unsafe impl<T: Send> Send for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
-    /// Not set.
+    /// Creates an unset value.
     pub const fn new() -> Self {
         Self { once: Once::new(), value: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// The value, if it is set.
+    /// Returns the value, if it is set.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         self.once.is_completed().then(|| self.there())
     }
 
-    /// The value, if it is set.
+    /// Returns the value, if it is set.
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: completed: the value is there; and the borrow is unique.
+        // SAFETY: `once` is completed, so the value is there; and the borrow is unique.
         self.once.is_completed().then(|| unsafe { self.value.get_mut().assume_init_mut() })
     }
 
     /// Sets the value.
     ///
     /// # Errors
-    /// `value` itself, if one is set.
+    /// Returns `value` if one is set already.
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         self.once.call_once(|| {
@@ -141,11 +143,13 @@ impl<T> OnceLock<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// The value, set to what `make` returns if it is not set. While another thread makes one,
-    /// waits for that.
+    /// Returns the value, after setting it to the result of `make` if it is not set.
+    ///
+    /// While another thread makes a value, waits for that. Calling this from inside `make` blocks
+    /// for ever.
     ///
     /// # Panics
-    /// As `make`; then nothing is set. Calling this from inside of `make` blocks for ever.
+    /// If `make` panics. Then the value stays unset.
     #[inline]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         self.once.call_once(|| self.write(make()));
@@ -163,33 +167,34 @@ impl<T> OnceLock<T> {
         (self.once.wait_timeout(timeout) == Waited::Woken).then(|| self.there())
     }
 
-    /// The value, which is no longer set.
+    /// Takes the value, which is then unset.
     pub fn take(&mut self) -> Option<T> {
         if !std::mem::take(self.once.done.get_mut()) {
             return None;
         }
-        // SAFETY: the value was there, and the flag says no longer that it is.
+        // SAFETY: the value was there, and the flag has been cleared.
         Some(unsafe { self.value.get_mut().assume_init_read() })
     }
 
-    /// The value, if it is set.
+    /// Returns the value, if it is set.
     pub fn into_inner(mut self) -> Option<T> {
         self.take()
     }
 
-    /// Inside of `once`.
+    /// Sets the value, inside `once`.
     fn write(&self, value: T) {
-        // SAFETY: one thread is inside of `once`, and nobody reads before it is completed.
+        // SAFETY: one thread is inside `once`, and the value is not read before `once` is
+        // completed.
         unsafe { &mut *self.value.get() }.write(value);
     }
 
-    /// `once` is completed.
+    /// Returns the value. `once` must be completed.
     #[inline(always)]
     fn there(&self) -> &T {
         debug_assert!(self.once.is_completed());
-        // SAFETY: the value is not written any more once it is there.
+        // SAFETY: the value is not written again once it is there.
         let value = unsafe { &*self.value.get() };
-        // SAFETY: completed: it is there.
+        // SAFETY: `once` is completed, so the value is there.
         unsafe { value.assume_init_ref() }
     }
 }
@@ -220,19 +225,21 @@ impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
     }
 }
 
-/// A value that is made when it is first used, as `std::sync::LazyLock`, for threads of both kinds.
+/// A value that is made at its first use, as `std::sync::LazyLock`.
+///
+/// It is for both kinds of threads.
 pub struct LazyLock<T, F = fn() -> T> {
     value: OnceLock<T>,
     make: F,
 }
 
 impl<T, F: Fn() -> T> LazyLock<T, F> {
-    /// Not made yet. `make` runs once, or again if it panics.
+    /// Creates a value that is not made yet. `make` runs once, or again if it panics.
     pub const fn new(make: F) -> Self {
         Self { value: OnceLock::new(), make }
     }
 
-    /// The value, made now if this is the first use; also by dereferencing.
+    /// Returns the value, made now if this is the first use. Dereferencing does the same.
     #[inline]
     pub fn force(this: &Self) -> &T {
         this.value.get_or_init(&this.make)

@@ -3,15 +3,15 @@
 //! # Why `&'static Record`
 //! Stacks are never unmapped, and a stack's record is always at the same address in it, so a record
 //! is memory of one type for the life of the process ("type-stable"). A pointer to a record whose
-//! thread has ended is stale but not dangling: the only thing that holders of stale pointers do is
-//! to compare-and-swap `ticket`, whose numbers are never used twice. All-zero bytes are a valid
-//! record, so a new stack needs no initialising write of the whole.
+//! thread has ended is stale but not dangling. Holders of stale pointers only compare-and-swap
+//! `ticket`, whose numbers are never used twice. All-zero bytes are a valid record, so a new stack
+//! need not be initialised as a whole.
 //!
 //! # In at most one queue
 //! A thread is in exactly one of these: a queue of fresh threads; running; a ready queue or inbox;
 //! blocked, and then perhaps in the queue of one mutex; the pool of workers; the pool of stacks.
 //! Each state's holder may use `link`. A thread leaves the blocked state by one wake: its `Waiter`
-//! exists once and is consumed, its `Ticket` is drawn once.
+//! exists once and is consumed, and its `Ticket` is claimed once.
 //!
 //! # Who else has a record
 //! A kernel thread that blocks through this crate has one too, leaked and reused, so that the same
@@ -29,63 +29,66 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 /// A thread, as the scheduler knows it.
 pub(crate) type Rec = &'static Record;
 
-/// See the module comment. Grouped by who may write.
+/// See the module comment. The comment of each field names its writer first.
 #[repr(C, align(64))]
 pub(crate) struct Record {
-    /// Whoever holds the thread's place in a queue.
+    /// The holder of the thread's place in a queue.
     link: AtomicPtr<Record>,
     /// The processor, when it switches away from the thread.
     pub(crate) sp: Cell<*mut u8>,
-    /// The processor that starts the thread, once; null before, and for a kernel thread.
+    /// The processor that starts the thread, once; null before that, and for a kernel thread.
     home: AtomicPtr<Home>,
-    /// References in units of `REF`, and the flags below.
+    /// Any thread: the references in units of `REF`, and the flags below.
     pub(crate) word: AtomicU64,
     /// The joiner, before it sets `JOINING`.
     pub(crate) joiner: AtomicPtr<Record>,
-    /// The spawner: what the thread runs, and what else depends on the types of closure and
-    /// result. None for a worker, which runs outside work.
+    /// The spawner: what the thread runs, and what else depends on the types of closure and result.
+    /// `None` for a worker, which runs outside work.
     pub(crate) table: Cell<Option<&'static ThreadVtable>>,
-    /// The spawner: where closure and result are; the result comes first.
+    /// The spawner: the address of closure and result. The result comes first.
     pub(crate) packet: Cell<*mut u8>,
     /// The thread itself.
     pub(crate) state: Cell<WaitState>,
-    /// Whoever has drawn `ticket` because a deadline has passed, or as though one had, before the
-    /// wake.
+    /// The thread that claimed `ticket` because a deadline passed, or as if one had passed, before
+    /// it wakes.
     pub(crate) timed_out: Cell<bool>,
-    /// The spawner: it has floating-point control words of its own, in `extra`.
+    /// The spawner: the thread has floating-point control words of its own, in `extra`.
     pub(crate) owns_control: Cell<bool>,
-    /// The pool: which list the stack belongs to.
+    /// The pool: the size class, which names the list that the stack belongs to.
     pub(crate) class: Cell<u8>,
     /// The pool: how far the record is shifted.
     pub(crate) colour: Cell<u8>,
-    /// Whoever runs `drop_result` or takes the result.
+    /// The thread when it ends, then the caller of `drop_result` or the joiner that takes the
+    /// result.
     pub(crate) has_result: Cell<bool>,
 
-    /// The number of the wait in progress, 0 if it is over. The thread sets it; one waker takes
-    /// it.
+    /// The thread, then one waker: the number of the wait in progress, or 0 if it is over. The
+    /// thread sets it, and one waker takes it.
     pub(crate) ticket: AtomicU64,
-    /// `park` and `unpark`.
+    /// The callers of `park` and `unpark`.
     pub(crate) token: AtomicU64,
-    /// A kernel thread's wake.
+    /// The waker, for a kernel thread.
     pub(crate) futex: Futex,
     /// The spawner.
     pub(crate) id: Cell<u64>,
-    /// The joiner, with `joiner`: the number of its wait, 0 if that has no deadline.
+    /// The joiner, with `joiner`: the number of its wait, 0 if the wait has no deadline.
     pub(crate) joiner_number: AtomicU64,
     /// The thread itself: see `WaitState::cause`.
     pub(crate) object: Cell<*const ()>,
-    /// The spawner or the thread itself, once; the last reference takes it away. What few threads
-    /// have.
+    /// The spawner or the thread itself, once; the holder of the last reference removes it. What
+    /// only few threads have.
     extra: AtomicPtr<Extra>,
-    /// The pool: the lowest usable address of the stack, from the mapping itself; null for a
-    /// kernel thread.
+    /// The pool: the lowest usable address of the stack, with the provenance of the mapping; null
+    /// for a kernel thread.
     pub(crate) bottom: Cell<*mut u8>,
 }
 
 const _: () = assert!(size_of::<Record>() == 128);
 
-/// What a record knows of the processor that its thread belongs to. It is the beginning of what
-/// other kernel threads know of that processor: see [`VpShared`](crate::shared::VpShared).
+/// What a record knows of the processor that its thread belongs to.
+///
+/// It is the first part of what other kernel threads know of that processor: see
+/// [`VpShared`](crate::shared::VpShared).
 #[repr(C)]
 pub(crate) struct Home {
     pub(crate) index: usize,
@@ -97,7 +100,8 @@ pub(crate) struct HomeAddress(NonNull<Home>);
 
 impl HomeAddress {
     /// # Safety
-    /// `home` is the beginning of a `VpShared` that is never freed, and may be used for all of it.
+    /// `home` is the beginning of a `VpShared` that is never freed, and the pointer is valid for
+    /// all of it.
     #[inline(always)]
     pub(crate) unsafe fn new(home: NonNull<Home>) -> Self {
         Self(home)
@@ -113,40 +117,43 @@ impl HomeAddress {
 pub(crate) struct ThreadVtable {
     /// Runs the closure in the packet and leaves the result there.
     pub(crate) run: unsafe fn(*mut u8),
-    /// Drops a result that nobody took.
+    /// Drops a result that was not taken.
     pub(crate) drop_result: unsafe fn(*mut u8),
-    /// The packet's.
+    /// The layout of the packet.
     #[cfg(any(miri, upcall_kernel_threads))]
     pub(crate) layout: std::alloc::Layout,
 }
 
-/// Whether a thread waits, and for what. Both are set by one store: stores are what a change of
-/// threads is made of.
+/// Whether a thread waits, and for what.
+///
+/// Both are set by one store, since stores make up most of a switch between threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C, align(2))]
 pub(crate) struct WaitState {
-    /// It has published its waiter and must not block again, nor yield, before it is woken.
+    /// The thread has published its waiter, and must not block again or yield before it is woken.
     pub(crate) blocking: bool,
-    /// With the record's `object`: what it waits for. For people; nothing depends on it.
+    /// With the record's `object`: what the thread waits for. For people to read; nothing depends
+    /// on it.
     pub(crate) cause: Cause,
 }
 
 impl WaitState {
     pub(crate) const RUNS: Self = Self { blocking: false, cause: Cause::Other };
 
-    /// It waits, or is about to.
+    /// The thread waits, or is about to.
     #[inline(always)]
     pub(crate) const fn waits(cause: Cause) -> Self {
         Self { blocking: true, cause }
     }
 }
 
-/// What a thread waits for; its `object` is in parentheses. The numbers are read from outside: see
-/// `beacon`.
+/// What a thread waits for; its `object` is in parentheses.
+///
+/// Tools outside the process read the numbers: see `beacon`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Cause {
-    /// Something that is not of this crate, such as the reply to a call.
+    /// Something outside this crate, such as the reply to a call.
     Other = 0,
     /// The end of a thread (its record).
     Join = 1,
@@ -162,22 +169,23 @@ pub(crate) enum Cause {
     Sleep = 6,
     /// Blocking work done aside.
     Blocking = 7,
-    /// Outside work: a worker that has none. It is not `blocking`.
+    /// Outside work: a worker that has none. Such a worker is not `blocking`.
     Work = 8,
 }
 
 /// The result is in place.
 pub(crate) const DONE: u64 = 1;
-/// A thread waits for the end; `joiner` says which.
+/// A thread waits for the end; `joiner` names it.
 pub(crate) const JOINING: u64 = 2;
-/// Nobody will join.
+/// The thread will not be joined.
 pub(crate) const DETACHED: u64 = 4;
-/// One reference: the thread itself while it runs, its `JoinHandle`, each `Thread`.
+/// One reference. The thread itself has one while it runs, and so do its `JoinHandle` and each
+/// `Thread`.
 pub(crate) const REF: u64 = 8;
 
-// SAFETY: every field is atomic, or a cell whose one writer at a time is named above; readers other
-// than the writer come after it by the release and acquire of the queue, the wake or the word that
-// brought them the record.
+// SAFETY: every field is atomic, or a cell whose one writer at a time is named above. Other readers
+// come after the writer by the release and acquire of the queue, the wake or the word that brought
+// them the record.
 unsafe impl Sync for Record {}
 
 impl Linked for Record {
@@ -195,7 +203,7 @@ impl Record {
         std::mem::offset_of!(Record, state) + std::mem::offset_of!(WaitState, cause);
     pub(crate) const EXTRA_OFFSET: usize = std::mem::offset_of!(Record, extra);
 
-    /// A kernel thread's; all bytes zero, as a stack's is at first.
+    /// A kernel thread's record. All bytes are zero, as those of a stack's record are at first.
     pub(crate) fn blank() -> Self {
         Self {
             link: AtomicPtr::new(ptr::null_mut()),
@@ -238,18 +246,19 @@ impl Record {
         ptr::from_ref(self).cast()
     }
 
-    /// What few threads have, if this one has it. Read by whoever holds a reference.
+    /// What only few threads have, if this one has it. The caller holds a reference.
     #[inline(always)]
     pub(crate) fn extra(&self) -> Option<&Extra> {
-        // Acquire: whoever sees it sees what is in it.
+        // Acquire: a reader that sees the pointer sees what it points to.
         let extra = self.extra.load(Ordering::Acquire);
         // SAFETY: `extra_or_new` stored it from a box, which stays until the last reference is
         // gone.
         unsafe { extra.as_ref() }
     }
 
-    /// As `extra`, made if need be. For the spawner before the thread is known to anybody, and for
-    /// the thread itself.
+    /// As `extra`, created if need be.
+    ///
+    /// For the spawner before other threads know the record, and for the thread itself.
     pub(crate) fn extra_or_new(&self, new: impl FnOnce() -> Extra) -> &Extra {
         if self.extra().is_none() {
             self.extra.store(Box::into_raw(Box::new(new())), Ordering::Release);
@@ -257,19 +266,20 @@ impl Record {
         self.extra().expect("stored just now")
     }
 
-    /// For whoever holds the last reference.
+    /// Drops the extra. The caller holds the last reference.
     #[inline(always)]
     fn drop_extra(&self) {
         if !self.extra.load(Ordering::Relaxed).is_null() {
             let extra = self.extra.swap(ptr::null_mut(), Ordering::Relaxed);
-            // SAFETY: it came from a box, nobody else has a reference to the record, and it is
-            // taken out once.
+            // SAFETY: the pointer came from a box, no other thread has a reference to the record,
+            // and the pointer is taken out once.
             drop(unsafe { Box::from_raw(extra) });
         }
     }
 
-    /// Makes the record one of no thread, for those who list threads. The caller holds the last
-    /// reference.
+    /// Marks the record as belonging to no thread, for tools that list threads.
+    ///
+    /// The caller holds the last reference.
     #[inline(always)]
     pub(crate) fn retire(&self) {
         self.drop_extra();
@@ -277,8 +287,9 @@ impl Record {
         self.id.set(0);
     }
 
-    /// Returns `true` if this thread is a worker: it has a stack of ours, and no spawner has given
-    /// it anything to run.
+    /// Returns `true` if this thread is a worker.
+    ///
+    /// A worker has a stack of ours, and no spawner has given it anything to run.
     pub(crate) fn is_worker(&self) -> bool {
         !self.bottom.get().is_null() && self.table.get().is_none()
     }
@@ -291,11 +302,12 @@ impl Record {
         );
     }
 
-    /// Gives up one reference. `true`: it was the last, and the record is the caller's to reuse.
+    /// Releases one reference. Returns `true` if it was the last: the caller may then reuse the
+    /// record.
     #[inline(always)]
     #[must_use]
     pub(crate) fn release(&self) -> bool {
-        // With one reference left, it is ours, and nobody can make another from it: no locked
+        // If this is the last reference, no other thread can create one from it, and no locked
         // operation is needed.
         let word = self.word.load(Ordering::Acquire);
         word < 2 * REF || self.word.fetch_sub(REF, Ordering::AcqRel) < 2 * REF

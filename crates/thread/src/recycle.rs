@@ -1,11 +1,11 @@
-//! Where a record goes when its thread has ended and no handle names it any more.
+//! The way of a record when its thread has ended and no handle names it any more.
 
 use crate::kernel;
 use crate::record::Rec;
 use crate::stack;
 use crate::vp::here;
 
-/// The last reference to a thread's record is gone.
+/// Reuses a record of which the last reference is gone.
 #[inline(always)]
 pub(crate) fn reuse(rec: Rec) {
     rec.retire();
@@ -18,7 +18,7 @@ pub(crate) fn reuse(rec: Rec) {
     }
 }
 
-/// Gives up one reference of a record, which is reused if that was the last.
+/// Releases one reference to a record, which is reused if that was the last.
 #[inline(always)]
 pub(crate) fn release(rec: Rec) {
     if rec.release() {

@@ -1,5 +1,6 @@
-//! A read-write lock that blocks the thread and never its processor. Like `mutex`, and for the same
-//! reason, it is never poisoned.
+//! A read-write lock that blocks the thread and never its processor.
+//!
+//! Like `mutex`, and for the same reason, it is never poisoned.
 
 use crate::deadline::after;
 use crate::shares::{MOST, Shares};
@@ -11,19 +12,20 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-/// Many readers or one writer, as `std::sync::RwLock`, for threads of both kinds.
+/// Many readers or one writer, as `std::sync::RwLock`, for both kinds of threads.
 ///
-/// First come, first served: who comes while somebody waits stands behind, a reader behind a writer
-/// too. So a thread that reads must not read again meanwhile: if a writer has come in between, each
-/// waits for the other. No poisoning, as with [`Mutex`](crate::Mutex).
+/// First come, first served: a thread that comes while others wait queues behind them, a reader
+/// behind a writer too. So a thread that holds the lock for reading must not read-lock it again: if
+/// a writer has queued in between, the two wait for each other. There is no poisoning, as with
+/// [`Mutex`](crate::Mutex).
 pub struct RwLock<T: ?Sized> {
-    /// A reader has one share, a writer all.
+    /// A reader takes one share, a writer all.
     shares: Shares<QueuedWait>,
     data: UnsafeCell<T>,
 }
 
-// SAFETY: a writer has the data alone, which may so go from one thread to another; readers share
-// it.
+// SAFETY: a writer has the data alone, so the data may move from one thread to another; readers
+// share it.
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 // SAFETY: a lock that is moved is not held, and holds the data by value.
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
@@ -32,27 +34,30 @@ const READER: usize = 1;
 const WRITER: usize = MOST;
 
 impl<T> RwLock<T> {
-    /// An unlocked one.
+    /// Creates an unlocked lock.
     pub const fn new(data: T) -> Self {
         Self { shares: Shares::new(MOST), data: UnsafeCell::new(data) }
     }
 
-    /// The data.
+    /// Returns the data.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Locks for reading, blocking the calling thread while another writes or has waited longer.
+    /// Locks for reading.
+    ///
+    /// Blocks the calling thread while another one writes, or has waited longer.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         take(&self.shares, READER);
         self.reader()
     }
 
-    /// Locks for writing, blocking the calling thread while others read or write, or have waited
-    /// longer.
+    /// Locks for writing.
+    ///
+    /// Blocks the calling thread while others read or write, or have waited longer.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         take(&self.shares, WRITER);
@@ -91,7 +96,7 @@ impl<T: ?Sized> RwLock<T> {
         take_by(&self.shares, WRITER, || Some(deadline)).then(|| self.writer())
     }
 
-    /// The data; the borrow shows that nobody holds the lock.
+    /// Returns the data. The borrow shows that the lock is not held.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
@@ -125,7 +130,7 @@ unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
-    /// Goes on as a reader; nobody writes in between.
+    /// Becomes a reader, with no writer in between.
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T> {
         let lock = guard.lock;
         std::mem::forget(guard);
@@ -138,7 +143,8 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the guard's existence means that this thread has a share, so that nobody has all.
+        // SAFETY: the guard's existence means that this thread has a share, so that no other has
+        // all.
         unsafe { &*self.lock.data.get() }
     }
 }

@@ -1,8 +1,9 @@
 //! Threads that borrow from their spawner, as `std::thread::scope`.
 //!
-//! The scope does not end before all its threads have: so what they borrow outlives them. Their
+//! The scope does not end before all its threads have, so what they borrow outlives them. Their
 //! results and closures are dropped before they count as ended. The count and the scope's waiter
-//! are in an allocation of their own, since the last thread touches them after the scope may go on.
+//! are in an allocation of their own, since the last thread touches them when the scope may already
+//! have ended.
 
 use crate::block::block_unless;
 use crate::deadline::shielded;
@@ -32,16 +33,16 @@ pub struct Scope<'scope, 'env: 'scope> {
 #[derive(Default)]
 struct Data {
     running: AtomicUsize,
-    /// A thread that nobody joined has panicked.
+    /// A thread that was not joined has panicked.
     panicked: AtomicBool,
     main: WaiterCell,
 }
 
-/// Runs `f`, in which threads may be spawned that borrow what outlives the call; returns when all
-/// of them have ended.
+/// Runs `f`, in which threads can be spawned that borrow what outlives the call.
 ///
-/// Blocks the calling thread only. The wait for the threads is not cut short by
-/// [`with_deadline`](crate::with_deadline): they borrow.
+/// Returns when all of them have ended. Blocks the calling thread only.
+/// [`with_deadline`](crate::with_deadline) does not cut the wait for the threads short, since they
+/// borrow.
 ///
 /// ```
 /// use upcall_thread as thread;
@@ -58,7 +59,7 @@ struct Data {
 /// ```
 ///
 /// # Panics
-/// As `f`; and when a thread of the scope panicked that was not joined.
+/// If `f` panics, or a thread of the scope that was not joined has panicked.
 pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -76,21 +77,21 @@ where
 }
 
 impl Data {
-    /// Until no thread runs.
+    /// Waits until no thread runs.
     fn wait(&self) {
         while self.running.load(Ordering::Acquire) != 0 {
             block_unless(|waiter| {
-                // The cell is empty, or has our own waiter of a wait that is over.
+                // The cell is empty, or holds this thread's own waiter from a wait that is over.
                 drop(self.main.put(waiter));
-                // With the fence in `end`: either the last thread finds the waiter, or we find that
-                // there is none left.
+                // With the fence in `end`: either the last thread finds the waiter, or this one
+                // finds that no thread is left.
                 fence(Ordering::SeqCst);
                 if self.running.load(Ordering::Acquire) == 0 { self.main.take() } else { None }
             });
         }
     }
 
-    /// A thread has ended.
+    /// Counts a thread as ended.
     fn end(&self) {
         if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             fence(Ordering::SeqCst);
@@ -99,10 +100,10 @@ impl Data {
     }
 }
 
-/// The end of a thread, when it is dropped.
+/// Ends a thread of the scope when dropped.
 struct ThreadEndGuard {
     data: Arc<Data>,
-    /// The thread got to its end.
+    /// The thread reached its end.
     well: bool,
 }
 
@@ -119,7 +120,7 @@ impl<'scope> Scope<'scope, '_> {
     /// Starts a thread that may borrow for `'scope`.
     ///
     /// # Panics
-    /// Off a virtual processor, and when there is no memory for its stack.
+    /// If the caller is not on a virtual processor, or there is no memory for the stack.
     pub fn spawn<F, T>(&'scope self, body: F) -> ScopedJoinHandle<'scope, T>
     where
         F: FnOnce() -> T + Send + 'scope,
@@ -140,15 +141,16 @@ impl fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// Where a thread of a scope leaves its result. The thread holds one reference and its handle the
-/// other.
+/// Where a thread of a scope leaves its result.
+///
+/// The thread holds one reference and its handle the other.
 struct ScopedPacket<'scope, T> {
     result: UnsafeCell<Option<Result<T>>>,
     data: Arc<Data>,
     scope: PhantomData<&'scope ()>,
 }
 
-// SAFETY: the result is written by the thread and read by the joiner after the thread has ended.
+// SAFETY: the thread writes the result, and the joiner reads it after the thread has ended.
 unsafe impl<T: Send> Sync for ScopedPacket<'_, T> {}
 
 impl<T> Drop for ScopedPacket<'_, T> {
@@ -159,9 +161,10 @@ impl<T> Drop for ScopedPacket<'_, T> {
     }
 }
 
-/// A closure whose borrows may end while the function that was given it still runs: after `end` the
-/// scope may go on before the thread's last frames have returned. A plain argument would promise
-/// the compiler that what it borrows outlives the call.
+/// A closure whose borrows may end while the function that received it still runs.
+///
+/// After `end` the scope may end before the thread's last frames have returned. A plain argument
+/// would promise the compiler that what it borrows outlives the call.
 struct MaybeDangling<F>(MaybeUninit<F>);
 
 impl<F> MaybeDangling<F> {
@@ -170,7 +173,7 @@ impl<F> MaybeDangling<F> {
     }
 
     fn into_inner(self) -> F {
-        // SAFETY: `new` put it there, and it is taken out once: `self` is forgotten.
+        // SAFETY: `new` put it there, and it is taken out once, since `self` is forgotten.
         let inner = unsafe { self.0.assume_init_read() };
         std::mem::forget(self);
         inner
@@ -179,7 +182,7 @@ impl<F> MaybeDangling<F> {
 
 impl<F> Drop for MaybeDangling<F> {
     fn drop(&mut self) {
-        // SAFETY: `new` put it there, and nobody took it.
+        // SAFETY: `new` put it there, and it has not been taken out.
         unsafe { self.0.assume_init_drop() };
     }
 }
@@ -207,17 +210,18 @@ impl Builder {
         let theirs = Arc::clone(&packet);
         let body = MaybeDangling::new(body);
         let run = move || {
-            // Also if the drop of a result panics that nobody will take.
+            // The guard also acts if a result is dropped here, because its handle is gone, and that
+            // panics.
             let mut end = ThreadEndGuard { data, well: false };
             let result = catch_unwind(AssertUnwindSafe(body.into_inner()));
-            // SAFETY: the joiner reads after this thread has ended.
+            // SAFETY: the joiner reads the result after this thread has ended.
             unsafe { *theirs.result.get() = Some(result) };
             drop(theirs);
             end.well = true;
             drop(end);
         };
         scope.data.running.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: all that is borrowed is dropped before `end`, and the scope is not left before
+        // SAFETY: everything borrowed is dropped before `end`, and the scope does not end before
         // that was called.
         match unsafe { self.spawn_unchecked(run) } {
             Ok(handle) => Ok(ScopedJoinHandle { handle, packet }),
@@ -236,8 +240,9 @@ pub struct ScopedJoinHandle<'scope, T> {
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
-    /// Waits for the thread to end and returns what it returned, or what it panicked with. Blocks
-    /// the calling thread only.
+    /// Waits for the thread to end and returns its result, or the payload of its panic.
+    ///
+    /// Blocks the calling thread only.
     pub fn join(self) -> Result<T> {
         let Self { handle, packet } = self;
         handle.join()?;
@@ -268,12 +273,12 @@ impl<T> ScopedJoinHandle<'_, T> {
         }
     }
 
-    /// Whether the thread has ended, so that `join` would not wait.
+    /// Returns `true` if the thread has ended, so that `join` would not wait.
     pub fn is_finished(&self) -> bool {
         self.handle.is_finished()
     }
 
-    /// The thread.
+    /// A handle to the thread.
     pub fn thread(&self) -> Thread {
         self.handle.thread()
     }
@@ -281,7 +286,7 @@ impl<T> ScopedJoinHandle<'_, T> {
 
 /// The result of a thread that has ended.
 fn taken<T>(packet: Arc<ScopedPacket<'_, T>>) -> Result<T> {
-    // SAFETY: the thread has ended, and this is the only handle, used up here.
+    // SAFETY: the thread has ended, and this is the only handle, which is consumed here.
     let result = unsafe { (*packet.result.get()).take() };
     result.expect("a thread of a scope leaves a result before it ends")
 }

@@ -1,5 +1,6 @@
-//! A counting semaphore that blocks the thread and never its processor. Source: E. W. Dijkstra,
-//! "Cooperating sequential processes", 1965.
+//! A counting semaphore that blocks the thread and never its processor.
+//!
+//! Source: E. W. Dijkstra, "Cooperating sequential processes", 1965.
 
 use crate::deadline::after;
 use crate::shares::{MOST, Shares};
@@ -8,39 +9,41 @@ use crate::waiter::QueuedWait;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// A number of permits, for threads of both kinds.
+/// A number of permits, for both kinds of threads.
 ///
-/// First come, first served: who wants many permits is not overtaken by those who want few.
+/// First come, first served: a request for many permits is not overtaken by requests for few.
 pub struct Semaphore {
     shares: Shares<QueuedWait>,
 }
 
 impl Semaphore {
-    /// The most permits that a semaphore can have.
+    /// Maximum number of permits of a semaphore.
     pub const MOST_PERMITS: usize = MOST;
 
-    /// `permits` free permits.
+    /// Creates a semaphore with `permits` free permits.
     ///
     /// # Panics
-    /// For more than [`MOST_PERMITS`](Self::MOST_PERMITS).
+    /// If `permits` exceeds [`MOST_PERMITS`](Self::MOST_PERMITS).
     pub const fn new(permits: usize) -> Self {
         assert!(permits <= MOST, "more permits than Semaphore::MOST_PERMITS");
         Self { shares: Shares::new(permits) }
     }
 
-    /// How many permits are free; they may be gone when the caller looks.
+    /// Number of free permits, which may change at any moment.
     pub fn available(&self) -> usize {
         self.shares.free()
     }
 
-    /// Takes one permit, blocking the calling thread while there is none. Dropping what it returns
-    /// gives it back.
+    /// Takes one permit, blocking the calling thread while there is none.
+    ///
+    /// Dropping the return value gives the permit back.
     pub fn acquire(&self) -> Permits<'_> {
         self.acquire_many(1)
     }
 
-    /// Takes `count` permits at once, blocking the calling thread until they are there. If they
-    /// never will be, it waits for ever.
+    /// Takes `count` permits at once, blocking the calling thread until they are free.
+    ///
+    /// If that many never are, the thread waits for ever.
     pub fn acquire_many(&self, count: usize) -> Permits<'_> {
         take(&self.shares, count);
         Permits { semaphore: self, count }
@@ -61,11 +64,13 @@ impl Semaphore {
         take_by(&self.shares, count, || Some(deadline)).then(|| Permits { semaphore: self, count })
     }
 
-    /// Adds `count` permits, whoever had them. Any thread may do that, and with [`Permits::forget`]
-    /// it makes an event counter.
+    /// Adds `count` permits.
+    ///
+    /// Any thread may do that, whether or not it took permits before. With [`Permits::forget`] this
+    /// makes an event counter.
     ///
     /// # Panics
-    /// If there were more than [`MOST_PERMITS`](Self::MOST_PERMITS) free ones.
+    /// If more than [`MOST_PERMITS`](Self::MOST_PERMITS) permits would be free.
     pub fn release(&self, count: usize) {
         assert!(
             count <= MOST - self.shares.free().min(MOST),
@@ -82,7 +87,7 @@ impl fmt::Debug for Semaphore {
     }
 }
 
-/// Permits taken; dropping them gives them back.
+/// Permits that were taken. Dropping them gives them back.
 #[must_use = "dropping the permits gives them back at once"]
 #[derive(Debug)]
 pub struct Permits<'a> {
@@ -91,12 +96,12 @@ pub struct Permits<'a> {
 }
 
 impl Permits<'_> {
-    /// How many.
+    /// Number of permits.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Uses the permits up: they are not given back.
+    /// Consumes the permits: they are not given back.
     pub fn forget(mut self) {
         self.count = 0;
     }

@@ -17,8 +17,10 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
-/// What a thread gets from its spawner and leaves for its joiner. The result comes first: its place
-/// does not depend on `F`, which the joiner does not know.
+/// What a thread gets from its spawner and leaves for its joiner.
+///
+/// The result comes first, so that its place does not depend on `F`, which the joiner does not
+/// know.
 #[repr(C)]
 struct ThreadPacket<F, T> {
     result: MaybeUninit<std::thread::Result<T>>,
@@ -33,14 +35,14 @@ impl<F: FnOnce() -> T, T> ThreadPacket<F, T> {
         layout: std::alloc::Layout::new::<Self>(),
     };
     const ALIGN: usize = if align_of::<Self>() > 64 { align_of::<Self>() } else { 64 };
-    /// What it may take of a stack, lost alignment included.
+    /// Bytes that a packet may take on a stack, including those lost to alignment.
     const SIZE: usize = size_of::<Self>() + Self::ALIGN - 64;
 }
 
 /// Starts a thread with the default name and stack size; see [`Builder`].
 ///
 /// # Panics
-/// Off a virtual processor, and when there is no memory for its stack.
+/// If the caller is not on a virtual processor, or there is no memory for the stack.
 #[inline]
 pub fn spawn<F, T>(body: F) -> JoinHandle<T>
 where
@@ -75,31 +77,35 @@ impl Builder {
         self
     }
 
-    /// Asks for at least about `bytes` of stack, rounded up to 16 KiB times a power of two, at most
-    /// 256 MiB. Some 1.5 KiB of it hold the thread's record. Memory is committed page by page
-    /// as the thread touches it; going beyond the end faults (SIGSEGV).
+    /// Asks for about `bytes` of stack or more.
+    ///
+    /// The size is rounded up to 16 KiB times a power of two, at most 256 MiB. Some 1.5 KiB of it
+    /// hold the thread's record. Memory is committed page by page as the thread touches it; going
+    /// beyond the end faults (SIGSEGV).
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// Gives the thread floating-point control words (on x86-64 MXCSR and the x87 control word:
-    /// rounding, exceptions, denormals) of its own, at first the default ones, exchanged on
-    /// each switch at the price of some 15 ns. For threads that run code in other languages which
-    /// changes them and then waits. Rust code must not change them, and all other threads share
-    /// the default ones.
+    /// Gives the thread floating-point control words of its own.
+    ///
+    /// These are MXCSR and the x87 control word on x86-64: rounding, exceptions, denormals. They
+    /// have the default values at first, and each switch exchanges them, at a price of some 15 ns.
+    /// This is for threads that run code in other languages which changes the control words and
+    /// then waits. Rust code must not change them, and all other threads share the default ones.
     pub fn own_floating_point_control(mut self) -> Self {
         self.owns_control = true;
         self
     }
 
-    /// Starts the thread on the caller's virtual processor, or on another one that has nothing to
-    /// do. Never blocks.
+    /// Starts the thread on the caller's virtual processor, or on another one that is idle.
+    ///
+    /// Never blocks.
     ///
     /// # Errors
-    /// `Unsupported` off a virtual processor; `InvalidInput` for a stack size above 256 MiB; what
-    /// the kernel says when there is no memory for a stack or its guard. The closure is dropped
-    /// then.
+    /// `Unsupported` if the caller is not on a virtual processor; `InvalidInput` for a stack size
+    /// above 256 MiB; the kernel's error when there is no memory for a stack or its guard. In each
+    /// case the closure is dropped.
     pub fn spawn<F, T>(self, body: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -109,10 +115,10 @@ impl Builder {
         unsafe { spawn_with(self, body) }
     }
 
-    /// As [`spawn`](Self::spawn), for what may borrow.
+    /// As [`spawn`](Self::spawn), for a closure that may borrow.
     ///
     /// # Safety
-    /// Nothing that the closure or its result borrows ends before they have been dropped.
+    /// The closure and its result are dropped before anything that they borrow ends.
     pub(crate) unsafe fn spawn_unchecked<F, T>(self, body: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send,
@@ -124,7 +130,7 @@ impl Builder {
 }
 
 /// # Safety
-/// Nothing that the closure or its result borrows ends before they have been dropped.
+/// The closure and its result are dropped before anything that they borrow ends.
 #[inline(always)]
 unsafe fn spawn_with<F, T>(wish: Builder, body: F) -> io::Result<JoinHandle<T>>
 where
@@ -161,7 +167,7 @@ where
     Ok(unsafe { JoinHandle::of(rec) })
 }
 
-/// Puts the closure in its place, and into the record what depends on it.
+/// Moves the closure to its place, and sets the fields of the record that depend on it.
 #[inline(always)]
 fn fill<F: FnOnce() -> T, T>(
     rec: Rec,
@@ -169,9 +175,9 @@ fn fill<F: FnOnce() -> T, T>(
     name: Option<Box<str>>,
     body: F,
 ) {
-    // SAFETY: the caller gives room for a packet that is nobody else's.
+    // SAFETY: the caller passes room for a packet that nothing else uses.
     let slot = unsafe { &raw mut (*packet).body };
-    // SAFETY: as above; the place holds nothing that would have to be dropped.
+    // SAFETY: as above; the place holds nothing that would need to be dropped.
     unsafe { slot.write(ManuallyDrop::new(body)) };
     rec.packet.set(packet.cast());
     rec.table.set(Some(ThreadPacket::<F, T>::TABLE));
@@ -188,8 +194,10 @@ fn off_processor() -> io::Error {
     )
 }
 
-/// The first frame of every thread. No panic leaves it: `run_packet` catches those of the body, and
-/// any other aborts at this function's C boundary.
+/// The first frame of every thread.
+///
+/// No panic leaves it: `run_packet` catches those of the body, and any other aborts at this
+/// function's C boundary.
 unsafe extern "C" fn enter(argument: *const (), gift: *const ()) -> ! {
     let vp = here().expect("threads start on virtual processors only");
     vp.bury(gift);
@@ -208,17 +216,17 @@ unsafe fn run_packet<F: FnOnce() -> T, T>(packet: *mut u8) {
     let packet = packet.cast::<ThreadPacket<F, T>>();
     // SAFETY: the packet is live and ours.
     let slot = unsafe { &raw const (*packet).body };
-    // SAFETY: the body is there and is read once: the thread runs once.
+    // SAFETY: the body is there and is read once, since the thread runs once.
     let body = ManuallyDrop::into_inner(unsafe { slot.read() });
     let result = catch_unwind(AssertUnwindSafe(body));
     // SAFETY: the packet is live and ours.
     let slot = unsafe { &raw mut (*packet).result };
-    // SAFETY: as above; nobody reads the result before `DONE`.
+    // SAFETY: as above; the result is not read before `DONE`.
     unsafe { slot.write(MaybeUninit::new(result)) };
 }
 
 /// # Safety
-/// `packet` holds a result of type `T` that nobody has taken.
+/// `packet` holds a result of type `T` that has not been taken.
 unsafe fn drop_result<T>(packet: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe { packet.cast::<std::thread::Result<T>>().drop_in_place() };
@@ -232,9 +240,9 @@ fn finish(vp: &Vp, me: Rec) -> ! {
         let joiner = joiner(me);
         if vp.shared.is_home_of(joiner.rec()) && joiner.draw() {
             // The joiner cannot run before this processor switches to it, and its own reference
-            // outlives that; so "done" and giving up our reference are one step. If
-            // there is no third reference, nobody else can touch the word:
-            // no locked operation is needed.
+            // outlives that. So "done" and releasing our reference are one step. If there is no
+            // third reference, no other thread can touch the word, and no locked operation is
+            // needed.
             if word == 2 * REF + JOINING {
                 me.word.store(REF + JOINING + DONE, Ordering::Release);
             } else {
@@ -247,8 +255,9 @@ fn finish(vp: &Vp, me: Rec) -> ! {
     vp.end(me)
 }
 
-/// Whether the calling thread runs a piece of outside work ([`Idle::work`](crate::Idle::work)): a
-/// call from another domain, as a rule.
+/// Returns `true` if the calling thread runs a piece of outside work.
+///
+/// That is [`Idle::work`](crate::Idle::work): as a rule, a call from another domain.
 pub fn runs_outside_work() -> bool {
     here().is_some_and(|vp| vp.current().is_worker())
 }

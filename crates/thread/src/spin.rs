@@ -6,8 +6,9 @@ use crate::sync::Apart;
 use crate::vp::Vp;
 use std::time::Instant;
 
-/// An [`Idle`] without calls: spins for a bounded time, then parks on a futex. An idle process uses
-/// no processor time.
+/// An [`Idle`] without calls: spins for a bounded time, then parks on a futex.
+///
+/// An idle process uses no processor time.
 #[derive(Debug)]
 pub struct SpinThenPark {
     parkers: Vec<Apart<Parker>>,
@@ -15,13 +16,14 @@ pub struct SpinThenPark {
 }
 
 impl SpinThenPark {
-    /// For `processors` virtual processors. Spins for about 5 µs, a tenth of what a wake on another
-    /// processor costs.
+    /// Creates the policy for `processors` virtual processors.
+    ///
+    /// It spins for about 5 µs, a tenth of the price of a wake on another processor.
     pub fn new(processors: usize) -> Self {
         Self::with_spins(processors, 100)
     }
 
-    /// As [`new`](Self::new), with `spins` looks (some 50 ns each) before it parks.
+    /// As [`new`](Self::new), with `spins` polls (some 50 ns each) before it parks.
     pub fn with_spins(processors: usize, spins: u32) -> Self {
         Self { parkers: (0..processors).map(|_| Apart::default()).collect(), spins }
     }

@@ -1,4 +1,4 @@
-//! Stacks: where they come from, how they are guarded, and where they wait to be used again.
+//! Stacks: where they come from, how they are guarded, and where free ones are kept.
 //!
 //! **Slabs.** Slots are carved from slabs of at least 16 MiB, so the number of kernel mappings
 //! stays small: adjoining slabs merge into one. Slabs are reserved without commitment; a thread
@@ -7,18 +7,18 @@
 //!
 //! **Guards.** `MADV_GUARD_INSTALL` (Linux 6.13) makes the lowest page fault without splitting the
 //! mapping. Where the kernel is older, or a filter (seccomp) refuses the advice, `mprotect` does it
-//! and splits the mapping: two map entries a stack, so that the default `vm.max_map_count` of 65
-//! 530 ends at some 32 700 stacks; spawning more is an error that says so. Other advice that is
-//! refused costs memory only.
+//! and splits the mapping. That takes two map entries a stack, so that the default
+//! `vm.max_map_count` of 65 530 ends at some 32 700 stacks; spawning more fails with an error that
+//! explains this. Where other advice is refused, the only cost is memory.
 //!
-//! **Pools.** A processor keeps up to 256 free slots of each small class, last used first; beyond
-//! that half go to the process, in one step, and come back the same way. The process keeps all of
-//! them with their memory while they are used: a page fault costs more than all else in the life of
-//! a thread (2.5 µs here, against 0.05). Slots that nobody has wanted for a second are given back
-//! to the kernel (`MADV_DONTNEED`) by a processor that is idle, a few at a time, and cost address
-//! space only, and a page fault when they are used again. Of each small class 256 MiB are kept for
-//! good (4096 slots of 64 KiB, which hold 16 MiB if each was used lightly); of slots above 256 KiB
-//! none.
+//! **Pools.** A processor keeps up to 256 free slots of each small class, last used first. Beyond
+//! that, half go to the process, in one step, and come back the same way. The process keeps all of
+//! them with their memory while they are in use: a page fault costs more than all else in the life
+//! of a thread (2.5 µs here, against 0.05). An idle processor gives slots that have not been needed
+//! for a second back to the kernel (`MADV_DONTNEED`), a few at a time. From then on they cost only
+//! address space, and a page fault when they are used again. Of each small class 256 MiB are kept
+//! for good (4096 slots of 64 KiB, which hold 16 MiB if each was used lightly); of slots above 256
+//! KiB none.
 
 use crate::beacon;
 use crate::link::Lifo;
@@ -31,27 +31,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use upcall_os::pages::{self, PAGE};
 
-/// The classes that are kept warm.
+/// Number of classes that are kept warm.
 const SMALL_CLASSES: usize = 5;
 const SLAB: usize = 16 * 1024 * 1024;
 const LOCAL_MOST: usize = 256;
 const BATCH: usize = 128;
 const COLD_BATCH: usize = 16;
-/// What the warm slots of one class may hold for good at most, if each was used to its bottom.
+/// Bytes that the slots of one class kept warm for good may hold, if each was used to its bottom.
 const KEPT_BYTES: usize = 256 << 20;
-/// Slots above that are given back when they have not been wanted for this long.
+/// Time without need after which the other slots are given back.
 const KEEP: Duration = Duration::from_secs(1);
-/// So many in one step, which takes a quarter of a millisecond.
+/// Maximum number given back in one step, which takes a quarter of a millisecond.
 const TRIM_BATCH: usize = 256;
 
-/// The default size of a stack in bytes.
+/// Default size of a stack, in bytes.
 pub const DEFAULT_STACK_SIZE: usize = 64 * 1024;
 
-/// The default size in bytes of the stacks that outside work runs on: calls from other domains, and
-/// handlers.
+/// Default size of the stacks that outside work runs on, in bytes.
 ///
-/// Such work is code of any depth, a JSON or JPEG decoder for example, and there are as many of
-/// these stacks as pieces of work at once. A stack takes memory only where it is used.
+/// Outside work is calls from other domains, and handlers. Its code may need a deep stack, as a
+/// JSON or JPEG decoder does, and there are as many of these stacks as pieces of work at once. A
+/// stack takes memory only where it is used.
 pub const DEFAULT_WORK_STACK_SIZE: usize = 1024 * 1024;
 
 /// Bytes at the top of an idle worker's stack that stay warm.
@@ -108,7 +108,7 @@ impl Cache {
         }
     }
 
-    /// Gives everything to the process: the processor ends.
+    /// Gives all stacks to the process, when the processor ends.
     pub(crate) fn empty(&self) {
         for free in &self.free {
             Self::spill(free, usize::MAX);
@@ -124,20 +124,20 @@ pub(crate) fn give_from_outside(rec: Rec) {
 /// The free stacks of the process.
 struct StackPool {
     classes: [SizeClass; CLASSES],
-    /// When `fewest` was last looked at; `None` if no class has more than it keeps.
+    /// Time of the last check of `fewest`; `None` if no class has more than it keeps.
     looked_at: Option<Instant>,
 }
 
 struct SizeClass {
     /// Number of slots in all slabs. Each list has room for all of them.
     slots: usize,
-    /// With a record and with their memory; the last used last.
+    /// Slots with a record and with their memory; the last used last.
     warm: VecDeque<Rec>,
-    /// The fewest that were warm since the last look at them: so many nobody wanted.
+    /// Lowest number of warm slots since the last check: this many were not needed.
     fewest: usize,
-    /// How many of them are to be given back.
+    /// Number of warm slots to give back.
     surplus: usize,
-    /// The lowest usable address of slots without memory, and their colour.
+    /// Slots without memory: their lowest usable address, and their colour.
     cold: Vec<(Bottom, u8)>,
     /// The rest of the newest slab.
     uncarved: Vec<(Bottom, u8)>,
@@ -152,12 +152,13 @@ unsafe impl Send for Bottom {}
 static POOL: Mutex<StackPool> =
     Mutex::new(StackPool { classes: [const { SizeClass::new() }; CLASSES], looked_at: None });
 
-/// Whether the kernel does not know `MADV_GUARD_INSTALL`, or a filter refuses it: it is not tried
-/// again.
+/// Set when the kernel does not know `MADV_GUARD_INSTALL`, or a filter refuses it.
+///
+/// The advice is not tried again then.
 static NO_GUARDS: AtomicBool = AtomicBool::new(false);
 
 fn pool() -> std::sync::MutexGuard<'static, StackPool> {
-    // A panic inside of the pool's few lines leaves its lists whole.
+    // A panic in the pool's few lines leaves its lists consistent.
     POOL.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -183,8 +184,8 @@ impl StackPool {
         Ok(inscribe(bottom, colour, class))
     }
 
-    /// How many more a cache should take along: many that are ready for use, few that have to be
-    /// made.
+    /// Number of further slots that a cache should take along: many if they are warm, few if they
+    /// are not.
     fn worth_taking(&self, class: u8) -> usize {
         let known = &self.classes[usize::from(class)];
         let makeable = known.cold.len() + known.uncarved.len();
@@ -206,19 +207,20 @@ impl StackPool {
     }
 }
 
-/// How many slots of a class stay warm for good.
+/// Number of slots of a class that stay warm for good.
 const fn kept(class: u8) -> usize {
     KEPT_BYTES / usable(class)
 }
 
-/// Whether there is anything to [`trim`], by one load.
+/// Returns `true` if there is anything to [`trim`]. Costs one load.
 #[inline(always)]
 pub(crate) fn wants_trim() -> bool {
     SURPLUS.load(Ordering::Relaxed)
 }
 
-/// Gives back some of the slots that nobody has wanted for a second, or all beyond what is kept if
-/// it is the `end`. Returns when to come again.
+/// Gives back some of the slots that have not been needed for a second.
+///
+/// At the `end`, gives back all except those that are kept. Returns when to call this again.
 #[cold]
 pub(crate) fn trim(now: Instant, end: bool) -> Option<Instant> {
     let mut pool = pool();
@@ -238,7 +240,7 @@ pub(crate) fn trim(now: Instant, end: bool) -> Option<Instant> {
         } else {
             known.surplus.min(TRIM_BATCH - unwanted.len().min(TRIM_BATCH))
         };
-        // Without memory for the list they stay for now.
+        // Without memory for the list, the slots stay for now.
         let count = if unwanted.try_reserve(count).is_ok() { count } else { 0 };
         known.surplus -= count;
         unwanted.extend(known.warm.drain(..count));
@@ -256,7 +258,7 @@ pub(crate) fn trim(now: Instant, end: bool) -> Option<Instant> {
     let next = pool.looked_at.map(|at| if more { now } else { at + KEEP });
     SURPLUS.store(pool.looked_at.is_some(), Ordering::Relaxed);
     drop(pool);
-    // Without the lock: others may want stacks meanwhile.
+    // Without the lock, since other threads may want stacks now.
     for rec in unwanted {
         let (class, slot) = (rec.class.get(), cool(rec));
         self::pool().classes[usize::from(class)].cold.push(slot);
@@ -264,13 +266,13 @@ pub(crate) fn trim(now: Instant, end: bool) -> Option<Instant> {
     next
 }
 
-/// Whether the pool has more than it keeps.
+/// Set while the pool has more than it keeps.
 static SURPLUS: AtomicBool = AtomicBool::new(false);
 
 /// Gives the memory of a free slot back to the kernel.
 fn cool(rec: Rec) -> (Bottom, u8) {
     let (bottom, colour) = (rec.bottom.get(), rec.colour.get());
-    // SAFETY: the slot is free, so nobody relies on what its stack or its record holds; a stale
+    // SAFETY: the slot is free, so the contents of its stack and record are not needed; a stale
     // ticket finds zero.
     unsafe { pages::discard(bottom, usable(rec.class.get())) };
     (Bottom(bottom), colour)
@@ -288,7 +290,7 @@ impl SizeClass {
         }
     }
 
-    /// Makes room in all lists for so many slots more, so that no slot ever comes back in vain.
+    /// Makes room in all lists for `more` slots, so that returning a slot never fails.
     fn reserve(&mut self, class: u8, more: usize) -> Result<(), TryReserveError> {
         let slots = self.slots + more;
         self.uncarved.try_reserve(more)?;
@@ -315,7 +317,7 @@ impl SizeClass {
             )
         })?;
         beacon::add_slab(base.as_ptr(), slot, usable(class), count);
-        // Popped from the back: the lowest slot first, so that neighbours are used together.
+        // Slots are popped from the back: the lowest first, so that neighbours are used together.
         for at in (0..count).rev() {
             let bottom = base.as_ptr().wrapping_add(at * slot + PAGE);
             self.uncarved.push((Bottom(bottom), (at % COLOURS) as u8));
@@ -328,10 +330,10 @@ impl SizeClass {
 fn guard(bottom: Bottom) -> io::Result<()> {
     let page = bottom.0.wrapping_sub(PAGE);
     if !NO_GUARDS.load(Ordering::Relaxed) {
-        // SAFETY: the page below a slot's usable part is the slot's own and used by nothing.
+        // SAFETY: the page below a slot's usable part belongs to the slot and is otherwise unused.
         match unsafe { pages::install_guard(page) } {
             Ok(()) => return Ok(()),
-            // A lack of memory may be over the next time.
+            // A lack of memory may have passed by the next time.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN)) => {}
             Err(_) => NO_GUARDS.store(true, Ordering::Relaxed),
         }
@@ -341,14 +343,15 @@ fn guard(bottom: Bottom) -> io::Result<()> {
         io::Error::new(
             error.kind(),
             format!(
-                "no guard page for another stack: {error}. MADV_GUARD_INSTALL (Linux 6.13) cannot be had here, so each \
-                 stack takes two entries of the memory map; raise vm.max_map_count, or keep fewer threads alive"
+                "no guard page for another stack: {error}. MADV_GUARD_INSTALL (Linux 6.13) is not \
+                 available here, so each stack takes two entries of the memory map; raise \
+                 vm.max_map_count, or keep fewer threads alive"
             ),
         )
     })
 }
 
-/// Takes a stack of a class and gives it back: the class can be had.
+/// Checks that stacks of a class are available, by taking one and giving it back.
 pub(crate) fn probe(class: u8) -> io::Result<()> {
     let mut pool = pool();
     let rec = pool.take(class)?;
@@ -356,15 +359,16 @@ pub(crate) fn probe(class: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the memory of an idle worker's stack back to the kernel, but for [`WARM`] bytes at its
-/// top.
+/// Gives the memory of an idle worker's stack back to the kernel.
+///
+/// [`WARM`] bytes at the top of the stack are kept.
 ///
 /// # Safety
-/// The worker is suspended, and `sp` is where its stack ends; or it is the running thread, and `sp`
-/// lies below all of its frames but those that begin after this.
+/// The worker is suspended, and `sp` is where its stack ends. Or it is the running thread, and `sp`
+/// lies below all of its frames except those that begin after this.
 pub(crate) unsafe fn cool_below(rec: Rec, sp: *mut u8) {
     let bottom = rec.bottom.get();
-    // A page for the red zone and for frames of this module.
+    // One page for the red zone and for frames of this module.
     let used = sp.addr().saturating_sub(PAGE) & !(PAGE - 1);
     let warm = (slot::top(rec).addr() - WARM.min(usable(rec.class.get()))) & !(PAGE - 1);
     let bytes = used.min(warm).saturating_sub(bottom.addr());
@@ -378,9 +382,9 @@ pub(crate) unsafe fn cool_below(rec: Rec, sp: *mut u8) {
 /// Writes what the pool knows into the record of a slot whose memory is zero.
 fn inscribe(bottom: Bottom, colour: u8, class: u8) -> Rec {
     let at = record_at(bottom.0, usize::from(colour), usable(class));
-    // SAFETY: the address is inside of the slot, aligned to 64 by construction, never unmapped, and
-    // zero bytes are a valid record; every later access goes through this same shared
-    // reference's cells and atomics.
+    // SAFETY: the address is in the slot, aligned to 64 by construction, and never unmapped; zero
+    // bytes are a valid record. Every later access goes through the cells and atomics of this same
+    // shared reference.
     let rec: Rec = unsafe { &*at };
     rec.class.set(class);
     rec.colour.set(colour);
@@ -423,13 +427,13 @@ mod tests {
         let first = given + KEEP;
         assert!(trim(first, false).is_some());
         assert_eq!(warm(), more, "what was given back just now may be wanted again");
-        // Some are wanted meanwhile: more than are kept for good.
+        // Now more are needed than are kept for good.
         let wanted: Vec<_> =
             (0..kept(class) + TRIM_BATCH).map(|_| pool().take(class).unwrap()).collect();
         wanted.into_iter().for_each(|rec| pool().give(rec));
         let second = first + KEEP;
         trim(second, false);
-        assert_eq!(warm(), kept(class) + TRIM_BATCH, "as many stay as were wanted");
+        assert_eq!(warm(), kept(class) + TRIM_BATCH, "as many stay as were needed");
         let third = second + KEEP;
         while trim(third, false) == Some(third) {}
         assert_eq!(warm(), kept(class));

@@ -1,13 +1,14 @@
-//! How threads that have not started get to a processor that has nothing to do.
+//! How threads that have not started get to an idle processor.
 //!
-//! A processor whose idle loop finds nothing looks at the other processors' queues of fresh threads
+//! A processor whose idle loop finds nothing checks the other processors' queues of fresh threads
 //! (a load each) and takes half of what waits there. Before it sleeps it asks to be called: it sets
-//! its bit in the group's word `hungry`. Who spawns a thread looks at that word, clears one bit,
-//! and wakes its owner.
+//! its bit in the group's word `hungry`. A thread that spawns another reads that word, clears one
+//! bit, and wakes the processor of that bit.
 //!
 //! # Why no thread waits while a processor sleeps
 //! ```text
-//! spawner                                  processor going to sleep (last look, after it announced itself parked)
+//! spawner                                  processor going to sleep
+//!                                          (last look, after it announced itself parked)
 //! a  put the thread in its queue           1  set the bit in `hungry`
 //! b  light fence                           2  heavy fence
 //! c  a bit is set: clear it, unpark        3  look at all queues: something there: do not sleep
@@ -17,37 +18,40 @@
 //! itself parked, then its last look finds its own bit cleared and it does not sleep.
 //! `tests/models/loom_fresh.rs` runs this.
 //!
-//! # Not for nothing
-//! A thread that is spawned and joined at once is started by its owner within nanoseconds; to call
-//! another processor for it is a waste. So a lone fresh thread is left alone for a few looks, and a
-//! processor that was called in vain does not ask again for a while, doubled each time. Until then
-//! it may sleep while a thread waits, but no longer than that while.
+//! # Avoiding useless calls
+//! A thread that is spawned and joined at once is started by its owner within nanoseconds; calling
+//! another processor for it is a waste. So a thief leaves a lone fresh thread alone for a few
+//! looks. A processor that was called in vain does not ask again for a while, doubled each time.
+//! Until then it may sleep while a thread waits, but no longer than that while.
 
 use crate::shared::{VpGroup, VpShared};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// At most this many threads are stolen at once.
+/// Maximum number of threads stolen at once.
 const STEAL_MOST: usize = 64;
-/// A lone fresh thread is left to its owner for this many looks: most likely its owner is about to
-/// run it.
+/// Number of looks for which a lone fresh thread is left to its owner.
+///
+/// Most likely the owner is about to run it.
 const PATIENCE: u32 = 4;
-/// A processor called in vain does not ask again for this long, doubled each time up to 64 times.
+/// Time for which a processor that was called in vain does not ask again.
+///
+/// It is doubled each time, up to 64 times its first value.
 const QUIET: Duration = Duration::from_micros(100);
 
-/// How a processor looks for fresh threads of others.
+/// The search of one processor for fresh threads of others.
 pub(crate) struct Hunger {
     group: &'static VpGroup,
-    /// Of the processor that looks.
+    /// Index of the processor that searches.
     index: usize,
-    /// Our bit in the group's `hungry` was set and we have not taken it back.
+    /// This processor has set its bit in the group's `hungry` and not cleared it itself.
     announced: Cell<bool>,
-    /// How often in a row we were called and found nothing.
+    /// Number of times in a row that this processor was called and found nothing.
     fruitless: Cell<u32>,
-    /// Until when we do not ask to be called.
+    /// Until then, this processor does not ask to be called.
     quiet_until: Cell<Option<Instant>>,
-    /// For how many looks a lone fresh thread of another processor has waited.
+    /// Number of looks for which a lone fresh thread of another processor has waited.
     patience: Cell<u32>,
 }
 
@@ -88,7 +92,8 @@ impl Hunger {
             if there > 1 || (there == 1 && patience >= PATIENCE) {
                 let stolen = other.fresh.steal(STEAL_MOST, |rec| own.fresh.push(rec));
                 if stolen > 1 {
-                    // More than we can start at once: others may have some of it.
+                    // These are more than this processor can start at once; others may take some of
+                    // them.
                     self.group.fences.light();
                     self.group.call_one();
                 }
@@ -102,8 +107,9 @@ impl Hunger {
         self.patience.set(if waiting { patience.saturating_add(1) } else { 0 });
     }
 
-    /// Asks to be called when a thread is spawned; `true`: one was, or we were called since we
-    /// asked.
+    /// Asks to be called when a thread is spawned.
+    ///
+    /// Returns `true` if a thread is there to steal, or this processor was called since it asked.
     #[cold]
     pub(crate) fn called_or_calls(&self) -> bool {
         if let Some(until) = self.quiet_until.get() {
@@ -118,8 +124,8 @@ impl Hunger {
             if self.group.hungry.load(Ordering::SeqCst) & bit != 0 {
                 return !nothing_there;
             }
-            // Called. If nothing is left to steal by now, the spawner starts its threads faster
-            // than we come.
+            // This processor was called. If nothing is left to steal by now, the spawner starts its
+            // threads faster than a call takes.
             self.announced.set(false);
             if nothing_there {
                 let times = self.fruitless.get();
@@ -134,7 +140,8 @@ impl Hunger {
         self.others().any(|other| !other.fresh.is_empty())
     }
 
-    /// The idle spell ends. If we were called but leave with other work, the call is passed on.
+    /// Ends the idle spell. If this processor was called but leaves with other work, it passes the
+    /// call on.
     pub(crate) fn stop(&self) {
         if !self.announced.replace(false) {
             return;

@@ -1,9 +1,9 @@
-//! From one thread of a virtual processor to another, and back.
+//! Switches between the threads of a virtual processor.
 //!
 //! # Why addresses of thread-locals may be cached
-//! A thread that has started runs on one kernel thread for its whole life (`switch` is called only
-//! by the processor that the record's `home` names). So `here()` may be inlined, and its result
-//! kept across a switch.
+//! A thread that has started runs on one kernel thread for its whole life (only the processor that
+//! the record's `home` names calls `switch`). So `here()` may be inlined, and its result kept
+//! across a switch.
 
 use crate::abort::without_panic;
 use crate::arch;
@@ -13,10 +13,9 @@ use crate::vp::Vp;
 use std::ptr;
 
 impl Vp {
-    /// Runs `to` instead of `from`, which is the running thread; returns when `from` runs again.
+    /// Runs `to` instead of `from`, the running thread; returns when `from` runs again.
     ///
-    /// `dead` is a thread whose stack may be reused once it is no longer running, that is `from` or
-    /// nothing.
+    /// `dead` is a thread whose stack may be reused once it is no longer running: `from`, or none.
     #[inline(always)]
     pub(crate) fn switch(&self, from: Rec, to: Rec, dead: Option<Rec>) {
         self.post.current.set(to);
@@ -26,15 +25,15 @@ impl Vp {
             });
         }
         let gift = dead.map_or(ptr::null(), |rec| rec.as_raw());
-        // SAFETY: `to` came from this processor's queues, so it is suspended (or fresh), by its own
-        // last switch (or by `prepare`), and, having been taken from its queue, it is
-        // resumed once. If it has started, it did so here.
+        // SAFETY: `to` came from this processor's queues, so it was suspended by its own last
+        // switch, or is fresh from `prepare`. It was taken from its queue, so it is resumed once.
+        // If it has started, it did so on this processor.
         let buried = unsafe { arch::switch(from.sp.as_ptr(), to.sp.get(), gift) };
         self.bury(buried);
     }
 
-    /// The thread that has just been switched away from for the last time gives up its own
-    /// reference.
+    /// Releases the own reference of a thread that has just been switched away from for the last
+    /// time.
     #[inline(always)]
     pub(crate) fn bury(&self, gift: *const ()) {
         // SAFETY: a gift is null or comes from `Record::as_raw`.
@@ -43,19 +42,20 @@ impl Vp {
         }
     }
 
-    /// As `end`, for a thread whose reference is settled already: its joiner runs next.
+    /// As `end`, for a thread that has released its reference already: its joiner runs next.
     #[inline(always)]
     pub(crate) fn end_with(&self, me: Rec, joiner: Rec) -> ! {
         self.switch(me, joiner, None);
         unreachable!("a thread that had ended was resumed")
     }
 
-    /// Runs `entry` on the stack of a thread that is suspended here; returns when `entry` calls
-    /// `end_interlude`.
+    /// Runs `entry` on the stack of a thread that is suspended here.
+    ///
+    /// Returns when `entry` calls `end_interlude`.
     ///
     /// # Safety
-    /// `suspended` has started, does not run, and has room on its stack for `entry`, which calls
-    /// `end_interlude`, and neither blocks nor yields.
+    /// `suspended` has started, is not running, and has room on its stack for `entry`. `entry`
+    /// calls `end_interlude`, and neither blocks nor yields.
     pub(crate) unsafe fn interlude(&self, suspended: Rec, entry: extern "C" fn() -> !) {
         let me = self.current();
         // SAFETY: the caller's promise.
@@ -69,13 +69,13 @@ impl Vp {
     pub(crate) fn end_interlude(&self) -> ! {
         let mut nowhere = ptr::null_mut();
         // SAFETY: the current thread's pointer was stored when the interlude began; the interlude's
-        // own is thrown away.
+        // own pointer is discarded.
         unsafe { arch::switch(&raw mut nowhere, self.current().sp.get(), ptr::null()) };
         unreachable!("an interlude was resumed")
     }
 }
 
-/// Floating-point control words, where one of two threads has its own: see `arch`.
+/// Exchanges the floating-point control words, where one of the threads has its own: see `arch`.
 #[cold]
 fn exchange_control(from: Rec, to: Rec) {
     let running = arch::control();

@@ -1,10 +1,9 @@
-//! The shim that swaps the standard library's atomics for loom's, and the two halves of an
-//! asymmetric fence.
+//! The shim between the standard library's atomics and loom's, and the asymmetric fences.
 //!
-//! An asymmetric fence moves the whole price of a store-load barrier to the side that runs seldom:
-//! the *heavy* side asks the kernel (`membarrier`) to run a barrier on every processor that runs
-//! this process, so that the *light* side needs only to stop the compiler from reordering. Source:
-//! D. Dice, H. Huang, M. Yang, "Asymmetric Dekker synchronization", 2001. Where the kernel refuses,
+//! An asymmetric fence moves the whole price of a store-load barrier to the side that runs seldom.
+//! The *heavy* side makes the kernel (`membarrier`) run a barrier on every processor that runs this
+//! process, so that the *light* side needs only to stop the compiler from reordering. Source: D.
+//! Dice, H. Huang, M. Yang, "Asymmetric Dekker synchronization", 2001. Where the kernel refuses,
 //! and under loom, both sides are ordinary SeqCst fences.
 
 #[cfg(not(loom))]
@@ -55,8 +54,10 @@ impl Fences {
     }
 }
 
-/// A lock for a few instructions. Under loom, loom's own: a loop that waits for another thread is
-/// more than it can follow.
+/// A lock that is held for a few instructions.
+///
+/// Under loom this is loom's own lock, since loom cannot follow a loop that waits for another
+/// thread.
 #[derive(Debug)]
 pub(crate) struct Spin {
     #[cfg(not(loom))]
@@ -65,7 +66,7 @@ pub(crate) struct Spin {
     busy: loom::sync::Mutex<()>,
 }
 
-/// The lock held.
+/// The guard of a [`Spin`] lock.
 #[derive(Debug)]
 pub(crate) struct Spinning<'a> {
     #[cfg(not(loom))]
@@ -88,8 +89,8 @@ impl Spin {
         Spinning { lock: self }
     }
 
-    /// Only a kernel thread that was interrupted in the middle holds it for more than a few
-    /// instructions.
+    /// Waits for the lock. A holder keeps it for more than a few instructions only if its kernel
+    /// thread was interrupted.
     #[cold]
     fn lock_slowly(&self) {
         let mut tries = 0_u32;
@@ -123,8 +124,9 @@ impl Spin {
     }
 }
 
-/// A word that a kernel thread can wait on. Under loom a lock and a condition variable stand in for
-/// the kernel.
+/// A word that a kernel thread can wait on.
+///
+/// Under loom a lock and a condition variable stand in for the kernel.
 #[derive(Debug)]
 pub(crate) struct Futex {
     pub(crate) word: AtomicU32,
@@ -138,8 +140,9 @@ impl Futex {
         Self { word: AtomicU32::new(value) }
     }
 
-    /// Blocks the kernel thread while the word holds `expected`, at most until `deadline`. May
-    /// return early.
+    /// Blocks the kernel thread while the word holds `expected`, until `deadline` at most.
+    ///
+    /// May return early.
     pub(crate) fn wait(&self, expected: u32, deadline: Option<std::time::Instant>) {
         let left = deadline.map(|at| at.saturating_duration_since(std::time::Instant::now()));
         futex::wait(&self.word, expected, futex::FutexScope::Private, left);
@@ -162,8 +165,7 @@ impl Futex {
 
     pub(crate) fn wait(&self, expected: u32, _deadline: Option<std::time::Instant>) {
         let held = self.kernel.0.lock().unwrap();
-        // As the kernel does: the comparison and the going to sleep are one step with respect to
-        // `wake`.
+        // As in the kernel, comparing and going to sleep are one step with respect to `wake`.
         if self.word.load(Ordering::SeqCst) == expected {
             drop(self.kernel.1.wait(held).unwrap());
         }
@@ -175,8 +177,9 @@ impl Futex {
     }
 }
 
-/// Keeps what different processors write on different pairs of cache lines (the hardware prefetches
-/// pairs).
+/// Keeps data that different processors write on different pairs of cache lines.
+///
+/// The hardware prefetches pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);

@@ -1,4 +1,4 @@
-//! The thread seen from inside: who it is, giving way, sleeping, parking.
+//! Operations of a thread on itself: its identity, yielding, sleeping, parking.
 
 use crate::block::{Published, WaitEnd, Waited, wait, wait_numbered};
 use crate::current::{Me, current_record};
@@ -11,12 +11,13 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A number that no other thread of this process has or will have.
+/// A number that is unique to a thread within this process, and never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ThreadId(u64);
 
-/// A handle of a thread. It keeps the thread's stack from being reused, so do not hoard those of
-/// ended threads.
+/// A handle to a thread.
+///
+/// It keeps the thread's stack from being reused, so do not hoard handles of ended threads.
 pub struct Thread {
     rec: Rec,
 }
@@ -27,17 +28,17 @@ impl Thread {
         Self { rec }
     }
 
-    /// Its number.
+    /// The thread's number.
     pub fn id(&self) -> ThreadId {
         ThreadId(self.rec.id.get())
     }
 
-    /// Its name, if it was given one.
+    /// The thread's name, if it has one.
     pub fn name(&self) -> Option<&str> {
         self.rec.extra()?.name()
     }
 
-    /// Lets the thread's current or next [`park`] return. Any kernel thread may call this.
+    /// Makes the thread's current or next [`park`] return. Any kernel thread may call this.
     pub fn unpark(&self) {
         match self.rec.token.swap(NOTIFIED, Ordering::AcqRel) {
             EMPTY | NOTIFIED => {}
@@ -71,8 +72,9 @@ pub fn current() -> Thread {
     Thread::of(current_record())
 }
 
-/// Gives every other ready thread of this processor a turn. On an ordinary kernel thread, the
-/// kernel's yield.
+/// Gives every other ready thread of this processor a turn.
+///
+/// On an ordinary kernel thread this is the kernel's yield.
 #[inline(always)]
 pub fn yield_now() {
     match here() {
@@ -81,9 +83,11 @@ pub fn yield_now() {
     }
 }
 
-/// A safe point: if outside work waits (calls of others, messages), it has a turn before this goes
-/// on, and with it every other ready thread. For code that computes for long. Some 20 to 50 ns if
-/// there is none; nothing on an ordinary kernel thread.
+/// Lets outside work run if there is some, for code that computes for long.
+///
+/// If calls of other domains or messages wait, they get a turn before this returns, and so does
+/// every other ready thread. Costs some 20 to 50 ns if there are none. On an ordinary kernel thread
+/// it does nothing.
 #[inline]
 pub fn safe_point() {
     if let Some(vp) = here() {
@@ -93,7 +97,7 @@ pub fn safe_point() {
 
 /// Blocks the calling thread for at least `duration`.
 ///
-/// While other threads keep the processor busy, deadlines are looked at on every 64th change of
+/// While other threads keep the processor busy, deadlines are checked on every 64th change of
 /// threads.
 pub fn sleep(duration: Duration) {
     sleep_while(after(duration));
@@ -104,7 +108,7 @@ pub fn sleep_until(deadline: Instant) {
     sleep_while(Some(deadline));
 }
 
-/// `None`: a time that does not come.
+/// `None` stands for a time that never comes.
 fn sleep_while(deadline: Option<Instant>) {
     let me = Me::find();
     let bound = Deadline::of(me, deadline);
@@ -112,19 +116,21 @@ fn sleep_while(deadline: Option<Instant>) {
     bound.passed();
 }
 
-/// `Record::token`: neither parked nor notified, or notified, or else the number of the wait that
-/// is to be ended. That the word names the wait is what keeps a slow `unpark` from ending some
-/// later wait of the thread.
+/// Values of `Record::token`: neither parked nor notified, or notified. Any other value is the
+/// number of the wait to end.
+///
+/// Since the word names the wait, a slow `unpark` cannot end some later wait of the thread.
 const EMPTY: u64 = 0;
 const NOTIFIED: u64 = 1;
 
-/// Blocks the calling thread until [`Thread::unpark`]; returns at once if that came first. May
-/// return without cause.
+/// Blocks the calling thread until [`Thread::unpark`], or returns at once if that came first.
+///
+/// May return spuriously.
 pub fn park() {
     park_until(None);
 }
 
-/// As [`park`], at most for `duration`.
+/// As [`park`], for at most `duration`.
 pub fn park_timeout(duration: Duration) -> Waited {
     park_until(after(duration))
 }
@@ -143,7 +149,7 @@ fn park_until(deadline: Option<Instant>) -> Waited {
             Err(_) => Published::No,
         }
     });
-    // An unpark that comes between the deadline and here is consumed, as if it had come in time.
+    // An unpark between the deadline and this point is consumed, as if it had come in time.
     let notified = me.rec.token.swap(EMPTY, Ordering::AcqRel) == NOTIFIED;
     match ended {
         WaitEnd::TimedOut if !notified => {

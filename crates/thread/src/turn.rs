@@ -1,5 +1,6 @@
-//! Waiting for one's turn at something that is handed over: what mutex, read-write lock and
-//! semaphore do around their protocols.
+//! Waiting in turn for something that is handed over.
+//!
+//! This is what mutex, read-write lock and semaphore do around their protocols.
 
 use crate::block::{Published, WaitEnd, Waited, wait};
 use crate::current::Me;
@@ -12,18 +13,18 @@ use crate::waiter::QueuedWait;
 use std::ptr;
 use std::time::Instant;
 
-/// Something that is handed to those who wait for it, in turn.
+/// Something that is handed to its waiters in turn.
 pub(crate) trait InTurn {
     const CAUSE: Cause;
 
     /// Takes it, or lists `node`.
     ///
     /// # Safety
-    /// If `Queued` is returned, the node stays where it is until its thread has been woken, which
-    /// brings what it wants, or `give_up`.
+    /// If `Queued` is returned, the node stays where it is until `give_up`, or until its thread has
+    /// been woken. The wake brings what the node wants.
     unsafe fn enter(&self, node: &WaitNode<QueuedWait>) -> LockAttempt;
 
-    /// The thread of `node` waits no more: its deadline has passed.
+    /// Takes `node` off the list, since its thread's deadline has passed.
     fn give_up(&self, node: &WaitNode<QueuedWait>);
 }
 
@@ -53,8 +54,10 @@ impl InTurn for Shares<QueuedWait> {
     }
 }
 
-/// Blocks until `thing`, or so much of it as the caller `wants`, is handed to it, or until
-/// `deadline`. `Woken`: it is the caller's.
+/// Blocks until `thing` is handed to the caller, or until `deadline`.
+///
+/// Of something that can be divided, the caller gets the amount that it `wants`. `Woken` means that
+/// the caller has it.
 #[cold]
 pub(crate) fn wait_for<T: InTurn>(thing: &T, wants: usize, deadline: Option<Instant>) -> Waited {
     let me = Me::find();
@@ -85,7 +88,7 @@ pub(crate) fn take(shares: &Shares<QueuedWait>, wants: usize) {
     }
 }
 
-/// Takes shares, waiting until `deadline` at most; whether they were had.
+/// Takes shares, waiting until `deadline` at most. Returns `true` if it got them.
 #[inline]
 pub(crate) fn take_by(
     shares: &Shares<QueuedWait>,
