@@ -1,8 +1,8 @@
-//! What the basic operations cost: `cargo run --release -p upcall-thread --example cost [CPU]...`,
-//! a virtual processor on each processor named, by default one on processor 0.
+//! Measures the cost of the basic operations.
 //!
-//! Prints nanoseconds, the least of several short runs (the run that was disturbed least), as in
-//! the rows of URPC's Table I.
+//! `cargo run --release -p upcall-thread --example cost [CPU]...` runs one virtual processor on
+//! each CPU named, by default on CPU 0. It prints nanoseconds: of several short runs the fastest,
+//! as the least disturbed. The rows are those of URPC's Table I.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -39,7 +39,7 @@ fn lock_unlock(n: u32) {
     }
 }
 
-/// One round trip per `n`: each side signals the other and waits.
+/// One round trip per `n`: each side notifies the other and waits.
 fn ping_pong(n: u32) {
     let shared = Arc::new((thread::Mutex::new(false), thread::Condvar::new()));
     let play = move |shared: &(thread::Mutex<bool>, thread::Condvar), mine: bool| {
@@ -58,7 +58,7 @@ fn ping_pong(n: u32) {
     other.join().unwrap();
 }
 
-/// Time to start and end each of 100 000 threads that are alive together.
+/// Starts and ends `n` threads that are all alive at once.
 fn alive(n: u32) {
     let gate = Arc::new((thread::Mutex::new(0_u32), thread::Condvar::new()));
     let threads: Vec<_> = (0..n)

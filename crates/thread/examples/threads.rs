@@ -23,7 +23,7 @@ fn main() {
             .map(|seat| {
                 let (forks, finished) = (Arc::clone(&forks), Arc::clone(&finished));
                 thread::Builder::new().name(format!("philosopher {seat}")).spawn(move || {
-                    // The lower fork first: so there is no circle of waiting.
+                    // The lower fork first, so that there is no cycle of waits.
                     let (left, right) = (seat, (seat + 1) % philosophers);
                     let (first, second) = (left.min(right), left.max(right));
                     for _ in 0..meals {

@@ -1,9 +1,10 @@
-//! Threads in every state there is, waiting for everything one can wait for, to be looked at from
-//! outside: `cargo run -p upcall-thread --example waiting [MORE]` in one terminal, `upcall threads
-//! PID` in another.
+//! Threads in every state, waiting for everything a thread can wait for, to be inspected.
 //!
-//! It prints "ready", ends well when it reads a line or the end of its input, and then says how
-//! many threads have ended. `MORE` threads wait for one more mutex.
+//! Run `cargo run -p upcall-thread --example waiting [MORE]` in one terminal, and
+//! `upcall threads PID` in another.
+//!
+//! The program prints "ready", ends when it reads a line or the end of its input, and then prints
+//! how many threads have ended. `MORE` threads wait for one more mutex.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -80,7 +81,7 @@ fn gives_way() {
     }
 }
 
-/// Holds its processor: nothing else runs there meanwhile.
+/// Occupies its processor: nothing else runs there in the meantime.
 #[inline(never)]
 fn computes() {
     COMPUTING.store(true, Ordering::Relaxed);
@@ -110,7 +111,7 @@ fn run(more: usize) -> usize {
         spawn("ended", || ()),
     ];
     threads.extend((0..more).map(|_| thread::spawn(|| waits_for_mutex(&CROWDED))));
-    // Each of them runs until it waits.
+    // Each thread runs until it waits.
     while threads.iter().filter(|thread| thread.is_finished()).count() == 0 {
         thread::yield_now();
     }
@@ -130,9 +131,9 @@ fn run(more: usize) -> usize {
     count
 }
 
-/// All of it. The threads tell themselves to wait no longer when a line is read.
+/// Runs the whole example. When a line is read, the threads stop waiting.
 pub fn show(more: usize) {
-    // Not a thread of the processor, which is busy.
+    // A kernel thread of its own, since the virtual processor is busy.
     let outside = std::thread::spawn(|| {
         while !COMPUTING.load(Ordering::Relaxed) {
             std::thread::yield_now();

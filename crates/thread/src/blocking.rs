@@ -1,10 +1,9 @@
-//! Work that blocks the kernel thread it runs on, run aside so that the virtual processor goes on
-//! with other threads.
+//! Blocking work, run on kernel threads aside so that the virtual processor is not blocked.
 //!
 //! A few kernel threads do nothing else. One is started when all are busy, up to
-//! [`MOST_KERNEL_THREADS`]; one that has had nothing to do for ten seconds ends. The work and its
-//! result stay in the frame of the thread that waits for it, so nothing is allocated and borrowing
-//! is allowed.
+//! [`MOST_KERNEL_THREADS`]. A kernel thread that has been idle for ten seconds ends. The work and
+//! its result stay in the frame of the thread that waits for them, so nothing is allocated and
+//! borrowing is allowed.
 
 use crate::block::{Published, wait};
 use crate::current::Me;
@@ -17,21 +16,23 @@ use std::ptr;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// So many pieces of blocking work run at once; more wait until one is done, first come, first
-/// served.
+/// Maximum number of pieces of blocking work that run at once.
+///
+/// Further ones wait until one is done, first come, first served.
 pub const MOST_KERNEL_THREADS: usize = 512;
 
 const KEEP: Duration = Duration::from_secs(10);
 
-/// Runs `work` on a kernel thread of its own, and returns what it returns. Meanwhile only the
-/// calling thread waits; the others of its virtual processor go on. For system calls that may block
-/// (files, sockets, `waitpid`), locks of `std`, and libraries that do either.
+/// Runs `work` on a kernel thread of its own, and returns its result.
 ///
-/// Costs two switches between kernel threads, some 10 to 100 µs, so it pays for what may take
-/// longer. At most [`MOST_KERNEL_THREADS`] pieces of work run at once in the process; more wait
-/// their turn. On an ordinary kernel thread `work` just runs. `work` is on another kernel thread:
-/// it finds other thread-locals, and cannot [`spawn`](crate::spawn). The wait is not cut short by
-/// [`with_deadline`](crate::with_deadline): `work` borrows.
+/// Only the calling thread waits; the others of its virtual processor run on. This is for system
+/// calls that may block (files, sockets, `waitpid`), locks of `std`, and libraries that use either.
+///
+/// It costs two switches between kernel threads, some 10 to 100 µs, so it pays for work that may
+/// take longer. At most [`MOST_KERNEL_THREADS`] pieces of work run at once in the process; further
+/// ones wait their turn. On an ordinary kernel thread `work` just runs. Since `work` is on another
+/// kernel thread, it finds other thread-locals, and cannot [`spawn`](crate::spawn).
+/// [`with_deadline`](crate::with_deadline) does not cut the wait short, since `work` borrows.
 ///
 /// ```
 /// use upcall_thread as thread;
@@ -44,7 +45,7 @@ const KEEP: Duration = Duration::from_secs(10);
 /// ```
 ///
 /// # Panics
-/// As `work`; and when it is the first in line and no kernel thread can be started for it.
+/// If `work` panics, or when it is the first in line and no kernel thread can be started for it.
 pub fn blocking<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     if here().is_none() {
         return work();
@@ -58,9 +59,9 @@ pub fn blocking<T: Send>(work: impl FnOnce() -> T + Send) -> T {
             }
         };
         let run: &mut (dyn FnMut() + Send) = &mut run;
-        // SAFETY: only the lifetime changes. The calling thread stays in `wait` until the work was
-        // run, for good or ill: `BlockingJob` wakes it once, after its last use of the pointer, and
-        // nothing cuts the wait short.
+        // SAFETY: only the lifetime changes. The calling thread stays in `wait` until the work has
+        // run, even if it panicked: `BlockingJob` wakes it once, after its last use of the pointer,
+        // and nothing cuts the wait short.
         let run: *mut (dyn FnMut() + Send) =
             unsafe { std::mem::transmute::<_, &mut (dyn FnMut() + Send + 'static)>(run) };
         wait(Me::find(), Cause::Blocking, ptr::null(), None, |mine| {
@@ -75,7 +76,8 @@ pub fn blocking<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         Some(Ok(result)) => result,
         Some(Err(payload)) => resume_unwind(payload),
         None => panic!(
-            "upcall-thread: no kernel thread could be started for blocking work, and none is there; the process has too many (see `ulimit -u`)"
+            "upcall-thread: no kernel thread could be started for blocking work, and none is \
+             there; the process has too many (see `ulimit -u`)"
         ),
     }
 }
@@ -86,12 +88,12 @@ struct BlockingJob {
     waiting: QueuedWait,
 }
 
-// SAFETY: the work is `Send`, and the pointer is used by one kernel thread, while its owner waits.
+// SAFETY: the work is `Send`, and one kernel thread uses the pointer, while its owner waits.
 unsafe impl Send for BlockingJob {}
 
 struct AsideThreads {
     jobs: VecDeque<BlockingJob>,
-    /// Kernel threads, and those of them that have nothing to do.
+    /// Number of kernel threads, and of those that are idle.
     there: usize,
     idle: usize,
 }
@@ -101,13 +103,14 @@ static ASIDE: Mutex<AsideThreads> =
 static GIVEN: Condvar = Condvar::new();
 
 fn aside() -> MutexGuard<'static, AsideThreads> {
-    // Nothing panics while it is held.
+    // No code panics while the lock is held.
     ASIDE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl AsideThreads {
-    /// Hands `job` to a kernel thread, now or later. The job comes back if there is none and none
-    /// can be had.
+    /// Hands `job` to a kernel thread, now or later.
+    ///
+    /// Returns the job if there is no kernel thread and none can be started.
     fn give(job: BlockingJob) -> Result<(), BlockingJob> {
         let run = job.run;
         let mut aside = aside();
@@ -122,7 +125,7 @@ impl AsideThreads {
         }
         aside.there += 1;
         let number = aside.there;
-        // To start a kernel thread takes long, and other processors have work for those that are
+        // Starting a kernel thread takes long, and other processors have work for those that are
         // there.
         drop(aside);
         if std::thread::Builder::new().name(format!("upcall-aside-{number}")).spawn(serve).is_ok() {
@@ -130,20 +133,20 @@ impl AsideThreads {
         }
         let mut aside = self::aside();
         aside.there -= 1;
-        // If there are others they will come to it; and one that came may have taken it already.
+        // Other kernel threads, if any, will get to the job; one of them may have taken it already.
         let mine =
             aside.jobs.iter().position(|queued| aside.there == 0 && ptr::addr_eq(queued.run, run));
         mine.and_then(|mine| aside.jobs.remove(mine)).map_or(Ok(()), Err)
     }
 }
 
-/// A kernel thread that runs jobs.
+/// The body of a kernel thread that runs jobs.
 fn serve() {
     let mut aside = aside();
     loop {
         while let Some(job) = aside.jobs.pop_front() {
             drop(aside);
-            // SAFETY: the owner of the work waits for exactly this, and nobody else has the
+            // SAFETY: the owner of the work waits for exactly this, and no other thread has the
             // pointer.
             let run = unsafe { &mut *job.run };
             run();

@@ -1,13 +1,12 @@
-//! Deadlines of threads: a wait that lasts until then is cut short, and the thread leaves what it
-//! was doing.
+//! Deadlines of threads: a wait that would outlast the deadline is cut short.
 //!
-//! A thread is not stopped from outside, in the middle of anything; it stops itself, where it
-//! waits. So whoever computes for long under a deadline asks [`deadline`] now and then. What is
-//! left is left by unwinding, as by a panic, but without the panic hook: guards are dropped, locks
-//! free again. While a thread unwinds its waits are not cut short, or a destructor that waits would
-//! end the process; and since the standard library tells of a panic by kernel thread, neither are
-//! waits that begin while another thread of the same processor, in the middle of a panic, waits in
-//! a destructor.
+//! The thread then leaves what it was doing. It is not stopped from outside, at some arbitrary
+//! point; it stops itself, where it waits. So a thread that computes for long under a deadline
+//! should check [`deadline`] now and then. It leaves by unwinding, as in a panic, but without the
+//! panic hook: guards are dropped, and locks are free again. While a thread unwinds, its waits are
+//! not cut short, or a destructor that waits would end the process. The standard library reports a
+//! panic by kernel thread. So waits that begin while another thread of the same processor, in the
+//! middle of a panic, waits in a destructor, are not cut short either.
 
 use crate::current::{Me, current_record};
 use crate::extra::Extra;
@@ -16,7 +15,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-/// What [`with_deadline`] returns when its deadline has cut a wait short.
+/// The error of [`with_deadline`] when its deadline has cut a wait short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeadlinePassed;
 
@@ -28,23 +27,25 @@ impl fmt::Display for DeadlinePassed {
 
 impl std::error::Error for DeadlinePassed {}
 
-/// What unwinds a thread whose deadline has passed.
+/// The payload that unwinds a thread whose deadline has passed.
 struct Cut;
 
-/// Runs `body`, in which no wait of the calling thread lasts beyond `at`: one that would is cut
-/// short then, and `body` is left by unwinding, with everything in it dropped. On a processor that
-/// is kept busy, deadlines are looked at on every 64th change of threads.
+/// Runs `body`, in which no wait of the calling thread lasts beyond `at`.
 ///
-/// Waits are those of this crate that have no deadline of their own, or a later one: locks,
-/// conditions, joins, channels, [`sleep`](crate::sleep), [`park`](crate::park) and so on; not
-/// [`block`](crate::block), the end of a [`scope`](crate::scope), nor
-/// [`blocking`](crate::blocking). Nested deadlines: the earliest counts. A `body` that does not
-/// wait is not cut short; whoever computes for long asks [`deadline`]. On an ordinary kernel thread
-/// it is the same.
+/// A wait that would last longer is cut short at `at`, and `body` is left by unwinding, with
+/// everything in it dropped. On a processor that is kept busy, deadlines are checked on every 64th
+/// change of threads.
+///
+/// This applies to waits of this crate that have no deadline of their own, or a later one: locks,
+/// conditions, joins, channels, [`sleep`](crate::sleep), [`park`](crate::park) and so on. It does
+/// not apply to [`block`](crate::block), the end of a [`scope`](crate::scope), or
+/// [`blocking`](crate::blocking). Of nested deadlines the earliest counts. A `body` that does not
+/// wait is not cut short; a thread that computes for long should check [`deadline`]. On an ordinary
+/// kernel thread all this is the same.
 ///
 /// The crate must be compiled with unwinding (the default); with `panic = "abort"` a deadline that
-/// passes ends the process. Data under a lock whose guard is dropped so may be half changed, as
-/// after a panic.
+/// passes ends the process. Data under a lock whose guard is dropped this way may be half changed,
+/// as after a panic.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -59,10 +60,10 @@ struct Cut;
 /// ```
 ///
 /// # Errors
-/// [`DeadlinePassed`] when a wait was cut short by this deadline.
+/// [`DeadlinePassed`] when this deadline has cut a wait short.
 ///
 /// # Panics
-/// As `body`.
+/// If `body` panics.
 pub fn with_deadline<T>(at: Instant, body: impl FnOnce() -> T) -> Result<T, DeadlinePassed> {
     let extra = current_record().extra_or_new(Extra::default);
     let outer = extra.deadline.get();
@@ -71,21 +72,23 @@ pub fn with_deadline<T>(at: Instant, body: impl FnOnce() -> T) -> Result<T, Dead
     extra.deadline.set(outer);
     match outcome {
         Ok(result) => Ok(result),
-        // If this deadline has not passed, it was an outer one.
+        // If this deadline has not passed, an outer one cut the wait short.
         Err(payload) if payload.is::<Cut>() && Instant::now() >= at => Err(DeadlinePassed),
         Err(payload) => resume_unwind(payload),
     }
 }
 
-/// The calling thread's deadline, if it runs inside of [`with_deadline`].
+/// The calling thread's deadline, if it runs inside [`with_deadline`].
 #[inline]
 pub fn deadline() -> Option<Instant> {
     deadline_of(current_record())
 }
 
 /// Runs `body`, in which calls of the calling thread to other domains end at `at` at the latest.
-/// Nothing else ends then, and `body` goes on: whoever runs for a caller that has a deadline is not
-/// cut off, but waits for nobody on its behalf any longer. Nested: the earliest counts.
+///
+/// Nothing else ends then, and `body` continues. So a thread that works for a caller with a
+/// deadline is not cut off, but no longer waits for other domains on that caller's behalf. Of
+/// nested deadlines the earliest counts.
 pub fn with_calls_that_end<T>(at: Instant, body: impl FnOnce() -> T) -> T {
     struct Back<'a>(&'a Extra, Option<Instant>);
     impl Drop for Back<'_> {
@@ -100,9 +103,10 @@ pub fn with_calls_that_end<T>(at: Instant, body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// When calls of the calling thread to other domains end at the latest: at its own deadline
-/// ([`with_deadline`]), or at that of the call from another domain that it runs. Whoever serves a
-/// call may ask how long its caller waits.
+/// The latest end of calls of the calling thread to other domains.
+///
+/// This is the thread's own deadline ([`with_deadline`]), or that of the call from another domain
+/// that it runs. A thread that serves a call can find out how long its caller waits.
 #[inline]
 pub fn calls_end() -> Option<Instant> {
     current_record().extra().and_then(earliest)
@@ -119,7 +123,7 @@ pub(crate) fn deadline_of(rec: Rec) -> Option<Instant> {
     rec.extra().and_then(|extra| extra.deadline.get())
 }
 
-/// Runs `wait` without the thread's deadline: for waits that must not be left.
+/// Runs `wait` without the thread's deadline, for waits that must not be cut short.
 pub(crate) fn shielded<T>(wait: impl FnOnce() -> T) -> T {
     let Some(extra) = current_record().extra() else { return wait() };
     let before = extra.deadline.take();
@@ -128,17 +132,18 @@ pub(crate) fn shielded<T>(wait: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The end of a wait of at most `timeout` that begins now; `None`: later than the clock can say, so
-/// that there is none.
+/// The end of a wait of at most `timeout` that begins now.
+///
+/// Returns `None` if that is beyond the range of the clock, so that the wait has no end.
 pub(crate) fn after(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }
 
-/// Until when a wait may last.
+/// The latest end of a wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline {
     pub(crate) at: Option<Instant>,
-    /// It is the thread's deadline.
+    /// `at` is the thread's deadline.
     cuts: bool,
 }
 
@@ -162,11 +167,12 @@ impl Deadline {
         }
     }
 
-    /// The wait has timed out, and the thread stands in no queue any more. Returns if that was the
-    /// wait's own deadline.
+    /// Handles a wait that has timed out, of a thread that is no longer in any queue.
+    ///
+    /// Returns if the wait's own deadline has passed; unwinds if the thread's has.
     pub(crate) fn passed(self) {
         if self.cuts {
-            // Until `with_deadline` is left, destructors wait as long as they must.
+            // Until `with_deadline` is left, destructors wait for as long as they must.
             if let Some(extra) = current_record().extra() {
                 extra.deadline.set(None);
             }

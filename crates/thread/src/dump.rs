@@ -145,8 +145,8 @@ fn dump() -> String {
             None => {
                 let _ = writeln!(
                     text,
-                    ": no answer within {PATIENCE:?}: its threads seldom yield, never yield, or are \
-                     very many"
+                    ": no answer within {PATIENCE:?}: its threads seldom yield, never yield, or \
+                     are very many"
                 );
             }
             Some(answer) => {

@@ -50,8 +50,7 @@
 //! * [`Mutex`], [`Condvar`], `join`, `park` and `sleep` also work on an ordinary kernel thread, and
 //!   block it, so both kinds of threads may share data. [`spawn`] needs a virtual processor.
 //!
-//! **What it is not.** No preemption, no asynchronous I/O, no `async`. So far it runs on x86-64
-//! Linux only.
+//! **What it is not.** No preemption, no asynchronous I/O, no `async`. x86-64 Linux only.
 
 #![cfg_attr(loom, allow(dead_code, missing_docs))]
 

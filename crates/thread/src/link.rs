@@ -2,16 +2,17 @@
 //!
 //! Every queue in this crate links thread records through one word inside the record. A record is
 //! in at most one queue at a time (see `record`), so one link serves the ready queue, the inbox,
-//! the queue of fresh threads, and the queue of a mutex. All lists hold `&'static T`, which is what
-//! lets them be safe code but for one cast.
+//! the queue of fresh threads, and the pools. All lists hold `&'static T`, so their code is safe
+//! except for one cast.
 
 use crate::sync::{AtomicPtr, Ordering};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// Something with room for one link. The link is written only by whoever holds the thing's place in
-/// a queue.
+/// Something with room for one link.
+///
+/// Only the holder of the thing's place in a queue writes the link.
 pub trait Linked: Sized + 'static {
     /// The word that points to the next thing in the same queue.
     fn link(&self) -> &AtomicPtr<Self>;
@@ -23,14 +24,14 @@ pub(crate) fn to_raw<T>(thing: &'static T) -> *mut T {
     ptr::from_ref(thing).cast_mut()
 }
 
-/// What `to_raw` was given, or nothing for null.
+/// The reference that `to_raw` was given, or `None` for null.
 ///
 /// # Safety
 /// `raw` is null or was made by [`to_raw`].
 #[inline(always)]
 pub(crate) unsafe fn from_raw<T>(raw: *mut T) -> Option<&'static T> {
     // SAFETY: by the caller's promise `raw` is null or came from a `&'static T`, and no `&mut T` is
-    // ever made of one.
+    // ever made from such a pointer.
     unsafe { raw.as_ref() }
 }
 
@@ -38,7 +39,8 @@ pub(crate) unsafe fn from_raw<T>(raw: *mut T) -> Option<&'static T> {
 #[derive(Debug)]
 pub(crate) struct Fifo<T: Linked> {
     head: Cell<*mut T>,
-    /// The last one, whose link is of no meaning; so is this when there is none.
+    /// The last thing, whose link is meaningless. The field itself is meaningless when the list is
+    /// empty.
     tail: Cell<*mut T>,
     holds: PhantomData<&'static T>,
 }
@@ -85,8 +87,9 @@ impl<T: Linked> Fifo<T> {
         Some(first)
     }
 
-    /// Takes a chain that runs from the newest to the oldest and appends it oldest first. Returns
-    /// how many.
+    /// Takes a chain that runs from the newest to the oldest, and appends it oldest first.
+    ///
+    /// Returns the number of things appended.
     pub(crate) fn append_reversed(&self, chain: Chain<T>) -> usize {
         let reversed = Self::new();
         for thing in chain {
@@ -105,7 +108,7 @@ impl<T: Linked> Fifo<T> {
     }
 }
 
-/// A chain of linked things, taken off a stack that several processors push to: newest first.
+/// A chain of linked things, newest first, taken off a stack that several processors push to.
 #[derive(Debug)]
 pub(crate) struct Chain<T: Linked> {
     head: *mut T,
@@ -154,7 +157,7 @@ impl<T: Linked> Lifo<T> {
         self.length.set(self.length.get() + 1);
     }
 
-    /// From the newest to the oldest.
+    /// Iterates from the newest to the oldest.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static T> {
         // SAFETY: `head` and every link of the list hold only what `push` stored there, by
         // `to_raw`; the list has one owner.

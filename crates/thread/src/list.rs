@@ -4,8 +4,8 @@
 //!
 //! The waiters form a list through nodes on their own stacks, under a spin lock that is held for a
 //! few instructions. So no memory is allocated, and a waiter whose deadline passes takes its own
-//! node off, whatever its position. Source: the wait queues of Mesa (Lampson, Redell, "Experience
-//! with processes and monitors in Mesa", 1980).
+//! node off, at any position. Source: the wait queues of Mesa (Lampson, Redell, "Experience with
+//! processes and monitors in Mesa", 1980).
 //!
 //! # Who wakes
 //! A waker that takes a node off the list claims the right to wake its thread

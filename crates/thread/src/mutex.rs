@@ -1,10 +1,10 @@
 //! A mutex that blocks the thread and never its processor.
 //!
 //! # Why no poisoning
-//! The only way to learn whether a guard is dropped by a panic is `std::thread::panicking`, which
-//! counts per kernel thread. Here many threads share one, and a thread may block while it unwinds;
-//! others would then poison whatever they unlock. So a panic releases the lock, as in parking_lot,
-//! and data that a panic may leave half changed needs its own mark.
+//! The only way to learn whether a panic drops a guard is `std::thread::panicking`, which counts
+//! per kernel thread. Here many threads share a kernel thread, and a thread may block while it
+//! unwinds; other threads would then poison every lock that they release. So a panic releases the
+//! lock, as in parking_lot, and data that a panic may leave half changed needs its own mark.
 
 use crate::block::Waited;
 use crate::deadline::after;
@@ -17,37 +17,38 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-/// Mutual exclusion between threads, on the same virtual processor or on different ones; kernel
-/// threads may take part and block as such.
+/// Mutual exclusion between threads, on one virtual processor or on several.
 ///
-/// First come, first served: the lock passes to the thread that has waited longest without becoming
-/// free in between. There is no poisoning: a panic that drops the guard unlocks (the head of
-/// `mutex.rs` says why). Locking it again in the thread that holds it blocks for ever, as with
+/// Kernel threads may take part, and block as such.
+///
+/// First come, first served: the lock passes to the thread that has waited longest, and is not free
+/// in between. There is no poisoning: a panic that drops the guard unlocks (the module comment of
+/// `mutex.rs` explains why). A thread that locks it again while holding it blocks for ever, as with
 /// `std`.
 pub struct Mutex<T: ?Sized> {
     lock: RawLock<QueuedWait>,
     data: UnsafeCell<T>,
 }
 
-// SAFETY: the data goes from one thread to another with the lock, one at a time.
+// SAFETY: the data moves from one thread to another with the lock, one at a time.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 // SAFETY: a mutex that is moved is not locked, and holds the data by value.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 
 impl<T> Mutex<T> {
-    /// An unlocked mutex.
+    /// Creates an unlocked mutex.
     pub const fn new(data: T) -> Self {
         Self { lock: RawLock::new(), data: UnsafeCell::new(data) }
     }
 
-    /// The data.
+    /// Returns the data.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Locks, blocking the calling thread while another holds it.
+    /// Locks, blocking the calling thread while another one holds the lock.
     #[inline(always)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if !self.lock.try_acquire() {
@@ -81,12 +82,12 @@ impl<T: ?Sized> Mutex<T> {
             .then(|| self.guard())
     }
 
-    /// The data; the borrow shows that nobody holds the lock.
+    /// Returns the data. The borrow shows that the lock is not held.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
 
-    /// The lock is held.
+    /// Creates the guard of the lock, which is held.
     #[inline(always)]
     fn guard(&self) -> MutexGuard<'_, T> {
         MutexGuard { mutex: self, not_send: PhantomData }

@@ -41,7 +41,7 @@ impl Once {
     /// ever.
     ///
     /// # Panics
-    /// If `f` panics. Then no function counts as run, and another thread's function will be.
+    /// If `f` panics. Then no function counts as run, and another thread's function can run.
     #[inline]
     pub fn call_once(&self, f: impl FnOnce()) {
         if !self.is_completed() {

@@ -1,4 +1,4 @@
-//! Making kernel threads into virtual processors, and back.
+//! Turns kernel threads into virtual processors, and back.
 
 use crate::block::block;
 use crate::fresh::Fresh;
@@ -23,10 +23,10 @@ use std::sync::mpsc;
 use std::time::Instant;
 use upcall_os::{membarrier, processor};
 
-/// Runs `body` as the first thread on as many virtual processors as the process may use processors.
+/// Runs `body` as the first thread, on one virtual processor for each CPU that is available.
 ///
 /// # Panics
-/// As [`Processors::run`], and when that fails.
+/// As [`Processors::run`], and when that returns an error.
 pub fn run<T>(body: impl FnOnce() -> T) -> T {
     match Processors::new().run(body) {
         Ok(result) => result,
@@ -34,7 +34,7 @@ pub fn run<T>(body: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The virtual processors to be: how many, where, and what they do when idle.
+/// The virtual processors to start: how many, where, and what they do when idle.
 #[derive(Clone, Default)]
 #[must_use = "nothing starts before run"]
 pub struct Processors {
@@ -46,12 +46,13 @@ pub struct Processors {
     idle: Option<Arc<dyn Idle>>,
 }
 
-/// One bit each in the word `hungry`.
+/// Maximum number of virtual processors: each has one bit in the word `hungry`.
 const MOST: usize = 64;
 
 impl Processors {
-    /// As many as the process may use processors, not pinned, with 64 KiB stacks and
-    /// [`SpinThenPark`].
+    /// One virtual processor for each CPU that is available, with the default settings.
+    ///
+    /// The processors are not pinned; stacks are 64 KiB, and the idle policy is [`SpinThenPark`].
     pub fn new() -> Self {
         Self::default()
     }
@@ -62,22 +63,26 @@ impl Processors {
         self
     }
 
-    /// Pins virtual processor i to the i-th of these processors, beginning again at the end of the
-    /// list. The caller, which is virtual processor 0, gets its own affinity back at the end.
+    /// Pins virtual processor i to the i-th of these CPUs.
+    ///
+    /// At the end of the list it starts again from the first. The caller, which is virtual
+    /// processor 0, gets its own affinity back at the end.
     pub fn pin(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
         self.cpus = cpus.into_iter().collect();
         self
     }
 
-    /// The stack size of threads that ask for none, in bytes; see
-    /// [`Builder::stack_size`](crate::Builder::stack_size).
+    /// Sets the stack size of threads that ask for none, in bytes.
+    ///
+    /// See [`Builder::stack_size`](crate::Builder::stack_size).
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// The size in bytes of the stacks that outside work ([`Idle::work`]) runs on, in place of
-    /// [`DEFAULT_WORK_STACK_SIZE`](crate::DEFAULT_WORK_STACK_SIZE), or of
+    /// Sets the size of the stacks that outside work ([`Idle::work`]) runs on, in bytes.
+    ///
+    /// The default is [`DEFAULT_WORK_STACK_SIZE`](crate::DEFAULT_WORK_STACK_SIZE), or
     /// [`stack_size`](Self::stack_size) if that is larger. Only the pages that are used take
     /// memory.
     pub fn work_stack_size(mut self, bytes: usize) -> Self {
@@ -85,37 +90,38 @@ impl Processors {
         self
     }
 
-    /// How many pieces of outside work ([`Idle::work`]) each processor has under way at most: so
-    /// many stacks it makes for them, besides those of threads that are spawned. At least one;
-    /// without a limit if this is not called.
+    /// Limits the pieces of outside work ([`Idle::work`]) that each processor has under way.
+    ///
+    /// A processor makes that many stacks for them, besides those of threads that are spawned. The
+    /// limit is at least one; by default there is none.
     pub fn most_work(mut self, pieces: usize) -> Self {
         self.most_work = Some(pieces);
         self
     }
 
-    /// What a processor does when no thread is ready.
+    /// Sets what a processor does when no thread is ready.
     pub fn idle(mut self, idle: Arc<dyn Idle>) -> Self {
         self.idle = Some(idle);
         self
     }
 
-    /// Makes the calling kernel thread virtual processor 0, starts the others, and runs `body` as
-    /// the first thread.
+    /// Starts the virtual processors and runs `body` as the first thread.
     ///
-    /// `body` runs on the kernel thread's own stack. When it returns, so does this, as soon as each
-    /// processor next changes threads. Threads that have not ended by then never run again, as when
-    /// a process ends: nothing they own is dropped, their stacks are not reused, and a lock or a
-    /// permit that is handed to one of them, because it was waiting for it, is lost. Join those
-    /// that matter. Each call of `run` leaves about 1 KiB behind, and as much for each processor,
-    /// which a late waker might still look at.
+    /// The calling kernel thread becomes virtual processor 0, and `body` runs on its own stack.
+    /// When `body` returns, so does this, as soon as each processor next changes threads. Threads
+    /// that have not ended by then never run again, as when a process ends: nothing they own is
+    /// dropped, and their stacks are not reused. A lock or a permit that is handed to one of them,
+    /// because it was waiting for it, is lost. Join the threads that matter. Each call of `run`
+    /// leaves about 1 KiB behind, and as much for each processor, which a late waker might still
+    /// read.
     ///
     /// # Errors
-    /// `InvalidInput` for a count outside of 1 to 64, a processor that does not exist, or a stack
-    /// size above 256 MiB; what the kernel says if a kernel thread cannot be started or pinned,
-    /// or no stack for outside work can be had.
+    /// `InvalidInput` for a count outside 1 to 64, a CPU that does not exist, or a stack size above
+    /// 256 MiB. The kernel's error if a kernel thread cannot be started or pinned, or there is no
+    /// stack for outside work.
     ///
     /// # Panics
-    /// On a virtual processor; with whatever `body` panics with.
+    /// If the caller is on a virtual processor, or if `body` panics.
     pub fn run<T>(self, body: impl FnOnce() -> T) -> io::Result<T> {
         assert!(
             here().is_none(),
@@ -141,7 +147,7 @@ impl Processors {
         };
         for (stop, processor) in stoppers {
             stop.wake();
-            // A processor's own code does not panic: it would abort.
+            // The code of a processor itself does not panic: it would abort.
             let _ = processor.join();
         }
         if let Some(before) = affinity {
@@ -158,7 +164,7 @@ impl Processors {
         let work_stack_size =
             self.work_stack_size.unwrap_or(stack_size.max(stack::DEFAULT_WORK_STACK_SIZE));
         let work_class = slot::class_for(work_stack_size, 0)?;
-        // What is refused is refused here, and not in the midst of a call.
+        // A refusal happens here, and not in the middle of a call.
         stack::probe(work_class)?;
         let member = |index| VpShared {
             home: Home { index },
@@ -179,9 +185,10 @@ impl Processors {
         })))
     }
 
-    /// Starts all processors but the first. Each one's root thread blocks until the waiter returned
-    /// here wakes it, and meanwhile does what a blocked thread does: its processor runs other
-    /// threads, or idles.
+    /// Starts all processors but the first.
+    ///
+    /// The root thread of each blocks until the waiter returned here wakes it. Until then its
+    /// processor does what it does for any blocked thread: it runs other threads, or idles.
     fn start_others(
         &self,
         group: &'static VpGroup,
@@ -212,8 +219,7 @@ impl Processors {
 }
 
 impl Vp {
-    /// Makes the calling kernel thread a virtual processor, with `root` as the thread that it is
-    /// running.
+    /// Makes the calling kernel thread a virtual processor, with `root` as its running thread.
     fn enter(group: &'static VpGroup, index: usize, root: Rec) -> &'static Vp {
         let vp: &'static Vp = Box::leak(Box::new(Vp::new(group, index, root)));
         root.set_home(Some(vp.shared.address()));
@@ -224,8 +230,9 @@ impl Vp {
         vp
     }
 
-    /// The calling kernel thread is an ordinary one again. Its threads that have not ended never
-    /// run again.
+    /// Makes the calling kernel thread an ordinary one again.
+    ///
+    /// Threads of the processor that have not ended never run again.
     fn leave(&self) {
         self.hunger.stop();
         self.workers.take_all().for_each(recycle::release);

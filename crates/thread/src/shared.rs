@@ -1,5 +1,6 @@
-//! What others see of a virtual processor: its inbox, its threads that have not started, and the
-//! way to wake it.
+//! What other kernel threads see of a virtual processor.
+//!
+//! That is its inbox, its threads that have not started, and the way to wake it.
 
 use crate::fresh::Fresh;
 use crate::idle::Idle;
@@ -10,8 +11,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The part of a virtual processor that other kernel threads touch. It begins with what the
-/// processor's records know of it.
+/// The part of a virtual processor that other kernel threads touch.
+///
+/// It begins with what the records of the processor's threads know of it.
 #[repr(C)]
 pub(crate) struct VpShared {
     pub(crate) home: Home,
@@ -23,23 +25,23 @@ pub(crate) struct VpShared {
 }
 
 impl VpShared {
-    /// Which processor this is, from 0.
+    /// The processor's index, from 0.
     #[inline(always)]
     pub(crate) fn index(&self) -> usize {
         self.home.index
     }
 
-    /// What records call this processor by.
+    /// The address by which records refer to this processor.
     #[inline(always)]
     pub(crate) fn address(&'static self) -> HomeAddress {
-        // SAFETY: this begins with a home, by `repr(C)`, and lives as long as the process.
+        // SAFETY: `self` begins with a home, by `repr(C)`, and lives as long as the process.
         unsafe { HomeAddress::new(NonNull::from(self).cast()) }
     }
 
-    /// The processor that records call by `home`.
+    /// The processor that records refer to by `home`.
     #[inline(always)]
     pub(crate) fn at(home: HomeAddress) -> &'static Self {
-        // SAFETY: only `address` makes them, from such a reference.
+        // SAFETY: only `address` makes home addresses, from such a reference.
         unsafe { home.get().cast().as_ref() }
     }
 
@@ -54,8 +56,9 @@ impl VpShared {
         self.dump_wanted.load(Ordering::Relaxed)
     }
 
-    /// Another kernel thread makes a thread of this processor ready. See `parker` for why the wake
-    /// is not lost.
+    /// Makes a thread of this processor ready, from another kernel thread.
+    ///
+    /// `parker` explains why the wake is not lost.
     pub(crate) fn post(&self, rec: Rec) {
         if self.inbox.push(rec) {
             std::sync::atomic::fence(Ordering::SeqCst);
@@ -64,30 +67,30 @@ impl VpShared {
     }
 }
 
-/// The virtual processors of one `run`. Never freed: a late waker may still look at it.
+/// The virtual processors of one `run`. Never freed, since a late waker may still read it.
 pub(crate) struct VpGroup {
     pub(crate) members: Vec<VpShared>,
     pub(crate) fences: Fences,
-    /// In bytes, and the class for it.
+    /// The default stack size in bytes, and its class.
     pub(crate) stack_size: usize,
     pub(crate) default_class: u8,
     /// The same for workers.
     pub(crate) work_stack_size: usize,
     pub(crate) work_class: u8,
-    /// Of each processor.
+    /// Maximum number of workers of each processor.
     pub(crate) most_workers: usize,
-    /// Bit i: processor i has nothing to do and wants to be called when a thread is spawned.
+    /// Bit i: processor i is idle and wants to be called when a thread is spawned.
     pub(crate) hungry: Apart<AtomicU64>,
 }
 
 impl VpGroup {
-    /// A thread was spawned while somebody is hungry: calls one, which then looks for it.
+    /// Calls one hungry processor, if there is one, to look for a thread that was spawned.
     #[cold]
     pub(crate) fn call_one(&self) {
         let mut hungry = self.hungry.load(Ordering::Relaxed);
         while hungry != 0 {
             let bit = hungry & hungry.wrapping_neg();
-            // SeqCst: the cleared bit is what the called processor's last look finds; see
+            // SeqCst: the called processor's last look must find the cleared bit; see
             // `Vp::has_work`.
             let before = self.hungry.fetch_and(!bit, Ordering::SeqCst);
             if before & bit != 0 {

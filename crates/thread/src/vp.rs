@@ -19,22 +19,25 @@ thread_local! {
     static HERE: Cell<Option<&'static Vp>> = const { Cell::new(None) };
 }
 
-/// The virtual processor that this code runs on, if it runs on one.
+/// The virtual processor that this code runs on, if there is one.
 #[inline(always)]
 pub(crate) fn here() -> Option<&'static Vp> {
     HERE.get()
 }
 
-/// The index of the virtual processor that the caller runs on; `None` on an ordinary kernel thread.
+/// The index of the virtual processor that the caller runs on.
 ///
-/// Costs one thread-local load. A thread's answer never changes.
+/// Returns `None` on an ordinary kernel thread. Costs one thread-local load. For one thread the
+/// result never changes.
 #[inline]
 pub fn on_virtual_processor() -> Option<usize> {
     here().map(Vp::index)
 }
 
-/// A virtual processor. Handed to an [`Idle`](crate::Idle) implementation; there is no other way to
-/// get one.
+/// A virtual processor.
+///
+/// An [`Idle`](crate::Idle) implementation gets it as an argument; there is no other way to get
+/// one.
 #[repr(C)]
 pub struct Vp {
     pub(crate) post: ProcessorRecord,
@@ -45,23 +48,24 @@ pub struct Vp {
     pub(crate) stacks: stack::Cache,
     numbers: NumberBlock,
     timers: RefCell<BTreeMap<(Instant, u64), Rec>>,
-    /// When this processor looks again for stacks to give back; `None`: as soon as it is idle and
+    /// When this processor checks again for stacks to give back. `None`: as soon as it is idle and
     /// there are any.
     pub(crate) trim_at: Cell<Option<Instant>>,
     pub(crate) workers: Workers,
-    /// It runs the idle loop.
+    /// The processor runs the idle loop.
     pub(crate) idle: Cell<bool>,
     /// `poll` has announced work that no worker has begun.
     pub(crate) announced: Cell<bool>,
     pub(crate) hunger: Hunger,
-    /// Where the handler of an overflow runs, if the kernel thread had no such stack.
+    /// The stack for the overflow handler, if the kernel thread had none.
     pub(crate) signal_stack: Cell<Option<SignalStack>>,
     not_send: PhantomData<*const ()>,
 }
 
 impl Vp {
-    /// A virtual processor of the calling kernel thread, which is running `root`. It is not the
-    /// calling thread's yet: see [`make_here`](Self::make_here).
+    /// Creates a virtual processor for the calling kernel thread, which is running `root`.
+    ///
+    /// [`make_here`](Self::make_here) then makes it the calling thread's own.
     pub(crate) fn new(group: &'static VpGroup, index: usize, root: Rec) -> Self {
         let shared = &group.members[index];
         Self {
@@ -83,35 +87,37 @@ impl Vp {
         }
     }
 
-    /// Makes this the virtual processor of the calling kernel thread, or no processor any more.
+    /// Sets or clears the virtual processor of the calling kernel thread.
     pub(crate) fn make_here(vp: Option<&'static Self>) {
         HERE.set(vp);
     }
 
-    /// Which processor this is, from 0.
+    /// The processor's index, from 0.
     #[inline(always)]
     pub fn index(&self) -> usize {
         self.shared.index()
     }
 
-    /// Returns `true` if it has no thread to run: `false` in an [`Idle::poll`](crate::Idle::poll)
-    /// that is only a glance between two threads.
+    /// Returns `true` if the processor has no thread to run.
+    ///
+    /// Returns `false` in an [`Idle::poll`](crate::Idle::poll) that is only a quick poll between
+    /// two threads.
     pub fn is_idle(&self) -> bool {
         self.idle.get()
     }
 
-    /// How many processors run together with this one, itself included.
+    /// Number of processors that run together with this one, itself included.
     pub fn count(&self) -> usize {
         self.group.members.len()
     }
 
-    /// The last look before the kernel thread blocks: whether a thread is ready here, or may be had
-    /// from another processor. Call it after announcing that this processor is parked and a
-    /// SeqCst fence; see [`Idle::rest`](crate::Idle::rest).
+    /// Returns `true` if a thread is ready here, or may be had from another processor.
+    ///
+    /// This is the last check before the kernel thread blocks. Call it after announcing that this
+    /// processor is parked and a SeqCst fence; see [`Idle::rest`](crate::Idle::rest).
     ///
     /// With several processors the first call of an idle spell costs a `membarrier` (about 1 µs),
-    /// so do not call it while spinning: the loop around `rest` looks at the cheap sources
-    /// anyway.
+    /// so do not call it while spinning: the loop around `rest` checks the cheap sources anyway.
     pub fn has_work(&self) -> bool {
         let here = !self.ready.is_empty()
             || !self.shared.inbox.is_empty()
@@ -120,25 +126,29 @@ impl Vp {
             || (self.group.members.len() > 1 && self.hunger.called_or_calls())
     }
 
-    /// How many pieces of outside work this processor has begun and not ended, and how many that
-    /// may be ([`Processors::most_work`](crate::Processors::most_work)).
+    /// Number of pieces of outside work that this processor has begun and not ended, and the
+    /// maximum.
+    ///
+    /// [`Processors::most_work`](crate::Processors::most_work) sets the maximum.
     #[inline]
     pub fn work_under_way(&self) -> (usize, usize) {
         self.workers.busy()
     }
 
-    /// Returns `true` if there is a stack for another piece of outside work. If not,
-    /// [`Idle::poll`](crate::Idle::poll) leaves the work where it is. No wake is needed for it
-    /// later: the processor looks again when a piece has ended.
+    /// Returns `true` if there is a stack for another piece of outside work.
+    ///
+    /// If not, [`Idle::poll`](crate::Idle::poll) leaves the work where it is. That work needs no
+    /// wake later: the processor polls again when a piece has ended.
     #[inline]
     pub fn has_stack(&self) -> bool {
         let (busy, most) = self.work_under_way();
         busy < most
     }
 
-    /// Returns `true` if it has nothing to do but the work that its [`Idle`](crate::Idle) has
-    /// found: no thread is ready here, and none waits for a time. Other processors may make a
-    /// thread ready at any moment.
+    /// Returns `true` if the only work is what the [`Idle`](crate::Idle) has found.
+    ///
+    /// No thread is ready here, and none waits for a time. Other processors may make a thread ready
+    /// at any moment.
     #[inline]
     pub fn is_free(&self) -> bool {
         self.ready.is_empty()
@@ -147,15 +157,16 @@ impl Vp {
             && self.timers.borrow().is_empty()
     }
 
-    /// The frequent half of an asymmetric fence between the processors that run together with this
-    /// one: orders stores before it against loads after it, for whoever has
-    /// [`heavy_fence`](Self::heavy_fence) between its own. Free, where the kernel has `membarrier`.
+    /// The frequent half of an asymmetric fence between this processor and those that run with it.
+    ///
+    /// Orders stores before it against loads after it, with respect to a thread that has
+    /// [`heavy_fence`](Self::heavy_fence) between its own. Free where the kernel has `membarrier`.
     #[inline]
     pub fn light_fence(&self) {
         self.group.fences.light();
     }
 
-    /// The rare half: about 1 µs.
+    /// The rare half. Costs about 1 µs.
     pub fn heavy_fence(&self) {
         self.group.fences.heavy();
     }
@@ -165,7 +176,7 @@ impl Vp {
         self.post.current.get()
     }
 
-    /// A number that is never used twice in the process.
+    /// Draws a number that is never used twice in the process.
     #[inline(always)]
     pub(crate) fn number(&self) -> u64 {
         self.numbers.next()
@@ -181,8 +192,9 @@ impl Vp {
     #[inline(always)]
     pub(crate) fn add_fresh(&self, rec: Rec) {
         self.shared.fresh.push(rec);
-        // Orders the push before the look. The hungry side sets its bit, fences heavily, then looks
-        // at our queue: so it sees the thread or we see the bit (Dekker, as in `fresh`).
+        // Orders the push before the check. The hungry side sets its bit, fences heavily, then
+        // looks at this queue: so it sees the thread, or this side sees the bit (Dekker, as in
+        // `fresh`).
         self.group.fences.light();
         if self.group.hungry.load(Ordering::Relaxed) != 0 {
             self.group.call_one();
@@ -191,7 +203,7 @@ impl Vp {
 
     // Deadlines.
 
-    /// Makes `rec` ready at `deadline` unless the wait called `number` is over by then.
+    /// Makes `rec` ready at `deadline` unless the wait numbered `number` is over by then.
     pub(crate) fn add_timer(&self, deadline: Instant, number: u64, rec: Rec) {
         self.timers.borrow_mut().insert((deadline, number), rec);
     }
@@ -230,14 +242,14 @@ impl Vp {
         timer.into_iter().chain(quiet).chain(trim).chain(self.workers.look_at()).min()
     }
 
-    /// When [`cool`](Self::cool) has something to do; `None` if it has nothing to do. This is no
-    /// deadline: an [`Idle`](crate::Idle) that does not block goes on as if there were none.
+    /// When [`cool`](Self::cool) has something to do; `None` if it has nothing to do.
+    ///
+    /// This is not a deadline: an [`Idle`](crate::Idle) that does not block ignores it.
     pub fn cools_at(&self) -> Option<Instant> {
         self.workers.cool_at()
     }
 
-    /// Gives back what idle workers used of their stacks, if it is time. For a processor that
-    /// sleeps.
+    /// Gives back stack memory of idle workers, if it is time. For a processor that sleeps.
     pub fn cool(&self) {
         self.workers.cool_asleep(self.current());
     }

@@ -1,4 +1,4 @@
-//! Channels: nothing lost, nothing twice, in order, and every end of either side told (U5).
+//! Channels: values arrive once and in order, and each side learns of the other's end.
 #![cfg(not(loom))]
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn everything_arrives_once_and_in_order() {
                 drop((plain, bounded));
                 let mut next = [0; 4];
                 for (sender, n) in &receiver {
-                    assert_eq!(n, next[sender], "of one sender in order");
+                    assert_eq!(n, next[sender], "the values of one sender are in order");
                     next[sender] += 1;
                 }
                 assert_eq!(next, [EACH; 4]);
@@ -101,7 +101,7 @@ fn a_bound_is_kept_and_waits_time_out() {
 fn without_room_sender_and_receiver_meet() {
     on(1, || {
         let (sender, receiver) = sync_channel(0);
-        assert_eq!(sender.try_send(1), Err(TrySendError::Full(1)), "nobody receives");
+        assert_eq!(sender.try_send(1), Err(TrySendError::Full(1)), "there is no receiver waiting");
         assert_eq!(sender.send_timeout(1, SHORT), Err(TrySendError::Full(1)));
         assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty), "it took its value back");
         let met = Arc::new(AtomicUsize::new(0));

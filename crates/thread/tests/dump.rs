@@ -1,4 +1,4 @@
-//! On SIGQUIT a process that asked for it tells of all its threads, and goes on.
+//! On SIGQUIT a process that asked for it dumps all its threads, and runs on.
 #![cfg(not(loom))]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,7 +20,7 @@ fn a_function_of_the_locker(lock: &Mutex<()>) {
     std::hint::black_box(());
 }
 
-/// Threads in every state, until standard input ends.
+/// Runs threads in every state, until standard input ends.
 fn live(processors: usize) {
     thread::dump_on_quit().unwrap();
     Processors::new()
@@ -57,8 +57,9 @@ fn quit(child: &Child) {
     assert_eq!(unsafe { libc::kill(pid, libc::SIGQUIT) }, 0);
 }
 
-/// Starts `test` in a process of its own, sends SIGQUIT when it is ready until all threads wait,
-/// and returns what it said on standard error, and then on standard output.
+/// Runs `test` in a process of its own and sends it SIGQUIT until all threads wait.
+///
+/// Returns what it wrote to standard error, then what it wrote to standard output.
 fn dumped(test: &str, are_there: impl Fn(&str) -> bool) -> (String, String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -76,8 +77,8 @@ fn dumped(test: &str, are_there: impl Fn(&str) -> bool) -> (String, String) {
     }
     let mut err = BufReader::new(child.stderr.take().unwrap());
     let begun = std::time::Instant::now();
-    // All of it comes in one write, and the busy thread goes on for ever, so the end shows by the
-    // last line, and that of the next dump follows the next signal.
+    // A dump comes in one write, and the busy thread runs for ever. So the next dump, after the
+    // next signal, shows where this one ends.
     let (mut said, mut line) = (String::new(), String::new());
     quit(&child);
     while !line.contains("user-level threads") {
@@ -98,7 +99,7 @@ fn dumped(test: &str, are_there: impl Fn(&str) -> bool) -> (String, String) {
         }
         assert!(
             begun.elapsed() < std::time::Duration::from_secs(60),
-            "the threads do not come to where they wait:\n{said}"
+            "the threads do not all get to wait:\n{said}"
         );
         said.clear();
     }
@@ -135,7 +136,7 @@ fn a_dump_tells_of_every_thread() {
     let (said, rest) = dumped("a_dump_tells_of_every_thread", are_there);
     assert!(rest.contains("went on"), "{rest}");
     assert!(said.contains("'busy' is ready") || said.contains("'busy' runs"), "{said}");
-    // Frames of the threads' own, and where they were called from; not the scheduler's.
+    // The threads' own frames and their callers are shown; the scheduler's are not.
     for function in ["a_function_of_the_sleeper", "a_function_of_the_locker"] {
         assert!(said.contains(function), "no {function}:\n{said}");
     }

@@ -1,5 +1,5 @@
-//! The seam towards `sched`: in whose context the idle loop runs, who runs the work, and what
-//! idling costs (U7, U8, U14).
+//! The interface to `sched`: the context of the idle loop, the thread that runs the work, and what
+//! idling costs.
 #![cfg(not(loom))]
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use upcall_thread::{
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Work comes from a list, and waiters that `poll` is to wake from another.
+/// Work comes from one list, and waiters that `poll` is to wake from another.
 struct Mock {
     jobs: StdMutex<VecDeque<Job>>,
     waiters: StdMutex<Vec<Waiter>>,
@@ -105,7 +105,7 @@ fn polling_is_for_idle_processors() {
                 thread::yield_now();
             }
             other.join().unwrap();
-            // Nor does one poll that blocks while another thread is ready.
+            // A thread that blocks while another one is ready does not poll either.
             for _ in 0..100 {
                 let cell = Arc::new(WaiterCell::new());
                 let waker = Arc::clone(&cell);
@@ -188,7 +188,7 @@ fn work_that_blocks_gets_another_worker_and_workers_are_reused() {
                         let mut arrived = gate.0.lock();
                         *arrived += 1;
                         gate.1.notify_all();
-                        // All ten are inside of `work` at once.
+                        // All ten are in `work` at once.
                         drop(gate.1.wait_while(arrived, |n| *n < 10));
                     });
                 }
@@ -268,7 +268,7 @@ fn workers_that_nobody_wants_give_their_stacks_to_others() {
             }
             drop(gate.1.wait_while(gate.0.lock(), |n| *n < 600));
             let of_workers = std::mem::take(&mut *stacks.lock().unwrap());
-            // Of the threads that run at once now, how many have a stack that was a worker's.
+            // Of the threads that run at once now, the number whose stack was a worker's.
             let taken_over = || {
                 let of_threads = Arc::new(StdMutex::new(Vec::new()));
                 let threads = (0..500).map(|_| {
@@ -400,7 +400,7 @@ fn a_waiter_in_a_cell_is_woken_by_whoever_takes_it() {
                 block(|waiter| assert!(CELL.put(waiter).is_none()));
             }
             waker.join().unwrap();
-            // Dropped with a waiter inside, a cell wakes.
+            // A cell that is dropped with a waiter inside wakes it.
             block(|waiter| drop(WaiterCell::new().put(waiter)));
         })
         .unwrap();
@@ -425,7 +425,7 @@ fn a_stale_ticket_wakes_nobody() {
         .unwrap();
 }
 
-/// What idling does by itself, counted.
+/// Counts what idling does by itself.
 struct Counted {
     inner: SpinThenPark,
     rests: AtomicUsize,
@@ -452,7 +452,7 @@ impl Idle for Counted {
 
 #[test]
 fn an_idle_process_uses_no_processor_time() {
-    /// How often this kernel thread has given its processor away by itself.
+    /// Number of voluntary context switches of this kernel thread.
     fn sleeps() -> i64 {
         // SAFETY: zeros are a valid rusage.
         let mut used: libc::rusage = unsafe { std::mem::zeroed() };
@@ -475,7 +475,7 @@ fn an_idle_process_uses_no_processor_time() {
                 thread::sleep(Duration::from_millis(100));
             }
             let (slept, rested) = (sleeps() - slept, inner.rests.load(Ordering::Relaxed) - rested);
-            // Each sleep is one of the kernel's, after a bounded spin. Some more have other causes.
+            // Each sleep is one kernel sleep, after a bounded spin. A few more have other causes.
             assert!(
                 (10..40).contains(&slept),
                 "ten sleeps of the thread, {slept} of its kernel thread"

@@ -1,5 +1,6 @@
-//! A stack overflow hits the guard page: the process says whose it was, and dies by SIGSEGV instead
-//! of writing over a neighbour's stack.
+//! A stack overflow hits the guard page.
+//!
+//! The process reports the thread and dies by SIGSEGV instead of writing over a neighbouring stack.
 #![cfg(not(loom))]
 
 use std::os::unix::process::ExitStatusExt;
@@ -53,7 +54,7 @@ fn overflow_hits_the_guard() {
 fn other_faults_take_their_course() {
     if is_child() {
         thread::run(|| {
-            // SAFETY: none: the process is meant to end here.
+            // SAFETY: none; the process is meant to die here.
             thread::spawn(|| unsafe { std::ptr::without_provenance::<u8>(16).read_volatile() })
                 .join()
                 .unwrap();

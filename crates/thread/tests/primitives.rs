@@ -1,5 +1,7 @@
-//! Read-write locks, semaphores, barriers, things done once, scopes, thread-locals, and waits with
-//! timeouts: on one processor, across processors, and together with kernel threads (U5).
+//! Read-write locks, semaphores, barriers, one-time initialisation, scopes, thread-locals, and
+//! waits with timeouts.
+//!
+//! Each on one processor, across processors, and together with kernel threads.
 #![cfg(not(loom))]
 
 use std::cell::{Cell, RefCell};
@@ -13,7 +15,7 @@ use upcall_thread::{
 };
 
 const SHORT: Duration = Duration::from_millis(5);
-/// How much less is done under a checker that takes a thousand times as long.
+/// Divisor of the amount of work, under a checker that takes a thousand times as long.
 const LESS: usize = if cfg!(miri) { 10 } else { 1 };
 
 fn on<T>(processors: usize, body: impl FnOnce() -> T) -> T {
@@ -44,7 +46,7 @@ fn a_writer_is_alone_and_readers_are_not() {
                                 assert_eq!(
                                     reading.load(Ordering::SeqCst),
                                     0,
-                                    "a reader is in beside the writer"
+                                    "a reader is in together with the writer"
                                 );
                                 let before = *held;
                                 yield_now();
@@ -57,7 +59,7 @@ fn a_writer_is_alone_and_readers_are_not() {
                                 );
                                 let before = *held;
                                 yield_now();
-                                assert_eq!(*held, before, "somebody wrote beside a reader");
+                                assert_eq!(*held, before, "a writer wrote while a reader was in");
                                 reading.fetch_sub(1, Ordering::SeqCst);
                             }
                         }
@@ -89,7 +91,7 @@ fn a_writer_does_not_starve_behind_readers() {
             yield_often();
             assert!(
                 lock.try_read().is_none(),
-                "a reader that comes later stands behind the writer"
+                "a reader that comes later queues behind the writer"
             );
             let late = s.spawn(|| *lock.read());
             yield_often();
@@ -115,7 +117,7 @@ fn a_reader_goes_on_when_the_writer_before_it_gives_up() {
             let reader = s.spawn(|| *lock.read());
             assert!(writer.join().unwrap());
             assert_eq!(reader.join().unwrap(), 7);
-            assert!(lock.try_read().is_some(), "nobody waits any more");
+            assert!(lock.try_read().is_some(), "no thread waits any more");
             drop(held);
         });
     });
@@ -182,7 +184,7 @@ fn a_semaphore_counts_and_is_fair() {
             semaphore.release(1);
             assert!(
                 semaphore.try_acquire(1).is_none(),
-                "whoever wants few does not overtake whoever wants many"
+                "a request for few permits does not overtake a request for many"
             );
             assert!(semaphore.acquire_timeout(1, SHORT).is_none());
             semaphore.release(1);
@@ -233,7 +235,7 @@ fn a_party_that_gives_up_has_not_come() {
         thread::scope(|s| {
             let other = s.spawn(|| barrier.wait().is_leader());
             yield_often();
-            assert!(!other.is_finished(), "one has come, not three");
+            assert!(!other.is_finished(), "one party has arrived, not three");
             assert!(barrier.wait_timeout(SHORT).is_some_and(|result| result.is_leader()));
             assert!(!other.join().unwrap());
         });
@@ -365,7 +367,7 @@ fn values_of_a_thread_are_dropped_when_it_ends() {
             // A drop may use other values, and block.
             NUMBER.set(1);
             yield_now();
-            assert!(COUNTED.try_with(|_| ()).is_err(), "it is being dropped");
+            assert!(COUNTED.try_with(|_| ()).is_err(), "the value is being dropped");
             DROPPED.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -375,7 +377,7 @@ fn values_of_a_thread_are_dropped_when_it_ends() {
     on(2, || {
         let threads: Vec<_> = (0..10).map(|_| spawn(|| COUNTED.with(|_| ()))).collect();
         threads.into_iter().for_each(|t| t.join().unwrap());
-        assert_eq!(DROPPED.load(Ordering::SeqCst), 10, "before the joiner goes on");
+        assert_eq!(DROPPED.load(Ordering::SeqCst), 10, "before the joiner runs on");
     });
     std::thread::spawn(|| COUNTED.with(|_| ())).join().unwrap();
     assert_eq!(DROPPED.load(Ordering::SeqCst), 11, "a kernel thread's too");
@@ -390,7 +392,10 @@ fn every_wait_can_time_out() {
             let held = mutex.lock();
             assert!(mutex.try_lock_for(SHORT).is_none());
             drop(held);
-            assert!(mutex.try_lock_for(SHORT).is_some(), "who gave up left nothing behind");
+            assert!(
+                mutex.try_lock_for(SHORT).is_some(),
+                "a waiter that gave up left nothing behind"
+            );
             let lock = RwLock::new(());
             let held = lock.write();
             assert!(lock.try_read_for(SHORT).is_none());
@@ -467,8 +472,8 @@ fn a_deadline_cuts_a_wait_short_and_drops_what_was_held() {
             assert!(begun.elapsed() >= SHORT && thread::deadline().is_none());
             assert_eq!(outer.try_lock().as_deref(), Some(&1), "the guard was dropped");
             drop(held);
-            assert!(inner.try_lock().is_some(), "and nobody stands in the other's list");
-            // A wait that ends in time is not cut, and the thread's own errors come through.
+            assert!(inner.try_lock().is_some(), "and no waiter is left in the other's list");
+            // A wait that ends in time is not cut, and the body's own result comes through.
             assert_eq!(
                 thread::with_deadline(Instant::now() + Duration::from_secs(60), || *inner.lock()),
                 Ok(0)
@@ -553,7 +558,8 @@ fn a_notification_of_a_thread_that_is_cut_short_goes_to_another() {
                 while waiting.load(Ordering::SeqCst) < 2 {
                     yield_now();
                 }
-                // The oldest is notified, and its deadline passes while it waits for the mutex.
+                // The oldest waiter is notified, and its deadline passes while it waits for the
+                // mutex.
                 let held = mutex.lock();
                 condvar.notify_one();
                 thread::sleep(SHORT * 12);
@@ -562,7 +568,7 @@ fn a_notification_of_a_thread_that_is_cut_short_goes_to_another() {
                 let was_cut = cut.join().unwrap();
                 if !was_cut {
                     // The machine was so slow that the deadline came before the notification, or so
-                    // quick that it did not come.
+                    // fast that the deadline did not pass.
                     condvar.notify_one();
                 }
                 let ended = other.join_timeout(Duration::from_secs(20));

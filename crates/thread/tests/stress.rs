@@ -1,6 +1,7 @@
-//! Everything at once, on more virtual processors than there are processors: a lost wake hangs it,
-//! a thread that runs twice or on a wrong stack breaks its sums. A second by default;
-//! `UPCALL_STRESS_SECONDS` makes it longer.
+//! Everything at once, on more virtual processors than there are CPUs.
+//!
+//! A lost wake hangs the test; a thread that runs twice or on a wrong stack breaks its sums. The
+//! test takes a second; `UPCALL_STRESS_SECONDS` sets another duration.
 #![cfg(not(loom))]
 
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use upcall_thread::{
     Condvar, JoinHandle, Mutex, Processors, RwLock, Semaphore, Waiter, WaiterCell, block,
 };
 
-/// A small generator (Marsaglia's xorshift), so that a run can be repeated by its seed.
+/// A small generator (Marsaglia's xorshift), so that a run can be repeated from its seed.
 struct Dice(u64);
 
 impl Dice {
@@ -57,7 +58,7 @@ impl World {
         }
     }
 
-    /// Reads or writes the pair, in time or for as long as it takes.
+    /// Reads or writes the pair, with a timeout or without.
     fn use_pair(&self, dice: &mut Dice) {
         let timeout = Duration::from_micros(dice.roll(100));
         match dice.roll(4) {
@@ -86,7 +87,7 @@ impl World {
         }
     }
 
-    /// Takes permits, and sees that there are never more out than there are.
+    /// Takes permits, and checks that no more are out than exist.
     fn use_permits(&self, dice: &mut Dice) {
         let wants = dice.roll(PERMITS as u64) as usize + 1;
         let permits = match dice.roll(2) {
@@ -104,8 +105,9 @@ impl World {
         }
     }
 
-    /// Locks the counter under a deadline, holding the pair meanwhile: whether it was had or not,
-    /// all is given back.
+    /// Locks the counter under a deadline while holding the pair.
+    ///
+    /// Whether or not that succeeds, everything is released.
     fn hurry(&self, dice: &mut Dice) {
         let soon = Instant::now() + Duration::from_micros(dice.roll(100));
         let added = thread::with_deadline(soon, || {
@@ -168,7 +170,7 @@ fn live(world: &Arc<World>, mut dice: Dice, depth: u64) {
             6 => thread::sleep(Duration::from_micros(dice.roll(50))),
             7 => {
                 let cell = &world.cells[dice.roll(4) as usize];
-                // Whoever comes next wakes us; so does the feeder.
+                // The next thread that comes here wakes this one; so does the feeder.
                 block(|waiter| drop(cell.put(waiter)));
             }
             8 => {
@@ -186,7 +188,11 @@ fn live(world: &Arc<World>, mut dice: Dice, depth: u64) {
             12 => world.hurry(&mut dice),
             _ => thread::yield_now(),
         }
-        assert_eq!(thread::on_virtual_processor(), place, "a started thread stays");
+        assert_eq!(
+            thread::on_virtual_processor(),
+            place,
+            "a started thread stays on its processor"
+        );
     }
     for (seed, child) in children {
         assert_eq!(child.join().unwrap(), seed);
@@ -224,14 +230,14 @@ fn everything_at_once() {
                     })
                     .collect();
                 roots.into_iter().for_each(|root| root.join().unwrap());
-                // The detached ones.
+                // Waits for the detached threads.
                 while world.ended.load(Ordering::Relaxed) < world.started.load(Ordering::Relaxed) {
                     thread::sleep(Duration::from_micros(100));
                 }
                 assert_eq!(*world.counter.lock(), world.expected.load(Ordering::Relaxed));
                 world.parked.lock().clear();
-                // Those spawned that have not started are abandoned by the end of `run`, and their
-                // share of the world with them; so wait for that too.
+                // The end of `run` abandons threads that have been spawned but not started, and
+                // their references to the world with them. So wait for those threads too.
                 let start = Instant::now();
                 while Arc::strong_count(&world) > 2 && start.elapsed() < Duration::from_secs(60) {
                     thread::sleep(Duration::from_micros(100));

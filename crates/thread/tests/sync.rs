@@ -1,5 +1,4 @@
-//! Mutex and condition variable, on one processor, across processors, and together with kernel
-//! threads (U5).
+//! Mutex and condition variable: on one processor, across processors, and with kernel threads.
 #![cfg(not(loom))]
 
 use std::sync::Arc;
@@ -12,7 +11,7 @@ fn on<T>(processors: usize, body: impl FnOnce() -> T) -> T {
     Processors::new().count(processors).run(body).unwrap()
 }
 
-/// How much less is done under a checker that takes a thousand times as long.
+/// Divisor of the amount of work, under a checker that takes a thousand times as long.
 const LESS: usize = if cfg!(miri) { 10 } else { 1 };
 
 #[test]
@@ -97,7 +96,7 @@ fn ping_pong_across_processors_and_kernel_threads() {
     }
     const ROUNDS: usize = 300 / LESS;
     let table = Arc::new((Mutex::new(0), Condvar::new()));
-    // Player 0 is an ordinary kernel thread; 1 to 3 are user-level, on whichever of two processors.
+    // Player 0 is an ordinary kernel thread; 1 to 3 are user-level, on either of two processors.
     let outside = {
         let table = Arc::clone(&table);
         std::thread::spawn(move || play(&table, 0, 4, ROUNDS))
@@ -143,8 +142,7 @@ fn a_wait_with_timeout_ends_either_way() {
     }
 }
 
-/// Every token is taken by one consumer although consumers keep giving up: no notification is used
-/// up by one of those.
+/// Consumers take every token although some keep giving up: those use up no notification.
 #[test]
 fn timeouts_race_with_notifications() {
     on(2, || {

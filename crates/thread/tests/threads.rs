@@ -1,5 +1,6 @@
-//! Threads on one and on several processors: spawn, join, panics, yield, sleep, park, names, and
-//! many alive (U5, U6).
+//! Threads on one and on several processors.
+//!
+//! Spawn, join, panics, yield, sleep, park, names, and many alive.
 #![cfg(not(loom))]
 
 use std::cell::Cell;
@@ -116,7 +117,7 @@ fn yield_is_fair() {
 fn sleepers_wake_in_order_and_not_early() {
     on(1, || {
         let order = Arc::new(Mutex::new(Vec::new()));
-        // In a while, so that all three are asleep by then.
+        // In 200 ms, so that all three are asleep by then.
         let start = Instant::now() + Duration::from_millis(200);
         let sleepers: Vec<_> = [30_u64, 10, 20]
             .into_iter()
@@ -132,7 +133,7 @@ fn sleepers_wake_in_order_and_not_early() {
             .collect();
         sleepers.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(*order.lock(), [10, 20, 30]);
-        // Short ones too, which the idle loop finds before the processor sleeps.
+        // Short sleeps too, whose end the idle loop finds before the processor sleeps.
         for ms in 1..6 {
             let at = Instant::now() + Duration::from_millis(ms);
             thread::sleep_until(at);
@@ -196,7 +197,7 @@ fn a_kernel_thread_may_unpark_and_join() {
             handle.unpark();
             parked.join().unwrap()
         });
-        // The first thread gives the processor away for long enough.
+        // The first thread yields the processor for long enough.
         while !outside.is_finished() {
             thread::sleep(Duration::from_millis(1));
         }
@@ -238,8 +239,8 @@ fn deep_stacks_and_large_closures() {
         let thread = Builder::new().stack_size(8 << 20).spawn(|| deep(4000)).unwrap();
         assert_eq!(thread.join().unwrap(), 4000);
         let large = [7_u8; 100_000];
-        // Each function on the way may have a copy of it on the stack, as clippy's driver compiles
-        // them.
+        // Each function on the way may have a copy of it on the stack: clippy's driver compiles
+        // them so.
         let thread = Builder::new().stack_size(8 << 20).spawn(move || large).unwrap();
         assert_eq!(thread.join().unwrap()[99_999], 7);
         #[repr(align(1024))]
@@ -272,7 +273,8 @@ fn started_threads_stay_and_fresh_ones_spread() {
                 })
             })
             .collect();
-        // Without a scheduling point of ours, the other processor must still come and take them.
+        // Without a scheduling point on this processor, the other one must still come and steal
+        // threads.
         let start = Instant::now();
         while places[1].load(Ordering::Relaxed) == 0 {
             assert!(start.elapsed() < Duration::from_secs(60), "nothing was stolen");
@@ -293,7 +295,7 @@ fn a_parked_processor_comes_for_a_lone_spawn() {
             let lone = thread::spawn(move || set.store(true, Ordering::Release));
             let start = Instant::now();
             while !ran.load(Ordering::Acquire) {
-                assert!(start.elapsed() < Duration::from_secs(60), "nobody came");
+                assert!(start.elapsed() < Duration::from_secs(60), "no processor came");
                 std::hint::spin_loop();
             }
             lone.join().unwrap();
@@ -345,8 +347,8 @@ fn floating_point_control_belongs_to_the_thread_that_asks_for_it() {
         word
     }
     fn load(mxcsr: u32, x87: u16) {
-        // SAFETY: a valid control value; no floating-point arithmetic of Rust's happens before it
-        // is set back.
+        // SAFETY: the control values are valid; no floating-point arithmetic of Rust runs before
+        // they are set back.
         unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mxcsr) };
         // SAFETY: as above.
         unsafe { std::arch::asm!("fldcw [{}]", in(reg) &raw const x87) };
@@ -401,7 +403,7 @@ fn every_parked_processor_comes_when_there_is_enough_to_do() {
     on(3, || {
         for _ in 0..10 {
             std::thread::sleep(Duration::from_millis(10));
-            // Three threads that wait for each other without giving way can end only on three
+            // Three threads that wait for each other without yielding can end only on three
             // processors.
             let met = Arc::new(AtomicUsize::new(0));
             let threads: Vec<_> = (0..3)

@@ -1,20 +1,21 @@
-//! The condition variable's protocol, on the lock's and the list's: a notification that follows a
-//! change under the lock wakes a waiter, and a waiter that gives up uses up no notification. `make
-//! models`
+//! The condition variable's protocol, on top of those of the lock and the list.
+//!
+//! A notification that follows a change under the lock wakes a waiter, and a waiter that gives up
+//! uses up no notification. Run by `make models`.
 use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use upcall_thread::model::{LockAttempt, RawLock, WaitList, WaitNode};
 
-/// Tokens under a lock, and those who wait for one.
+/// Tokens under a lock, and the threads that wait for one.
 struct Tokens {
     lock: RawLock<&'static Contender>,
     waiters: WaitList<&'static Contender>,
     left: UnsafeCell<usize>,
 }
 
-// SAFETY: the tokens are touched by the holder of the lock; loom checks it.
+// SAFETY: only the holder of the lock touches the tokens; loom checks this.
 unsafe impl Sync for Tokens {}
 // SAFETY: as above.
 unsafe impl Send for Tokens {}
@@ -43,7 +44,7 @@ impl Tokens {
         }
     }
 
-    /// As `Condvar::wait_by` in a loop. `false`: gave up.
+    /// As `Condvar::wait_by` in a loop. Returns `false` if the taker gave up.
     fn take(&self, patient: bool) -> bool {
         self.acquire();
         // SAFETY: the lock is held.
@@ -65,7 +66,7 @@ impl Tokens {
         true
     }
 
-    /// As a change under the lock and `Condvar::notify_one` after it.
+    /// As a change under the lock, followed by `Condvar::notify_one`.
     fn put(&self) {
         self.acquire();
         // SAFETY: the lock is held.
@@ -92,7 +93,7 @@ fn check(takers: &'static [bool], preemptions: usize) {
                 thread::spawn(move || tokens.take(patient))
             })
             .collect();
-        // As many as there are patient takers, and one more for each that may give up.
+        // One token for each taker, whether or not it may give up.
         takers.iter().for_each(|_| tokens.put());
         let taken =
             threads.into_iter().map(|thread| thread.join().unwrap()).filter(|&took| took).count();

@@ -1,8 +1,10 @@
-//! The queue of fresh threads: each is taken once, by its owner or by a thief; and a hungry thief
-//! is called. `make models`
+//! The queue of fresh threads.
+//!
+//! Each thread is taken once, by its owner or by a thief; and a hungry thief is called. Run by
+//! `make models`.
 //!
 //! Under loom the asymmetric fences are SeqCst fences on both sides, which is what `membarrier`
-//! makes of them.
+//! turns them into.
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 use loom::thread;
@@ -38,7 +40,8 @@ fn drain(fresh: &Fresh<Item>) -> usize {
                 take(item);
                 got += 1;
             }
-            // Nobody waits for a thief; what it leaves is counted after it has ended.
+            // The owner does not wait for a thief; what the thief leaves is counted after it has
+            // ended.
             Pop::Empty | Pop::Busy => return got,
         }
     }
@@ -84,8 +87,10 @@ fn two_thieves() {
     });
 }
 
-/// As `Vp::add_fresh` against `Vp::has_work`: a spawn and a processor going to sleep. Either it
-/// sees the thread, or it is called; otherwise it would sleep for ever, a deadlock.
+/// As `Vp::add_fresh` against `Vp::has_work`: a spawn and a processor going to sleep.
+///
+/// Either the processor sees the thread, or it is called. Otherwise it would sleep for ever, which
+/// is a deadlock.
 #[test]
 fn a_hungry_processor_is_called() {
     let mut model = loom::model::Builder::new();
@@ -125,7 +130,7 @@ fn a_hungry_processor_is_called() {
     });
 }
 
-/// Two things on the stack beside the list, as if they had come while a thief was in.
+/// A queue with two things in `late`, as if they had been pushed while a thief was in.
 fn with_two_late() -> Arc<Fresh<Item>> {
     let fresh = Arc::new(Fresh::new(Fences::Symmetric));
     fresh.push(item());
@@ -137,7 +142,7 @@ fn with_two_late() -> Arc<Fresh<Item>> {
     fresh
 }
 
-/// The last look of a processor that goes to sleep, while the owner moves what came late.
+/// The last look of a processor that goes to sleep, while the owner moves what is in `late`.
 #[test]
 fn what_is_moved_is_seen_by_others() {
     let mut model = loom::model::Builder::new();
@@ -153,11 +158,11 @@ fn what_is_moved_is_seen_by_others() {
         };
         fence(Ordering::SeqCst);
         assert!(matches!(fresh.pop(), Pop::Got(_)));
-        assert!(!looker.join().unwrap(), "a thing is there all the time, and the look found none");
+        assert!(!looker.join().unwrap(), "a thing was there all the time, and the look found none");
     });
 }
 
-/// The owner's own last look, while a thief moves what came late.
+/// The owner's own last look, while a thief moves what is in `late`.
 #[test]
 fn what_is_moved_is_seen_by_its_owner() {
     let mut model = loom::model::Builder::new();
@@ -168,7 +173,7 @@ fn what_is_moved_is_seen_by_its_owner() {
             let fresh = Arc::clone(&fresh);
             thread::spawn(move || fresh.steal(1, take))
         };
-        // The thief takes one at most.
+        // The thief takes at most one.
         let empty = fresh.is_empty();
         thief.join().unwrap();
         assert!(!empty, "the owner would go to sleep over a thread");

@@ -1,5 +1,7 @@
-//! The mutex's protocol: one holder at a time, and every waiter gets its turn, or gives up and
-//! holds up no other. `make models`
+//! The mutex's protocol.
+//!
+//! One holder at a time, and every waiter gets its turn, or gives up without holding up others. Run
+//! by `make models`.
 use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -11,7 +13,7 @@ struct Guarded {
     value: UnsafeCell<usize>,
 }
 
-// SAFETY: the value is touched by the holder of the lock; loom checks it.
+// SAFETY: only the holder of the lock touches the value; loom checks this.
 unsafe impl Sync for Guarded {}
 // SAFETY: as above.
 unsafe impl Send for Guarded {}
@@ -21,8 +23,9 @@ impl Guarded {
         Arc::new(Guarded { lock: RawLock::new(), value: UnsafeCell::new(0) })
     }
 
-    /// Adds one under the lock. With `patient` false the wait, if it comes to one, ends by its
-    /// deadline unless a wake came first.
+    /// Adds one under the lock.
+    ///
+    /// If not `patient`, a wait ends by its deadline unless a wake came first.
     fn add_one(&self, patient: bool) -> bool {
         let me = contender(patient);
         let node = WaitNode::new(me, 0);
@@ -61,7 +64,7 @@ fn contend(others: &'static [bool], preemptions: usize) {
         }
         // SAFETY: all contenders have ended.
         assert_eq!(guarded.value.with(|value| unsafe { *value }), added);
-        assert!(guarded.lock.try_acquire(), "nobody holds it, so it is free");
+        assert!(guarded.lock.try_acquire(), "no thread holds it, so it is free");
     });
 }
 

@@ -1,5 +1,6 @@
-//! The inbox with the parking protocol: a wake that races with going to sleep is never lost (U6,
-//! U8). `make models`
+//! The inbox with the parking protocol: a wake that races with going to sleep is never lost.
+//!
+//! Run by `make models`.
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use loom::thread;
@@ -39,7 +40,7 @@ impl Processor {
         }
     }
 
-    /// As the idle loop: until `count` threads have been made ready.
+    /// As the idle loop: runs until `count` threads have been made ready.
     fn idle(&self, count: usize) {
         let mut got = 0;
         while got < count {
@@ -54,7 +55,7 @@ impl Processor {
                 });
                 continue;
             }
-            // A sleep that is never ended is a deadlock, which loom reports.
+            // A sleep that never ends is a deadlock, which loom reports.
             self.parker.park(None, || !self.inbox.is_empty());
         }
     }
@@ -126,7 +127,7 @@ fn wake_before_block() {
                 }
             })
         };
-        // block(): publish, then look for the next thread, which may be this one.
+        // As `block()`: publish, then look for the next thread, which may be this one.
         published.store(std::ptr::from_ref(item()).cast_mut(), Ordering::Release);
         if waker.join().unwrap() {
             processor.idle(1);
@@ -134,7 +135,7 @@ fn wake_before_block() {
     });
 }
 
-/// The same, with the processor going idle while the waker is still on its way.
+/// The same, with the processor going idle while the waker has not posted yet.
 #[test]
 fn wake_during_block() {
     loom::model(|| {

@@ -1,12 +1,14 @@
-//! The protocol under the read-write lock and the semaphore: shares are never given twice, and
-//! whoever waits gets theirs, or gives up and holds up no other. `make models`
+//! The protocol of the read-write lock and the semaphore.
+//!
+//! Shares are never given twice, and every waiter gets its shares, or gives up without holding up
+//! others. Run by `make models`.
 use crate::loom_waits::{Contender, contender};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use upcall_thread::model::{LockAttempt, Shares, WaitNode};
 
-/// All shares: a writer's.
+/// All shares: what a writer takes.
 const ALL: usize = 2;
 
 struct Guarded {
@@ -14,12 +16,12 @@ struct Guarded {
     value: UnsafeCell<usize>,
 }
 
-// SAFETY: the value is touched by holders of shares; loom checks it.
+// SAFETY: only holders of shares touch the value; loom checks this.
 unsafe impl Sync for Guarded {}
 // SAFETY: as above.
 unsafe impl Send for Guarded {}
 
-/// Who wants what, and whether it waits for ever.
+/// Number of shares that a contender wants, and whether it waits for ever.
 type Wish = (usize, bool);
 
 impl Guarded {
@@ -36,11 +38,11 @@ impl Guarded {
         }
         let mut wrote = 0;
         if wants == ALL {
-            // SAFETY: all shares are ours.
+            // SAFETY: this contender has all shares.
             self.value.with_mut(|value| unsafe { *value += 1 });
             wrote = 1;
         } else {
-            // SAFETY: one share is ours, so nobody has all.
+            // SAFETY: this contender has one share, so no other has all.
             self.value.with(|value| assert!(unsafe { *value } < 4));
         }
         if let Some(taken) = self.shares.give(wants) {
@@ -68,7 +70,7 @@ fn contend(mine: Wish, others: &'static [Wish], preemptions: usize) {
         }
         // SAFETY: all contenders have ended.
         assert_eq!(guarded.value.with(|value| unsafe { *value }), wrote);
-        assert!(guarded.shares.try_take(ALL), "all shares are back, and nobody waits");
+        assert!(guarded.shares.try_take(ALL), "all shares are back, and no thread waits");
     });
 }
 

@@ -1,5 +1,6 @@
-//! Threads as the lists of waiters see them, for the models: a wake, and a deadline that may come
-//! first.
+//! Threads as the lists of waiters see them, for the models.
+//!
+//! A wake may end a wait, or a deadline that may come first.
 
 use loom::sync::atomic::{AtomicBool, Ordering};
 use upcall_thread::model::{ListedWait, Parker};
@@ -7,14 +8,16 @@ use upcall_thread::model::{ListedWait, Parker};
 /// One wait.
 #[derive(Debug)]
 pub struct Contender {
-    /// It has no deadline.
+    /// The wait has no deadline.
     patient: bool,
     drawn: AtomicBool,
     woken: AtomicBool,
     parker: Parker,
 }
 
-/// A thread that is about to wait; one that is not patient has a deadline, which passes at once.
+/// Creates a thread that is about to wait.
+///
+/// If it is not patient it has a deadline, which passes at once.
 pub fn contender(patient: bool) -> &'static Contender {
     // Records are never freed; loom's leak check does not know plain boxes.
     Box::leak(Box::new(Contender {
@@ -37,13 +40,13 @@ impl ListedWait for &'static Contender {
 }
 
 impl Contender {
-    /// Whoever drew the right wakes.
+    /// Wakes the thread. The caller has claimed the right to do so.
     pub fn wake(&self) {
         self.woken.store(true, Ordering::Release);
         self.parker.unpark();
     }
 
-    /// `true`: woken. `false`: the deadline passed.
+    /// Waits. Returns `true` if woken, `false` if the deadline passed.
     pub fn wait(&'static self) -> bool {
         if !self.patient && self.draw() {
             return false;
