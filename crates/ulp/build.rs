@@ -1,12 +1,13 @@
-//! Compiles the part of the runtime that is linked into images, and makes its header of the one
-//! definition of the layout.
+//! Compiles the part of the runtime that is linked into images.
+//!
+//! Also generates its C header from the one definition of the layout.
 
 use std::fmt::Write as _;
 use std::{env, fs};
 
 include!("library.rs");
 
-/// The archive's sources.
+/// Sources of the archive.
 const SOURCES: [&str; 10] = [
     "start.c",
     "heap.c",
@@ -19,9 +20,9 @@ const SOURCES: [&str; 10] = [
     "children.c",
     "signals.c",
 ];
-/// Those in whose midst handlers of signals may run.
+/// Sources of functions during which signal handlers may run.
 const OPEN: [&str; 3] = ["interrupted.S", "handlers.c", "process.c"];
-/// One that debuggers are to know the types of.
+/// The source whose types debuggers need.
 const KNOWN: &str = "image/current.c";
 
 fn main() {
@@ -34,7 +35,7 @@ fn main() {
         writeln!(header, "#define UPVM_{name} ({value})").expect("a string");
     }
     fs::write(out.join("layout.h"), header).expect("OUT_DIR can be written");
-    // For libraries that are linked into images: where image.h is, and what it takes.
+    // For libraries that are linked into images: the folders of image.h and of what it includes.
     let image = env::current_dir().expect("cargo's").join("image");
     println!("cargo::metadata=include={}:{}", out.display(), image.display());
     println!("cargo::rerun-if-changed=src/layout.rs");
@@ -42,7 +43,7 @@ fn main() {
     println!("cargo::rerun-if-changed=library.rs");
     let mut build = cc::Build::new();
     build.include(&out).include("image").opt_level(2).pic(false).flag("-fPIE");
-    // It runs before there are thread-locals, in which the stack protector has its word.
+    // The code runs before there are thread-locals, in which the stack protector keeps its word.
     build
         .flag("-fno-stack-protector")
         .flag("-std=gnu11")

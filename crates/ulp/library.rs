@@ -1,10 +1,10 @@
-// Included by the build scripts of what is linked into images.
+// Included by the build scripts of libraries that are linked into images.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 
-/// Compiles what is the library's, with its code in a section of its own: where that is the linker
-/// tells.
+/// Compiles the library, with its code in a section of its own: the linker gives the address of
+/// that.
 fn library(build: &cc::Build) -> Vec<PathBuf> {
     let objects = build
         .clone()

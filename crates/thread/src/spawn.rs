@@ -98,7 +98,7 @@ impl Builder {
         self
     }
 
-    /// Starts the thread on the caller's virtual processor, or on another one that is idle.
+    /// Starts the thread on the caller's virtual processor, or on another idle one.
     ///
     /// Never blocks.
     ///

@@ -20,8 +20,8 @@
 //!
 //! # Avoiding useless calls
 //! A thread that is spawned and joined at once is started by its owner within nanoseconds; calling
-//! another processor for it is a waste. A thief therefore leaves a lone fresh thread alone
-//! for a few looks. A processor that was called in vain does not ask again for a while, doubled each time.
+//! another processor would be a waste. A thief therefore passes over a lone fresh thread for a few
+//! looks. A processor that was called in vain does not ask again for a while, doubled each time.
 //! Until then it may sleep while a thread waits, but no longer than that while.
 
 use crate::shared::{VpGroup, VpShared};

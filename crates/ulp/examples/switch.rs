@@ -1,5 +1,7 @@
-//! What ULPs take: to load and start one, to switch from one to the next, and in memory: `cargo run
-//! --release -p upcall-ulp --example switch [COUNT …]`.
+//! Measures the cost of ULPs.
+//!
+//! That is loading and starting one, switching from one to the next, and memory:
+//! `cargo run --release -p upcall-ulp --example switch [COUNT …]`.
 
 use std::error::Error;
 use std::ffi::CString;
@@ -9,7 +11,7 @@ use std::time::Instant;
 use std::{env, fs};
 use upcall_ulp::{Image, StopReason, Ulp, UlpTurns, Worker, tools};
 
-/// Asks for its turn to end, for ever, and now and then for something else.
+/// A program that yields for ever, and now and then asks for something else.
 const PROGRAM: &str = "#include \"image.h\"
 int counter;
 int main(void)
@@ -18,7 +20,7 @@ int main(void)
         UPVM_ASK(upvm_table(), counter % 1000 ? UPVM_ASK_YIELD : UPVM_ASK_OWN, 0, 0, 0, 0);
 }
 ";
-/// A thousand turns each, and the first of them asks.
+/// Number of turns of each ULP, of which the first asks.
 const TURNS: usize = 1000;
 
 fn compile(folder: &Path) -> Result<Image, Box<dyn Error>> {
@@ -33,7 +35,7 @@ fn compile(folder: &Path) -> Result<Image, Box<dyn Error>> {
     if done.success() { Ok(Image::open(&program)?) } else { Err("gcc failed".into()) }
 }
 
-/// KiB that this process has to itself.
+/// Memory that this process has to itself, in KiB.
 fn resident() -> Result<f64, Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).ok_or("no RssAnon")?;
@@ -76,7 +78,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for _ in 0..9 {
             let begun = Instant::now();
             for _ in 0..rounds * count {
-                let (who, why) = turns.go(at).ok_or("it has ended")?;
+                let (who, why) = turns.go(at).ok_or("the ULP has ended")?;
                 at = who;
                 if !matches!(why, StopReason::Asks(_)) {
                     return Err(format!("{who}: {why:?}").into());

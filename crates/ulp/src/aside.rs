@@ -1,17 +1,23 @@
-//! Calls that have to wait in the kernel, and for which nothing can be waited instead: helper
-//! threads run them, while the worker runs other ULPs (V10).
+//! Runs calls that have to wait in the kernel on helper threads.
 //!
-//! All threads of a process have the same addresses and descriptors, so a call does there what it
-//! would have done here. A helper is started when none is idle, and ends when there was nothing to
-//! do for [`LAZY`].
+//! This is for calls where the host cannot wait for a descriptor or a time instead. While a helper
+//! runs a call, the worker runs other ULPs (UPVM; V10 here).
 //!
-//! Who waits for whom, how a call is interrupted, and why nothing of that is lost:
-//! [`helping`](crate::helping). The signal that interrupts finds the helper before it looks at
-//! `stop` (`upcall_ulp_aside_look` below), which then is seen; or between that and the system call,
-//! and the handler sets it behind, with EINTR; or in the system call, which the kernel ends with
-//! EINTR; or behind it, and the call is done.
+//! All threads of a process have the same addresses and descriptors, so a call does on a helper
+//! what it would have done on the worker. A helper is started when none is idle, and ends when it
+//! has had nothing to do for [`LAZY`].
 //!
-//! The way between look and system call is musl's, for its `pthread_cancel` (R. Felker).
+//! [`helping`](crate::helping) explains how calls and helpers wait for each other, how a call is
+//! interrupted, and why none of that is lost. The interrupting signal finds the helper in one of
+//! these places:
+//!
+//! 1. before the check of `stop` (`upcall_ulp_aside_look` below), which then sees it;
+//! 2. between the check and the system call: the handler moves the helper past the call, with
+//!    EINTR;
+//! 3. in the system call, which the kernel ends with EINTR;
+//! 4. past the system call: the call is done.
+//!
+//! The code from the check to the system call follows musl's for its `pthread_cancel` (R. Felker).
 
 use crate::helping::{HelperPool, HelperRun};
 use crate::ulp::UlpMemory;
@@ -21,16 +27,16 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 use std::{arch, fmt, io, mem, ptr, thread};
 
-/// So many helpers at most: what is asked for beyond them waits.
+/// Maximum number of helpers. Further calls wait.
 const MOST: usize = 256;
-/// So long an idle helper stays.
+/// Time after which an idle helper ends.
 const LAZY: Duration = Duration::from_secs(2);
-/// Of a helper's stack.
+/// Size of a helper's stack, in bytes.
 const STACK: usize = 64 << 10;
-/// A call's number and its arguments.
+/// Number of words of a call: its number and six arguments.
 pub(crate) const WORDS: usize = 7;
 
-/// Those whose only effect is on what their arguments name: descriptors, and memory of the ULP's.
+/// Calls that affect only what their arguments name: descriptors, and the ULP's memory.
 const CALLS: [i64; 29] = [
     libc::SYS_read,
     libc::SYS_readv,
@@ -64,7 +70,8 @@ const CALLS: [i64; 29] = [
 ];
 
 arch::global_asm!(
-    // rdi: where `stop` is; rsi: the call's number and arguments. What the call returns.
+    // rdi: the address of `stop`; rsi: the call's number and arguments. Returns what the call
+    // returns.
     ".pushsection .text.upcall_ulp_aside, \"ax\"",
     ".hidden upcall_ulp_aside_call",
     ".hidden upcall_ulp_aside_look",
@@ -103,7 +110,9 @@ unsafe extern "sysv64" {
     static upcall_ulp_aside_stopped: u8;
 }
 
-/// See the module. When it is dropped helpers end as soon as they have nothing to do.
+/// The pool of helpers; see the module comment.
+///
+/// When it is dropped, helpers end as soon as they have nothing to do.
 pub struct Aside(Arc<AsideState>);
 
 impl fmt::Debug for Aside {
@@ -118,7 +127,7 @@ struct AsideState {
     doorbell: OwnedFd,
 }
 
-/// A call, until its ULP has its result.
+/// A call, until its ULP has taken the result.
 pub(crate) struct AsideCall {
     words: [u64; WORDS],
     token: u64,
@@ -133,44 +142,47 @@ impl fmt::Debug for AsideCall {
 }
 
 impl Aside {
-    /// Without a helper yet. From now on the process handles the signal that stops calls, the last
-    /// but one of real time.
+    /// Creates a pool without helpers.
+    ///
+    /// From now on the process handles the signal that interrupts calls, the last but one real-time
+    /// signal.
     ///
     /// # Errors
-    /// The kernel's: no descriptor can be had.
+    /// The kernel's error if there is no descriptor left.
     pub fn begin() -> io::Result<Self> {
         static HANDLED: Once = Once::new();
         HANDLED.call_once(handle);
-        // SAFETY: takes numbers, and gives a descriptor or -1.
+        // SAFETY: takes numbers, and returns a descriptor or -1.
         let doorbell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if doorbell < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: made just now, and nobody else's.
+        // SAFETY: the descriptor was made just now, and nothing else owns it.
         let doorbell = unsafe { OwnedFd::from_raw_fd(doorbell) };
         Ok(Self(Arc::new(AsideState { pool: HelperPool::new(MOST), doorbell })))
     }
 
-    /// Can be read (`poll(2)`) when something is [`done`](Self::done).
+    /// A descriptor that is readable (`poll(2)`) when there are [`done`](Self::done) calls.
     pub fn descriptor(&self) -> i32 {
         self.0.doorbell.as_raw_fd()
     }
 
-    /// Whether something may be [`done`](Self::done), without a call of the kernel's.
+    /// Returns `true` if there may be [`done`](Self::done) calls, without a system call.
     pub fn has_done(&self) -> bool {
         self.0.pool.is_noted()
     }
 
-    /// The tokens of calls that were done since this was asked last. What has become of them their
-    /// ULPs know ([`Ulp::aside`](crate::Ulp::aside)).
+    /// Takes the tokens of the calls that are done.
+    ///
+    /// [`Ulp::aside`](crate::Ulp::aside) of each ULP has the result.
     pub fn done(&self) -> Vec<u64> {
         let mut count = [0_u8; 8];
-        // SAFETY: as many bytes as the kernel is told.
+        // SAFETY: the kernel writes at most as many bytes as `count` has.
         unsafe { libc::read(self.descriptor(), count.as_mut_ptr().cast(), count.len()) };
         self.0.pool.take_notes()
     }
 
-    /// Has a helper run this call.
+    /// Passes this call to a helper.
     pub(crate) fn run(&self, words: [u64; WORDS], token: u64) -> Result<Arc<AsideCall>, i32> {
         if !CALLS.contains(&(words[0] as i64)) {
             return Err(libc::ENOSYS);
@@ -196,28 +208,28 @@ impl Drop for Aside {
 }
 
 impl AsideCall {
-    /// What the kernel has returned. `None`: nothing yet.
+    /// The kernel's result; `None` if the call is not done yet.
     pub(crate) fn result(&self) -> Option<i64> {
         self.run.result()
     }
 
-    /// It ends as soon as the kernel lets it, with EINTR, if it is not done.
+    /// Ends the call with EINTR as soon as the kernel allows it, if it is not done.
     pub(crate) fn interrupt(&self) {
         self.run.interrupt(stop);
     }
 
-    /// Its ULP ends: the memory that it may write to stays as long as it is not done.
+    /// Keeps the memory that the call may write to until it is done, since its ULP ends.
     pub(crate) fn keep(&self, memory: UlpMemory) {
         self.run.keep(memory, stop);
     }
 }
 
 fn stop(helper: i32) {
-    // SAFETY: a signal to a thread of this process, which handles it.
+    // SAFETY: sends a signal to a thread of this process, which handles it.
     unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), helper, signal()) };
 }
 
-/// A helper's life.
+/// The body of a helper.
 fn help(AsideState { pool, doorbell }: &AsideState) {
     // SAFETY: asks the kernel for a number.
     let own = unsafe { libc::gettid() };
@@ -225,13 +237,14 @@ fn help(AsideState { pool, doorbell }: &AsideState) {
     while let Some(call) = pool.next(LAZY) {
         call.run.carry_out(own, -i64::from(libc::EINTR), |stop| {
             let stop = ptr::from_ref(stop).cast();
-            // SAFETY: one of `CALLS`; `stop` is a word that lives as long as this, and what memory
-            // it may write to is a ULP's, which is mapped until it is done (`keep`).
+            // SAFETY: the call is one of `CALLS`. `stop` is a word that lives as long as this, and
+            // the memory that the call may write to is a ULP's, which stays mapped until the call
+            // is done (`keep`).
             unsafe { upcall_ulp_aside_call(stop, &raw const call.words) }
         });
         pool.note(call.token);
         let one = 1_u64.to_ne_bytes();
-        // SAFETY: as many bytes as the kernel is told; it cannot be full.
+        // SAFETY: the kernel reads as many bytes as `one` has. The counter cannot be full.
         unsafe { libc::write(doorbell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 }
@@ -240,11 +253,11 @@ fn signal() -> i32 {
     libc::SIGRTMAX() - 1
 }
 
-/// All others are for threads that know what to do with them.
+/// Blocks all signals but this one and those of crashes; the others are for other threads.
 fn hear_one_signal() {
-    // SAFETY: all zeros are a valid one.
+    // SAFETY: all zeros are a valid mask.
     let mut mask: libc::sigset_t = unsafe { mem::zeroed() };
-    // SAFETY: a mask of this function's.
+    // SAFETY: the mask is a local variable.
     unsafe { libc::sigfillset(&raw mut mask) };
     for heard in [signal(), libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT]
     {
@@ -256,21 +269,23 @@ fn hear_one_signal() {
 }
 
 fn handle() {
-    // SAFETY: all zeros are a valid one.
+    // SAFETY: all zeros are a valid action.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     action.sa_sigaction = stopped as *const () as usize;
-    // Without SA_RESTART: calls end.
+    // Without SA_RESTART, so that calls end.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and touches nothing but where
-    // the thread goes on.
+    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and changes only where the
+    // thread continues.
     unsafe { libc::sigaction(signal(), &raw const action, ptr::null_mut()) };
 }
 
-/// See the module. Thread-locals may be a ULP's here, if the signal is none of ours.
+/// The signal handler; see the module comment.
+///
+/// Thread-locals may be a ULP's here, if another process sent the signal.
 extern "C" fn stopped(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let from = (&raw const upcall_ulp_aside_look).addr();
     let to = (&raw const upcall_ulp_aside_enter).addr();
-    // SAFETY: the kernel hands it to the handler.
+    // SAFETY: the kernel passes a valid context to the handler.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let at = &mut registers[libc::REG_RIP as usize];
     if (from..=to).contains(&(*at as usize)) {

@@ -1,12 +1,12 @@
-//! Where a ULP was when it crashed, or was interrupted: the calls under way, by name.
+//! Where a ULP crashed or was interrupted: the calls under way, by name.
 //!
-//! Frames are found by the call frame information (`.eh_frame`) of the image's file, which
-//! compilers write for all code on x86-64, and libc has for its own; so no frame pointers are
-//! needed, and nothing is guessed: a backtrace ends where a caller is not known for certain. Names
-//! come from debug information, with lines and what was inlined, or from the symbol table.
-//! A call may have been under way in what all images [share](crate::SharedImage); its file has the
-//! same. What the ULP has written is read as the kernel reads it (`/proc/self/mem`), for there may
-//! be nothing at an address.
+//! Frames are found by the call frame information (`.eh_frame`) of the image's file. Compilers emit
+//! it for all code on x86-64, and libc has it for its own, so no frame pointers are needed. Nothing
+//! is guessed: a backtrace ends where a caller is not known for certain. Names come from debug
+//! information, with lines and inlined functions, or from the symbol table. A call may be in code
+//! that all images [share](crate::SharedImage), whose file has the same information. Memory that
+//! the ULP has written is read through the kernel (`/proc/self/mem`), since an address may be
+//! unmapped.
 
 use crate::image::Image;
 use crate::shared::SharedImage;
@@ -23,11 +23,11 @@ use upcall_os::frames::{CallStack, Sections, UnwindRegisters, UnwindTable, unwin
 
 type DebugBytes<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Deeper is a recursion that repeats itself.
+/// Maximum number of frames in a backtrace. A deeper stack is a recursion that repeats itself.
 const MOST: usize = 24;
-/// So deep it is looked whether a function of the library's is under way.
+/// Maximum number of frames searched for a function of the library.
 const DEEPEST: usize = 256;
-/// For each register in DWARF's order, where it is in the kernel's.
+/// For each register in DWARF's order, its index in the kernel's.
 const ORDER: [i32; 17] = [
     libc::REG_RAX,
     libc::REG_RDX,
@@ -48,18 +48,18 @@ const ORDER: [i32; 17] = [
     libc::REG_RIP,
 ];
 
-/// As the kernel has them.
+/// Registers, in the kernel's order.
 #[derive(Debug)]
 pub(crate) struct KernelRegisters(pub(crate) [u64; ORDER.len()]);
 
 /// A call that was under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UlpFrame {
-    /// The instruction, or the one that the call returns to.
+    /// Address of the instruction under way, or return address of the call.
     pub address: u64,
-    /// The function, as the linker knows it.
+    /// The function's name, as the linker knows it.
     pub function: Option<String>,
-    /// How far into it; 0 for one that was inlined.
+    /// Offset in the function; 0 in an inlined function.
     pub offset: u64,
     /// File and line, if there is debug information.
     pub line: Option<(String, u32)>,
@@ -78,7 +78,7 @@ impl fmt::Display for UlpFrame {
     }
 }
 
-/// From these registers on, of an image at this base, whose ULP has this memory.
+/// The frames that start with `registers`, of a ULP with this image, base and memory.
 pub(crate) fn of(
     registers: &KernelRegisters,
     image: &Image,
@@ -103,7 +103,7 @@ pub(crate) fn of(
     let names = files.map(|(file, end)| FunctionNames::new(file, end)).collect::<Vec<_>>();
     let mut frames = Vec::new();
     for (address, returns) in calls(registers, &code, memory, MOST).at {
-        // What is behind a call may be of the next line, or function.
+        // The address after a call may belong to the next line or function.
         let inside = address.wrapping_sub(u64::from(returns));
         match code.iter().zip(&names).find(|(code, _)| code.memory.contains(&inside)) {
             Some((code, Some(names))) => {
@@ -111,7 +111,7 @@ pub(crate) fn of(
             }
             _ => frames.push(UlpFrame { address, function: None, offset: 0, line: None }),
         }
-        // Its callers are libc's.
+        // The callers of `main` are libc's.
         if frames.last().is_some_and(|frame| frame.function.as_deref() == Some("main")) {
             break;
         }
@@ -119,8 +119,9 @@ pub(crate) fn of(
     frames
 }
 
-/// Where the calls under way are, of such an image, down to the first one. `None`: that cannot be
-/// told for certain, or there are too many.
+/// The addresses of the calls under way, down to the first.
+///
+/// Returns `None` if they are not known for certain, or are too many.
 pub(crate) fn addresses(
     registers: &KernelRegisters,
     image: &Image,
@@ -134,14 +135,15 @@ pub(crate) fn addresses(
 
 type NativeElf<'a> = ElfFile64<'a, object::NativeEndian>;
 
-/// The section's address, and what is in it.
+/// A section's address and contents.
 fn section<'a>(elf: &NativeElf<'a>, name: &str) -> (u64, &'a [u8]) {
     let found = elf.section_by_name(name);
     found.map_or((0, &[]), |section| (section.address(), section.data().unwrap_or_default()))
 }
 
-/// A file's call frame information, and that by which an address is found there at once; with their
-/// addresses, and the code's.
+/// The call frame information of a file, and the sorted index by which an address is looked up.
+///
+/// Each comes with its section's address; `text` is the address of the code.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     frames: (u64, Vec<u8>),
@@ -150,7 +152,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Empty if there is none.
+    /// Reads the tables, which are empty if the file has none.
     pub(crate) fn of(file: &[u8]) -> Self {
         let Ok(elf) = NativeElf::parse(file) else { return Self::default() };
         let copied = |name| {
@@ -165,7 +167,7 @@ impl Tables {
     }
 }
 
-/// A file's code, and where it lies.
+/// The code of a file, with its place in memory.
 struct ImageCode<'a> {
     base: u64,
     memory: Range<u64>,
@@ -183,7 +185,8 @@ impl<'a> ImageCode<'a> {
     }
 }
 
-/// So many at most; as far as they are known for certain, but for who called what is no code.
+/// The calls under way, at most `most`, as far as they are known for certain. `memory` is where the
+/// stack may be.
 fn calls(
     registers: &KernelRegisters,
     code: &[ImageCode<'_>],
@@ -207,19 +210,19 @@ fn calls(
     if find(address).is_some() {
         return unwind(rows, place, most, &word);
     }
-    // It was called by a pointer to what is no code.
+    // The ULP called a pointer that does not point to code.
     let mut calls = unwind(rows, place.returned(&word), most - 1, &word);
     calls.at.insert(0, (address, false));
     calls.cut.get_or_insert_with(|| "it was called by a pointer to no code".into());
     calls
 }
 
-/// What an image's file says of its functions.
+/// The functions of an image's file.
 struct FunctionNames<'a> {
     debug: Option<Context<DebugBytes<'a>>>,
-    /// Address, size and name, by address.
+    /// Address, size and name, sorted by address.
     symbols: Vec<(u64, u64, &'a str)>,
-    /// Nothing of the image lies behind this.
+    /// The end of the image in memory.
     end: u64,
 }
 
@@ -240,14 +243,15 @@ impl<'a> FunctionNames<'a> {
         Some(Self { debug, symbols, end })
     }
 
-    /// The functions that an address in the file is in, those that were inlined first; `address` is
-    /// what it is in memory.
+    /// The functions that contain an address, inlined ones first.
+    ///
+    /// `inside` is the address in the file, and `address` the one in memory.
     fn frames(&self, address: u64, inside: u64) -> Vec<UlpFrame> {
         let mut frames = self.debug_frames(address, inside).unwrap_or_default();
         if frames.is_empty() {
             frames.push(UlpFrame { address, function: None, offset: 0, line: None });
         }
-        // The outermost is no inlined one, so it has a symbol.
+        // The outermost function is not inlined, so it has a symbol.
         if let Some(last) = frames.last_mut()
             && let Some((start, name)) = self.symbol(inside)
         {
@@ -266,7 +270,7 @@ impl<'a> FunctionNames<'a> {
                 .as_ref()
                 .and_then(|function| Some(function.raw_name().ok()?.into_owned()));
             let place = frame.location.and_then(|place| Some((place.file?, place.line?)));
-            // As gdb: the file's name without its folder.
+            // As in gdb: the file's name without its folder.
             let line = place.map(|(file, line)| {
                 let name = Path::new(file).file_name().unwrap_or_default();
                 (name.to_string_lossy().into_owned(), line)

@@ -1,28 +1,30 @@
-//! Memory that ULPs and the host hold together: who is alone with a block may write to it, and when
-//! there are several, nobody does (V6: what is sent is not copied).
+//! Memory that ULPs and the host hold together.
+//!
+//! The only holder of a block may write to it. While there are several holders, none of them writes
+//! (UPVM; V6 here: a message that is sent is not copied).
 //!
 //! ```text
 //! ┌──────────┬──────────┬─────────────────────────┐
 //! │ holders  │ capacity │ data …                  │   64 bytes, 128, 256, … in all
 //! └──────────┴──────────┴─────────────────────────┘
 //! ```
-//! A ULP reads `holders` by itself, 16 bytes before the data: 1 is itself alone. Blocks are of one
-//! worker's thread, and so is what runs there: nothing is counted atomically. Those that nobody
-//! holds any more are kept for the next, up to [`KEPT`] bytes, for a fresh one's pages come from
-//! the kernel one by one.
+//! A ULP reads `holders` by itself, 16 bytes before the data: 1 means that it is the only holder.
+//! Blocks belong to one worker's thread, as do the ULPs that run there, so no count is atomic.
+//! Blocks without a holder are kept for reuse, up to [`KEPT`] bytes, since the pages of a fresh one
+//! come from the kernel one by one.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
 use std::slice;
 
-/// Before the data.
+/// Bytes before the data.
 const HEAD: usize = 16;
 const LEAST: usize = 64;
-/// As much is kept of what nobody holds.
+/// Maximum number of bytes kept in blocks without a holder.
 const KEPT: usize = 64 << 20;
 
-/// See the module.
+/// One holder's share of a block; see the module comment.
 #[derive(Debug)]
 pub struct Block(NonNull<BlockHeader>);
 
@@ -34,7 +36,7 @@ struct BlockHeader {
 
 const _: () = assert!(size_of::<BlockHeader>() == HEAD);
 
-/// Those that nobody holds, by the logarithm of their size.
+/// Blocks without a holder, by the logarithm of their size.
 struct BlockPool {
     free: [Vec<NonNull<BlockHeader>>; usize::BITS as usize],
     bytes: usize,
@@ -42,11 +44,15 @@ struct BlockPool {
 
 thread_local! {
     static LENT: Cell<u32> = const { Cell::new(0) };
-    static POOL: RefCell<BlockPool> = const { RefCell::new(BlockPool { free: [const { Vec::new() }; usize::BITS as usize], bytes: 0 }) };
+    static POOL: RefCell<BlockPool> = const {
+        RefCell::new(BlockPool { free: [const { Vec::new() }; usize::BITS as usize], bytes: 0 })
+    };
 }
 
 impl Block {
-    /// One for at least so many bytes, which may hold anything. `None`: no memory.
+    /// Allocates a block for at least `bytes` bytes, whose contents are unspecified.
+    ///
+    /// Returns `None` if there is no memory.
     pub fn new(bytes: usize) -> Option<Self> {
         let size = bytes.checked_add(HEAD)?.max(LEAST).checked_next_power_of_two()?;
         let kept = POOL.with_borrow_mut(|pool| {
@@ -56,71 +62,73 @@ impl Block {
         });
         let head = match kept {
             Some(head) => head,
-            // SAFETY: the size is none of 0.
+            // SAFETY: the size is not 0.
             None => NonNull::new(unsafe { alloc_zeroed(layout(size)?) })?.cast(),
         };
-        // SAFETY: long enough, aligned, and nobody else's.
+        // SAFETY: the memory is long enough, aligned, and not otherwise in use.
         unsafe { head.write(BlockHeader { holders: 1, capacity: (size - HEAD) as u64 }) };
         Some(Self(head))
     }
 
-    /// One that holds these bytes. `None`: no memory.
+    /// Allocates a block that holds these bytes. Returns `None` if there is no memory.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let block = Self::new(bytes.len())?;
-        // SAFETY: it has so many, and is not in use yet.
+        // SAFETY: the block has room for the bytes, and is not in use yet.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), block.address() as *mut u8, bytes.len())
         };
         Some(block)
     }
 
-    /// One with as many bytes, which `copy` writes over others. `None`: no memory, or it says that
-    /// it could not.
+    /// Allocates a block for `bytes` bytes, which `copy` overwrites.
+    ///
+    /// Returns `None` if there is no memory, or if `copy` returns `None`.
     pub fn written(bytes: usize, copy: impl FnOnce(&mut [u8]) -> Option<()>) -> Option<Self> {
         let block = Self::new(bytes)?;
-        // SAFETY: it has so many, all of which were written once, if only by the allocator; and it
-        // is not in use yet.
+        // SAFETY: the block has that many bytes, all of which were written once, if only by the
+        // allocator; and it is not in use yet.
         copy(unsafe { slice::from_raw_parts_mut(block.address() as *mut u8, bytes) })?;
         Some(block)
     }
 
-    /// Its first bytes, for as long as `look` takes, which must run no ULP. `None`: it has not so
-    /// many.
+    /// Lends the first `bytes` bytes to `look`, which must not run a ULP.
+    ///
+    /// Returns `None` if the block is smaller.
     pub fn lent<R>(&self, bytes: usize, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
         if bytes > self.capacity() {
             return None;
         }
         let _lent = UlpPause::begin();
-        // SAFETY: it has so many, and no thread writes to it while no ULP runs, which `UlpPause`
-        // sees to.
+        // SAFETY: the block has that many bytes. No thread writes to it while no ULP runs, which
+        // `UlpPause` ensures.
         Some(look(unsafe { slice::from_raw_parts(self.address() as *const u8, bytes) }))
     }
 
-    /// A copy of its first bytes. `None`: it has not so many.
+    /// Copies the first `bytes` bytes. Returns `None` if the block is smaller.
     pub fn read(&self, bytes: usize) -> Option<Vec<u8>> {
         if bytes > self.capacity() {
             return None;
         }
         let mut copy = Vec::with_capacity(bytes);
-        // SAFETY: both have so many, and no ULP runs while the host does.
+        // SAFETY: both have that many bytes, and no ULP runs while the host does.
         unsafe { ptr::copy_nonoverlapping(self.address() as *const u8, copy.as_mut_ptr(), bytes) };
-        // SAFETY: written just now.
+        // SAFETY: the bytes were written just now.
         unsafe { copy.set_len(bytes) };
         Some(copy)
     }
 
-    /// Where its data are.
+    /// Address of the data.
     pub fn address(&self) -> u64 {
         self.0.as_ptr() as u64 + HEAD as u64
     }
 
-    /// As many bytes can be in it.
+    /// Number of bytes that the block has room for.
     pub fn capacity(&self) -> usize {
-        // SAFETY: it lives as long as it is held, and no ULP runs while the host does.
+        // SAFETY: the block lives as long as it is held, and no ULP runs while the host does.
         unsafe { (*self.0.as_ptr()).capacity as usize }
     }
 
-    /// How many hold it.
+    /// Number of holders.
     pub fn holders(&self) -> u64 {
         // SAFETY: as above.
         unsafe { (*self.0.as_ptr()).holders }
@@ -134,7 +142,7 @@ impl Block {
     }
 }
 
-/// Holds it, too: nothing is copied.
+/// Adds a holder: nothing is copied.
 impl Clone for Block {
     fn clone(&self) -> Self {
         self.hold(1);
@@ -171,7 +179,7 @@ impl Drop for BlockPool {
     }
 }
 
-/// While one of these lives no ULP runs.
+/// No ULP runs while a value of this type lives.
 struct UlpPause;
 
 impl UlpPause {
@@ -187,7 +195,7 @@ impl Drop for UlpPause {
     }
 }
 
-/// That no block's bytes are lent, so that a ULP may run.
+/// Asserts that no block's bytes are lent, so that a ULP may run.
 #[inline]
 pub(crate) fn assert_none_is_lent() {
     assert!(LENT.get() == 0, "a ULP is run while the bytes of a block are lent");
@@ -199,7 +207,7 @@ fn layout(size: usize) -> Option<Layout> {
 
 fn free(head: NonNull<BlockHeader>, size: usize) {
     if let Some(layout) = layout(size) {
-        // SAFETY: allocated with this layout, and held by nobody.
+        // SAFETY: the memory was allocated with this layout, and has no holder.
         unsafe { dealloc(head.as_ptr().cast(), layout) };
     }
 }
@@ -216,7 +224,7 @@ mod tests {
         assert_eq!((other.address(), other.holders()), (block.address(), 2));
         drop(block);
         assert_eq!((other.holders(), other.read(10).as_deref()), (1, Some(&b"many bytes"[..])));
-        // It is not free yet.
+        // The block is not free yet.
         assert_ne!(Block::new(10).unwrap().address(), other.address());
         assert_eq!(
             (other.read(49), other.lent(4, |bytes| bytes.to_vec())),

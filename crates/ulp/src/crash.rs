@@ -1,32 +1,32 @@
-//! What ends one ULP and not the process: a signal that would end a program.
+//! Signals that would end a program: here they end one ULP, and not the process.
 
 use crate::slot::UlpSlot;
 use crate::switch;
 use std::sync::OnceLock;
 use std::{fmt, io, mem, ptr};
 
-/// Those that a program's own mistakes raise.
+/// Signals that a program's own mistakes raise.
 const SIGNALS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
 
-/// The code of a signal from the kernel that says nothing more.
+/// The `si_code` of a signal from the kernel that gives no further detail.
 const SI_KERNEL: i32 = 128;
 
-/// What handled them before.
+/// The actions for these signals before ours.
 static BEFORE: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
 
-/// How a ULP has crashed.
+/// How a ULP crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crash {
     /// The signal's number.
     pub signal: i32,
-    /// What it could not reach, for SIGSEGV and SIGBUS; for SIGILL and SIGFPE the instruction;
-    /// else of no meaning.
+    /// For SIGSEGV and SIGBUS, the address that could not be accessed; for SIGILL and SIGFPE, the
+    /// instruction; otherwise meaningless.
     pub address: u64,
-    /// The instruction.
+    /// Address of the instruction.
     pub at: u64,
     /// The stack pointer.
     pub stack: u64,
-    /// Where the signal is from, as `sigaction(2)` has it (`si_code`).
+    /// Origin of the signal, as in `sigaction(2)` (`si_code`).
     pub code: i32,
 }
 
@@ -47,10 +47,10 @@ impl Crash {
 impl fmt::Display for Crash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {:#x}", self.name(), self.at)?;
-        // The kernel does not say which address it was where that can be none.
+        // The kernel does not report an address that is not canonical.
         if matches!(self.signal, libc::SIGSEGV | libc::SIGBUS) && self.code != SI_KERNEL {
             write!(f, ", which wanted {:#x}", self.address)?;
-            // What all share is in no slot; the stack is.
+            // Code that all images share is in no slot; the stack is in one.
             match (
                 UlpSlot::of(self.address),
                 UlpSlot::of(self.at).or_else(|| UlpSlot::of(self.stack)),
@@ -68,39 +68,41 @@ impl fmt::Display for Crash {
     }
 }
 
-/// Not a ULP has crashed, but the host itself: what handled that before does so when it comes
-/// again, just now.
+/// Restores the former action for a signal of the host's own.
+///
+/// The host itself has crashed, not a ULP. The signal comes again at once, and is then handled as
+/// before.
 pub(crate) extern "sysv64" fn own(signal: i32) {
     let at = SIGNALS.iter().position(|one| *one == signal);
     match at.zip(BEFORE.get()) {
         Some((at, before)) => {
-            // SAFETY: an action that was there before.
+            // SAFETY: the action was installed before.
             _ = unsafe { libc::sigaction(signal, &raw const before[at], ptr::null_mut()) }
         }
         // SAFETY: the default action has no handler.
         None => _ = unsafe { libc::signal(signal, libc::SIG_DFL) },
     }
     if signal == libc::SIGABRT {
-        // SAFETY: a signal to this thread, which is handled as before.
+        // SAFETY: sends a signal to this thread, which is handled as before.
         unsafe { libc::raise(signal) };
     }
 }
 
-/// Has the process's crashes handled, on the stack that the thread has for that.
+/// Installs the handler of crashes, which runs on the thread's alternate signal stack.
 pub(crate) fn handle() -> io::Result<()> {
     if BEFORE.get().is_some() {
         return Ok(());
     }
-    // SAFETY: all zeros are a valid one.
+    // SAFETY: all zeros are valid actions.
     let mut before: [libc::sigaction; SIGNALS.len()] = unsafe { mem::zeroed() };
     for (signal, before) in SIGNALS.into_iter().zip(&mut before) {
-        // SAFETY: all zeros are a valid one.
+        // SAFETY: all zeros are a valid action.
         let mut action: libc::sigaction = unsafe { mem::zeroed() };
         action.sa_sigaction = switch::crashed as *const () as usize;
-        // It is left by a jump, so nothing may stay blocked.
+        // The handler is left by a jump, so no signal may stay blocked.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-        // SAFETY: the handler has the signature that SA_SIGINFO asks for, and touches nothing but
-        // this thread's own.
+        // SAFETY: the handler has the signature that SA_SIGINFO asks for, and touches only this
+        // thread's own data.
         if unsafe { libc::sigaction(signal, &raw const action, &raw mut *before) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -109,7 +111,7 @@ pub(crate) fn handle() -> io::Result<()> {
     Ok(())
 }
 
-/// The stack on which this thread's crashes are handled; as long as this lives.
+/// The stack on which this thread's crashes are handled, for as long as this lives.
 pub(crate) struct Stack {
     _memory: Box<[u8]>,
     before: libc::stack_t,
@@ -121,9 +123,9 @@ impl Stack {
         let mut memory = vec![0; least].into_boxed_slice();
         let stack =
             libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
-        // SAFETY: all zeros are a valid one.
+        // SAFETY: all zeros are a valid stack description.
         let mut before: libc::stack_t = unsafe { mem::zeroed() };
-        // SAFETY: the memory lives until it is taken back in `drop`.
+        // SAFETY: the memory lives until `drop` takes it back.
         if unsafe { libc::sigaltstack(&raw const stack, &raw mut before) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -133,8 +135,8 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: nothing runs on ours, for this runs on another one; the one before is its
-        // owner's.
+        // SAFETY: nothing runs on our stack, since this runs on another one; the former one belongs
+        // to its owner.
         unsafe { libc::sigaltstack(&raw const self.before, ptr::null_mut()) };
     }
 }

@@ -1,40 +1,42 @@
-//! What debuggers are told: where each ULP's program lies, so that breakpoints, backtraces and
-//! variables work in all of them.
+//! What debuggers see: the place of each ULP's program.
+//!
+//! So breakpoints, backtraces and variables work in all of them.
 //!
 //! A debugger finds what a process has loaded in lists that the dynamic linker keeps for it:
-//! `r_debug` of `<link.h>`. Since glibc 2.35 that is the first of a chain, of a list for each of
-//! its namespaces (`dlmopen`), which gdb follows since version 13. Each ULP is here as a namespace
-//! of its own, with one program in it:
+//! `r_debug` of `<link.h>`. Since glibc 2.35 that is the first in a chain, with a list for each of
+//! glibc's namespaces (`dlmopen`), which gdb follows since version 13. Each ULP appears here as a
+//! namespace of its own, with one program in it:
 //!
 //! ```text
 //! DT_DEBUG ─► glibc's ─r_next─► ULP ─r_next─► ULP ─r_next─► (glibc's of dlmopen)
 //!               │ r_map          │ r_map       │
 //!               ▼                ▼             ▼
-//!        the host, libraries   its program   its program       l_addr: the ULP's base; l_name: its file
+//!        the host, libraries   its program   its program    l_addr: the ULP's base
+//!                                                           l_name: its file
 //! ```
-//! So gdb looks for a variable in the ULP whose frame it shows, before it looks elsewhere; in one
-//! list of all it would take the first of that name. glibc itself finds its namespaces otherwise
-//! (`dl_iterate_phdr` and `dlsym` see no ULPs), and follows this chain only to put one at its end.
+//! So gdb looks for a variable first in the ULP whose frame it shows; in one list for all it would
+//! take the first of that name. glibc itself finds its namespaces in another way (`dl_iterate_phdr`
+//! and `dlsym` see no ULPs), and follows this chain only to append to it.
 //!
-//! A debugger that attaches, or reads a core file, reads the chain then. One that is there already
-//! has a breakpoint in `_dl_debug_state` (`r_brk`), at which it reads it again. That is called when
-//! a ULP is about to run after the chain has changed, once for all changes, and only where the
-//! breakpoint is seen there: without a debugger, a ULP costs its place in a list.
+//! A debugger that attaches, or reads a core file, reads the chain then. A debugger that is already
+//! attached has a breakpoint in `_dl_debug_state` (`r_brk`), at which it reads the chain again.
+//! That function is called when a ULP is about to run after the chain has changed, once for all
+//! changes, and only if the breakpoint is set. Without a debugger, a ULP costs its place in a list.
 //!
-//! At an end gdb forgets what it knows of the program, but not where its own breakpoints for `next`
-//! and `finish` are (`_Unwind_DebugHook` and the like, in each program): these it looks for anew
-//! only where it has read a program's symbols, and fails when it writes into memory that is not
-//! there. So a chain from which ULPs were taken has one more namespace, with the dynamic linker in
-//! it ([`NamespaceChain::pulse`]): another one each time, by an address that gdb puts right, and
-//! whose symbols it has.
+//! When a program goes, gdb forgets what it knows of it, but not the addresses of its own
+//! breakpoints for `next` and `finish` (`_Unwind_DebugHook` and the like, in each program). It
+//! looks these up again only when it has read a program's symbols, and fails when it writes to
+//! memory that is unmapped. So a chain from which ULPs were taken has one more namespace, with the
+//! dynamic linker in it ([`NamespaceChain::pulse`]). Its address is a different one each time,
+//! which gdb corrects, and gdb has its symbols already.
 //!
-//! Why not otherwise: gdb's JIT interface takes whole object files with final addresses, so each
-//! ULP would need a relocated copy of its symbols and debug information; a script within the host's
-//! file is run only where the user has said that it may (`auto-load safe-path`).
+//! Alternatives: gdb's JIT interface takes whole object files with final addresses, so each ULP
+//! would need a relocated copy of its symbols and debug information. A script within the host's
+//! file runs only where the user has allowed it (`auto-load safe-path`).
 //!
 //! Where the dynamic linker was built with SystemTap's probes (Debian's was not), gdb stops at
-//! those, and not in `_dl_debug_state`: it learns of ULPs when it attaches, and when the host loads
-//! or unloads a library.
+//! those, and not in `_dl_debug_state`. It then learns of ULPs when it attaches, and when the host
+//! loads or unloads a library.
 
 use std::ffi::CStr;
 use std::ptr::{self, NonNull};
@@ -49,19 +51,19 @@ struct Namespace {
     map: *const LinkMap,
     /// A function that is called when something has changed.
     changed: *const u8,
-    /// Whether something is being changed just now: 0, no.
+    /// Whether a change is in progress; 0 if not.
     state: u32,
     linker: u64,
     next: AtomicPtr<Namespace>,
 }
 
-/// The beginning of `struct link_map`, which is all of it that is public.
+/// The public part of `struct link_map`, which is its beginning.
 #[repr(C)]
 #[derive(Debug)]
 struct LinkMap {
     base: u64,
     name: *const libc::c_char,
-    /// Where its dynamic section is, by which gdb sees whether it has the right file.
+    /// Address of the dynamic section, by which gdb checks that it has the right file.
     dynamic: u64,
     next: *const LinkMap,
     previous: *const LinkMap,
@@ -69,29 +71,29 @@ struct LinkMap {
 
 const _: () = assert!(size_of::<Namespace>() == 48 && size_of::<LinkMap>() == 40);
 
-/// The version that has `next`.
+/// The `version` that has `next`.
 const EXTENDED: u32 = 2;
 
-/// That a program lies somewhere, as long as this lives.
+/// Registers the place of a program with debuggers, for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct DebugRegistration(NonNull<LinkMapEntry>);
 
-// SAFETY: the entry is used by whoever holds the lock alone.
+// SAFETY: only the holder of the lock uses the entry.
 unsafe impl Send for DebugRegistration {}
-// SAFETY: as above; nothing can be done with a reference to it.
+// SAFETY: as above; a shared reference gives no access to it.
 unsafe impl Sync for DebugRegistration {}
 
-/// What a debugger sees of a ULP. It stays where it is.
+/// What a debugger sees of a ULP. Its address does not change.
 struct LinkMapEntry {
     namespace: Namespace,
     map: LinkMap,
-    /// Before and behind it in the chain, as far as they are ULPs. By who holds the lock.
+    /// Neighbours in the chain, if they are ULPs. For the holder of the lock.
     newer: AtomicPtr<LinkMapEntry>,
     older: AtomicPtr<LinkMapEntry>,
     _name: Option<Arc<CStr>>,
 }
 
-/// Who may change the chain.
+/// The chain, which only the holder of this lock may change.
 static CHAIN: Mutex<NamespaceChain> = Mutex::new(NamespaceChain {
     first: None,
     newest: ptr::null_mut(),
@@ -100,35 +102,38 @@ static CHAIN: Mutex<NamespaceChain> = Mutex::new(NamespaceChain {
 });
 
 struct NamespaceChain {
-    /// glibc's, behind which ULPs are put; `Some(None)` if it has none that goes on.
+    /// glibc's own namespace, after which ULPs are inserted; `Some(None)` if the chain cannot be
+    /// extended.
     first: Option<Option<&'static Namespace>>,
     newest: *mut LinkMapEntry,
-    /// What is not a ULP, and how many there were.
+    /// The namespace that is not a ULP's, and the number of those so far.
     pulse: *mut LinkMapEntry,
     pulses: u64,
 }
 
-// SAFETY: whoever holds the lock may use what this points to in any thread.
+// SAFETY: the holder of the lock may use what this points to in any thread.
 unsafe impl Send for NamespaceChain {}
-// SAFETY: only what is atomic is written through a reference to it.
+// SAFETY: through a shared reference only atomic fields are written.
 unsafe impl Sync for Namespace {}
 
-/// What a debugger has not been told yet.
+/// Changes that a debugger has not been notified of.
 static UNTOLD: AtomicU8 = AtomicU8::new(NOTHING);
 const NOTHING: u8 = 0;
 const BEGINNINGS: u8 = 1;
-/// These, or these too: their addresses may not be used again before it knows.
+/// ULPs have ended: their addresses may not be reused before the debugger knows.
 const ENDS: u8 = 2;
 
 /// The instruction that debuggers write where they want to stop.
 const BREAKPOINT: u8 = 0xCC;
 
-/// What libraries' bases are multiples of, or it is a multiple of that.
+/// A multiple of the alignment of libraries' bases.
 const ALIGNED: u64 = 2 << 20;
 
 impl DebugRegistration {
-    /// A program of this file, at this base; its dynamic section is so far behind that. `None`:
-    /// nothing here tells debuggers anything.
+    /// Registers a program with this file and base.
+    ///
+    /// `dynamic` is the offset of its dynamic section from the base. Returns `None` if debuggers
+    /// cannot be notified here.
     pub(crate) fn new(file: &Arc<CStr>, base: u64, dynamic: u64) -> Option<Self> {
         let mut chain = CHAIN.lock().unwrap_or_else(PoisonError::into_inner);
         let first = (*chain.first.get_or_insert_with(linkers))?;
@@ -153,7 +158,7 @@ impl Drop for DebugRegistration {
 }
 
 impl NamespaceChain {
-    /// Puts one in, right behind the first.
+    /// Inserts an entry right after the first.
     fn put(
         &mut self,
         first: &Namespace,
@@ -168,26 +173,26 @@ impl NamespaceChain {
         entry.namespace.map = &raw const entry.map;
         let entry = NonNull::from(entry);
         if let Some(older) = NonNull::new(self.newest) {
-            // SAFETY: what is in the chain lives until it is taken out, for which the lock is
-            // needed.
+            // SAFETY: an entry in the chain lives until it is taken out, which takes the lock.
             unsafe { older.as_ref() }.newer.store(entry.as_ptr(), Relaxed);
         }
         self.newest = entry.as_ptr();
-        // SAFETY: a place within the entry, which lives.
+        // SAFETY: a field of the entry, which is alive.
         let namespace = unsafe { &raw mut (*entry.as_ptr()).namespace };
         first.next.store(namespace, Release);
         first.version.store(EXTENDED, Release);
         entry
     }
 
-    /// Takes one out that is in.
+    /// Takes out an entry that is in the chain.
     fn take(&mut self, taken: NonNull<LinkMapEntry>) {
-        // SAFETY: made of a box in `put`; what points to it is changed below, before it is dropped.
+        // SAFETY: `put` made it from a box. What points to it is changed below, before it is
+        // dropped.
         let entry = unsafe { Box::from_raw(taken.as_ptr()) };
         let [newer, older] =
             [&entry.newer, &entry.older].map(|one| NonNull::new(one.load(Relaxed)));
         let [above, below] = [newer, older].map(|one| one.map_or(ptr::null_mut(), NonNull::as_ptr));
-        // SAFETY: as in `put`; another one.
+        // SAFETY: as in `put`, for another entry.
         if let Some(older) = older.map(|one| unsafe { one.as_ref() }) {
             older.newer.store(above, Relaxed);
         }
@@ -207,14 +212,14 @@ impl NamespaceChain {
         }
     }
 
-    /// See the module.
+    /// Replaces the namespace that is not a ULP's; see the module comment.
     fn pulse(&mut self, first: &Namespace) {
         if let Some(pulse) = NonNull::new(self.pulse) {
             self.take(pulse);
         }
         self.pulse = ptr::null_mut();
-        // SAFETY: the dynamic linker's own list, of what it has loaded; another thread may load
-        // something just now, which comes at its end.
+        // SAFETY: this is the dynamic linker's own list of what it has loaded. Another thread may
+        // load something just now, which is appended.
         let mut all = std::iter::successors(unsafe { first.map.as_ref() }, |map| unsafe {
             map.next.as_ref()
         });
@@ -232,7 +237,7 @@ impl NamespaceChain {
     }
 }
 
-/// A ULP is about to run: whoever debugs this process learns what has changed.
+/// Notifies a debugger of this process of changes, before a ULP runs.
 #[inline]
 pub(crate) fn tell() {
     if UNTOLD.load(Relaxed) != NOTHING {
@@ -240,7 +245,7 @@ pub(crate) fn tell() {
     }
 }
 
-/// A program is about to be mapped, maybe where one was that has ended.
+/// Notifies a debugger of ends, before a program is mapped, perhaps in place of an ended one.
 pub(crate) fn tell_of_ends() {
     if UNTOLD.load(Relaxed) == ENDS {
         tell_all();
@@ -252,30 +257,30 @@ fn tell_all() {
     let mut chain = CHAIN.lock().unwrap_or_else(PoisonError::into_inner);
     let ends = UNTOLD.swap(NOTHING, Relaxed) == ENDS;
     let Some(first) = chain.first.flatten() else { return };
-    // SAFETY: the first byte of a function of the dynamic linker's, which stays; volatile, for a
-    // debugger writes there.
+    // SAFETY: the first byte of a function of the dynamic linker, which is never unmapped.
+    // Volatile, since a debugger writes there.
     if unsafe { first.changed.read_volatile() } != BREAKPOINT {
         return;
     }
     if ends {
         chain.pulse(first);
     }
-    // SAFETY: `_dl_debug_state` takes nothing, gives nothing and does nothing: it is there for
+    // SAFETY: `_dl_debug_state` takes nothing, returns nothing and does nothing: it exists for
     // debuggers to stop in.
     let changed = unsafe { std::mem::transmute::<*const u8, extern "C" fn()>(first.changed) };
     changed();
 }
 
-/// glibc's own namespace, if others can be put behind it.
+/// glibc's own namespace, if others can be put after it.
 fn linkers() -> Option<&'static Namespace> {
     if !is_extended() {
         return None;
     }
-    // As debuggers find it: by the entry that the dynamic linker has filled in the program's
-    // dynamic section. SAFETY: reads values that the kernel has given.
+    // Found as debuggers find it: by the entry of the program's dynamic section that the dynamic
+    // linker has filled in. SAFETY: reads values that the kernel has given.
     let [headers, count] = [libc::AT_PHDR, libc::AT_PHNUM].map(|of| unsafe { libc::getauxval(of) });
     let headers = NonNull::new(headers as *mut libc::Elf64_Phdr)?;
-    // SAFETY: the program's headers, of which there are so many, and which stay.
+    // SAFETY: these are the program's headers, `count` of them, which are never unmapped.
     let headers = unsafe { std::slice::from_raw_parts(headers.as_ptr(), count as usize) };
     let own = headers.iter().find(|one| one.p_type == libc::PT_PHDR)?;
     let bias = (headers.as_ptr() as u64).wrapping_sub(own.p_vaddr);
@@ -289,19 +294,20 @@ fn linkers() -> Option<&'static Namespace> {
             _ => at = at.wrapping_add(1),
         }
     };
-    // SAFETY: by the System V ABI, and of this shape by glibc's version; it stays, and nothing of
-    // it is changed but what is atomic here, once the program has begun.
+    // SAFETY: the address is valid by the System V ABI, and the layout follows from glibc's
+    // version. It is never unmapped, and once the program has begun only fields that are atomic
+    // here change.
     unsafe { address.as_ref() }.filter(|first| !first.changed.is_null())
 }
 
 const DT_DEBUG: u64 = 21;
 
-/// Whether glibc's `r_debug` goes on: since 2.35.
+/// Returns `true` if glibc's `r_debug` is a chain, as it is since 2.35.
 #[cfg(target_env = "gnu")]
 fn is_extended() -> bool {
-    // SAFETY: gives a text that stays.
+    // SAFETY: returns a string that is never freed.
     let version = unsafe { libc::gnu_get_libc_version() };
-    // SAFETY: it ends.
+    // SAFETY: the string ends with a zero byte.
     let version = unsafe { CStr::from_ptr(version) }.to_string_lossy();
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     (parts.next(), parts.next()) >= (Some(2), Some(35))

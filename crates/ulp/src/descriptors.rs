@@ -1,20 +1,23 @@
-//! Waiting for descriptors that ULPs wait for. They are numbers that a program gave, and may be
-//! nothing.
+//! Waiting for the descriptors that ULPs wait for.
+//!
+//! They are numbers that a program gave, and may be invalid.
 
 use std::ptr;
 use std::time::Duration;
 
-/// A descriptor, and events as `poll(2)` has them.
+/// A descriptor, and events as in `poll(2)`.
 pub type WantedEvents = (i32, u16);
 
-/// Which of them are ready, or have an error, or are none at all, within a time (`None`: whenever
-/// one is). A signal ends the wait early. Blocks the thread, and nothing runs on it meanwhile.
+/// Waits until one of the descriptors is ready, at most for `within`, and returns which are.
+///
+/// A descriptor with an error, or that is invalid, counts as ready. A signal ends the wait early.
+/// Blocks the thread, and no ULP runs on it in the meantime.
 pub fn ready(wanted: &[WantedEvents], within: Option<Duration>) -> Vec<bool> {
     let mut all: Vec<_> = wanted
         .iter()
         .map(|&(fd, events)| libc::pollfd { fd, events: events as i16, revents: 0 })
         .collect();
-    // The kernel leaves out what is below 0.
+    // The kernel ignores descriptors below 0.
     let none = wanted.iter().any(|(fd, _)| *fd < 0);
     let within = if none { Some(Duration::ZERO) } else { within };
     let time = within.map(|time| libc::timespec {
@@ -22,17 +25,16 @@ pub fn ready(wanted: &[WantedEvents], within: Option<Duration>) -> Vec<bool> {
         tv_nsec: time.subsec_nanos().into(),
     });
     let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: as many entries as it is told, a time or none, and no mask.
+    // SAFETY: passes as many entries as the kernel is given as count, a time or none, and no mask.
     let found =
         unsafe { libc::ppoll(all.as_mut_ptr(), all.len() as libc::nfds_t, time, ptr::null()) };
     all.iter().map(|one| one.fd < 0 || (found > 0 && one.revents != 0)).collect()
 }
 
-/// Closes these, which a ULP has opened.
+/// Closes descriptors that a ULP has opened.
 pub(crate) fn close(all: &[i32]) {
     for one in all {
-        // SAFETY: a number of a descriptor that only a ULP had that does not run any more, or of
-        // none.
+        // SAFETY: the number is that of a descriptor of a ULP that no longer runs, or of none.
         unsafe { libc::close(*one) };
     }
 }

@@ -1,19 +1,21 @@
-//! Calls that wait for helpers, and helpers that wait for calls; how a call that is under way is
-//! interrupted; and how its end is told.
+//! The protocol between calls that wait for helpers, and helpers that wait for calls.
 //!
-//! **No call waits beside an idle helper.** Both are counted under one lock: who adds a call starts
-//! a helper if more wait than helpers are idle, and wakes one in any case. One that has waited for
-//! long enough ends only if it finds, under the lock, that nothing is there.
+//! It also covers how a call under way is interrupted, and how its end is reported.
 //!
-//! **No end is lost.** A helper first notes that a call is done, then rings; who looks first
-//! silences the doorbell, then takes the notes. So what is noted after that has its ring after
-//! that, too.
+//! **No call waits while a helper is idle.** Both are counted under one lock. A thread that adds a
+//! call starts a helper if more calls wait than helpers are idle, and wakes one in any case. A
+//! helper that has been idle for long enough ends only if it finds, under the lock, that the queue
+//! is empty.
 //!
-//! **No interruption is lost.** `stop` is set first, and only then, under the call's lock, it is
-//! looked which helper runs it; a helper writes that down under the same lock before it looks at
-//! `stop`. So either who interrupts finds the helper, and sends it a signal, or the helper sees
-//! `stop`. The signal finds it while it runs this call, and no other: it is sent under the lock,
-//! which the helper takes at the call's end.
+//! **No end is lost.** A helper first notes that a call is done, then rings. The reader first
+//! silences the doorbell, then takes the notes. So a note made after that is also followed by a
+//! ring after that.
+//!
+//! **No interruption is lost.** The interrupter first sets `stop`, and only then, under the call's
+//! lock, reads which helper runs the call. A helper stores its number under the same lock before it
+//! checks `stop`. So either the interrupter finds the helper, and sends it a signal, or the helper
+//! sees `stop`. The signal arrives while the helper runs this call, and no other: it is sent under
+//! the lock, which the helper takes at the call's end.
 //!
 //! Models: `tests/models/loom_aside.rs`.
 
@@ -39,11 +41,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// See the module.
+/// The calls that wait and the helpers that run them; see the module comment.
 pub struct HelperPool<T> {
     work: Mutex<PoolState<T>>,
     come: Condvar,
-    /// Whether notes may be there: for those who look often.
+    /// There may be notes: a hint for frequent checks.
     noted: AtomicBool,
     most: usize,
 }
@@ -52,13 +54,13 @@ struct PoolState<T> {
     queue: VecDeque<T>,
     helpers: usize,
     idle: usize,
-    /// The tokens of those that are done.
+    /// The tokens of calls that are done.
     notes: Vec<u64>,
     over: bool,
 }
 
 impl<T> HelperPool<T> {
-    /// Of so many helpers at most: what is added beyond them waits.
+    /// Creates a pool of at most `most` helpers; further calls wait.
     pub fn new(most: usize) -> Self {
         let work = PoolState {
             queue: VecDeque::new(),
@@ -70,12 +72,15 @@ impl<T> HelperPool<T> {
         Self { work: Mutex::new(work), come: Condvar::new(), noted: AtomicBool::new(false), most }
     }
 
-    /// Adds a call, and starts a helper for it if all are busy. It is not added if there is none,
-    /// and none can be started.
+    /// Adds a call, and starts a helper for it if all are busy.
+    ///
+    /// # Errors
+    /// The error of `start`, if there is no helper and none can be started. The call is not added
+    /// then.
     pub fn add<E>(&self, call: T, start: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let mut work = locked(&self.work);
         work.queue.push_back(call);
-        // Those that wait before it have an idle one each.
+        // The calls that wait before this one have an idle helper each.
         if work.queue.len() > work.idle && work.helpers < self.most {
             match start() {
                 Ok(()) => work.helpers += 1,
@@ -83,7 +88,7 @@ impl<T> HelperPool<T> {
                     work.queue.pop_back();
                     return Err(error);
                 }
-                // One of those that are there will have time.
+                // One of the helpers will get to it.
                 Err(_) => {}
             }
         }
@@ -92,8 +97,9 @@ impl<T> HelperPool<T> {
         Ok(())
     }
 
-    /// The next call for a helper. `None`: it is to end, for there was none for so long, or all is
-    /// over.
+    /// Waits for the next call for a helper.
+    ///
+    /// Returns `None` if the helper is to end: no call came for `lazy`, or the pool has ended.
     pub fn next(&self, lazy: Duration) -> Option<T> {
         let mut work = locked(&self.work);
         loop {
@@ -116,70 +122,75 @@ impl<T> HelperPool<T> {
         }
     }
 
-    /// A call is done. The caller of this rings the doorbell after it.
+    /// Notes that a call is done. The caller rings the doorbell afterwards.
     pub fn note(&self, token: u64) {
         let mut work = locked(&self.work);
         work.notes.push(token);
         self.noted.store(true, Ordering::Release);
     }
 
-    /// Whether notes may be there, at the price of a load.
+    /// Returns `true` if there may be notes, at the price of a load.
     pub fn is_noted(&self) -> bool {
         self.noted.load(Ordering::Acquire)
     }
 
-    /// Takes the notes. A thread that waits by the doorbell has silenced it before.
+    /// Takes the notes. A thread that waits on the doorbell has silenced it before.
     pub fn take_notes(&self) -> Vec<u64> {
         let mut work = locked(&self.work);
         self.noted.store(false, Ordering::Relaxed);
         mem::take(&mut work.notes)
     }
 
-    /// Helpers end when nothing is left to be done.
+    /// Makes helpers end when nothing is left to do.
     pub fn end(&self) {
         locked(&self.work).over = true;
         self.come.notify_all();
     }
 }
 
-/// Of one call: who runs it, whether it is to stop, and what came of it. `K` is kept until it is
-/// done, if that is asked for.
+/// The state of one call: its helper, whether it is to stop, and its result.
+///
+/// On request, a `K` is kept until the call is done.
 pub struct HelperRun<K> {
     stop: AtomicU32,
     progress: Mutex<RunProgress<K>>,
 }
 
 struct RunProgress<K> {
-    /// The thread that runs it.
+    /// The thread that runs the call.
     helper: Option<i32>,
     result: Option<i64>,
     keep: Option<K>,
 }
 
 impl<K> HelperRun<K> {
-    /// Of a call that nobody runs yet.
+    /// The state of a call that no helper runs yet.
     pub fn new() -> Self {
         let progress = RunProgress { helper: None, result: None, keep: None };
         Self { stop: AtomicU32::new(0), progress: Mutex::new(progress) }
     }
 
-    /// What came of it. `None`: nothing yet.
+    /// The result; `None` if the call is not done yet.
     pub fn result(&self) -> Option<i64> {
         locked(&self.progress).result
     }
 
-    /// It ends as soon as it can, if it is not done: `signal` is called with the helper that runs
-    /// it, if one does, and only while it does.
+    /// Ends the call as soon as possible, if it is not done.
+    ///
+    /// `signal` is called with the helper that runs the call, if there is one, and only while it
+    /// does.
     pub fn interrupt(&self, signal: impl FnOnce(i32)) {
         self.stop.store(1, Ordering::SeqCst);
-        // Under the lock, so that the helper is with this call still.
+        // Under the lock, so that the helper is still running this call.
         let progress = locked(&self.progress);
         if let Some(helper) = progress.helper {
             signal(helper);
         }
     }
 
-    /// Keeps this until it is done, and interrupts it; if it is done, drops it at once.
+    /// Keeps `kept` until the call is done, and interrupts the call.
+    ///
+    /// If the call is done, `kept` is dropped at once.
     pub fn keep(&self, kept: K, signal: impl FnOnce(i32)) {
         let mut progress = locked(&self.progress);
         if progress.result.is_none() {
@@ -189,13 +200,16 @@ impl<K> HelperRun<K> {
         }
     }
 
-    /// Runs it on this helper: `call` is to look at what it is given, and not to begin, or to end,
-    /// with `interrupted` if that is not 0; it is called again if it ends so by itself.
+    /// Runs the call on this helper.
+    ///
+    /// `call` checks the word that it is given. If that is not 0, it must not begin, or must end,
+    /// with the result `interrupted`. It is called again if it ends with that result while the word
+    /// is 0.
     pub fn carry_out(&self, helper: i32, interrupted: i64, call: impl Fn(&AtomicU32) -> i64) {
         locked(&self.progress).helper = Some(helper);
         let result = loop {
             let result = call(&self.stop);
-            // What was sent to stop the call before may come late.
+            // A signal that was sent to stop the previous call may arrive late.
             if result != interrupted || self.stop.load(Ordering::SeqCst) != 0 {
                 break result;
             }

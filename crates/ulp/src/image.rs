@@ -15,55 +15,57 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The least that heap has to have.
+/// Minimum size of a heap, in bytes.
 const HEAP: u64 = 16 << 20;
 
 /// A part of the file that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageSegment {
-    /// Where, from the image's beginning.
+    /// Offset from the beginning of the image.
     pub(crate) at: u64,
-    /// Where in the file.
+    /// Offset in the file.
     pub(crate) offset: u64,
-    /// Bytes of the file, and in memory.
+    /// Number of bytes in the file, and in memory.
     pub(crate) filled: u64,
     pub(crate) length: u64,
     pub(crate) writable: bool,
     pub(crate) executable: bool,
 }
 
-/// A program that can be loaded, any number of times. Its file is kept open; where it is written
-/// to, no more are loaded of it, and those that run may find what was written.
+/// A program that can be loaded any number of times.
+///
+/// Its file is kept open. If the file is written to, no more ULPs are loaded from it, and those
+/// that run may find what was written.
 #[derive(Debug)]
 pub struct Image {
     pub(crate) path: PathBuf,
-    /// The same, for debuggers, whose folder may be another one.
+    /// The absolute path, for debuggers, which may run in another folder.
     pub(crate) whole_path: Arc<CStr>,
     pub(crate) file: File,
     pub(crate) parts: Vec<ImageSegment>,
     pub(crate) entry: u64,
-    /// Where its program headers are in memory, and how many.
+    /// Place of the program headers in memory, and their number.
     pub(crate) headers: (u64, u64),
-    /// Where its dynamic section is.
+    /// Place of the dynamic section.
     pub(crate) dynamic: u64,
-    /// Where it ends, at a whole page.
+    /// End of the image, rounded up to a page.
     pub(crate) end: u64,
-    /// Who calls whom.
+    /// Call frame information.
     pub(crate) tables: Tables,
     /// The file's length and times when it was read.
     was: Option<[i64; 4]>,
 }
 
-/// Why a file is no image.
+/// The reason why a file is not an image.
 #[derive(Debug)]
 pub enum NoImage {
-    /// It cannot be read.
+    /// The file cannot be read.
     File(PathBuf, io::Error),
-    /// It is no program for this machine that can be mapped anywhere and needs nothing else.
+    /// The file is not a position-independent, self-contained program for this machine.
     Unfit {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The reason.
         found: String,
     },
 }
@@ -86,7 +88,10 @@ impl fmt::Display for NoImage {
 impl std::error::Error for NoImage {}
 
 impl Image {
-    /// Reads what a program's file says of itself. Blocks for as long as reading it takes.
+    /// Reads the headers of a program's file.
+    ///
+    /// # Blocking
+    /// Blocks for as long as reading the file takes.
     ///
     /// # Errors
     /// See [`NoImage`].
@@ -114,31 +119,32 @@ impl Image {
         })
     }
 
-    /// Whether its file is another one than was read. One that is written anew under the same name
-    /// by a linker is not touched by that.
+    /// Returns `true` if the file has changed since it was read.
+    ///
+    /// When a linker writes a new file under the same name, this one does not change.
     pub fn has_changed(&self) -> bool {
         self.was.is_none() || state(&self.file) != self.was
     }
 
-    /// All of its file.
+    /// Reads the whole file.
     pub(crate) fn read_to(&self, bytes: &mut Vec<u8>) -> io::Result<()> {
         bytes.resize(self.file.metadata()?.len() as usize, 0);
         self.file.read_exact_at(bytes, 0)
     }
 
-    /// Its file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// What tells that a file was changed.
+/// What shows that a file was changed.
 fn state(file: &File) -> Option<[i64; 4]> {
     let data = file.metadata().ok()?;
     Some([data.len() as i64, data.mtime(), data.mtime_nsec(), data.ctime_nsec()])
 }
 
-/// What is read of a file: see [`Image`].
+/// What is read from a file: see [`Image`].
 struct ImageLayout {
     parts: Vec<ImageSegment>,
     entry: u64,
@@ -147,7 +153,7 @@ struct ImageLayout {
     end: u64,
 }
 
-/// Whole pages.
+/// Rounds up to a page.
 pub(crate) fn up(address: u64) -> u64 {
     address.div_ceil(PAGE) * PAGE
 }

@@ -1,107 +1,107 @@
-// What the host and the images agree on. Read by the crate, and by build.rs, which makes a C header
-// of it.
+// The layout that the host and the images share. The crate includes it, and build.rs makes a C
+// header of it.
 
-/// Where the first slot begins: 1 to 15 TiB is free whatever the kernel's limits and personality
-/// (DESIGN.md, decision 8).
+/// Address of the first slot. The range from 1 to 15 TiB is free under all limits and personalities
+/// of the kernel (DESIGN.md, decision 8).
 pub const FIRST: u64 = 1 << 40;
-/// Where the last one ends.
+/// End of the last slot.
 pub const LAST: u64 = 15 << 40;
-/// A slot's length, and what it is aligned at.
+/// Size and alignment of a slot, in bytes.
 pub const SLOT: u64 = 1 << 30;
 pub const PAGE: u64 = 4096;
 
-/// The entry of the auxiliary vector that tells an image that it runs in a slot.
+/// The entry of the auxiliary vector from which an image learns that it runs in a slot.
 pub const AUXILIARY: u64 = 0x5550;
 
-/// Stacks, programs and heaps begin at so many different pages and lines, by the slot's number:
-/// what lies at the same place in each slot falls into the same sets of caches and TLBs, of which
-/// each has a few ways.
+/// Number of different pages and lines at which stacks, programs and heaps begin, by the slot's
+/// number. What lies at the same place in each slot falls into the same sets of caches and TLBs,
+/// and each set has only a few ways.
 pub const PAGES: u64 = 128;
 pub const LINES: u64 = 55;
 pub const LINE: u64 = 64;
 
-/// Where the stack ends and the image begins, but for these pages. So what a program uses most lies
-/// within 2 MiB, for which the processor has one page of its tables to read.
+/// Offset in the slot where the stack ends and the image begins, apart from these pages. So what a
+/// program uses most lies within 2 MiB, for which the processor reads one page of its page tables.
 pub const MIDDLE: u64 = 12 << 20;
 
-/// The table, in words; in the lines above the stack, which are so many, those of the library above
-/// among them.
+/// Number of lines of the table, including those of the library above. They lie just above the
+/// stack. The constants below are indices of words.
 pub const TABLE_LINES: u64 = 28;
-/// What changes seldom, but for the letters' number.
+/// From here on, words that seldom change, except for the number of letters.
 pub const TABLE_GATE: u64 = 0;
 /// The number that `getpid` returns.
 pub const TABLE_PID: u64 = 1;
 pub const TABLE_HEAP: u64 = 2;
 pub const TABLE_HEAP_END: u64 = 3;
-/// The host's process: one that was made of it by vfork has its memory, too, and must not ask.
+/// The host's process. A process made from it by vfork has its memory too, and must not ask.
 pub const TABLE_PROCESS: u64 = 4;
-/// How many letters lie there.
+/// Number of letters.
 pub const TABLE_COUNT: u64 = 5;
-/// Signals that have come for it, and that it has not looked at yet: a bit for each, from 1.
+/// The ULP's pending signals, one bit each, from signal 1.
 pub const TABLE_SIGNALS: u64 = 6;
-/// The function that reads the clock, as `clock_gettime(2)`; 0: there is none.
+/// The function that reads the clock, as `clock_gettime(2)`; 0 if there is none.
 pub const TABLE_CLOCK: u64 = 7;
-/// A line of an answer, beside the word that the gate returns.
+/// A line of an answer, in addition to the word that the gate returns.
 pub const TABLE_REPLY: u64 = 8;
 pub const REPLY_WORDS: u64 = 8;
-/// What a ULP tells the host, and need not be answered: letters, which are read when it asks for
-/// something, as nobody else runs before that.
+/// Letters: what a ULP reports to the host without needing an answer. The host reads them when the
+/// ULP asks for something, since no other ULP runs before that.
 pub const TABLE_LETTERS: u64 = 16;
 pub const LETTERS: u64 = 8;
 pub const LETTER_WORDS: u64 = 4;
-/// What it does with signals, in bits as above: which wait, which have a handler, which are
-/// ignored, and which it waits for itself.
+/// What the ULP does with signals, in bits as above: those that are blocked, have a handler, are
+/// ignored, and that it waits for itself.
 pub const TABLE_BLOCKED: u64 = 48;
 pub const TABLE_HANDLED: u64 = 49;
 pub const TABLE_IGNORED: u64 = 50;
 pub const TABLE_WAITED: u64 = 51;
-/// Its number as the library above has it, for debuggers.
+/// The ULP's number in the library above, for debuggers.
 pub const TABLE_TASK: u64 = 52;
-/// The image's handler of interrupts, once it can be interrupted ([`ASK_INTERRUPTED`]); and where
-/// the code of the library's own lies, in the midst of which no handler of a signal's runs.
+/// The image's handler of interrupts, once it can be interrupted ([`ASK_INTERRUPTED`]), and the
+/// range of the library's own code, during which no signal handler runs.
 pub const TABLE_INTERRUPTED: u64 = 53;
 pub const TABLE_CODE: u64 = 54;
 pub const TABLE_CODE_END: u64 = 55;
-/// Descriptors that it has opened, a bit for each.
+/// Descriptors that the ULP has opened, one bit each.
 pub const TABLE_DESCRIPTORS: u64 = 56;
 pub const DESCRIPTORS: u64 = 1024;
-/// What the library above keeps of each ULP where it is found at once: zeros at first, so many
-/// lines to the table's end.
+/// Words that the library above keeps for each ULP where they are found at once: zeros at first,
+/// `LIBRARY_LINES` lines to the table's end.
 pub const TABLE_LIBRARY: u64 = 72;
 pub const LIBRARY_LINES: u64 = 19;
 
-/// What an image finds by GS while it runs: where its table is; and functions that all images
-/// share, so many at most.
+/// Offsets from GS that an image uses while it runs: of the table's address, and of the doors,
+/// `DOORS` functions at most that all images share.
 pub const GS_TABLE: u64 = 24;
 pub const GS_DOORS: u64 = 64;
 pub const DOORS: u64 = 8;
 
-/// In the note by which an image is known: it goes up when anything here changes.
+/// Version in the note that identifies an image, to be raised when anything here changes.
 pub const VERSION: u64 = 6;
 pub const NOTE: u64 = 1;
 
-/// What an image asks for: to end.
+/// Requests of an image. This one: to end.
 pub const ASK_EXIT: u64 = 0;
 /// To let others run.
 pub const ASK_YIELD: u64 = 1;
-/// To sleep for so many nanoseconds (-1: until a signal comes): 0, or -EINTR.
+/// To sleep for a number of nanoseconds (-1: until a signal comes). The answer is 0, or -EINTR.
 pub const ASK_SLEEP: u64 = 2;
-/// To be told when a descriptor is ready for these events, as `poll(2)` has them, or when so many
-/// nanoseconds (-1: any number) are over: 1, 0, or -EINTR.
+/// To wait until a descriptor is ready for these events, as in `poll(2)`, or until a number of
+/// nanoseconds (-1: no limit) has passed. The answer is 1, 0, or -EINTR.
 pub const ASK_READY: u64 = 3;
-/// To have a system call run by another thread: the address of its number and six arguments. What
-/// that returns, or below 0 this: there is no thread for it.
+/// To have another thread run a system call; the argument is the address of its number and six
+/// arguments. The answer is the call's result, or, negated, `NOT_ASIDE`: there is no thread for it.
 pub const ASK_ASIDE: u64 = 4;
 /// See [`ASK_ASIDE`].
 pub const NOT_ASIDE: u64 = 1 << 40;
-/// To get SIGALRM after so many nanoseconds (0: never), and then after each so many (0: once), if
-/// the third word says so: 0, and in the answer's words how many are left of the time before, and
-/// its second.
+/// To get SIGALRM after a number of nanoseconds (0: never), and then at an interval (0: once), if
+/// the third word is not 0. The answer is 0, and its words are the time left of the former timer,
+/// and its interval.
 pub const ASK_TIMER: u64 = 5;
-/// To be in the folder of this descriptor: 0, or an error below 0.
+/// To change to the folder of this descriptor. The answer is 0, or a negative error.
 pub const ASK_FOLDER: u64 = 6;
-/// Nothing: it was interrupted while it computed, and goes on where it was when the host has looked
-/// around. 0, or 1: handlers of signals may run before.
+/// Nothing: the ULP was interrupted while it computed, and continues when the host has checked what
+/// has arrived. The answer is 0, or 1 if signal handlers may run first.
 pub const ASK_INTERRUPTED: u64 = 7;
-/// From here up it is what the library above says.
+/// Requests from here on are defined by the library above.
 pub const ASK_OWN: u64 = 16;

@@ -1,16 +1,17 @@
-//! User-level processes (ULPs): whole programs, each with globals, heap, stack, thread-locals and
-//! libc of its own, many in one process.
+//! User-level processes (ULPs): whole programs, many in one process.
+//!
+//! Each has globals, heap, stack, thread-locals and libc of its own.
 //!
 //! Source: UPVM, sections 2 and 3 (V1, V2, V4 here). A program is linked as static-PIE, with its
-//! own libc and with the small [archive](tools) that this crate brings; it is mapped into a
-//! [`slot`] of addresses that nothing else ever uses, and started at its normal entry.
-//! So its source needs no change, and a switch from one to another is a few instructions
-//! (`switch.rs`). What runs them is a kernel thread, the [`Worker`]; the library above decides
-//! which ULP runs next and answers what they [ask](StopReason::Asks) for.
+//! own libc and with the small [archive](tools) that this crate brings. It is mapped into a
+//! [`slot`] of addresses that nothing else ever uses, and started at its normal entry. So its
+//! source needs no change, and a switch from one to another is a few instructions (`switch.rs`). A
+//! kernel thread runs the ULPs, the [`Worker`]. The library above decides which ULP runs next and
+//! answers what they [ask](StopReason::Asks) for.
 //!
-//! What it does not do: it knows no tasks, no messages and no order of running; a ULP that does not
-//! ask for anything keeps its worker, which can only [look around](Worker::interrupt_every)
-//! meanwhile. ULPs are not protected from each other's stray writes.
+//! What it does not do: it knows no tasks, no messages and no scheduling order. A ULP that does not
+//! ask for anything keeps its worker, which can only [interrupt](Worker::interrupt_every) it to
+//! check what has arrived. ULPs are not protected from each other's stray writes.
 //!
 //! ```no_run
 //! use upcall_ulp::{Image, StopReason, Ulp, Worker};
@@ -31,7 +32,8 @@
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!(
-    "user-level processes are for Linux on x86-64: the switch and the loader have to be written for others"
+    "user-level processes are for Linux on x86-64: for another machine, write a switch and a \
+     loader"
 );
 
 mod aside;

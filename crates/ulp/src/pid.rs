@@ -12,11 +12,11 @@
 use crate::slot::SLOTS;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The first number that the kernel never gives to a process.
+/// The lowest number that the kernel never gives to a process.
 const FIRST: u32 = 1 << 22;
-/// Numbers in a range.
+/// Number of numbers in a range.
 const RANGE: u32 = 1 << 15;
-/// Ranges.
+/// Number of ranges.
 const RANGES: u32 = ((1 << 31) - FIRST) / RANGE;
 
 // There is a free number for each ULP, and many others are used before one is used again.

@@ -1,20 +1,20 @@
-//! Code that all ULPs of a process run, at one address: what they do most.
+//! Code that all ULPs of a process run at one address: what they do most.
 //!
-//! Each ULP has its program, and all libraries in that, at addresses of its own. What a processor
-//! has learned of code it finds by its address: decoded instructions, where branches lead, which
-//! page is where. A library that a hundred ULPs run in turns is a hundred libraries to it, and each
-//! turn begins as if nobody had ever run that: of 24 tasks in a ring one took half as long again as
-//! of two, and more than half of that went away when what a message needs was in one place. (That
-//! the pages are the same memory does not help.)
+//! Each ULP has its program, and all libraries in it, at addresses of its own. A processor caches
+//! what it has learned of code by address: decoded instructions, branch targets, page translations.
+//! So a library that a hundred ULPs run in turns is a hundred libraries to the processor, and each
+//! turn begins as if the code had never run. In a ring of 24 tasks, each took half as long again as
+//! in a ring of two, and more than half of that difference went away when the code that a message
+//! needs was in one place. (It does not help that the pages are the same memory.)
 //!
 //! So a library above may bring some functions as a file of their own, which is mapped once. They
-//! have no data: what they work on is the running ULP's, which keeps it behind its
-//! [table](crate::layout), where GS finds it. An image calls them by *doors*, which are words that
-//! GS finds, too.
+//! have no data: they work on the data of the running ULP, which it keeps after its
+//! [table](crate::layout), where GS finds it. An image calls them through *doors*, words that GS
+//! finds as well.
 //!
-//! Nothing of this may be on the stack of a ULP that waits, which may go on in another process
-//! (decision 8): a function here asks the host for nothing, and leaves by a jump where it goes on
-//! in the image.
+//! None of this may be on the stack of a waiting ULP, which may go on in another process (decision
+//! 8). So a function here asks the host for nothing, and leaves by a jump where it goes on in the
+//! image.
 //!
 //! Debuggers and backtraces find names and frames in the file, as in an image's.
 
@@ -32,31 +32,33 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, io, ptr};
 
-/// See the module. It stays as long as the process; a copy is the same.
+/// Shared code; see the module comment.
+///
+/// It stays mapped as long as the process lives; a copy refers to the same code.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedImage(&'static Mapped);
 
 #[derive(Debug)]
 pub(crate) struct Mapped {
     pub(crate) file: &'static [u8],
-    /// What is added to the addresses in the file, and where it lies.
+    /// What is added to addresses in the file, and the range in memory.
     pub(crate) base: u64,
     pub(crate) memory: Range<u64>,
     doors: EntryPoints,
-    /// Debuggers read it by its number.
+    /// Debuggers read the file by this descriptor's number.
     _descriptor: OwnedFd,
     _known: Option<DebugRegistration>,
 }
 
-/// All that there are.
+/// All shared code that was loaded.
 static ALL: Mutex<Vec<&'static Mapped>> = Mutex::new(Vec::new());
 
-/// Why functions cannot be shared.
+/// The reason why functions cannot be shared.
 #[derive(Debug)]
 pub enum NotShared {
-    /// The file is not as it has to be.
+    /// The file is not suitable.
     Unfit(String),
-    /// It has no function of this name.
+    /// The file has no function of this name.
     Missing(String),
     /// The kernel gives no memory for it.
     Memory(io::Error),
@@ -67,7 +69,8 @@ impl fmt::Display for NotShared {
         match self {
             Self::Unfit(found) => write!(
                 f,
-                "functions that ULPs are to share have to be one segment that can be executed and lie anywhere, without data or relocations: {found}"
+                "functions that ULPs are to share must be one executable segment that can lie \
+                 anywhere, without data or relocations: {found}"
             ),
             Self::Missing(name) => {
                 write!(f, "ULPs are to share a function {name}, which is not in the file")
@@ -90,7 +93,7 @@ fn unfit(found: impl fmt::Display) -> NotShared {
 }
 
 impl SharedImage {
-    /// Maps a file (ELF), whose functions of these names are behind the first doors, in this order.
+    /// Maps an ELF file, with these functions behind the first doors, in this order.
     ///
     /// # Errors
     /// See [`NotShared`].
@@ -117,7 +120,7 @@ impl SharedImage {
         let (skipped, length) = (segment.offset % PAGE, segment.length);
         let flags = (ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE);
         let length = up(skipped + length) as usize;
-        // SAFETY: where nothing is; and nobody writes to this file.
+        // SAFETY: maps where nothing is mapped, and the file is not written to.
         let start = unsafe {
             mmap(ptr::null_mut(), length, flags.0, flags.1, &descriptor, segment.offset - skipped)
         }? as u64;
@@ -141,7 +144,7 @@ impl SharedImage {
         self.0.doors
     }
 
-    /// All that were loaded.
+    /// All shared code that was loaded.
     pub(crate) fn all() -> Vec<&'static Mapped> {
         ALL.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,30 +1,30 @@
-//! Signals for one ULP: its table says what it does with each, and which have come.
+//! Signals for one ULP: its table shows what it does with each, and which are pending.
 //!
-//! The host writes down what has come while no ULP runs; the image looks when a question returns.
-//! So nothing can come between a look and the next question, and the host looks at a question
-//! whether something is there: no signal is lost. One that was interrupted may be in the midst of a
-//! look: so the image changes that word by one instruction each time, and handlers run only where
-//! none of the library's functions is under way ([`Ulp::is_in_own_code`]).
+//! The host marks signals as pending while no ULP runs; the image checks when a question returns.
+//! So no signal can arrive between a check and the next question, and at a question the host checks
+//! for signals too: no signal is lost. A ULP that was interrupted may be in the middle of a check.
+//! So the image changes that word by one instruction each time, and handlers run only where no
+//! function of the library is under way ([`Ulp::is_in_own_code`]).
 
 use crate::layout::{TABLE_BLOCKED, TABLE_HANDLED, TABLE_IGNORED, TABLE_SIGNALS, TABLE_WAITED};
 use crate::ulp::Ulp;
 
-/// What becomes of a signal.
+/// The effect of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signalled {
-    /// There is none of this number.
+    /// There is no signal of this number.
     None,
-    /// Nothing.
+    /// The ULP ignores it.
     Ignored,
-    /// It waits until it is not blocked any more.
+    /// It is blocked, and waits until it is not.
     Kept,
-    /// It is handled as soon as the ULP goes on from a question: whatever that waits for is over.
+    /// It is handled as soon as the ULP returns from a question, whose wait is over.
     Comes,
-    /// The ULP is to end by it.
+    /// It is to end the ULP.
     Ends,
 }
 
-/// Whose default is to do nothing; for a ULP cannot be stopped either.
+/// Signals whose default action is to do nothing. A ULP cannot be stopped either.
 const HARMLESS: [i32; 7] = [
     libc::SIGCHLD,
     libc::SIGURG,
@@ -36,8 +36,9 @@ const HARMLESS: [i32; 7] = [
 ];
 
 impl Ulp {
-    /// A signal comes, as for a process: its number, as the kernel has them. Whoever calls this
-    /// sees to what comes of it.
+    /// Delivers a signal to the ULP, as to a process. `number` is the kernel's.
+    ///
+    /// The caller acts on the result.
     pub fn signal(&mut self, number: i32) -> Signalled {
         let Some(bit) = u32::try_from(number - 1).ok().and_then(|shift| 1_u64.checked_shl(shift))
         else {
@@ -57,21 +58,24 @@ impl Ulp {
         comes
     }
 
-    /// Whether a signal has come that it has not looked at: then it is not to sleep.
+    /// Returns `true` if a signal is pending that is not blocked, so that the ULP must not sleep.
+    ///
+    /// A signal that the ULP waits for counts even if it is blocked.
     pub fn is_signalled(&self) -> bool {
         let come = self.word(TABLE_SIGNALS);
         come != 0 && come & (!self.word(TABLE_BLOCKED) | self.word(TABLE_WAITED)) != 0
     }
 
-    /// Whether one of them is to be handled as soon as it may be: then it is to wait for nothing
-    /// before. A signal that it waits for itself is not.
+    /// Returns `true` if a pending signal is to be handled as soon as possible, before the ULP
+    /// waits.
+    ///
+    /// Signals that the ULP waits for itself do not count.
     pub fn handles(&self) -> bool {
         let come = self.word(TABLE_SIGNALS);
         come != 0 && come & !self.word(TABLE_BLOCKED) & !self.word(TABLE_WAITED) != 0
     }
 
-    /// Whether it does something of its own with any signal that may come: handles it, or waits for
-    /// it.
+    /// Returns `true` if there is a signal that the ULP handles and does not block, or waits for.
     pub fn expects_signals(&self) -> bool {
         self.word(TABLE_HANDLED) & !self.word(TABLE_BLOCKED) | self.word(TABLE_WAITED) != 0
     }

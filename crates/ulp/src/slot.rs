@@ -1,13 +1,18 @@
-//! Addresses of ULPs: slots of 1 GiB, aligned at that, of which each process of a machine has the
-//! same ones. So a ULP can be anywhere without a pointer of its own changing (V2).
+//! Addresses of ULPs: slots of 1 GiB each, aligned to their size.
+//!
+//! Each process of a machine has the same slots, so a ULP can be in any process without a pointer
+//! of its own changing (UPVM; V2 here).
 //!
 //! ```text
-//! 1 TiB + n GiB   nothing
-//!   +  4 MiB      stack                                               grows downwards
-//!                 table: the gate to the host, letters to it          28 lines, n % 55 lines below what follows
-//!   + 12 MiB      the image: code, constants, data, zeros             of its file, private; all of these n % 128 pages higher
-//!                 heap, n % 55 lines after the image's end            grows upwards; nothing is there until it is touched
-//!   +  1 GiB      (the last MiB is nobody's)
+//! 1 TiB + n GiB  nothing
+//!   +  4 MiB     stack                                       grows downwards
+//!                table: the gate to the host, letters to it  28 lines, n % 55 lines below what
+//!                                                            follows
+//!   + 12 MiB     the image: code, constants, data, zeros     of its file, private; all of these
+//!                                                            n % 128 pages higher
+//!                heap, n % 55 lines after the image's end    grows upwards; takes no memory until
+//!                                                            it is touched
+//!   +  1 GiB     (the last MiB is unused)
 //! ```
 
 use crate::layout::{
@@ -15,22 +20,23 @@ use crate::layout::{
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// So many there are.
+/// Number of slots.
 pub const SLOTS: usize = ((LAST - FIRST) / SLOT) as usize;
 
 const _: () = assert!(TABLE_LIBRARY * 8 + LIBRARY_LINES * LINE == TABLE_LINES * LINE);
 
-/// Room for a stack.
+/// Size of a stack, in bytes.
 pub(crate) const STACK: u64 = 8 << 20;
-/// Behind the heap.
+/// Size of the unused end of a slot, in bytes.
 pub(crate) const GAP: u64 = 1 << 20;
 
-/// A slot that nobody else in this process has. Free again when it is dropped; what is mapped there
-/// is its owner's to unmap.
+/// A slot that is taken in this process.
+///
+/// Dropping it frees the slot. The owner must unmap what it has mapped there.
 #[derive(Debug)]
 pub struct UlpSlot(usize);
 
-/// A bit for each: taken or not.
+/// A bit for each slot: taken or free.
 static TAKEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 fn taken() -> MutexGuard<'static, Vec<u64>> {
@@ -40,7 +46,7 @@ fn taken() -> MutexGuard<'static, Vec<u64>> {
 }
 
 impl UlpSlot {
-    /// The lowest one that is free. `None`: all are taken.
+    /// Takes the lowest free slot. Returns `None` if all are taken.
     pub fn take() -> Option<Self> {
         let mut taken = taken();
         let (at, word) = taken.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
@@ -53,8 +59,10 @@ impl UlpSlot {
         Some(Self(number))
     }
 
-    /// This one: for who agrees with other processes on which ULP has which. `None`: it is taken
-    /// here, or there is none such.
+    /// Takes the slot with this number.
+    ///
+    /// For callers that agree with other processes on which ULP has which. Returns `None` if the
+    /// slot is taken here, or does not exist.
     pub fn take_this(number: usize) -> Option<Self> {
         if number >= SLOTS {
             return None;
@@ -67,42 +75,42 @@ impl UlpSlot {
         })
     }
 
-    /// Its number.
+    /// The slot's number.
     pub fn number(&self) -> usize {
         self.0
     }
 
-    /// Where it begins.
+    /// Address of the slot.
     pub fn start(&self) -> u64 {
         FIRST + self.0 as u64 * SLOT
     }
 
-    /// Where its image begins, and its stack ends.
+    /// Address of the image; the stack, with the table at its top, ends here.
     pub(crate) fn middle(&self) -> u64 {
         self.start() + MIDDLE + self.0 as u64 % PAGES * PAGE
     }
 
-    /// How far its lines are from those of others.
+    /// Offset of this slot's lines from those of slot 0, in bytes.
     pub(crate) fn lines(&self) -> u64 {
         self.0 as u64 % LINES * LINE
     }
 
-    /// Where its table is.
+    /// Address of the table.
     pub(crate) fn table(&self) -> u64 {
         self.middle() - self.lines() - TABLE_LINES * LINE
     }
 
-    /// The lowest address of its stack.
+    /// The lowest address of the stack.
     pub(crate) fn stack(&self) -> u64 {
         self.middle() - STACK
     }
 
-    /// Where its heap has to end.
+    /// Maximum end of the heap.
     pub(crate) fn end(&self) -> u64 {
         self.start() + SLOT - GAP
     }
 
-    /// The slot that an address is in.
+    /// The number of the slot that contains an address.
     pub fn of(address: u64) -> Option<usize> {
         (FIRST..LAST).contains(&address).then(|| ((address - FIRST) / SLOT) as usize)
     }

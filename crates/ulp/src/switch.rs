@@ -1,12 +1,12 @@
 //! The switch between a worker and a ULP on x86-64 (System V calling convention).
 //!
-//! A ULP has all registers of a process: those that a called function keeps, the control words of
-//! both floating-point units, and FS, by which its libc finds its thread-locals. What a called
-//! function may destroy is not kept, for each switch is a call on both sides. GS is the worker's:
-//! by it the gate, which is called from a ULP, finds where to go back to, and an image its table
-//! and what it [shares](crate::SharedImage) with others. So nothing of the host's has to be known
-//! to a ULP but the gate's address, which is in its table, and no address of the host's is on its
-//! stack while it waits.
+//! A ULP has all registers of a process: those that a called function preserves, the control words
+//! of both floating-point units, and FS, by which its libc finds its thread-locals. Registers that
+//! a called function may clobber are not saved, since each switch is a call on both sides. GS
+//! belongs to the worker. By it the gate, which a ULP calls, finds its way back, and an image finds
+//! its table and the code that it [shares](crate::SharedImage) with others. So a ULP needs to know
+//! nothing of the host but the gate's address, which is in its table, and while it waits no address
+//! of the host is on its stack.
 //!
 //! ```text
 //! high addresses
@@ -19,45 +19,47 @@
 //! └────────────────────────────┘ waits         └────────────────────────────┘ fresh
 //! low addresses
 //! ```
-//! The worker's own stack ends in rbp, rbx and the address where it goes on, while a ULP runs.
+//! While a ULP runs, the worker's own stack ends in rbp, rbx and the address where the worker goes
+//! on.
 
 use crate::layout::{DOORS, GS_DOORS, GS_TABLE, SLOT, TABLE_INTERRUPTED};
 use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
 
-/// The default control words, as they lie on a stack: MXCSR, and the x87 unit's above it.
+/// The default control words, as they lie on a stack: MXCSR, and above it the x87 unit's.
 pub(crate) const CONTROL: u64 = 0x037F_0000_1F80;
 
-/// What of MXCSR is control; the rest are flags that stay until somebody clears them.
+/// The control bits of MXCSR. The other bits are flags that stay set until they are cleared.
 const CONTROLS: u32 = 0xFFC0;
 
-/// Of [`Context::what`]: it did not ask, but has crashed.
+/// A value of [`Context::what`]: the ULP did not ask, but has crashed.
 pub(crate) const CRASHED: u64 = u64::MAX;
 
-/// What is kept of a ULP while it does not run, and how it and the host speak. The first line of it
-/// is what a switch by the host touches.
+/// What is kept of a ULP while it does not run, and how it and the host communicate.
+///
+/// A switch by the host touches only the first line.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub(crate) struct Context {
     pub(crate) sp: u64,
-    /// Where its table is.
+    /// Address of the ULP's table.
     pub(crate) table: u64,
-    /// What it asks for, and with what.
+    /// What the ULP asks for, and its arguments.
     pub(crate) what: u64,
     pub(crate) args: [u64; ARGS],
-    /// What it is answered.
+    /// The answer.
     pub(crate) reply: u64,
-    /// Who has its turn when this one yields, and who had it before: contexts' addresses. 0: the
-    /// host decides.
+    /// The ULPs that run after this one yields, and that ran before it: addresses of contexts. With
+    /// a `next` of 0 the host decides.
     pub(crate) next: u64,
     pub(crate) previous: u64,
-    /// Which this is, of those.
+    /// Index of this ULP among those in turn.
     pub(crate) index: u64,
-    /// What more is known of a crash.
+    /// The signal's code, for a crash.
     pub(crate) code: u64,
 }
 
-/// With so many words a question is asked.
+/// Number of argument words of a question.
 pub(crate) const ARGS: usize = 4;
 
 const _: () = assert!(offset_of!(Context, next) == 64);
@@ -68,25 +70,25 @@ const _: () = assert!(offset_of!(Context, next) == 64);
 pub(crate) struct Host {
     sp: u64,
     fs: u64,
-    /// Of the ULP that runs; 0 while none does.
+    /// Context of the ULP that runs; 0 while none does.
     current: u64,
-    /// And its table: what runs on its stack finds it by GS.
+    /// Its table: what runs on its stack finds it by GS.
     table: u64,
-    /// The one that ran last.
+    /// Context of the ULP that ran last.
     pub(crate) last: u64,
-    /// What the control registers hold where a ULP is resumed, as they lie on a stack. To load
-    /// them takes long, and is left out where they are right already.
+    /// The control registers when a ULP is resumed, as they lie on a stack. Loading them takes
+    /// long, so it is skipped where they are right already.
     control: u64,
-    /// Which thread this is: those that it starts have its GS, too.
+    /// The thread's number, since the threads that it starts have its GS too.
     thread: i32,
     /// Functions that images call by GS.
     pub(crate) doors: EntryPoints,
-    /// Of the ULP that crashed or was interrupted last, as the kernel has them (`gregs`, without
-    /// those of segments).
+    /// Registers of the ULP that crashed or was interrupted last, in the kernel's order (`gregs`,
+    /// without the segment registers).
     pub(crate) registers: [u64; REGISTERS],
 }
 
-/// A line, or several.
+/// Addresses of shared functions, in whole lines.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryPoints(pub(crate) [u64; DOORS as usize]);
@@ -96,13 +98,13 @@ const _: () = assert!(
 );
 
 impl Host {
-    /// This thread's.
+    /// The host of this thread.
     ///
     /// # Safety
     /// The kernel lets programs read FS.
     pub(crate) unsafe fn here() -> Self {
         let fs;
-        // SAFETY: by the caller.
+        // SAFETY: the caller's promise.
         unsafe { asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack, preserves_flags)) };
         // SAFETY: asks the kernel for a number.
         let thread = unsafe { libc::gettid() };
@@ -121,8 +123,10 @@ impl Host {
     }
 }
 
-/// Goes on with a ULP: its context is in rsi, and what the control registers hold in edx and r8w.
-/// For a template with `sp`, `table`, `host_table` and `reply`.
+/// Resumes the ULP whose context is in rsi.
+///
+/// edx and r8w hold the present control registers. For a template with `sp`, `table`, `host_table`
+/// and `reply`.
 macro_rules! go_on {
     () => {
         "mov rsp, [rsi + {sp}]
@@ -148,21 +152,22 @@ macro_rules! go_on {
         pop rbx
         pop rbp
         pop rcx
-        // A fresh one finds here that nothing is to be called at its end.
+        // A fresh ULP learns from this that it has nothing to call at its end.
         xor edx, edx
         jmp rcx"
     };
 }
 
-/// Runs a ULP until it asks for something, or crashes. In line, and left by jumps: a `ret` on
-/// another stack than its `call` would be predicted wrongly each time.
+/// Runs a ULP until it asks for something, or crashes.
+///
+/// Inlined, and left by jumps: a `ret` on another stack than its `call` is mispredicted each time.
 ///
 /// # Safety
-/// GS points to `host`, which is this thread's. `context` is of a ULP whose memory is mapped, and
-/// which waits, or is fresh; nobody else uses either until this returns.
+/// GS points to `host`, which is this thread's. `context` is that of a ULP whose memory is mapped,
+/// and which waits or is fresh. Neither is otherwise used until this returns.
 #[inline]
 pub(crate) unsafe fn resume(host: *mut Host, context: *mut Context) {
-    // SAFETY: by the caller; all registers that a ULP may leave otherwise are given here, or kept
+    // SAFETY: the caller's promise. All registers that a ULP may change are declared here, or kept
     // on the stack.
     unsafe {
         asm!(
@@ -198,9 +203,10 @@ pub(crate) unsafe fn resume(host: *mut Host, context: *mut Context) {
     }
 }
 
-/// Called from an image: goes back to the host with what it asks for, and returns the answer when
-/// it runs again. One that only lets others have their turn is followed by the next one at once,
-/// without the host: to set FS takes longer than the rest of a switch, and is done once then.
+/// Goes back to the host with a question, and returns the answer when the ULP runs again.
+///
+/// An image calls this. A ULP that only yields is followed by the next one at once, without the
+/// host: setting FS takes longer than the rest of a switch, and is done once this way.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn gate() {
     naked_asm!(
@@ -229,11 +235,11 @@ pub(crate) extern "sysv64" fn gate() {
         "mov rsi, [rax + {next}]",
         "test rsi, rsi",
         "jz 2f",
-        // The next one, as in `resume`; the answer is in its own words.
+        // The next ULP, as in `resume`; its answer is in its own words.
         "mov qword ptr [rax + {reply}], 0",
         "mov gs:[{current}], rsi",
         go_on!(),
-        // The host.
+        // Back to the host.
         "2:",
         "mov gs:[{last}], rax",
         "and edx, {controls}",
@@ -260,7 +266,7 @@ pub(crate) extern "sysv64" fn gate() {
     )
 }
 
-/// Back to the host with the control words that it expects.
+/// Returns to the host with the control words that it expects.
 #[unsafe(naked)]
 extern "sysv64" fn defaults() {
     naked_asm!(
@@ -277,7 +283,7 @@ extern "sysv64" fn defaults() {
     )
 }
 
-/// Back to the host, from whatever stack.
+/// Returns to the host, from any stack.
 #[unsafe(naked)]
 extern "sysv64" fn leave() {
     naked_asm!(
@@ -293,21 +299,23 @@ extern "sysv64" fn leave() {
     )
 }
 
-/// Where registers are in what the kernel hands to a handler (`ucontext_t`, `gregs`), how many, and
-/// which of them is which.
+/// Offset of the registers in what the kernel passes to a handler (`ucontext_t`, `gregs`), their
+/// number, and the offsets of some of them.
 const GREGS: usize = 40;
 const REGISTERS: usize = 17;
 const STACK_FLAGS: usize =
     offset_of!(libc::ucontext_t, uc_stack) + offset_of!(libc::stack_t, ss_flags);
 const RSP: usize = GREGS + 8 * libc::REG_RSP as usize;
 const RIP: usize = GREGS + 8 * libc::REG_RIP as usize;
-/// And the address in `siginfo_t`, and where the signal is from.
+/// Offsets of the address and of the origin in `siginfo_t`.
 const ADDRESS: usize = 16;
 const CODE: usize = 8;
 
-/// For a signal's handler: where the context of the ULP that runs on this thread is, in rax, and
-/// the host in r8; or goes on at label 2, for none does. For a template with `gettid`, `thread` and
-/// `current`. Other threads have no host, or that of who started them.
+/// Finds the ULP that runs on this thread, in a signal handler.
+///
+/// Leaves its context in rax and the host in r8, or goes to label 2 if none runs. For a template
+/// with `gettid`, `thread` and `current`. Other threads have no host, or that of the thread that
+/// started them.
 macro_rules! running {
     () => {
         "rdgsbase r8
@@ -323,9 +331,10 @@ macro_rules! running {
     };
 }
 
-/// The handler of signals that end a program. While a ULP runs: leaves it where it is, for ever,
-/// and goes back to the host. Else the host itself has crashed: the signal comes again, and is not
-/// handled then.
+/// The handler of signals that end a program.
+///
+/// While a ULP runs, it abandons that ULP for good and goes back to the host. Otherwise the host
+/// itself has crashed: the signal comes again, and is not handled then.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn crashed() {
     naked_asm!(
@@ -369,9 +378,11 @@ pub(crate) extern "sysv64" fn crashed() {
     )
 }
 
-/// The handler of the signal by which a ULP is interrupted. While one runs its own code, and can be
-/// interrupted: goes on in its image's handler, as if the kernel had called that. Else there is
-/// nothing to be done: what is the host's, or all share, is over soon.
+/// The handler of the signal that interrupts a ULP.
+///
+/// While a ULP runs its own code, and can be interrupted, this continues in its image's handler, as
+/// if the kernel had called that. Otherwise it does nothing: the host, or shared code, is done
+/// soon.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn interrupted() {
     naked_asm!(
@@ -384,7 +395,7 @@ pub(crate) extern "sysv64" fn interrupted() {
         "mov rax, [rax + {handler}]",
         "test rax, rax",
         "jz 2f",
-        // No stack for signals: see `interrupts`.
+        // Disables the alternate signal stack in the frame: see `interrupts`.
         "mov dword ptr [rdx + {stack_flags}], -1",
         "lea rsi, [rdx + {gregs}]",
         "lea rdi, [r8 + {registers}]",
@@ -407,11 +418,11 @@ pub(crate) extern "sysv64" fn interrupted() {
     )
 }
 
-/// Has GS point to this.
+/// Makes GS point to `host`.
 ///
 /// # Safety
 /// Nothing else in this thread uses GS, and the kernel lets programs set it.
 pub(crate) unsafe fn set_gs(host: *mut Host) {
-    // SAFETY: by the caller.
+    // SAFETY: the caller's promise.
     unsafe { asm!("wrgsbase {}", in(reg) host, options(nostack, preserves_flags)) };
 }

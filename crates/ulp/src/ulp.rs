@@ -26,15 +26,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fmt, io, ptr};
 
-/// Room for arguments and the environment, of which a stack keeps the rest.
+/// Maximum number of bytes of arguments and environment. The rest of the stack is for the program.
 const WORD_BYTES: usize = (STACK / 4) as usize;
 
-/// See the module. Ends without a word when it is dropped: nothing of it runs any more, and its
-/// memory is given back.
+/// A user-level process; see the module comment.
+///
+/// Dropping it ends it silently: none of its code runs any more, and its memory is given back.
 pub struct Ulp {
     slot: ManuallyDrop<UlpMemory>,
     context: Box<UnsafeCell<Context>>,
-    /// Seldom looked at, and so elsewhere, as is the rest.
+    /// Boxed, since it is seldom used; so is `rest`.
     pub(crate) ended: Option<Box<StopReason>>,
     pub(crate) rest: Box<Rest>,
 }
@@ -43,11 +44,11 @@ pub struct Ulp {
 #[derive(Default)]
 pub(crate) struct Rest {
     pid: Option<Pid>,
-    /// Once all of it is mapped.
+    /// Set once the whole ULP is mapped.
     known: Option<DebugRegistration>,
-    /// A call of its that a helper runs, or has run.
+    /// A call of the ULP's that a helper runs, or has run.
     call: Option<Arc<AsideCall>>,
-    /// When it crashed, or was interrupted last.
+    /// The registers when the ULP crashed, or was interrupted last.
     pub(crate) registers: Option<KernelRegisters>,
 }
 
@@ -72,27 +73,27 @@ impl fmt::Debug for Ulp {
     }
 }
 
-/// Why an image was not loaded.
+/// The reason why an image was not loaded.
 #[derive(Debug)]
 pub enum NotLoaded {
-    /// There are as many ULPs as addresses.
+    /// All slots are taken.
     Full,
     /// Arguments and environment are too long.
     TooLong {
-        /// Bytes of them.
+        /// Their size in bytes.
         bytes: usize,
-        /// As many can be.
+        /// The maximum.
         most: usize,
     },
-    /// Its file was changed since it was opened, and does not say any more what was read.
+    /// The file was changed since it was opened, so that what was read is no longer valid.
     Changed(PathBuf),
     /// Memory could not be mapped.
     Memory {
-        /// What it was for.
+        /// Use of the memory.
         what: &'static str,
-        /// In which slot.
+        /// Number of the slot.
         slot: usize,
-        /// What the kernel says.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -111,7 +112,8 @@ impl fmt::Display for NotLoaded {
             Self::Changed(path) => {
                 write!(
                     f,
-                    "{} was changed since it was opened: open it again, and end what was loaded before",
+                    "{} was changed since it was opened: open it again, and end what was loaded \
+                     before",
                     path.display()
                 )
             }
@@ -120,7 +122,9 @@ impl fmt::Display for NotLoaded {
                 if error.raw_os_error() == Some(libc::ENOMEM) {
                     write!(
                         f,
-                        ". A process has so many mappings at most as /proc/sys/vm/max_map_count says, of which a task takes five: use more processes, or raise that"
+                        ". The maximum number of a process's mappings is in \
+                         /proc/sys/vm/max_map_count, and a task takes five: use more processes, \
+                         or raise that"
                     )?;
                 }
                 Ok(())
@@ -132,8 +136,9 @@ impl fmt::Display for NotLoaded {
 impl std::error::Error for NotLoaded {}
 
 impl Ulp {
-    /// Loads an image into a free slot, to be started at its entry with these arguments, of which
-    /// the first is its name, and this environment. Takes some 20 to 50 µs; nothing of it has run
+    /// Loads an image into a free slot, to be started at its entry.
+    ///
+    /// The first of `args` is the program's name. Takes some 20 to 50 µs; none of its code has run
     /// yet.
     ///
     /// # Errors
@@ -146,7 +151,7 @@ impl Ulp {
         Self::load_at(UlpSlot::take().ok_or(NotLoaded::Full)?, image, args, environment)
     }
 
-    /// The same, into this slot.
+    /// As [`load`](Self::load), into this slot.
     ///
     /// # Errors
     /// See [`NotLoaded`].
@@ -177,80 +182,84 @@ impl Ulp {
         Ok(new)
     }
 
-    /// The number of its slot.
+    /// The number of the ULP's slot.
     pub fn slot(&self) -> usize {
         self.slot.number()
     }
 
-    /// The number that its program has for its process (`getpid`). No process has that number, and
-    /// no other ULP of this process while this one lives.
+    /// The number that its program has for its process (`getpid`).
+    ///
+    /// No process has that number, and no other ULP of this process while this one lives.
     pub fn process(&self) -> u32 {
         self.rest.pid.as_ref().map_or(0, Pid::number)
     }
 
-    /// Where its program lies: what is added to the addresses in its file.
+    /// Address of the program: what is added to the addresses in its file.
     pub fn base(&self) -> u64 {
         self.slot.middle()
     }
 
-    /// The number by which debuggers are to know it, as `upcall_current_task`. To be said before it
-    /// runs.
+    /// Sets the number by which debuggers know the ULP, as `upcall_current_task`.
+    ///
+    /// To be called before the ULP runs.
     pub fn call_it(&mut self, task: i32) {
         put(self.table() + TABLE_TASK * 8, task as u64);
     }
 
-    /// What it has asked for is done, with this result.
+    /// Answers the ULP's question.
     pub fn answer(&mut self, reply: i64) {
-        // SAFETY: it does not run, so nobody else uses this.
+        // SAFETY: the ULP does not run, so nothing else uses its context.
         unsafe { (*self.context()).reply = reply as u64 };
     }
 
-    /// The same, with words that lie in its table when it goes on.
+    /// As [`answer`](Self::answer), with words that the ULP finds in its table.
     pub fn answer_with(&mut self, reply: i64, words: [u64; REPLY_WORDS as usize]) {
         let at = (self.table() + TABLE_REPLY * 8) as *mut [u64; REPLY_WORDS as usize];
-        // SAFETY: in its table, which is mapped as long as it lives, and it does not run.
+        // SAFETY: the address is in the ULP's table, which is mapped as long as the ULP lives; and
+        // it does not run.
         unsafe { at.write(words) };
         self.answer(reply);
     }
 
-    /// Has a helper run what it has asked for ([`ASK_ASIDE`](crate::ASK_ASIDE)), a system call
-    /// whose number and arguments lie at this address. It must not be resumed before
-    /// [`aside`](Self::aside) knows what that returned; if it is dropped before, the call is
-    /// interrupted, and its memory stays as long.
+    /// Passes the call that the ULP asked for ([`ASK_ASIDE`](crate::ASK_ASIDE)) to a helper.
+    ///
+    /// `at` is the address of the call's number and arguments. The ULP must not be resumed before
+    /// [`aside`](Self::aside) has the result. If it is dropped earlier, the call is interrupted,
+    /// and the ULP's memory stays until the call has ended.
     ///
     /// # Errors
-    /// The kernel's number of an error: that is no call for helpers, one is run already, or no
-    /// thread can be had.
+    /// The number of the kernel's error: helpers do not run this call, a call is under way already,
+    /// or no thread is available.
     pub fn begin_aside(&mut self, helpers: &Aside, at: u64, token: u64) -> Result<(), i32> {
         let ends = at.checked_add(WORDS as u64 * 8).ok_or(libc::EFAULT)?;
-        // Within its stack, table and image, all of which is mapped.
+        // Within the stack, table and image, all of which are mapped.
         if !at.is_multiple_of(8) || at < self.slot.stack() || ends > self.slot.middle() {
             return Err(libc::EFAULT);
         }
         if self.rest.call.is_some() {
             return Err(libc::EBUSY);
         }
-        // SAFETY: mapped, aligned, and it does not run.
+        // SAFETY: the address is mapped and aligned, and the ULP does not run.
         let words = unsafe { (at as *const [u64; WORDS]).read() };
         self.rest.call = Some(helpers.run(words, token)?);
         Ok(())
     }
 
-    /// What the call has returned, once. `None`: it is not done yet, or there is none.
+    /// The result of the call, once. Returns `None` if it is not done yet, or there is none.
     pub fn aside(&mut self) -> Option<i64> {
         let result = self.rest.call.as_ref()?.result()?;
         self.rest.call = None;
         Some(result)
     }
 
-    /// The call ends as soon as it can, with EINTR, if it is not done.
+    /// Ends the call with EINTR as soon as possible, if it is not done.
     pub fn interrupt_aside(&self) {
         if let Some(call) = &self.rest.call {
             call.interrupt();
         }
     }
 
-    /// Descriptors that it has opened.
+    /// Descriptors that the ULP has opened.
     fn opened(&self) -> Vec<i32> {
         let words = (0..DESCRIPTORS / 64).map(|word| (word, self.word(TABLE_DESCRIPTORS + word)));
         words
@@ -262,9 +271,10 @@ impl Ulp {
             .collect()
     }
 
-    /// A word of its table.
+    /// Reads a word of the table.
     pub(crate) fn word(&self, at: u64) -> u64 {
-        // SAFETY: in its table, which is mapped as long as it lives, and it does not run.
+        // SAFETY: the address is in the ULP's table, which is mapped as long as the ULP lives; and
+        // it does not run.
         unsafe { ((self.table() + at * 8) as *const u64).read() }
     }
 
@@ -273,27 +283,29 @@ impl Ulp {
         unsafe { ((self.table() + at * 8) as *mut u64).write(word) };
     }
 
-    /// It is to run soon: what it begins with is asked for from memory, while the host still does
-    /// something else. Of what the library above keeps behind its table, lines at these distances.
+    /// Prefetches what the ULP begins with, since it is to run soon.
+    ///
+    /// `distances` are offsets of lines in what the library above keeps after the table.
     #[inline]
     pub fn expect(&self, distances: [u64; 4]) {
         let context = self.context.get() as u64;
-        // SAFETY: it does not run, so nobody else uses this.
+        // SAFETY: the ULP does not run, so nothing else uses its context.
         let sp = unsafe { (*self.context()).sp };
         let table = self.table();
         let library = table + TABLE_LIBRARY * 8;
         let own = [context, sp, sp + LINE, sp + 2 * LINE, table, table + TABLE_LETTERS * 8];
         for at in own.into_iter().chain(distances.map(|distance| library + distance)) {
-            // SAFETY: reads nothing, whatever the address.
+            // SAFETY: a prefetch of any address is harmless, since it reads nothing.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
         }
     }
 
-    /// How many letters lie in its table. They are taken: the next that it writes is the first
-    /// again.
+    /// Takes the letters in the table, and returns their number.
+    ///
+    /// The next letter that the ULP writes is the first again.
     pub fn take_letters(&mut self) -> usize {
         let at = (self.table() + TABLE_COUNT * 8) as *mut u64;
-        // SAFETY: in its table, and it does not run.
+        // SAFETY: the address is in the ULP's table, and it does not run.
         let count = unsafe { at.read() };
         if count > 0 {
             // SAFETY: as above.
@@ -302,37 +314,38 @@ impl Ulp {
         count.min(LETTERS) as usize
     }
 
-    /// One of the letters, until it runs again.
+    /// One of the letters. Valid until the ULP runs again.
     ///
     /// # Panics
-    /// There is no room for so many.
+    /// If `number` is not below the maximum number of letters.
     pub fn letter(&self, number: usize) -> [u64; LETTER_WORDS as usize] {
         assert!(number < LETTERS as usize);
         let at = self.table() + (TABLE_LETTERS + number as u64 * LETTER_WORDS) * 8;
-        // SAFETY: in its table, and it does not run.
+        // SAFETY: the address is in the ULP's table, and it does not run.
         unsafe { (at as *const [u64; LETTER_WORDS as usize]).read() }
     }
 
-    /// Where its table is.
+    /// Address of the table.
     #[inline]
     fn table(&self) -> u64 {
-        // SAFETY: it does not run, so nobody else uses this.
+        // SAFETY: the ULP does not run, so nothing else uses its context.
         unsafe { (*self.context()).table }
     }
 
-    /// What the switch knows of it.
+    /// The part of the ULP that the switch uses.
     pub(crate) fn context(&self) -> *mut Context {
         self.context.get()
     }
 
-    /// How it has ended, if it has.
+    /// How the ULP has ended, if it has.
     pub fn ended(&self) -> Option<StopReason> {
         self.ended.as_deref().copied()
     }
 
-    /// The calls that were under way when it crashed, or was interrupted last, the innermost first,
-    /// down to `main`; as far as its image, which this is, tells. Reads the image's file. None if
-    /// it was neither.
+    /// The calls under way when the ULP crashed, or was interrupted last.
+    ///
+    /// The innermost comes first, down to `main`, as far as `image`, the ULP's own, tells. Reads
+    /// the image's file. Empty if the ULP was neither.
     pub fn backtrace(&self, image: &Image) -> Vec<UlpFrame> {
         let memory = self.slot.start()..self.slot.end();
         self.rest
@@ -341,9 +354,10 @@ impl Ulp {
             .map_or_else(Vec::new, |registers| backtrace::of(registers, image, self.base(), memory))
     }
 
-    /// Whether it was [interrupted](StopReason::Interrupted) where handlers of signals may run: no
-    /// function of the library's is under way, which might be in the midst of something. False
-    /// where its image, which this is, does not tell.
+    /// Returns `true` if the ULP was [interrupted](StopReason::Interrupted) where handlers may run.
+    ///
+    /// That is where no function of the library is under way, which could be half done. Returns
+    /// `false` where `image`, the ULP's own, does not tell.
     pub fn is_in_own_code(&self, image: &Image) -> bool {
         let library = self.word(TABLE_CODE)..self.word(TABLE_CODE_END);
         let memory = self.slot.start()..self.slot.end();
@@ -382,15 +396,15 @@ impl Ulp {
         if up(file) > first {
             let (at, length) = ((start + first) as *mut c_void, (up(file) - first) as usize);
             let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
-            // SAFETY: nothing is there, or the kernel refuses it; the slot is this ULP's.
+            // SAFETY: nothing is mapped there, or the kernel refuses; the slot is this ULP's.
             unsafe {
                 mmap(at, length, protection, flags, image.file.as_fd(), part.offset / PAGE * PAGE)
             }?;
         }
         if part.length > part.filled {
-            // What the file has behind the data, to the end of the page, is not the program's.
+            // What the file holds after the data, to the end of the page, is not the program's.
             let rest = (up(file) - file).min(part.length - part.filled);
-            // SAFETY: mapped just now, and writable, as parts with zeros are; nothing runs there
+            // SAFETY: mapped just now, and writable, as segments with zeros are; nothing runs there
             // yet.
             unsafe { ptr::write_bytes((start + file) as *mut u8, 0, rest as usize) };
             let end = up(part.at + part.length);
@@ -401,8 +415,8 @@ impl Ulp {
         Ok(())
     }
 
-    /// Writes the table, and what the kernel would have written on the stack. Where the stack is
-    /// now.
+    /// Writes the table, and what the kernel would have written on the stack. Returns the stack
+    /// pointer.
     fn fill(&self, image: &Image, args: &[CString], environment: &[CString]) -> u64 {
         let start = self.slot.middle();
         let table = [
@@ -462,7 +476,7 @@ impl Ulp {
         let mut words = vec![args.len() as u64];
         words.extend(args.iter().copied().chain([0]).chain(environment.iter().copied()).chain([0]));
         words.extend(auxiliary.into_iter().flat_map(|(of, value)| [of, value]));
-        // At the entry the stack pointer is at argc, and at a multiple of 16.
+        // At the entry the stack pointer is at argc, and a multiple of 16.
         let argc = (top - words.len() as u64 * 8) / 16 * 16;
         for (at, word) in words.into_iter().enumerate() {
             put(argc + at as u64 * 8, word);
@@ -476,21 +490,21 @@ impl Ulp {
     }
 }
 
-/// Zeros that take memory only where they are touched.
+/// Maps zeros that take memory only where they are touched.
 fn anonymous(at: u64, length: u64) -> rustix::io::Result<()> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE;
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: nothing is there, or the kernel refuses it; the slot is this ULP's.
+    // SAFETY: nothing is mapped there, or the kernel refuses; the slot is this ULP's.
     unsafe { mmap_anonymous(at as *mut c_void, length as usize, protection, flags) }.map(drop)
 }
 
-/// Writes into a fresh ULP's stack and table.
+/// Writes a word into a fresh ULP's stack or table.
 fn put(at: u64, word: u64) {
     copy(at, &word.to_ne_bytes());
 }
 
 fn copy(at: u64, bytes: &[u8]) {
-    // SAFETY: `Ulp::load` has seen to it that all of this fits into the stack, which is mapped and
+    // SAFETY: `Ulp::load` has checked that all of this fits into the stack, which is mapped and
     // writable; nothing runs there yet.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
 }
@@ -499,7 +513,7 @@ impl Drop for Ulp {
     fn drop(&mut self) {
         self.rest.known = None;
         descriptors::close(&self.opened());
-        // SAFETY: taken once, and not used any more.
+        // SAFETY: taken once, and not used afterwards.
         let memory = unsafe { ManuallyDrop::take(&mut self.slot) };
         if let Some(call) = self.rest.call.take() {
             call.keep(memory);
@@ -509,8 +523,8 @@ impl Drop for Ulp {
 
 impl Drop for UlpMemory {
     fn drop(&mut self) {
-        // SAFETY: what is mapped in the slot is one ULP's, which is not resumed any more, and no
-        // call of its runs.
+        // SAFETY: what is mapped in the slot belongs to one ULP, which is not resumed any more and
+        // has no call under way.
         let _ = unsafe { munmap(self.0.start() as *mut c_void, SLOT as usize) };
     }
 }

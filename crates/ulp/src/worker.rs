@@ -12,13 +12,13 @@ use std::ptr::NonNull;
 use std::time::Duration;
 use std::{fmt, io, mem, ptr};
 
-/// The processor's and the kernel's word that programs may set FS and GS (`HWCAP2_FSGSBASE`).
+/// Bit of `HWCAP2_FSGSBASE`: processor and kernel let programs set FS and GS.
 const FSGSBASE: u64 = 1 << 1;
 
-/// See the module. One for each thread, on which it stays.
+/// A kernel thread that runs ULPs. There is at most one for each thread, on which it stays.
 pub struct Worker {
     host: NonNull<Host>,
-    /// What signals it had blocked: a ULP that ends may have blocked others.
+    /// The signals that the thread had blocked, since a ULP that ends may have blocked others.
     mask: libc::sigset_t,
     _stack: crash::Stack,
     interrupts: Option<Interrupts>,
@@ -30,61 +30,70 @@ impl fmt::Debug for Worker {
     }
 }
 
-/// Why a thread cannot run ULPs.
+/// The reason why a thread cannot run ULPs.
 #[derive(Debug)]
 pub enum NoWorker {
-    /// The processor or the kernel does not let programs set FS (Linux 5.9, and FSGSBASE).
+    /// The processor or the kernel does not let programs set FS (that takes FSGSBASE and Linux
+    /// 5.9).
     NoFs,
-    /// It is one already.
+    /// The thread is a worker already.
     Already,
-    /// The kernel refused what is needed.
+    /// The kernel refused something that is needed.
     Kernel(io::Error),
 }
 
 impl fmt::Display for NoWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoFs => f.write_str("user-level processes need a processor with FSGSBASE and Linux 5.9: run the program with one process for each task"),
-            Self::Already => f.write_str("this thread runs user-level processes already: use that worker, or another thread"),
-            Self::Kernel(error) => write!(f, "crashes of user-level processes cannot be told apart from the host's: {error}"),
+            Self::NoFs => f.write_str(
+                "user-level processes need a processor with FSGSBASE and Linux 5.9: run the \
+                 program with one process for each task",
+            ),
+            Self::Already => f.write_str(
+                "this thread runs user-level processes already: use that worker, or another thread",
+            ),
+            Self::Kernel(error) => write!(
+                f,
+                "crashes of user-level processes cannot be told apart from the host's: {error}"
+            ),
         }
     }
 }
 
 impl std::error::Error for NoWorker {}
 
-/// What a ULP asks for.
+/// A ULP's question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UlpRequest {
-    /// What.
+    /// What the ULP asks for.
     pub what: u64,
-    /// With what.
+    /// The arguments.
     pub args: [u64; ARGS],
 }
 
-/// Why a ULP does not run any more.
+/// Why a ULP stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// It asks for something, and goes on when it is [answered](Ulp::answer) and resumed.
+    /// The ULP asks for something. It goes on when it is [answered](Ulp::answer) and resumed.
     Asks(UlpRequest),
-    /// It was [interrupted](Worker::interrupt_every), and goes on where it was when it is resumed.
-    /// Nothing that it tells the host is whole meanwhile, and nothing of what it asked for may be
-    /// answered.
+    /// The ULP was [interrupted](Worker::interrupt_every), and goes on where it was when it is
+    /// resumed. Until then what it writes for the host may be incomplete, and its questions must
+    /// not be answered.
     Interrupted,
-    /// It has ended by itself.
+    /// The ULP has ended by itself.
     Ended {
-        /// What it gave to `exit`, or returned from `main`.
+        /// The argument of `exit`, or the return value of `main`.
         status: i32,
     },
-    /// It has crashed, and cannot go on.
+    /// The ULP has crashed, and cannot go on.
     Crashed(Crash),
 }
 
-/// What signals this thread has blocked.
+/// The signals that this thread has blocked.
 fn mask() -> libc::sigset_t {
-    // SAFETY: all zeros are a valid one.
+    // SAFETY: all zeros are a valid mask.
     let mut mask = unsafe { mem::zeroed() };
-    // SAFETY: writes the mask, and changes nothing.
+    // SAFETY: writes the local mask, and changes nothing else.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), &raw mut mask) };
     mask
 }
@@ -94,12 +103,14 @@ thread_local! {
 }
 
 impl Worker {
-    /// Makes this thread one that runs ULPs. From now on SIGSEGV, SIGBUS, SIGILL, SIGFPE and
-    /// SIGABRT of this process end a ULP, if one runs on the thread that they come to.
+    /// Makes this thread a worker.
     ///
-    /// A ULP's libc tells the kernel about its thread as if it were the only one, so a thread that
-    /// has run ULPs cannot be joined: use the process's first one, or one that lasts as long as the
-    /// process.
+    /// From now on SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT of this process end a ULP, if one
+    /// runs on the thread that gets the signal.
+    ///
+    /// A ULP's libc registers its thread with the kernel as if it were the only one. So a thread
+    /// that has run ULPs cannot be joined: use the process's first thread, or another thread that
+    /// lasts as long as the process.
     ///
     /// # Errors
     /// See [`NoWorker`].
@@ -113,28 +124,29 @@ impl Worker {
         }
         let stack = crash::Stack::new().map_err(NoWorker::Kernel)?;
         crash::handle().map_err(NoWorker::Kernel)?;
-        // SAFETY: looked at above.
+        // SAFETY: checked above.
         let host = NonNull::from(Box::leak(Box::new(unsafe { Host::here() })));
         // SAFETY: Rust and libc use FS, and nothing uses GS on x86-64; the host lives until `drop`
-        // has taken that back.
+        // has reset GS.
         unsafe { switch::set_gs(host.as_ptr()) };
         IS_WORKER.set(true);
         Ok(Self { host, mask: mask(), _stack: stack, interrupts: None })
     }
 
-    /// From now on images find these functions at their doors.
+    /// Makes these functions available to images, at their doors.
     pub fn share(&mut self, shared: &SharedImage) {
-        // SAFETY: this thread's host, and no ULP runs.
+        // SAFETY: the host is this thread's, and no ULP runs.
         unsafe { (*self.host.as_ptr()).doors = shared.doors() };
     }
 
-    /// From now on a ULP that computes is interrupted each time when this thread has run for so
-    /// long, so that the host looks at what came by then ([`StopReason::Interrupted`]); as the
-    /// kernel counts that, by the 4 ms or so between two of its own looks. A thread that sleeps is
-    /// not interrupted, and takes no processor time for this.
+    /// Interrupts a ULP that computes each time that this thread has run for `time`.
     ///
-    /// By SIGVTALRM, whose handler the process has from now on. A call of the kernel's that a ULP
-    /// itself makes may end with EINTR by it, where that is not made again by itself (`signal(7)`).
+    /// So the host can handle what has arrived by then ([`StopReason::Interrupted`]). The kernel
+    /// counts the time in steps of about 4 ms, the interval between two of its own checks. A thread
+    /// that sleeps is not interrupted, and takes no processor time for this.
+    ///
+    /// The signal is SIGVTALRM, whose handler the process has from now on. It may end a system call
+    /// that a ULP itself makes with EINTR, unless the kernel restarts that call (`signal(7)`).
     ///
     /// # Errors
     /// There is a handler for SIGVTALRM already, or the kernel refuses a timer.
@@ -145,13 +157,15 @@ impl Worker {
         Ok(())
     }
 
-    /// Runs a ULP until it asks for something, is interrupted, or ends. That may be never: it is
-    /// not preempted. One that has ended is not run, and tells the same again.
+    /// Runs a ULP until it asks for something, is interrupted, or ends.
+    ///
+    /// That may be never, since it is not preempted. A ULP that has ended is not run; the same
+    /// reason is returned again.
     ///
     /// # Panics
-    /// The bytes of a [`Block`](crate::Block) are lent.
-    // In line: a return from here would be predicted wrongly each time, for the ULP has called and
-    // returned otherwise.
+    /// If the bytes of a [`Block`](crate::Block) are lent.
+    // Inlined: a return from here would be mispredicted each time, since the ULP has called and
+    // returned in another order.
     #[inline(always)]
     pub fn resume(&mut self, ulp: &mut Ulp) -> StopReason {
         if let Some(ended) = &ulp.ended {
@@ -159,18 +173,18 @@ impl Worker {
         }
         crate::blocks::assert_none_is_lent();
         crate::debug::tell();
-        // SAFETY: it does not run. Turns that were forgotten may have left a next one that is not
-        // there any more.
+        // SAFETY: the ULP does not run. A `UlpTurns` that was forgotten may have left a `next` that
+        // is gone.
         unsafe { (*ulp.context()).next = 0 };
-        // SAFETY: GS points to this thread's host, as nobody can move either; the ULP has not
-        // ended, its memory is mapped as long as it lives, and it is borrowed alone.
+        // SAFETY: GS points to this thread's host, since neither can move to another thread. The
+        // ULP has not ended, its memory is mapped as long as it lives, and it is borrowed uniquely.
         unsafe { switch::resume(self.host.as_ptr(), ulp.context()) };
         self.stopped(ulp)
     }
 
-    /// Why one stopped that ran just now.
+    /// Returns why a ULP that just ran has stopped.
     fn stopped(&self, ulp: &mut Ulp) -> StopReason {
-        // SAFETY: it does not run, so nobody else uses this.
+        // SAFETY: the ULP does not run, so nothing else uses its context.
         let Context { what, args, reply, code, .. } = unsafe { &mut *ulp.context() };
         *reply = 0;
         let stopped = match *what {
@@ -188,7 +202,7 @@ impl Worker {
             }
             what => return StopReason::Asks(UlpRequest { what, args: *args }),
         };
-        // SAFETY: the mask that this thread had.
+        // SAFETY: restores the mask that this thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut()) };
         if let StopReason::Crashed(_) = stopped {
             ulp.rest.registers = Some(self.registers());
@@ -197,17 +211,18 @@ impl Worker {
         stopped
     }
 
-    /// Of the ULP that was stopped otherwise than by itself just now.
+    /// The registers of a ULP that has just crashed or been interrupted.
     fn registers(&self) -> KernelRegisters {
-        // SAFETY: this thread's host, and no ULP runs.
+        // SAFETY: the host is this thread's, and no ULP runs.
         KernelRegisters(unsafe { (*self.host.as_ptr()).registers })
     }
 }
 
-/// ULPs that run in turns: who [yields](crate::ASK_YIELD) is followed by the next one, without the
-/// host.
+/// ULPs that run in turns.
 ///
-/// Source: UPVM, section 3.2: the run queue (V5 here), as far as those go who can run.
+/// A ULP that [yields](crate::ASK_YIELD) is followed by the next one, without the host.
+///
+/// Source: UPVM, section 3.2: the run queue (V5 here), for the ULPs that can run.
 #[derive(Debug)]
 pub struct UlpTurns<'a> {
     worker: &'a mut Worker,
@@ -215,32 +230,32 @@ pub struct UlpTurns<'a> {
 }
 
 impl<'a> UlpTurns<'a> {
-    /// Of these, in this order, but for those that have ended.
+    /// Puts these ULPs in turn, in this order, except for those that have ended.
     pub fn new(worker: &'a mut Worker, ulps: &'a mut [Ulp]) -> Self {
         let live = ulps.iter().enumerate().filter(|(_, ulp)| ulp.ended.is_none());
         let all = live.map(|(index, ulp)| (index as u64, ulp.context())).collect::<Vec<_>>();
         for (at, &(index, context)) in all.iter().enumerate() {
             let before = all[at.checked_sub(1).unwrap_or(all.len() - 1)].1;
             let after = all[(at + 1) % all.len()].1;
-            // SAFETY: none of these runs, and all are borrowed alone.
+            // SAFETY: none of these ULPs runs, and all are borrowed uniquely.
             let context = unsafe { &mut *context };
             (context.index, context.next, context.previous) = (index, after as u64, before as u64);
         }
         Self { worker, ulps }
     }
 
-    /// Runs them, this one first, until one asks for something else than its turn to end, or ends:
-    /// which, and why. `None`: that one has ended already.
+    /// Runs the ULPs, `first` first, until one ends or asks for something other than to yield.
+    ///
+    /// Returns that ULP and the reason, or `None` if `first` has ended already.
     pub fn go(&mut self, first: usize) -> Option<(usize, StopReason)> {
         let ulp = self.ulps.get(first).filter(|ulp| ulp.ended.is_none())?;
         crate::blocks::assert_none_is_lent();
         crate::debug::tell();
-        // SAFETY: as in `Worker::resume`, for each of these: none has ended that is still in a
-        // turn.
+        // SAFETY: as in `Worker::resume`, for each ULP: none that is still in turn has ended.
         unsafe { switch::resume(self.worker.host.as_ptr(), ulp.context()) };
         // SAFETY: the host is this thread's, and no ULP runs.
         let last = unsafe { (*self.worker.host.as_ptr()).last } as *const Context;
-        // SAFETY: the switch has put one of these contexts there.
+        // SAFETY: the switch has stored one of these contexts there.
         let index = unsafe { (*last).index } as usize;
         let ulp = self.ulps.get_mut(index)?;
         let stopped = self.worker.stopped(ulp);
@@ -250,34 +265,35 @@ impl<'a> UlpTurns<'a> {
         Some((index, stopped))
     }
 
-    /// What this one has asked for is done, with this result. False: there is none.
+    /// Answers the question of a ULP. Returns `false` if there is no such ULP.
     pub fn answer(&mut self, index: usize, reply: i64) -> bool {
         self.ulps.get_mut(index).map(|ulp| ulp.answer(reply)).is_some()
     }
 
-    /// One of them.
+    /// One of the ULPs.
     pub fn ulp(&self, index: usize) -> Option<&Ulp> {
         self.ulps.get(index)
     }
 
-    /// The one whose turn comes after this one's, which has not ended.
+    /// The ULP whose turn comes after that of `index`, which has not ended.
     pub fn after(&self, index: usize) -> Option<usize> {
         let ulp = self.ulps.get(index).filter(|ulp| ulp.ended.is_none())?;
-        // SAFETY: none runs.
+        // SAFETY: none of the ULPs runs.
         let next = unsafe { (*ulp.context()).next } as *const Context;
-        // SAFETY: it is of one of these, or the same one.
+        // SAFETY: `next` is the context of one of these ULPs, perhaps the same one.
         Some(unsafe { (*next).index } as usize)
     }
 
-    /// One that has ended has no turn any more.
+    /// Takes a ULP that has ended out of turn.
     fn leave(ulp: &Ulp) {
-        // SAFETY: none of them runs.
+        // SAFETY: none of the ULPs runs.
         let Context { next, previous, .. } = unsafe { &mut *ulp.context() };
         let (next, previous) = (std::mem::take(next), std::mem::take(previous));
         if next == ulp.context() as u64 {
             return;
         }
-        // SAFETY: its neighbours' contexts, which live as long as their ULPs, which are borrowed.
+        // SAFETY: these are the neighbours' contexts, which live as long as their ULPs, and those
+        // are borrowed.
         unsafe { (*(next as *mut Context)).previous = previous };
         // SAFETY: as above.
         unsafe { (*(previous as *mut Context)).next = next };
@@ -287,7 +303,7 @@ impl<'a> UlpTurns<'a> {
 impl Drop for UlpTurns<'_> {
     fn drop(&mut self) {
         for ulp in &*self.ulps {
-            // SAFETY: none runs.
+            // SAFETY: none of the ULPs runs.
             let context = unsafe { &mut *ulp.context() };
             (context.next, context.previous) = (0, 0);
         }
@@ -300,7 +316,7 @@ impl Drop for Worker {
         // SAFETY: no ULP runs on this thread any more; handlers find no host, as on any other
         // thread.
         unsafe { switch::set_gs(ptr::null_mut()) };
-        // SAFETY: made of a box in `begin`, and used by nobody any more.
+        // SAFETY: `begin` made it from a box, and nothing uses it any more.
         drop(unsafe { Box::from_raw(self.host.as_ptr()) });
         IS_WORKER.set(false);
     }
