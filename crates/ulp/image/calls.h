@@ -1,4 +1,5 @@
-/* System calls by number, as the kernel has them, and what can be done in place of waiting in one. */
+/* System calls by number, as the kernel has them, and how an image waits without blocking in one.
+ */
 #ifndef UPVM_CALLS_H
 #define UPVM_CALLS_H
 
@@ -8,7 +9,8 @@
 #include <sys/syscall.h>
 #include "image.h"
 
-/* Of a library's function: libc has it by other names, too, and what of libc calls those is to come here. */
+/* Gives a library function another name. libc has it by other names too, and calls from libc by
+ * those must come here. */
 #define UPVM_ALSO(name, other) extern __typeof(name) other __attribute__((alias(#name)))
 
 static inline long upvm_call6(long number, long a, long b, long c, long d, long e, long f)
@@ -29,7 +31,7 @@ static inline long upvm_call(long number, long a, long b, long c, long d)
     return upvm_call6(number, a, b, c, d, 0, 0);
 }
 
-/* poll(2) without waiting. The host's interrupts end it, too, and are nobody's concern. */
+/* poll(2) without waiting. The host's interrupts may end it too; it is then called again. */
 static inline long upvm_poll_now(struct pollfd *all, unsigned long count)
 {
     long found;
@@ -39,7 +41,7 @@ static inline long upvm_poll_now(struct pollfd *all, unsigned long count)
     return found;
 }
 
-/* As functions of libc return it. */
+/* Returns a result as libc's functions do. */
 static inline long upvm_returns(long result)
 {
     if (result >= 0)
@@ -48,60 +50,67 @@ static inline long upvm_returns(long result)
     return -1;
 }
 
-/* A child of this process's runs on this memory until it is another program: what it does is to its own descriptors. */
+/* Set while a child of this process runs on this memory, before it becomes another program: what it
+ * does affects its own descriptors. */
 extern char upvm_in_child;
 
-/* The process's descriptor for what this program has as its 0, 1 or 2: it may have closed its own, and others have theirs. */
+/* The process's descriptors for this program's 0, 1 and 2: it may have closed its own, which other
+ * programs still have. */
 extern int upvm_standard[3];
 static inline int upvm_real(int descriptor)
 {
     return (unsigned)descriptor < 3 && !upvm_in_child ? upvm_standard[descriptor] : descriptor;
 }
 
-/* A descriptor, or an error, that this program has opened: it is closed when the program ends, and its children have it, too, or not. */
+/* Records a descriptor that this program has opened; passes an error through. The descriptor is
+ * closed when the program ends, and its children have it only if it is inherited. */
 int upvm_opened(int descriptor, int inherited);
 extern uint64_t upvm_inherited[UPVM_DESCRIPTORS / 64];
 
-/* Until this descriptor is ready for these events, or has an error, which the call itself is to tell; or so many nanoseconds are over (-1: any number). 1, 0, or -EINTR; real descriptors. */
+/* Waits until this descriptor is ready for these events or has an error (which the call itself then
+ * reports), or until a number of nanoseconds (-1: no limit) has passed. Returns 1, 0, or -EINTR.
+ * Takes a real descriptor. */
 long upvm_ready(int descriptor, short events, long nanoseconds);
 
-/* Whether calls for this descriptor are not to wait. */
+/* Returns 1 if calls for this descriptor must not wait. */
 int upvm_never_waits(int descriptor);
 
-/* The call runs on another thread, others go on here meanwhile. What it returns. */
+/* Runs the call on another thread, while other programs run here. Returns the call's result. */
 long upvm_aside(long number, long a, long b, long c, long d, long e, long f);
 
-/* The same, and again if it was interrupted by handlers that say so. */
+/* The same, repeated if it was interrupted by handlers that allow it. */
 long upvm_aside_again(long number, long a, long b, long c, long d, long e, long f);
 
-/* Whether an interrupted call is to be made again. */
+/* Returns 1 if an interrupted call is to be made again. */
 static inline int upvm_again(long result)
 {
     return result == -EINTR && upvm_restarts;
 }
 
-/* Lets others run: who polls in a loop waits for them. */
+/* Lets others run: a program that polls in a loop waits for them. */
 void upvm_pause(void);
 
-/* Has this mask, and tells the one before; whether handlers of what was blocked have run. */
+/* Sets this mask and stores the former one. Returns 1 if handlers of signals that were blocked have
+ * run. */
 int upvm_masked(const sigset_t *mask, sigset_t *before);
 
 /* As raise(3). */
 int upvm_raise(int signal);
 
-/* As poll(2) with nanoseconds (-1: any number), but for -errno; real descriptors. */
+/* As poll(2) with nanoseconds (-1: no limit), but returns -errno. Takes real descriptors. */
 long upvm_poll_real(struct pollfd *all, unsigned long count, long nanoseconds);
 
-/* Whether this number is the program's own: the one that `getpid` returns, or the kernel's for the
- * host. */
+/* Returns 1 if this number is the program's own: the one that `getpid` returns, or the kernel's for
+ * the host. */
 int upvm_is_own(pid_t process);
 
-/* Refuses a call of this name, with a line on standard error: -1, and ENOSYS in `errno`. */
+/* Refuses a call of this name, with a line on standard error. Returns -1, with ENOSYS in `errno`.
+ */
 int upvm_refuse_exec(const char *name);
 int upvm_refuse_fork(const char *name);
 
-/* Writes a line of the library's own to standard error, whole or not at all: it waits for nothing,
- * and raises no signal where the other end of a pipe is closed. */
+/* Writes a line of the library's own to standard error, whole or not at all. It does not wait, and
+ * raises no signal where the other end of a pipe is closed. */
 void upvm_report(const char *line, unsigned long length);
 
 /* Nanoseconds of CLOCK_MONOTONIC. */

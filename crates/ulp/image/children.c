@@ -1,7 +1,9 @@
-/* Children of this program: other programs that it starts (posix_spawn, system, popen), and waits for.
+/* Children of this program: other programs that it starts (posix_spawn, system, popen), and waits
+ * for.
  *
- * All tasks of a process have its children, so each keeps a list of its own, and waits for no others. Until a child is
- * another program it runs on this memory: what it does there is done as in any process (`upvm_in_child`). */
+ * All tasks of a process have its children, so each keeps a list of its own, and waits for no
+ * others. Until a child becomes another program it runs on this memory: what it does there is done
+ * as in any process (`upvm_in_child`). */
 
 #define _GNU_SOURCE
 #include "calls.h"
@@ -17,12 +19,12 @@
 static pid_t *children;
 static int count, room;
 
-/* libc's own: its last argument says to look in PATH. */
-extern int __spawni(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *,
-                    char *const *, int);
+/* libc's own function. Its last argument makes it search PATH. */
+extern int __spawni(pid_t *, const char *, const posix_spawn_file_actions_t *,
+                    const posix_spawnattr_t *, char *const *, char *const *, int);
 #define IN_PATH 1
 
-/* As libc has it: what a child does with descriptors first. */
+/* As in libc: what a child first does with descriptors. */
 struct action {
     int what;
     union {
@@ -36,7 +38,7 @@ struct action {
     };
 };
 
-/* Whether a child has other descriptors than the kernel would give it. */
+/* Returns 1 if a child needs other descriptors than the kernel would give it. */
 static int has_own(void)
 {
     int own = upvm_standard[0] != 0 || upvm_standard[1] != 1 || upvm_standard[2] != 2;
@@ -45,7 +47,9 @@ static int has_own(void)
     return own;
 }
 
-/* The child's 0, 1 and 2 are this program's, it has of others what it is to have, and then what it asked for is done. The whole is in `*made`, whose actions are to be freed; or an error. */
+/* Prepares the child's descriptors: this program's 0, 1 and 2, those that are inherited, and then
+ * what the caller asked for. Everything is in `*made`, whose actions the caller frees. Returns 0 or
+ * an error. */
 static int with_standard(const posix_spawn_file_actions_t *given, posix_spawn_file_actions_t *made)
 {
     int done = posix_spawn_file_actions_init(made);
@@ -70,7 +74,7 @@ static int with_standard(const posix_spawn_file_actions_t *given, posix_spawn_fi
     return 0;
 }
 
-/* The host ignores SIGPIPE; a child is to, if this program does. */
+/* The host ignores SIGPIPE; a child must ignore it only if this program does. */
 static void as_by_default(posix_spawnattr_t *as)
 {
     struct sigaction action;
@@ -87,8 +91,9 @@ static void as_by_default(posix_spawnattr_t *as)
     posix_spawnattr_setflags(as, flags | POSIX_SPAWN_SETSIGDEF);
 }
 
-static int spawned(pid_t *child, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
-                   char *const *args, char *const *environment, int where)
+static int spawned(pid_t *child, const char *file, const posix_spawn_file_actions_t *actions,
+                   const posix_spawnattr_t *how, char *const *args, char *const *environment,
+                   int where)
 {
     posix_spawn_file_actions_t made = {0};
     int own = has_own();
@@ -119,14 +124,14 @@ static int spawned(pid_t *child, const char *file, const posix_spawn_file_action
     return error;
 }
 
-int posix_spawn(pid_t *child, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
-                char *const *args, char *const *environment)
+int posix_spawn(pid_t *child, const char *file, const posix_spawn_file_actions_t *actions,
+                const posix_spawnattr_t *how, char *const *args, char *const *environment)
 {
     return spawned(child, file, actions, how, args, environment, 0);
 }
 
-int posix_spawnp(pid_t *child, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
-                 char *const *args, char *const *environment)
+int posix_spawnp(pid_t *child, const char *file, const posix_spawn_file_actions_t *actions,
+                 const posix_spawnattr_t *how, char *const *args, char *const *environment)
 {
     return spawned(child, file, actions, how, args, environment, IN_PATH);
 }
@@ -138,13 +143,14 @@ static void forget(pid_t child)
             children[one] = children[--count];
 }
 
-/* One that has ended, of all or of one; 0: none yet. */
+/* Looks for a child that has ended, among all or one. Returns 0 if there is none yet. */
 static long ended(pid_t which, int *status, int options, struct rusage *used)
 {
     if (which != -1)
         return upvm_call(SYS_wait4, which, (long)status, options | WNOHANG, (long)used);
     for (int one = 0; one < count; one++) {
-        long done = upvm_call(SYS_wait4, children[one], (long)status, options | WNOHANG, (long)used);
+        long done = upvm_call(SYS_wait4, children[one], (long)status, options | WNOHANG,
+                              (long)used);
         if (done > 0)
             return done;
         if (done == -ECHILD)
@@ -153,7 +159,7 @@ static long ended(pid_t which, int *status, int options, struct rusage *used)
     return count ? 0 : -ECHILD;
 }
 
-/* Until a child, or any, ends: their descriptors are ready then. */
+/* Waits until a child, or any child, ends, which makes its descriptor ready. */
 static long until_ended(pid_t which)
 {
     int many = which == -1 ? count : 1;
@@ -177,12 +183,14 @@ pid_t wait4(pid_t which, int *status, int options, struct rusage *used)
 {
     if (!upvm_table() || upvm_in_child)
         return upvm_returns(upvm_call(SYS_wait4, which, (long)status, options, (long)used));
-    /* Its own group's are its own, and not those of other tasks; whether one of many is stopped is not told. */
+    /* The children in its group are this program's own, not those of other tasks. Stops are not
+     * reported when there are many children. */
     if (which == 0 || which == -1)
         which = -1, options &= WNOHANG;
-    /* Of other groups, and of one that stops, only the kernel knows. */
+    /* Only the kernel knows about other groups and stopped children. */
     if (which < -1 || options & ~WNOHANG)
-        return upvm_returns(upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0));
+        return upvm_returns(
+            upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0));
     for (;;) {
         long done = ended(which, status, options, used);
         if (done > 0)
@@ -197,7 +205,8 @@ pid_t wait4(pid_t which, int *status, int options, struct rusage *used)
         if (done == -ESRCH)
             continue;
         if (done < 0 && done != -EINTR)
-            return upvm_returns(upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0));
+            return upvm_returns(
+                upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0));
         if (done < 0 && !upvm_again(done))
             return upvm_returns(done);
     }

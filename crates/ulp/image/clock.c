@@ -1,5 +1,6 @@
-/* The clock: read as the kernel lets the host read it, without a call. Its function is in the host's memory, and its
- * address in the table, where it is another one in another process; so an image has none of its own (start.c). */
+/* The clock, read without a system call, by the function that the kernel gives the host. That
+ * function is in the host's memory. Its address is in the table, since another process has another
+ * one; so an image cannot keep it (start.c). */
 
 #define _GNU_SOURCE
 #include "image.h"
@@ -17,7 +18,10 @@ int clock_gettime(clockid_t clock, struct timespec *time)
     if (table && table[UPVM_TABLE_CLOCK])
         result = ((reads *)table[UPVM_TABLE_CLOCK])(clock, time);
     else
-        __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_clock_gettime), "D"((long)clock), "S"(time) : "rcx", "r11", "memory");
+        __asm__ volatile("syscall"
+                         : "=a"(result)
+                         : "a"(SYS_clock_gettime), "D"((long)clock), "S"(time)
+                         : "rcx", "r11", "memory");
     if (result == 0)
         return 0;
     errno = -result;
@@ -46,6 +50,6 @@ time_t time(time_t *seconds)
     return now.tv_sec;
 }
 
-/* libc has them by these names, too. */
+/* libc has these functions by these names too. */
 __attribute__((alias("clock_gettime"))) int __clock_gettime(clockid_t, struct timespec *);
 __attribute__((alias("gettimeofday"))) int __gettimeofday(struct timeval *, void *);

@@ -1,5 +1,5 @@
-/* For debuggers: `p/x upcall_current_task`, `break work if upcall_current_task == 0x40002`. Compiled with debug
- * information, for a debugger wants to know its type. */
+/* For debuggers: `p/x upcall_current_task`, `break work if upcall_current_task == 0x40002`.
+ * Compiled with debug information, since a debugger needs the type. */
 
-/* The number of this task, from before main on: each has its own, as it has its own of all variables. */
+/* The number of this task, set before main. Each task has its own, as with all its variables. */
 int upcall_current_task;

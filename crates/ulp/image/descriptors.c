@@ -1,8 +1,8 @@
-/* Descriptors: which of the process's are this program's.
+/* Descriptors: which of the process's belong to this program.
  *
- * All programs of a process have its 0, 1 and 2. Who closes one of them, or has another in its place, has that in its
- * own table alone. What a program opens is noted in the slot's table, so that the host closes it where the program ends
- * without having done so. */
+ * All programs of a process have its 0, 1 and 2. If a program closes or replaces one of them, only
+ * its own table changes. What a program opens is recorded in the slot's table, so that the host
+ * closes it if the program ends without doing so. */
 
 #define _GNU_SOURCE
 #include "calls.h"
@@ -74,7 +74,8 @@ int close(int descriptor)
     return real > 2 ? upvm_returns(real_close(real)) : 0;
 }
 
-/* Those that are its own: a program that closes all that there may be has no others. */
+/* Closes only the program's own descriptors: for a program that closes all there may be, there are
+ * no others. */
 int close_range(unsigned int first, unsigned int last, int flags)
 {
     if (!upvm_table() || upvm_in_child)
@@ -82,7 +83,8 @@ int close_range(unsigned int first, unsigned int last, int flags)
     if (first > last)
         return upvm_returns(-EINVAL);
     for (unsigned one = first; one <= last && one < UPVM_DESCRIPTORS; one++) {
-        uint64_t own = one < 3 ? 1 : upvm_table()[UPVM_TABLE_DESCRIPTORS + one / 64] >> one % 64 & 1;
+        uint64_t own =
+            one < 3 ? 1 : upvm_table()[UPVM_TABLE_DESCRIPTORS + one / 64] >> one % 64 & 1;
         if (own && flags & CLOSE_RANGE_CLOEXEC)
             upvm_inherited[one / 64] &= ~(1ul << one % 64);
         else if (own)
@@ -96,7 +98,7 @@ void closefrom(int first)
     close_range(first < 0 ? 0 : first, ~0u, 0);
 }
 
-/* The lowest of 0, 1 and 2 that is closed is what is opened next, as in any process. */
+/* What is opened next gets the lowest of 0, 1 and 2 that is closed, as in any process. */
 static int taken(long descriptor, int inherited)
 {
     if (descriptor < 0 || upvm_in_child || !upvm_table())
@@ -149,13 +151,14 @@ int dup(int descriptor)
     return taken(upvm_call(SYS_fcntl, upvm_real(descriptor), F_DUPFD_CLOEXEC, 0, 0), 1);
 }
 
-/* A FIFO is waited for until its other end is opened. */
+/* Opening a FIFO waits until its other end is opened. */
 static int is_fifo(int folder, const char *path, int flags)
 {
     struct stat about;
     if (flags & (O_NONBLOCK | O_PATH | O_DIRECTORY) || (flags & O_ACCMODE) == O_RDWR)
         return 0;
-    return !upvm_call(SYS_newfstatat, folder, (long)path, (long)&about, 0) && S_ISFIFO(about.st_mode);
+    return !upvm_call(SYS_newfstatat, folder, (long)path, (long)&about, 0) &&
+           S_ISFIFO(about.st_mode);
 }
 
 int openat64(int folder, const char *path, int flags, ...)
@@ -170,12 +173,14 @@ int openat64(int folder, const char *path, int flags, ...)
     if (!upvm_table() || upvm_in_child)
         return upvm_returns(upvm_call(SYS_openat, folder, (long)path, flags, mode));
     if (!is_fifo(folder, path, flags))
-        return taken(upvm_call(SYS_openat, folder, (long)path, flags | O_CLOEXEC, mode), !(flags & O_CLOEXEC));
-    /* Another task may go to another folder meanwhile. */
+        return taken(upvm_call(SYS_openat, folder, (long)path, flags | O_CLOEXEC, mode),
+                     !(flags & O_CLOEXEC));
+    /* Another task may change the folder during the call. */
     int here = -1;
     if (folder == AT_FDCWD && path[0] != '/')
         here = upvm_call(SYS_openat, AT_FDCWD, (long)".", O_PATH | O_CLOEXEC, 0);
-    long done = upvm_aside_again(SYS_openat, here >= 0 ? here : folder, (long)path, flags | O_CLOEXEC, mode, 0, 0);
+    long done = upvm_aside_again(SYS_openat, here >= 0 ? here : folder, (long)path,
+                                 flags | O_CLOEXEC, mode, 0, 0);
     if (here >= 0)
         upvm_call(SYS_close, here, 0, 0, 0);
     return taken(done, !(flags & O_CLOEXEC));
@@ -209,7 +214,8 @@ static int two(long done, int *descriptors, int inherited)
 
 int pipe2(int descriptors[2], int flags)
 {
-    return two(upvm_call(SYS_pipe2, (long)descriptors, flags | O_CLOEXEC, 0, 0), descriptors, !(flags & O_CLOEXEC));
+    return two(upvm_call(SYS_pipe2, (long)descriptors, flags | O_CLOEXEC, 0, 0), descriptors,
+               !(flags & O_CLOEXEC));
 }
 
 int pipe(int descriptors[2])
@@ -219,13 +225,14 @@ int pipe(int descriptors[2])
 
 int socketpair(int domain, int type, int protocol, int descriptors[2])
 {
-    return two(upvm_call(SYS_socketpair, domain, type | SOCK_CLOEXEC, protocol, (long)descriptors), descriptors,
-               !(type & SOCK_CLOEXEC));
+    return two(upvm_call(SYS_socketpair, domain, type | SOCK_CLOEXEC, protocol, (long)descriptors),
+               descriptors, !(type & SOCK_CLOEXEC));
 }
 
 int socket(int domain, int type, int protocol)
 {
-    return taken(upvm_call(SYS_socket, domain, type | SOCK_CLOEXEC, protocol, 0), !(type & SOCK_CLOEXEC));
+    return taken(upvm_call(SYS_socket, domain, type | SOCK_CLOEXEC, protocol, 0),
+                 !(type & SOCK_CLOEXEC));
 }
 
 int eventfd(unsigned int count, int flags)
@@ -235,7 +242,8 @@ int eventfd(unsigned int count, int flags)
 
 int epoll_create1(int flags)
 {
-    return taken(upvm_call(SYS_epoll_create1, flags | EPOLL_CLOEXEC, 0, 0, 0), !(flags & EPOLL_CLOEXEC));
+    return taken(upvm_call(SYS_epoll_create1, flags | EPOLL_CLOEXEC, 0, 0, 0),
+                 !(flags & EPOLL_CLOEXEC));
 }
 
 int epoll_create(int size)
@@ -245,12 +253,14 @@ int epoll_create(int size)
 
 int timerfd_create(clockid_t clock, int flags)
 {
-    return taken(upvm_call(SYS_timerfd_create, clock, flags | TFD_CLOEXEC, 0, 0), !(flags & TFD_CLOEXEC));
+    return taken(upvm_call(SYS_timerfd_create, clock, flags | TFD_CLOEXEC, 0, 0),
+                 !(flags & TFD_CLOEXEC));
 }
 
 int memfd_create(const char *name, unsigned int flags)
 {
-    return taken(upvm_call(SYS_memfd_create, (long)name, flags | MFD_CLOEXEC, 0, 0), !(flags & MFD_CLOEXEC));
+    return taken(upvm_call(SYS_memfd_create, (long)name, flags | MFD_CLOEXEC, 0, 0),
+                 !(flags & MFD_CLOEXEC));
 }
 
 static int accepted(int descriptor, struct sockaddr *address, socklen_t *length, int flags)
@@ -266,7 +276,8 @@ static int accepted(int descriptor, struct sockaddr *address, socklen_t *length,
         if (came < 0 && !upvm_again(came))
             return upvm_returns(came);
     }
-    return taken(upvm_call(SYS_accept4, real, (long)address, (long)length, flags | SOCK_CLOEXEC), !(flags & SOCK_CLOEXEC));
+    return taken(upvm_call(SYS_accept4, real, (long)address, (long)length, flags | SOCK_CLOEXEC),
+                 !(flags & SOCK_CLOEXEC));
 }
 
 int accept4(int descriptor, struct sockaddr *address, socklen_t *length, int flags)
@@ -279,7 +290,8 @@ int accept(int descriptor, struct sockaddr *address, socklen_t *length)
     return accepted(descriptor, address, length, 0);
 }
 
-/* Locks of files: who has to wait does it aside. Those of fcntl are the process's, and so all tasks' in one. */
+/* Locks of files: if the lock has to wait, the call runs aside. Locks of fcntl belong to the
+ * process, and so to all its tasks together. */
 int fcntl64(int descriptor, int command, ...)
 {
     va_list more;
@@ -303,7 +315,8 @@ int fcntl64(int descriptor, int command, ...)
         return 0;
     }
     if (command == F_SETLKW || command == F_OFD_SETLKW) {
-        long done = upvm_call(SYS_fcntl, real, command == F_SETLKW ? F_SETLK : F_OFD_SETLK, value, 0);
+        long done =
+            upvm_call(SYS_fcntl, real, command == F_SETLKW ? F_SETLK : F_OFD_SETLK, value, 0);
         if (done == -EAGAIN || done == -EACCES)
             done = upvm_aside_again(SYS_fcntl, real, command, value, 0, 0, 0);
         return upvm_returns(done);
@@ -347,7 +360,7 @@ int msync(void *at, size_t length, int flags)
     return upvm_returns(upvm_aside(SYS_msync, (long)at, length, flags, 0, 0, 0));
 }
 
-/* What else takes a descriptor that may be a program's own 0, 1 or 2. */
+/* Other functions that take a descriptor, which may be the program's own 0, 1 or 2. */
 int ioctl(int descriptor, unsigned long request, ...)
 {
     va_list more;
@@ -378,7 +391,7 @@ int ftruncate64(int descriptor, off64_t length)
     return upvm_returns(upvm_call(SYS_ftruncate, upvm_real(descriptor), length, 0, 0));
 }
 
-/* A folder of its own: the host goes there whenever this program goes on. */
+/* A current folder of its own: the host changes to it whenever this program goes on. */
 int fchdir(int descriptor)
 {
     uint64_t *table = upvm_table();
@@ -440,7 +453,7 @@ UPVM_ALSO(ioctl, __ioctl);
 UPVM_ALSO(isatty, __isatty);
 UPVM_ALSO(fstat, __fstat);
 UPVM_ALSO(fstat, __fstat64);
-extern int fstat64(int, struct stat64 *) __attribute__((alias("fstat"))); /* the same on x86-64 */
+extern int fstat64(int, struct stat64 *) __attribute__((alias("fstat"))); /* same on x86-64 */
 UPVM_ALSO(lseek64, lseek);
 UPVM_ALSO(lseek64, __lseek);
 UPVM_ALSO(lseek64, __lseek64);

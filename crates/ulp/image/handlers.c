@@ -1,5 +1,6 @@
-/* Handlers of signals that have come, and what runs them at once. Others may interrupt them, so this is none of the
- * library's code in whose midst no handler runs (build.rs): nothing here is half done that a handler could find so. */
+/* Runs the handlers of signals that are pending, and what raises signals at once. Other handlers
+ * may interrupt this, so it is not part of the library's code during which no handler runs
+ * (build.rs): nothing here is left half done where a handler could see it. */
 
 #define _GNU_SOURCE
 #include "calls.h"
@@ -10,7 +11,9 @@ int upvm_restarts;
 
 unsigned long upvm_handled;
 
-/* One handler, as the kernel calls it. Others may interrupt this: so what is to wait for it waits before it is claimed, and is its own again when it has gone by. Whether it has come. */
+/* Runs one handler, as the kernel would. Others may interrupt this. So the signals that are to wait
+ * for the handler are blocked before this one is claimed, and the former mask is restored
+ * afterwards. Returns 1 if the signal was pending. */
 static int handle(uint64_t *table, int number, int *restarts)
 {
     uint64_t blocked = table[UPVM_TABLE_BLOCKED];
@@ -26,7 +29,9 @@ static int handle(uint64_t *table, int number, int *restarts)
     }
     *restarts &= action.sa_flags & SA_RESTART ? 1 : 0;
     upvm_handled++;
-    table[UPVM_TABLE_BLOCKED] = (blocked | upvm_bits(&action.sa_mask) | (action.sa_flags & SA_NODEFER ? 0 : BIT(number))) & ~NEVER;
+    table[UPVM_TABLE_BLOCKED] = (blocked | upvm_bits(&action.sa_mask) |
+                                 (action.sa_flags & SA_NODEFER ? 0 : BIT(number))) &
+                                ~NEVER;
     int error = errno;
     if (action.sa_flags & SA_SIGINFO) {
         siginfo_t about = {.si_signo = number, .si_code = SI_USER};
@@ -45,7 +50,8 @@ static uint64_t comes(const uint64_t *table)
     return table[UPVM_TABLE_SIGNALS] & ~table[UPVM_TABLE_BLOCKED] & ~table[UPVM_TABLE_WAITED];
 }
 
-/* A handler may ask for something itself, whose answer is not that of what it interrupts. */
+/* A handler may ask something itself, whose answer must not replace that of the question which it
+ * interrupts. */
 void upvm_signals(uint64_t *table)
 {
     if (!comes(table))
@@ -55,29 +61,31 @@ void upvm_signals(uint64_t *table)
     int restarts = 1;
     for (uint64_t come; (come = comes(table));) {
         int number = __builtin_ctzl(come) + 1;
-        /* Without a handler it was blocked when it came. */
-        if (!handle(table, number, &restarts) && !(table[UPVM_TABLE_HANDLED] & BIT(number)) && upvm_claims(table, number))
+        /* A signal without a handler was blocked when it arrived. */
+        if (!handle(table, number, &restarts) && !(table[UPVM_TABLE_HANDLED] & BIT(number)) &&
+            upvm_claims(table, number))
             upvm_raise(number);
     }
     upvm_restarts = restarts;
     memcpy(&table[UPVM_TABLE_REPLY], reply, sizeof reply);
 }
 
-/* From interrupted.S. Handlers run here if the host says that they may. */
+/* Called from interrupted.S. Handlers run here if the host allows it. */
 __attribute__((used)) void upvm_look_around(uint64_t *table)
 {
     if (upvm_ask_quietly(table, UPVM_ASK_INTERRUPTED, 0, 0, 0, 0))
         upvm_signals(table);
 }
 
-/* By default these do nothing, and nothing can be stopped here. */
+/* By default these signals do nothing, and nothing can be stopped here. */
 static int is_harmless(int number)
 {
-    return number == SIGCHLD || number == SIGURG || number == SIGWINCH || number == SIGCONT || number == SIGTSTP ||
-           number == SIGTTIN || number == SIGTTOU || number == SIGSTOP;
+    return number == SIGCHLD || number == SIGURG || number == SIGWINCH || number == SIGCONT ||
+           number == SIGTSTP || number == SIGTTIN || number == SIGTTOU || number == SIGSTOP;
 }
 
-/* Of this program by itself: all that is blocked waits, and the rest is done before this returns. */
+/* Raises a signal of this program itself. A blocked signal waits; anything else is done before this
+ * returns. */
 int upvm_raise(int number)
 {
     uint64_t *table = upvm_table();
@@ -86,7 +94,8 @@ int upvm_raise(int number)
     if (!upvm_is_signal(number))
         return -EINVAL;
     if (!table || upvm_in_child || BIT(number) & CRASHES)
-        return upvm_call(SYS_tgkill, upvm_call(SYS_getpid, 0, 0, 0, 0), upvm_call(SYS_gettid, 0, 0, 0, 0), number, 0);
+        return upvm_call(SYS_tgkill, upvm_call(SYS_getpid, 0, 0, 0, 0),
+                         upvm_call(SYS_gettid, 0, 0, 0, 0), number, 0);
     if (!(BIT(number) & NEVER)) {
         if ((table[UPVM_TABLE_BLOCKED] | table[UPVM_TABLE_HANDLED]) & BIT(number)) {
             upvm_note(table, BIT(number));
@@ -106,8 +115,8 @@ int raise(int number)
     return upvm_returns(upvm_raise(number));
 }
 
-/* The group that the kernel would take for the caller's is the host's, with what else the shell has
- * put there. Of it a program is alone. */
+/* The group that the kernel would take for the caller's is the host's, with other processes that
+ * the shell has put there. A program acts as if it were alone in it. */
 static int is_own_group(pid_t process)
 {
     return process == 0 || (process < -1 && -process == upvm_call(SYS_getpgid, 0, 0, 0, 0));
@@ -120,7 +129,7 @@ int kill(pid_t process, int number)
     if (upvm_table() && !upvm_in_child) {
         if (is_own_group(process))
             return upvm_returns(upvm_raise(number));
-        /* To all processes but its own, the host among them. */
+        /* The call is for all processes but its own, among them the host. */
         if (process == -1)
             return upvm_returns(-EPERM);
     }
@@ -135,7 +144,7 @@ int sigqueue(pid_t process, int number, const union sigval value)
 
 int pthread_kill(pthread_t thread, int number)
 {
-    (void)thread; /* there is one */
+    (void)thread; /* there is only one */
     return -upvm_raise(number);
 }
 

@@ -1,4 +1,4 @@
-/* What signals.c and handlers.c know of each other. */
+/* What signals.c and handlers.c share. */
 #ifndef UPVM_HANDLERS_H
 #define UPVM_HANDLERS_H
 
@@ -11,7 +11,7 @@
 #define CRASHES (BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGILL) | BIT(SIGFPE) | BIT(SIGABRT))
 
 extern struct sigaction upvm_actions[65];
-/* How many handlers have run. */
+/* Number of handlers that have run. */
 extern unsigned long upvm_handled;
 
 static inline uint64_t upvm_bits(const sigset_t *set)
@@ -34,8 +34,8 @@ static inline int upvm_is_signal(int number)
     return number > 0 && number < 65;
 }
 
-/* The word of signals that have come is the host's, too, and of handlers within handlers, where the program is
- * interrupted: so it is changed by one instruction each time. */
+/* The word of pending signals is also written by the host, and by nested handlers where the program
+ * is interrupted. So it is changed by one instruction each time. */
 static inline void upvm_note(uint64_t *table, uint64_t bits)
 {
     __asm__ volatile("or %1, %0" : "+m"(table[UPVM_TABLE_SIGNALS]) : "r"(bits) : "cc", "memory");
@@ -46,7 +46,8 @@ static inline void upvm_forget(uint64_t *table, uint64_t bits)
     __asm__ volatile("and %1, %0" : "+m"(table[UPVM_TABLE_SIGNALS]) : "r"(~bits) : "cc", "memory");
 }
 
-/* Whether this one has come, and is for whoever asks: no other finds it any more. */
+/* Claims a pending signal for the caller: no other code finds it any more. Returns 1 if it was
+ * pending. */
 static inline int upvm_claims(uint64_t *table, int number)
 {
     unsigned char was;

@@ -1,7 +1,8 @@
 /* The heap of an image: a part of its slot, in place of the process's.
  *
- * libc's own malloc works on it: that grows by sbrk, and is kept from asking the kernel for memory elsewhere as long as
- * there is room here. What libc takes for its thread-locals before there is a malloc is here, too. */
+ * libc's own malloc works on it. It grows by sbrk, and is kept from asking the kernel for memory
+ * elsewhere while there is room here. What libc allocates for its thread-locals before malloc is
+ * available is here too. */
 
 #define _GNU_SOURCE
 #include "image.h"
@@ -12,13 +13,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Where the heap ends; libc has it by this name. */
+/* The end of the heap; libc has it by this name. */
 void *__curbrk;
 
 static long kernels(long address)
 {
     long result;
-    __asm__ volatile("syscall" : "=a"(result) : "a"((long)SYS_brk), "D"(address) : "rcx", "r11", "memory");
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"((long)SYS_brk), "D"(address)
+                     : "rcx", "r11", "memory");
     return result;
 }
 
@@ -36,14 +40,14 @@ int brk(void *address)
     char *start = (char *)table[UPVM_TABLE_HEAP], *end = (char *)table[UPVM_TABLE_HEAP_END];
     if (!__curbrk)
         __curbrk = start;
-    if (!to) /* asked where it is */
+    if (!to) /* a query of the heap's end */
         return 0;
     if (to < start || to > end) {
         errno = ENOMEM;
         return -1;
     }
     if (to < (char *)__curbrk) {
-        /* What comes back later is taken for zeros. */
+        /* libc takes memory that comes back later for zeros. */
         uintptr_t whole = ((uintptr_t)to + UPVM_PAGE - 1) & ~(UPVM_PAGE - 1);
         for (char *byte = to; byte < (char *)whole && byte < (char *)__curbrk; byte++)
             *byte = 0;
@@ -67,7 +71,7 @@ void *sbrk(intptr_t more)
 __attribute__((nothrow, leaf, alias("brk"))) int __brk(void *address);
 __attribute__((nothrow, leaf, alias("sbrk"))) void *__sbrk(intptr_t more);
 
-/* libc's own asks the kernel by itself. */
+/* libc's own version asks the kernel itself. */
 void *_dl_early_allocate(size_t size)
 {
     void *got = sbrk((intptr_t)size);

@@ -1,42 +1,47 @@
-/* What the parts of the archive know of each other. */
+/* What the parts of the archive share. */
 #ifndef UPVM_IMAGE_H
 #define UPVM_IMAGE_H
 
 #include <stdint.h>
 #include "layout.h"
 
-/* Asks the host. Runs others if the host says so. */
+/* Asks the host, which may run others first. */
 typedef long upvm_gate(unsigned long what, long a, long b, long c, long d);
 
-/* The table of the slot that this image is in; none if it was not started in one. */
+/* The table of the slot that this image is in; none if it was not started in a slot. */
 uint64_t *upvm_table(void);
 
-/* By GS, which the worker sets: the table of the slot that runs. Only in an image that was started in one. */
+/* The table of the slot that runs, found by GS, which the worker sets. Only for an image that was
+ * started in a slot. */
 static inline __attribute__((always_inline)) uint64_t *upvm_here(void)
 {
     return *(uint64_t *const __seg_gs *)UPVM_GS_TABLE;
 }
 
-/* A function that all images of the worker's share, of a type. */
+/* A function of this type that all images of the worker share. */
 #define UPVM_DOOR(number, type) (*(__typeof__(type) const __seg_gs *)(UPVM_GS_DOORS + 8 * (number)))
 
-/* What a library above does with what is written to the standard streams: as write(2) returns, but below -1 it is none of its. */
+/* What a library above does with output to the standard streams. Returns as write(2), or less than
+ * -1 if it leaves the output to the caller. */
 extern long (*upvm_writes)(int descriptor, const void *bytes, unsigned long count);
 
-/* Runs the handlers of signals that have come. What an answer says is there as before. */
+/* Runs the handlers of pending signals. Afterwards the words of an answer are as before. */
 void upvm_signals(uint64_t *table);
 
-/* Whether what was interrupted by the last handlers is to go on: all of them said so (SA_RESTART). */
+/* Set if what the last handlers interrupted is to go on: all of them allow it (SA_RESTART). */
 extern int upvm_restarts;
 
-/* A question of a function that is in the midst of something: handlers run later. */
-static inline long upvm_ask_quietly(uint64_t *table, unsigned long what, long a, long b, long c, long d)
+/* Asks a question in the middle of a function: handlers run later. */
+static inline long upvm_ask_quietly(uint64_t *table, unsigned long what, long a, long b, long c,
+                                    long d)
 {
     return ((upvm_gate *)table[UPVM_TABLE_GATE])(what, a, b, c, d);
 }
 
-/* A question. Whoever has to wait for its answer finds here what has come meanwhile; the word is beside the letters' count. */
-static inline long upvm_ask_host(uint64_t *table, unsigned long what, long a, long b, long c, long d)
+/* Asks a question, then handles signals that arrived while it waited. The word of pending signals
+ * is beside the count of letters. */
+static inline long upvm_ask_host(uint64_t *table, unsigned long what, long a, long b, long c,
+                                 long d)
 {
     long answer = upvm_ask_quietly(table, what, a, b, c, d);
     if (__builtin_expect(table[UPVM_TABLE_SIGNALS] != 0, 0))

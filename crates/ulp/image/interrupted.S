@@ -1,6 +1,6 @@
-/* Where a program is interrupted: as a handler that the kernel has called on the program's stack. To whom it returns is
- * this image's own, so that nothing of the host's lies on that stack; debuggers know a signal's frame by these very
- * instructions. */
+/* Where a program is interrupted: entered like a handler that the kernel has called on the
+ * program's stack. It returns to an address in this image, so that nothing of the host's lies on
+ * that stack. Debuggers recognise a signal's frame by these exact instructions. */
 
 #include "layout.h"
 
@@ -15,8 +15,8 @@ upvm_interrupted:
     jmp upvm_look_around
     .size upvm_interrupted, . - upvm_interrupted
 
-    /* Where each register is, from the stack pointer on: in the frame that the kernel has made. A caller is looked for
-     * one byte before the address that it goes on at. */
+    /* The place of each register, from the stack pointer on, in the frame that the kernel has made.
+     * Unwinders look for a caller one byte before its return address. */
     .balign 16
     .cfi_startproc
     .cfi_signal_frame

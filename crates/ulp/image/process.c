@@ -1,6 +1,6 @@
 /* The process as this program sees it: a number of its own, and system calls by number.
  *
- * Handlers of signals may run in the midst of these functions: nothing here is left half done. */
+ * Signal handlers may run during these functions: nothing here is left half done. */
 
 #define _GNU_SOURCE
 #include "calls.h"
@@ -12,7 +12,8 @@
 pid_t getpid(void)
 {
     uint64_t *table = upvm_table();
-    return table && !upvm_in_child ? (pid_t)table[UPVM_TABLE_PID] : (pid_t)upvm_call(SYS_getpid, 0, 0, 0, 0);
+    return table && !upvm_in_child ? (pid_t)table[UPVM_TABLE_PID]
+                                   : (pid_t)upvm_call(SYS_getpid, 0, 0, 0, 0);
 }
 
 /* A program is one thread, whose number is the process's. */
@@ -28,7 +29,7 @@ int upvm_is_own(pid_t process)
            (process == (pid_t)table[UPVM_TABLE_PID] || process == (pid_t)table[UPVM_TABLE_PROCESS]);
 }
 
-/* Where 0 stands for the caller, which the kernel knows. */
+/* 0 stands for the caller, which the kernel knows. */
 static pid_t kernels(pid_t process)
 {
     return upvm_is_own(process) ? 0 : process;
@@ -51,7 +52,8 @@ int tgkill(pid_t process, pid_t thread, int number)
     return upvm_returns(upvm_call(SYS_tgkill, process, thread, number, 0));
 }
 
-/* Calls by number: what this archive has in place of a function of libc, it has here, too. */
+/* System calls by number. Where this archive replaces a function of libc, it replaces the call by
+ * number too. */
 long syscall(long number, ...)
 {
     long words[6];
@@ -78,7 +80,8 @@ long syscall(long number, ...)
         case SYS_exit:
         case SYS_exit_group: _exit(words[0]);
         }
-    return upvm_returns(upvm_call6(number, words[0], words[1], words[2], words[3], words[4], words[5]));
+    return upvm_returns(
+        upvm_call6(number, words[0], words[1], words[2], words[3], words[4], words[5]));
 }
 
 UPVM_ALSO(getpid, __getpid);

@@ -1,4 +1,5 @@
-/* Waiting for one of several descriptors: what is ready at once is told at once; else the host waits, for one descriptor that stands for all of them (epoll(7)), and runs others meanwhile. */
+/* Waiting for one of several descriptors. What is ready at once is returned at once. Otherwise the
+ * host waits for one descriptor that stands for all of them (epoll(7)), and runs others. */
 
 #define _GNU_SOURCE
 #include "calls.h"
@@ -10,7 +11,7 @@
 #include <sys/select.h>
 #include <unistd.h>
 
-/* What is left of a time until `end`; -1: it has none. */
+/* The time left until `end`; -1 if there is no end. */
 static long rest(long end)
 {
     if (end < 0)
@@ -27,7 +28,7 @@ static long after(long nanoseconds)
     return end;
 }
 
-/* A descriptor that is ready when one of these is; or an error. */
+/* Returns a descriptor that is ready when one of these is, or an error. */
 static long one_for(const struct pollfd *all, unsigned long count)
 {
     long epoll = upvm_call(SYS_epoll_create1, EPOLL_CLOEXEC, 0, 0, 0);
@@ -37,7 +38,7 @@ static long one_for(const struct pollfd *all, unsigned long count)
         struct epoll_event event = {.events = (unsigned short)all[one].events};
         long done = upvm_call(SYS_epoll_ctl, epoll, EPOLL_CTL_ADD, all[one].fd, (long)&event);
         if (done == -EEXIST) {
-            /* It is there twice: what is wanted of it is both. */
+            /* The descriptor is listed twice: both sets of events are wanted. */
             for (unsigned long other = 0; other < one; other++)
                 if (all[other].fd == all[one].fd)
                     event.events |= (unsigned short)all[other].events;
@@ -60,7 +61,7 @@ long upvm_poll_real(struct pollfd *all, unsigned long count, long nanoseconds)
             return found;
         long left = rest(end);
         if (!left) {
-            /* Who looks again and again waits for others. */
+            /* A program that polls again and again waits for others. */
             if (!nanoseconds)
                 upvm_pause();
             return 0;
@@ -68,10 +69,11 @@ long upvm_poll_real(struct pollfd *all, unsigned long count, long nanoseconds)
         long one = count == 1 && all[0].fd >= 0 ? -1 : one_for(all, count);
         if (one < 0 && (count != 1 || all[0].fd < 0))
             return one;
-        long came = upvm_ready(one < 0 ? all[0].fd : (int)one, one < 0 ? all[0].events : POLLIN, left);
+        long came =
+            upvm_ready(one < 0 ? all[0].fd : (int)one, one < 0 ? all[0].events : POLLIN, left);
         if (one >= 0)
             upvm_call(SYS_close, one, 0, 0, 0);
-        /* Never begun again, handlers or not: as the kernel has it. */
+        /* Never restarted, with handlers or without, as in the kernel. */
         if (came < 0)
             return came;
     }
@@ -84,7 +86,7 @@ static long polled(struct pollfd *all, unsigned long count, long nanoseconds)
     int given[count + 1];
     for (unsigned long one = 0; one < count; one++) {
         given[one] = all[one].fd;
-        /* One that is closed is none; the kernel is to say so. */
+        /* A closed descriptor is invalid, which the kernel is to report. */
         if ((unsigned)given[one] < 3)
             all[one].fd = upvm_real(given[one]) < 0 ? INT_MAX : upvm_real(given[one]);
     }
@@ -106,7 +108,8 @@ static long nanoseconds(const struct timespec *time)
     long all;
     if (!time)
         return -1;
-    if (__builtin_mul_overflow(time->tv_sec, 1000000000L, &all) || __builtin_add_overflow(all, time->tv_nsec, &all))
+    if (__builtin_mul_overflow(time->tv_sec, 1000000000L, &all) ||
+        __builtin_add_overflow(all, time->tv_nsec, &all))
         return LONG_MAX;
     return all;
 }
@@ -124,7 +127,7 @@ int ppoll(struct pollfd *all, nfds_t count, const struct timespec *time, const s
         return upvm_returns(-EINVAL);
     if (!mask)
         return upvm_returns(polled(all, count, nanoseconds(time)));
-    /* A signal that waited for this mask is handled here: it would have ended the wait. */
+    /* A signal that waited for this mask is handled here; it would have ended the wait. */
     sigset_t before;
     int interrupted = upvm_masked(mask, &before);
     long found = polled(all, count, interrupted ? 0 : nanoseconds(time));
@@ -132,11 +135,12 @@ int ppoll(struct pollfd *all, nfds_t count, const struct timespec *time, const s
     return upvm_returns(!found && interrupted ? -EINTR : found);
 }
 
-/* As the kernel has it: which bits of a set are which events. */
+/* As in the kernel: which bits of a set are which events. */
 #define READS (POLLIN | POLLRDNORM | POLLRDBAND | POLLHUP | POLLERR)
 #define WRITES (POLLOUT | POLLWRNORM | POLLWRBAND | POLLERR)
 
-static int selected(int count, fd_set *reads, fd_set *writes, fd_set *others, const struct timespec *time, const sigset_t *mask)
+static int selected(int count, fd_set *reads, fd_set *writes, fd_set *others,
+                    const struct timespec *time, const sigset_t *mask)
 {
     if (count < 0 || !is_time(time))
         return upvm_returns(-EINVAL);
@@ -145,7 +149,8 @@ static int selected(int count, fd_set *reads, fd_set *writes, fd_set *others, co
     struct pollfd all[FD_SETSIZE];
     int wanted = 0;
     for (int one = 0; one < count; one++) {
-        short events = (reads && FD_ISSET(one, reads) ? POLLIN : 0) | (writes && FD_ISSET(one, writes) ? POLLOUT : 0) |
+        short events = (reads && FD_ISSET(one, reads) ? POLLIN : 0) |
+                       (writes && FD_ISSET(one, writes) ? POLLOUT : 0) |
                        (others && FD_ISSET(one, others) ? POLLPRI : 0);
         if (events)
             all[wanted++] = (struct pollfd){one, events, 0};
@@ -177,13 +182,15 @@ static int selected(int count, fd_set *reads, fd_set *writes, fd_set *others, co
 int select(int count, fd_set *reads, fd_set *writes, fd_set *others, struct timeval *time)
 {
     if (!upvm_table())
-        return upvm_returns(upvm_call6(SYS_select, count, (long)reads, (long)writes, (long)others, (long)time, 0));
+        return upvm_returns(
+            upvm_call6(SYS_select, count, (long)reads, (long)writes, (long)others, (long)time, 0));
     if (time && (time->tv_sec < 0 || time->tv_usec < 0))
         return upvm_returns(-EINVAL);
     struct timespec whole = {0, 0};
     long end = -1;
     if (time) {
-        whole = (struct timespec){time->tv_sec + time->tv_usec / 1000000, time->tv_usec % 1000000 * 1000};
+        whole = (struct timespec){time->tv_sec + time->tv_usec / 1000000,
+                                  time->tv_usec % 1000000 * 1000};
         end = after(nanoseconds(&whole));
     }
     int found = selected(count, reads, writes, others, time ? &whole : 0, 0);
@@ -194,7 +201,8 @@ int select(int count, fd_set *reads, fd_set *writes, fd_set *others, struct time
     return found;
 }
 
-int pselect(int count, fd_set *reads, fd_set *writes, fd_set *others, const struct timespec *time, const sigset_t *mask)
+int pselect(int count, fd_set *reads, fd_set *writes, fd_set *others, const struct timespec *time,
+            const sigset_t *mask)
 {
     return selected(count, reads, writes, others, time, mask);
 }
@@ -202,7 +210,8 @@ int pselect(int count, fd_set *reads, fd_set *writes, fd_set *others, const stru
 static int epolled(int epoll, struct epoll_event *events, int most, long time, const sigset_t *mask)
 {
     if (!upvm_table())
-        return upvm_returns(upvm_call6(SYS_epoll_pwait, epoll, (long)events, most, time < 0 ? -1 : time / 1000000, (long)mask, 8));
+        return upvm_returns(upvm_call6(SYS_epoll_pwait, epoll, (long)events, most,
+                                       time < 0 ? -1 : time / 1000000, (long)mask, 8));
     long end = after(time);
     sigset_t before;
     int interrupted = 0;
@@ -239,12 +248,14 @@ int epoll_wait(int epoll, struct epoll_event *events, int most, int milliseconds
     return epolled(epoll, events, most, milliseconds < 0 ? -1 : milliseconds * 1000000L, 0);
 }
 
-int epoll_pwait(int epoll, struct epoll_event *events, int most, int milliseconds, const sigset_t *mask)
+int epoll_pwait(int epoll, struct epoll_event *events, int most, int milliseconds,
+                const sigset_t *mask)
 {
     return epolled(epoll, events, most, milliseconds < 0 ? -1 : milliseconds * 1000000L, mask);
 }
 
-int epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask)
+int epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time,
+                 const sigset_t *mask)
 {
     return epolled(epoll, events, most, nanoseconds(time), mask);
 }

@@ -1,4 +1,5 @@
-/* What cannot work in an image, said with its name and the way out, when it is linked and when it is called. */
+/* Functions that cannot work in an image: each is refused by name, with an alternative, both when
+ * it is linked and when it is called. */
 
 #define _GNU_SOURCE
 #include "calls.h"
@@ -18,10 +19,10 @@ static void refused(const char *name, const char *why)
     __attribute__((used, section(".gnu.warning." #name))) static const char warning_##name[] = \
         "upvm: " #name " is refused in a task: " why
 
-/* Libraries that come after the archive are to find these, too. */
+/* Libraries that come after the archive find these functions through this name too. */
 const char upvm_refuses;
 
-#define FORK "it would copy all tasks of the process; start tasks by pvm_spawn, and programs by posix_spawn"
+#define FORK "it copies all tasks of the process; use pvm_spawn for tasks, posix_spawn for programs"
 #define THREADS "a task is one thread; start tasks by pvm_spawn"
 #define LIBRARIES "a task is linked as a whole; link the library statically"
 
@@ -51,7 +52,7 @@ int daemon(int keep_folder, int keep_streams)
     return upvm_refuse_fork("daemon");
 }
 
-#define EXEC "it would replace all tasks of the process; start programs by posix_spawn or system, and tasks by pvm_spawn"
+#define EXEC "it replaces all tasks; use posix_spawn or system for programs, pvm_spawn for tasks"
 
 int upvm_refuse_exec(const char *name)
 {
@@ -60,7 +61,7 @@ int upvm_refuse_exec(const char *name)
     return -1;
 }
 
-/* libc's own functions of this kind, by which children become other programs, have other names. */
+/* libc's internal functions by which children become other programs have other names. */
 #define REFUSES_EXEC(name, ...)                 \
     REFUSES(name, EXEC);                        \
     _Pragma("GCC diagnostic push");             \
@@ -79,10 +80,12 @@ REFUSES_EXEC(execl, const char *file, const char *arg, ...);
 REFUSES_EXEC(execlp, const char *file, const char *arg, ...);
 REFUSES_EXEC(execle, const char *file, const char *arg, ...);
 REFUSES_EXEC(fexecve, int file, char *const *args, char *const *environment);
-REFUSES_EXEC(execveat, int folder, const char *file, char *const *args, char *const *environment, int flags);
+REFUSES_EXEC(execveat, int folder, const char *file, char *const *args, char *const *environment,
+             int flags);
 
 REFUSES(pthread_create, THREADS);
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument)
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),
+                   void *argument)
 {
     (void)thread, (void)attributes, (void)start, (void)argument;
     refused("pthread_create", THREADS);

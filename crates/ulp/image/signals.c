@@ -1,8 +1,10 @@
-/* Signals of this program's own: what it does with each is in its slot's table, where the host looks when one comes. The
- * host writes down what comes for a handler, and that runs when a question returns, when it is not blocked any more, or
- * where the program is interrupted in its own code (handlers.c).
+/* Signals of this program: what it does with each is in its slot's table, where the host looks when
+ * a signal comes. The host marks a signal that has a handler as pending. The handler runs when a
+ * question returns, when the signal is no longer blocked, or where the program is interrupted in
+ * its own code (handlers.c).
  *
- * Signals of crashes are the host's: they end the program, and a handler for them is refused. */
+ * Signals of crashes belong to the host: they end the program, and a handler for them is refused.
+ */
 
 #define _GNU_SOURCE
 #include "calls.h"
@@ -22,7 +24,7 @@ int sigaction(int number, const struct sigaction *new, struct sigaction *old)
         return upvm_returns(-EINVAL);
     if (new && BIT(number) & (CRASHES | NEVER) && new->sa_handler != SIG_DFL)
         return upvm_returns(-EINVAL);
-    /* What has come for the handler before is its. */
+    /* A pending signal is for the former handler. */
     if (table && new)
         upvm_signals(table);
     if (old)
@@ -32,7 +34,8 @@ int sigaction(int number, const struct sigaction *new, struct sigaction *old)
     upvm_actions[number] = *new;
     uint64_t ignored = new->sa_handler == SIG_IGN ? BIT(number) : 0;
     uint64_t handled = !ignored && new->sa_handler != SIG_DFL ? BIT(number) : 0;
-    /* It is interrupted here, too, and is not to end by what it handles or ignores before and after. */
+    /* The program may be interrupted here too, and must not be ended by a signal that it handles or
+     * ignores both before and after. */
     table[UPVM_TABLE_HANDLED] |= handled;
     table[UPVM_TABLE_IGNORED] |= ignored;
     if (!handled)
@@ -64,7 +67,8 @@ int sigpending(sigset_t *set)
     return 0;
 }
 
-/* No signal is lost between the look and the wait: the host looks itself before it lets a program wait. */
+/* No signal is lost between the check and the wait: the host checks too before it lets a program
+ * wait. */
 int sigsuspend(const sigset_t *mask)
 {
     uint64_t *table = upvm_table();
@@ -85,12 +89,13 @@ int sigtimedwait(const sigset_t *set, siginfo_t *about, const struct timespec *t
     table[UPVM_TABLE_WAITED] = wanted;
     long done = 0;
     if (!(table[UPVM_TABLE_SIGNALS] & wanted))
-        done = upvm_ask_quietly(table, UPVM_ASK_SLEEP, time ? time->tv_sec * 1000000000 + time->tv_nsec : -1, 0, 0, 0);
+        done = upvm_ask_quietly(table, UPVM_ASK_SLEEP,
+                                time ? time->tv_sec * 1000000000 + time->tv_nsec : -1, 0, 0, 0);
     come = table[UPVM_TABLE_SIGNALS] & wanted;
     int number = come ? __builtin_ctzl(come) + 1 : 0;
     if (number)
         upvm_forget(table, BIT(number));
-    /* Handlers of others run when nothing is waited for any more: they may leave by a jump. */
+    /* Handlers of other signals run after the wait is over, since they may leave by a jump. */
     table[UPVM_TABLE_WAITED] = 0;
     upvm_signals(table);
     if (!number)
@@ -117,7 +122,7 @@ int sigwait(const sigset_t *set, int *number)
     return 0;
 }
 
-/* Handlers run on the program's own stack: the kernel's other one is the host's. */
+/* Handlers run on the program's own stack: the kernel's alternate stack belongs to the host. */
 int sigaltstack(const stack_t *new, stack_t *old)
 {
     if (!upvm_table())
@@ -150,12 +155,13 @@ static long whole(const struct timeval *time)
     long all;
     if (time->tv_sec < 0 || time->tv_usec < 0 || time->tv_usec > 999999)
         return -1;
-    return __builtin_mul_overflow(time->tv_sec, 1000000000L, &all) ? INT64_MAX / 2 : all + time->tv_usec * 1000;
+    return __builtin_mul_overflow(time->tv_sec, 1000000000L, &all) ? INT64_MAX / 2
+                                                                   : all + time->tv_usec * 1000;
 }
 
 int setitimer(enum __itimer_which kind, const struct itimerval *new, struct itimerval *old)
 {
-    /* Those that count processor time count all tasks'. */
+    /* Timers that count processor time would count that of all tasks. */
     if (kind != ITIMER_REAL || !new)
         return upvm_returns(-EINVAL);
     long first = whole(&new->it_value), second = whole(&new->it_interval);
@@ -176,7 +182,7 @@ unsigned int alarm(unsigned int seconds)
     return left || !old.it_value.tv_usec ? left : 1;
 }
 
-/* Their signals would come to the process. */
+/* The signals of such timers would come to the process. */
 int timer_create(clockid_t clock, struct sigevent *event, timer_t *made)
 {
     (void)clock, (void)event, (void)made;

@@ -1,4 +1,5 @@
-/* Sockets: what can be sent or received at once is; else what is waited for is known to the host, or the call, if it can say it in no other way, runs on another thread. */
+/* Sockets. What can be sent or received at once, is. Otherwise the host waits for the socket, or,
+ * if only the call itself can wait for the right thing, the call runs on another thread. */
 
 #define _GNU_SOURCE
 #include "calls.h"
@@ -10,16 +11,18 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* Whether it waits for so long only (SO_RCVTIMEO, SO_SNDTIMEO), which the kernel knows to count. */
+/* Returns 1 if the socket has a timeout (SO_RCVTIMEO, SO_SNDTIMEO), which the kernel counts. */
 static int has_time(int descriptor, int option)
 {
     struct timeval time = {0, 0};
     socklen_t length = sizeof time;
-    return !upvm_call6(SYS_getsockopt, descriptor, SOL_SOCKET, option, (long)&time, (long)&length, 0) &&
+    return !upvm_call6(
+               SYS_getsockopt, descriptor, SOL_SOCKET, option, (long)&time, (long)&length, 0) &&
            (time.tv_sec || time.tv_usec);
 }
 
-/* A call with six arguments of which one has flags: without a wait, as long as it may be done so. */
+/* Makes a call whose argument `flags_at` has flags without waiting in it, as long as that is
+ * possible. */
 static long without_waiting(long number, int descriptor, long *args, int flags_at, short events)
 {
     long flags = args[flags_at];
@@ -34,9 +37,11 @@ static long without_waiting(long number, int descriptor, long *args, int flags_a
             return done;
         }
         struct pollfd one = {descriptor, events, 0};
-        /* Ready, and yet it would wait: only the call itself knows for what. */
-        if (upvm_poll_now(&one, 1) != 0 || has_time(descriptor, events == POLLIN ? SO_RCVTIMEO : SO_SNDTIMEO))
-            return upvm_aside_again(number, descriptor, args[0], args[1], args[2], args[3], args[4]);
+        /* Ready, but the call would wait all the same: only the call itself knows for what. */
+        if (upvm_poll_now(&one, 1) != 0 ||
+            has_time(descriptor, events == POLLIN ? SO_RCVTIMEO : SO_SNDTIMEO))
+            return upvm_aside_again(
+                number, descriptor, args[0], args[1], args[2], args[3], args[4]);
         long came = upvm_ready(descriptor, events, -1);
         if (came < 0 && !upvm_again(came))
             return came;
@@ -55,15 +60,18 @@ static long told(long done, int flags)
     return upvm_returns(done);
 }
 
-ssize_t recvfrom(int descriptor, void *to, size_t count, int flags, struct sockaddr *from, socklen_t *length)
+ssize_t recvfrom(int descriptor, void *to, size_t count, int flags, struct sockaddr *from,
+                 socklen_t *length)
 {
     long args[5] = {(long)to, count, flags, (long)from, (long)length};
     int real = upvm_real(descriptor);
     if (as_ever())
-        return upvm_returns(upvm_call6(SYS_recvfrom, real, args[0], args[1], args[2], args[3], args[4]));
-    /* All of it: the kernel puts that together. */
+        return upvm_returns(
+            upvm_call6(SYS_recvfrom, real, args[0], args[1], args[2], args[3], args[4]));
+    /* The kernel collects the whole message. */
     if (flags & MSG_WAITALL)
-        return upvm_returns(upvm_aside_again(SYS_recvfrom, real, args[0], args[1], args[2], args[3], args[4]));
+        return upvm_returns(
+            upvm_aside_again(SYS_recvfrom, real, args[0], args[1], args[2], args[3], args[4]));
     return upvm_returns(without_waiting(SYS_recvfrom, real, args, 2, POLLIN));
 }
 
@@ -72,10 +80,11 @@ ssize_t recv(int descriptor, void *to, size_t count, int flags)
     return recvfrom(descriptor, to, count, flags, 0, 0);
 }
 
-/* Descriptors that came with a message are this program's. */
+/* Descriptors that came with a message now belong to this program. */
 static long with_descriptors(long done, struct msghdr *message, int flags)
 {
-    for (struct cmsghdr *part = done < 0 ? 0 : CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
+    for (struct cmsghdr *part = done < 0 ? 0 : CMSG_FIRSTHDR(message); part;
+         part = CMSG_NXTHDR(message, part)) {
         if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
             continue;
         int *all = (int *)CMSG_DATA(part), count = (part->cmsg_len - CMSG_LEN(0)) / sizeof *all;
@@ -92,21 +101,27 @@ ssize_t recvmsg(int descriptor, struct msghdr *message, int flags)
     if (as_ever())
         return upvm_returns(upvm_call(SYS_recvmsg, real, (long)message, flags, 0));
     if (flags & MSG_WAITALL)
-        return with_descriptors(upvm_aside_again(SYS_recvmsg, real, (long)message, flags | MSG_CMSG_CLOEXEC, 0, 0, 0), message, flags);
+        return with_descriptors(
+            upvm_aside_again(SYS_recvmsg, real, (long)message, flags | MSG_CMSG_CLOEXEC, 0, 0, 0),
+            message, flags);
     return with_descriptors(without_waiting(SYS_recvmsg, real, args, 1, POLLIN), message, flags);
 }
 
-int recvmmsg(int descriptor, struct mmsghdr *messages, unsigned int count, int flags, struct timespec *time)
+int recvmmsg(int descriptor, struct mmsghdr *messages, unsigned int count, int flags,
+             struct timespec *time)
 {
-    return upvm_returns(upvm_aside_again(SYS_recvmmsg, upvm_real(descriptor), (long)messages, count, flags, (long)time, 0));
+    return upvm_returns(upvm_aside_again(SYS_recvmmsg, upvm_real(descriptor), (long)messages, count,
+                                         flags, (long)time, 0));
 }
 
-/* A stream takes what fits, and the rest later, as whoever may wait has it sent. */
-ssize_t sendto(int descriptor, const void *bytes, size_t count, int flags, const struct sockaddr *to, socklen_t length)
+/* A stream takes what fits now and the rest later, as a caller that may wait expects. */
+ssize_t sendto(int descriptor, const void *bytes, size_t count, int flags,
+               const struct sockaddr *to, socklen_t length)
 {
     int real = upvm_real(descriptor);
     if (as_ever())
-        return upvm_returns(upvm_call6(SYS_sendto, real, (long)bytes, count, flags, (long)to, length));
+        return upvm_returns(
+            upvm_call6(SYS_sendto, real, (long)bytes, count, flags, (long)to, length));
     size_t all = 0;
     for (;;) {
         long args[5] = {(long)bytes + all, count - all, flags, (long)to, length};
@@ -124,7 +139,7 @@ ssize_t send(int descriptor, const void *bytes, size_t count, int flags)
     return sendto(descriptor, bytes, count, flags, 0, 0);
 }
 
-/* Parts, of which a few bytes went: what is left goes by another thread, as it is. */
+/* A message in parts: once a few bytes have gone, the rest goes part by part. */
 ssize_t sendmsg(int descriptor, const struct msghdr *message, int flags)
 {
     long args[5] = {(long)message, flags, 0, 0, 0};
@@ -144,7 +159,8 @@ ssize_t sendmsg(int descriptor, const struct msghdr *message, int flags)
             skip -= one->iov_len;
             continue;
         }
-        ssize_t more = sendto(descriptor, (const char *)one->iov_base + skip, one->iov_len - skip, flags, 0, 0);
+        ssize_t more = sendto(descriptor, (const char *)one->iov_base + skip, one->iov_len - skip,
+                              flags, 0, 0);
         if (more < 0)
             break;
         done += more;
@@ -157,10 +173,11 @@ ssize_t sendmsg(int descriptor, const struct msghdr *message, int flags)
 
 int sendmmsg(int descriptor, struct mmsghdr *messages, unsigned int count, int flags)
 {
-    return upvm_returns(upvm_aside_again(SYS_sendmmsg, upvm_real(descriptor), (long)messages, count, flags, 0, 0));
+    return upvm_returns(upvm_aside_again(SYS_sendmmsg, upvm_real(descriptor), (long)messages, count,
+                                         flags, 0, 0));
 }
 
-/* Never begun again: it goes on by itself. */
+/* Never restarted: the connection goes on by itself. */
 int connect(int descriptor, const struct sockaddr *address, socklen_t length)
 {
     int real = upvm_real(descriptor);

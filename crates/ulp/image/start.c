@@ -1,7 +1,7 @@
 /* Where an image is, and how it ends.
  *
- * An image is a program linked as static-PIE with its own libc. Its slot's table is at the same address in whatever
- * process it is, so that nothing has to be put right when it moves. */
+ * An image is a program linked as static-PIE with its own libc. Its slot's table is at the same
+ * address in every process, so nothing has to be adjusted when the image moves. */
 
 #define _GNU_SOURCE
 #include "calls.h"
@@ -19,7 +19,7 @@
 extern void *__libc_stack_end;
 extern int upcall_current_task;
 
-/* By this an image is known. */
+/* The note that identifies an image. */
 __attribute__((used, section(".note.upvm"), aligned(4))) static const struct {
     uint32_t name, text, type;
     char upvm[8];
@@ -38,13 +38,13 @@ static uint64_t *find(void)
     return 0;
 }
 
-/* The linker's: where the functions of this archive lie, and of libraries above. */
+/* Defined by the linker: the range of the functions of this archive, and of libraries above. */
 extern const char __start_upvm_text[], __stop_upvm_text[];
 void upvm_interrupted(void);
 
 uint64_t *upvm_table(void)
 {
-    /* It stays where it is, in whatever process. */
+    /* The table stays at the same address, in any process. */
     static uint64_t *table;
     static char known;
     if (!known) {
@@ -65,7 +65,7 @@ void _exit(int status)
 
 void _Exit(int status) __attribute__((alias("_exit")));
 
-/* The linker is told to take this, and by it what stands in place of libc's. */
+/* The linker is made to take this, and through it what replaces libc's functions. */
 void *(*const upvm_heap)(intptr_t) = sbrk;
 ssize_t (*const upvm_waits)(int, void *, size_t) = read;
 int (*const upvm_clock)(clockid_t, struct timespec *) = clock_gettime;
@@ -79,7 +79,7 @@ pid_t (*const upvm_own_process)(void) = getpid;
 extern const char upvm_refuses;
 const char *const upvm_refused = &upvm_refuses;
 
-/* What a library above does for a program that was started by itself, and not by a host. */
+/* What a library above does for a program that was started by itself, without a host. */
 __attribute__((weak)) void upvm_alone(int argc, char **argv);
 
 __attribute__((constructor(101))) void upvm_begin(int argc, char **argv)
@@ -87,13 +87,16 @@ __attribute__((constructor(101))) void upvm_begin(int argc, char **argv)
     uint64_t *table = upvm_table();
     if (table) {
         upcall_current_task = (int)table[UPVM_TABLE_TASK];
-        table[UPVM_TABLE_CODE] = (uint64_t)__start_upvm_text, table[UPVM_TABLE_CODE_END] = (uint64_t)__stop_upvm_text;
+        table[UPVM_TABLE_CODE] = (uint64_t)__start_upvm_text,
+        table[UPVM_TABLE_CODE_END] = (uint64_t)__stop_upvm_text;
         table[UPVM_TABLE_INTERRUPTED] = (uint64_t)upvm_interrupted;
         return;
     }
     if (upvm_alone)
         upvm_alone(argc, argv);
-    fprintf(stderr, "%s: this program is an image for user-level processes, and was started by itself: have a host load it (upcall_ulp::Ulp::load)\n",
+    fprintf(stderr,
+            "%s: this program is an image for user-level processes, and was started by itself: "
+            "have a host load it (upcall_ulp::Ulp::load)\n",
             argc ? argv[0] : "upvm");
     _exit(127);
 }

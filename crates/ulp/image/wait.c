@@ -1,9 +1,10 @@
-/* Reading, writing and sleeping, which would stop the process, and all of its tasks with it: the host is told what is
- * waited for, and runs others meanwhile (V10).
+/* Reading, writing and sleeping. These would stop the process, and all of its tasks with it. So the
+ * host learns what the program waits for, and runs others in the meantime (UPVM; V10 here).
  *
- * What can be had at once comes from the kernel at once. Else: where it can be told when a call would not wait, that is
- * waited for (a pipe, a terminal); else (a file that is not in memory) the call itself runs on another thread. Between
- * the kernel's word that something is ready and the call no other task runs, so only another process can be faster. */
+ * What is available at once comes from the kernel at once. Otherwise, if the kernel can report when
+ * a call would not wait (a pipe, a terminal), the host waits for that. If not (a file that is not
+ * in memory), the call itself runs on another thread. Between the kernel's report that something is
+ * ready and the call no other task runs, so only another process can be faster. */
 
 #define _GNU_SOURCE
 #include "calls.h"
@@ -38,7 +39,7 @@ long upvm_aside(long number, long a, long b, long c, long d, long e, long f)
     if (!table)
         return upvm_call6(number, a, b, c, d, e, f);
     long result = UPVM_ASK(table, UPVM_ASK_ASIDE, (long)words, 0, 0, 0);
-    /* Without a thread for it all have to wait. */
+    /* Without a thread for it, all have to wait. */
     if (result == -(long)UPVM_NOT_ASIDE)
         return upvm_call6(number, a, b, c, d, e, f);
     return result;
@@ -65,7 +66,8 @@ long upvm_ready(int descriptor, short events, long nanoseconds)
     if (!table) {
         struct pollfd one = {descriptor, events, 0};
         struct timespec time = {nanoseconds / 1000000000, nanoseconds % 1000000000};
-        long found = upvm_call6(SYS_ppoll, (long)&one, 1, nanoseconds < 0 ? 0 : (long)&time, 0, 8, 0);
+        long found =
+            upvm_call6(SYS_ppoll, (long)&one, 1, nanoseconds < 0 ? 0 : (long)&time, 0, 8, 0);
         return found > 0 ? 1 : found;
     }
     return UPVM_ASK(table, UPVM_ASK_READY, descriptor, events, nanoseconds, 0);
@@ -83,7 +85,8 @@ static int is_file(int descriptor)
     return !upvm_call(SYS_fstat, descriptor, (long)&about, 0, 0) && S_ISREG(about.st_mode);
 }
 
-/* What there is to read at once, or as soon as there is something. `offset` -1: where the descriptor is; below: the call has none. */
+/* Reads what is there at once, or as soon as there is something. `offset` -1 stands for the
+ * descriptor's position. */
 static long read_some(int descriptor, const struct iovec *parts, int count, long offset)
 {
     for (;;) {
@@ -99,10 +102,13 @@ static long read_some(int descriptor, const struct iovec *parts, int count, long
             upvm_pause();
             return upvm_call6(SYS_preadv2, descriptor, (long)parts, count, offset, 0, 0);
         }
-        /* Ready, and was not before: else it says so for ever. */
+        /* Ready, though the call found nothing: try again. If the call still finds nothing,
+         * readiness would be reported for ever, so the call runs aside. */
         if (ready && is_ready(descriptor, POLLIN)) {
             done = upvm_call6(SYS_preadv2, descriptor, (long)parts, count, offset, 0, RWF_NOWAIT);
-            return done == -EAGAIN ? upvm_aside_again(SYS_preadv2, descriptor, (long)parts, count, offset, 0, 0) : done;
+            return done == -EAGAIN
+                       ? upvm_aside_again(SYS_preadv2, descriptor, (long)parts, count, offset, 0, 0)
+                       : done;
         }
         long came = upvm_ready(descriptor, POLLIN, -1);
         if (came < 0 && !upvm_again(came))
@@ -110,7 +116,7 @@ static long read_some(int descriptor, const struct iovec *parts, int count, long
     }
 }
 
-/* Of a file all is read that there is, though the kernel may have had only some of it in memory. */
+/* Reads a file as far as it goes, though the kernel may have only some of it in memory. */
 static long read_one(int descriptor, void *to, size_t count, long offset)
 {
     struct iovec part = {to, count};
@@ -143,7 +149,8 @@ ssize_t pread64(int descriptor, void *to, size_t count, off_t offset)
     return upvm_returns(read_one(real, to, count, offset));
 }
 
-/* The parts one after the other; where one gives less than it could the rest gives nothing. */
+/* Reads the parts one after the other. After a part that could not be filled, the rest gets
+ * nothing. */
 static long read_parts(int descriptor, const struct iovec *parts, int count, long offset)
 {
     int real = upvm_real(descriptor);
@@ -153,7 +160,8 @@ static long read_parts(int descriptor, const struct iovec *parts, int count, lon
         return read_some(real, parts, count, offset);
     long all = 0;
     for (int part = 0; part < count; part++) {
-        long some = read_one(real, parts[part].iov_base, parts[part].iov_len, offset < 0 ? offset : offset + all);
+        long some = read_one(real, parts[part].iov_base, parts[part].iov_len,
+                             offset < 0 ? offset : offset + all);
         if (some < 0)
             return all ? all : some;
         all += some;
@@ -173,11 +181,13 @@ ssize_t readv(int descriptor, const struct iovec *parts, int count)
 ssize_t preadv64(int descriptor, const struct iovec *parts, int count, off_t offset)
 {
     if (!upvm_table() || offset < 0)
-        return upvm_returns(upvm_call6(SYS_preadv, upvm_real(descriptor), (long)parts, count, offset, 0, 0));
+        return upvm_returns(upvm_call6(SYS_preadv, upvm_real(descriptor), (long)parts, count,
+                                       offset, 0, 0));
     return upvm_returns(read_parts(descriptor, parts, count, offset));
 }
 
-/* All of it, as whoever may wait has it written: what fits now, and the rest as soon as there is room. */
+/* Writes everything, as a caller that may wait expects: what fits now, and the rest as soon as
+ * there is room. */
 static long write_all(int descriptor, const char *bytes, size_t count)
 {
     size_t all = 0;
@@ -188,7 +198,8 @@ static long write_all(int descriptor, const char *bytes, size_t count)
             int ready = is_ready(descriptor, POLLOUT);
             if (!ready && upvm_never_waits(descriptor)) {
                 upvm_pause();
-                return all ? (long)all : upvm_call(SYS_write, descriptor, (long)part.iov_base, part.iov_len, 0);
+                return all ? (long)all
+                           : upvm_call(SYS_write, descriptor, (long)part.iov_base, part.iov_len, 0);
             }
             if (!ready) {
                 long came = upvm_ready(descriptor, POLLOUT, -1);
@@ -196,13 +207,15 @@ static long write_all(int descriptor, const char *bytes, size_t count)
                     return all ? (long)all : came;
                 continue;
             }
-            /* Files take it at once, mostly; what else says that it has room and takes nothing may take long. */
+            /* Files mostly take it at once. Anything else that reports room and takes nothing may
+             * take long. */
             if (done == -EOPNOTSUPP || is_file(descriptor))
                 done = upvm_call(SYS_write, descriptor, (long)part.iov_base, part.iov_len, 0);
             else if (upvm_never_waits(descriptor))
                 done = upvm_call(SYS_write, descriptor, (long)part.iov_base, part.iov_len, 0);
             else
-                done = upvm_aside_again(SYS_write, descriptor, (long)part.iov_base, part.iov_len, 0, 0, 0);
+                done = upvm_aside_again(
+                    SYS_write, descriptor, (long)part.iov_base, part.iov_len, 0, 0, 0);
         }
         if (done == -EPIPE)
             upvm_raise(SIGPIPE);
@@ -219,7 +232,8 @@ static int is_looked_at(int descriptor)
            upvm_standard[descriptor] == descriptor;
 }
 
-/* Output is often looked at by others than who reads it: files and terminals take it at once, and pipes have room. */
+/* The library above may take what goes to the standard streams. Files and terminals take the rest
+ * at once, and pipes have room. */
 ssize_t write(int descriptor, const void *bytes, size_t count)
 {
     if (!upvm_table() || upvm_in_child)
@@ -246,7 +260,7 @@ ssize_t writev(int descriptor, const struct iovec *parts, int count)
             whole += parts[part].iov_len;
         if (done == whole || (done < 0 && done != -EAGAIN && done != -EOPNOTSUPP && done != -EPIPE))
             return upvm_returns(done);
-        /* What is left goes part by part. */
+        /* The rest goes part by part. */
         ssize_t all = done > 0 ? done : 0, skip = all;
         for (int part = 0; part < count; part++) {
             if (skip >= (ssize_t)parts[part].iov_len) {
@@ -276,13 +290,14 @@ ssize_t writev(int descriptor, const struct iovec *parts, int count)
 
 void upvm_report(const char *line, unsigned long length)
 {
-    if (upvm_table() && !upvm_in_child && is_looked_at(STDERR_FILENO) && upvm_writes(STDERR_FILENO, line, length) >= -1)
+    if (upvm_table() && !upvm_in_child && is_looked_at(STDERR_FILENO) &&
+        upvm_writes(STDERR_FILENO, line, length) >= -1)
         return;
     int real = upvm_real(STDERR_FILENO);
     struct iovec part = {(char *)line, length};
     /* The host ignores SIGPIPE. */
     long done = upvm_call6(SYS_pwritev2, real, (long)&part, 1, -1, 0, RWF_NOWAIT);
-    /* A file takes it at once, mostly. */
+    /* A file mostly takes it at once. */
     if ((done == -EOPNOTSUPP && is_ready(real, POLLOUT)) || (done == -EAGAIN && is_file(real)))
         upvm_call(SYS_write, real, (long)line, length, 0);
 }

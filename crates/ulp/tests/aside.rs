@@ -1,4 +1,4 @@
-//! Calls that helpers run: what they return, interrupted ones, and those whose ULP ends before.
+//! Calls that helpers run: their results, interruptions, and ULPs that end before their calls.
 
 mod common;
 
@@ -12,7 +12,7 @@ use upcall_ulp::{
 
 const EINTR: i64 = 4;
 
-/// Where the call lies that it asks for.
+/// Returns the address of the call that the ULP asks for.
 fn asks_aside(worker: &mut Worker, ulp: &mut Ulp) -> u64 {
     match worker.resume(ulp) {
         StopReason::Asks(UlpRequest { what: ASK_ASIDE, args }) => args[0],
@@ -20,7 +20,7 @@ fn asks_aside(worker: &mut Worker, ulp: &mut Ulp) -> u64 {
     }
 }
 
-/// Waits until these are done.
+/// Waits until `count` calls are done.
 fn until_done(aside: &Aside, mut count: usize) {
     let end = Instant::now() + Duration::from_secs(60);
     while count > 0 {
@@ -52,7 +52,7 @@ fn a_call_runs_aside_until_it_is_done_or_interrupted() {
         if writes {
             writer.write_all(b"x").unwrap();
         } else {
-            // At each moment of its way into the kernel.
+            // Interrupts at each point of the call's way into the kernel.
             (0..round % 200 * 20).for_each(|_| std::hint::spin_loop());
             ulp.interrupt_aside();
         }
@@ -62,7 +62,7 @@ fn a_call_runs_aside_until_it_is_done_or_interrupted() {
         assert_eq!(result, if writes { 1 } else { -EINTR }, "in round {round}");
         ulp.answer(result);
         let StopReason::Asks(UlpRequest { what, args }) = worker.resume(&mut ulp) else {
-            panic!("it has ended")
+            panic!("the ULP has ended")
         };
         assert_eq!(
             (what, args[0] as i64, args[1]),
@@ -103,11 +103,11 @@ fn who_ends_while_its_call_runs_keeps_its_memory_until_that_is_done() {
         }
         drop(ulps);
         until_done(&aside, count);
-        // A slot that was given back too early would have been unmapped under the call; one that
-        // was not would be missing.
+        // A slot that was given back too early would have been unmapped under the call; a slot that
+        // was not given back would be missing.
         assert_eq!(load().slot(), 0);
     }
-    // Nobody is left once there was nothing to do for a while.
+    // No helper is left after there was nothing to do for a while.
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
     let end = Instant::now() + Duration::from_secs(60);
     while threads() > 4 {

@@ -1,4 +1,4 @@
-//! Programs of C's, compiled here as images, many in one process.
+//! C programs, compiled here as images, many in one process.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn each_has_its_own_globals_heap_thread_locals_and_libc() {
         let ended = StopReason::Ended { status: number as i32 + 10 };
         assert_eq!((worker.resume(ulp), worker.resume(ulp)), (ended, ended));
     }
-    // Their places are free for others, which begin anew.
+    // Their slots are free for others, which start afresh.
     drop(ulps);
     let mut again = load(7);
     assert!(matches!(worker.resume(&mut again), StopReason::Asks(_)) && again.slot() == 0);
@@ -70,7 +70,7 @@ fn who_crashes_ends_alone() {
             assert!(how != "d" || said.contains("end of its stack"), "{said}");
         }
     }
-    // The first one has its own rounding still, and the host has not.
+    // The first ULP still has its own rounding, and the host does not have it.
     assert!(matches!(worker.resume(&mut honest), StopReason::Asks(_)));
     assert_eq!(worker.resume(&mut honest), StopReason::Ended { status: 0 });
     let mut last = Ulp::load(&image, &words(&["crash", "e"]), &[]).unwrap();
@@ -96,7 +96,7 @@ fn what_cannot_work_is_refused_with_its_name_when_linked_and_when_called() {
                 "when called: {said}"
             );
         }
-        // By its number, too.
+        // By system call number, too.
         for (name, times) in [("execve", 2), ("execveat", 2), ("fork", 2), ("clone", 1)] {
             let refusal = format!("\nupvm: {name} is refused in a task: ");
             assert_eq!(said.matches(&refusal).count(), times, "{name}: {said}");
@@ -168,7 +168,7 @@ fn who_computes_is_interrupted_and_goes_on_where_it_was() {
     let undisturbed = worker.resume(&mut alone);
     assert!(matches!(undisturbed, StopReason::Asks(UlpRequest { what: ASK_OWN, .. })));
     worker.interrupt_every(Duration::from_millis(4)).unwrap();
-    // While one is interrupted others run; and it may be ended.
+    // While a ULP is interrupted others run, and it may be ended.
     let mut ulps = (0..3).map(|_| load()).collect::<Vec<_>>();
     let (mut interrupts, mut done) = (0, 0);
     while done < 3 {
@@ -177,7 +177,7 @@ fn who_computes_is_interrupted_and_goes_on_where_it_was() {
                 StopReason::Interrupted => {
                     interrupts += 1;
                     assert!(ulp.is_in_own_code(&image));
-                    // An interrupt may come while the one before it ends, or before `main` begins.
+                    // An interrupt may come while the previous one ends, or before `main` begins.
                     let calls = ulp.backtrace(&image);
                     let known = |name: &str| name == "main" || name.starts_with("upvm_");
                     assert!(
@@ -199,9 +199,9 @@ fn who_computes_is_interrupted_and_goes_on_where_it_was() {
     }
     assert!(interrupts > 10, "{interrupts}");
     eprintln!("{interrupts} interrupts");
-    // Who has a handler for that signal keeps it.
+    // A program that has a handler for that signal keeps it.
     drop(worker);
-    // SAFETY: it does nothing.
+    // SAFETY: the handler does nothing.
     unsafe { libc::signal(libc::SIGVTALRM, own_handler as *const () as usize) };
     let mut worker = Worker::begin().unwrap();
     assert!(
@@ -250,7 +250,7 @@ fn who_yields_is_followed_by_the_next_one_that_has_not_ended() {
     };
     let image = Image::open(&compile(folder.path(), "turns")).unwrap();
     let mut worker = Worker::begin().unwrap();
-    // They end after different numbers of turns.
+    // The ULPs end after different numbers of turns.
     let words =
         |number: usize| words(&["turns", &number.to_string(), &(10 + number % 7).to_string()]);
     let mut ulps =
@@ -263,14 +263,14 @@ fn who_yields_is_followed_by_the_next_one_that_has_not_ended() {
         match why {
             StopReason::Asks(UlpRequest { what, args }) => {
                 assert_eq!((what, args[0]), (ASK_OWN, who as u64));
-                // They ask at their sixth turn, and end after ten at least: so all take turns.
+                // Each asks in its sixth turn, and ends after ten at least: so all take turns.
                 assert_eq!(ends, 0, "{who} had fewer turns than one that has ended");
                 asked.push(who);
                 assert!(turns.answer(who, who as i64) && turns.ulp(who).is_some());
                 at = who;
                 continue;
             }
-            StopReason::Interrupted => panic!("nobody is to be interrupted"),
+            StopReason::Interrupted => panic!("no ULP is to be interrupted"),
             StopReason::Ended { status } => assert_eq!(status, who as i32 + 100),
             StopReason::Crashed(crash) => {
                 assert_eq!((crash.signal, who % 5), (libc::SIGABRT, 4), "{crash}")
@@ -281,7 +281,7 @@ fn who_yields_is_followed_by_the_next_one_that_has_not_ended() {
         let live = |one: &usize| turns.after(*one).is_some();
         at = after.into_iter().chain(0..ULPS).find(live).unwrap_or_default();
     }
-    // In their order, each once: for who asks was followed by itself, and then by the next.
+    // In order, each once: a ULP that asks is followed by itself, and then by the next.
     assert_eq!(asked, (0..ULPS).collect::<Vec<_>>());
     drop(turns);
     assert!(ulps.iter().all(|ulp| ulp.ended().is_some()));
@@ -333,7 +333,7 @@ fn a_program_without_the_archive_is_none_and_bent_ones_harm_nobody() {
     };
     for _ in 0..300 {
         let mut bytes = whole.clone();
-        // The file's header, and those of its parts.
+        // Corrupts the file's header, and those of its segments.
         (0..1 + any() % 3).for_each(|_| bytes[16 + any() % 600] = any() as u8);
         fs::write(&bent, bytes).unwrap();
         let Ok(image) = Image::open(&bent) else { continue };

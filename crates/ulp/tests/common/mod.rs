@@ -1,6 +1,6 @@
-//! What tests with programs of C's have in common.
+//! Shared by tests with C programs.
 
-#![allow(dead_code, reason = "not each test has a use for all")]
+#![allow(dead_code, reason = "not every test uses all of it")]
 
 use std::ffi::CString;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use upcall_ulp::tools;
 
-/// Compiles one of tests/images. What the linker says is said.
+/// Compiles one of tests/images. Prints what the linker prints.
 pub fn compile(folder: &Path, name: &str) -> PathBuf {
     let (archive, program) = (folder.join("libupvm.a"), folder.join(name));
     fs::write(&archive, tools::ARCHIVE).unwrap();
@@ -30,7 +30,7 @@ pub fn compile(folder: &Path, name: &str) -> PathBuf {
     program
 }
 
-/// Compiles what images are to share, with these options beside those that it needs.
+/// Compiles code for images to share, with `options` besides those that it needs.
 pub fn compile_shared(folder: &Path, name: &str, options: &[&str]) -> &'static [u8] {
     let file = folder.join(name);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -56,13 +56,14 @@ pub fn compile_shared(folder: &Path, name: &str, options: &[&str]) -> &'static [
     fs::read(file).unwrap().leak()
 }
 
-/// A worker cannot be joined, so each test is one process of its own: it starts this program again
-/// with its name.
+/// Runs a test in a process of its own, since a worker cannot be joined.
+///
+/// Starts this program again with the test's name. Returns `None` in the parent.
 pub fn apart(name: &str) -> Option<tempfile::TempDir> {
     apart_with(name, |_| ())
 }
 
-/// The same, and looks at what it has printed.
+/// As [`apart`], and passes what the process printed to `look`.
 pub fn apart_with(name: &str, look: impl FnOnce(&str)) -> Option<tempfile::TempDir> {
     if std::env::var_os("ULP_TEST").is_none() {
         let mut own = Command::new("timeout");
@@ -95,7 +96,7 @@ pub fn words(words: &[&str]) -> Vec<CString> {
     words.iter().map(|word| CString::new(*word).unwrap()).collect()
 }
 
-/// Goes home without a join.
+/// Ends the process without a join.
 pub fn over(folder: tempfile::TempDir) -> ! {
     drop(folder);
     std::process::exit(0)

@@ -1,4 +1,5 @@
-/* aside DESCRIPTOR ROUNDS: has the host run a read aside, and tells what came of it; and one call that helpers do not run. */
+/* aside DESCRIPTOR ROUNDS: has the host run a read aside, and reports its result; then asks for a
+ * call that helpers do not run, and for one at a bad address. */
 #include "calls.h"
 #include <stdlib.h>
 #include <string.h>

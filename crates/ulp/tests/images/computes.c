@@ -1,4 +1,4 @@
-/* Computes for a while, in all registers, without asking for anything; then tells what came of it. */
+/* Computes for a while, in all registers, without asking for anything; then reports the result. */
 #include <stdlib.h>
 #include "image.h"
 
@@ -14,7 +14,8 @@ int main(int argc, char **argv)
         words[word] = word * 0x9e3779b97f4a7c15ul + 1;
     for (int round = 1; round < rounds; round++) {
         for (int word = 0; word < 12; word++)
-            words[word] = (words[word] ^ words[(word + 5) % 12] >> 7) * 0xff51afd7ed558ccdul + round;
+            words[word] =
+                (words[word] ^ words[(word + 5) % 12] >> 7) * 0xff51afd7ed558ccdul + round;
         for (int one = 0; one < 10; one++)
             sums[one] = sums[one] * 0.999 + (double)(words[one] >> 40) / round;
         wide += 1.0L / round;

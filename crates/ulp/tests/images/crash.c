@@ -1,4 +1,4 @@
-/* Crashes in the way that it is told. */
+/* Crashes in the way that its argument names. */
 #include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>

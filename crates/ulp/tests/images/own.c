@@ -1,4 +1,4 @@
-/* Has state of every kind, asks between, and looks whether it is its own. */
+/* Keeps state of every kind, asks in between, and checks that the state is its own. */
 #include <errno.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -50,17 +50,20 @@ int main(int argc, char **argv)
     for (int at = 0; at < 8 << 20; at += 512)
         if (again[at])
             return 4;
-    if (!aligned_alloc(4096, 8192) || (uintptr_t)again / UPVM_SLOT != (uintptr_t)&counter / UPVM_SLOT)
+    if (!aligned_alloc(4096, 8192) ||
+        (uintptr_t)again / UPVM_SLOT != (uintptr_t)&counter / UPVM_SLOT)
         return 5;
-    if ((uintptr_t)&local / UPVM_SLOT != (uintptr_t)&counter / UPVM_SLOT || (uintptr_t)&errno / UPVM_SLOT != (uintptr_t)&counter / UPVM_SLOT)
+    if ((uintptr_t)&local / UPVM_SLOT != (uintptr_t)&counter / UPVM_SLOT ||
+        (uintptr_t)&errno / UPVM_SLOT != (uintptr_t)&counter / UPVM_SLOT)
         return 6;
-    /* Its child, which has this memory until it has failed, must not go to the host. */
+    /* A child has this memory until it has failed, and must not ask the host. */
     pid_t child;
     char *none[] = {"none", 0};
     if (posix_spawn(&child, "/nowhere/at/all", 0, 0, none, none) != ENOENT)
         return 7;
     struct timespec before, after;
-    if (clock_gettime(CLOCK_MONOTONIC, &before) || clock_gettime(CLOCK_MONOTONIC, &after) || after.tv_sec < before.tv_sec)
+    if (clock_gettime(CLOCK_MONOTONIC, &before) || clock_gettime(CLOCK_MONOTONIC, &after) ||
+        after.tv_sec < before.tv_sec)
         return 8;
     if (clock_gettime(-99, &after) != -1 || errno != EINVAL || time(0) < 1700000000)
         return 9;

@@ -1,4 +1,4 @@
-/* Asks for what cannot work. */
+/* Calls what cannot work. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* What it counts is its own, the function that counts is not: `turns` times, and its exit status. Then reads from 8, if a
- * second argument says so. */
+/* Counts in its own memory with a shared function, as many times as the first argument says; its
+ * exit status is the count. Then reads from address 8, if there is a second argument. */
 #include <stdlib.h>
 #include <string.h>
 #include "image.h"

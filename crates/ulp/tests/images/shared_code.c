@@ -1,4 +1,4 @@
-/* What images share; see shared.c. */
+/* Code that images share; see shared.c. */
 #include "image.h"
 
 void shared_count(void)

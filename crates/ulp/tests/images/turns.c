@@ -1,4 +1,4 @@
-/* Takes turns, and asks or ends or crashes at one of them. */
+/* Takes turns, and asks, ends or crashes at one of them. */
 #include <fenv.h>
 #include <stdlib.h>
 #include "image.h"

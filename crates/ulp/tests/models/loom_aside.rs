@@ -1,4 +1,4 @@
-//! Model of helpers: `make models`.
+//! Model of helpers, run by `make models`.
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex, Notify};
 use loom::thread::{self, JoinHandle};
@@ -8,7 +8,7 @@ use upcall_ulp::helping::{HelperPool, HelperRun};
 const INTERRUPTED: i64 = -4;
 const HELPER: i32 = 7;
 
-/// What the kernel knows of the helper's thread: whether a signal waits for it.
+/// What the kernel knows of the helper's thread: whether a signal is pending.
 #[derive(Default)]
 struct Kernel {
     signalled: Mutex<bool>,
@@ -21,8 +21,9 @@ impl Kernel {
         self.wakes.notify_one();
     }
 
-    /// A call that nothing else ends. A signal that comes between the look and the call is not
-    /// lost: its handler ends the call.
+    /// A call that only a signal ends.
+    ///
+    /// A signal between the check and the call is not lost: its handler ends the call.
     fn call(&self, stop: &AtomicU32) -> i64 {
         if stop.load(Ordering::SeqCst) == 0 {
             let mut signalled = self.signalled.lock().unwrap();
@@ -34,7 +35,7 @@ impl Kernel {
     }
 }
 
-/// Whenever it is interrupted, it ends: a deadlock else.
+/// The call ends whenever it is interrupted; otherwise there is a deadlock.
 #[test]
 fn a_call_that_waits_for_ever_ends_when_it_is_interrupted() {
     loom::model(|| {
@@ -52,8 +53,8 @@ fn a_call_that_waits_for_ever_ends_when_it_is_interrupted() {
     });
 }
 
-/// A signal that is sent for one call is for no other: the helper's next call is not disturbed, or
-/// goes on.
+/// A signal sent for one call ends no other: the helper's next call is not disturbed, or is
+/// repeated.
 #[test]
 fn a_late_signal_ends_no_other_call() {
     loom::model(|| {
@@ -78,7 +79,7 @@ fn a_late_signal_ends_no_other_call() {
     });
 }
 
-/// What a call may write to is there until it is done, and not after it.
+/// The memory that a call may write to is there until it is done, and not afterwards.
 #[test]
 fn what_is_kept_goes_when_the_call_is_done() {
     struct Memory(Arc<AtomicBool>);
@@ -106,7 +107,7 @@ fn what_is_kept_goes_when_the_call_is_done() {
     });
 }
 
-/// The doorbell, as an eventfd: rung until it is silenced.
+/// The doorbell, like an eventfd: rung until it is silenced.
 #[derive(Default)]
 struct Doorbell {
     rung: Mutex<bool>,
@@ -127,8 +128,9 @@ fn help(scene: &Scene) {
     }
 }
 
-/// All calls that are added are done, and told, with one helper or two; who waits for their ends by
-/// the doorbell has them all: a deadlock else.
+/// All calls that are added are done and reported, with one helper or two.
+///
+/// A thread that waits on the doorbell learns of all their ends; otherwise there is a deadlock.
 fn all_are_told(calls: u64, most: usize) {
     loom::model(move || {
         let scene = Arc::new(Scene {
