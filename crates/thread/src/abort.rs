@@ -8,8 +8,8 @@ pub(crate) const NESTED: &str = "upcall-thread: a thread that has published its 
 pub(crate) struct Abort(pub(crate) &'static str);
 
 impl Drop for Abort {
-    // Inline, and by value from there on, so that the text need not be in memory unless it is
-    // needed.
+    // Inlined, and passes the text by value, so that it need not be in memory unless there is a
+    // panic.
     #[inline(always)]
     fn drop(&mut self) {
         abort(self.0);

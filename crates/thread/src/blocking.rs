@@ -1,4 +1,4 @@
-//! Blocking work, run on kernel threads aside so that the virtual processor is not blocked.
+//! Blocking work, run on other kernel threads so that the virtual processor is not blocked.
 //!
 //! A few kernel threads do nothing else. One is started when all are busy, up to
 //! [`MOST_KERNEL_THREADS`]. A kernel thread that has been idle for ten seconds ends. The work and

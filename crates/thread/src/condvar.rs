@@ -199,7 +199,7 @@ impl Condvar {
 struct PassOn<'a>(&'a Condvar);
 
 impl Drop for PassOn<'_> {
-    // Inline, and by value from there on, so that it need not be in memory.
+    // Inlined, and passes its field by value, so that the guard need not be in memory.
     #[inline(always)]
     fn drop(&mut self) {
         pass_on(self.0);

@@ -4,8 +4,8 @@
 //! point; it stops itself, where it waits. So a thread that computes for long under a deadline
 //! should check [`deadline`] now and then. It leaves by unwinding, as in a panic, but without the
 //! panic hook: guards are dropped, and locks are free again. While a thread unwinds, its waits are
-//! not cut short, or a destructor that waits would end the process. The standard library reports a
-//! panic by kernel thread. So waits that begin while another thread of the same processor, in the
+//! not cut short, or a destructor that waits would end the process. The standard library tracks
+//! panics by kernel thread. So waits that begin while another thread of the same processor, in the
 //! middle of a panic, waits in a destructor, are not cut short either.
 
 use crate::current::{Me, current_record};

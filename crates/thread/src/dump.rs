@@ -120,7 +120,8 @@ fn dump() -> String {
     }
     let until = Instant::now() + PATIENCE;
     let mut answers = answers();
-    // Counted by processor, since a late answer to an earlier dump may be among them.
+    // Matched by processor and not counted, since a late answer to an earlier dump may be among
+    // them.
     while !processors
         .iter()
         .all(|&(shared, _)| answers.iter().any(|answer| ptr::eq(answer.of, shared)))

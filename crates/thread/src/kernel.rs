@@ -105,7 +105,7 @@ fn take() -> Rec {
     rec
 }
 
-/// Reuses a kernel thread's record of which the last reference is gone.
+/// Reuses a kernel thread's record whose last reference is gone.
 pub(crate) fn reuse(rec: Rec) {
     #[cfg(any(miri, upcall_kernel_threads))]
     free_packet(rec);

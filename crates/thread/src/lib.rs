@@ -45,8 +45,8 @@
 //!   [`thread_local!`] of this crate gives each thread its own value.
 //! * Stacks are 64 KiB by default, those of outside work (calls, handlers) 1 MiB, and do not grow.
 //!   An overflow hits a guard page: the thread's name and stack size are written to standard error,
-//!   and the process dies by SIGSEGV, never by silent corruption. A function of another language
-//!   that was compiled without stack probes can jump over the page.
+//!   and the process dies by SIGSEGV, never by silent corruption. The exception is a function of
+//!   another language that was compiled without stack probes: it can jump over the page.
 //! * [`Mutex`], [`Condvar`], `join`, `park` and `sleep` also work on an ordinary kernel thread, and
 //!   block it, so both kinds of threads may share data. [`spawn`] needs a virtual processor.
 //!

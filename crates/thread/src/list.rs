@@ -24,7 +24,7 @@ pub trait ListedWait: Copy {
 
     /// Returns `true` if the thread may take itself off the list.
     ///
-    /// Only then does the list maintain what that needs.
+    /// Only for such a thread does the list mark a node that it takes off as unlisted.
     fn may_leave(self) -> bool;
 }
 

@@ -4,7 +4,7 @@
 //! alone: the holder has let go and is about to hand over, for which it needs the list. No other
 //! thread can get the lock in between, so the order is first come, first served, and no thread
 //! starves. Uncontended, locking is a compare-and-swap, and unlocking is a subtraction that shows
-//! whether `HELD` was all.
+//! whether `WAITING` was set.
 //!
 //! # Why no wake is lost
 //! `WAITING` is set, and a node added, in one opening of the list, and only while the lock is held

@@ -1,11 +1,11 @@
-//! The way of a record when its thread has ended and no handle names it any more.
+//! Where a record goes when its thread has ended and no handle names it any more.
 
 use crate::kernel;
 use crate::record::Rec;
 use crate::stack;
 use crate::vp::here;
 
-/// Reuses a record of which the last reference is gone.
+/// Reuses a record whose last reference is gone.
 #[inline(always)]
 pub(crate) fn reuse(rec: Rec) {
     rec.retire();

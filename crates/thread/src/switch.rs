@@ -32,8 +32,7 @@ impl Vp {
         self.bury(buried);
     }
 
-    /// Releases the own reference of a thread that has just been switched away from for the last
-    /// time.
+    /// Releases the reference that an ended thread held itself, after the switch away from it.
     #[inline(always)]
     pub(crate) fn bury(&self, gift: *const ()) {
         // SAFETY: a gift is null or comes from `Record::as_raw`.

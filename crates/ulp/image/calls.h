@@ -1,5 +1,4 @@
-/* System calls by number, as the kernel has them, and how an image waits without blocking in one.
- */
+/* System calls by number, and how an image waits without blocking in one. */
 #ifndef UPVM_CALLS_H
 #define UPVM_CALLS_H
 
@@ -104,8 +103,7 @@ long upvm_poll_real(struct pollfd *all, unsigned long count, long nanoseconds);
  * the host. */
 int upvm_is_own(pid_t process);
 
-/* Refuses a call of this name, with a line on standard error. Returns -1, with ENOSYS in `errno`.
- */
+/* Refuses a call of this name, with a line on standard error. Returns -1 and sets ENOSYS. */
 int upvm_refuse_exec(const char *name);
 int upvm_refuse_fork(const char *name);
 

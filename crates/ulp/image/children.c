@@ -183,8 +183,8 @@ pid_t wait4(pid_t which, int *status, int options, struct rusage *used)
 {
     if (!upvm_table() || upvm_in_child)
         return upvm_returns(upvm_call(SYS_wait4, which, (long)status, options, (long)used));
-    /* The children in its group are this program's own, not those of other tasks. Stops are not
-     * reported when there are many children. */
+    /* A wait for the group is a wait for this program's own children, not for those of other tasks.
+     * A wait for any child does not report stops. */
     if (which == 0 || which == -1)
         which = -1, options &= WNOHANG;
     /* Only the kernel knows about other groups and stopped children. */

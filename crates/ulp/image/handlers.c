@@ -1,6 +1,6 @@
-/* Runs the handlers of signals that are pending, and what raises signals at once. Other handlers
- * may interrupt this, so it is not part of the library's code during which no handler runs
- * (build.rs): nothing here is left half done where a handler could see it. */
+/* Runs the handlers of pending signals, and raises signals of the program's own. Other handlers may
+ * interrupt this, so it is not part of the library's code during which no handler runs (build.rs):
+ * nothing here is left half done where a handler could see it. */
 
 #define _GNU_SOURCE
 #include "calls.h"

@@ -3,8 +3,7 @@
  * question returns, when the signal is no longer blocked, or where the program is interrupted in
  * its own code (handlers.c).
  *
- * Signals of crashes belong to the host: they end the program, and a handler for them is refused.
- */
+ * Crash signals belong to the host: they end the program, and handlers for them are refused. */
 
 #define _GNU_SOURCE
 #include "calls.h"

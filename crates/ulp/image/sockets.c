@@ -21,8 +21,8 @@ static int has_time(int descriptor, int option)
            (time.tv_sec || time.tv_usec);
 }
 
-/* Makes a call whose argument `flags_at` has flags without waiting in it, as long as that is
- * possible. */
+/* Makes a call without waiting in it, as long as that is possible. Its flags are in
+ * `args[flags_at]`. */
 static long without_waiting(long number, int descriptor, long *args, int flags_at, short events)
 {
     long flags = args[flags_at];
@@ -177,7 +177,7 @@ int sendmmsg(int descriptor, struct mmsghdr *messages, unsigned int count, int f
                                          flags, 0, 0));
 }
 
-/* Never restarted: the connection goes on by itself. */
+/* Never restarted: the kernel goes on connecting by itself. */
 int connect(int descriptor, const struct sockaddr *address, socklen_t length)
 {
     int real = upvm_real(descriptor);

@@ -116,7 +116,7 @@ static long read_some(int descriptor, const struct iovec *parts, int count, long
     }
 }
 
-/* Reads a file as far as it goes, though the kernel may have only some of it in memory. */
+/* Reads all that was asked for from a file, even if the kernel has only some of it in memory. */
 static long read_one(int descriptor, void *to, size_t count, long offset)
 {
     struct iovec part = {to, count};
