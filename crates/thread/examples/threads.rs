@@ -1,8 +1,8 @@
-//! Dining philosophers, each a thread: `cargo run --release -p upcall-thread --example threads
-//! [PHILOSOPHERS] [MEALS]`.
+//! Dining philosophers, each a thread.
 //!
 //! Shows spawning, mutexes, a condition variable with a timeout, and how threads spread over the
-//! virtual processors.
+//! virtual processors:
+//! `cargo run --release -p upcall-thread --example threads [PHILOSOPHERS] [MEALS]`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! The interface to `sched`: the context of the idle loop, the thread that runs the work, and what
-//! idling costs.
+//! The interface to `sched`.
+//!
+//! Covers the context of the idle loop, the thread that runs the work, and what idling costs.
 #![cfg(not(loom))]
 
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
+//! The other primitives, on one processor, across processors, and with kernel threads.
+//!
 //! Read-write locks, semaphores, barriers, one-time initialisation, scopes, thread-locals, and
 //! waits with timeouts.
-//!
-//! Each on one processor, across processors, and together with kernel threads.
 #![cfg(not(loom))]
 
 use std::cell::{Cell, RefCell};

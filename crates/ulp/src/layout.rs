@@ -86,17 +86,22 @@ pub const ASK_EXIT: u64 = 0;
 pub const ASK_YIELD: u64 = 1;
 /// To sleep for a number of nanoseconds (-1: until a signal comes). The answer is 0, or -EINTR.
 pub const ASK_SLEEP: u64 = 2;
-/// To wait until a descriptor is ready for these events, as in `poll(2)`, or until a number of
-/// nanoseconds (-1: no limit) has passed. The answer is 1, 0, or -EINTR.
+/// To wait until a descriptor is ready, or a time has passed.
+///
+/// The arguments are the descriptor, events as in `poll(2)`, and a number of nanoseconds (-1: no
+/// limit). The answer is 1, 0, or -EINTR.
 pub const ASK_READY: u64 = 3;
-/// To have another thread run a system call; the argument is the address of its number and six
-/// arguments. The answer is the call's result, or, negated, `NOT_ASIDE`: there is no thread for it.
+/// To have another thread run a system call.
+///
+/// The argument is the address of the call's number and its six arguments. The answer is the call's
+/// result, or the negative of [`NOT_ASIDE`] if there is no thread for it.
 pub const ASK_ASIDE: u64 = 4;
 /// See [`ASK_ASIDE`].
 pub const NOT_ASIDE: u64 = 1 << 40;
-/// To get SIGALRM after a number of nanoseconds (0: never), and then at an interval (0: once), if
-/// the third word is not 0. The answer is 0, and its words are the time left of the former timer,
-/// and its interval.
+/// To set the timer for SIGALRM, if the third word is not 0.
+///
+/// The first word is a number of nanoseconds (0: never), and the second an interval (0: once). The
+/// answer is 0, and its words are the former timer's time left and interval.
 pub const ASK_TIMER: u64 = 5;
 /// To change to the folder of this descriptor. The answer is 0, or a negative error.
 pub const ASK_FOLDER: u64 = 6;
